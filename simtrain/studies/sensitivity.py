@@ -27,7 +27,6 @@ from simtrain.iteration.run_plan import simulate_iteration
 from simtrain.scenario import Scenario, check_values
 from simtrain.studies.changes.change import Change, MachineChange
 from simtrain.studies.changes.trial import try_change, try_each
-from simtrain.studies.choose import is_open
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.on_machine import plan_on
 from simtrain.studies.simulation import checked_profile, result_of, scenario_of
@@ -229,31 +228,32 @@ def sensitivity(
     check_values(scenario)
     if result is None:
         machine = Machine.of(checked_profile(scenario, profile), engine)
+        now, choice = plan_on(scenario, machine)
     else:
         machine = result.seconds.machine
-    is_chosen_again = result is None and is_open(scenario)
-
-    def planned_on(machine: Machine) -> PlannedIteration:
-        """Return the iteration on a machine."""
-        return PlannedIteration(result.plan, machine) if result else plan_on(scenario, machine)[0]
+        now, choice = PlannedIteration(result.plan, machine), None
+    # A faster resource can change which of the plans is the fastest, but not which of them fit.
+    fitting = [trial.evaluation.plan for trial in choice.trials if trial.fits] if choice else []
+    plans = fitting or [now.plan]
 
     def evaluate(change: MachineChange) -> PlannedIteration:
-        """Return the iteration with more of a resource."""
+        """Return the fastest iteration with more of a resource."""
         (resource,) = change.resources
         on_progress(f"more of: {resource.label}")
-        if resource.is_capacity and not is_chosen_again:
-            return now
-        return planned_on(change.applied_to(machine))
+        if resource.is_capacity:
+            return plan_on(scenario, change.applied_to(machine))[0] if choice else now
+        changed = change.applied_to(machine)
+        iterations = (PlannedIteration(plan, changed) for plan in plans)
+        return min(iterations, key=lambda iteration: iteration.iteration_time_s)
 
-    now = planned_on(machine)
     changes = [MachineChange((resource,), factor) for resource in RESOURCES.values()]
     times_s = (trial.evaluation.iteration_time_s for trial in try_each(changes, evaluate))
     with_more_s = dict(zip(RESOURCES, times_s, strict=True))
     strategy, auto_s = scenario.recompute.strategy, None
-    if result is None and not is_chosen_again and strategy != "none":
+    if result is None and choice is None and strategy != "none":
         on_progress("recompute: auto")
         auto_s = _auto_recompute_s(scenario, machine, factor)
-    strategy = "auto" if is_chosen_again else strategy
+    strategy = "auto" if choice else strategy
     return Sensitivity(now.iteration_time_s, with_more_s, strategy, auto_s, factor)
 
 

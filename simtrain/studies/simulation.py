@@ -9,7 +9,7 @@ from simtrain.errors import wrong_type
 from simtrain.hardware.load import profile_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import MemoryReport
-from simtrain.iteration.plan import Plan
+from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.pass_tasks import PassTime
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
@@ -150,6 +150,6 @@ def _check_is_profile(profile: object) -> None:
 
 def simulate_layer(scenario: Scenario, profile: HardwareProfile) -> tuple[PassTime, PassTime]:
     """Times of the forward and backward pass of one layer, without embedding and head."""
-    plan = Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus))
-    machine = Machine.of(profile)
-    return machine.time(plan.layers_pass(1, "F")), machine.time(plan.layers_pass(1, "B"))
+    planned = PlannedIteration.of(scenario, Machine.of(profile))
+    forward, backward = (planned.plan.layers_pass(1, kind) for kind in ("F", "B"))
+    return planned.machine.time(forward), planned.machine.time(backward)
