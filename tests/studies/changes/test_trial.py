@@ -1,6 +1,7 @@
 """Laws of changes: each is another scenario, and its trial says what `simulate` says of it."""
 
 from itertools import chain, combinations
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -8,9 +9,11 @@ from hypothesis import strategies as st
 
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario.recompute_section import Strategy
 from simtrain.studies import advice, remedy, unused_settings
-from simtrain.studies.changes.change import Change, changes_of, value_at
+from simtrain.studies.changes.change import Change, changes_of, combinations_of, value_at
 from simtrain.studies.changes.trial import TrialVerdict, ranked, try_change, try_each
+from simtrain.studies.changes.values import ZERO_STAGES, all_values
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate, simulate_memory
 from tests.helpers.toys import small
@@ -93,6 +96,30 @@ def test_the_value_of_a_field_has_its_name_in_files(field: str, value: object) -
     base = small({"tensor": 4}, batch={"micro": 1, "global": 1})
     assert value_at(base, field) == value
     assert not [*changes_of(base, {field: [value]})]
+
+
+def test_all_values_of_a_flag_or_a_choice_are_legal_values_of_its_field() -> None:
+    base = small()
+    assert all_values("recompute.strategy") == get_args(Strategy)
+    assert all_values("overlap.pipeline") == (False, True)  # with a default that follows
+    assert all_values("batch.micro") == all_values("memory.shard_over") == ()
+    for field in ("overlap.data_parallel", "overlap.gradient_buckets", "precision.compute"):
+        changed = [Change({field: value}).applied_to(base) for value in all_values(field)]
+        assert [value_at(scenario, field) for scenario in changed] == [*all_values(field)]
+    for stage in ZERO_STAGES:
+        Change({"memory.zero_stage": stage}).applied_to(base)
+    with pytest.raises(InputError):
+        Change({"memory.zero_stage": len(ZERO_STAGES)}).applied_to(base)
+
+
+def test_combinations_have_one_value_of_each_field() -> None:
+    values_of = {"batch.micro": (1, 2), "recompute": ("none", "full")}
+    made = [change.values for change in combinations_of(values_of)]
+    assert made == [
+        {"batch.micro": micro, "recompute": name} for micro in (1, 2) for name in ("none", "full")
+    ]
+    assert [change.values for change in combinations_of({})] == [{}]
+    assert not [*combinations_of({"batch.micro": ()})]
 
 
 def test_trials_that_fit_are_ranked_and_ties_keep_their_order() -> None:
