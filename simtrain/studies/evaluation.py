@@ -13,7 +13,6 @@ from simtrain.engine import Engine
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.fit import FitVerdict
-from simtrain.iteration.plan import Plan
 from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.least_time import least_seconds
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
@@ -154,22 +153,9 @@ class Evaluator:
 
         return evaluate
 
-    def peak_bytes(self, scenario: Scenario) -> int:
-        """Peak memory of a scenario's fullest stage, without simulating its time.
-
-        Raises:
-            InputError: as `evaluate`.
-        """
-        planned, _ = plan_on(scenario, self.machine_of(scenario))
-        return planned.fit.peak_bytes
-
-    def peak_bytes_of_plan(self, plan: Plan, machine: Machine) -> int:
-        """Peak memory of a plan's fullest stage; the rules of its scenario are not checked."""
-        return PlannedIteration(plan, machine).fit.peak_bytes
-
     def num_parameters(self, scenario: Scenario) -> int:
         """Parameters of a legal scenario's model, whatever is chosen of its recompute."""
-        return _plan(scenario, self.machine_of(scenario)).num_parameters
+        return PlannedIteration.of(scenario, self.machine_of(scenario)).plan.num_parameters
 
     def extrapolated_compute(self, scenario: Scenario) -> float:
         """Fraction of kernel time with shapes outside the range that the profile was fitted on.

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.iteration.plan import Plan
+from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.studies.choose import is_open
@@ -208,7 +209,7 @@ class Explorer:
         if self._is_open:
             # Choosing the recompute simulates every variant that fits.
             return self.evaluation(point).peak_bytes
-        return self._evaluator.peak_bytes_of_plan(self._plan(point), self._machine)
+        return PlannedIteration(self._plan(point), self._machine).fit.peak_bytes
 
     def evaluation(self, point: Point) -> Evaluation:
         """Evaluate a point; it is simulated if it fits. Raises the error of a point that fails."""
@@ -313,7 +314,7 @@ class Explorer:
         scenario = self.space.scenario(point)
         if self._is_open:
             scenario = scenario.model_copy(update={"recompute": SAVE_ALL})
-        return Plan.of(scenario, self._machine.model.profile.cluster.domains_of(scenario.num_gpus))
+        return PlannedIteration.of(scenario, self._machine).plan
 
     def close_key(self, point: Point) -> Key | None:
         """Close lower bound of a point's key, with its exact peak; None if it does not fit."""
