@@ -14,10 +14,9 @@ from simtrain.iteration.programs.pass_tasks import PassTime
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_scenario, check_values
-from simtrain.studies.choose import is_open
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.machines import Machines
-from simtrain.studies.on_machine import check_on, memory_on, simulate_on
+from simtrain.studies.on_machine import check_on, memory_on, plan_on, simulate_on
 from simtrain.studies.remedy import cheapest_change, does_not_fit
 from simtrain.workload.tape import Block
 
@@ -91,12 +90,9 @@ def simulate_fitting(
     """
     check_values(scenario)
     machine = _machine(scenario, None, engine)
-    if is_open(scenario):
-        result = simulate_on(scenario, machine)
-        check_fits(scenario, result.memory, machine, on_progress)
-        return result
-    check_fits(scenario, memory_on(scenario, machine), machine, on_progress)
-    return simulate_on(scenario, machine)
+    planned, choice = plan_on(scenario, machine)
+    check_fits(scenario, planned.memory, machine, on_progress)
+    return Result(planned.timeline, choice.why if choice else None)
 
 
 def check_fits(
