@@ -46,10 +46,6 @@ def check(stop: Stop) -> None:
         raise StopRequestedError(why)
 
 
-def never() -> None:
-    """Continue: a search without a budget."""
-
-
 def stop_after(seconds: float | None, interrupted: Callable[[], bool]) -> Stop:
     """Return a function that says why the search must stop; its time begins now."""
     start_s = time.monotonic()

@@ -36,8 +36,6 @@ from simtrain.studies.search.stage_lengths import (
 
 _QUESTION = ("name", "description", "model", "batch", "cluster", "hardware")
 """Sections of a scenario that are not part of a layout; the microbatch is."""
-_SMALL_MICROS = 2
-"""Microbatch sizes of a space's core."""
 LONG_SEQUENCE = 32_768
 """Sequence length from which context parallelism is searched by default."""
 LEAST_TOKENS = 4096
@@ -140,7 +138,6 @@ class Space:
         self._asked = context, expert, dict(vary), tuple(hold)
         self._contexts = self._choices("context", context, self._contexts_by_default)
         self._experts = self._choices("expert", expert, self._experts_by_default)
-        self._num_schedules = len(NAMED)
         self._cuts = functools.cache(self._stage_cuts)
         self.variant = functools.cache(self._new_variant)
         self._others = {
@@ -210,19 +207,6 @@ class Space:
         hardware = self.base.hardware | {"gpu": gpu}
         base = self.base.model_copy(update={"hardware": hardware})
         return Space(base, self.gpus, *self._asked)
-
-    def core(self) -> Space:
-        """Return the part of the space with small microbatches, ZeRO stages 0 and 1, and the first
-        schedule for each number of chunks.
-        """
-        core = Space(self.base, self.gpus, *self._asked)
-        for settings in self.all_settings:
-            variant = core.variant(settings)
-            micro, zero_stage = COORDINATES.index("micro"), COORDINATES.index("zero_stage")
-            variant._others[micro] = variant._others[micro][:_SMALL_MICROS]
-            variant._others[zero_stage] = variant._others[zero_stage][:2]
-            variant._num_schedules = 1
-        return core
 
     def choices(self, prefix: Prefix = ()) -> list[Prefix]:
         """The next coordinates of the points that begin with a prefix: one or several each.
@@ -378,7 +362,7 @@ class Space:
             for name in dict.fromkeys(names)
             if name not in NAMED or NAMED[name].allows_chunks(interleave)
         ]
-        return allowed[: self._num_schedules if num_stages > 1 else 1]
+        return allowed if num_stages > 1 else allowed[:1]
 
     def _layers(
         self, num_stages: int, interleave: int, schedule: str
