@@ -45,8 +45,8 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
-from simtrain.hardware.profile import AttentionRange, FusedAttention, HardwareProfile
-from simtrain.workload.work import FusedAttention as FusedAttentionOp
+from simtrain.hardware.profile import AttentionEfficiency, AttentionRange, HardwareProfile
+from simtrain.workload.work import FusedAttention
 
 _BLOCK_ROWS = 128
 """Rows of a block (kBlockM of most head sizes in flash-attention's launch templates)."""
@@ -75,7 +75,7 @@ class AttentionMachine:
     flash_attention_2: float = 1.0
 
     @classmethod
-    def of(cls, profile: HardwareProfile, kernel: FusedAttention) -> Self:
+    def of(cls, profile: HardwareProfile, kernel: AttentionEfficiency) -> Self:
         """Read the numbers from a profile."""
         peak = profile.gpu.peak_flops.value
         forward, backward = kernel.forward_softmax_channels, kernel.backward_softmax_channels
@@ -94,7 +94,7 @@ class AttentionMachine:
         )
 
 
-def attention_seconds(op: FusedAttentionOp, machine: AttentionMachine) -> float:
+def attention_seconds(op: FusedAttention, machine: AttentionMachine) -> float:
     """Time of a forward or backward kernel."""
     if op.is_backward:
         rate, half_length = machine.backward_flops, machine.backward_half_length
@@ -133,7 +133,7 @@ def padded_channels(head_size: float) -> float:
     return math.ceil(head_size / _HEAD_MULTIPLE) * _HEAD_MULTIPLE
 
 
-def attention_is_extrapolated(op: FusedAttentionOp, seen: AttentionRange) -> bool:
+def attention_is_extrapolated(op: FusedAttention, seen: AttentionRange) -> bool:
     """Whether the shape is outside the fitted range; every window is."""
     if op.window is not None and op.window < max(op.lengths)[0]:
         return True

@@ -152,7 +152,7 @@ class GemmModel(Strict):
     by_dtype: GemmByDtype = GemmByDtype()
 
 
-class FusedAttention(Strict):
+class AttentionEfficiency(Strict):
     """Parameters of the fused-attention model (`durations.attention`).
 
     `*_efficiency` is the fraction of the peak that long sequences approach, with heads of 128
@@ -224,7 +224,7 @@ class RunningCosts(Strict):
     node_power: Entry[Watts] | None = None
 
 
-class Overlap(Strict):
+class Interference(Strict):
     """Interference between a kernel and a concurrent collective inside a node.
 
     Both run at 1/(1 + slowdown) of their speed. A slowdown of 1 is as if they took turns.
@@ -252,12 +252,12 @@ class HardwareProfile(Strict):
     cluster: Cluster
     gpu: Gpu
     gemm: GemmModel
-    fused_attention: FusedAttention | None = None
+    fused_attention: AttentionEfficiency | None = None
     memory: Memory
     memory_bound: MemoryBound
     host: Host
     host_link: HostLink | None = None
-    overlap: Overlap
+    overlap: Interference
     intra_node: IntraNode | None = None
     inter_node: InterNode | None = None
     collectives: Collectives | None = None

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from simtrain.studies.objectives.objective import Key
 
 
-class Place(NamedTuple):
+class QueuePlace(NamedTuple):
     """Where a point or a group is in a queue.
 
     Args:
@@ -29,11 +29,11 @@ class Place(NamedTuple):
 
 
 def best_first(
-    queue: list[Place],
-    closer: Sequence[Callable[[int], Iterable[Place]]],
-    put: Callable[[Place], None],
-    last: Place | None = None,
-) -> Iterator[Place]:
+    queue: list[QueuePlace],
+    closer: Sequence[Callable[[int], Iterable[QueuePlace]]],
+    put: Callable[[QueuePlace], None],
+    last: QueuePlace | None = None,
+) -> Iterator[QueuePlace]:
     """Yield the points of a queue in the order of their exact keys, and remove them.
 
     Args:

@@ -25,7 +25,7 @@ from functools import partial
 from itertools import groupby, islice
 
 from simtrain.studies.objectives.objective import Key
-from simtrain.studies.search.best_first import Place, best_first
+from simtrain.studies.search.best_first import QueuePlace, best_first
 from simtrain.studies.search.explorer import (
     NUM_FASTER,
     Candidate,
@@ -107,12 +107,12 @@ class _Search:
     top: int
     on_progress: ProgressCallback
     stop: Stop
-    safe: list[Place] = field(default_factory=list)
-    risky: list[Place] = field(default_factory=list)
+    safe: list[QueuePlace] = field(default_factory=list)
+    risky: list[QueuePlace] = field(default_factory=list)
     has_bounds: bool = False
     fits: dict[int, bool] = field(default_factory=dict)
     bounded: set[int] = field(default_factory=set)
-    simulated: dict[int, Place] = field(default_factory=dict)
+    simulated: dict[int, QueuePlace] = field(default_factory=dict)
     num_steps: int = 0
     best_in_short: str = ""
 
@@ -125,7 +125,7 @@ class _Search:
 
     # -------------------------------------------------------------------- the steps
 
-    def expand(self, first: int) -> list[Place]:
+    def expand(self, first: int) -> list[QueuePlace]:
         """Return the points of a group with bounds from busy streams and least memory."""
         self.report("searching")
         return [
@@ -134,7 +134,7 @@ class _Search:
             for place in self.place(number, self.explorer.least_key(self.points[number]), 1)
         ]
 
-    def bound_closely(self, number: int) -> list[Place]:
+    def bound_closely(self, number: int) -> list[QueuePlace]:
         """Return a point with a bound from simulated passes and the exact peak."""
         self.report("searching")
         key = self.explorer.close_key(self.points[number])
@@ -143,7 +143,7 @@ class _Search:
             self.bounded.add(number)
         return self.place(number, key, 2)
 
-    def simulate(self, number: int) -> list[Place]:
+    def simulate(self, number: int) -> list[QueuePlace]:
         """Return a point that fits with its exact key."""
         self.report("searching")
         point = self.points[number]
@@ -159,12 +159,12 @@ class _Search:
             self.num_steps = 0  # tells it at once
         return [place]
 
-    def place(self, number: int, key: Key | None, closeness: int) -> list[Place]:
+    def place(self, number: int, key: Key | None, closeness: int) -> list[QueuePlace]:
         """Return the place of a point with a key; none without a key, as it does not fit."""
         if key is None:
             self.fits[number] = False
             return []
-        return [Place(key, number, closeness)]
+        return [QueuePlace(key, number, closeness)]
 
     # -------------------------------------------------------------------- the phases
 
@@ -180,20 +180,20 @@ class _Search:
             if key is None:
                 self.fits.update(dict.fromkeys(self.groups[first], False))
             else:
-                self.search_group(Place(key, first))
+                self.search_group(QueuePlace(key, first))
             if done % _TELL_EVERY == 0:
                 self.on_progress("bounding", done, len(groups), self.best_in_short)
         self.has_bounds = True
 
-    def search_group(self, group: Place) -> None:
+    def search_group(self, group: QueuePlace) -> None:
         """Simulate the best safe point of a group, if it is better than the best so far.
 
         While no point is simulated, the best risky point is simulated if no safe one fits. All
         points of the group are queued.
         """
-        queues: dict[bool, list[Place]] = {True: [], False: []}
+        queues: dict[bool, list[QueuePlace]] = {True: [], False: []}
 
-        def put(place: Place) -> None:
+        def put(place: QueuePlace) -> None:
             heapq.heappush(queues[self.is_safe(place)], place)
 
         put(group)
@@ -233,11 +233,11 @@ class _Search:
         for share in _LESS_MEMORY:
             queue = self.best_within(share * most_bytes, queue)
 
-    def best_within(self, most_bytes: float, places: Iterable[Place]) -> list[Place]:
+    def best_within(self, most_bytes: float, places: Iterable[QueuePlace]) -> list[QueuePlace]:
         """Return the places with at most such a peak; that of the best of them is exact."""
-        queue: list[Place] = []
+        queue: list[QueuePlace] = []
 
-        def put(place: Place) -> None:
+        def put(place: QueuePlace) -> None:
             if self.peak_of(place) <= most_bytes:
                 heapq.heappush(queue, place)
 
@@ -266,26 +266,26 @@ class _Search:
 
     # -------------------------------------------------------------------- the state
 
-    def queue(self, place: Place) -> None:
+    def queue(self, place: QueuePlace) -> None:
         """Queue a point with a key, or with a bound of it."""
         heapq.heappush(self.safe if self.is_safe(place) else self.risky, place)
 
-    def peak_of(self, place: Place) -> float:
+    def peak_of(self, place: QueuePlace) -> float:
         """Return the peak of a point, or the bound of it in a bound of its key."""
         return self.explorer.objective.peak_of(place.key)
 
-    def is_safe(self, place: Place) -> bool:
+    def is_safe(self, place: QueuePlace) -> bool:
         """Whether the peak of a point is safe, or may be, if the key is a bound."""
         return self.peak_of(place) <= self.explorer.safe_bytes
 
     @property
-    def best(self) -> list[Place]:
+    def best(self) -> list[QueuePlace]:
         """The best simulated points: those with a safe peak, or all if there are none."""
         places = sorted(self.simulated.values())
         return ([*filter(self.is_safe, places)] or places)[: self.top]
 
     @property
-    def faster(self) -> list[Place]:
+    def faster(self) -> list[QueuePlace]:
         """The simulated points before the best safe one, which fit, but may not fit in reality."""
         if not self.best or not self.is_safe(self.best[0]):
             return []
@@ -294,7 +294,7 @@ class _Search:
         ]
 
     @property
-    def answer_queue(self) -> list[Place]:
+    def answer_queue(self) -> list[QueuePlace]:
         """Points that may be among the best. If some safe point fits, no risky one can be."""
         is_safe = self.best and self.is_safe(self.best[0])
         return self.safe if is_safe else [*self.safe, *self.risky]
@@ -329,14 +329,14 @@ class _Search:
         """Return simulated points, each of which needs noticeably less memory than all before."""
         if self.explorer.objective.ranks_memory:
             return ()
-        most_bytes, front = self.peak_of(self.best[0]), list[Place]()
+        most_bytes, front = self.peak_of(self.best[0]), list[QueuePlace]()
         for place in sorted(self.simulated.values()):
             if self.peak_of(place) <= most_bytes:
                 front.append(place)
                 most_bytes = self.peak_of(place) - _NOTICEABLE * self.explorer.limit_bytes
         return self.candidates(front)
 
-    def candidates(self, places: Sequence[Place]) -> tuple[Candidate, ...]:
+    def candidates(self, places: Sequence[QueuePlace]) -> tuple[Candidate, ...]:
         """Return points with their evaluations."""
         return self.explorer.candidates([self.points[place.number] for place in places])
 
@@ -352,8 +352,8 @@ class _Search:
 def _nearest(explorer: Explorer, points: Sequence[Point]) -> Point:
     """Find the point with the smallest peak: bounds of increasing closeness exclude most points."""
 
-    def closer(closeness: int, number: int) -> list[Place]:
-        return [Place((peaks[closeness](points[number]), 0.0), number, closeness)]
+    def closer(closeness: int, number: int) -> list[QueuePlace]:
+        return [QueuePlace((peaks[closeness](points[number]), 0.0), number, closeness)]
 
     peaks = explorer.states_bytes, explorer.least_peak_bytes, explorer.peak_bytes
     queue = [place for number in range(len(points)) for place in closer(0, number)]
