@@ -7,12 +7,11 @@ change the result. The search itself computes what the few points near the best 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import pickle
-import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, wait
-from operator import itemgetter
 
 from simtrain.base.function_caches import without_garbage_collection
 from simtrain.errors import InputError, Location
@@ -26,8 +25,6 @@ _CHUNK = 128
 """Groups per message to a worker."""
 _MANY, _MOST = 10_000, 8
 """Legal points from which workers repay their start, and the workers that a search has at most."""
-_SEED = 0
-"""Fixed, so that results are deterministic."""
 _POLL_S = 0.05
 """Time between two checks for a stop request while the search waits for a worker."""
 
@@ -48,7 +45,7 @@ class Workers:
             StopRequestedError: `stop` returns a reason.
             InputError: a worker process died.
         """
-        order = _order(groups)
+        order = _order(groups, Point.of(self.explorer.space.base))
         if self._executor is None:
             for number in order:
                 check(stop)
@@ -80,20 +77,28 @@ def default_workers(num_legal: int) -> int:
     return min(len(cores), _MOST)
 
 
-def _order(groups: Sequence[Sequence[Point]]) -> list[int]:
+def _order(groups: Sequence[Sequence[Point]], own: Point) -> list[int]:
     """Return the numbers of groups in the order in which they are bounded.
 
     The smallest microbatches are first, because they fit most often. Groups whose ranks run the
-    same layers share most of the work, so they are neighbours; such sets of groups are in random
-    order, in which one of the best sets is early.
+    same layers share most of the work, so they are neighbours; the nearest to the scenario's own
+    layout are first, because somebody chose it: one of the first groups is then a good answer.
     """
-    alike: dict[tuple[int, ...], list[int]] = {}
-    for number, (point, *_) in enumerate(groups):
-        of_layer = point.tensor, point.context, point.expert, point.expert_tensor or 0
-        alike.setdefault((point.micro, *of_layer), []).append(number)
-    in_random_order = random.Random(_SEED).sample([*alike], len(alike))
-    ordered = sorted(in_random_order, key=itemgetter(0))
-    return [number for key in ordered for number in alike[key]]
+
+    def position(number: int) -> tuple[float, ...]:
+        """Return what the order is by: microbatch, layer of a rank, number of stages."""
+        point = groups[number][0]
+        layers, own_layers = _layer_split(point), _layer_split(own)
+        stages = abs(math.log(point.pipeline / own.pipeline))
+        return point.micro, math.dist(layers, own_layers), *layers, stages
+
+    return sorted(range(len(groups)), key=position)
+
+
+def _layer_split(point: Point) -> tuple[float, ...]:
+    """Return the logarithms of how many ranks share a layer, along each axis."""
+    ranks = point.tensor, point.context, point.expert, point.expert_tensor or point.tensor
+    return tuple(map(math.log, ranks))
 
 
 def worker_died() -> InputError:
