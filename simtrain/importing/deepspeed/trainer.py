@@ -19,9 +19,10 @@ from simtrain.importing.hugging_face.model_config import hugging_face_draft
 from simtrain.importing.importers.deepspeed import DeepSpeed
 from simtrain.importing.importers.megatron import Megatron
 from simtrain.importing.megatron.launch import headers_of, launch_of, machine_of, variables_of
-from simtrain.importing.megatron.shell import Argument, Environment, commands_of, files_of
-from simtrain.importing.megatron.shell_syntax import Lines
 from simtrain.importing.settings import Setting
+from simtrain.importing.shell.lines import Lines
+from simtrain.importing.shell.script_reader import Environment, commands_of, files_of
+from simtrain.importing.shell.variables import Argument
 
 _ARGUMENTS = {
     "per_device_train_batch_size": "train_micro_batch_size_per_gpu",

@@ -1,4 +1,4 @@
-"""Parse a bash script into commands and words, which `shell` interprets.
+"""Parse a bash script into the commands and words of `syntax_tree`.
 
 The parser refuses what it does not read as bash does, in place of guessing. It is ours because the
 packages that parse bash do not suit: tree-sitter's grammar, made for editors, reads some scripts
@@ -13,15 +13,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from simtrain.errors import InputError, Location
+from simtrain.errors import InputError
+from simtrain.importing.shell.lines import Lines, capture_remedy
+from simtrain.importing.shell.syntax_tree import (
+    NAME,
+    AndOr,
+    Arithmetic,
+    Block,
+    Case,
+    Foreign,
+    Function,
+    HereDocument,
+    If,
+    Literal,
+    Loop,
+    Node,
+    Not,
+    Opaque,
+    Part,
+    Simple,
+    Subshells,
+    Test,
+    Variable,
+    Word,
+)
 
 MAX_DEPTH = 60
 """The largest nesting of blocks, brackets and expansions; hand-written scripts have under ten."""
 
-CAPTURED = "#!/bin/bash\n# Captured:"
-"""How a script begins that `simtrain.importing.capture` writes."""
-
-NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _BLANK = re.compile(r"(?:[ \t]|\\\n)*(?:#[^\n]*)?")
 _OPERATOR = re.compile(r"&&|\|\||\|&|;;&|;;|;&|[;|&()\n]")
 _REDIRECTION = re.compile(
@@ -31,243 +50,13 @@ _ENDS_WORD = " \t\n;|&()<>"
 _KEYWORD = re.compile(r"[a-z]+(?=[ \t\n;&|()<>]|\Z)|[{}!](?=[ \t\n;&|()]|\Z)|\[\[(?=[ \t\n])")
 _CLOSING = {"then", "else", "elif", "fi", "do", "done", "esac", "}"}
 _PARAMETER = re.compile(rf"({NAME})|[0-9@*#?$!-]")
-_BRACES = re.compile(rf"({NAME}|[1-9]\d{{0,3}}|[@*])(?:\[([@*]|\d{{1,4}})\])?(:?[-=+?]|(?=\}}))")
+_BRACES = re.compile(rf"({NAME}|[1-9]\d{{0,3}}|[@*])(?:\[([@*])\])?(:?[-=+?]|(?=\}}))")
 _ARRAY = re.compile(rf"{NAME}\+?=\Z")
 _FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
+_ASSIGNING_EXPANSION = re.compile(rf"\$\{{{NAME}(?:\[[^]\n]{{,99}}\])?:?=|\$\(\(")
 _ANSI = re.compile(r"\$'(?:[^'\\]|\\.)*+'", re.DOTALL)
-_ASSIGNING_EXPANSION = re.compile(rf"\$\{{{NAME}(?:\[[^]\n]{{,99}}\])?:?=|\$\(\(|\$\[")
 _DELIMITER = re.compile(r"""(?:[^\s;|&()<>'"\\$`]|\\.|'[^'\n]*'|"[^"\n$`\\]*")+""")
 _PLACEHOLDER = 0xF0000  # A private character for each value of an evaluated text that is unknown.
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Literal:
-    """Literal characters, and the position of the first in the source."""
-
-    text: str
-    offset: int
-    quoted: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Variable:
-    """An expansion of a variable.
-
-    Args:
-        source: the characters of the expansion.
-        offset: position in the source.
-        quoted: whether the expansion is in double quotes.
-        name: the variable, a number or one of @ and *.
-        index: "" for the variable itself, the index of an element, or @ or * for all elements.
-        operator: "" or an operator such as ":-"; None for a form that is not supported.
-        operand: the word after the operator.
-    """
-
-    source: str
-    offset: int
-    quoted: bool
-    name: str
-    index: str = ""
-    operator: str | None = ""
-    operand: tuple[Part, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Arithmetic:
-    """`$((...))`, with the parts of its formula."""
-
-    source: str
-    offset: int
-    quoted: bool
-    parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Foreign:
-    """A value that a script does not contain, such as the output of a command."""
-
-    source: str
-    offset: int
-    quoted: bool
-
-
-Part = Literal | Variable | Arithmetic | Foreign
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Word:
-    """A word: its parts, its characters in the source, and the elements if it assigns an array."""
-
-    parts: tuple[Part, ...]
-    source: str
-    offset: int
-    elements: tuple[Word, ...] | None = None
-
-    @property
-    def start(self) -> str:
-        """The unquoted literal characters at the start of the word."""
-        first = self.parts[0] if self.parts else None
-        return first.text if isinstance(first, Literal) and not first.quoted else ""
-
-    @property
-    def literal(self) -> str | None:
-        """The text of a word without quotes and expansions; None for other words."""
-        return self.start if len(self.parts) == 1 and self.start else None
-
-
-@dataclass(slots=True, eq=False)
-class HereDocument:
-    """The input of a command, in the lines after it.
-
-    Args:
-        delimiter: the line that ends it.
-        is_raw: whether it has no expansions.
-        strips_tabs: whether tabs at the beginning of lines are no part of it.
-        body: its lines.
-        offset: position of the body in the source.
-    """
-
-    delimiter: str
-    is_raw: bool
-    strips_tabs: bool
-    body: str = ""
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Simple:
-    """A simple command: its words with leading assignments, and its redirections.
-
-    Args:
-        words: the words.
-        source: the characters of the command.
-        redirections: the texts of its redirections.
-        target: the file that its output replaces, if it does.
-        document: the here-document that it reads, if any.
-    """
-
-    words: tuple[Word, ...]
-    source: str
-    redirections: tuple[str, ...] = ()
-    target: Word | None = None
-    document: HereDocument | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Test:
-    """One test between `[[` and `]]`, without its !, && and ||."""
-
-    words: tuple[Word, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """Commands one after the other, with the texts of the redirections of a compound command."""
-
-    commands: tuple[Node, ...]
-    redirections: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AndOr:
-    """Commands joined by `&&` and `||`, which have the same precedence."""
-
-    first: Node
-    rest: tuple[tuple[str, Node], ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Not:
-    """A command after `!`."""
-
-    command: Node
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Subshells:
-    """Commands that run in shells of their own: ( ), jobs in the background, a pipeline."""
-
-    commands: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class If:
-    """The conditions and bodies of `if` and `elif`, and the body of `else`."""
-
-    branches: tuple[tuple[Node, Node], ...]
-    otherwise: Node | None
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Loop:
-    """A loop: over `words` (a `for`), while `condition` succeeds, or of another kind.
-
-    Args:
-        body: the commands that repeat.
-        condition: the commands of `while` and `until`.
-        is_until: whether the loop ends when the condition succeeds.
-        variable: what a loop assigns itself: the variable of `for`, or the text in `((...))`.
-        words: the words of `for`.
-    """
-
-    body: Node
-    condition: Node | None = None
-    is_until: bool = False
-    variable: str = ""
-    words: tuple[Word, ...] | None = None
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Case:
-    """`case`: the patterns and body of each branch; falls through if a branch ends with `;&`."""
-
-    word: Word
-    branches: tuple[tuple[tuple[Word, ...], Node], ...]
-    falls_through: bool
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Function:
-    """The definition of a function."""
-
-    name: str
-    body: Node
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Opaque:
-    """A command that is not interpreted, such as `((...))`: it can assign any name in its text."""
-
-    source: str
-    offset: int = 0
-
-
-Node = Simple | Test | Block | AndOr | Not | Subshells | If | Loop | Case | Function | Opaque
-
-
-class Lines:
-    """The lines of a text, to find the line and column of an offset.
-
-    The user has no lines of a captured script: places in it are the file alone.
-    """
-
-    def __init__(self, text: str, file: str) -> None:
-        self.file, self.lines = file, text.split("\n")
-        self.is_captured = text.startswith(CAPTURED)
-        self.starts = [0]
-        for line in self.lines:
-            self.starts.append(self.starts[-1] + len(line) + 1)
-
-    def location(self, offset: int) -> Location:
-        """Return the line and column of an offset."""
-        if self.is_captured:
-            return Location(self.file)
-        number = min(bisect_right(self.starts, offset), len(self.lines)) - 1
-        column = offset - self.starts[number]
-        return Location(self.file, number + 1, column + 1, self.lines[number])
 
 
 @dataclass(slots=True)
@@ -279,12 +68,14 @@ class Parser:
         lines: the lines of the source, for errors.
         origins: the start of each piece of an evaluated text, and its offset in the source.
         unknown: the names of unknown values in an evaluated text, by their placeholder.
+        is_script: whether the text is one of commands, which a shell could run.
     """
 
     script: str
     lines: Lines
     origins: Sequence[tuple[int, int]] = ((0, 0),)
     unknown: Sequence[str] = ()
+    is_script: bool = False
     at: int = 0
     depth: int = 0
     # The here-documents whose bodies begin after the current line.
@@ -300,6 +91,7 @@ class Parser:
         Raises:
             InputError: a quote, bracket or block does not end, or the syntax is not supported.
         """
+        self.is_script = True
         block = self._block()
         if self.at < len(self.script):
             raise self._unexpected()
@@ -374,14 +166,13 @@ class Parser:
         readers: dict[str | None, Callable[[], Node]] = {
             "if": self._if,
             "while": self._while,
-            "until": lambda: self._while(is_until=True),
+            "until": self._until,
             "for": self._for,
             "select": self._for,
             "case": self._case,
             "function": self._function,
             "{": self._group,
             "[[": self._test,
-            "coproc": self._coprocess,
         }
         if keyword in _CLOSING:
             raise self._unexpected()
@@ -456,9 +247,13 @@ class Parser:
             if keyword != "elif":
                 return If(tuple(branches), otherwise)
 
-    def _while(self, is_until: bool = False) -> Loop:
+    def _while(self) -> Loop:
         condition = self._block("do")
-        return Loop(self._do(), condition, is_until)
+        return Loop(self._do(), condition)
+
+    def _until(self) -> Loop:
+        condition = self._block("do")
+        return Loop(self._do(), Not(condition))
 
     def _do(self) -> Block:
         self._skip_lines()
@@ -475,21 +270,20 @@ class Parser:
             if not isinstance(header, Opaque):
                 raise self._unexpected()
             self._take(";")
-            return Loop(self._do(), variable=header.source)
-        variable = self._word().literal or ""
+            return Loop(self._do(), assigned=header.source)
+        variable, words = self._word().source, list[Word]()
         self._skip_lines()
-        words = None
-        if self._keyword() == "in":
+        has_words = self._keyword() == "in"
+        if has_words:
             self._skip_keyword()
-            words = []
             while self._operator() is None and self.at < len(self.script):
                 words.append(self._word())
         self._take(";")
-        return Loop(self._do(), variable=variable, words=None if words is None else tuple(words))
+        return Loop(self._do(), assigned=variable, words=tuple(words) if has_words else None)
 
     def _case(self) -> Case:
         start = self.at
-        word, falls_through = self._word(), False
+        word = self._word()
         branches: list[tuple[tuple[Word, ...], Node]] = []
         self._skip_lines()
         if self._keyword() != "in":
@@ -501,16 +295,15 @@ class Parser:
                 raise self._error("the case that starts here is not closed", start)
             if self._keyword() == "esac":
                 self._skip_keyword()
-                return Case(word, tuple(branches), falls_through)
+                return Case(word, tuple(branches))
             self._take("(")
             patterns = [self._word()]
             while self._take("|"):
                 patterns.append(self._word())
             if not self._take(")"):
                 raise self._unexpected()
-            body = self._block(";;", ";&", ";;&", "esac")
-            branches.append((tuple(patterns), body))
-            falls_through |= self._take(";;", ";&", ";;&") in (";&", ";;&")
+            branches.append((tuple(patterns), self._block(";;", "esac")))
+            self._take(";;")
 
     def _function(self) -> Function:
         name = self._word().literal
@@ -532,11 +325,6 @@ class Parser:
         self._skip_keyword()
         return body
 
-    def _coprocess(self) -> Block:
-        start = self.at
-        command = self._command()
-        return Block((Opaque(self.script[start : self.at]), Subshells((command,))))
-
     def _parenthesis(self) -> Node:
         """Parse `((...))` or a subshell."""
         start = self.at
@@ -547,70 +335,29 @@ class Parser:
         self.at += 1
         return Subshells((body,))
 
-    # --------------------------------------------------------------------------------------- tests
-
-    def _test(self) -> Node:
-        start = self.at
-        test = self._test_list()
+    def _test(self) -> Test:
+        """Parse the words and operators up to `]]`."""
+        start, words = self.at, list[Word]()
         self._skip_lines()
-        if not self.script.startswith("]]", self.at):
+        while not self.script.startswith("]]", self.at):
             if self.at >= len(self.script):
                 raise self._error("the [[ that starts here is not closed", start)
-            raise self._unexpected()
+            at, offset = self.at, self._origin()
+            # Operators without blanks around them, and parentheses, are characters of a word here.
+            parts = self._parts(" \t\n", False)
+            words.append(Word(tuple(parts), self.script[at : self.at], offset))
+            self._skip_lines()
+        plain = "".join(word.plain for word in words)
+        if plain.count("(") != plain.count(")"):
+            raise self._error("the parentheses of this [[ do not match", start)
+        source = self.script[start : self.at]
         self.at += 2
-        return test
-
-    def _test_list(self, operators: tuple[str, ...] = ("||", "&&")) -> Node:
-        """Parse tests joined by the first operator, each of tests joined by the others."""
-        if not operators:
-            return self._negated_test()
-        self._nest(self.at)
-        first, rest = self._test_list(operators[1:]), list[tuple[str, Node]]()
-        while self._take(operators[0]):
-            rest.append((operators[0], self._test_list(operators[1:])))
-        self.depth -= 1
-        return AndOr(first, tuple(rest)) if rest else first
-
-    def _negated_test(self) -> Node:
-        is_negated = False
-        self._skip_lines()
-        while self._keyword() == "!":
-            is_negated ^= True
-            self._skip_keyword()
-            self._skip_lines()
-        if self._take("("):
-            test = self._test_list()
-            self._skip_lines()
-            if not self._take(")"):
-                raise self._unexpected()
-        else:
-            words: list[Word] = []
-            while self.at < len(self.script) and not self.script.startswith("]]", self.at):
-                if self.script[self.at] in "<>":
-                    char = self.script[self.at]
-                    words.append(
-                        Word((Literal(char, self._origin(), False),), char, self._origin())
-                    )
-                    self.at += 1
-                elif self._operator() is not None:
-                    break
-                else:
-                    words.append(self._word(is_pattern=True))
-                self._skip_blanks()
-            if not words:
-                raise self._unexpected()
-            test = Test(tuple(words))
-        self._skip_lines()
-        return Not(test) if is_negated else test
+        return Test(tuple(words), source)
 
     # --------------------------------------------------------------------------------------- words
 
-    def _word(self, is_pattern: bool = False) -> Word:
-        """Parse a word, and the blanks after it.
-
-        Args:
-            is_pattern: whether it can contain parentheses, as a pattern between [[ and ]].
-        """
+    def _word(self) -> Word:
+        """Parse a word, and the blanks after it."""
         self._skip_blanks()
         start, offset, elements = self.at, self._origin(), None
         parts = self._parts(_ENDS_WORD, False)
@@ -622,8 +369,6 @@ class Parser:
             elif following == "(" and _ARRAY.match(begun):
                 elements = self._elements()
                 break
-            elif is_pattern and following in "(|" and not self.script.startswith("||", self.at):
-                parts.append(self._pattern())
             else:
                 break
             parts += self._parts(_ENDS_WORD, False)
@@ -706,12 +451,11 @@ class Parser:
             return self._braces(start, offset, quoted)
         if script.startswith("$[", start):
             raise self._error("$[...] is not read", start)
-        if not quoted and script.startswith("$'", start):
-            self._skip_ansi()
-            return Foreign(script[start : self.at], offset, quoted)
         if not quoted and script.startswith('$"', start):
-            self.at += 1
-            return Literal("", offset, True)
+            raise self._error('$"..." is not read', start)
+        if not quoted and (ansi := _ANSI.match(script, start)):
+            self.at = ansi.end()
+            return Foreign(ansi[0], offset, quoted)
         if match := _PARAMETER.match(script, start + 1):
             self.at = match.end()
             if match[1] and re.match(r"(?:\\\n)+\w", script[self.at : self.at + 9]):
@@ -719,13 +463,6 @@ class Parser:
             return Variable(script[start : self.at], offset, quoted, match[0])
         self.at += 1
         return Literal("$", offset, True)
-
-    def _skip_ansi(self) -> None:
-        """Skip the text of $'...', in which a backslash escapes a quote."""
-        match = _ANSI.match(self.script, self.at)
-        if not match:
-            raise self._unended("$'", self.at)
-        self.at = match.end()
 
     def _braces(self, start: int, offset: int, quoted: bool) -> Variable:
         script = self.script
@@ -766,18 +503,6 @@ class Parser:
         self.at += 2
         self._block(")")
         self.at += 1
-        return Foreign(self.script[start : self.at], offset, False)
-
-    def _pattern(self) -> Foreign:
-        """Parse the parentheses of a pattern or of a regular expression, up to a blank."""
-        start, offset, depth = self.at, self._origin(), 0
-        while self.at < len(self.script):
-            char = self.script[self.at]
-            if char not in "()|" or (depth == 0 and (char == ")" or self._operator() == "||")):
-                break
-            depth += {"(": 1, ")": -1}.get(char, 0)
-            self.at += 1
-            self._parts("()|" if depth else _ENDS_WORD, False)
         return Foreign(self.script[start : self.at], offset, False)
 
     # -------------------------------------------------------------------------------------- tokens
@@ -873,6 +598,8 @@ class Parser:
 
     def _error(self, message: str, at: int, code: str = "E876") -> InputError:
         fix = "correct it, or import the arguments alone as one text"
+        if self.is_script:
+            fix = f"{fix}; or {capture_remedy(self.lines.file)}"
         return InputError.of(code, message, self.lines.location(self._origin(at)), fix)
 
 
