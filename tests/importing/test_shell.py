@@ -9,7 +9,7 @@ import pytest
 from simtrain.errors import InputError
 from simtrain.importing.shell import script_reader, variables
 from simtrain.importing.shell.lines import Lines
-from simtrain.importing.shell.script_reader import commands_of
+from simtrain.importing.shell.script_reader import read_script
 from simtrain.importing.shell.variables import Argument
 from tests.helpers.imported import BASE, GPT, LLAMA, import_megatron, written
 from tests.helpers.shell_scripts import (
@@ -70,7 +70,7 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="there is n
 
 def launched(script: str) -> list[Argument]:
     """Return the words of the launcher as the reader expands them."""
-    commands = commands_of(script, Lines(script, "run.sh"))
+    commands = read_script(script, Lines(script, "run.sh")).commands
     (words,) = (words[1:] for words in commands if words[0].text == "torchrun")
     return words
 
@@ -78,7 +78,7 @@ def launched(script: str) -> list[Argument]:
 def is_refused(script: str) -> bool:
     """Return whether the reader refuses the syntax of a script, and names `--capture`."""
     try:
-        commands_of(script, Lines(script, "run.sh"))
+        read_script(script, Lines(script, "run.sh"))
     except InputError as error:
         assert "or let your shell run it: --capture -- bash run.sh" in str(error)
         return True
@@ -149,7 +149,7 @@ LINES: dict[str, str | None] = {
     "let N=48": None,
     "((N++))": None,
     "((N+=24))": None,
-    "unset N; N=${N:-3}": "3",
+    "unset N; N=${N:-3}": None,
     "read N <<< 48": None,
     "printf -v N 48": None,
     "eval N=48": "48",
@@ -190,6 +190,7 @@ def test_the_values_of_these_lines_are_those_of_bash(tmp_path: Path) -> None:
 OUTSIDE = (
     "f() { N=48; }; f",
     "f() { local N=48; }; f",
+    "f() { local M=$1; N=$M; }; f 48",
     "f() { [ -f x ] && return; N=48; }; f",
     "f() { N=$1; }; for I in 1 2; do f $I; done",
     "for N in 1 2; do :; done",

@@ -25,10 +25,8 @@ from simtrain.importing.settings import Setting
 from simtrain.importing.shell.lines import Lines, capture_remedy
 from simtrain.importing.shell.script_reader import (
     Environment,
-    commands_of,
-    files_of,
-    values_of,
-    variable_of,
+    ScriptReader,
+    read_script,
     words_of,
 )
 from simtrain.importing.shell.variables import Argument
@@ -100,12 +98,12 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
     else:
         headers = headers_of(text, lines)
         environment = replace(environment, variables=variables_of(headers))
-        commands = commands_of(text, lines, environment)
-        launch, script, words = _training_command(text, lines, headers, environment, commands)
-        machine = machine_of(text, commands, lines)
+        reader = read_script(text, lines, environment)
+        launch, script, words = _training_command(reader, lines, headers)
+        machine = machine_of(text, reader.commands, lines)
         settings = _given(words, lines, problems)
         if "<<" in text and any(word.text.startswith("--deepspeed") for word in words):
-            documents = files_of(text, lines, environment)
+            documents = reader.files
     arguments = {argument.name: argument for argument in settings}
     if not arguments:
         raise InputError.of("E875", "the source has no arguments", Location(file), "add arguments")
@@ -172,26 +170,22 @@ _WITHOUT_BRACKETS = dict.fromkeys(map(ord, "[]',"), " ")
 
 
 def _training_command(
-    script: str,
-    lines: Lines,
-    headers: Mapping[str, Setting],
-    environment: Environment,
-    commands: list[list[Argument]],
+    reader: ScriptReader, lines: Lines, headers: Mapping[str, Setting]
 ) -> tuple[tuple[Setting, ...], Setting | None, list[Argument]]:
     """Return the launch, the training script and the arguments of the command that trains."""
     # A file of settings has the arguments in a variable alone, and a script that submits another
     # one to Slurm has the command in a variable.
-    trainings = _trainings(commands)
+    trainings = _trainings(reader.commands)
     for is_training in (_starts_script, _has_layers, _is_no_eval):
         trainings = [*filter(is_training, trainings)] or trainings
-    hidden = next(filter(_hides_arguments, commands), None)
+    hidden = next(filter(_hides_arguments, reader.commands), None)
     if not trainings and hidden:
         raise _no_launch(f"the arguments of {hidden[0].text} are not known", lines, hidden[0])
     if not trainings:
         # Nothing says how several variables belong together.
-        variables = _trainings(values_of(script, lines, environment))
+        variables = _trainings(reader.values())
         trainings = [*filter(_starts_script, variables)] or variables
-        tokenizer = variable_of(_TOKENIZER, script, lines, environment)
+        tokenizer = reader.variable(_TOKENIZER)
         if tokenizer and not any(word.text == _TOKENIZER_FLAG for word in chain(*trainings)):
             flag = Argument(_TOKENIZER_FLAG, tokenizer.offset)
             trainings = [[*words, flag, tokenizer] for words in trainings]
@@ -205,7 +199,7 @@ def _training_command(
     if at < 0 and not (program.unknown or program.text.startswith("-")):
         message = f"{program.text} starts no training script, whose name ends with .py"
         raise _no_launch(message, lines, program)
-    launch = launch_of(words[: at + 1], commands, headers, lines)
+    launch = launch_of(words[: at + 1], reader.commands, headers, lines)
     name = words[at].text
     training = Setting("script", name, name, _place(lines, words[at])) if at >= 0 else None
     return launch, training, words[at + 1 :]

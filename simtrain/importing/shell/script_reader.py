@@ -14,7 +14,7 @@ set every variable, but defines no function that changes what the script itself 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -76,7 +76,6 @@ _MAX_CALLS = 150
 _ELEMENT = re.compile(rf"{NAME}\[")
 # An element of an array such as [0]*3+[1]*58, which sets no index, unlike [0]=3.
 _INDEX = re.compile(r"\[(?![^]\[]*\](?!\+?=))")
-_DECLARATIONS = {"export", "readonly", "declare", "typeset"}
 _BATCH_JOB = re.compile("^#SBATCH ", re.MULTILINE)
 _STARTER_NAMES = """
     accelerate apptainer bash conda deepspeed docker env find mamba mpiexec mpirun nohup numactl
@@ -103,60 +102,19 @@ class Environment:
 NOTHING = Environment()
 
 
-def commands_of(
-    script: str, lines: Lines, environment: Environment = NOTHING
-) -> list[list[Argument]]:
-    """Return the expanded words of each command that a script runs or may run.
+def read_script(text: str, lines: Lines, environment: Environment = NOTHING) -> ScriptReader:
+    """Read the commands of a script.
 
     Raises:
-        InputError: the syntax is wrong or not supported, or the script exceeds a limit.
+        InputError: the syntax is wrong or not read, or the script exceeds a limit.
     """
-    return _read(script, lines, environment).commands
-
-
-def values_of(
-    script: str, lines: Lines, environment: Environment = NOTHING
-) -> list[list[Argument]]:
-    """Return the words of each variable at the end of a script, or the commands in its text.
-
-    Raises:
-        InputError: as `commands_of`.
-    """
-    shell = _read(script, lines, environment)
-    shell.has_ended, commands = False, list[list[Argument]]()
-    for name, value in [*shell.variables.values.items()]:
-        if isinstance(value, Value) and name.isidentifier():
-            shell.commands = []
-            with suppress(InputError):  # The text is no script.
-                for text in value.elements:
-                    shell.read_child(text)
-            words = Parser(f"${{{name}[@]}}", lines).words()
-            commands += shell.commands or [shell.variables.arguments(words)]
-    return [words for words in commands if words]
-
-
-def variable_of(
-    name: str, script: str, lines: Lines, environment: Environment = NOTHING
-) -> Argument | None:
-    """Return the text of a variable at the end of a script; None if it has none.
-
-    Raises:
-        InputError: as `commands_of`.
-    """
-    shell = _read(script, lines, environment)
-    words = shell.variables.arguments(Parser(f'"${name}"', lines).words())
-    return words[0] if words and words[0].unknown is None and words[0].text else None
-
-
-def files_of(script: str, lines: Lines, environment: Environment = NOTHING) -> dict[str, Argument]:
-    """Return the files that a script writes from its here-documents, by their path.
-
-    An unknown value in a path stands in it by its name, such as ds.$SLURM_JOB_ID.json.
-
-    Raises:
-        InputError: as `commands_of`.
-    """
-    return _read(script, lines, environment).files
+    _check_length(text, lines)
+    is_batch_job = _BATCH_JOB.search(text) is not None
+    variables = Variables(lines, _values(environment.answers), is_batch_job=is_batch_job)
+    variables.values |= {**_values(environment.variables), **variables.answers}
+    reader = ScriptReader(variables)
+    reader.read(Parser(text, lines).parse())
+    return reader
 
 
 def words_of(text: str, lines: Lines, environment: Environment = NOTHING) -> list[Argument]:
@@ -166,21 +124,9 @@ def words_of(text: str, lines: Lines, environment: Environment = NOTHING) -> lis
         InputError: a quote or bracket is not closed, or the text exceeds a limit.
     """
     _check_length(text, lines)
-    answers = _values(environment.answers)
-    variables = Variables(lines, answers, has_patterns=False)
-    variables.values |= answers
+    variables = Variables(lines, _values(environment.answers), has_patterns=False)
+    variables.values |= variables.answers
     return variables.arguments(Parser(text, lines).words())
-
-
-def _read(script: str, lines: Lines, environment: Environment) -> _Shell:
-    _check_length(script, lines)
-    answers = _values(environment.answers)
-    is_batch_job = _BATCH_JOB.search(script) is not None
-    variables = Variables(lines, answers, is_batch_job=is_batch_job)
-    variables.values |= {**_values(environment.variables), **answers}
-    shell = _Shell(variables)
-    shell.read(Parser(script, lines).parse())
-    return shell
 
 
 def _values(texts: Mapping[str, str]) -> dict[str, Value]:
@@ -197,28 +143,47 @@ _State = tuple[dict[str, Value | Unknown], bool, bool]
 
 
 @dataclass(slots=True)
-class _Shell:
+class ScriptReader:
     """Reader of a script.
 
     Args:
         variables: the variables at the current command.
+        commands: the words of each command that the script runs or may run, after all expansions.
+        files: the files that the script writes from its here-documents, by their path. An unknown
+            value in a path stands in it by its name, such as ds.$SLURM_JOB_ID.json.
         functions: the bodies of each function of the script.
-        commands: the words of the commands so far.
-        files: the files that are written from here-documents.
         repetitions: the number of loops and calls around the current command.
         has_ended: whether the script has run `exit` or `exec`.
         doubt: the unknown variable of the last test, or "".
     """
 
     variables: Variables
-    functions: dict[str, list[Node]] = field(default_factory=dict)
     commands: list[list[Argument]] = field(default_factory=list)
     files: dict[str, Argument] = field(default_factory=dict)
+    functions: dict[str, list[Node]] = field(default_factory=dict)
     repetitions: int = 0
     has_ended: bool = False
     doubt: str = ""
     depth: int = 0
     num_commands: int = 0
+
+    def values(self) -> list[list[Argument]]:
+        """Return the words of each variable at the end, or the commands in its text."""
+        values, start, self.has_ended = list[list[Argument]](), len(self.commands), False
+        for name, value in [*self.variables.values.items()]:
+            if isinstance(value, Value) and name.isidentifier():
+                with suppress(InputError):  # The text is no script.
+                    for text in value.elements:
+                        self._read_child(text)
+                words = Parser(f"${{{name}[@]}}", self.variables.lines).words()
+                values += self.commands[start:] or [self.variables.arguments(words)]
+                del self.commands[start:]
+        return [words for words in values if words]
+
+    def variable(self, name: str) -> Argument | None:
+        """Return the text of a variable at the end; None if it has none."""
+        words = self.variables.arguments(Parser(f'"${name}"', self.variables.lines).words())
+        return words[0] if words and words[0].unknown is None and words[0].text else None
 
     # ------------------------------------------------------------------------------------ commands
 
@@ -442,15 +407,87 @@ class _Shell:
             if not any(word.text.endswith(".py") for word in words):
                 self.variables.forget()
             return None
+        if name == "exec" and len(arguments) > 1:
+            self.commands.pop()
+            self._command(known_text(arguments[1]) or "", arguments[1:], node)
+            self.has_ended = True
+            return None
         if name == "cat" and len(arguments) == 1 and node.target and node.document:
             self._write(node.target, node.document)
-        if name in _BUILTINS:
-            return _BUILTINS[name](self, arguments[1:], node)
         if name in ("[", "test"):
             return self._old_test(name, node.words)
+        if name in _BUILTINS:
+            return self._builtin(name, arguments[1:], node.source)
         if name in _STARTERS or "/" in name or name.endswith(".py"):
             for text in arguments[1:]:
-                self.read_child(text)
+                self._read_child(text)
+        return None
+
+    def _builtin(self, name: str, arguments: list[Text], source: str) -> bool | None:
+        """Read a builtin that sets variables, or changes what later commands do."""
+        texts = [known_text(text) for text in arguments]
+        match name:
+            case ":" | "true" | "false":
+                return name != "false"
+            case "exit":
+                self.has_ended = True
+            case "source" | ".":
+                self.variables.forget()
+            case "eval":
+                self.read(self._parsed(arguments))
+                if None in texts:
+                    self.variables.forget()
+            case "set":
+                self._set(texts)
+                return True
+            case "trap" if all(text and _ENDING_SIGNAL.fullmatch(text) for text in texts[1:]):
+                pass  # Other signals run their commands between any two of the script.
+            case "command" | "builtin" if texts and texts[0] not in (None, *_BUILTINS):
+                pass
+            case "printf" | "wait" if texts and not (texts[0] or "-").startswith("-"):
+                pass
+            case _ if name in _ASSIGNING_BUILTINS:
+                self.variables.taint(f"{source} REPLY MAPFILE OPTARG OPTIND", is_several=True)
+                if None in texts and name not in ("printf", "wait"):
+                    self.variables.lose()
+            case _:
+                self.variables.lose()
+        return None
+
+    def _set(self, texts: list[str | None]) -> None:
+        option = ""
+        for text in texts:
+            is_name = option.endswith("o") and text in _OPTIONS
+            if text is not None and (is_name or _OPTION.fullmatch(text)):
+                option = text
+            elif text == "--" or (text and text[0] not in "+-"):
+                self.variables.bind("@", Unknown(True))
+                break
+            else:
+                self.variables.lose()
+
+    def _declare(self, builtin: str, words: tuple[Word, ...], source: str) -> bool | None:
+        """Read `export`, `declare` and their like, of plain names and assignments."""
+        options = [word for word in words if word.start.startswith(("-", "+"))]
+        letters = {letter for word in options for letter in (word.literal or "-?")[1:]}
+        names = [word for word in words if word not in options]
+        is_read = letters <= {*"aprx"} or (builtin == "export" and letters <= {*"fn"})
+        if builtin == "local" and not self.repetitions:
+            self.variables.taint(source)  # An error: bash assigns nothing.
+        elif not is_read or not all(map(_is_plain, names)):
+            self.variables.taint(source, is_several=True)
+            are_literal = all(isinstance(part, Literal) for word in names for part in word.parts)
+            if not is_read or not are_literal:
+                self.variables.lose()  # Attributes change later values; expansions give names.
+        else:
+            for word in names:
+                if ASSIGNMENT.match(word.start):
+                    self.variables.assign(word)
+                elif self.repetitions:
+                    self.variables.taint(word.source)
+                if builtin == "readonly" or "r" in letters:
+                    self.variables.readonly.update(IDENTIFIER.findall(word.start)[:1])
+            return None if options else True
         return None
 
     def _write(self, target: Word, document: HereDocument) -> None:
@@ -463,7 +500,7 @@ class _Shell:
             content = Argument(content.text, content.offset, f"${path}", reason=reason)
         self.files[path] = content
 
-    def read_child(self, text: Text) -> None:
+    def _read_child(self, text: Text) -> None:
         """Read an argument that is a script, as of `bash -c "torchrun ..."`."""
         written = "".join(segment.text for segment in text if segment.is_known)
         if ".py" in written and " --" in written:
@@ -477,103 +514,6 @@ class _Shell:
             for segment in (*text, Segment(" ", text[-1].offset if text else 0))
         ]
         return evaluated_text(pieces, self.variables.lines).parse()
-
-    # ---------------------------------------------------------------------------------- assignment
-
-    def _declare(self, builtin: str, words: tuple[Word, ...], source: str) -> bool | None:
-        """Read `export`, `readonly`, `declare` or `typeset` of plain names and assignments."""
-        options = [word for word in words if word.start.startswith(("-", "+"))]
-        letters = {letter for word in options for letter in (word.literal or "-?")[1:]}
-        for word in (word for word in words if word not in options):
-            name = IDENTIFIER.match(word.start)
-            is_assignment = ASSIGNMENT.match(word.start) is not None
-            is_plain = name is not None and (is_assignment or word.literal == name[0])
-            if not is_plain and not all(isinstance(part, Literal) for part in word.parts):
-                self.variables.lose()  # The name itself comes from an expansion.
-            if not is_plain or letters - {*"aprx"}:
-                self.variables.taint(source, is_several=True)
-                self.variables.restricted.update(IDENTIFIER.findall(word.source))
-            elif is_assignment:
-                self.variables.assign(word)
-            if name and (builtin == "readonly" or "r" in letters):
-                self.variables.restricted.add(name[0])
-        if letters & {*"ng"} and builtin not in ("export", "readonly"):
-            self.variables.lose()  # A reference to another name.
-        return None if options else True
-
-    # ------------------------------------------------------------------------------------ builtins
-
-    def _eval(self, arguments: list[Text], node: Simple) -> None:
-        self.read(self._parsed(arguments))
-        if any(known_text(text) is None for text in arguments):
-            self.variables.forget()
-
-    def _source(self, arguments: list[Text], node: Simple) -> None:
-        self.variables.forget()
-
-    def _unset(self, arguments: list[Text], node: Simple) -> bool | None:
-        names = [known_text(text) or "" for text in arguments]
-        self.variables.taint(node.source)
-        if not all(map(IDENTIFIER.fullmatch, names)):
-            self.variables.lose()
-            return None
-        for name in names:
-            self.variables.bind(name, Value(()))
-        return True
-
-    def _set(self, arguments: list[Text], node: Simple) -> bool:
-        option = ""
-        for text in map(known_text, arguments):
-            is_name = option.endswith("o") and text in _OPTIONS
-            if text is not None and (is_name or _OPTION.fullmatch(text)):
-                option = text
-            elif text == "--" or (text and text[0] not in "+-"):
-                self.variables.bind("@", Unknown(True))
-                break
-            else:
-                self.variables.lose()
-        return True
-
-    def _exit(self, arguments: list[Text], node: Simple) -> None:
-        self.has_ended = True
-
-    def _exec(self, arguments: list[Text], node: Simple) -> None:
-        if arguments:
-            self.commands[-1] = self.commands[-1][1:]
-            for text in arguments:
-                self.read_child(text)
-            self.has_ended = True
-
-    def _trap(self, arguments: list[Text], node: Simple) -> None:
-        signals = [known_text(text) for text in arguments[1:]]
-        if not all(signal and _ENDING_SIGNAL.fullmatch(signal) for signal in signals):
-            self.variables.lose()  # The commands of the trap run between any two others.
-
-    def _assigns(self, arguments: list[Text], node: Simple) -> None:
-        """Read a builtin that assigns names among its arguments."""
-        self.variables.taint(f"{node.source} REPLY MAPFILE OPTARG OPTIND", is_several=True)
-        if any(known_text(text) is None for text in arguments):
-            self.variables.lose()
-
-    def _assigns_with_option(self, arguments: list[Text], node: Simple) -> None:
-        """Read `printf -v` and `wait -p`."""
-        if arguments and (known_text(arguments[0]) or "-").startswith("-"):
-            self.variables.taint(node.source, is_several=True)
-
-    def _succeed(self, arguments: list[Text], node: Simple) -> bool:
-        return True
-
-    def _fail(self, arguments: list[Text], node: Simple) -> bool:
-        return False
-
-    def _command_builtin(self, arguments: list[Text], node: Simple) -> None:
-        """Read `command` and `builtin`, which print the place of a program or run it."""
-        name = known_text(arguments[0]) if arguments else ""
-        if name is None or name in _BUILTINS or name in _DECLARATIONS:
-            self.variables.lose()
-
-    def _changes_the_shell(self, arguments: list[Text], node: Simple) -> None:
-        self.variables.lose()
 
     # --------------------------------------------------------------------------------------- tests
 
@@ -602,6 +542,11 @@ class _Shell:
         return decide_test(operands) if is_read else None
 
 
+def _is_plain(word: Word) -> bool:
+    """Return whether a word of `export` is a name or an assignment."""
+    return bool(ASSIGNMENT.match(word.start) or IDENTIFIER.fullmatch(word.literal or ""))
+
+
 def _may_assign(part: Part) -> bool:
     """Return whether an expansion may assign, as ${N:=8} and $((N++)) do."""
     return isinstance(part, Variable | Arithmetic) and ASSIGNING.search(part.source) is not None
@@ -615,23 +560,14 @@ def _has_no_operator(word: Word) -> bool:
 _OPTION = re.compile(r"[-+](?:[abeEhmuvxCT]+o?|o)")
 _OPTIONS = ("pipefail", "errexit", "nounset", "xtrace", "verbose", "allexport", "errtrace")
 _ENDING_SIGNAL = re.compile(r"0|2|15|EXIT|(SIG)?(INT|TERM|HUP|QUIT)")
-_BUILTINS: dict[str, Callable[[_Shell, list[Text], Simple], bool | None]] = {
-    ":": _Shell._succeed,
-    "true": _Shell._succeed,
-    "false": _Shell._fail,
-    "eval": _Shell._eval,
-    "source": _Shell._source,
-    ".": _Shell._source,
-    "unset": _Shell._unset,
-    "set": _Shell._set,
-    "exit": _Shell._exit,
-    "exec": _Shell._exec,
-    "trap": _Shell._trap,
-    **dict.fromkeys(("printf", "wait"), _Shell._assigns_with_option),
-    **dict.fromkeys(("command", "builtin"), _Shell._command_builtin),
-    **dict.fromkeys(
-        ("let", "read", "readarray", "mapfile", "getopts", "local", "coproc"), _Shell._assigns
-    ),
-    **dict.fromkeys(_DECLARATIONS, _Shell._changes_the_shell),
-    **dict.fromkeys(("shopt", "enable", "fc"), _Shell._changes_the_shell),
-}
+_DECLARATIONS = frozenset({"export", "readonly", "declare", "typeset", "local"})
+_ASSIGNING_BUILTINS = frozenset(
+    {"coproc", "getopts", "let", "mapfile", "printf", "read", "readarray", "unset", "wait"}
+)
+"""Commands that assign names among their arguments; printf and wait do with an option."""
+_BUILTINS = (
+    frozenset({":", "true", "false", "exit", "source", ".", "eval", "exec", "set", "trap", "shopt"})
+    | {"command", "builtin", "enable", "fc"}
+    | _ASSIGNING_BUILTINS
+    | _DECLARATIONS
+)

@@ -98,7 +98,7 @@ class Variables:
         is_forgotten: whether all other names are unknown.
         is_lost: whether nothing that is assigned later is known, as if IFS had changed.
         doubts: why assignments are unknown now, such as "in a loop", innermost last.
-        restricted: names that cannot be assigned, or that change what they are assigned.
+        readonly: names that cannot be assigned.
         formulas: names that were assigned a text which is no integer, and may still have it.
         reasons: why names are unknown; that of "" is the reason for all other names.
         offset: position of the current command.
@@ -112,7 +112,7 @@ class Variables:
     is_forgotten: bool = False
     is_lost: bool = False
     doubts: list[str] = field(default_factory=list)
-    restricted: set[str] = field(default_factory=set)
+    readonly: set[str] = field(default_factory=set)
     formulas: set[str] = field(default_factory=set)
     reasons: dict[str, str] = field(default_factory=dict)
     offset: int = 0
@@ -124,15 +124,15 @@ class Variables:
 
     def bind(self, name: str, value: Value | Unknown) -> None:
         """Assign a value; it is unknown if the assignment may not happen."""
-        is_restricted = name in self.restricted and isinstance(value, Value)
-        if name in ("IFS", "POSIXLY_CORRECT") or is_restricted:
+        is_readonly = name in self.readonly and isinstance(value, Value)
+        if name in ("IFS", "POSIXLY_CORRECT") or is_readonly:
             self.lose()
         texts = value.elements if isinstance(value, Value) else ()
         if not all(INTEGER.fullmatch(characters(text)) for text in texts):
             self.formulas.add(name)
         if self.doubts:
             value = Unknown(may_be_arguments(value) or may_be_arguments(self.assigned(name)))
-        elif is_restricted or _SPECIAL.fullmatch(name):
+        elif is_readonly or _SPECIAL.fullmatch(name):
             value = Unknown(may_be_arguments(value))
         self.values[name] = value
         if isinstance(value, Unknown):
@@ -370,11 +370,11 @@ class Variables:
         number = None if formula is None else evaluate(formula, self.integer)
         if number is not None:
             return Segment(str(number), part.offset)
-        names = IDENTIFIER.findall(characters(text))
-        are_known = all([self.integer(name) is not None for name in names])
+        values = {name: self.integer(name) for name in IDENTIFIER.findall(characters(text))}
+        numbers = {name: 1 if value is None else value for name, value in values.items()}
         if ASSIGNING.search(characters(text)):
             self.taint(characters(text))
-        elif formula is not None and are_known:
+        elif formula is not None and evaluate(formula, numbers.get) is None:
             self.lose()  # After an error, bash leaves out the rest of the command around it.
         return Segment(part.source, part.offset, State.UNKNOWN)
 
