@@ -159,6 +159,8 @@ LINES: dict[str, str | None] = {
     "declare -i N; N+=24": None,
     "N=(24 48)": None,
     "N=(24); N=3": None,
+    "N=([3]=1 2); N=3": None,
+    "N[2]=1; N=3": None,
     "N=$'24'": None,
     "N=*": "*",
     "N=~": None,

@@ -139,9 +139,6 @@ def _check_length(text: str, lines: Lines) -> None:
         raise too_large(message, lines, 0)
 
 
-_State = tuple[dict[str, Value | Unknown], bool, bool]
-
-
 @dataclass(slots=True)
 class ScriptReader:
     """Reader of a script.
@@ -290,11 +287,12 @@ class ScriptReader:
         return True
 
     def _subshell(self, node: Node, is_opaque: bool = False) -> None:
-        state = self._state()
+        state, has_ended = self.variables.state(), self.has_ended
         if is_opaque:
             self.variables.values, self.variables.is_forgotten = {}, True
         self.read(node)
-        self._restore(state)
+        self.variables.restore(state)
+        self.has_ended = has_ended
 
     def _condition(self) -> str:
         return f"under a condition {f'on {self.doubt}' if self.doubt else 'that is not known'}"
@@ -310,17 +308,12 @@ class ScriptReader:
         self.variables.doubts.append(doubt)
         self.variables.taint(assigned, is_several=True)
         for node in nodes:
-            state = self._state()
+            state = self.variables.state()
             self.read(node)
             if self.has_ended:  # What follows runs only if these commands do not.
-                self._restore(state)
+                self.variables.restore(state)
+                self.has_ended = False
         self.variables.doubts.pop()
-
-    def _state(self) -> _State:
-        return {**self.variables.values}, self.variables.is_forgotten, self.has_ended
-
-    def _restore(self, state: _State) -> None:
-        self.variables.values, self.variables.is_forgotten, self.has_ended = state
 
     def _loop(self, node: Loop) -> None:
         """Read a loop: nothing is unknown if its body never runs."""
@@ -336,11 +329,11 @@ class ScriptReader:
 
     def _call(self, name: str) -> None:
         """Read the bodies of a function, of which the parameters and the results are unknown."""
-        values = self.variables.values
-        parameters, values["@"] = self.variables.assigned("@"), Unknown(True)
+        parameters = self.variables.assigned("@") or Unknown(True)
+        self.variables.put("@", Unknown(True))
         for body in self.functions[name]:
             self._repeat(body, "in a function")
-        self.variables.values["@"] = parameters or Unknown(True)
+        self.variables.put("@", parameters)
 
     def _repeat(self, body: Node, doubt: str, assigned: str = "") -> None:
         """Read commands that run any number of times.
@@ -368,6 +361,7 @@ class ScriptReader:
             self.variables.offset = words[0].offset
         if words and _ELEMENT.match(words[0].start):
             self.variables.taint(node.source, is_several=True)
+            self.variables.arrays.update(IDENTIFIER.findall(node.source))
             return None
         assignments: list[Word] = []
         while words and ASSIGNMENT.match(words[0].start):
@@ -448,6 +442,8 @@ class ScriptReader:
                 pass
             case _ if name in _ASSIGNING_BUILTINS:
                 self.variables.taint(f"{source} REPLY MAPFILE OPTARG OPTIND", is_several=True)
+                if name in ("mapfile", "readarray") or "-a" in texts:
+                    self.variables.arrays.update(IDENTIFIER.findall(source))
                 if None in texts and name not in ("printf", "wait"):
                     self.variables.lose()
             case _:

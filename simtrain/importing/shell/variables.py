@@ -85,6 +85,10 @@ class Argument:
     is_function: bool = False
 
 
+Values = dict[str, Value | Unknown]
+VariablesState = tuple[Values, bool, int]
+
+
 @dataclass(slots=True)
 class Variables:
     """The variables of a script at one of its commands.
@@ -96,9 +100,11 @@ class Variables:
         is_batch_job: whether Slurm starts the script, and defines variables.
         values: what is assigned so far, by name. Parameters are "@".
         is_forgotten: whether all other names are unknown.
+        replaced: the values that assignments replaced, in order, with the values they are among.
         is_lost: whether nothing that is assigned later is known, as if IFS had changed.
         doubts: why assignments are unknown now, such as "in a loop", innermost last.
         readonly: names that cannot be assigned.
+        arrays: names that have been arrays, of which N=8 sets the first element alone.
         formulas: names that were assigned a text which is no integer, and may still have it.
         reasons: why names are unknown; that of "" is the reason for all other names.
         offset: position of the current command.
@@ -110,9 +116,11 @@ class Variables:
     is_batch_job: bool = False
     values: dict[str, Value | Unknown] = field(default_factory=lambda: {"@": _NO_PARAMETERS})
     is_forgotten: bool = False
+    replaced: list[tuple[Values, str, Value | Unknown | None]] = field(default_factory=list)
     is_lost: bool = False
     doubts: list[str] = field(default_factory=list)
     readonly: set[str] = field(default_factory=set)
+    arrays: set[str] = field(default_factory=set)
     formulas: set[str] = field(default_factory=set)
     reasons: dict[str, str] = field(default_factory=dict)
     offset: int = 0
@@ -134,16 +142,36 @@ class Variables:
             value = Unknown(may_be_arguments(value) or may_be_arguments(self.assigned(name)))
         elif is_readonly or _SPECIAL.fullmatch(name):
             value = Unknown(may_be_arguments(value))
-        self.values[name] = value
+        self.put(name, value)
         if isinstance(value, Unknown):
             doubt = self.doubts[-1] if self.doubts else "in a way that is not read"
             self._explain(name, f"sets {doubt}")
+
+    def put(self, name: str, value: Value | Unknown) -> None:
+        """Set the value of a name, and remember the one before."""
+        self.replaced.append((self.values, name, self.values.get(name)))
+        self.values[name] = value
+
+    def state(self) -> VariablesState:
+        """Return what `restore` takes to come back to the values of now."""
+        return self.values, self.is_forgotten, len(self.replaced)
+
+    def restore(self, state: VariablesState) -> None:
+        """Undo all assignments since a state; copies of all values would take too long."""
+        self.values, self.is_forgotten, num_replaced = state
+        for values, name, value in reversed(self.replaced[num_replaced:]):
+            if value is None:
+                del values[name]
+            else:
+                values[name] = value
+        del self.replaced[num_replaced:]
 
     def assign(self, word: Word) -> None:
         """Read a word such as N=8, N+=8 or N=(8 9)."""
         name, appends = ASSIGNMENT.findall(word.start)[0]
         old = self.assigned(name) if appends else None
         if word.elements is not None:
+            self.arrays.add(name)
             elements = tuple(self.fields(word.elements))
             has_index = any(_INDEX.match(element.start) for element in word.elements)
             before = old.elements if isinstance(old, Value) else ()
@@ -151,8 +179,7 @@ class Variables:
             self.bind(name, Value((*before, *elements), True) if is_known else Unknown(True))
             return
         text = self.joined(word, skip=len(f"{name}{appends}="))
-        current = self.assigned(name)
-        if isinstance(current, Value) and current.is_array:
+        if name in self.arrays:
             self.bind(name, Unknown(True))  # The text is that of the first element alone.
         elif isinstance(old, Unknown):
             self.bind(name, Unknown(old.may_be_arguments or has_flags(text)))
