@@ -60,14 +60,14 @@ def check_usage(context: Any, words: Sequence[str], error: Any = None) -> None:
     param = getattr(error, "param", None)
     if param is None:
         raise _surplus(context, words, surplus[0])
-    given = values.get(param.name)
-    if given is None or given == ():
+    value = values.get(param.name)
+    if value is None or value == ():
         params = context.command.get_params(context)
         missing = [_name(each) for each in params if each.required and not values.get(each.name)]
         *most, last = missing
         message = f"{', '.join(most)} and {last} are" if most else f"{last} is"
         raise _error(context, "E903", "", f"{message} missing", _example(context))
-    texts = [given] if isinstance(given, str) else [*given]
+    texts = [value] if isinstance(value, str) else [*value]
     text = next((each for each in texts if each in error.message), texts[0])
     similar = difflib.get_close_matches(text, _choices(param), n=1)
     fix = f"did you mean {similar[0]}?" if similar else _example(context, param)

@@ -198,10 +198,10 @@ class _Search:
 
         put(group)
         last = self.best[0] if self.simulated and self.is_safe(self.best[0]) else None
-        found = [*islice(best_first(queues[True], self.closer, put, last), 1)]
+        best = [*islice(best_first(queues[True], self.closer, put, last), 1)]
         if not self.simulated:
-            found += islice(best_first(queues[False], self.closer, put), 1)
-        _exhaust(map(self.queue, (*found, *queues[True], *queues[False])))
+            best += islice(best_first(queues[False], self.closer, put), 1)
+        _exhaust(map(self.queue, (*best, *queues[True], *queues[False])))
 
     def must_stop(self) -> End | None:
         """Return why to stop, but None before a point that fits is simulated."""

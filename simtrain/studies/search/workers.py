@@ -77,7 +77,7 @@ def default_workers(num_legal: int) -> int:
     return min(len(cores), _MOST)
 
 
-def _order(groups: Sequence[Sequence[Point]], own: Point) -> list[int]:
+def _order(groups: Sequence[Sequence[Point]], base: Point) -> list[int]:
     """Return the numbers of groups in the order in which they are bounded.
 
     The smallest microbatches are first, because they fit most often. Groups whose ranks run the
@@ -88,9 +88,9 @@ def _order(groups: Sequence[Sequence[Point]], own: Point) -> list[int]:
     def position(number: int) -> tuple[float, ...]:
         """Return what the order is by: microbatch, layer of a rank, number of stages."""
         point = groups[number][0]
-        layers, own_layers = _layer_split(point), _layer_split(own)
-        stages = abs(math.log(point.pipeline / own.pipeline))
-        return point.micro, math.dist(layers, own_layers), *layers, stages
+        layers, base_layers = _layer_split(point), _layer_split(base)
+        stages = abs(math.log(point.pipeline / base.pipeline))
+        return point.micro, math.dist(layers, base_layers), *layers, stages
 
     return sorted(range(len(groups)), key=position)
 
