@@ -407,6 +407,16 @@ def _train_adapters(rng: random.Random, scenario: Values) -> None:
     if not others and scenario["memory"]["zero_stage"] < 2:
         modules = ["linear_qkv"], ["linear_proj", "linear_fc1"]
         model["lora"] = {"rank": rank} | _sometimes(rng, modules=[*modules], dropout=[0.1])
+        if scenario["precision"]["compute"] == "fp8":
+            scenario["precision"] |= _sometimes(rng, 0.7, fp8_parameters=[True, False])
+            _multiply_on_blackwell(rng, scenario)
+
+
+def _multiply_on_blackwell(rng: random.Random, scenario: Values) -> None:
+    """Move a scenario in fp8 to GPUs that keep fewer copies of weights with one scale."""
+    if rng.random() < 0.5:
+        scenario["cluster"] = "b200_sxm"
+        scenario["precision"] |= _sometimes(rng, 0.3, fp8_recipe=["mxfp8"])
 
 
 def _pack_documents(rng: random.Random, scenario: Values) -> None:

@@ -19,7 +19,9 @@ def stacks(request: Request) -> str:
     return table(["entry", *names], rows)
 
 
-def _word(entry: str, value: bool | str | float | None) -> str:
+def _word(entry: str, value: bool | str | float | tuple[str, ...] | None) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
     if isinstance(value, float):
         return f"{value * 1e6:g} µs" if entry == "host_issue" else f"{value:g}"
     return WORDS[value] if value is None or isinstance(value, bool) else str(value)

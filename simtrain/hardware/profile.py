@@ -298,6 +298,15 @@ class HardwareProfile(Strict):
         """Data types of matrix products that have entries."""
         return ("bf16", *(name for name, rates in self.gemm.by_dtype if rates))
 
+    @property
+    def reads_fp8_both_ways(self) -> bool:
+        """Whether fp8 products with one scale per tensor read operands along either dimension.
+
+        Transformer Engine's `is_non_tn_fp8_gemm_supported`: GPUs of compute capability 10, which is
+        also the first that multiplies mxfp8.
+        """
+        return "mxfp8" in self.product_types
+
     def peak_flops(self, dtype: str) -> float | None:
         """Peak rate of a data type's products, in FLOP/s; None if the profile has no entry."""
         if dtype == "bf16":

@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from simtrain.base.entry import CountOrZero, Entry, Positive, Strict, Text
 from simtrain.base.resources import find_stack, list_stacks
 from simtrain.base.strict_yaml import Positions, YamlDocument, load_document, validate
 from simtrain.errors import InputError
-from simtrain.scenario.precision import GradientType
+from simtrain.scenario.precision import Fp8RecipeName, GradientType
 from simtrain.units import Bytes, NonNegativeSeconds
 
 DEFAULT_STACK = "megatron_2022"
@@ -79,6 +79,7 @@ _DEFAULTS = {
     "overlap_data_parallel": False,
     "overlap_parameter_gather": False,
     "gradients": "fp32",
+    "frozen_fp8_recipes": (),
 }
 """Entries that a stack leaves out if they are those of Megatron-LM without arguments."""
 _WORD = re.compile(r"[a-z0-9_-]+")
@@ -98,6 +99,8 @@ class Stack(Strict):
         overlap_data_parallel, overlap_parameter_gather: defaults of overlap.data_parallel and
             overlap.parameter_gather, for the layouts that can have them; by default false.
         gradients: default of precision.gradients with weights in bf16; by default fp32.
+        frozen_fp8_recipes: recipes with which precision.fp8_parameters is true by default if
+            weights are frozen (model.lora); by default none.
         cuda_graphs: each pass is captured once and launched as a graph, so no kernel waits for the
             host.
         fp8_library: the library whose fp8 products and casts are simulated; none if the stack has
@@ -163,6 +166,9 @@ class Stack(Strict):
     overlap_data_parallel: Entry[bool] | None = None
     overlap_parameter_gather: Entry[bool] | None = None
     gradients: Entry[GradientType] | None = None
+    frozen_fp8_recipes: Entry[Annotated[tuple[Fp8RecipeName, ...], Field(strict=False)]] | None = (
+        None
+    )
     host_issue: Entry[NonNegativeSeconds] | None = None
 
     @property
@@ -192,6 +198,7 @@ class StackFacts:
     overlap_data_parallel: bool
     overlap_parameter_gather: bool
     gradients: GradientType
+    frozen_fp8_recipes: tuple[Fp8RecipeName, ...]
     cuda_graphs: bool
     fp8_library: Fp8Library
     narrow_optimizer_states: bool

@@ -85,7 +85,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "fp8_recipe": "delayed",
         "first_layers_bf16": 0,
         "last_layers_bf16": 0,
-        "fp8_parameters": False,
+        "fp8_parameters": None,
         "gradients": None,
         "exp_avg": "fp32",
         "exp_avg_sq": "fp32",

@@ -332,6 +332,7 @@ def test_the_default_stack_is_that_of_the_paper() -> None:
         "overlap_data_parallel": False,
         "overlap_parameter_gather": False,
         "gradients": "fp32",
+        "frozen_fp8_recipes": (),
         "cuda_graphs": False,
         "fp8_library": "transformer_engine",
         "narrow_optimizer_states": True,

@@ -302,7 +302,13 @@ class _StageRank:
         )
         states = rank_states(plan.step_options, parameters)
         workspaces = {WORKSPACES: sum(workspaces_bytes(plan, profile.memory))}
-        running, stepping = buffers_of(plan, parameters, global_bytes, chunks)
+        running, stepping = buffers_of(
+            plan,
+            parameters,
+            global_bytes,
+            chunks,
+            reads_fp8_both_ways=profile.reads_fp8_both_ways,
+        )
         return cls(profile, stage, states, running | workspaces, stepping | workspaces)
 
     def held_bytes(self, buffers: Buffers, dynamic_bytes: int = 0) -> int:
