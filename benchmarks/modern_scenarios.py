@@ -453,6 +453,12 @@ def _split_vocabulary(rng: random.Random, scenario: Values) -> None:
         split["vocabulary"] = rng.choice(["vocab_1", "vocab_2", "interlaced"])
 
 
+def _defer_output_gradients(rng: random.Random, scenario: Values) -> None:
+    """Let the last stage compute weight gradients of the output layer after its passes."""
+    if scenario["parallelism"]["pipeline"] > 1 and scenario["schedule"] != "gpipe":
+        scenario["overlap"]["deferred_output_gradients"] = rng.choice([1, 2, 100])
+
+
 def _validate_steps(rng: random.Random, scenario: Values) -> None:
     """Let optimizer steps run before the gradient norm of all stages exists."""
     split, model = scenario["parallelism"], scenario["model"]
@@ -471,7 +477,7 @@ def _keep_ends_in_bf16(rng: random.Random, scenario: Values) -> None:
 
 _ALONE = (
     *(_train_adapters, _pack_documents, _copy_to_the_host, _cut_sequences, _split_vocabulary),
-    *(_validate_steps, _keep_ends_in_bf16),
+    *(_validate_steps, _keep_ends_in_bf16, _defer_output_gradients),
 )
 """Draws of options that few others may accompany: a scenario has at most one of them."""
 

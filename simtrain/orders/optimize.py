@@ -344,6 +344,7 @@ def _bases(
                 "schedule": str(file),
                 "overlap.pipeline": True,
                 "overlap.merged_passes": False,
+                "overlap.deferred_output_gradients": 0,
                 "overlap.align_gradient_reduction": None,
                 "overlap.align_parameter_gather": None,
             }

@@ -18,9 +18,10 @@ from simtrain.workload.shard_groups import Sharding
 from simtrain.workload.tape import Microbatch
 from simtrain.workload.work import Collective
 
-PassKind = Literal["F", "B", "I", "W", "R"]
+PassKind = Literal["F", "B", "I", "W", "R", "D"]
 """F: forward pass. B: whole backward pass. I, W: its input gradients, its weight gradients. R: the
-reduction of gradients after all backward passes."""
+reduction of gradients after all backward passes. D: the weight gradients that these have deferred.
+"""
 
 
 @hashed_once
@@ -33,12 +34,15 @@ class PassOptions:
         overlap: which collectives are asynchronous.
         sharding: model states that ZeRO stages 2 and 3 shard; None otherwise.
         launch_s: host time to launch a kernel; 0 with CUDA graphs, None for the hardware profile's.
+        defers_output_gradient: backward passes leave the weight gradient of the output layer to
+            another pass.
     """
 
     microbatch: Microbatch
     overlap: OverlapPolicy
     sharding: Sharding | None = None
     launch_s: float | None = None
+    defers_output_gradient: bool = False
 
 
 @hashed_once

@@ -102,6 +102,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "delayed_weight_gradients": False,
         "data_parallel": None,
         "shared_expert": False,
+        "deferred_output_gradients": 0,
         "optimizer_post_validation": False,
         "parameter_gather": None,
         "prefetch": 1,

@@ -275,6 +275,10 @@ def passes_of(plan: Plan) -> Iterator[tuple[PassPart, RankPass]]:
         yield PassPart(*of), pass_
     for of, pass_ in plan.passes_skipping_sync.items():
         yield PassPart(*of, skips_sync=True), pass_
+    for of, pass_ in plan.passes_deferring.items():
+        yield PassPart(*of, defers=True), pass_
+    if plan.deferred:
+        yield PassPart(plan.model_chunks.numbers[-1], "D", saves_all=False), plan.deferred
     for chunk, pass_ in plan.reductions.items():
         yield PassPart(chunk, "R", saves_all=False), pass_
     for (of, beside), merged in plan.merged_passes.items():

@@ -255,11 +255,12 @@ def _least_seconds(
 ) -> dict[Kind, list[float]]:
     """Return the least time of a slice's passes by kind, per different chunk; infinity for none.
 
-    A chunk's passes differ in what they recompute, and in whether they reduce gradients.
+    A chunk's passes differ in what they recompute, and in whether they reduce gradients or leave
+    out the output layer's weight gradient.
     """
     num_chunks = len(plan.model_chunks.different)
     times = {kind: [math.inf] * num_chunks for kind in KINDS}
-    for passes in (plan.passes, plan.passes_skipping_sync):
+    for passes in (plan.passes, plan.passes_skipping_sync, plan.passes_deferring):
         for (number, kind, _, of_slice), chunk_pass in passes.items():
             if of_slice == part:
                 times[kind][number] = min(times[kind][number], seconds(chunk_pass))
@@ -314,7 +315,8 @@ def _activations_bytes(plan: Plan) -> Iterator[tuple[Parameters, int]]:
 
     def extra_bytes_of(key: PassKey) -> int:
         """Return the bytes of a backward pass's working tensors."""
-        return pass_memory(plan.passes[key]).extra_bytes * has_working
+        passes = (each[key] for each in (plan.passes, plan.passes_deferring) if key in each)
+        return min(pass_memory(pass_).extra_bytes for pass_ in passes) * has_working
 
     @functools.cache
     def least_bytes(chunk: int) -> tuple[int, int]:
