@@ -34,7 +34,7 @@ from simtrain.orders.list_scheduling import (
     list_schedule,
     policies,
 )
-from simtrain.orders.local_search import Evaluated, climb
+from simtrain.orders.local_search import SimulatedOrder, climb
 from simtrain.orders.result import NamedOrder, OptimizedOrder
 from simtrain.scenario import RULES, Scenario, check_scenario
 from simtrain.schedules import NAMED, Kind, Schedule
@@ -192,7 +192,7 @@ class _Base:
     profile: HardwareProfile
     problem: OrderProblem
 
-    def evaluate(self, schedule: Schedule, limit_bytes: float) -> Evaluated | None:
+    def evaluate(self, schedule: Schedule, limit_bytes: float) -> SimulatedOrder | None:
         """Simulate an order; None if it cannot run or needs more memory."""
         planned = PlannedIteration(self.plan.with_order(schedule), self.machine)
         try:
@@ -207,7 +207,7 @@ class _Base:
         before_s = np.concatenate([[0.0], ends_s[:-1]])
         before_s[schedule.rank_starts[:-1]] = 0.0
         idle_s = np.maximum(starts_s - before_s, 0.0)
-        return Evaluated(schedule, iteration.time_s, peak, idle_s)
+        return SimulatedOrder(schedule, iteration.time_s, peak, idle_s)
 
     def rooms_bytes(self, limit: int) -> tuple[float, ...]:
         """Return [ranks], most bytes of saved tensors with which each rank's peak is in a limit."""
@@ -244,7 +244,7 @@ class _Candidate:
     """An order with what it was made from."""
 
     base: _Base
-    evaluated: Evaluated
+    evaluated: SimulatedOrder
     origin: str
     first: FirstOrder | None = None
 

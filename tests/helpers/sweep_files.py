@@ -12,7 +12,7 @@ from simtrain.studies.sweep.folder import SweepFolder
 from simtrain.studies.sweep.load import load_plan
 from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.run import Progress, run_sweep
-from simtrain.studies.sweep.workers import Shard, Workers
+from simtrain.studies.sweep.workers import PartWorkers, Shard
 
 BASE = """\
 base:
@@ -61,7 +61,7 @@ def run(
 ) -> Progress:
     folder = SweepFolder(out)
     plan = folder.open(plan)
-    return run_sweep(plan, folder, Workers(make_executor, in_flight, shard), on_progress)
+    return run_sweep(plan, folder, PartWorkers(make_executor, in_flight, shard), on_progress)
 
 
 def files_of(out: pathlib.Path) -> dict[str, bytes]:

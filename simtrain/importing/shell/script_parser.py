@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from simtrain.importing.shell.lines import Lines
 from simtrain.importing.shell.syntax_tree import (
     AndOr,
-    Block,
     Case,
-    Function,
+    CommandList,
     HereDocument,
     If,
     Loop,
     Node,
     Not,
     Opaque,
+    ShellFunction,
     Simple,
     Subshells,
     Test,
@@ -39,7 +39,7 @@ _DELIMITER = re.compile(r"""(?:[^\s;|&()<>'"\\$`]|\\.|'[^'\n]*'|"[^"\n$`\\]*")+"
 class Parser(WordParser):
     """Parser of a script, or of a text that a script evaluates."""
 
-    def parse(self) -> Block:
+    def parse(self) -> CommandList:
         """Return the commands of the script.
 
         Raises:
@@ -53,7 +53,7 @@ class Parser(WordParser):
 
     # ------------------------------------------------------------------------------------ commands
 
-    def _block(self, *ends: str) -> Block:
+    def _block(self, *ends: str) -> CommandList:
         """Parse commands up to one of the keywords or operators `ends`, or to the end."""
         start, commands = self.at, list[Node]()
         self._nest(start)
@@ -74,7 +74,7 @@ class Parser(WordParser):
             commands += [Opaque(body, offset) for body in self.bodies]
             self.bodies.clear()
         self.depth -= 1
-        return Block(tuple(commands))
+        return CommandList(tuple(commands))
 
     def _ends(self, ends: tuple[str, ...]) -> bool:
         return self._keyword() in ends or self._operator() in ends
@@ -126,7 +126,7 @@ class Parser(WordParser):
         if isinstance(command, If | Loop | Case | Opaque):
             command = replace(command, offset=offset)
         redirections = self._redirections()
-        return Block((command,), redirections) if redirections else command
+        return CommandList((command,), redirections) if redirections else command
 
     def _simple(self) -> Node:
         start, words, redirections = self.at, list[Word](), list[str]()
@@ -195,7 +195,7 @@ class Parser(WordParser):
         condition = self._block("do")
         return Loop(self._do(), Not(condition))
 
-    def _do(self) -> Block:
+    def _do(self) -> CommandList:
         self._skip_lines()
         if self._keyword() != "do":
             raise self._unexpected()
@@ -245,7 +245,7 @@ class Parser(WordParser):
             branches.append((tuple(patterns), self._block(";;", "esac")))
             self._take(";;")
 
-    def _function(self) -> Function:
+    def _function(self) -> ShellFunction:
         name = self._word().literal
         if not name:
             raise self._unexpected()
@@ -253,14 +253,14 @@ class Parser(WordParser):
             self.at = definition.end()
         return self._body(name)
 
-    def _body(self, name: str) -> Function:
+    def _body(self, name: str) -> ShellFunction:
         self._skip_lines()
         self._nest(self.at)
-        function = Function(name, self._command())
+        function = ShellFunction(name, self._command())
         self.depth -= 1
         return function
 
-    def _group(self) -> Block:
+    def _group(self) -> CommandList:
         body = self._block("}")
         self._skip_keyword()
         return body

@@ -31,9 +31,8 @@ from simtrain.importing.shell.syntax_tree import (
     NAME,
     AndOr,
     Arithmetic,
-    Block,
     Case,
-    Function,
+    CommandList,
     HereDocument,
     If,
     Literal,
@@ -42,6 +41,7 @@ from simtrain.importing.shell.syntax_tree import (
     Not,
     Opaque,
     Part,
+    ShellFunction,
     Simple,
     Subshells,
     Test,
@@ -49,10 +49,10 @@ from simtrain.importing.shell.syntax_tree import (
     Word,
 )
 from simtrain.importing.shell.texts import (
-    Segment,
     State,
     Text,
-    Unknown,
+    TextSegment,
+    UnknownText,
     Value,
     characters,
     first_unknown,
@@ -130,7 +130,7 @@ def words_of(text: str, lines: Lines, environment: Environment = NOTHING) -> lis
 
 
 def _values(texts: Mapping[str, str]) -> dict[str, Value]:
-    return {name: Value(((Segment(text, 0),),)) for name, text in texts.items()}
+    return {name: Value(((TextSegment(text, 0),),)) for name, text in texts.items()}
 
 
 def _check_length(text: str, lines: Lines) -> None:
@@ -211,7 +211,7 @@ class ScriptReader:
                 return self._simple(node)
             case Test():
                 return self._test(node)
-            case Block():
+            case CommandList():
                 return self._block(node)
             case AndOr():
                 return self._and_or(node)
@@ -227,7 +227,7 @@ class ScriptReader:
                     self._subshell(command)
             case Loop():
                 self._loop(node)
-            case Function():
+            case ShellFunction():
                 self.functions.setdefault(node.name, []).append(node.body)
                 return True
             case Opaque():
@@ -237,7 +237,7 @@ class ScriptReader:
                     self.variables.taint(node.source)
         return None
 
-    def _block(self, node: Block) -> bool | None:
+    def _block(self, node: CommandList) -> bool | None:
         self._taint_redirections(node.redirections)
         status: bool | None = True
         for command in node.commands:
@@ -325,12 +325,12 @@ class ScriptReader:
         if node.words is not None and not self.variables.fields(node.words, is_quiet=True):
             return
         commands = (node.condition, node.body) if node.condition else (node.body,)
-        self._repeat(Block(commands), "in a loop", node.assigned)
+        self._repeat(CommandList(commands), "in a loop", node.assigned)
 
     def _call(self, name: str) -> None:
         """Read the bodies of a function, of which the parameters and the results are unknown."""
-        parameters = self.variables.assigned("@") or Unknown(True)
-        self.variables.put("@", Unknown(True))
+        parameters = self.variables.assigned("@") or UnknownText(True)
+        self.variables.put("@", UnknownText(True))
         for body in self.functions[name]:
             self._repeat(body, "in a function")
         self.variables.put("@", parameters)
@@ -457,7 +457,7 @@ class ScriptReader:
             if text is not None and (is_name or _OPTION.fullmatch(text)):
                 option = text
             elif text == "--" or (text and text[0] not in "+-"):
-                self.variables.bind("@", Unknown(True))
+                self.variables.bind("@", UnknownText(True))
                 break
             else:
                 self.variables.lose()
@@ -507,7 +507,7 @@ class ScriptReader:
         pieces = [
             (segment.text, segment.offset, segment.is_known)
             for text in texts
-            for segment in (*text, Segment(" ", text[-1].offset if text else 0))
+            for segment in (*text, TextSegment(" ", text[-1].offset if text else 0))
         ]
         return evaluated_text(pieces, self.variables.lines).parse()
 

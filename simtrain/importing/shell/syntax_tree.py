@@ -144,7 +144,7 @@ class Test:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class CommandList:
     """Commands one after the other, with the texts of the redirections of a compound command."""
 
     commands: tuple[Node, ...]
@@ -210,7 +210,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Function:
+class ShellFunction:
     """The definition of a function."""
 
     name: str
@@ -225,4 +225,16 @@ class Opaque:
     offset: int = 0
 
 
-Node = Simple | Test | Block | AndOr | Not | Subshells | If | Loop | Case | Function | Opaque
+Node = (
+    Simple
+    | Test
+    | CommandList
+    | AndOr
+    | Not
+    | Subshells
+    | If
+    | Loop
+    | Case
+    | ShellFunction
+    | Opaque
+)

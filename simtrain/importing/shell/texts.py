@@ -27,7 +27,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TextSegment:
     """A piece of text with its position, or the name of an unknown value.
 
     `variable` is the variable that has the unknown value, if it has no other text.
@@ -44,7 +44,7 @@ class Segment:
         return self.state in (State.KNOWN, State.PATTERN)
 
 
-Text = tuple[Segment, ...]
+Text = tuple[TextSegment, ...]
 
 
 def characters(text: Text) -> str:
@@ -98,16 +98,16 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownText:
     """A value that is unknown, and whether it may be several arguments."""
 
     may_be_arguments: bool = False
 
 
-def may_be_arguments(value: Value | Unknown | None) -> bool:
+def may_be_arguments(value: Value | UnknownText | None) -> bool:
     """Return whether a value without quotes may be several arguments, or none."""
     match value:
-        case Unknown(is_several):
+        case UnknownText(is_several):
             return is_several
         case Value(elements, is_array):
             return is_array or any(map(has_flags, elements))
@@ -115,7 +115,7 @@ def may_be_arguments(value: Value | Unknown | None) -> bool:
 
 
 @dataclass(slots=True)
-class Fields:
+class SplitFields:
     """The texts that a word expands to.
 
     Args:
@@ -128,13 +128,13 @@ class Fields:
     is_quiet: bool
     has_patterns: bool
     texts: list[Text] = field(default_factory=list)
-    current: list[Segment] | None = None
+    current: list[TextSegment] | None = None
     unquoted: str = ""
 
-    def add(self, segment: Segment, quoted: bool, splits: bool = True) -> None:
+    def add(self, segment: TextSegment, quoted: bool, splits: bool = True) -> None:
         """Add a segment to the current text; split it if it is not quoted."""
         if self.is_quiet and segment.state is State.ABSENT:
-            segment = Segment("", segment.offset)
+            segment = TextSegment("", segment.offset)
         if quoted or not segment.is_known:
             if quoted or segment.text:
                 self.current = [] if self.current is None else self.current
@@ -169,7 +169,7 @@ class Fields:
                 self.end()
                 self.current = [] if quoted else None
             elif number:
-                self.add(Segment(" ", offset), True)
+                self.add(TextSegment(" ", offset), True)
             for segment in text:
                 self.add(segment, quoted)
 
@@ -181,7 +181,7 @@ class Fields:
             if is_glob and not _NO_FILE.match(characters(text)):
                 are_known = all(segment.is_known for segment in text)
                 state = State.PATTERN if are_known else State.ARGUMENTS
-                text = (Segment(characters(text), text[0].offset, state),)
+                text = (TextSegment(characters(text), text[0].offset, state),)
             self.texts.append(text)
         self.current, self.unquoted = None, ""
 

@@ -27,11 +27,11 @@ from simtrain.importing.shell.syntax_tree import (
     Word,
 )
 from simtrain.importing.shell.texts import (
-    Fields,
-    Segment,
+    SplitFields,
     State,
     Text,
-    Unknown,
+    TextSegment,
+    UnknownText,
     Value,
     characters,
     has_flags,
@@ -85,7 +85,7 @@ class Argument:
     is_function: bool = False
 
 
-Values = dict[str, Value | Unknown]
+Values = dict[str, Value | UnknownText]
 VariablesState = tuple[Values, bool, int]
 
 
@@ -114,9 +114,9 @@ class Variables:
     answers: Mapping[str, Value] = field(default_factory=dict)
     has_patterns: bool = True
     is_batch_job: bool = False
-    values: dict[str, Value | Unknown] = field(default_factory=lambda: {"@": _NO_PARAMETERS})
+    values: dict[str, Value | UnknownText] = field(default_factory=lambda: {"@": _NO_PARAMETERS})
     is_forgotten: bool = False
-    replaced: list[tuple[Values, str, Value | Unknown | None]] = field(default_factory=list)
+    replaced: list[tuple[Values, str, Value | UnknownText | None]] = field(default_factory=list)
     is_lost: bool = False
     doubts: list[str] = field(default_factory=list)
     readonly: set[str] = field(default_factory=set)
@@ -126,11 +126,11 @@ class Variables:
     offset: int = 0
     num_expanded: int = 0
 
-    def assigned(self, name: str) -> Value | Unknown | None:
+    def assigned(self, name: str) -> Value | UnknownText | None:
         """Return what a name is assigned; None if nothing sets it."""
-        return self.values.get(name, Unknown() if self.is_forgotten else None)
+        return self.values.get(name, UnknownText() if self.is_forgotten else None)
 
-    def bind(self, name: str, value: Value | Unknown) -> None:
+    def bind(self, name: str, value: Value | UnknownText) -> None:
         """Assign a value; it is unknown if the assignment may not happen."""
         is_readonly = name in self.readonly and isinstance(value, Value)
         if name in ("IFS", "POSIXLY_CORRECT") or is_readonly:
@@ -139,15 +139,15 @@ class Variables:
         if not all(INTEGER.fullmatch(characters(text)) for text in texts):
             self.formulas.add(name)
         if self.doubts:
-            value = Unknown(may_be_arguments(value) or may_be_arguments(self.assigned(name)))
+            value = UnknownText(may_be_arguments(value) or may_be_arguments(self.assigned(name)))
         elif is_readonly or _SPECIAL.fullmatch(name):
-            value = Unknown(may_be_arguments(value))
+            value = UnknownText(may_be_arguments(value))
         self.put(name, value)
-        if isinstance(value, Unknown):
+        if isinstance(value, UnknownText):
             doubt = self.doubts[-1] if self.doubts else "in a way that is not read"
             self._explain(name, f"sets {doubt}")
 
-    def put(self, name: str, value: Value | Unknown) -> None:
+    def put(self, name: str, value: Value | UnknownText) -> None:
         """Set the value of a name, and remember the one before."""
         self.replaced.append((self.values, name, self.values.get(name)))
         self.values[name] = value
@@ -175,21 +175,21 @@ class Variables:
             elements = tuple(self.fields(word.elements))
             has_index = any(_INDEX.match(element.start) for element in word.elements)
             before = old.elements if isinstance(old, Value) else ()
-            is_known = not has_index and not isinstance(old, Unknown)
-            self.bind(name, Value((*before, *elements), True) if is_known else Unknown(True))
+            is_known = not has_index and not isinstance(old, UnknownText)
+            self.bind(name, Value((*before, *elements), True) if is_known else UnknownText(True))
             return
         text = self.joined(word, skip=len(f"{name}{appends}="))
         if name in self.arrays:
-            self.bind(name, Unknown(True))  # The text is that of the first element alone.
-        elif isinstance(old, Unknown):
-            self.bind(name, Unknown(old.may_be_arguments or has_flags(text)))
+            self.bind(name, UnknownText(True))  # The text is that of the first element alone.
+        elif isinstance(old, UnknownText):
+            self.bind(name, UnknownText(old.may_be_arguments or has_flags(text)))
         else:
             self.bind(name, Value(((*chain(*(old.elements if old else ())), *text),)))
 
     def taint(self, text: str, is_several: bool = False) -> None:
         """Make every name in a text unknown."""
         for name in sorted({*IDENTIFIER.findall(text)}):
-            self.bind(name, Unknown(is_several))
+            self.bind(name, UnknownText(is_several))
 
     def forget(self) -> None:
         """Make all names unknown that are assigned so far."""
@@ -254,12 +254,12 @@ class Variables:
         return [text for word in words for text in self._fields_of(word, is_quiet)]
 
     def _fields_of(self, word: Word, is_quiet: bool) -> list[Text]:
-        fields = Fields(True, is_quiet, self.has_patterns)
+        fields = SplitFields(True, is_quiet, self.has_patterns)
         self._expand(word.parts, fields, quoted=False)
         plain = word.plain
         has_braces = "}" in plain.partition("{")[2] and plain != "{}"
         if has_braces or _has_tilde(word):
-            return [(Segment(word.source, word.offset, State.ARGUMENTS),)]
+            return [(TextSegment(word.source, word.offset, State.ARGUMENTS),)]
         return fields.finish()
 
     def joined(self, word: Word, skip: int = 0) -> Text:
@@ -270,7 +270,7 @@ class Variables:
             skip: the number of characters to leave out at its start.
         """
         if _has_tilde(word):
-            return (Segment(word.source[skip:], word.offset, State.UNKNOWN),)
+            return (TextSegment(word.source[skip:], word.offset, State.UNKNOWN),)
         first, *rest = word.parts or (Literal("", word.offset, True),)
         if skip and isinstance(first, Literal):
             first = Literal(first.text[skip:], first.offset + skip, first.quoted)
@@ -282,25 +282,25 @@ class Variables:
         if document.strips_tabs:
             body = re.sub(r"^\t+", "", body, flags=re.MULTILINE)
         if document.is_raw:
-            return (Segment(body, document.offset),)
+            return (TextSegment(body, document.offset),)
         return self.text(Parser(body, self.lines, ((0, document.offset),)).document())
 
     def text(self, parts: Iterable[Part]) -> Text:
         """Expand parts to one text."""
-        fields = Fields(False, False, False)
+        fields = SplitFields(False, False, False)
         self._expand(parts, fields, quoted=True)
         return tuple(segment for text in fields.finish() for segment in text)
 
     def _expand(
-        self, parts: Iterable[Part], fields: Fields, quoted: bool, in_operand: bool = False
+        self, parts: Iterable[Part], fields: SplitFields, quoted: bool, in_operand: bool = False
     ) -> None:
         for part in parts:
             is_quoted = quoted or part.quoted
             match part:
                 case Literal():
-                    segment = Segment(part.text, part.offset)
+                    segment = TextSegment(part.text, part.offset)
                     if in_operand and not part.quoted and part.text.startswith("~"):
-                        segment = Segment(part.text, part.offset, State.UNKNOWN)
+                        segment = TextSegment(part.text, part.offset, State.UNKNOWN)
                     fields.add(segment, is_quoted, splits=in_operand)
                     self._count(part.text)
                 case Variable():
@@ -308,14 +308,16 @@ class Variables:
                 case Arithmetic():
                     fields.add(self._arithmetic(part), is_quoted)
                 case Foreign():
-                    fields.add(Segment(part.source, part.offset, State.UNKNOWN), is_quoted)
+                    fields.add(TextSegment(part.source, part.offset, State.UNKNOWN), is_quoted)
 
-    def _expand_variable(self, part: Variable, fields: Fields, quoted: bool) -> None:
+    def _expand_variable(self, part: Variable, fields: SplitFields, quoted: bool) -> None:
         value = self._value_of(part.name)
         is_several = part.is_all or (not quoted and may_be_arguments(value))
         state = State.ARGUMENTS if is_several else State.UNKNOWN
         variable = "" if part.is_all or not part.name.isidentifier() else part.name
-        unknown = Segment(f"${part.name}" + "[@]" * bool(part.index), part.offset, state, variable)
+        unknown = TextSegment(
+            f"${part.name}" + "[@]" * bool(part.index), part.offset, state, variable
+        )
         if part.source in ("$#", "${#}"):
             return fields.add(self._num_parameters(part), quoted)
         elements = self._elements_of(part, value)
@@ -327,7 +329,7 @@ class Variables:
             return fields.add(unknown, quoted)
         operator = part.operator[-1:] if part.operator else ""
         if operator == "+" and not is_set:
-            return fields.add(Segment("", part.offset), quoted)
+            return fields.add(TextSegment("", part.offset), quoted)
         if operator == "=" and not is_set:
             elements = [self.text(part.operand)]
             self.bind(part.name, Value((elements[0],)))
@@ -338,7 +340,7 @@ class Variables:
         for segment in chain(*elements):
             self._count(segment.text)
         match elements:
-            case [(Segment(state=State.UNKNOWN, variable="") as segment,)] if variable:
+            case [(TextSegment(state=State.UNKNOWN, variable="") as segment,)] if variable:
                 elements = [(replace(segment, variable=variable),)]
         is_apart = "@" in (part.index, part.name)
         return fields.add_elements(elements, quoted, is_apart, part.is_all, part.offset)
@@ -354,56 +356,56 @@ class Variables:
             return None if None in empty else empty == {False}
         return bool(elements)
 
-    def _value_of(self, name: str) -> Value | Unknown | None:
+    def _value_of(self, name: str) -> Value | UnknownText | None:
         """Return the value of a name; what the user says of it if that is unknown."""
         value = self._value_in_script(name)
         if self.is_lost:
-            value = Unknown(may_be_arguments(value))
+            value = UnknownText(may_be_arguments(value))
         is_known = isinstance(value, Value) and all(
             known_text(text, is_empty=True) is not None for text in value.elements
         )
         return value if is_known else self.answers.get(name, value)
 
-    def _value_in_script(self, name: str) -> Value | Unknown | None:
+    def _value_in_script(self, name: str) -> Value | UnknownText | None:
         parameters = self.assigned("@")
         if name in ("@", "*"):
             return parameters
         if name.isdecimal() and name != "0":
-            return None if parameters == _NO_PARAMETERS else Unknown(True)
+            return None if parameters == _NO_PARAMETERS else UnknownText(True)
         if not name.isidentifier():
-            return Unknown(name != "0")
+            return UnknownText(name != "0")
         value = self.assigned(name)
         is_set_elsewhere = self.is_batch_job and name.startswith("SLURM_")
         if value is None and (is_set_elsewhere or _SPECIAL.fullmatch(name)):
-            return Unknown()
+            return UnknownText()
         return value
 
-    def _elements_of(self, part: Variable, value: Value | Unknown | None) -> list[Text] | None:
+    def _elements_of(self, part: Variable, value: Value | UnknownText | None) -> list[Text] | None:
         """Return the elements that an expansion selects; None if they are unknown."""
-        if part.operator is None or isinstance(value, Unknown):
+        if part.operator is None or isinstance(value, UnknownText):
             return None
         # The first element of an array is seldom meant.
         is_first = value is not None and value.is_array and not part.is_all
         return None if is_first else [*value.elements] if value else []
 
-    def _num_parameters(self, part: Variable) -> Segment:
+    def _num_parameters(self, part: Variable) -> TextSegment:
         if self.assigned("@") == _NO_PARAMETERS and not self.is_lost:
-            return Segment("0", part.offset)
-        return Segment("$#", part.offset, State.UNKNOWN)
+            return TextSegment("0", part.offset)
+        return TextSegment("$#", part.offset, State.UNKNOWN)
 
-    def _arithmetic(self, part: Arithmetic) -> Segment:
+    def _arithmetic(self, part: Arithmetic) -> TextSegment:
         text = self.text(part.parts)
         formula = known_text(text)
         number = None if formula is None else evaluate(formula, self.integer)
         if number is not None:
-            return Segment(str(number), part.offset)
+            return TextSegment(str(number), part.offset)
         values = {name: self.integer(name) for name in IDENTIFIER.findall(characters(text))}
         numbers = {name: 1 if value is None else value for name, value in values.items()}
         if ASSIGNING.search(characters(text)):
             self.taint(characters(text))
         elif formula is not None and evaluate(formula, numbers.get) is None:
             self.lose()  # After an error, bash leaves out the rest of the command around it.
-        return Segment(part.source, part.offset, State.UNKNOWN)
+        return TextSegment(part.source, part.offset, State.UNKNOWN)
 
     def integer(self, name: str) -> int | None:
         """Return the value of a variable in a formula."""

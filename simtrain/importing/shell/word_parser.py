@@ -14,7 +14,7 @@ from simtrain.importing.shell.lines import Lines, capture_remedy
 from simtrain.importing.shell.syntax_tree import (
     NAME,
     Arithmetic,
-    Block,
+    CommandList,
     Foreign,
     HereDocument,
     Literal,
@@ -81,7 +81,7 @@ class WordParser(ABC):
         return self._parts("", True)
 
     @abstractmethod
-    def _block(self, *ends: str) -> Block:
+    def _block(self, *ends: str) -> CommandList:
         """Parse commands up to one of the keywords or operators `ends`, or to the end."""
 
     def _word(self) -> Word:

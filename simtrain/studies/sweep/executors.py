@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from simtrain.base.operating_system import MOST_WORKERS, num_processors
 from simtrain.errors import InputError, Location
-from simtrain.studies.sweep.workers import Shard, Workers
+from simtrain.studies.sweep.workers import PartWorkers, Shard
 
 if TYPE_CHECKING:
     from simtrain.studies.sweep.plan import SweepPlan
@@ -57,7 +57,7 @@ class Processes:
 
     def open(
         self, plan: SweepPlan, shard: Shard, num_workers: int | None, address: str | None
-    ) -> Workers:
+    ) -> PartWorkers:
         """Return the workers; a single one is this process itself."""
         if address is not None:
             message, fix = "processes on this machine have no address", "add --executor ray"
@@ -65,7 +65,7 @@ class Processes:
         num_workers = min(num_workers or num_processors(), len(shard.parts(plan)))
         # Two parts per worker, so that none waits for this process to write a file.
         in_flight = 1 if num_workers < 2 else 2 * num_workers
-        return Workers(partial(local_executor, num_workers), in_flight, shard)
+        return PartWorkers(partial(local_executor, num_workers), in_flight, shard)
 
 
 class _Pool(ProcessPoolExecutor):

@@ -21,7 +21,7 @@ from simtrain.studies.sweep.part import PartError, SweepPart, run_part
 from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.query import Answer, query
 from simtrain.studies.sweep.request import SweepRequest
-from simtrain.studies.sweep.workers import Shard, Workers
+from simtrain.studies.sweep.workers import PartWorkers, Shard
 
 # A part lost more often than _DEATHS_TOGETHER runs alone, to identify the part that kills workers.
 # A part lost more often than _MAX_DEATHS stops the sweep.
@@ -79,7 +79,9 @@ def sweep(request: SweepRequest) -> Answer:
         return query(folder.path, 'select * from results order by "index"')
 
 
-def opened(request: SweepRequest, folder: SweepFolder) -> tuple[SweepPlan, SweepFolder, Workers]:
+def opened(
+    request: SweepRequest, folder: SweepFolder
+) -> tuple[SweepPlan, SweepFolder, PartWorkers]:
     """Return the plan, the folder and the workers of a sweep; the folder is created or resumed.
 
     Raises:
@@ -96,7 +98,7 @@ def opened(request: SweepRequest, folder: SweepFolder) -> tuple[SweepPlan, Sweep
 def run_sweep(
     plan: SweepPlan,
     folder: SweepFolder,
-    workers: Workers,
+    workers: PartWorkers,
     on_progress: ProgressCallback = lambda progress: None,
 ) -> Progress:
     """Compute the missing parts of a sweep.

@@ -7,7 +7,7 @@ import os
 from simtrain.errors import InputError, Location
 from simtrain.studies.sweep.executors import Processes
 from simtrain.studies.sweep.plan import SweepPlan
-from simtrain.studies.sweep.workers import Shard, Workers
+from simtrain.studies.sweep.workers import PartWorkers, Shard
 
 _PLACE = Location("--executor slurm")
 _FIX = "submit a script with sbatch --array=0-7, or write --shard i/n"
@@ -18,7 +18,7 @@ class SlurmArray:
 
     def open(
         self, plan: SweepPlan, shard: Shard, num_workers: int | None, address: str | None
-    ) -> Workers:
+    ) -> PartWorkers:
         """Return the processors of the task; its number in the array is its shard."""
         if shard != Shard():
             message, place = "a task's number in the array is its shard", Location("--shard")

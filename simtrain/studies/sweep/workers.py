@@ -46,7 +46,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
+class PartWorkers:
     """What computes the parts of a run.
 
     Args:
@@ -66,7 +66,7 @@ class ExecutorKind(Protocol):
 
     def open(
         self, plan: SweepPlan, shard: Shard, num_workers: int | None, address: str | None
-    ) -> Workers:
+    ) -> PartWorkers:
         """Return the workers of a run.
 
         Args:
