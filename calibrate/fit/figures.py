@@ -87,6 +87,7 @@ class CopiedEntries(Strict):
     stream_bandwidth: Entry[BytesPerSecond]
     gemm_unaligned_speed: Entry[Fraction] | None = None
     host_issue: Entry[NonNegativeSeconds]
+    host_speed: Entry[Positive] | None = None
     host_link: HostLink
     intra_node: IntraNodeSheet
     inter_node: InterNode

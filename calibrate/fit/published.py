@@ -49,7 +49,7 @@ from calibrate.fit.result import Fit, profile_of
 from simtrain.base.accuracy import Comparison
 from simtrain.base.strict_yaml import load_document, validate
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
-from simtrain.hardware.profile import HardwareProfile, LayoutSpeeds
+from simtrain.hardware.profile import HardwareProfile, Host, LayoutSpeeds
 from simtrain.scenario import load_scenario
 from simtrain.units import parse_bytes_per_s
 from simtrain.workload.work import FP32_BYTES, CollectiveKind
@@ -321,7 +321,9 @@ def fit_figures(path: pathlib.Path) -> Fit:
         **{name: sheet[name] for name in ("cluster", "gpu", "memory")},
         "gemm": _gemm(figures, products, sheet, taken_over),
         "memory_bound": kernels.section,
-        "host": {"issue": sheet["host_issue"]},
+        "host": {
+            name: sheet[f"host_{name}"] for name in Host.model_fields if f"host_{name}" in sheet
+        },
         "host_link": sheet["host_link"],
         "overlap": {},
         "intra_node": sheet["intra_node"]

@@ -190,9 +190,14 @@ class Memory(Strict):
 
 
 class Host(Strict):
-    """The CPU that launches kernels; `issue` is its time per kernel."""
+    """The CPU that launches kernels.
+
+    `issue` is its time to launch a kernel from PyTorch. `speed` is how fast it runs a framework's
+    Python code, relative to the host of a DGX H100 (Xeon Platinum 8480C); by default 1.
+    """
 
     issue: Entry[NonNegativeSeconds]
+    speed: Entry[Positive] | None = None
 
 
 class HostLink(Strict):
@@ -279,6 +284,11 @@ class HardwareProfile(Strict):
     def host_speed(self) -> float:
         """Speed of the host relative to the one of this profile, which software stacks assume."""
         return self._host_speed
+
+    @property
+    def call_speed(self) -> float:
+        """Speed at which the host makes the calls of a framework, relative to a DGX H100's."""
+        return self._host_speed * (self.host.speed.value if self.host.speed else 1.0)
 
     def with_faster_host(self, factor: float) -> Self:
         """Return the profile with `factor` times the speed at which the host runs other's code."""

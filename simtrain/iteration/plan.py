@@ -134,9 +134,15 @@ class Plan:
         """Options shared by all passes."""
         scenario, mesh = self.scenario, self.mesh
         sharding = sharding_of(scenario, mesh) if scenario.memory.zero_stage >= 2 else None
-        launch_s = 0.0 if scenario.facts.cuda_graphs else scenario.host_issue_s
+        facts = scenario.facts
+        launch_s, call_s = scenario.host_issue_s, facts.host_call
+        if facts.cuda_graphs:
+            launch_s = call_s = 0.0
+        # Blocking exchanges, and those of shapes, synchronize the host.
+        posts = scenario.overlaps_pipeline and not self.contents.separates_loss
+        runs_ahead = mesh.pp == 1 or posts
         batch, overlap = microbatch_of(scenario, mesh), overlap_of(scenario)
-        return shared(PassOptions(batch, overlap, sharding, launch_s))
+        return shared(PassOptions(batch, overlap, sharding, launch_s, call_s, runs_ahead))
 
     @property
     def microbatch(self) -> Microbatch:

@@ -80,6 +80,7 @@ _DEFAULTS = {
     "overlap_parameter_gather": False,
     "gradients": "fp32",
     "frozen_fp8_recipes": (),
+    "host_call": 0.0,
 }
 """Entries that a stack leaves out if they are those of Megatron-LM without arguments."""
 _WORD = re.compile(r"[a-z0-9_-]+")
@@ -118,6 +119,8 @@ class Stack(Strict):
         expert_workspaces: workspaces that it keeps in addition for grouped products of experts.
         cublas_workspace: `CUBLAS_WORKSPACE_CONFIG`; by default PyTorch's choice for the GPU.
         host_issue: host time per kernel; by default the hardware profile's.
+        host_call: host time of a call of the framework (a module's forward pass, a node of
+            autograd) in addition to that of its kernels, on a host of speed 1; by default 0.
         frameworks: what tables of measured runs call the software; words that a row must have.
         attention_kernel: by default the newest.
         attention_speed: by default 1.
@@ -170,6 +173,7 @@ class Stack(Strict):
         None
     )
     host_issue: Entry[NonNegativeSeconds] | None = None
+    host_call: Entry[NonNegativeSeconds] | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -211,6 +215,7 @@ class StackFacts:
     expert_workspaces: int
     cublas_workspace: int | None
     host_issue: float | None
+    host_call: float
 
 
 @functools.cache

@@ -73,6 +73,8 @@ class Software(Section):
     cublas_workspace: size of each of PyTorch's workspaces, which CUBLAS_WORKSPACE_CONFIG sets; 32
         MiB for ":4096:8". By default PyTorch's choice for the GPU, from the hardware profile.
     host_issue: host time to issue a kernel, such as 25 us.
+    host_call: host time of a call of the framework (a module's forward pass, a node of autograd) in
+        addition to that of its kernels, such as 100 us; on the host of an H100 (host.speed 1).
     """
 
     stack: str = Field(default=DEFAULT_STACK, examples=["deepspeed_2022"])
@@ -102,6 +104,9 @@ class Software(Section):
     host_issue: Annotated[str, AfterValidator(_time)] | None = Field(
         default=None, examples=["25 us"]
     )
+    host_call: Annotated[str, AfterValidator(_time)] | None = Field(
+        default=None, examples=["100 us"]
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -122,8 +127,9 @@ class Software(Section):
         """The entries that this scenario overrides, in base units."""
         written = {name: value for name, value in vars(self).items() if value is not None}
         del written["stack"]
-        if self.host_issue is not None:
-            written["host_issue"] = parse_non_negative_seconds(self.host_issue)
+        for name in ("host_issue", "host_call"):
+            if name in written:
+                written[name] = parse_non_negative_seconds(written[name])
         if self.cublas_workspace is not None:
             written["cublas_workspace"] = parse_bytes(self.cublas_workspace)
         return written

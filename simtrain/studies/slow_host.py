@@ -26,10 +26,11 @@ def slow_host_warnings(result: Result) -> list[Sentence]:
     """Return a warning with the iteration time on a slow host, if it is much longer.
 
     The iteration is simulated once more if a slow host would be busy for half of a pass; other
-    results take no time here. Stacks with a host time of their own and CUDA graphs need no warning.
+    results take no time here. Stacks with host times of their own and CUDA graphs need no warning.
     """
     scenario = result.scenario
-    has_host_time = scenario.facts.cuda_graphs or scenario.host_issue_s is not None
+    facts = scenario.facts
+    has_host_time = facts.cuda_graphs or facts.host_call or scenario.host_issue_s is not None
     if has_host_time or result.profile.host.issue.value >= SLOW_HOST_S or not _is_near(result):
         return []
     slow = Change({"software.host_issue": f"{SLOW_HOST_S!r} s"})

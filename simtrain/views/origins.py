@@ -118,7 +118,7 @@ def shown_value(name: str, value: Any) -> str:
         return f"{counted(len(value), 'row')}, listed by simtrain profile show"
     if last.endswith("_flops"):
         return f"{four_digits(value / 1e12)} TFLOP/s"
-    if last == "issue" or last.endswith(("latency", "overhead")):
+    if last in ("issue", "host_call") or last.endswith(("latency", "overhead")):
         return format_seconds(value)
     if last in ("allocator_reserve", "memory_capacity") or last.endswith("workspace"):
         return format_bytes(value)

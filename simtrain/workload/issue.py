@@ -38,6 +38,19 @@ def stream_of(op: Op) -> Stream:
     return Stream.SHARDS if group.joins_shards else Stream.DATA
 
 
+class Launch(IntEnum):
+    """How the host launches an op.
+
+    CALL: it is the first op of a call of the framework, such as a module's forward pass, a node of
+    autograd, or the replay of a CUDA graph. KERNEL: a call launches it after another op. REPLAYED:
+    a CUDA graph launches it.
+    """
+
+    CALL = 0
+    KERNEL = 1
+    REPLAYED = 2
+
+
 @dataclass(frozen=True, slots=True)
 class OverlapPolicy:
     """Which collectives overlap compute.
@@ -69,6 +82,7 @@ class Segment:
         waits: for each op, positions of the collectives in the segment that it waits for.
         awaited: positions of collectives that the next segment waits for.
         waiting_bytes: for each op, bytes of gradients that exist while a recompute runs.
+        launches: how the host launches each op.
         frees: for each op, tensors that are freed after it; empty if the segment frees none.
     """
 
@@ -76,6 +90,7 @@ class Segment:
     waits: tuple[tuple[int, ...], ...]
     awaited: tuple[int, ...]
     waiting_bytes: tuple[int, ...]
+    launches: tuple[Launch, ...]
     frees: tuple[tuple[Tensor, ...], ...] = ()
 
 
@@ -98,9 +113,18 @@ class IssueOrder:
     _ops: list[Op] = field(default_factory=list)
     _waits: list[tuple[int, ...]] = field(default_factory=list)
     _waiting: list[int] = field(default_factory=list)
+    _launches: list[Launch] = field(default_factory=list)
+    _next_launch: Launch = Launch.CALL
+    _graph: object = None
+    """The CUDA graph of the call that issues ops; None without one."""
     _awaited: tuple[int, ...] = ()
     _to_wait: list[Handle | None] | None = None
     """Collectives whose waits are deferred (`deferring_waits`)."""
+
+    def begin_call(self, graph: object = None) -> None:
+        """Begin a call of the framework, which issues the next ops, or one of a CUDA graph's."""
+        if graph is None or graph is not self._graph:
+            self._next_launch, self._graph = Launch.CALL, graph
 
     def compute(self, op: Op) -> None:
         """Issue a kernel, which waits for all awaited collectives."""
@@ -187,12 +211,14 @@ class IssueOrder:
     def segment(self) -> Segment:
         """Return the segment of all ops so far."""
         ops, waits, waiting = tuple(self._ops), tuple(self._waits), tuple(self._waiting)
-        return Segment(ops, waits, self._awaited, waiting)
+        return Segment(ops, waits, self._awaited, waiting, tuple(self._launches))
 
     def _append(self, op: Op) -> None:
         self._ops.append(self.transform(op))
         self._waits.append(self._awaited)
         self._waiting.append(self.waiting_bytes)
+        self._launches.append(self._next_launch)
+        self._next_launch = Launch.KERNEL if self._graph is None else Launch.REPLAYED
 
 
 Emit = Callable[[IssueOrder], None]

@@ -12,7 +12,7 @@ from typing import Literal
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.hashing import hashed_once
-from simtrain.workload.issue import Handle, OverlapPolicy, Segment, Stream, stream_of
+from simtrain.workload.issue import Handle, Launch, OverlapPolicy, Segment, Stream, stream_of
 from simtrain.workload.ops import Op
 from simtrain.workload.shard_groups import Sharding
 from simtrain.workload.tape import Microbatch
@@ -36,6 +36,8 @@ class PassOptions:
         launch_s: host time to launch a kernel; 0 with CUDA graphs, None for the hardware profile's.
         defers_output_gradient: backward passes leave the weight gradient of the output layer to
             another pass.
+        call_s: host time of a call of the framework in addition to its launches.
+        runs_ahead: the host does not wait for the GPU between passes.
     """
 
     microbatch: Microbatch
@@ -43,6 +45,8 @@ class PassOptions:
     sharding: Sharding | None = None
     launch_s: float | None = None
     defers_output_gradient: bool = False
+    call_s: float = 0.0
+    runs_ahead: bool = False
 
 
 @hashed_once
@@ -171,7 +175,7 @@ class PassBuilder:
 @lru_cache(maxsize=4096)
 def one_op_segment(op: Op) -> Segment:
     """Return a segment of one op, which frees the tensors that the op reads."""
-    return Segment((op,), ((),), (), (0,), (op.reads,))
+    return Segment((op,), ((),), (), (0,), (Launch.CALL,), (op.reads,))
 
 
 @lru_cache(maxsize=4096)

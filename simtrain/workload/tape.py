@@ -19,7 +19,7 @@ from simtrain.scenario.precision import Fp8Weights
 from simtrain.scenario.software import PAPER_KERNELS, Kernels
 from simtrain.workload.frozen import PartialBackward
 from simtrain.workload.hashing import hashed_once
-from simtrain.workload.issue import Emit
+from simtrain.workload.issue import Emit, IssueOrder
 from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.work import ProductType
 
@@ -294,6 +294,8 @@ class Tape:
     _num_tensors: int = 0
     _num_kept: int = 0
     _regions: tuple[Region, ...] = ()
+    _graph: object = None
+    """The CUDA graph that captures nodes; None without one."""
 
     def tensor(
         self,
@@ -350,7 +352,9 @@ class Tape:
                 that issues them.
             again: as forward, when its region is recomputed; None for `forward`.
         """
-        emits = _emit(forward), _emit(backward), _emit(forward if again is None else again)
+        again = forward if again is None else again
+        graph = self._graph
+        emits = _emit(forward, graph), _emit(backward, graph), _emit(again, graph)
         regions = self._regions
         if any(region.name in self.microbatch.saved_in_16_bits for region in regions):
             self.originals.update(outputs)
@@ -402,8 +406,17 @@ class Tape:
         self._regions = outer
 
 
-def _emit(steps: Steps) -> Emit:
-    return steps if callable(steps) else lambda order: order.issue(steps)
+def _emit(steps: Steps, graph: object) -> Emit:
+    """Return what issues the steps of a node, which is a call of the framework."""
+
+    def emit(order: IssueOrder) -> None:
+        order.begin_call(graph)
+        if callable(steps):
+            steps(order)
+        else:
+            order.issue(steps)
+
+    return emit
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,6 +10,7 @@ from simtrain.studies.slow_host import slow_host_warnings
 from tests.helpers.command_line import call
 
 SMALL = [
+    "software=torchtitan_compiled",
     "model.hidden_size=1024",
     "model.num_attention_heads=8",
     "model.num_query_groups=8",

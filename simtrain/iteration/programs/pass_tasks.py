@@ -31,7 +31,7 @@ from simtrain.engine import (
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import rows_of, starts_of
 from simtrain.iteration.programs.recent_cache import RecentCache
-from simtrain.workload.issue import Segment, Stream, stream_of
+from simtrain.workload.issue import Launch, Segment, Stream, stream_of
 from simtrain.workload.merged_passes import MergedRecord, RankRecord
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import PassRecord
@@ -84,27 +84,42 @@ class PassMachine:
         seconds: returns the time of an op's work that runs alone.
         launch_s: time in which the host launches a kernel.
         load: returns the fraction of the GPU that an op's work uses at full speed.
+        call_s: time of the host for a call of the framework, in addition to its launches.
+        runs_ahead: the host does not wait for the GPU between passes.
     """
 
     seconds: Callable[[Work], float]
     launch_s: float
     load: Callable[[Work], float]
+    call_s: float = 0.0
+    runs_ahead: bool = False
     _of_segments: RecentCache[Segment, Floats] = field(
         default_factory=partial(RecentCache, _CACHED), repr=False, compare=False
     )
 
     def of_segment(self, segment: Segment) -> Floats:
-        """Return [2, ops], seconds and loads of a segment, which passes share."""
+        """Return [4, ops] of a segment, which passes share.
+
+        Seconds and load of each op, and the host's seconds to launch it and for its call.
+        """
         return self._of_segments.get(segment, self._compute_segment)
 
+    def host_s(self, segment: Segment) -> float:
+        """Return for how long a segment keeps the host busy."""
+        num_calls = segment.launches.count(Launch.CALL)
+        num_launches = num_calls + segment.launches.count(Launch.KERNEL)
+        return num_launches * self.launch_s + num_calls * self.call_s
+
     def _compute_segment(self, segment: Segment) -> Floats:
-        works = [op.work for op in segment.ops]
-        return np.array([[*map(self.seconds, works)], [*map(self.load, works)]], float)
+        works, launches = [op.work for op in segment.ops], np.array(segment.launches, np.int8)
+        launch_s = np.where(launches == Launch.REPLAYED, 0.0, self.launch_s)
+        call_s = np.where(launches == Launch.CALL, self.call_s, 0.0)
+        return np.array([[*map(self.seconds, works)], [*map(self.load, works)], launch_s, call_s])
 
 
 def simulate_pass(record: RankRecord, machine: PassMachine, engine: Engine = "auto") -> PassTime:
     """Simulate a pass and break down its time; all engines agree to the last bit."""
-    timeline, (graph, _) = simulate(pass_program(record, machine), engine), _graph(record)
+    timeline, (graph, _) = run_pass(record, machine, engine), _graph(record)
     ends_s, makespan_s = timeline.end_s[1::2], timeline.makespan_s
     is_kernel = graph.stream_of[1::2] == STREAMS.index(COMPUTE)
     is_recompute = graph.kind_of[1::2][is_kernel] == _KINDS.index(Phase.RECOMPUTE)
@@ -125,6 +140,24 @@ def simulate_pass(record: RankRecord, machine: PassMachine, engine: Engine = "au
     )
 
 
+def run_pass(record: RankRecord, machine: PassMachine, engine: Engine = "auto") -> Timeline:
+    """Simulate a pass: when each op is launched (task 2i) and runs (task 2i + 1).
+
+    A host that does not wait for the GPU makes the calls of later passes while the GPU runs. So a
+    pass takes as long as the host or the GPU needs for it, whichever is longer. What the host needs
+    in addition passes before the first op.
+    """
+    if not (machine.call_s and machine.runs_ahead) or _host_waits_in(record):
+        return simulate(pass_program(record, machine), engine)
+    ahead = pass_program(record, machine, has_calls=False)
+    timeline = simulate(ahead, engine)
+    lacks_s = sum(map(machine.host_s, record.segments)) - timeline.makespan_s
+    if lacks_s <= 0:
+        return timeline
+    ahead.duration_s[0] += lacks_s
+    return simulate(ahead, engine)
+
+
 def seconds_of_ops(timeline: Timeline) -> tuple[list[float], list[float]]:
     """Return [ops], the time of each op and its exposed time, from the timeline of a pass.
 
@@ -136,11 +169,16 @@ def seconds_of_ops(timeline: Timeline) -> tuple[list[float], list[float]]:
     return (timeline.end_s - timeline.start_s)[1::2].tolist(), exposed_s[1::2].tolist()
 
 
-def pass_program(record: RankRecord, machine: PassMachine) -> Program:
-    """Return the program of a pass: task 2i launches op i, which is task 2i + 1."""
+def pass_program(record: RankRecord, machine: PassMachine, *, has_calls: bool = True) -> Program:
+    """Return the program of a pass: task 2i launches op i, which is task 2i + 1.
+
+    Without `has_calls`, launches do not include the calls of the framework.
+    """
     graph, runs_side_by_side = _graph(record)
-    duration_s = np.full(graph.num_tasks, machine.launch_s)
-    duration_s[1::2], loads = _of_ops(record, machine)
+    seconds, loads, launch_s, call_s = _of_ops(record, machine)
+    duration_s = np.empty(graph.num_tasks)
+    duration_s[::2] = launch_s + call_s if has_calls else launch_s
+    duration_s[1::2] = seconds
     if not runs_side_by_side:
         return Program(graph, duration_s)
     # Launches and copy engines put no load on the GPU.
@@ -153,7 +191,7 @@ def pass_program(record: RankRecord, machine: PassMachine) -> Program:
 
 
 def _of_ops(record: RankRecord, machine: PassMachine) -> Floats:
-    """Return [2, ops], the seconds and the load of each op."""
+    """Return [4, ops], as `PassMachine.of_segment`."""
     values = np.concatenate([*map(machine.of_segment, record.segments)], axis=1)
     # The segments of merged passes are those of one pass after the other.
     return values[:, [*record.order]] if isinstance(record, MergedRecord) else values
@@ -173,6 +211,10 @@ def _arrays(segment: Segment) -> tuple[Ints, Ints, Ints, Ints]:
         np.array(waits, np.int32).reshape(-1, 2),
         np.array([*_host_waits(segment)], np.int32).reshape(-1, 2),
     )
+
+
+def _host_waits_in(record: RankRecord) -> bool:
+    return any(len(_arrays(segment)[3]) for segment in record.segments)
 
 
 def _host_waits(segment: Segment) -> Iterator[tuple[int, int]]:

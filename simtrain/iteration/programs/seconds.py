@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
-from simtrain.engine import Engine, Timeline, simulate
+from simtrain.engine import Engine, Timeline
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.offload import offload_op
 from simtrain.iteration.plan import Plan
@@ -33,7 +33,7 @@ from simtrain.iteration.programs.parts import (
 from simtrain.iteration.programs.pass_tasks import (
     PassMachine,
     PassTime,
-    pass_program,
+    run_pass,
     simulate_pass,
 )
 from simtrain.iteration.programs.recent_cache import RecentCache
@@ -42,6 +42,7 @@ from simtrain.workload.issue import Segment, Stream, stream_of
 from simtrain.workload.merged_passes import RankPass, record_of
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import step_ops
+from simtrain.workload.passes import PassOptions
 from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import Collective, TokenExchange
@@ -65,7 +66,9 @@ class Machine:
         default_factory=partial(RecentCache, _CACHED), repr=False
     )
 
-    _pass_machines: dict[float, PassMachine] = field(default_factory=dict, repr=False)
+    _pass_machines: dict[tuple[float, float, bool], PassMachine] = field(
+        default_factory=dict, repr=False
+    )
 
     @classmethod
     def of(cls, profile: HardwareProfile, engine: Engine = "auto") -> Machine:
@@ -86,8 +89,7 @@ class Machine:
 
     def timeline(self, pass_: RankPass) -> Timeline:
         """When each op of a pass runs and is launched: task 2i launches op i, task 2i + 1."""
-        machine = self.pass_machine(pass_.options.launch_s)
-        return simulate(pass_program(record_of(pass_), machine), self.engine)
+        return run_pass(record_of(pass_), self.pass_machine(pass_.options), self.engine)
 
     def op_seconds(self, ops: Iterable[Op]) -> float:
         """Return the time of ops that run one after another."""
@@ -102,17 +104,22 @@ class Machine:
         profile = self.model.profile
         return profile.host.issue.value if of_stack is None else of_stack / profile.host_speed
 
-    def pass_machine(self, launch_s: float | None = None) -> PassMachine:
-        """Return what determines the time of a pass, with its launch time or the profile's."""
-        issue_s = self.host_issue_s(launch_s)
-        known = self._pass_machines.get(issue_s)
+    def pass_machine(self, options: PassOptions | None = None) -> PassMachine:
+        """Return what determines the time of passes; by default the host is the profile's alone."""
+        launch_s, call_s, runs_ahead = None, 0.0, False
+        if options is not None:
+            launch_s, runs_ahead = options.launch_s, options.runs_ahead
+            call_s = options.call_s / self.profile.call_speed
+        host = self.host_issue_s(launch_s), call_s, runs_ahead
+        known = self._pass_machines.get(host)
         if known is None:
-            known = PassMachine(self.model.seconds, issue_s, self.model.device_load)
-            self._pass_machines[issue_s] = known
+            seconds, load = self.model.seconds, self.model.device_load
+            known = PassMachine(seconds, host[0], load, call_s, runs_ahead)
+            self._pass_machines[host] = known
         return known
 
     def _run(self, pass_: RankPass) -> PassTime:
-        machine = self.pass_machine(pass_.options.launch_s)
+        machine = self.pass_machine(pass_.options)
         return simulate_pass(record_of(pass_), machine, self.engine)
 
     def _run_step(self, step: tuple[StepOptions, Parameters]) -> dict[str, float]:

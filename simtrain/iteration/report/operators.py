@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
 
 Basis = Literal["fitted", "published", "extrapolated"]
-HOST_ISSUE, SLOWDOWN = "host.issue", "overlap.slowdown"
+HOST_ISSUE, HOST_CALL, SLOWDOWN = "host.issue", "software.host_call", "overlap.slowdown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,9 @@ def operators_of(result: Result, stage: int) -> StageOperators:
     rows = [_operator(key, seconds, result, find) for key, seconds in ops]
     rows.sort(key=lambda row: (-row.exposed_s, -row.total_s))
     bottlenecks = [row.bottleneck for row in rows if row.bottleneck]
-    entries = {HOST_ISSUE, SLOWDOWN}.union(*(bottleneck.shares for bottleneck in bottlenecks))
+    entries = {HOST_ISSUE, SLOWDOWN, *launch_entries(result)}.union(
+        *(bottleneck.shares for bottleneck in bottlenecks)
+    )
     return StageOperators(
         stage=stage,
         is_slowest=stage == slowest_stage(result),
@@ -266,8 +268,10 @@ def _limits(profile: HardwareProfile, product_type: str) -> GpuLimits:
 
 
 def source_of(name: str, result: Result) -> EntrySource:
-    """Return the source of a profile entry; the host's time may be the software stack's."""
+    """Return the source of a profile entry; the host's times may be the software stack's."""
     scenario = result.scenario
+    if name == HOST_CALL:
+        return _source_of_calls(result)
     if name == HOST_ISSUE and (issue_s := scenario.host_issue_s) is not None:
         stack, issue_s = load_stack(scenario.software.stack), issue_s / result.profile.host_speed
         if scenario.software.host_issue is None and stack.host_issue:
@@ -277,6 +281,24 @@ def source_of(name: str, result: Result) -> EntrySource:
         return EntrySource(name, issue_s, "software.host_issue of the scenario")
     entry = entry_of(result.profile, name)
     return EntrySource(name, entry.model_dump(mode="json")["value"], entry.source, entry.fitted_on)
+
+
+def launch_entries(result: Result) -> dict[str, float]:
+    """Return the entries behind the wait for launches, each with its share of the host's time."""
+    issue_s = source_of(HOST_ISSUE, result).value
+    call_s = 0.0 if result.scenario.facts.cuda_graphs else _source_of_calls(result).value
+    entries = {HOST_ISSUE: issue_s, HOST_CALL: call_s}
+    return {name: seconds / (issue_s + call_s) for name, seconds in entries.items() if seconds}
+
+
+def _source_of_calls(result: Result) -> EntrySource:
+    """Return the time of a call of the framework on the machine's host."""
+    software, speed = result.scenario.software, result.profile.call_speed
+    call_s, stack = result.scenario.facts.host_call / speed, load_stack(software.stack)
+    source = "software.host_call of the scenario"
+    if software.host_call is None and stack.host_call:
+        source = f"{stack.host_call.source} (software stack {stack.name})"
+    return EntrySource(HOST_CALL, call_s, f"{source}; on a host of speed {speed:.3g}")
 
 
 def _basis(work: OpWork, model: DurationModel, main: EntrySource | None) -> Basis:

@@ -11,11 +11,11 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.wording import Number, Sentence, name, with_whole_numbers
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.operators import (
-    HOST_ISSUE,
     SLOWDOWN,
     EntrySource,
     Operator,
     StageOperators,
+    launch_entries,
     source_of,
 )
 from simtrain.units import counted, format_bytes
@@ -141,7 +141,7 @@ def _entries(origin: NumberOrigin) -> set[str]:
 
 def _iteration_time(result: Result, top: int) -> NumberOrigin:
     table = result.operators()
-    causes = [_of_cause(table, name, label, top) for name, label in CAUSE_LABELS.items()]
+    causes = [_of_cause(result, table, name, label, top) for name, label in CAUSE_LABELS.items()]
     parts = _sorted([cause for cause in causes if cause.value > 1e-9 * table.iteration_time_s])
     remark: str = "where it goes"
     if table.num_stages > 1:
@@ -151,10 +151,12 @@ def _iteration_time(result: Result, top: int) -> NumberOrigin:
     return NumberOrigin("iteration_time", table.iteration_time_s, "s", remark, parts)
 
 
-def _of_cause(table: StageOperators, name: str, label: str, top: int) -> NumberOrigin:
+def _of_cause(
+    result: Result, table: StageOperators, name: str, label: str, top: int
+) -> NumberOrigin:
     part_s = getattr(table.breakdown, name)
     rows = table.of_cause(name.removesuffix("_s"))
-    entries = {HOST_ISSUE: 1.0} if name == "launch_s" and part_s else {}
+    entries = launch_entries(result) if name == "launch_s" and part_s else {}
     remark: str = "the stage waits for other stages" if name == "bubble_s" else ""
     slowed_s = math.fsum(row.total_s - row.alone_s for row in rows)
     if name in ("compute_s", "recompute_s") and slowed_s > 1e-9 * part_s:

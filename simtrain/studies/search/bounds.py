@@ -216,10 +216,10 @@ class Bounds:
 
     def _add_up_pass(self, chunk_pass: Pass) -> list[float]:
         """Return for how long a pass keeps the host and each of its streams busy."""
-        launch_s = self.machine.host_issue_s(chunk_pass.options.launch_s)
+        machine = self.machine.pass_machine(chunk_pass.options)
         busy_s = [0.0] * (1 + len(Stream))
         for segment, number in Counter(record_pass(chunk_pass).segments).items():
-            busy_s[0] += number * len(segment.ops) * launch_s
+            busy_s[0] += number * machine.host_s(segment)
             for stream, stream_s in enumerate(self._segment_s(segment), start=1):
                 busy_s[stream] += number * stream_s
         return busy_s
