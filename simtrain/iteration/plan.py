@@ -489,6 +489,7 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
         fp8_activation_inputs=scenario.precision.fp8_activation_inputs,
         attention_output_bits=scenario.precision.attention_output_bits,
         documents=scenario.documents,
+        graph_modules=frozenset(scenario.facts.cuda_graph_modules),
     )
 
 

@@ -10,6 +10,7 @@ from simtrain.base.entry import Entry
 from simtrain.base.plain_data import PlainData
 from simtrain.base.strict_yaml import data_of
 from simtrain.base.strict_yaml.document import leaves
+from simtrain.scenario.requirement import value_getter
 from simtrain.scenario.schema import STACK_DEFAULTS, Scenario
 from simtrain.scenario.section import is_change
 from simtrain.scenario.software import Stack, load_stack
@@ -17,6 +18,8 @@ from simtrain.scenario.software import Stack, load_stack
 Decider = Literal["--set", "scenario", "software stack", "default"]
 """What decides a setting, in order of precedence."""
 _SOFTWARE = "software."
+_GRAPHS = "cuda_graphs", "cuda_graph_modules"
+"""Entries that depend on the machine and the model if a stack has recipes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,8 @@ def _resolved(scenario: Scenario) -> Iterator[ResolvedSetting]:
         elif field in values_written and value is not None:
             yield ResolvedSetting(field, value, "scenario", str(place.value) if place else "")
         elif entry is not None:
-            value = entry.value if field.startswith(_SOFTWARE) else value
+            if field.startswith(_SOFTWARE):
+                value = value_getter(field)(scenario)
             yield ResolvedSetting(field, value, "software stack", entry.source)
         else:
             yield ResolvedSetting(field, value, "default", "")
@@ -92,6 +96,8 @@ def _entry(stack: Stack, field: str) -> Entry[Any] | None:
         name = field
     elif field.startswith(_SOFTWARE) and field != "software.stack":
         name = field.removeprefix(_SOFTWARE)
+        if name in _GRAPHS and stack.graph_recipes:
+            return stack.graph_recipes
     else:
         return None
     entry: Entry[Any] | None = getattr(stack, name)

@@ -46,7 +46,7 @@ from simtrain.scenario.precision import BYTES_OF, Fp8Weights, GradientType, Prec
 from simtrain.scenario.recompute_section import RecomputePolicy
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Count, Origin, Section, is_change
 from simtrain.scenario.software import AttentionBackend, StackFacts
-from simtrain.scenario.software_section import Software
+from simtrain.scenario.software_section import Software, facts_on
 from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.files import FileVersion, read_schedule
@@ -320,8 +320,13 @@ class Scenario(Section):
 
     @property
     def facts(self) -> StackFacts:
-        """Properties of the software stack, with the overrides of this scenario."""
-        return self.software.facts
+        """Properties of the software stack, with the overrides of this scenario.
+
+        Without overrides, CUDA graphs are those of the stack's recipe for the machine and model.
+        """
+        model = self.model
+        kind = model.experts is not None, model.lora is not None
+        return facts_on(self.software, self.cluster, model.hidden_size, *kind)
 
     @property
     def in_place_cross_entropy(self) -> bool:

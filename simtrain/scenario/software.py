@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
@@ -15,6 +15,7 @@ from simtrain.base.resources import find_stack, list_stacks
 from simtrain.base.strict_yaml import Positions, YamlDocument, load_document, validate
 from simtrain.errors import InputError
 from simtrain.scenario.precision import Fp8RecipeName, GradientType
+from simtrain.scenario.graph_recipes import GraphModule, GraphRecipe
 from simtrain.units import Bytes, NonNegativeSeconds
 
 DEFAULT_STACK = "megatron_2022"
@@ -81,6 +82,7 @@ _DEFAULTS = {
     "gradients": "fp32",
     "frozen_fp8_recipes": (),
     "host_call": 0.0,
+    "cuda_graph_modules": (),
 }
 """Entries that a stack leaves out if they are those of Megatron-LM without arguments."""
 _WORD = re.compile(r"[a-z0-9_-]+")
@@ -104,6 +106,9 @@ class Stack(Strict):
             weights are frozen (model.lora); by default none.
         cuda_graphs: each pass is captured once and launched as a graph, so no kernel waits for the
             host.
+        cuda_graph_modules: parts of each layer that graphs capture; by default none.
+        graph_recipes: the values of cuda_graphs and cuda_graph_modules on some machines, for some
+            models.
         fp8_library: the library whose fp8 products and casts are simulated; none if the stack has
             no fp8.
         narrow_optimizer_states: Adam can hold its states in fewer than 32 bits.
@@ -174,12 +179,18 @@ class Stack(Strict):
     )
     host_issue: Entry[NonNegativeSeconds] | None = None
     host_call: Entry[NonNegativeSeconds] | None = None
+    cuda_graph_modules: Entry[list[GraphModule]] | None = None
+    graph_recipes: Entry[list[GraphRecipe]] | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The value of each entry; the default, which may be None, if the file does not have it."""
+        """The value of each entry; the default, which may be None, if the file does not have it.
+
+        Those of `graph_recipes` depend on the scenario (`Scenario.facts`).
+        """
+        others = *_LABELS, "graph_recipes"
         entries = {
-            name: getattr(self, name) for name in type(self).model_fields if name not in _LABELS
+            name: getattr(self, name) for name in type(self).model_fields if name not in others
         }
         return {
             name: _DEFAULTS.get(name) if entry is None else entry.value
@@ -216,6 +227,7 @@ class StackFacts:
     cublas_workspace: int | None
     host_issue: float | None
     host_call: float
+    cuda_graph_modules: Sequence[GraphModule]
 
 
 @functools.cache

@@ -101,6 +101,11 @@ _USES = {
         {"software.torch_workspaces": [2]},
         lambda scenario: scenario.facts.torch_workspaces > 0,
     ),
+    "cuda_graph_modules": _Use(
+        "CUDA graphs launch whole passes",
+        {"software.cuda_graphs": [False]},
+        lambda scenario: not scenario.facts.cuda_graphs,
+    ),
     "host_call": _Use(
         "CUDA graphs launch whole passes",
         {"software.cuda_graphs": [False]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -10,6 +11,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from simtrain.base.resources import list_stacks
 from simtrain.base.strict_yaml import FieldError
 from simtrain.errors import did_you_mean
+from simtrain.scenario.graph_recipes import GraphModule, recipe_for
 from simtrain.scenario.section import CountOrZero, Section
 from simtrain.scenario.software import (
     DEFAULT_STACK,
@@ -18,6 +20,7 @@ from simtrain.scenario.software import (
     Fp8Columns,
     StackFacts,
     facts_of,
+    load_stack,
 )
 from simtrain.units import parse_bytes, parse_non_negative_seconds
 
@@ -57,6 +60,8 @@ class Software(Section):
     fused_optimizer: true if Adam makes one pass over its states.
     cuda_graphs: true if passes are captured once and launched whole, so that kernels do not wait
         for the host.
+    cuda_graph_modules: parts of each layer that CUDA graphs capture (Megatron-LM's
+        --cuda-graph-modules); all kernels of such a part take the host one call.
     fully_shard: true if memory.zero_stage 3 is PyTorch's fully_shard, which has fp32 shards that
         serve as master weights, and copies into and out of the buffers of collectives.
     attention_kernel: kernel of fused attention, newest (the hardware profile's) or
@@ -89,6 +94,9 @@ class Software(Section):
     norm_in_linear: bool | None = Field(default=None, examples=["true"])
     fused_optimizer: bool | None = Field(default=None, examples=["false"])
     cuda_graphs: bool | None = Field(default=None, examples=["true"])
+    cuda_graph_modules: tuple[GraphModule, ...] | None = Field(
+        default=None, strict=False, examples=["[attn, moe_router]"]
+    )
     fully_shard: bool | None = Field(default=None, examples=["true"])
     attention_kernel: AttentionKernel | None = Field(default=None, examples=["flash_attention_2"])
     attention_speed: Annotated[float, Field(ge=0.01, le=4)] | None = Field(
@@ -144,3 +152,18 @@ class Software(Section):
 def _facts_with_overrides(software: Software) -> StackFacts:
     """Return `Software.facts`; cached, because rules and plans read them many times."""
     return facts_of(software.stack, software.overridden)
+
+
+@functools.lru_cache(maxsize=1024)
+def facts_on(
+    software: Software, cluster: str, hidden_size: int, has_experts: bool, has_adapters: bool
+) -> StackFacts:
+    """Return the facts of a scenario's software, for its machine and model."""
+    facts, recipes = software.facts, load_stack(software.stack).graph_recipes
+    if recipes is None or {"cuda_graphs", "cuda_graph_modules"} & software.overridden.keys():
+        return facts
+    kind = {"experts": has_experts, "adapters": has_adapters}
+    recipe = recipe_for(recipes.value, cluster, hidden_size, **kind)
+    if recipe is None:
+        return facts
+    return replace(facts, cuda_graphs=recipe.whole, cuda_graph_modules=(*recipe.modules,))

@@ -10,6 +10,7 @@ import functools
 import itertools
 import random
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -117,11 +118,18 @@ class TransformerLayer:
         """Record attention with its norm and residual."""
         self._keep_bf16(tape)
         is_dense = self.latent_attention is None
-        y = self._after_norm(tape, x, "attention", self._attention, feeds_products=is_dense)
-        return self._add(tape, (y,), x, "attention")
+        with tape.capturing("attn"):
+            y = self._after_norm(tape, x, "attention", self._attention, feeds_products=is_dense)
+            return self._add(tape, (y,), x, "attention")
 
     def with_mlp(self, tape: Tape, x: Tensor) -> Tensor:
         """Record the MLP or the experts with their norm and residual."""
+        if self.experts:
+            return self._mlp_and_sum(tape, x)
+        with tape.capturing("mlp"):
+            return self._mlp_and_sum(tape, x)
+
+    def _mlp_and_sum(self, tape: Tape, x: Tensor) -> Tensor:
         self._keep_bf16(tape)
         feeds_mlp = self.experts is None
         if feeds_mlp and _norm_is_in_linear(tape):
@@ -168,7 +176,9 @@ class TransformerLayer:
         # Adapters read the output before a cast.
         readers = _READERS.get(self.parallel_attention_mlp) or _READERS[label]
         casts = feeds_products and not self._adapts(readers)
-        return norm(tape, x, name, self.normalization, feeds_products=casts)
+        before_router = self.experts is not None and label == "MLP"
+        with tape.capturing("moe_router") if before_router else nullcontext():
+            return norm(tape, x, name, self.normalization, feeds_products=casts)
 
     def _adapts(self, modules: tuple[str, ...]) -> bool:
         return self.lora is not None and any(map(self.lora.adapts, modules))

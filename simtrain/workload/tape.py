@@ -15,6 +15,7 @@ from typing import Protocol
 
 from simtrain.base.mesh import Group, Mesh
 from simtrain.scenario import Parallelism
+from simtrain.scenario.graph_recipes import GraphModule
 from simtrain.scenario.precision import Fp8Weights
 from simtrain.scenario.software import PAPER_KERNELS, Kernels
 from simtrain.workload.frozen import PartialBackward
@@ -130,6 +131,7 @@ class Microbatch:
         saved_in_16_bits: names of regions whose outputs fp8 products save in 16 bits, because
             recompute discards them (Transformer Engine's `save_original_input`).
         fp8_activation_inputs, attention_output_bits: as in the scenario's precision.
+        graph_modules: parts of a layer that a CUDA graph captures (`Tape.capturing`).
         documents: lengths of the documents that each sequence packs, with their numbers; empty if
             attention spans whole sequences.
     """
@@ -154,6 +156,7 @@ class Microbatch:
     saved_in_16_bits: frozenset[str] = frozenset()
     fp8_activation_inputs: bool = False
     attention_output_bits: int = 16
+    graph_modules: frozenset[GraphModule] = frozenset()
 
     def slice(self, part: SequenceSlice) -> Microbatch:
         """Return a slice of each sequence."""
@@ -296,6 +299,7 @@ class Tape:
     _regions: tuple[Region, ...] = ()
     _graph: object = None
     """The CUDA graph that captures nodes; None without one."""
+    _layer_graph: object = field(default_factory=object)
 
     def tensor(
         self,
@@ -387,6 +391,15 @@ class Tape:
         outer, self._trains = self._trains, True
         yield
         self._trains = outer
+
+    @contextmanager
+    def capturing(self, module: GraphModule) -> Iterator[None]:
+        """Capture the nodes of the `with` block in the layer's CUDA graph, if it has the module."""
+        outer = self._graph
+        if module in self.microbatch.graph_modules:
+            self._graph = self._layer_graph
+        yield
+        self._graph = outer
 
     @contextmanager
     def new_nodes(self) -> Iterator[list[Node]]:

@@ -346,6 +346,7 @@ def test_the_default_stack_is_that_of_the_paper() -> None:
         "cublas_workspace": None,
         "host_issue": None,
         "host_call": 0.0,
+        "cuda_graph_modules": (),
     }
     assert Scenario.model_validate({"model": GPT, "batch": {"micro": 1, "global": 1}}) == scenario(
         GPT, DEFAULT_STACK, batch={"micro": 1, "global": 1}
@@ -490,6 +491,7 @@ def test_every_entry_moves_time_or_memory(entry: str) -> None:
     values = {
         "host_issue": ("10 us", "90 us"),
         "host_call": ("10 us", "90 us"),
+        "cuda_graph_modules": ((), ("attn",)),
         "attention_speed": (0.5, 1.0),
         "cross_entropy_fusion": ("native", "te"),
         "cublas_workspace": ("4 MiB", "32 MiB"),
@@ -497,6 +499,7 @@ def test_every_entry_moves_time_or_memory(entry: str) -> None:
     needs: dict[str, tuple[tuple[str, Any], ...]] = {
         "attention_speed": (("stack", "megatron_core"), ("host_call", "0 s")),
         "cublas_workspace": (("stack", "megatron_core"),),
+        "cuda_graph_modules": (("host_call", "90 us"),),
         "cross_entropy_fusion": (("fused_cross_entropy", True),),
     }
     found = [

@@ -142,14 +142,17 @@ class ExpertLayer(ExpertSteps[Tensor]):
 
     def exchange_counts(self) -> None:
         """Find the ranks and nodes of each token; ranks tell each other how many they send."""
-        self._chances = self._path.choose(self.tape, self.routing, informs_host=not self.has_sizes)
+        with self.tape.capturing("moe_preprocess"):
+            informs = not self.has_sizes
+            self._chances = self._path.choose(self.tape, self.routing, informs_host=informs)
         self._saved = ()
 
     def gather_map(self) -> None:
         """All-gather the map of tokens to experts; find what each rank sends and receives."""
-        self._map = self._path.gather_map(
-            self.tape, self.routing, self.load.experts, informs_host=not self.has_sizes
-        )
+        with self.tape.capturing("moe_preprocess"):
+            self._map = self._path.gather_map(
+                self.tape, self.routing, self.load.experts, informs_host=not self.has_sizes
+            )
 
     def send_once(self) -> Routed[Tensor]:
         """Send each token once to each rank of its experts, once over the network to a node."""

@@ -34,7 +34,8 @@ def experts(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
     groups = tape.microbatch.experts
     if groups is None:
         raise ValueError("experts need a scenario with model.experts")
-    routing = route(tape, x, mlp.num, mlp.top_k, mlp.choice, fp32=mlp.fp32_router)
+    with tape.capturing("moe_router"):
+        routing = route(tape, x, mlp.num, mlp.top_k, mlp.choice, fp32=mlp.fp32_router)
     dispatcher = DISPATCHERS[mlp.dispatch]
     if not mlp.overlaps_shared:
         y = dispatcher.record(ExpertLayer(tape, mlp, groups, x, routing))
@@ -71,7 +72,7 @@ def _halves_of_shared(tape: Tape, mlp: ExpertMlp, whole: Tensor) -> tuple[Beside
 def _add_shared(tape: Tape, mlp: ExpertMlp, x: Tensor, routed: Tensor) -> Tensor:
     """Add the shared expert, an MLP over the tensor-parallel group."""
     label, width = "shared expert", (1 + mlp.gated) * mlp.shared_ffn
-    with tape.region(SHARED_EXPERTS):
+    with tape.region(SHARED_EXPERTS), tape.capturing("moe_router"):
         y = column_linear(tape, x, width, "shared expert up", label, bias=False)
         y = activation(tape, y, f"shared {mlp.kernel}", gated=mlp.gated)
         y = row_linear(tape, y, "shared expert down", label, bias=False)

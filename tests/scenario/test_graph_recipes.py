@@ -1,0 +1,104 @@
+"""CUDA graphs of parts of a layer, and those of a framework's recipes by machine and model."""
+
+import pytest
+
+from simtrain.iteration.plan import Plan
+from simtrain.scenario import Scenario, check_scenario, load_scenario
+from simtrain.scenario.resolved import resolved_settings
+from simtrain.scenario.software import load_stack
+from simtrain.studies.simulation import checked_profile, simulate
+from simtrain.workload.issue import Launch
+from simtrain.workload.record import record_pass
+from tests.helpers.command_line import refused
+
+BRIDGE = "software=megatron_bridge"
+
+
+def of_recipe(name: str, cluster: str, *assignments: str) -> tuple[bool, tuple[str, ...]]:
+    facts = load_scenario(name, [BRIDGE, f"cluster={cluster}", *assignments]).facts
+    return facts.cuda_graphs, tuple(facts.cuda_graph_modules)
+
+
+def test_recipes_capture_graphs_by_machine_and_model() -> None:
+    experts = ("attn", "moe_router", "moe_preprocess")
+    assert of_recipe("llama3_8b", "gb300") == (True, ())
+    assert of_recipe("llama3_8b", "h100_sxm") == (False, ())
+    assert of_recipe("llama3_70b", "gb200") == (False, ())
+    assert of_recipe("llama3_70b_lora", "gb200") == (False, ("mlp",))
+    assert of_recipe("qwen3_235b_a22b", "gb200") == (False, experts)
+    assert of_recipe("qwen3_235b_a22b", "b200_sxm") == (False, ())
+    assert of_recipe("qwen3_30b_a3b", "b200_sxm") == (False, experts)
+    assert of_recipe("qwen3_30b_a3b", "h100_sxm") == (False, experts[1:])
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("software.cuda_graphs=false", (False, ())),
+        ("software.cuda_graph_modules=[attn]", (False, ("attn",))),
+        ("software.cuda_graph_modules=[]", (False, ())),
+    ],
+)
+def test_a_scenario_overrides_the_recipe(setting: str, expected: tuple[bool, object]) -> None:
+    assert of_recipe("llama3_8b", "gb300", setting) == expected
+
+
+def test_other_stacks_have_no_recipes() -> None:
+    assert load_stack("megatron_core").graph_recipes is None
+    assert not load_scenario("llama3_8b", ["cluster=gb300"]).facts.cuda_graphs
+
+
+def test_settings_say_that_the_recipe_decides() -> None:
+    one = load_scenario("llama3_8b", [BRIDGE, "cluster=gb300"])
+    found = {setting.field: setting for setting in resolved_settings(one).settings}
+    setting = found["software.cuda_graphs"]
+    assert (setting.value, setting.decided_by) == (True, "software stack")
+    assert "Llama 3 8B" in setting.source
+
+
+def launches(scenario: Scenario, kind: str) -> list[Launch]:
+    """Return how the host launches the ops of a layer's pass."""
+    cluster = checked_profile(scenario).cluster
+    plan = Plan.of(scenario, cluster.domains_of(scenario.num_gpus))
+    (record,) = (record_pass(one) for one in plan.passes.values() if one.kind == kind)
+    segments = [part for part in record.segments if len(part.ops) > 8]
+    return list(segments[len(segments) // 2].launches)
+
+
+@pytest.mark.parametrize("kind", ["F", "B"])
+def test_a_part_of_a_layer_is_one_call(kind: str) -> None:
+    none = launches(load_scenario("llama3_8b"), kind)
+    attn, whole = (
+        launches(load_scenario("llama3_8b", [f"software.cuda_graph_modules={modules}"]), kind)
+        for modules in ("[attn]", "[attn,mlp]")
+    )
+    assert Launch.REPLAYED not in none
+    assert 1 < attn.count(Launch.CALL) < none.count(Launch.CALL)
+    assert whole == [Launch.CALL] + [Launch.REPLAYED] * (len(none) - 1)
+
+
+@pytest.mark.parametrize("name", ["llama3_8b", "qwen3_30b_a3b"])
+def test_more_graphs_are_never_slower(name: str) -> None:
+    tiny = ["model.num_layers=4", "model.seq_length=512", "parallelism.expert=1"]
+    tiny = [*tiny, "batch.micro=1"] if name == "qwen3_30b_a3b" else tiny[:2]
+    variants = ["[]", "[attn]", "[attn,mlp]"]
+    if name == "qwen3_30b_a3b":
+        variants = ["[]", "[moe_router]", "[attn,moe_router,moe_preprocess]"]
+    times_s = [
+        simulate(load_scenario(name, [*tiny, f"software.cuda_graph_modules={modules}"]))
+        for modules in variants
+    ]
+    seconds = [result.iteration_time_s for result in times_s]
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[-1] < seconds[0]
+
+
+def test_modules_beside_whole_graphs_are_refused() -> None:
+    words = ["--set", "software.cuda_graphs=true", "--set", "software.cuda_graph_modules=[attn]"]
+    assert "E380" in refused("run", "llama3_8b", *words)
+
+
+def test_a_recipe_breaks_no_rule() -> None:
+    for name in ("llama3_8b", "qwen3_30b_a3b"):
+        one = load_scenario(name, [BRIDGE, "cluster=gb200", "recompute=full"])
+        assert check_scenario(one) is None
