@@ -162,6 +162,8 @@ MAPPED_EXAMPLES = {
     "enable_cuda_graph": "--enable-cuda-graph",
     "external_cuda_graph": "--external-cuda-graph",
     "cuda_graph_impl": "--cuda-graph-impl local",
+    "cuda_graph_modules": "--cuda-graph-impl transformer_engine --cuda-graph-modules attn",
+    "cuda_graph_scope": "--cuda-graph-impl transformer_engine --cuda-graph-scope attn",
     "bf16": "--bf16",
     "fp16": None,
     "fp8": "--fp8-format hybrid",

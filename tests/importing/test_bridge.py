@@ -108,7 +108,7 @@ def of_bridge(text: str, name: str = "config.yaml", **options: Any) -> Scenario:
     return bridge_draft(written(name, text), gpus=64, **options).finished()[0]
 
 
-SOFTWARE = {"software.stack": "megatron_bridge"}
+SOFTWARE = {"software.stack": "megatron_bridge", "software.cuda_graphs": False}
 
 
 def test_a_printed_config_is_the_scenario_of_the_same_arguments() -> None:
@@ -144,6 +144,7 @@ def test_a_graph_of_the_whole_iteration_captures_recompute() -> None:
     whole, part = (of_bridge(text.replace("SCOPE", name)) for name in ("full_iteration", "mlp"))
     assert (whole.recompute.modules, whole.facts.cuda_graphs) == (("mlp",), True)
     assert (part.recompute.modules, part.facts.cuda_graphs) == (("mlp",), False)
+    assert part.facts.cuda_graph_modules == ("mlp",)
 
 
 def test_a_log_with_a_printed_config_is_read() -> None:

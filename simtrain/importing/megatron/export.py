@@ -274,6 +274,9 @@ def _kernels(scenario: Scenario) -> Iterator[str]:
         yield "--cross-entropy-loss-fusion"
         yield _word("cross_entropy_fusion_impl", kernels.cross_entropy_fusion)
     yield _flag("enable-cuda-graph", facts.cuda_graphs)
+    if facts.cuda_graph_modules:
+        modules = " ".join(facts.cuda_graph_modules)
+        yield f"--cuda-graph-impl transformer_engine --cuda-graph-modules {modules}"
 
 
 def _precision(scenario: Scenario) -> Iterator[str]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from typing import get_args
+
 from simtrain.importing.megatron.draft import MegatronDraft
-from simtrain.scenario.software import DEFAULT_STACK, load_stack, stack_of_framework
+from simtrain.scenario.graph_recipes import GraphModule
+from simtrain.scenario.software import DEFAULT_STACK, Stack, load_stack, stack_of_framework
 
 _CORE = 2023
 """Year of Megatron-Core's first release."""
@@ -17,6 +21,8 @@ _SINCE_2023 = (
 _WHOLE = "full_iteration"
 """Scope of one CUDA graph of all forward and backward passes of an iteration."""
 _GRAPHS = ("enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl")
+_OFF = ("none", "False")
+_WORD = re.compile(r"\b[a-z_]+\b")
 
 
 def set_attention_backend(draft: MegatronDraft) -> None:
@@ -59,20 +65,35 @@ def set_software(draft: MegatronDraft) -> None:
     facts = load_stack(stack).facts
     if draft.flag("cross_entropy_loss_fusion") or facts["fused_cross_entropy"]:
         draft.fill("cross_entropy_loss_fusion")
-    # With --cuda-graph-scope, later named modules, recomputed kernels run outside of CUDA graphs,
-    # except in a graph of the whole iteration.
-    scope = draft.given("cuda_graph_scope")
-    if draft.data["recompute"]["strategy"] != "none":
-        if scope and scope.value == _WHOLE:
-            if not facts["recompute_in_cuda_graphs"]:
-                draft.note(scope, f"CUDA graphs with recompute, which {stack} refuses: faster")
-                return
-        elif scope or draft.given("cuda_graph_modules"):
-            return
-    for name in _GRAPHS:
-        setting = draft.known(name)
-        if setting and setting.value not in ("none", "False"):
-            draft.set("software.cuda_graphs", True, name)
+    _set_graphs(draft, load_stack(stack))
+
+
+def _set_graphs(draft: MegatronDraft, stack: Stack) -> None:
+    """Set the CUDA graphs: of whole passes, or of parts of layers.
+
+    With --cuda-graph-scope, later named modules, recomputed kernels run outside of CUDA graphs,
+    except in a graph of the whole iteration.
+    """
+    settings = {name: draft.known(name) for name in _GRAPHS}
+    names = [name for name, found in settings.items() if found and found.value not in _OFF]
+    if not names:
+        if stack.graph_recipes:
+            draft.set("software.cuda_graphs", False, *_GRAPHS)
+        return
+    scope = draft.known("cuda_graph_scope") or draft.known("cuda_graph_modules")
+    words = _WORD.findall(scope.value) if scope else []
+    if scope and words and not {*words} & {_WHOLE, "full"}:
+        modules = [word for word in words if word in get_args(GraphModule)]
+        if others := [word for word in words if word not in modules]:
+            kernels = "the host launches the kernels one by one"
+            draft.note(scope, f"CUDA graphs of {', '.join(others)} are not modelled: {kernels}")
+        draft.set("software.cuda_graph_modules", modules, scope.name)
+        return
+    recomputes = draft.data["recompute"]["strategy"] != "none"
+    if scope and recomputes and _WHOLE in words and not stack.recompute_in_cuda_graphs.value:
+        draft.note(scope, f"CUDA graphs with recompute, which {stack.name} refuses: faster")
+        return
+    draft.set("software.cuda_graphs", True, *names)
 
 
 def set_cross_entropy(draft: MegatronDraft) -> None:
