@@ -178,6 +178,8 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "software.attention_kernel": (FUSED | {"cluster": "h100_sxm"}, "flash_attention_2"),
     "software.attention_speed": (FUSED, 0.5),
     "software.host_issue": ({}, "50 us"),
+    "software.host_call": ({}, "50 us"),
+    "software.cuda_graph_modules": ({"software.host_call": "50 us"}, ["attn"]),
     "attention_backend": ({}, "fused"),
     "schedule": (PIPELINE, "gpipe"),
     "cluster": ({}, "a100_sxm4_80gb"),

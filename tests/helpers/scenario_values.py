@@ -90,6 +90,8 @@ _COUNTS: Values = {
     "software.expert_workspaces": (None, 4),
     "software.cublas_workspace": (None, "4 MiB"),
     "software.host_issue": (None, "5 us"),
+    "software.host_call": (None, "5 us"),
+    "software.cuda_graph_modules": (None, ("attn",), ("mlp", "moe_router")),
     "cluster": ("h100_sxm", "a100_sxm4_80gb", "b200_sxm", "trn1"),
     "precision.first_layers_bf16": (0, 1),
     "precision.last_layers_bf16": (0, 1),
