@@ -1,5 +1,7 @@
 """Tables of what simtrain comes with: software stacks, resources to buy, formats of traces."""
 
+from collections.abc import Sequence
+
 from docs.update.request import Request, table
 from simtrain.base.resources import list_stacks
 from simtrain.hardware.upgrades import RESOURCES
@@ -22,8 +24,11 @@ def stacks(request: Request) -> str:
 def _word(entry: str, value: bool | str | float | tuple[str, ...] | None) -> str:
     if isinstance(value, tuple):
         return ", ".join(value) or "none"
+def _word(entry: str, value: bool | str | float | Sequence[str] | None) -> str:
     if isinstance(value, float):
-        return f"{value * 1e6:g} µs" if entry == "host_issue" else f"{value:g}"
+        return f"{value * 1e6:g} µs" if entry.startswith("host_") else f"{value:g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(value) or "none"
     return WORDS[value] if value is None or isinstance(value, bool) else str(value)
 
 
