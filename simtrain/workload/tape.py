@@ -423,6 +423,7 @@ def _emit(steps: Steps, graph: object) -> Emit:
     """Return what issues the steps of a node, which is a call of the framework."""
 
     def emit(order: IssueOrder) -> None:
+        """Begin a call, and issue its ops."""
         order.begin_call(graph)
         if callable(steps):
             steps(order)

@@ -75,7 +75,7 @@ def _set_graphs(draft: MegatronDraft, stack: Stack) -> None:
     except in a graph of the whole iteration.
     """
     settings = {name: draft.known(name) for name in _GRAPHS}
-    names = [name for name, found in settings.items() if found and found.value not in _OFF]
+    names = [name for name, setting in settings.items() if setting and setting.value not in _OFF]
     if not names:
         if stack.graph_recipes:
             draft.set("software.cuda_graphs", False, *_GRAPHS)
