@@ -66,7 +66,8 @@ def test_a_training_config_is_the_scenario_of_the_same_arguments() -> None:
     text = FIRST.replace("${multiply:4, ${.hidden_size}}", "16384")
     scenario, written_text = nemo_draft(written("gpt.yaml", text)).finished()
     expected, _ = import_megatron(ARGUMENTS, gpus=16)
-    software = {"software.stack": "nemo", "software.fused_cross_entropy": False}
+    graphs = {"software.cuda_graphs": False}
+        software = {"software.stack": "nemo", "software.fused_cross_entropy": False} | graphs
     assert settings_of(scenario) == settings_of(expected) | software
     assert "max_position_embeddings" not in written_text
     assert nemo_draft(written("gpt.yaml", text), gpus=64).finished()[0].num_gpus == 64

@@ -32,6 +32,21 @@ def test_recipes_capture_graphs_by_machine_and_model() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "cluster", "modules"),
+    [
+        ("llama3_8b", "gb200", ("attn", "mlp")),
+        ("llama3_70b", "gb200", ()),
+        ("llama3_70b", "b200_sxm", ("attn", "mlp")),
+        ("mixtral_8x7b", "b200_sxm", ("attn",)),
+        ("llama3_8b", "h100_sxm", ()),
+    ],
+)
+def test_nemo_captures_layers(name: str, cluster: str, modules: tuple[str, ...]) -> None:
+    facts = load_scenario(name, ["software=nemo", f"cluster={cluster}"]).facts
+    assert (facts.cuda_graphs, tuple(facts.cuda_graph_modules)) == (False, modules)
+
+
+@pytest.mark.parametrize(
     ("setting", "expected"),
     [
         ("software.cuda_graphs=false", (False, ())),
