@@ -67,7 +67,7 @@ def test_a_training_config_is_the_scenario_of_the_same_arguments() -> None:
     scenario, written_text = nemo_draft(written("gpt.yaml", text)).finished()
     expected, _ = import_megatron(ARGUMENTS, gpus=16)
     graphs = {"software.cuda_graphs": False}
-        software = {"software.stack": "nemo", "software.fused_cross_entropy": False} | graphs
+    software = {"software.stack": "nemo", "software.fused_cross_entropy": False} | graphs
     assert settings_of(scenario) == settings_of(expected) | software
     assert "max_position_embeddings" not in written_text
     assert nemo_draft(written("gpt.yaml", text), gpus=64).finished()[0].num_gpus == 64
