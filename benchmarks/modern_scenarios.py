@@ -372,6 +372,10 @@ def _software(rng: random.Random, scenario: Values) -> Values:
     for name in ("torch", "linear", *(["expert"] if "experts" in model else [])):
         values[f"{name}_workspaces"] = [1, 2]
     software = _sometimes(rng, 0.12, **values)
+    if not software.get("cuda_graphs"):
+        modules = [["attn"], ["mlp", "moe_router", "moe_preprocess"]]
+        calls = _sometimes(rng, 0.12, host_call=["0 s", "90 us"], cuda_graph_modules=modules)
+        software |= calls
     if software.get("fused_cross_entropy"):
         software["cross_entropy_fusion"] = rng.choice(["native", "te"])
     if "torch_workspaces" in software:
