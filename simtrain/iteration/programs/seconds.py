@@ -245,6 +245,13 @@ class IterationSeconds:
                     extrapolated_s += work_s * self.machine.model.is_extrapolated(work)
         return extrapolated_s / total_s if total_s else 0.0
 
+    def host_bound_passes(self) -> float:
+        """Return the share of the time of all passes of a replica in which GPUs wait for hosts."""
+        times = [(num, self.machine.time(pass_)) for pass_, num in self.plan.different_passes()]
+        total_s = math.fsum(num * time.duration_s for num, time in times)
+        launch_s = math.fsum(num * time.launch_s for num, time in times)
+        return launch_s / total_s if total_s else 0.0
+
     def all_ops(self) -> Iterator[Op]:
         """Yield every different op of the iteration, some of them several times."""
         passes = [pass_ for pass_, _ in self.plan.different_passes()]
