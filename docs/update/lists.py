@@ -21,9 +21,6 @@ def stacks(request: Request) -> str:
     return table(["entry", *names], rows)
 
 
-def _word(entry: str, value: bool | str | float | tuple[str, ...] | None) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(value) or "none"
 def _word(entry: str, value: bool | str | float | Sequence[str] | None) -> str:
     if isinstance(value, float):
         return f"{value * 1e6:g} µs" if entry.startswith("host_") else f"{value:g}"

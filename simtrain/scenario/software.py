@@ -14,8 +14,8 @@ from simtrain.base.entry import CountOrZero, Entry, Positive, Strict, Text
 from simtrain.base.resources import find_stack, list_stacks
 from simtrain.base.strict_yaml import Positions, YamlDocument, load_document, validate
 from simtrain.errors import InputError
-from simtrain.scenario.precision import Fp8RecipeName, GradientType
 from simtrain.scenario.graph_recipes import GraphModule, GraphRecipe
+from simtrain.scenario.precision import Fp8RecipeName, GradientType
 from simtrain.units import Bytes, NonNegativeSeconds
 
 DEFAULT_STACK = "megatron_2022"

@@ -174,18 +174,15 @@ class Evaluator:
         """
         planned, _ = plan_on(scenario, self.machine_of(scenario))
         plan, machine = planned.plan, planned.machine
-        extrapolated = IterationSeconds.of(plan, machine).extrapolated_compute()
-        least_s = least_seconds(plan, machine.profile)
-        return predicted_interval(plan.scenario, machine.profile, time_s, extrapolated, least_s)
-        machine = self.machine_of(scenario)
-        profile = machine.profile
-        check_on(scenario, profile)
-        if is_open(scenario):
-            return simulate_on(scenario, machine).interval
-        plan = _plan(scenario, machine)
-        seconds, least_s = IterationSeconds.of(plan, machine), least_seconds(plan, profile)
-        extrapolated, host_bound = seconds.extrapolated_compute(), seconds.host_bound_passes()
-        return predicted_interval(scenario, profile, time_s, extrapolated, least_s, host_bound)
+        seconds = IterationSeconds.of(plan, machine)
+        return predicted_interval(
+            plan.scenario,
+            machine.profile,
+            time_s,
+            seconds.extrapolated_compute(),
+            least_seconds(plan, machine.profile),
+            seconds.host_bound_passes(),
+        )
 
     def profile_of(self, scenario: Scenario) -> HardwareProfile:
         """Load the scenario's profile with its overrides; cached until the file changes.

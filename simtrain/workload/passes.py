@@ -34,19 +34,19 @@ class PassOptions:
         overlap: which collectives are asynchronous.
         sharding: model states that ZeRO stages 2 and 3 shard; None otherwise.
         launch_s: host time to launch a kernel; 0 with CUDA graphs, None for the hardware profile's.
-        defers_output_gradient: backward passes leave the weight gradient of the output layer to
-            another pass.
         call_s: host time of a call of the framework in addition to its launches.
         runs_ahead: the host does not wait for the GPU between passes.
+        defers_output_gradient: backward passes leave the weight gradient of the output layer to
+            another pass.
     """
 
     microbatch: Microbatch
     overlap: OverlapPolicy
     sharding: Sharding | None = None
     launch_s: float | None = None
-    defers_output_gradient: bool = False
     call_s: float = 0.0
     runs_ahead: bool = False
+    defers_output_gradient: bool = False
 
 
 @hashed_once
