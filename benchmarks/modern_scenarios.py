@@ -372,6 +372,10 @@ def _software(rng: random.Random, scenario: Values) -> Values:
     for name in ("torch", "linear", *(["expert"] if "experts" in model else [])):
         values[f"{name}_workspaces"] = [1, 2]
     software = _sometimes(rng, 0.12, **values)
+    if not software.get("cuda_graphs"):
+        modules = [["attn"], ["mlp", "moe_router", "moe_preprocess"]]
+        calls = _sometimes(rng, 0.12, host_call=["0 s", "90 us"], cuda_graph_modules=modules)
+        software |= calls
     if software.get("fused_cross_entropy"):
         software["cross_entropy_fusion"] = rng.choice(["native", "te"])
     if "torch_workspaces" in software:
@@ -407,6 +411,16 @@ def _train_adapters(rng: random.Random, scenario: Values) -> None:
     if not others and scenario["memory"]["zero_stage"] < 2:
         modules = ["linear_qkv"], ["linear_proj", "linear_fc1"]
         model["lora"] = {"rank": rank} | _sometimes(rng, modules=[*modules], dropout=[0.1])
+        if scenario["precision"]["compute"] == "fp8":
+            scenario["precision"] |= _sometimes(rng, 0.7, fp8_parameters=[True, False])
+            _multiply_on_blackwell(rng, scenario)
+
+
+def _multiply_on_blackwell(rng: random.Random, scenario: Values) -> None:
+    """Move a scenario in fp8 to GPUs that keep fewer copies of weights with one scale."""
+    if rng.random() < 0.5:
+        scenario["cluster"] = "b200_sxm"
+        scenario["precision"] |= _sometimes(rng, 0.3, fp8_recipe=["mxfp8"])
 
 
 def _pack_documents(rng: random.Random, scenario: Values) -> None:
@@ -443,6 +457,12 @@ def _split_vocabulary(rng: random.Random, scenario: Values) -> None:
         split["vocabulary"] = rng.choice(["vocab_1", "vocab_2", "interlaced"])
 
 
+def _defer_output_gradients(rng: random.Random, scenario: Values) -> None:
+    """Let the last stage compute weight gradients of the output layer after its passes."""
+    if scenario["parallelism"]["pipeline"] > 1 and scenario["schedule"] != "gpipe":
+        scenario["overlap"]["deferred_output_gradients"] = rng.choice([1, 2, 100])
+
+
 def _validate_steps(rng: random.Random, scenario: Values) -> None:
     """Let optimizer steps run before the gradient norm of all stages exists."""
     split, model = scenario["parallelism"], scenario["model"]
@@ -461,7 +481,7 @@ def _keep_ends_in_bf16(rng: random.Random, scenario: Values) -> None:
 
 _ALONE = (
     *(_train_adapters, _pack_documents, _copy_to_the_host, _cut_sequences, _split_vocabulary),
-    *(_validate_steps, _keep_ends_in_bf16),
+    *(_validate_steps, _keep_ends_in_bf16, _defer_output_gradients),
 )
 """Draws of options that few others may accompany: a scenario has at most one of them."""
 

@@ -82,7 +82,7 @@ PART_SIZE = 2 * 4 * 4 * 4 * 3 * 3 * 3 * 2
 
 def sweep() -> Seconds:
     """Measure processor seconds of a sweep. Its first part lays out pipelines that others reuse."""
-    from simtrain.studies.sweep import load_plan
+    from simtrain.studies.sweep.load import load_plan
     from simtrain.studies.sweep.part import run_part
 
     with tempfile.TemporaryDirectory() as folder:

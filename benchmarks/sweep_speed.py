@@ -13,16 +13,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from simtrain.scenario import RULES, Scenario
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep import SweepPlan, load_plan
-from simtrain.studies.sweep.executors import local_executor
+from simtrain.studies.sweep.executors import SerialExecutor
 from simtrain.studies.sweep.folder import SweepFolder
+from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.points import Points
 from simtrain.studies.sweep.run import Progress, run_sweep
+from simtrain.studies.sweep.workers import Workers
 
 GRID = """\
 axes:
@@ -90,7 +91,7 @@ def whole(plan: SweepPlan, folder: SweepFolder) -> Progress:
             )
 
     print(f"before: {rss_mib()} MiB")
-    progress = run_sweep(plan, folder, partial(local_executor, 1), 1, on_progress=report)
+    progress = run_sweep(plan, folder, Workers(SerialExecutor), report)
     seconds, counts = time.perf_counter() - start, progress.counts
     rows = (progress.done - progress.found) * PART_SIZE
     print(f"{rows / seconds:,.0f} rows/s; of all {counts.num_points:,}: {counts.ok:,} ok, ", end="")

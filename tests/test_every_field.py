@@ -228,6 +228,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
         PIPELINE | {"schedule": "zb_h2", "model.tied_embeddings": False},
         True,
     ),
+    "overlap.deferred_output_gradients": (PIPELINE | {"software": "megatron_core"}, 1),
     "offload.unit": (WAITING | {"offload.unit": "layer"}, "chunk"),
     "offload.modules": (WAITING | {"offload.unit": "layer"}, ["qkv_linear"]),
     "offload.layers": (WAITING | {"offload.unit": "layer"}, 1),

@@ -85,6 +85,7 @@ class CopiedEntries(Strict):
     gpu: Gpu
     memory: Memory
     stream_bandwidth: Entry[BytesPerSecond]
+    gemm_unaligned_speed: Entry[Fraction] | None = None
     host_issue: Entry[NonNegativeSeconds]
     host_speed: Entry[Positive] | None = None
     host_link: HostLink

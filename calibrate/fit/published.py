@@ -319,7 +319,7 @@ def fit_figures(path: pathlib.Path) -> Fit:
         "description": figures.description,
         "calibrated": True,
         **{name: sheet[name] for name in ("cluster", "gpu", "memory")},
-        "gemm": _gemm(figures, products, taken_over),
+        "gemm": _gemm(figures, products, sheet, taken_over),
         "memory_bound": kernels.section,
         "host": {
             name: sheet[f"host_{name}"] for name in Host.model_fields if f"host_{name}" in sheet
@@ -389,7 +389,10 @@ def _attention(
 
 
 def _gemm(
-    figures: Figures | FiguresWithoutLayers, fit: ProductFit, taken_over: Mapping[str, Data]
+    figures: Figures | FiguresWithoutLayers,
+    fit: ProductFit,
+    sheet: Mapping[str, Data],
+    taken_over: Mapping[str, Data],
 ) -> Data:
     """Build the section `gemm`, without the speed inside a layer."""
     machine = fit.machine
@@ -408,6 +411,8 @@ def _gemm(
     if figures.gemm_power_limit:
         sustained = functools.partial(entry, source=figures.gemm_power_limit.source)
     section = gemm_section(machine, shapes, sustained, overhead, fraction)
+    if unaligned := sheet.get("gemm_unaligned_speed"):
+        section["unaligned_speed"] = unaligned
     return section | {"valid_shapes": fit.valid_shapes, "valid_batched_shapes": fit.valid_batches}
 
 

@@ -9,7 +9,8 @@ import pyarrow.parquet
 from docs.update.request import Generator, Request, table
 from docs.update.what_if_figures import FIGURES
 from docs.update.what_if_tables import TABLES, Row
-from simtrain.studies.sweep import load_plan, run_part
+from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.part import run_part
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from simtrain.base.request import without_descriptions
 from simtrain.commands.completion import complete_in_bash, is_requested_by_bash
 from simtrain.commands.declare import declared
 from simtrain.commands.printing import emit, emit_data
-from simtrain.commands.usage import Usage, is_usage_error
+from simtrain.commands.usage import check_usage, is_usage_error
 from simtrain.errors import InputError, SimtrainError
 
 MISSED = 4
@@ -53,11 +53,13 @@ class _Explained:
             # Without arguments a group prints its help.
             if not is_usage_error(error) or (self.no_args_is_help and not words):
                 raise
-            Usage.of(self, info_name, parent).check(words, error)
+            settings = self.context_settings  # type: ignore[attr-defined]
+            context = typer.Context(self, info_name=info_name, parent=parent, **settings)  # type: ignore[arg-type]
+            check_usage(context, words, error)
             raise
         # Shell completion parses unfinished command lines.
         if not context.resilient_parsing:
-            Usage(self, context).check(words)
+            check_usage(context, words)
         return context
 
 

@@ -62,6 +62,7 @@ PlanFields = Annotated[
 ]
 
 
+# More than 60 lines: half are its help, and the rest passes each option on once.
 @options_first(
     "scenario tokens gpus clusters days budget goodput price contract pue electricity co2 "
     "objective overrides scale out seconds details workers"

@@ -63,6 +63,7 @@ SearchQuestion = Annotated[
 ]
 
 
+# More than 60 lines: half are its help, and the rest passes each option on once.
 @options_first(
     "scenario gpus context expert objective max_memory margin allow_risk overrides scale top out "
     "max_trials seconds workers vary hold details"

@@ -41,16 +41,18 @@ heads have a different size, d is the mean channel count of the products.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
-from simtrain.hardware.profile import AttentionRange, FusedAttention, HardwareProfile
-from simtrain.workload.work import FusedAttention as FusedAttentionOp
+from simtrain.hardware.profile import AttentionEfficiency, AttentionRange, HardwareProfile
+from simtrain.workload.work import FusedAttention
 
 _BLOCK_ROWS = 128
 """Rows of a block (kBlockM of most head sizes in flash-attention's launch templates)."""
 REFERENCE_HEAD_SIZE = 128
 """Head size, in channels, to which a profile's rates apply."""
+_HEAD_MULTIPLE, _WIDEST_MULTIPLE, _WIDEST_HEAD = 32, 192, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class AttentionMachine:
     flash_attention_2: float = 1.0
 
     @classmethod
-    def of(cls, profile: HardwareProfile, kernel: FusedAttention) -> Self:
+    def of(cls, profile: HardwareProfile, kernel: AttentionEfficiency) -> Self:
         """Read the numbers from a profile."""
         peak = profile.gpu.peak_flops.value
         forward, backward = kernel.forward_softmax_channels, kernel.backward_softmax_channels
@@ -92,7 +94,7 @@ class AttentionMachine:
         )
 
 
-def attention_seconds(op: FusedAttentionOp, machine: AttentionMachine) -> float:
+def attention_seconds(op: FusedAttention, machine: AttentionMachine) -> float:
     """Time of a forward or backward kernel."""
     if op.is_backward:
         rate, half_length = machine.backward_flops, machine.backward_half_length
@@ -109,6 +111,8 @@ def attention_seconds(op: FusedAttentionOp, machine: AttentionMachine) -> float:
     compute_s = op.flops / rate * (1 + (half_length + per_row) / row_length)
     speed = op.speed * (machine.flash_attention_2 if op.kernel == "flash_attention_2" else 1.0)
     compute_s *= narrow_head_slowdown(op.mean_channels, softmax_channels) / speed
+    if op.kernel == "flash_attention_2":
+        compute_s *= padded_channels(op.mean_channels) / op.mean_channels
     return machine.latency_s + max(compute_s, op.moved_bytes / machine.memory_bytes_per_s)
 
 
@@ -118,7 +122,18 @@ def narrow_head_slowdown(head_size: float, softmax_channels: float) -> float:
     return (1 + softmax_channels / narrow) / (1 + softmax_channels / REFERENCE_HEAD_SIZE)
 
 
-def attention_is_extrapolated(op: FusedAttentionOp, seen: AttentionRange) -> bool:
+def padded_channels(head_size: float) -> float:
+    """Channels of the kernel of FlashAttention-2 that computes heads of this size.
+
+    Its kernels are for multiples of 32 channels up to 192, and for 256; it pads other heads
+    (Dao-AILab/flash-attention, csrc/flash_attn/flash_api.cpp, head_size_rounded).
+    """
+    if head_size > _WIDEST_MULTIPLE:
+        return max(head_size, _WIDEST_HEAD)
+    return math.ceil(head_size / _HEAD_MULTIPLE) * _HEAD_MULTIPLE
+
+
+def attention_is_extrapolated(op: FusedAttention, seen: AttentionRange) -> bool:
     """Whether the shape is outside the fitted range; every window is."""
     if op.window is not None and op.window < max(op.lengths)[0]:
         return True

@@ -5,8 +5,9 @@ that does not fill the GPU takes as long as a full one, or a part of it set by `
 (the library may split the remainder along k). Each tile has a prologue and an epilogue that its
 loop over k must amortise; accumulating into an fp32 buffer lengthens the epilogue. The library is
 assumed to choose the fastest tile. Batched products, whose operands are strided views of one
-tensor, reach a fraction of that speed. No product exceeds `sustained_flops`, the rate of large
-products over a long time, when power limits the clock.
+tensor, reach a fraction of that speed. So do products whose rows in memory are no multiple of 16
+bytes, the width of loads to tensor cores (heads of 145 channels, an MLP of 10,922). No product
+exceeds `sustained_flops`, the rate of large products over a long time, when power limits the clock.
 
 The products of several experts run one after another. Transformer Engine starts one cuBLAS product
 for each, on a few streams. SimuMax measured them on B200 (MooreThreads/SimuMax, b200_bf16_ceperm):
@@ -25,6 +26,8 @@ from typing import Any, Self
 from simtrain.hardware.profile import HardwareProfile, LayoutSpeeds, Tile
 from simtrain.workload.work import Gemm, ProductType
 
+_ALIGNMENT_BYTES = 16
+
 
 @dataclass(frozen=True, slots=True)
 class GemmMachine:
@@ -40,6 +43,7 @@ class GemmMachine:
     sustained_flops: float
     tiles: tuple[Tile, ...]
     layouts: LayoutSpeeds | None = None
+    unaligned_speed: float = 1.0
 
     @classmethod
     def of(cls, profile: HardwareProfile, dtype: ProductType = "bf16") -> Self:
@@ -58,6 +62,7 @@ class GemmMachine:
             sustained_flops=rates.sustained_flops.value,
             tiles=tuple(model.tiles.value),
             layouts=rates.layouts.value if rates.layouts else None,
+            unaligned_speed=model.unaligned_speed.value if model.unaligned_speed else 1.0,
         )
 
     def replace(self, **changes: Any) -> Self:
@@ -72,8 +77,20 @@ def gemm_seconds(op: Gemm, machine: GemmMachine) -> float:
         tiled_s /= machine.batched_fraction
     elif machine.layouts:
         tiled_s /= getattr(machine.layouts, op.layout)
+    if not _is_aligned(op):
+        tiled_s /= machine.unaligned_speed
     sustained_s = op.flops / machine.sustained_flops
     return max(tiled_s, sustained_s, op.moved_bytes / machine.memory_bytes_per_s)
+
+
+def _is_aligned(op: Gemm) -> bool:
+    """Whether the rows of both operands and of the result are multiples of 16 bytes.
+
+    Rows are along k and n, and along m and n in a weight gradient: its k are the tokens, of which
+    each has a row.
+    """
+    across = op.m if op.layout == "NT" else op.k
+    return all(size * op.element_bytes % _ALIGNMENT_BYTES == 0 for size in (across, op.n))
 
 
 def gemm_is_extrapolated(op: Gemm, profile: HardwareProfile) -> bool:

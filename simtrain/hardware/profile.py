@@ -104,6 +104,7 @@ class DtypeGemm(Strict):
     tail_quantization: Entry[Annotated[float, Field(ge=0, le=1)]] | None = None
     tile_overhead: Entry[NonNegativeSeconds] | None = None
     layouts: Entry[LayoutSpeeds] | None = None
+    unaligned_speed: Entry[Fraction] | None = None
     valid_shapes: Entry[ShapeRange] | None = None
 
 
@@ -130,7 +131,9 @@ class GemmModel(Strict):
 
     Operands and results move at `operand_bandwidth`, by default the fused kernels' bandwidth. All
     layouts are equally fast unless `layouts` has their speeds, which batched products do not have.
-    Entries are for 16-bit products; `by_dtype` has the other data types.
+    `unaligned_speed` is the speed of products whose rows in memory are no multiple of 16 bytes,
+    relative to others; by default 1. Entries are for 16-bit products; `by_dtype` has the other data
+    types.
     """
 
     mainloop_flops: Entry[FlopsPerSecond]
@@ -143,12 +146,13 @@ class GemmModel(Strict):
     batched_fraction: Entry[Fraction]
     operand_bandwidth: Entry[BytesPerSecond] | None = None
     layouts: Entry[LayoutSpeeds] | None = None
+    unaligned_speed: Entry[Fraction] | None = None
     valid_shapes: Entry[ShapeRange]
     valid_batched_shapes: Entry[ShapeRange]
     by_dtype: GemmByDtype = GemmByDtype()
 
 
-class FusedAttention(Strict):
+class AttentionEfficiency(Strict):
     """Parameters of the fused-attention model (`durations.attention`).
 
     `*_efficiency` is the fraction of the peak that long sequences approach, with heads of 128
@@ -225,7 +229,7 @@ class RunningCosts(Strict):
     node_power: Entry[Watts] | None = None
 
 
-class Overlap(Strict):
+class Interference(Strict):
     """Interference between a kernel and a concurrent collective inside a node.
 
     Both run at 1/(1 + slowdown) of their speed. A slowdown of 1 is as if they took turns.
@@ -253,12 +257,12 @@ class HardwareProfile(Strict):
     cluster: Cluster
     gpu: Gpu
     gemm: GemmModel
-    fused_attention: FusedAttention | None = None
+    fused_attention: AttentionEfficiency | None = None
     memory: Memory
     memory_bound: MemoryBound
     host: Host
     host_link: HostLink | None = None
-    overlap: Overlap
+    overlap: Interference
     intra_node: IntraNode | None = None
     inter_node: InterNode | None = None
     collectives: Collectives | None = None
@@ -303,6 +307,15 @@ class HardwareProfile(Strict):
     def product_types(self) -> tuple[str, ...]:
         """Data types of matrix products that have entries."""
         return ("bf16", *(name for name, rates in self.gemm.by_dtype if rates))
+
+    @property
+    def reads_fp8_both_ways(self) -> bool:
+        """Whether fp8 products with one scale per tensor read operands along either dimension.
+
+        Transformer Engine's `is_non_tn_fp8_gemm_supported`: GPUs of compute capability 10, which is
+        also the first that multiplies mxfp8.
+        """
+        return "mxfp8" in self.product_types
 
     def peak_flops(self, dtype: str) -> float | None:
         """Peak rate of a data type's products, in FLOP/s; None if the profile has no entry."""

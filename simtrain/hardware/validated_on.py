@@ -106,6 +106,8 @@ class ValidatedOn(Strict):
         other_software: iterations of several frameworks, predicted with their stacks or with the
             ones that come nearest; no evidence for any stack, but a measure of how far off
             predictions with a stack are that was not judged on the machine.
+        usual_software: the stack of runs on the machine that name none; by default that of the
+            first of `measured_runs`.
     """
 
     version: Literal[2]
@@ -113,16 +115,19 @@ class ValidatedOn(Strict):
     doubt: Text | None = None
     measured_runs: list[MeasuredRuns]
     other_software: MeasuredRuns | None = None
+    usual_software: Text | None = None
 
 
 def usual_stack(cluster: str) -> str:
-    """Return the software stack that runs on a machine usually have: that of the first compared.
+    """Return the software stack of runs on a machine that name none.
 
     Raises:
         InputError: as `validated_on`.
     """
     errors = validated_on(cluster)
-    return errors.measured_runs[0].software if errors and errors.measured_runs else _NEWEST_STACK
+    if errors is None or not errors.measured_runs:
+        return _NEWEST_STACK
+    return errors.usual_software or errors.measured_runs[0].software
 
 
 def error_text(error: float) -> str:

@@ -384,6 +384,38 @@ class Plan:
             if in_pipeline or key[1] == "B"
         }
 
+    @property
+    def num_deferred(self) -> int:
+        """Microbatches whose weight gradients of the output layer run after all passes."""
+        return min(self.scenario.overlap.deferred_output_gradients, self.scenario.num_microbatches)
+
+    @cached_property
+    def passes_deferring(self) -> dict[PassKey, Pass]:
+        """Backward passes without the output layer's weight gradient, by the keys of `passes`."""
+        if not self.num_deferred:
+            return {}
+        last = self.model_chunks.numbers[-1]
+        options = shared(replace(self.options, defers_output_gradient=True))
+        return {
+            key: replace(pass_, options=options)
+            for key, pass_ in self.passes.items()
+            if key[:2] == (last, "B")
+        }
+
+    @cached_property
+    def deferred(self) -> Pass | None:
+        """The weight gradients that `passes_deferring` leave out, one after another.
+
+        Source: Megatron-Core's `finish_embedding_wgrad_compute`.
+        """
+        if not self.num_deferred:
+            return None
+        output_layer = next(
+            block for block in self.model.blocks if getattr(block, "is_output_layer", False)
+        )
+        chunk = shared(Chunk(((output_layer, self.num_deferred),)))
+        return _pass(chunk, "W", SAVE_ALL, self.options)
+
     @cached_property
     def reductions(self) -> dict[int, Pass]:
         """Reductions of the gradients of each different chunk, after its passes in a pipeline."""

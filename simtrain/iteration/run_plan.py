@@ -19,11 +19,6 @@ def simulate_iteration(plan: Plan, machine: Machine) -> Result:
     return Result(run_iteration(plan, machine))
 
 
-def run_offload(plan: Plan, machine: Machine) -> IterationTimeline | None:
-    """Run an iteration if its memory depends on time: if activations are copied to the host."""
-    return run_iteration(plan, machine) if plan.offloads else None
-
-
 def run_iteration(plan: Plan, machine: Machine) -> IterationTimeline:
     """Build and run the tasks of an iteration."""
     seconds = IterationSeconds.of(plan, machine)

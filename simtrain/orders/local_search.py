@@ -25,7 +25,7 @@ _SHARE_OF_IDLE = 0.8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Evaluated:
+class SimulatedOrder:
     """An order and its simulated iteration.
 
     Args:
@@ -41,16 +41,16 @@ class Evaluated:
     idle_s: np.ndarray
 
 
-Evaluate = Callable[[Schedule], Evaluated | None]
+Evaluate = Callable[[Schedule], SimulatedOrder | None]
 
 
 def climb(
-    best: Evaluated,
+    best: SimulatedOrder,
     evaluate: Evaluate,
     tries: int,
     rng: random.Random,
     on_try: Callable[[int], None] = lambda done: None,
-) -> Evaluated:
+) -> SimulatedOrder:
     """Try moves, starting with an order; return the fastest order.
 
     Args:
@@ -74,7 +74,7 @@ def climb(
     return best
 
 
-def _moved(evaluated: Evaluated, rng: random.Random) -> Schedule | None:
+def _moved(evaluated: SimulatedOrder, rng: random.Random) -> Schedule | None:
     """Return the order with an action at an earlier place, or None if the drawn move is illegal."""
     schedule, starts = evaluated.schedule, evaluated.schedule.rank_starts
     if rng.random() < _SHARE_OF_IDLE and (total := evaluated.idle_s.sum()) > 0:

@@ -21,12 +21,11 @@ import numpy as np
 from simtrain.engine import DeadlockError
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.memory.report import memory_report, peak_bytes
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
+from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.parts import PassPart
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
-from simtrain.iteration.run_plan import run_iteration, run_offload
 from simtrain.orders.exact import check_size, exact_order
 from simtrain.orders.list_scheduling import (
     OrderProblem,
@@ -35,7 +34,7 @@ from simtrain.orders.list_scheduling import (
     list_schedule,
     policies,
 )
-from simtrain.orders.local_search import Evaluated, climb
+from simtrain.orders.local_search import SimulatedOrder, climb
 from simtrain.orders.result import NamedOrder, OptimizedOrder
 from simtrain.scenario import RULES, Scenario, check_scenario
 from simtrain.schedules import NAMED, Kind, Schedule
@@ -193,15 +192,14 @@ class _Base:
     profile: HardwareProfile
     problem: OrderProblem
 
-    def evaluate(self, schedule: Schedule, limit_bytes: float) -> Evaluated | None:
+    def evaluate(self, schedule: Schedule, limit_bytes: float) -> SimulatedOrder | None:
         """Simulate an order; None if it cannot run or needs more memory."""
-        plan = self.plan.with_order(schedule)
+        planned = PlannedIteration(self.plan.with_order(schedule), self.machine)
         try:
-            copies = run_offload(plan, self.machine)
-            peak = peak_bytes(plan, self.profile, copies)
+            peak = planned.fit.peak_bytes
             if peak > limit_bytes:
                 return None
-            iteration = copies or run_iteration(plan, self.machine)
+            iteration = planned.timeline
         except DeadlockError:
             return None
         first, last = iteration.tasks.first, iteration.tasks.last
@@ -209,11 +207,11 @@ class _Base:
         before_s = np.concatenate([[0.0], ends_s[:-1]])
         before_s[schedule.rank_starts[:-1]] = 0.0
         idle_s = np.maximum(starts_s - before_s, 0.0)
-        return Evaluated(schedule, iteration.time_s, peak, idle_s)
+        return SimulatedOrder(schedule, iteration.time_s, peak, idle_s)
 
     def rooms_bytes(self, limit: int) -> tuple[float, ...]:
         """Return [ranks], most bytes of saved tensors with which each rank's peak is in a limit."""
-        report = memory_report(self.plan, self.profile, run_offload(self.plan, self.machine))
+        report = PlannedIteration(self.plan, self.machine).memory
         schedule = self.plan.schedule
         per_tensor = 1 + self.profile.memory.fragmentation.value
         held_bytes = self.problem.most_held_bytes(schedule)
@@ -246,7 +244,7 @@ class _Candidate:
     """An order with what it was made from."""
 
     base: _Base
-    evaluated: Evaluated
+    evaluated: SimulatedOrder
     origin: str
     first: FirstOrder | None = None
 
@@ -346,6 +344,7 @@ def _bases(
                 "schedule": str(file),
                 "overlap.pipeline": True,
                 "overlap.merged_passes": False,
+                "overlap.deferred_output_gradients": 0,
                 "overlap.align_gradient_reduction": None,
                 "overlap.align_parameter_gather": None,
             }
@@ -406,11 +405,10 @@ def _named_orders(
         named = scenario.replace({"schedule": name, "overlap.pipeline": None})
         if any(rule.check(named) for rule in RULES):
             continue
-        plan = _plan(named, profile)
-        iteration = run_iteration(plan, machine)
-        time_s, peak = iteration.time_s, peak_bytes(plan, profile, iteration)
-        fits = peak <= profile.gpu.memory_capacity.value
-        orders.append((NamedOrder(name, time_s, peak, fits), plan))
+        planned = PlannedIteration.of(named, machine)
+        time_s, peak = planned.iteration_time_s, planned.fit.peak_bytes
+        fits = peak <= machine.profile.gpu.memory_capacity.value
+        orders.append((NamedOrder(name, time_s, peak, fits), planned.plan))
     return sorted(orders, key=lambda pair: pair[0].iteration_time_s)
 
 

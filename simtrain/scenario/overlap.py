@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag
 
 from simtrain.scenario.other_names import names_within
-from simtrain.scenario.section import MAX_COUNT, Count, Section
+from simtrain.scenario.section import MAX_COUNT, Count, CountOrZero, Section
 
 # A number of parameters, or a rule by name.
 _BucketRule = Annotated[
@@ -68,6 +68,10 @@ class Overlap(Section):
         the same time, ahead of its first forward pass; false makes each stage start on its own. The
         software stack sets the default of interleaved stages that overlap the gather
         (Megatron-Core aligns them; --no-align-param-gather).
+    deferred_output_gradients: number of microbatches whose weight gradients of the output layer the
+        last stage computes after its last backward pass, while other stages still run theirs
+        (--defer-embedding-wgrad-compute with --wgrad-deferral-limit). Until then it holds the
+        layer's input and the gradient of the logits of each; 0 by default.
     optimizer_post_validation: true lets each stage run its optimizer before the gradient norm of
         all stages exists; a partial norm travels along the pipeline, and the whole one validates
         the steps during the next iteration, whose first passes start meanwhile. Zero Bubble's
@@ -88,4 +92,5 @@ class Overlap(Section):
     align_gradient_reduction: bool | None = Field(default=None, examples=["true"])
     align_parameter_gather: bool | None = Field(default=None, examples=["true"])
     shared_expert: bool = Field(default=False, examples=["true"])
+    deferred_output_gradients: CountOrZero = Field(default=0, examples=[22])
     optimizer_post_validation: bool = Field(default=False, examples=["true"])

@@ -39,8 +39,10 @@ class Precision(Section):
         bf16 in a model in fp8 or fp4 (--first-last-layers-bf16 with --num-layers-at-start-in-bf16
         and --num-layers-at-end-in-bf16); 0 by default.
     fp8_parameters: true gathers the weights of fp8 products in fp8 (--fp8-param-gather; torchao's
-        enable_fsdp_float8_all_gather); false by default. Megatron-LM then stores the weights in
-        fp8, torchtitan in fp32.
+        enable_fsdp_float8_all_gather). Megatron-LM then stores the weights in fp8, torchtitan in
+        fp32. With adapters (model.lora) nothing is gathered, and frozen weights are held in fp8
+        alone, without further casts. By default false; with adapters, the software stack's choice
+        for the recipe.
     fp8_dispatch: true sends tokens to experts, and gradients of their outputs, in fp8 with a scale
         for each block (DeepSeek-V3); what comes back stays bf16. Megatron-LM always sends bf16;
         false by default.
@@ -62,7 +64,7 @@ class Precision(Section):
     fp8_recipe: Fp8RecipeName = Field(default="delayed", examples=["tensorwise"])
     first_layers_bf16: CountOrZero = Field(default=0, examples=[1])
     last_layers_bf16: CountOrZero = Field(default=0, examples=[4])
-    fp8_parameters: bool = Field(default=False, examples=["true"])
+    fp8_parameters: bool | None = Field(default=None, examples=["true"])
     fp8_dispatch: bool = Field(default=False, examples=["true"])
     fp8_activation_inputs: bool = Field(default=False, examples=["true"])
     attention_output_bits: Literal[12, 16] = Field(default=16, examples=["12"])

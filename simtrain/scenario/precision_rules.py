@@ -50,6 +50,11 @@ def _casts_shards(scenario: Scenario) -> bool:
     return scenario.memory.zero_stage in (1, 3) and not scenario.fully_shards
 
 
+def _is_frozen(scenario: Scenario) -> bool:
+    """Whether no weight of an fp8 product is trained, so that none is cast or gathered."""
+    return scenario.model.lora is not None
+
+
 def _stacks_with_precision(scenario: Scenario) -> list[str]:
     """Return the stacks that have the scenario's fp8 products or narrow optimizer states."""
     if scenario.precision.narrow_states:
@@ -125,6 +130,7 @@ PRECISION_RULES: list[Rule] = [
         "E383",
         "precision.fp8_parameters",
         needs={"precision.compute": "fp8"},
+        off=False,
         why="weights are stored or gathered in fp8 only for fp8 products",
         example=(
             "parallelism: {data: 2}\nmemory: {zero_stage: 1}\nprecision: {fp8_parameters: true}"
@@ -134,12 +140,13 @@ PRECISION_RULES: list[Rule] = [
         "E384",
         "precision.fp8_parameters",
         "ranks cannot gather their shards of weights in fp8",
-        lambda scenario: not _casts_shards(scenario),
+        lambda scenario: not (_is_frozen(scenario) or _casts_shards(scenario)),
+        off=False,
         reads=("memory.zero_stage", "software.stack"),
         near={"memory.zero_stage": [1, 3], "software.fully_shard": [None]},
         why=(
-            "weights are gathered in fp8 only by Megatron-LM's distributed optimizer, "
-            "Megatron-FSDP, and torchao with fully_shard"
+            "weights that are trained are gathered in fp8 only by Megatron-LM's distributed "
+            "optimizer, Megatron-FSDP, and torchao with fully_shard"
         ),
         example="precision: {compute: fp8, fp8_parameters: true}\nsoftware: megatron_core",
     ),
@@ -149,6 +156,8 @@ PRECISION_RULES: list[Rule] = [
         needs={
             "precision.fp8_recipe": any_but("mxfp8", near=("blockwise", "tensorwise", "delayed"))
         },
+        off=False,
+        given=Given("weights that are trained", lambda scenario: not _is_frozen(scenario)),
         why=(
             "Megatron-LM gathers mxfp8 weights in bf16 and casts them afterwards, which is not "
             "simulated"

@@ -19,6 +19,7 @@ from simtrain.scenario.attention_rules import ATTENTION_RULES
 from simtrain.scenario.combination_rules import COMBINATION_RULES, numbers_of_ranks, recomputes
 from simtrain.scenario.context_rules import CONTEXT_RULES, numbers_of_context_ranks
 from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
+from simtrain.scenario.deferred_rules import DEFERRED_RULES
 from simtrain.scenario.divisibility import Divides
 from simtrain.scenario.expert_rules import EXPERT_RULES
 from simtrain.scenario.fp8_saving_rules import FP8_SAVING_RULES
@@ -164,6 +165,7 @@ _RULES: list[Rule] = [
     *CONTEXT_RULES,
     *COMBINATION_RULES,
     *DATA_PARALLEL_RULES,
+    *DEFERRED_RULES,
     *EXPERT_RULES,
     *HYBRID_RULES,
     *USERBUFFER_RULES,

@@ -88,6 +88,7 @@ STACK_DEFAULTS = {
     "overlap.delayed_weight_gradients": StackDefault(
         "delayed_weight_gradients", "delays_weight_gradients"
     ),
+    "precision.fp8_parameters": StackDefault("frozen_fp8_recipes", "keeps_fp8_parameters"),
 }
 """Fields whose default is the software stack's."""
 
@@ -403,6 +404,16 @@ class Scenario(Section):
         return self.facts.gradients if self.precision.weights == "bf16" else "fp32"
 
     @property
+    def keeps_fp8_parameters(self) -> bool:
+        """Whether weights of fp8 products are kept or gathered in fp8.
+
+        A stack's default applies to frozen weights only.
+        """
+        if self.precision.fp8_parameters is not None:
+            return self.precision.fp8_parameters
+        return self.model.lora is not None and self.fp8_recipe in self.facts.frozen_fp8_recipes
+
+    @property
     def gradient_bytes(self) -> int:
         """Bytes of an element of an accumulated gradient."""
         return BYTES_OF[self.gradient_type]
@@ -565,7 +576,7 @@ class Scenario(Section):
     @property
     def fp8_weights(self) -> Fp8Weights:
         """How fp8 products get their weights."""
-        if self.precision.fp8_parameters and self.memory.zero_stage == 3:
+        if self.keeps_fp8_parameters and self.memory.zero_stage == 3:
             return "gathered"
         if self.uses_torchao:
             return "cast"

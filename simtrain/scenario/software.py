@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -15,7 +15,7 @@ from simtrain.base.resources import find_stack, list_stacks
 from simtrain.base.strict_yaml import Positions, YamlDocument, load_document, validate
 from simtrain.errors import InputError, did_you_mean
 from simtrain.scenario.dispatchers import DEFAULT, ExpertDispatch
-from simtrain.scenario.precision import GradientType
+from simtrain.scenario.precision import Fp8RecipeName, GradientType
 from simtrain.scenario.releases import (
     RELEASES,
     Circumstances,
@@ -105,6 +105,7 @@ DEFAULT_FACTS = {
     "grouped_products": False,
     "fused_grouped_mlp": False,
     "paged_stash": False,
+    "frozen_fp8_recipes": (),
     "host_call": 0.0,
     "cuda_graph_modules": (),
 }
@@ -129,6 +130,8 @@ class Stack(Strict):
         expert_dispatch: default of parallelism.expert_dispatch; by default all_to_all.
         merged_passes, delayed_weight_gradients: defaults of overlap.merged_passes and
             overlap.delayed_weight_gradients, for the layouts that can have them; by default false.
+        frozen_fp8_recipes: recipes with which precision.fp8_parameters is true by default if
+            weights are frozen (model.lora); by default none.
         cuda_graphs: each pass is captured once and launched as a graph, so no kernel waits for the
             host.
         cuda_graph_modules: parts of each layer that graphs capture; by default none.
@@ -204,6 +207,9 @@ class Stack(Strict):
     expert_dispatch: Entry[ExpertDispatch] | None = None
     merged_passes: Entry[bool] | None = None
     delayed_weight_gradients: Entry[bool] | None = None
+    frozen_fp8_recipes: Entry[Annotated[tuple[Fp8RecipeName, ...], Field(strict=False)]] | None = (
+        None
+    )
     host_issue: Entry[NonNegativeSeconds] | None = None
     host_call: Entry[NonNegativeSeconds] | None = None
     cuda_graph_modules: Entry[list[GraphModule]] | None = None
@@ -238,6 +244,7 @@ class StackFacts:
     expert_dispatch: str
     merged_passes: bool
     delayed_weight_gradients: bool
+    frozen_fp8_recipes: tuple[Fp8RecipeName, ...]
     cuda_graphs: bool
     fp8_library: Fp8Library
     narrow_optimizer_states: bool

@@ -6,17 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
-from simtrain.scenario.recompute_section import OPEN_STRATEGIES, Strategy
+from simtrain.scenario.recompute_section import OPEN_STRATEGIES
 from simtrain.schedules.registry import default_name
 from simtrain.studies.changes.change import Change, changes_of
 from simtrain.studies.changes.trial import Trial, TrialVerdict, ranked, try_each
-from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.changes.values import ZERO_STAGES, all_values
+from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.units import format_bytes, format_seconds
 
@@ -106,7 +107,7 @@ def advise(
         raise InputError.of("E114", f"top is {top!r}", fix="write a whole number of at least 1")
     now, scenario = result_of(scenario), scenario_of(scenario)
     evaluator = Evaluator.on(now.seconds.machine)
-    trials = [*try_each(_changes(scenario), scenario, evaluator, on_progress)]
+    trials = [*try_each(_changes(scenario), evaluator.changing(scenario, on_progress))]
     advised = [_advised(trial, now) for trial in ranked(trials, _time)]
     better = [
         change
@@ -126,15 +127,12 @@ def advise(
     )
 
 
-def _time(trial: Trial) -> tuple[float, str]:
-    assert trial.evaluation is not None, "trials that fit are evaluated"
+def _time(trial: Trial[Change, Evaluation]) -> tuple[float, str]:
     return trial.evaluation.iteration_time_s, trial.change.options
 
 
-def _advised(trial: Trial, now: Result) -> Advised:
-    evaluation = trial.evaluation
-    assert evaluation is not None, "trials that fit are evaluated"
-    time_s, peak_bytes = evaluation.iteration_time_s, evaluation.peak_bytes
+def _advised(trial: Trial[Change, Evaluation], now: Result) -> Advised:
+    time_s, peak_bytes = trial.evaluation.iteration_time_s, trial.evaluation.peak_bytes
     saved, more_bytes = (
         1 - time_s / now.iteration_time_s,
         peak_bytes - now.memory.fullest.peak_bytes,
@@ -174,8 +172,10 @@ def _of_memory(scenario: Scenario) -> dict[str, Iterable[Any]]:
     """Return the values of what trades time for memory."""
     return {
         "batch.micro": _near(scenario.batch.micro),
-        "recompute": [name for name in get_args(Strategy) if name not in OPEN_STRATEGIES],
-        "memory.zero_stage": range(4),
+        "recompute": [
+            name for name in all_values("recompute.strategy") if name not in OPEN_STRATEGIES
+        ],
+        "memory.zero_stage": ZERO_STAGES,
         "memory.offload_optimizer": [False],
     }
 

@@ -6,24 +6,23 @@ simulate the time of a scenario that does not fit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from simtrain.engine import Engine
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.fit import FitVerdict
-from simtrain.iteration.memory.report import HostMemory, peak_bytes
-from simtrain.iteration.plan import Plan
-from simtrain.iteration.programs.iteration_tasks import IterationTimeline
+from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.least_time import least_seconds
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
 from simtrain.iteration.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
 from simtrain.iteration.report.interval import predicted_interval
-from simtrain.iteration.run_plan import run_iteration, run_offload
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_is_scenario
-from simtrain.studies.choose import choose, is_open
+from simtrain.studies.changes.change import Change
 from simtrain.studies.machines import Machines, OneMachine
-from simtrain.studies.on_machine import check_on, simulate_on
+from simtrain.studies.on_machine import plan_on
 from simtrain.units import format_seconds
 
 
@@ -127,37 +126,36 @@ class Evaluator:
         Raises:
             InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
         """
-        machine = self.machine_of(scenario)
-        check_on(scenario, machine.profile)
-        if is_open(scenario):
+        planned, choice = plan_on(scenario, self.machine_of(scenario))
+        return Evaluation(
+            planned.plan.scenario,
+            planned.fit.peak_bytes,
+            planned.fit.capacity_bytes,
+            self._run(planned) if planned.fits or self.allow_oom else None,
+            planned.fit.host_fits,
+            str(choice.words) if choice else None,
+        )
 
-            def plan_of(variant: Scenario, kept: tuple[int, ...] | None) -> Plan:
-                return _plan(variant, machine, kept)
+    def changing(
+        self, scenario: Scenario, on_progress: Callable[[str], None] = lambda description: None
+    ) -> Callable[[Change], Evaluation]:
+        """Return a function that evaluates a scenario with a change.
 
-            choice = choose(scenario, machine, plan_of, lambda plan: self._run(plan, machine))
-            evaluation = self._evaluation(choice.chosen.plan, machine, choice.run)
-            return replace(evaluation, chosen_recompute=str(choice.chosen.words))
-        return self._evaluation(_plan(scenario, machine), machine)
-
-    def peak_bytes(self, scenario: Scenario) -> int:
-        """Peak memory of a scenario's fullest stage, without simulating its time.
-
-        Raises:
-            InputError: as `evaluate`.
+        Args:
+            scenario: the unchanged scenario.
+            on_progress: receives a description of each change before its evaluation.
         """
-        machine = self.machine_of(scenario)
-        check_on(scenario, machine.profile)
-        if is_open(scenario):
-            return self.evaluate(scenario).peak_bytes
-        return self.peak_bytes_of_plan(_plan(scenario, machine), machine)
 
-    def peak_bytes_of_plan(self, plan: Plan, machine: Machine) -> int:
-        """Peak memory of a plan's fullest stage; the rules of its scenario are not checked."""
-        return peak_bytes(plan, machine.model.profile, run_offload(plan, machine))
+        def evaluate(change: Change) -> Evaluation:
+            """Evaluate the changed scenario; raise an `InputError` if it is illegal."""
+            on_progress(f"trying {change.options}")
+            return self.evaluate(change.applied_to(scenario))
+
+        return evaluate
 
     def num_parameters(self, scenario: Scenario) -> int:
         """Parameters of a legal scenario's model, whatever is chosen of its recompute."""
-        return _plan(scenario, self.machine_of(scenario)).num_parameters
+        return PlannedIteration.of(scenario, self.machine_of(scenario)).plan.num_parameters
 
     def extrapolated_compute(self, scenario: Scenario) -> float:
         """Fraction of kernel time with shapes outside the range that the profile was fitted on.
@@ -165,11 +163,8 @@ class Evaluator:
         Raises:
             InputError: as `evaluate`.
         """
-        machine = self.machine_of(scenario)
-        check_on(scenario, machine.profile)
-        if is_open(scenario):
-            return simulate_on(scenario, machine).extrapolated_compute
-        return IterationSeconds.of(_plan(scenario, machine), machine).extrapolated_compute()
+        planned, _ = plan_on(scenario, self.machine_of(scenario))
+        return IterationSeconds.of(planned.plan, planned.machine).extrapolated_compute()
 
     def interval(self, scenario: Scenario, time_s: float) -> Interval:
         """Where the measured iteration time of a scenario lies, whose predicted time is `time_s`.
@@ -177,15 +172,17 @@ class Evaluator:
         Raises:
             InputError: as `evaluate`.
         """
-        machine = self.machine_of(scenario)
-        profile = machine.profile
-        check_on(scenario, profile)
-        if is_open(scenario):
-            return simulate_on(scenario, machine).interval
-        plan = _plan(scenario, machine)
-        extrapolated = IterationSeconds.of(plan, machine).extrapolated_compute()
-        least_s = least_seconds(plan, profile)
-        return predicted_interval(scenario, profile, time_s, extrapolated, least_s)
+        planned, _ = plan_on(scenario, self.machine_of(scenario))
+        plan, machine = planned.plan, planned.machine
+        seconds = IterationSeconds.of(plan, machine)
+        return predicted_interval(
+            plan.scenario,
+            machine.profile,
+            time_s,
+            seconds.extrapolated_compute(),
+            least_seconds(plan, machine.profile),
+            seconds.host_bound_passes(),
+        )
 
     def profile_of(self, scenario: Scenario) -> HardwareProfile:
         """Load the scenario's profile with its overrides; cached until the file changes.
@@ -204,31 +201,25 @@ class Evaluator:
         check_is_scenario(scenario)
         return self.machines.of(scenario, self.engine)
 
-    def _evaluation(self, plan: Plan, machine: Machine, run: Run | None = None) -> Evaluation:
-        profile = machine.model.profile
-        iteration = run_offload(plan, machine)
-        peak = peak_bytes(plan, profile, iteration)
-        capacity = profile.gpu.memory_capacity.value
-        host_fits = iteration is None or HostMemory.of(plan, profile, iteration).fits
-        runs = FitVerdict(peak, capacity, host_fits).fits or self.allow_oom
-        if runs and run is None:
-            run = self._run(plan, machine, iteration)
-        return Evaluation(plan.scenario, peak, capacity, run if runs else None, host_fits)
-
-    def _run(self, plan: Plan, machine: Machine, iteration: IterationTimeline | None = None) -> Run:
-        iteration = iteration or run_iteration(plan, machine)
-        seconds, iteration_time_s = iteration.seconds, iteration.time_s
-        scenario = seconds.plan.scenario
-        peak_flops = machine.model.profile.gpu.peak_flops.value * scenario.num_gpus
+    def _run(self, planned: PlannedIteration) -> Run:
+        iteration_time_s, seconds = planned.iteration_time_s, planned.timeline.seconds
+        scenario = planned.plan.scenario
+        peak_flops = planned.machine.profile.gpu.peak_flops.value * scenario.num_gpus
         return Run(
             iteration_time_s,
             scenario.batch.global_ * scenario.model.seq_length / iteration_time_s,
             seconds.flops(recompute=False) / (peak_flops * iteration_time_s),
             seconds.flops(recompute=True) / (peak_flops * iteration_time_s),
-            mean_breakdown(stage_breakdowns(iteration)) if self.breakdowns else None,
+            mean_breakdown(stage_breakdowns(planned.timeline)) if self.breakdowns else None,
             seconds.extrapolated_compute() if self.extrapolation else None,
         )
 
 
-def _plan(scenario: Scenario, machine: Machine, kept: tuple[int, ...] | None = None) -> Plan:
-    return Plan.of(scenario, machine.model.profile.cluster.domains_of(scenario.num_gpus), kept)
+def time_with(change: Change, result: Result) -> float:
+    """Return the iteration time of a result's scenario with a change that is legal.
+
+    Raises:
+        InputError: the change is illegal.
+    """
+    evaluator = Evaluator.on(result.seconds.machine, allow_oom=True)
+    return evaluator.changing(result.scenario)(change).iteration_time_s

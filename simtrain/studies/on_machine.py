@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.memory.report import MemoryReport, memory_report
-from simtrain.iteration.plan import Plan
+from simtrain.iteration.memory.report import MemoryReport
+from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.run_plan import run_offload, simulate_iteration
 from simtrain.scenario import Scenario, check_cluster, check_scenario, check_values
-from simtrain.studies.choose import choose, is_open
+from simtrain.studies.choose import PolicyChoice, choose, is_open
 from simtrain.workload.tape import Block
 
 
@@ -30,18 +28,8 @@ def simulate_on(
         InputError: as `simulate`.
     """
     check_values(scenario)
-    check_on(scenario, machine.profile)
-
-    def plan_of(variant: Scenario, kept: tuple[int, ...] | None = None) -> Plan:
-        return Plan.of(variant, machine.profile.cluster.domains_of(variant.num_gpus), kept, layers)
-
-    def run(plan: Plan) -> Result:
-        return simulate_iteration(plan, machine)
-
-    if not is_open(scenario):
-        return run(plan_of(scenario))
-    choice = choose(scenario, machine, plan_of, run)
-    return replace(choice.run, recompute_choice=choice.why)
+    planned, choice = plan_on(scenario, machine, layers)
+    return Result(planned.timeline, choice.why if choice else None)
 
 
 def memory_on(scenario: Scenario, machine: Machine) -> MemoryReport:
@@ -51,11 +39,24 @@ def memory_on(scenario: Scenario, machine: Machine) -> MemoryReport:
         InputError: as `simulate`.
     """
     check_values(scenario)
-    if is_open(scenario):
-        return simulate_on(scenario, machine).memory
+    planned, choice = plan_on(scenario, machine)
+    # A choice has simulated time, so that the peaks have their times too.
+    return Result(planned.timeline).memory if choice else planned.memory
+
+
+def plan_on(
+    scenario: Scenario, machine: Machine, layers: Sequence[Block] | None = None
+) -> tuple[PlannedIteration, PolicyChoice | None]:
+    """Check a scenario and plan its iteration; choose its recompute if that is open.
+
+    Raises:
+        InputError: as `check_on`.
+    """
     check_on(scenario, machine.profile)
-    plan = Plan.of(scenario, machine.profile.cluster.domains_of(scenario.num_gpus))
-    return memory_report(plan, machine.profile, run_offload(plan, machine))
+    if not is_open(scenario):
+        return PlannedIteration.of(scenario, machine, layers=layers), None
+    choice = choose(scenario, machine, layers)
+    return choice.chosen.evaluation, choice
 
 
 def check_on(scenario: Scenario, profile: HardwareProfile) -> None:

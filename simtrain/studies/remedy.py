@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import combinations
-from typing import get_args
 
 from simtrain.errors import DoesNotFitError
 from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
 from simtrain.scenario import Scenario
-from simtrain.scenario.recompute_section import Strategy
 from simtrain.studies.changes.change import Change, changes_of
 from simtrain.studies.changes.trial import Trial, ranked, try_each
-from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.changes.values import ZERO_STAGES, all_values
+from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.units import counted, format_seconds, gib
 
 _FACTORS = (2, 4, 8)
@@ -25,7 +24,7 @@ _FACTORS = (2, 4, 8)
 
 def cheapest_change(
     scenario: Scenario, evaluator: Evaluator, on_progress: Callable[[str], None]
-) -> Trial | None:
+) -> Trial[Change, Evaluation] | None:
     """Find the cheapest change that makes the scenario fit; None if none of the tried changes does.
 
     Args:
@@ -39,14 +38,13 @@ def cheapest_change(
         on_progress(f"it does not fit; {attempt}")
 
     for changes in (_without_more_gpus(scenario), *_with_more_gpus(scenario)):
-        if best := ranked(try_each(changes, scenario, evaluator, report), _cost):
+        if best := ranked(try_each(changes, evaluator.changing(scenario, report)), _cost):
             return best[0]
     return None
 
 
-def _cost(trial: Trial) -> tuple[float, int]:
+def _cost(trial: Trial[Change, Evaluation]) -> tuple[float, int]:
     """GPU-seconds per iteration; of equally cheap changes, the one of fewer fields is better."""
-    assert trial.evaluation is not None, "trials that fit are evaluated"
     return trial.evaluation.gpu_seconds, len(trial.change.values)
 
 
@@ -77,7 +75,7 @@ def _saving_memory(scenario: Scenario) -> Iterator[Change]:
         {
             "parallelism.sequence_parallel": [True],
             "memory.deallocate_outputs": [True],
-            "memory.zero_stage": range(scenario.memory.zero_stage + 1, 4),
+            "memory.zero_stage": ZERO_STAGES[scenario.memory.zero_stage + 1 :],
             "recompute": ["auto"],
             "batch.micro": [max(scenario.batch.micro // 2, 1)],
             "memory.offload_optimizer": [True],
@@ -85,7 +83,9 @@ def _saving_memory(scenario: Scenario) -> Iterator[Change]:
     )
 
 
-def does_not_fit(scenario: Scenario, report: MemoryReport, remedy: Trial | None) -> DoesNotFitError:
+def does_not_fit(
+    scenario: Scenario, report: MemoryReport, remedy: Trial[Change, Evaluation] | None
+) -> DoesNotFitError:
     """Build the error: the stage that does not fit, its components, and the remedy."""
     fullest, name = report.fullest, scenario.name or "the scenario"
     if report.missing_bytes <= 0 and report.host:
@@ -109,14 +109,13 @@ def does_not_fit(scenario: Scenario, report: MemoryReport, remedy: Trial | None)
     )
 
 
-def _advice(remedy: Trial | None) -> str:
+def _advice(remedy: Trial[Change, Evaluation] | None) -> str:
     if remedy is None:
         return "none of the changes tried is enough: use GPUs with more memory, or more GPUs"
     evaluation, change, chosen = remedy.evaluation, remedy.change, ""
-    assert evaluation is not None, "a remedy fits"
     if (words := evaluation.chosen_recompute) is not None:
         # A strategy can be written in the scenario; a choice that differs by stage cannot.
-        if words in get_args(Strategy) and change.values.get("recompute") == "auto":
+        if words in all_values("recompute.strategy") and change.values.get("recompute") == "auto":
             change |= Change({"recompute": words})
         else:
             chosen = f", where recompute=auto chooses {words}"

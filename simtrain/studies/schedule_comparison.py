@@ -10,25 +10,25 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError
 from simtrain.iteration.memory.fit import FitVerdict
 from simtrain.iteration.report.result import Result
-from simtrain.scenario import Scenario, check_scenario, check_values
+from simtrain.scenario import Scenario, check_values
 from simtrain.scenario.stage_rules import numbers_of_chunks
 from simtrain.schedules.registry import NAMED
+from simtrain.studies.changes.trial import try_each
 from simtrain.studies.simulation import simulate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ScheduleTrial(PlainData):
-    """An iteration with a named schedule.
-
-    Args:
-        name: of the schedule.
-        result: the iteration.
-    """
+class ScheduledIteration(PlainData):
+    """An iteration with a named schedule."""
 
     json_fields: ClassVar = keys("name chunks iteration_time_s bubble peak_bytes fits fit")
 
-    name: str
     result: Result
+
+    @property
+    def name(self) -> str:
+        """Name of the schedule."""
+        return self.result.scenario.schedule
 
     @property
     def chunks(self) -> int:
@@ -91,7 +91,7 @@ class ScheduleComparison(PlainData):
     json_fields: ClassVar = keys("schedule trials refused")
 
     schedule: str
-    trials: tuple[ScheduleTrial, ...]
+    trials: tuple[ScheduledIteration, ...]
     refused: tuple[RefusedSchedule, ...]
 
 
@@ -108,18 +108,22 @@ def compare_schedules(
         InputError: the scenario itself breaks a rule.
     """
     check_values(scenario)
-    trials, refused = [], []
-    for name in NAMED:
+
+    def simulated(name: str) -> ScheduledIteration:
+        """Simulate the scenario with a schedule; raise an `InputError` if it is illegal."""
         on_progress(name)
-        try:
-            changed = _with_schedule(scenario, name)
-            check_scenario(changed)
-            trials.append(ScheduleTrial(name, simulate(changed)))
-        except InputError as error:
-            problem = error.problems[0]
-            refused.append(RefusedSchedule(name, problem.code, problem.message))
-    trials.sort(key=lambda trial: trial.iteration_time_s)
-    return ScheduleComparison(scenario.schedule, tuple(trials), tuple(refused))
+        return ScheduledIteration(simulate(_with_schedule(scenario, name)))
+
+    trials = [*try_each(NAMED, simulated)]
+    legal = [trial.evaluation for trial in trials if trial.is_legal]
+    refused = [
+        RefusedSchedule(trial.change, problem.code, problem.message)
+        for trial in trials
+        if isinstance(trial.outcome, InputError)
+        for problem in trial.outcome.problems[:1]
+    ]
+    legal.sort(key=lambda iteration: iteration.iteration_time_s)
+    return ScheduleComparison(scenario.schedule, tuple(legal), tuple(refused))
 
 
 def _with_schedule(scenario: Scenario, name: str) -> Scenario:

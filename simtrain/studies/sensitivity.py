@@ -18,17 +18,17 @@ from simtrain.base.wording import Number, Sentence
 from simtrain.engine import Engine
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.upgrades import CAPACITIES, RESOURCES, Resource, with_more
-from simtrain.iteration.plan import Plan
+from simtrain.hardware.upgrades import CAPACITIES, RESOURCES, Resource
+from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.run_plan import run_iteration, simulate_iteration
+from simtrain.iteration.run_plan import simulate_iteration
 from simtrain.scenario import Scenario, check_values
-from simtrain.studies.changes.change import Change
-from simtrain.studies.changes.trial import try_change
-from simtrain.studies.choose import choose, is_open
+from simtrain.studies.changes.change import Change, MachineChange
+from simtrain.studies.changes.trial import try_change, try_each
 from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.on_machine import plan_on
 from simtrain.studies.simulation import checked_profile, result_of, scenario_of
 from simtrain.units import format_seconds
 
@@ -164,8 +164,8 @@ def resource_curves(
         """Return the result with `factor` times as much of a resource."""
         if factor == 1:
             return result
-        faster = _with_more(result.profile, RESOURCES[name], factor, machine.engine)
-        return simulate_iteration(result.plan, faster)
+        change = MachineChange((RESOURCES[name],), factor)
+        return simulate_iteration(result.plan, change.applied_to(machine))
 
     def has_effect(name: str) -> bool:
         """Return whether a resource changes the iteration.
@@ -226,67 +226,49 @@ def sensitivity(
     result = scenario if isinstance(scenario, Result) and profile is None else None
     scenario = scenario_of(scenario)
     check_values(scenario)
-    base = checked_profile(scenario, result.profile if result else profile)
-    plans = [result.plan] if result else _plans(scenario, base, engine)
-    is_chosen_again = result is None and is_open(scenario)
-    machine = result.seconds.machine if result else Machine.of(base, engine)
-    now_s = _time_s(plans, machine)
+    if result is None:
+        machine = Machine.of(checked_profile(scenario, profile), engine)
+        now, choice = plan_on(scenario, machine)
+    else:
+        machine = result.seconds.machine
+        now, choice = PlannedIteration(result.plan, machine), None
+    # A faster resource can change which of the plans is the fastest, but not which of them fit.
+    fitting = [trial.evaluation.plan for trial in choice.trials if trial.fits] if choice else []
+    plans = fitting or [now.plan]
 
-    def time_with_more_s(name: str) -> float:
-        """Return the iteration time with more of one resource."""
-        resource = RESOURCES[name]
+    def evaluate(change: MachineChange) -> PlannedIteration:
+        """Return the fastest iteration with more of a resource."""
+        (resource,) = change.resources
         on_progress(f"more of: {resource.label}")
-        if not resource.is_capacity:
-            return _time_s(plans, _with_more(base, resource, factor, engine))
-        if not is_chosen_again:
-            return now_s
-        larger = with_more(base, [resource], factor)
-        return _time_s(_plans(scenario, larger, engine), Machine.of(larger, engine))
+        if resource.is_capacity:
+            return plan_on(scenario, change.applied_to(machine))[0] if choice else now
+        changed = change.applied_to(machine)
+        iterations = (PlannedIteration(plan, changed) for plan in plans)
+        return min(iterations, key=lambda iteration: iteration.iteration_time_s)
 
-    times = {name: time_with_more_s(name) for name in RESOURCES}
+    changes = [MachineChange((resource,), factor) for resource in RESOURCES.values()]
+    times_s = (trial.evaluation.iteration_time_s for trial in try_each(changes, evaluate))
+    with_more_s = dict(zip(RESOURCES, times_s, strict=True))
     strategy, auto_s = scenario.recompute.strategy, None
-    if result is None and not is_chosen_again and strategy != "none":
+    if result is None and choice is None and strategy != "none":
         on_progress("recompute: auto")
-        larger = with_more(base, CAPACITIES, factor)
-        auto_s = _auto_recompute_s(scenario, machine, Machine.of(larger, engine))
-    strategy = "auto" if is_chosen_again else strategy
-    return Sensitivity(now_s, times, strategy, auto_s, factor)
-
-
-def _plans(scenario: Scenario, profile: HardwareProfile, engine: Engine) -> list[Plan]:
-    """Return the scenario's plan, or with `recompute: auto` a plan per strategy that fits."""
-
-    def plan_of(variant: Scenario, kept: tuple[int, ...] | None = None) -> Plan:
-        return Plan.of(variant, profile.cluster.domains_of(variant.num_gpus), kept)
-
-    if not is_open(scenario):
-        return [plan_of(scenario)]
-    machine = Machine.of(profile, engine)
-    choice = choose(scenario, machine, plan_of, lambda plan: simulate_iteration(plan, machine))
-    # A faster resource can change the fastest of these plans, but not which plans fit.
-    return [trial.plan for trial in choice.trials if trial.memory.fits] or [choice.chosen.plan]
-
-
-def _time_s(plans: list[Plan], machine: Machine) -> float:
-    """Return the iteration time of the fastest plan."""
-    return min(run_iteration(plan, machine).time_s for plan in plans)
-
-
-def _with_more(
-    profile: HardwareProfile, resource: Resource, factor: float, engine: Engine
-) -> Machine:
-    """Return the machine with `factor` times as much of one resource."""
-    return Machine.of(with_more(profile, [resource], factor), engine)
+        auto_s = _auto_recompute_s(scenario, machine, factor)
+    strategy = "auto" if choice else strategy
+    return Sensitivity(now.iteration_time_s, with_more_s, strategy, auto_s, factor)
 
 
 def _auto_recompute_s(
-    scenario: Scenario, machine: Machine, larger: Machine
+    scenario: Scenario, machine: Machine, factor: float
 ) -> tuple[float, float] | None:
-    """Return the iteration times with `recompute: auto`, or None if it is illegal or never fits."""
+    """Return the iteration times with `recompute: auto`, on a machine and with more memory on it.
+
+    None if it is illegal or never fits.
+    """
+    auto, larger = Change({"recompute": "auto"}), MachineChange(CAPACITIES, factor)
     now, more = (
-        try_change(Change({"recompute": "auto"}), scenario, Evaluator.on(each)).evaluation
-        for each in (machine, larger)
+        try_change(auto, Evaluator.on(each).changing(scenario))
+        for each in (machine, larger.applied_to(machine))
     )
-    if now is None or more is None or not (now.fits and more.fits):
+    if not (now.fits and more.fits):
         return None
-    return now.iteration_time_s, more.iteration_time_s
+    return now.evaluation.iteration_time_s, more.evaluation.iteration_time_s

@@ -9,15 +9,14 @@ from simtrain.errors import wrong_type
 from simtrain.hardware.load import profile_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import MemoryReport
-from simtrain.iteration.plan import Plan
+from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.pass_tasks import PassTime
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_scenario, check_values
-from simtrain.studies.choose import is_open
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.machines import Machines
-from simtrain.studies.on_machine import check_on, memory_on, simulate_on
+from simtrain.studies.on_machine import check_on, memory_on, plan_on, simulate_on
 from simtrain.studies.remedy import cheapest_change, does_not_fit
 from simtrain.workload.tape import Block
 
@@ -91,12 +90,9 @@ def simulate_fitting(
     """
     check_values(scenario)
     machine = _machine(scenario, None, engine)
-    if is_open(scenario):
-        result = simulate_on(scenario, machine)
-        check_fits(scenario, result.memory, machine, on_progress)
-        return result
-    check_fits(scenario, memory_on(scenario, machine), machine, on_progress)
-    return simulate_on(scenario, machine)
+    planned, choice = plan_on(scenario, machine)
+    check_fits(scenario, planned.memory, machine, on_progress)
+    return Result(planned.timeline, choice.why if choice else None)
 
 
 def check_fits(
@@ -150,6 +146,6 @@ def _check_is_profile(profile: object) -> None:
 
 def simulate_layer(scenario: Scenario, profile: HardwareProfile) -> tuple[PassTime, PassTime]:
     """Times of the forward and backward pass of one layer, without embedding and head."""
-    plan = Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus))
-    machine = Machine.of(profile)
-    return machine.time(plan.layers_pass(1, "F")), machine.time(plan.layers_pass(1, "B"))
+    planned = PlannedIteration.of(scenario, Machine.of(profile))
+    forward, backward = (planned.plan.layers_pass(1, kind) for kind in ("F", "B"))
+    return planned.machine.time(forward), planned.machine.time(backward)

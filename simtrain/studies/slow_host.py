@@ -7,7 +7,7 @@ from simtrain.iteration.programs.seconds import passes_of
 from simtrain.iteration.report.remarks import HOST_BOUND
 from simtrain.iteration.report.result import Result
 from simtrain.studies.changes.change import Change
-from simtrain.studies.changes.trial import time_with
+from simtrain.studies.evaluation import time_with
 from simtrain.units import format_seconds
 from simtrain.workload.merged_passes import record_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simtrain.base.wording import Number, Sentence
 from simtrain.iteration.report.result import Result
 from simtrain.studies.changes.change import Change
-from simtrain.studies.changes.trial import time_with
+from simtrain.studies.evaluation import time_with
 from simtrain.units import format_seconds
 
 _FIELD = "overlap.align_parameter_gather"

@@ -42,9 +42,10 @@ def settings_without_effect(scenario: Scenario, machine: Machine) -> dict[str, s
     now: Evaluation | None = None
     for name, change in _without_each(settled):
         now = now or evaluator.evaluate(settled)
-        then = try_change(change, settled, evaluator).evaluation  # None: it makes this one legal
-        if then is not None and _outcome(then) == _outcome(now):
-            remarks[name] = _remark(name, is_utilization=_mfu(then) != _mfu(now))
+        trial = try_change(change, evaluator.changing(settled))
+        # A setting without which the scenario is illegal has its effect.
+        if trial.is_legal and _outcome(trial.evaluation) == _outcome(now):
+            remarks[name] = _remark(name, is_utilization=_mfu(trial.evaluation) != _mfu(now))
     return remarks
 
 

@@ -18,6 +18,7 @@ from simtrain.studies.search.layout_words import (
 )
 from simtrain.studies.search.refinement import Refinement
 from simtrain.studies.search.result import SearchResult
+from simtrain.studies.search.search_end import End
 from simtrain.studies.search.space import Point
 from simtrain.units import counted, format_bytes, format_seconds, gib
 from simtrain.views.kinds import NUMBER, TEXT
@@ -133,7 +134,7 @@ def _refined(refinement: Refinement, result: SearchResult) -> Cell:
 def _doubts(result: SearchResult) -> Iterator[str]:
     """Yield how far predictions can tell the layouts apart."""
     if not result.is_safe:
-        yield f"No layout {safe_words(result)}: these fit by prediction, but may not in reality."
+        yield f"No layout {_safe_words(result)}: these fit by prediction, but may not in reality."
     interval = result.interval
     said = f"90 % interval of number 1: {interval.ends}"
     if not result.objective.ranks_memory:
@@ -287,7 +288,11 @@ def _layouts_in_detail(ranked: Sequence[Candidate]) -> list[str]:
 # ------------------------------------------------------------------------- the proof
 
 
-def safe_words(result: SearchResult) -> str:
+_ENDS = {End.BUDGET: "The search stopped after --seconds.", End.INTERRUPT: "Interrupted."}
+"""Sentences for the ends that what is proved does not say."""
+
+
+def _safe_words(result: SearchResult) -> str:
     """Return what layouts do that are ranked before all others."""
     if result.safe_bytes == surely_fitting_bytes(result.memory_bytes):
         return "surely fits"
@@ -296,7 +301,7 @@ def safe_words(result: SearchResult) -> str:
 
 def _certainty(result: SearchResult) -> str:
     """State what is proved about the ranking, and where the rest is said."""
-    end = result.outcome.end.sentence
+    end = _ENDS.get(result.outcome.end, "")
     fixed = f" Held: {', '.join(shortened(result.held))} (--vary)." if result.held else ""
     return " ".join(filter(None, [end, f"{_proved(result)}{fixed}", "More: --details."]))
 
@@ -311,12 +316,12 @@ def _proved(result: SearchResult) -> str:
     said = f"Evaluated {outcome.num_seen:,} of {legal:,}; "
     if outcome.num_proved:
         numbers = "number 1" if outcome.num_proved == 1 else f"numbers 1 to {outcome.num_proved}"
-        return f"{said}no other that {safe_words(result)} is better than {numbers}."
+        return f"{said}no other that {_safe_words(result)} is better than {numbers}."
     limit = f"{objective.better} than {objective.words(outcome.bound)}"
     best = objective.words(objective.key(result.ranked[0].evaluation)[0])
     percent = f"{100 * result.gap:.{0 if result.gap >= 0.1 else 1}f} %"
     gap = f"at most {percent} from the optimum"
-    return f"{said}no other that {safe_words(result)} can be {limit} (best found {best}: {gap})."
+    return f"{said}no other that {_safe_words(result)} can be {limit} (best found {best}: {gap})."
 
 
 def _none_better(result: SearchResult) -> str:
@@ -325,7 +330,7 @@ def _none_better(result: SearchResult) -> str:
     better = f"is {objective.better} than"
     if not result.is_safe:
         return f"none that fits {better} number 1"
-    of_safe = f"none that {safe_words(result)} {better} number 1"
+    of_safe = f"none that {_safe_words(result)} {better} number 1"
     if not result.fastest_exact:
         return of_safe
     if not result.faster:

@@ -24,9 +24,8 @@ def details_of(result: SearchResult) -> Iterator[str]:
         tried = f"of {counted(refinement.num_tried, 'change')} of single settings"
         better = f"None {tried} of the best layouts is better."
         yield f"Options that help: the best found {tried}." if refinement.changes else better
-    at_least = "at least " if result.legal.stopped else ""
     yield (
-        f"Of {result.legal.num_configurations:,} layouts, {at_least}{legal:,} are legal; "
+        f"Of {result.legal.num_configurations:,} layouts, {legal:,} are legal; "
         f"{outcome.num_fitting:,} of the {outcome.num_seen:,} that were evaluated fit; "
         f"{outcome.num_simulated:,} were simulated."
     )

@@ -19,7 +19,8 @@ from simtrain.studies.sweep.counts import BestPoint
 from simtrain.studies.sweep.folder import SweepFolder
 from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.query import Answer
-from simtrain.studies.sweep.run import Progress, Shard
+from simtrain.studies.sweep.run import Progress
+from simtrain.studies.sweep.workers import Shard
 from simtrain.units import counted, format_bytes, format_seconds, four_digits
 from simtrain.views.kinds import COUNT, TEXT, Kind
 from simtrain.views.view import Cell, Column, Paragraphs, Row, Table, View

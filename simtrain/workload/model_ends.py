@@ -12,7 +12,7 @@ tensor, which the head splits. So a module may be in another chunk than the loss
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from simtrain.scenario.model import Normalization
 from simtrain.workload.blocks import (
@@ -164,6 +164,7 @@ class Head:
     is_unit: bool = False
     normalization: Normalization | None = "layer_norm"
     num_predictions: int = 0
+    is_output_layer: ClassVar[bool] = True
 
     def forward(self, tape: Tape, x: Tensor) -> None:
         """Record the norm and the losses."""

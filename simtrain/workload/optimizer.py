@@ -10,8 +10,10 @@ reads the reduced gradients in theirs, and writes the model's weights.
 
 Weights of fp8 products are cast once per iteration, both copies at once, after all weights are
 updated. Transformer Engine casts them in the first microbatch's forward pass
-(`is_first_microbatch`). Weights that are kept in fp8 are cast from the master weights by each rank
-for its shard, gathered in fp8, and transposed.
+(`is_first_microbatch`), whether or not the step has changed them: frozen weights in bf16 are cast
+in every iteration too. Weights that are kept in fp8 are cast from the master weights by each rank
+for its shard, gathered in fp8, and transposed. Frozen ones have no master weights, so they stay as
+they are (pytorch/module/base.py, `get_weight_workspace`, returns a quantized weight itself).
 
 ZeRO shards this work over the replicas. Stage 1 is Megatron-LM's `DistributedOptimizer`: gradients
 are divided by the number of replicas and reduce-scattered; each rank computes the norm of its
@@ -75,7 +77,8 @@ def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
 
     Groups of one rank and stages without trained parameters reduce nothing.
     """
-    num_cast, parameters = parameters.in_fp8, parameters.trained
+    num_cast = (parameters.trained if options.keeps_fp8 else parameters).in_fp8
+    parameters = parameters.trained
     numbers = number, _ = parameters.total, parameters.experts
     reduced_in_passes = options.zero_stage >= 2 or options.reduces_during_backward or not number
     fields = (
@@ -213,7 +216,7 @@ def _shard_casts(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]
 
     Source: Transformer Engine, pytorch/tensor/utils.py (`cast_master_weights_to_fp8`).
     """
-    if not options.keeps_fp8:
+    if not options.keeps_fp8 or not parameters.in_fp8:
         return ()
     recipe, number = RECIPES[options.fp8_recipe], parameters.in_fp8
     num_held = options.held(number, parameters.experts, from_stage=1)

@@ -18,9 +18,10 @@ from simtrain.workload.shard_groups import Sharding
 from simtrain.workload.tape import Microbatch
 from simtrain.workload.work import Collective
 
-PassKind = Literal["F", "B", "I", "W", "R"]
+PassKind = Literal["F", "B", "I", "W", "R", "D"]
 """F: forward pass. B: whole backward pass. I, W: its input gradients, its weight gradients. R: the
-reduction of gradients after all backward passes."""
+reduction of gradients after all backward passes. D: the weight gradients that these have deferred.
+"""
 
 
 @hashed_once
@@ -35,6 +36,8 @@ class PassOptions:
         launch_s: host time to launch a kernel; 0 with CUDA graphs, None for the hardware profile's.
         call_s: host time of a call of the framework in addition to its launches.
         runs_ahead: the host does not wait for the GPU between passes.
+        defers_output_gradient: backward passes leave the weight gradient of the output layer to
+            another pass.
     """
 
     microbatch: Microbatch
@@ -43,6 +46,7 @@ class PassOptions:
     launch_s: float | None = None
     call_s: float = 0.0
     runs_ahead: bool = False
+    defers_output_gradient: bool = False
 
 
 @hashed_once

@@ -73,8 +73,12 @@ class _SegmentKey:
         batch = options.microbatch
         run = BlockRun(self.block, batch, options.overlap, self.block_recompute)
         match self.role:
+            case _Role.RUN if kind == "F":
+                return forward_segment(run)
             case _Role.RUN:
-                return forward_segment(run) if kind == "F" else backward_segment(run, kind)
+                is_deferred = options.defers_output_gradient and kind == "B"
+                defers = is_deferred and getattr(self.block, "is_output_layer", False)
+                return backward_segment(run, "I" if defers else kind)
             case _Role.RECOMPUTE:
                 return recompute_segment(run, batch.local_bytes)
             case _Role.SPLIT_INPUT:

@@ -38,7 +38,7 @@ class StepOptions:
         gathers_during_forward: parameter buckets overlap the first forward pass.
         fp8_recipe: name of the recipe that casts weights to fp8; "" without fp8.
         keeps_fp8: weights of fp8 products are stored and gathered in fp8; with fully_shard they are
-            only gathered in fp8.
+            only gathered in fp8. Frozen ones are stored only.
         fp8_copies: fp8 copies of each weight that are made once per iteration and stay for all
             microbatches, besides weights that are kept in fp8.
         state_bytes: bytes per parameter of master weight, momentum and variance.
@@ -104,7 +104,7 @@ class StepOptions:
                 fully_shards=scenario.fully_shards,
                 state_bytes=(0, 4, 4) if scenario.fully_shards else precision.state_bytes,
                 fp8_recipe=scenario.fp8_recipe,
-                keeps_fp8=precision.fp8_parameters,
+                keeps_fp8=scenario.keeps_fp8_parameters,
                 fp8_copies=_fp8_copies(scenario),
                 replicate_group=replicate_group(scenario, mesh),
                 keeps_gradients=memory.zero_stage > 1 and not scenario.reduces_every_microbatch,
@@ -161,7 +161,7 @@ class StepOptions:
 def _fp8_copies(scenario: Scenario) -> int:
     """Return how many copies are cached: by rows and by columns, or by rows, or the transposed."""
     used = {"cached": 2, "rows": 1}.get(scenario.fp8_weights, 0)
-    return max(0, used - scenario.precision.fp8_parameters)
+    return max(0, used - scenario.keeps_fp8_parameters)
 
 
 @functools.lru_cache(maxsize=4096)

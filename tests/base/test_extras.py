@@ -14,6 +14,7 @@ from tests.helpers.command_line import ROOT, refused, spawn
 # A command, the feature that needs packages, these packages, and the extra to install.
 NEEDED = [
     ("sweep interleave --out r", "a sweep needs pyarrow", "sweep"),
+    ("sweep interleave --out r", "a constraint needs duckdb", "sweep"),
     ("query r 'select 1'", "a query needs duckdb", "sweep"),
     ("plot r", "simtrain plot needs pyarrow and matplotlib", "plot,sweep"),
     ("memory gpt2_1_5b --out r", "drawing pictures needs matplotlib", "plot"),

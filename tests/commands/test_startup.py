@@ -56,7 +56,8 @@ GROUPS: dict[str, tuple[list[str], set[str]]] = {
     ),
     "search": (["search gpt2_1_5b --gpus 1"], {"numba", "scipy"}),  # numba imports scipy if it can
     # pyarrow imports pandas if it can.
-    "sweep": (["sweep interleave --workers 1 --out results"], {"pyarrow", "pandas"}),
+    "sweep": (["sweep pipeline_bubble --workers 1 --out results"], {"pyarrow", "pandas"}),
+    "constraints": (["sweep interleave --workers 1 --out constrained"], {"duckdb"}),
 }
 # Run the groups one after another in one process, and print the imported modules after each.
 RUN_GROUPS = """
@@ -123,6 +124,7 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
             "simtrain.studies.cost_request",
             "simtrain.studies.planning.request",
             "simtrain.studies.search.request",
+            "simtrain.studies.sweep.request",
             "simtrain.orders.command",
         ),
         "simtrain.paper.commands",
@@ -130,6 +132,7 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
     listed = {name for name in rooms if name.startswith(registries)}
     packages = {
         *("simtrain.studies", "simtrain.studies.planning", "simtrain.studies.search"),
+        "simtrain.studies.sweep",
         *("simtrain.render", "simtrain.render.traces"),
         *("simtrain.orders", "simtrain.paper"),
     }

@@ -7,6 +7,7 @@ import pathlib
 import re
 import shlex
 import subprocess
+from collections.abc import Callable
 
 import pytest
 from pytest import MonkeyPatch
@@ -27,10 +28,6 @@ def block(heading: str) -> str:
 
 SBATCH, MANIFEST = block("## Slurm"), block("## Kubernetes")
 POD = parse_document(MANIFEST, "job.yaml").data["spec"]["template"]["spec"]["containers"][0]
-SCRIPTS = {
-    "slurm": (SBATCH, "SLURM_ARRAY_TASK_ID", {"SLURM_CPUS_PER_TASK": "1"}),
-    "kubernetes": (POD["args"][0], "JOB_COMPLETION_INDEX", {}),
-}
 
 
 def commands_of(script: str, folder: pathlib.Path, environment: dict[str, str]) -> list[list[str]]:
@@ -60,16 +57,34 @@ def done(*words: str) -> Outcome:
     return outcome
 
 
+def on_slurm(number: int, here: pathlib.Path, monkeypatch: MonkeyPatch) -> list[str]:
+    """Return the command of a task, which has Slurm's variables of the script's array."""
+    first, last = re.findall(r"--array=(\d+)-(\d+)\n", SBATCH)[0]
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", str(number))
+    monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", first)
+    monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", str(int(last) - int(first) + 1))
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "1")
+    (words,) = commands_of(SBATCH, here, {})
+    return words
+
+
+def on_kubernetes(number: int, here: pathlib.Path, monkeypatch: MonkeyPatch) -> list[str]:
+    (words,) = commands_of(POD["args"][0], here, {"JOB_COMPLETION_INDEX": str(number)})
+    assert words[words.index("--shard") + 1] == f"{number}/8"
+    words[words.index("--workers") + 1] = "1"
+    return words
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_shards_of_a_script_are_the_parts_of_one_run(name: str, here: pathlib.Path) -> None:
+@pytest.mark.parametrize("words_of", [on_slurm, on_kubernetes])
+def test_shards_of_a_script_are_the_parts_of_one_run(
+    words_of: Callable[[int, pathlib.Path, MonkeyPatch], list[str]],
+    here: pathlib.Path,
+    monkeypatch: MonkeyPatch,
+) -> None:
     """There are five parts and three more shards, which have nothing to do."""
-    script, variable, environment = SCRIPTS[name]
     for number in range(8):
-        (words,) = commands_of(script, here, environment | {variable: str(number)})
-        assert words[words.index("--shard") + 1] == f"{number}/8"
-        words[words.index("--workers") + 1] = "1"
-        done(*words, "--part-size", "5")
+        done(*words_of(number, here, monkeypatch), "--part-size", "5")
         assert len(files_of(here / "results")) == min(number + 1, NUM_PARTS)
     done("sweep", "my_sweep.yaml", "--out", "whole", "--part-size", "5", "--workers", "1")
     assert files_of(here / "results") == files_of(here / "whole")
@@ -78,7 +93,7 @@ def test_shards_of_a_script_are_the_parts_of_one_run(name: str, here: pathlib.Pa
 
 def test_scripts_request_one_task_per_shard() -> None:
     """Tasks count from 0, as shards do."""
-    assert re.findall(r"--array=(\S+)\n", SBATCH) == ["0-7"] and '_ID/8"' in SBATCH
+    assert re.findall(r"--array=(\S+)\n", SBATCH) == ["0-7"] and "--executor slurm" in SBATCH
     spec = parse_document(MANIFEST, "job.yaml").data["spec"]
     assert (spec["completionMode"], spec["completions"]) == ("Indexed", 8)
     assert '_INDEX/8"' in POD["args"][0] and POD["command"] == ["bash", "-c"]

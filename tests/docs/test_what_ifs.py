@@ -16,7 +16,9 @@ from docs.update.what_ifs import rows_of
 from simtrain.base.resources import list_sweeps
 from simtrain.render.figures import style
 from simtrain.scenario import RULES, Scenario
-from simtrain.studies.sweep import SweepPlan, load_plan
+from simtrain.studies.sweep.constraints import removed_by
+from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.plan import SweepPlan
 from tests.helpers.command_line import ROOT, call
 from tests.helpers.made_results import ran, row, write_results
 
@@ -36,9 +38,9 @@ def plan_of(name: str) -> SweepPlan:
 def scenarios_of(name: str) -> tuple[Scenario, ...]:
     """Return the scenarios of a sweep's points that meet its constraints."""
     plan = plan_of(name)
-    constraints = plan.readable_constraints()
-    points = (plan.scenario(index) for index in range(plan.num_points))
-    return tuple(point for point in points if all(rule.holds(point) for rule in constraints))
+    points = {index: plan.scenario(index) for index in range(plan.num_points)}
+    removed = removed_by(plan, points)
+    return tuple(point for index, point in points.items() if index not in removed)
 
 
 def is_legal(scenario: Scenario) -> bool:

@@ -244,3 +244,13 @@ def test_run_prints_the_interval_of_the_json() -> None:
         rf"90 % interval {re.escape(result.interval.ends)}; none like this one", output
     )
     assert Evaluator().interval(scenario, result.iteration_time_s) == result.interval
+
+
+def test_a_run_that_waits_for_its_host_has_a_wider_interval() -> None:
+    expected = errors_of(BF16)
+    free, bound = expected.around(1.0), expected.around(1.0, host_bound=0.5)
+    assert free == expected.around(1.0, host_bound=0.05)
+    assert math.log(bound.p95_s) == pytest.approx(0.455) and "wait for their hosts" in bound.basis
+    tiny = load_scenario("llama3_8b", ["model.hidden_size=256", "model.ffn_hidden_size=512"])
+    assert simulate(tiny).interval.within > 0.6
+    assert simulate(load_scenario("llama3_8b")).interval.basis.startswith("from 46 measured runs")

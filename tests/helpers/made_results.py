@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from simtrain.studies.sweep import SweepPlan
+from simtrain.studies.sweep.plan import SweepPlan
 
 Row = dict[str, Any]
 GIB = 2**30

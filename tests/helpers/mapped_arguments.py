@@ -103,6 +103,10 @@ MAPPED_EXAMPLES = {
     "--moe-shared-expert-intermediate-size 512 --moe-shared-expert-overlap",
     "overlap_moe_expert_parallel_comm": f"{EXPERTS} --moe-token-dispatcher-type alltoall "
     "--expert-model-parallel-size 4 --overlap-moe-expert-parallel-comm",
+    "defer_embedding_wgrad_compute": "--pipeline-model-parallel-size 2 "
+    "--defer-embedding-wgrad-compute",
+    "wgrad_deferral_limit": "--pipeline-model-parallel-size 2 --defer-embedding-wgrad-compute "
+    "--wgrad-deferral-limit 2",
     "delay_wgrad_compute": f"{EXPERTS} --moe-token-dispatcher-type alltoall "
     "--expert-model-parallel-size 4 --overlap-moe-expert-parallel-comm --delay-wgrad-compute",
     "world_size": "--world-size 4",

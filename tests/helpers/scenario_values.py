@@ -99,6 +99,7 @@ _COUNTS: Values = {
     "precision.first_layers_bf16": (0, 1),
     "precision.last_layers_bf16": (0, 1),
     "overlap.prefetch": (1, 2),
+    "overlap.deferred_output_gradients": (0, 1, 100),
     "overlap.gradient_buckets": ("layer", "megatron", 100_000),
 }
 """Values of fields that are neither flags nor choices, the one that most others allow first."""

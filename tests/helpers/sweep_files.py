@@ -7,10 +7,12 @@ from typing import Any
 
 import pyarrow.parquet
 
-from simtrain.studies.sweep import SweepPlan, load_plan
 from simtrain.studies.sweep.executors import SerialExecutor
 from simtrain.studies.sweep.folder import SweepFolder
-from simtrain.studies.sweep.run import Progress, Shard, run_sweep
+from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.plan import SweepPlan
+from simtrain.studies.sweep.run import Progress, run_sweep
+from simtrain.studies.sweep.workers import PartWorkers, Shard
 
 BASE = """\
 base:
@@ -59,7 +61,7 @@ def run(
 ) -> Progress:
     folder = SweepFolder(out)
     plan = folder.open(plan)
-    return run_sweep(plan, folder, make_executor, in_flight, shard, on_progress)
+    return run_sweep(plan, folder, PartWorkers(make_executor, in_flight, shard), on_progress)
 
 
 def files_of(out: pathlib.Path) -> dict[str, bytes]:

@@ -250,6 +250,11 @@ def test_a_named_precision_in_fp4_keeps_its_last_layers_in_bf16() -> None:
         ('MODEL = "Qwen/Qwen3-30B-A3B"', "MODEL = choose()", "E874 the name of the model"),
         ("pipeline_dtype", "new_parallel_size", r"E871 model\.new_parallel_size is not a known"),
         ("= 8\n", "= choose()\n", r"E874 model\.expert_model_parallel_size is"),
+        (
+            "return cfg",
+            "cfg.peft = A() if more() else C()\n    return cfg",
+            r"E874 peft depends on more\(\)",
+        ),
     ],
 )
 def test_what_the_file_does_not_say_is_an_error(old: str, new: str, message: str) -> None:

@@ -108,3 +108,25 @@ def test_a_model_with_experts_is_imported_without_adapters_and_a_note() -> None:
     draft = bridge_draft(written("config.yaml", experts + PEFT), gpus=64)
     assert draft.finished()[0].model.lora is None
     assert any("only adapters are trained" in note for note in draft.notes)
+
+
+@pytest.mark.parametrize(
+    ("precision", "recipe", "keeps"),
+    [
+        ("bf16_with_fp8_current_scaling_mixed", "tensorwise", True),
+        ("bf16_with_mxfp8_mixed", "mxfp8", True),
+        ("bf16_with_fp8_subchannel_scaling_mixed", "blockwise", False),
+    ],
+)
+def test_frozen_weights_are_held_as_the_recipe_says(
+    precision: str, recipe: str, keeps: bool
+) -> None:
+    start = EVEN.index("mixed_precision:\n")
+    end = EVEN.index("model:\n", start)
+    config = f"{EVEN[:start]}mixed_precision: {precision}\n{EVEN[end:]}{PEFT}"
+    draft = bridge_draft(written("config.yaml", config), gpus=64)
+    scenario, text = draft.finished()
+    assert scenario.precision.fp8_recipe == recipe
+    assert scenario.precision.fp8_parameters is keeps
+    assert f"fp8_parameters: {str(keeps).lower()}" in text
+    assert not [note for note in draft.notes if "gathered and kept in fp8" in note]

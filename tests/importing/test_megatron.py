@@ -495,3 +495,22 @@ def test_an_override_changes_the_values_that_depend_on_it() -> None:
     assert "tensor: 2                       # --set\n" in text_of(BASE, "parallelism.tensor=2")
     whole_section = text_of(BASE, "recompute=full")
     assert "recompute:                        # --set\n  strategy: full\n" in whole_section
+
+
+@pytest.mark.parametrize(
+    ("arguments", "number"),
+    [
+        ("--defer-embedding-wgrad-compute --wgrad-deferral-limit 3", 3),
+        ("--defer-embedding-wgrad-compute", 8),
+        ("--wgrad-deferral-limit 3", 0),
+    ],
+)
+def test_deferred_weight_gradients_of_the_output_layer(arguments: str, number: int) -> None:
+    split = "--pipeline-model-parallel-size 4 --micro-batch-size 2 --global-batch-size 16"
+    scenario, _ = import_megatron(f"{BASE} {split} {arguments}")
+    assert scenario.overlap.deferred_output_gradients == number
+
+
+def test_deferred_weight_gradients_have_no_effect_without_a_pipeline() -> None:
+    scenario, _ = import_megatron(f"{BASE} --defer-embedding-wgrad-compute")
+    assert scenario.overlap.deferred_output_gradients == 0

@@ -168,6 +168,42 @@ def test_a_recipe_is_read_as_text() -> None:
     assert "# trainer.devices x trainer.num_nodes: 64 GPUs / 4 per replica" in text
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "callbacks=callbacks",
+            "callbacks=[*map(str, callbacks)]",
+            r"trainer\.callbacks depends on \[",
+        ),
+        (
+            "strategy=strategy",
+            "strategy=copy.deepcopy(strategy)",
+            r"trainer\.strategy depends on copy",
+        ),
+        (
+            "data=run.Config",
+            "data=None if more() else run.Config",
+            r"data depends on more\(\), a cond",
+        ),
+        (
+            "run.Config(TimingCallback)",
+            "run.Config(T) if more() else 1",
+            r"trainer\.callbacks depends",
+        ),
+    ],
+)
+def test_a_section_of_which_the_file_determines_nothing_is_an_error(
+    old: str, new: str, message: str
+) -> None:
+    assert old in RECIPE
+    file = written("recipe.py", RECIPE.replace(old, new))
+    with pytest.raises(
+        InputError, match=f"E874 {message}.*(?s:.*)print the config and import that"
+    ):
+        nemo_draft(file, config="pretrain_recipe").finished()
+
+
 def test_callbacks_set_overlaps_and_dropped_tokens() -> None:
     scenario, _ = nemo_draft(written("recipe.py", RECIPE), config="fast_recipe").finished()
     assert scenario.overlaps_pipeline and scenario.aligns_parameter_gather

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.megatron.shell import Environment, commands_of
-from simtrain.importing.megatron.shell_syntax import Lines
+from simtrain.importing.shell.lines import Lines
+from simtrain.importing.shell.script_reader import Environment, read_script
 from tests.helpers.command_line import call, refused
 from tests.helpers.imported import BASE, import_megatron, written
 from tests.helpers.shell_scripts import agrees, arguments_in_bash, ordinary_script
@@ -50,7 +50,7 @@ def test_one_answer_says_everything_that_lacks() -> None:
         ["E871", "--a-flag-of-ours", "is"],
         ["E874", "--micro-batch-size", "is"],
     ]
-    assert "which line 10 sets under a condition on $HOSTNAME" in heads[2]
+    assert "which line 11 sets under a condition on $HOSTNAME" in heads[2]
     assert "reason: it sets model.seq_length" in errors
     assert "add --env LENGTH=... or --set model.seq_length=..." in errors
     assert "--ignore-unknown" in errors
@@ -98,7 +98,7 @@ def test_variables_of_env_have_the_effect_that_they_have_in_bash(tmp_path: Path)
     environment = Environment(answers=VARIABLES)
     shares = []
     for script, expected in zip(scripts, actual, strict=True):
-        commands = commands_of(script, Lines(script, "run.sh"), environment)
+        commands = read_script(script, Lines(script, "run.sh"), environment).commands
         (words,) = (words[1:] for words in commands if words[0].text == "torchrun")
         assert expected is None or agrees(words, expected), script
         shares += [word.unknown is None for word in words]

@@ -32,7 +32,7 @@ def test_weights_that_megatron_fsdp_gathers_in_fp8() -> None:
     assert (scenario.memory.zero_stage, scenario.precision.fp8_parameters) == (3, True)
     assert "--fp8-param-gather: weights" not in text
     scenario, text = import_megatron(f"{base} --use-torch-fsdp2 {FP8} blockwise")
-    assert (scenario.memory.zero_stage, scenario.precision.fp8_parameters) == (3, False)
+    assert (scenario.memory.zero_stage, scenario.keeps_fp8_parameters) == (3, False)
     assert "# - --fp8-param-gather: weights gathered and kept in fp8: fewer bytes" in text
 
 

@@ -1,6 +1,11 @@
 """Python files are read as text: what they build is followed, or unknown, and never executed."""
 
+import contextlib
 import random
+import re
+import sys
+import types
+import unittest.mock
 from pathlib import Path
 from typing import Any
 
@@ -37,33 +42,101 @@ def config(body: str) -> dict[str, Any]:
         ("c.x = N * 2 + 1", 9),
         ("c.x = [1] * N + [2]", [1, 1, 1, 1, 2]),
         ("c.x = 3 if N > 3 else 5", 3),
-        ("if N == 4 and not c.y:\n    c.x = 1\nelse:\n    c.x = 2", "unknown: compare"),
-        ("for i in range(3):\n    c.x = i", "unknown: for"),
-        ("c.x = 1\nfor i in range(3):\n    c.x = 2", "unknown: for"),
-        ("c.x = [1]\nwhile c.z:\n    c.x.append(2)", ["while"]),
-        ("c.x = len([1, 2]) // 2", 1),
+        ("if N == 4 and not None:\n    c.x = 1\nelse:\n    c.x = 2", 1),
         ("c.x = {(1, 2): 'a'}[1, 2]", "a"),
         ("c.x = None or N", 4),
-        ("c.x = [i for i in range(3)]", "unknown: listcomp"),
+        ("c.x = dict(a=1, **{'b': 2})", {"a": 1, "b": 2}),
         ("def f(a, b=2, *, c=3):\n    return a + b + c\nc.x = f(1, c=5)", 8),
-        ("c.x = '%9999999999d' % 1", "unknown: binop"),
-        ("c.x = 'a' * 10 ** 9", "unknown: binop"),
+        (
+            "def f(*args, **options):\n    return args, options\nc.x = f(1, 2, d=3)",
+            ((1, 2), {"d": 3}),
+        ),
+        ("def f():\n    c.x = 7\nf()", 7),
+        ("n = 1\ndef f(m=n):\n    return m\nn = 2\nc.x = f()", 1),
         ("c.x, c.y = 1, 2", 1),
-        ("with a():\n    c.x = 1", 1),
-        ("try:\n    c.x = 1\nexcept E:\n    c.x = 2", "unknown: try"),
-        ("c.x = 2\ndel c.x", "unknown: c.x"),
         ("d = c\nd.x = 5", 5),
-        ("match N:\n    case 4:\n        c.x = 1", "unknown: match"),
+        ("c.x = [1]\nc.x.append(2)\nc.x.extend([3])", [1, 2, 3]),
+        ("c.x = 'AB'.lower()", "ab"),
     ],
 )
-def test_a_value_is_that_of_python_or_unknown(body: str, value: Any) -> None:
+def test_the_subset_has_the_values_of_python(body: str, value: Any) -> None:
+    assert config(body)["x"] == value
+
+
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        ("for i in range(3):\n    c.x = i", "for i in range(3)"),
+        ("c.x = 1\nfor i in range(3):\n    c.x = 2", "for i in range(3)"),
+        ("c.x = 1\nwhile c.z:\n    c.x += 2", "while c.z"),
+        ("c.x = 1\nc.x += 1", "c.x += 1"),
+        ("with a():\n    c.x = 1", "with a()"),
+        ("try:\n    c.x = 1\nexcept E:\n    c.x = 2", "try"),
+        ("match N:\n    case 4:\n        c.x = 1", "match N"),
+        ("c.x = 2\ndel c.x", "del c.x"),
+        ("c.x = 1\nif c.y:\n    c.x = 2", "c.y"),
+        ("c.x = 1 if c.y else 2", "c.y"),
+        ("c.x = c.y > 4 or 3", "c.y > 4 or 3"),
+        ("n = 1\nm = [(n := 2)]\nc.x = n", "(n := 2)"),
+        ("c.x = len([1, 2])", "len([1, 2])"),
+        ("c.x = int('4')", "int('4')"),
+        ("c.x = copy.deepcopy([1])", "copy.deepcopy([1])"),
+        ("c.x = ' a '.strip()", "' a '.strip()"),
+        ("c.x = 2 ** 3", "2 ** 3"),
+        ("c.x = 'a' * 3", "'a' * 3"),
+        ("c.x = '%9999999999d' % 1", "'%9999999999d' % 1"),
+        ("c.x = 1 < 2 < 3", "1 < 2 < 3"),
+        ("c.x = 1 + True and f'{N}'", "f'{N}'"),
+        ("c.x = [i for i in range(3)]", "[i for i in range(3)]"),
+        ("c.x = [*'ab', 1]", "[*'ab', 1]"),
+        ("def f(a, b):\n    return b\nc.x = f(*[1], 2)", "f(*[1], 2)"),
+        ("a, *c.x = [1, 2]", "*c.x"),
+        ("c.x = lambda: 1", "lambda: 1"),
+        ("c.x = [1]\nc.x[0] = 2", "c.x[0]"),
+        ("d = {'x': 1}\nd['x'] = 2\nc.x = d['x']", "d['x']"),
+        ("c.x = [1]\nfor i in range(3):\n    c.x.append(2)", "c.x.append(2)"),
+        ("c.x = [1]\nc.x.insert(0, 2)", "c.x.insert(0, 2)"),
+    ],
+)
+def test_all_else_is_unknown_and_says_so(body: str, cause: str) -> None:
     made = config(body)["x"]
-    if isinstance(value, list) and isinstance(made, list) and value == ["while"]:
-        assert isinstance(made[0], Unknown)
-    elif isinstance(value, str) and value.startswith("unknown: compare"):
-        assert str(made).startswith("unknown")
-    else:
-        assert made == value
+    made = made[0] if isinstance(made, list) else made
+    text = made.text if isinstance(made, Unknown) else str(made).removeprefix("unknown: ")
+    assert text.startswith(cause)
+    assert isinstance(made, Unknown) or str(made).startswith("unknown")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for part in (c.m, C()):\n    part.x = 1",
+        "part = c.m if c.y else C()\npart.x = 1",
+        "part = cast(C, c.m)\npart.x = 1",
+        "for part in [1]:\n    change(c.m)",
+        "if c.y:\n    c.m.change()",
+        "setattr(c.m, 'x', 1)",
+        "[change(c.m) for i in range(3)]",
+        "c.m['x'] = 1",
+    ],
+)
+def test_an_object_that_unknown_code_may_change_is_noted(body: str) -> None:
+    text = f"from typing import cast\nfrom a import C\nc = C(m=C(x=2))\n{body}\nconfig = c\n"
+    _, job = PythonSource(text, "x.py").config("config", lambda value: True)
+    assert [path for path, _ in job.all_changes()] == [("m",)]
+
+
+def test_an_unknown_value_prints_without_the_objects_that_it_may_be() -> None:
+    lines = "".join(f"    c.x{n} = [c, c] if c.y else c\n" for n in range(40))
+    text = f"from a import C\ndef config():\n    c = C()\n{lines}    return c\n"
+    assert len(str(fields_of(text))) < 4000
+
+
+def test_configs_of_a_file_do_not_change_each_other() -> None:
+    text = "from a import C\nBASE = C(x=1)\ndef a():\n    BASE.x = 2\n    return BASE\n"
+    text += "def config():\n    return BASE\n"
+    source = PythonSource(text, "x.py")
+    values = [source.config(name, lambda value: True)[1].fields["x"] for name in ("a", "config")]
+    assert values == [2, 1]
 
 
 PLAIN = st.one_of(st.integers(-50, 50), st.booleans(), st.none(), st.text("ab", max_size=3))
@@ -92,6 +165,92 @@ def test_an_expression_has_python_s_value_or_is_unknown(expression: str) -> None
         assert (made, type(made)) == (value, type(value))
 
 
+STATEMENTS = """
+c.x = 1 | c.x = n | n = 2 | n = c.x | c.m.x = 3 | p = c.m | p.x = 4 | p = c | c.m = C(x=n) | del n
+items = [c.m, p] | items = [*items, p] | items.append(p) | p = items[0] | c.items = items
+n += 1 | n = n + 1 | m = n | c.x = m * 2 - 1 | items += [p] | items[0] = c.m
+p = c.m if flag() else c | n = flag() and 5 | n = len(items) | p = copy.copy(c.m) | n = (n := 7) + 1
+if flag():; if n == 2:; for p in [*items]:; for n in range(2):; while flag():; with lock():; try:
+def f():; def f(p=c.m, n=n):; class K: | f() | p = f() | return p | change(p) | change(*items)
+[change(i) for i in [*items]] | g = lambda: change(c.m)
+g() | p, n = c.m, 9 | n, *items = [3, c.m, p]
+setattr(p, "x", 8) | global n | k = dict(x=n) | k["x"] = 6 | n = k["x"] | c.k = k | c.x = max(n, 3)
+match n:\n case 2: | match n:\n case m: | p.x = p.x + 1 | items = items * 2 | f(p) | f(n=4)
+"""
+
+
+def random_program(rng: random.Random) -> str:
+    """Return a function that changes an object in ways of and outside of the subset."""
+    choices = [each.strip() for each in re.split(r"[|;\n](?!\s*case)", STATEMENTS) if each.strip()]
+    lines, depth = (
+        ["n, m, k = 0, 1, dict(x=2)", "c = C(x=0, m=C(x=0))", "p, f, g = c.m, C, C", "items = [p]"],
+        1,
+    )
+    for _ in range(rng.randrange(1, 14)):
+        depth = rng.randrange(1, depth + 1)
+        statement = rng.choice(choices).replace("\\n", "\n" + " " * depth)
+        lines.append(" " * (depth - 1) + statement)
+        if statement.endswith(":"):
+            depth += 1 + statement.startswith("match")
+            lines.append(" " * (depth - 1) + rng.choice(["pass", "c.m.x = 5", "n = 6", "p.x = 7"]))
+        if statement == "try:":
+            depth -= 1
+            lines.append(" " * (depth - 1) + "except ValueError: n = 8")
+    body = "\n".join(f" {line}" for line in lines)
+    return f"import copy\nfrom a import C, change, flag, lock\ndef config():\n{body}\n return c\n"
+
+
+class C:
+    """An object of another file."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+
+def change(*objects: Any) -> None:
+    for each in objects:
+        each.x = 99
+
+
+def outcome(text: str, truths: list[bool]) -> Any:
+    """Return what Python makes of a program; `truths` are those of its unknown conditions."""
+    module = types.SimpleNamespace(
+        C=C, change=change, flag=lambda: truths.pop(), lock=contextlib.nullcontext
+    )
+    with unittest.mock.patch.dict(sys.modules, {"a": module}):
+        names: dict[str, Any] = {}
+        exec(text, names)
+        return names["config"]()
+
+
+def test_no_program_has_another_value_than_python_s() -> None:
+    rng, num_known = random.Random(7), 0
+    for _ in range(1500):
+        text = random_program(rng)
+        try:
+            made = outcome(text, rng.choices([True, False], k=30))
+        except Exception:  # a random program may be wrong in any way
+            continue
+        with contextlib.suppress(InputError):
+            _, read = PythonSource(text, "x.py").config("config", lambda value: True)
+            if isinstance(made, C) and not read.changes:
+                num_known += differences_checked(made, read, text)
+    assert num_known > 500
+
+
+def differences_checked(made: Any, read: Built, text: str) -> int:
+    """Compare the plain fields of an object and of the objects in it; return how many are known."""
+    num_known = 0
+    for name, value in read.fields.items():
+        python = getattr(made, name, "deleted")
+        if isinstance(value, Built) and not value.changes and value.is_object:
+            num_known += differences_checked(python, value, text)
+        elif isinstance(value, int):
+            assert (name, value) == (name, python), text
+            num_known += 1
+    return num_known
+
+
 def test_a_function_of_another_file_that_gets_the_config_is_a_change() -> None:
     source = PythonSource(
         "from a import C, f\ndef config():\n    c = C(m=C())\n    f(c.m)\n    return c", "x"
@@ -116,13 +275,8 @@ def test_a_function_of_another_file_that_gets_the_config_is_a_change() -> None:
         ("x = 9" + "9" * 5000, "E8"),
         ("def f():\n    c = C()\n    c.a = c\n    return c\n", "E879 f contains itself"),
         ("def f():\n    a = []\n    a.append(a)\n    return C(a=a)\n", "E879 f contains itself"),
-        ("def f():\n    a = {}\n    a[1] = [a]\n    return C(a=a)\n", "E879 f contains itself"),
         ("def f():\n    a = [1]\n" + "    a = [a, a]\n" * 60 + "    return C(a=a)", "E879 f cont"),
         ("def f():\n    a = C()\n" + "    a = C(x=a, y=a)\n" * 60 + "    return a", "E879 f cont"),
-        (
-            "import copy\ndef f():\n    a = C()\n    a.a = a\n    return copy.deepcopy(a)\n",
-            "E879 f contains itself",
-        ),
     ],
 )
 def test_extreme_files_are_refused(text: str, code: str) -> None:

@@ -395,6 +395,26 @@ def test_printed_parameters_are_held_against_the_model(tmp_path: pathlib.Path) -
         assert ("billion parameters" in row.refusal) is is_refused, number
 
 
+def test_remarks_of_notes_set_fields_or_refuse(tmp_path: pathlib.Path) -> None:
+    split = {"parallelism.tensor": "4", "parallelism.sequence_parallel": "true"}
+    titan = {"group": "torchtitan", "dtype": "fp8"}
+    (run,) = runs_of(tmp_path, OURS | split | titan | {"notes": "AsyncTP; fp8 tensorwise; compile"})
+    assert run.scenario is not None, run.refusal
+    assert run.scenario.overlap.userbuffers and run.scenario.overlap.tensor_parallel
+    assert run.scenario.precision.fp8_recipe == "tensorwise"
+    (run,) = runs_of(tmp_path, OURS | titan | {"notes": "AsyncTP of one rank; compile"})
+    assert run.scenario is not None and not run.scenario.overlap.userbuffers
+    assert "each row" in refusal(tmp_path, notes="fp8 rowwise; compile")
+    assert "Muon" in refusal(tmp_path, notes="Muon optimizer")
+    (run,) = runs_of(
+        tmp_path,
+        OURS | {"model": "Mixtral 8x7B", "model.experts.ffn_hidden_size": "14336",
+                "model.experts.num": "8", "notes": "tokens dropped"},
+    )  # fmt: skip
+    assert run.scenario is not None and run.scenario.model.experts is not None, run.refusal
+    assert run.scenario.model.experts.capacity_factor == 1.0
+
+
 def test_a_split_vocabulary_is_read_by_its_name(tmp_path: pathlib.Path) -> None:
     layout = {"parallelism.pipeline": "4", "model.vocab_size": "65536"}
     methods = {"Baseline": "first_last", "Vocab-1": "vocab_1", "interlaced": "interlaced"}

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.megatron import shell
-from simtrain.importing.megatron.shell import Argument, commands_of
-from simtrain.importing.megatron.shell_syntax import Lines
-from tests.helpers.imported import GPT, LLAMA
+from simtrain.importing.shell import script_reader, variables
+from simtrain.importing.shell.lines import Lines
+from simtrain.importing.shell.script_reader import read_script
+from simtrain.importing.shell.variables import Argument
+from tests.helpers.imported import BASE, GPT, LLAMA, import_megatron, written
 from tests.helpers.shell_scripts import (
     LAUNCH,
     agrees,
@@ -69,13 +70,24 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="there is n
 
 def launched(script: str) -> list[Argument]:
     """Return the words of the launcher as the reader expands them."""
-    commands = commands_of(script, Lines(script, "run.sh"))
+    commands = read_script(script, Lines(script, "run.sh")).commands
     (words,) = (words[1:] for words in commands if words[0].text == "torchrun")
     return words
 
 
+def is_refused(script: str) -> bool:
+    """Return whether the reader refuses the syntax of a script, and names `--capture`."""
+    try:
+        read_script(script, Lines(script, "run.sh"))
+    except InputError as error:
+        assert "or let your shell run it: --capture -- bash run.sh" in str(error)
+        return True
+    return False
+
+
 def known_share(scripts: list[str], folder: Path) -> float:
     """Return the share of known words, after a comparison of each script with bash."""
+    scripts = [script for script in scripts if not is_refused(script)]
     words = [launched(script) for script in scripts]
     for script, own, actual in zip(scripts, words, arguments_in_bash(scripts, folder), strict=True):
         # A script can end before it starts the launcher.
@@ -92,7 +104,7 @@ def test_words_equal_those_of_bash(tmp_path: Path) -> None:
 @needs_bash
 def test_what_is_known_of_drawn_scripts_equals_bash(tmp_path: Path) -> None:
     scripts = [drawn_script(seed) for seed in range(250)]
-    assert known_share(scripts, tmp_path) > 0.4
+    assert known_share(scripts, tmp_path) > 0.3
 
 
 @needs_bash
@@ -109,10 +121,10 @@ LINES: dict[str, str | None] = {
     'test "$X" = y && export N=48': "24",
     '[ "$X" = y ] && { N=48; }': "24",
     "[ -f x ] && N=48": None,
-    "[ -f x ] && N=24": "24",
+    "[ -f x ] && N=24": None,
     "[ -f x ] || exit 1": "24",
     "if [ -f x ]; then N=48; exit; fi": "24",
-    "if [ -f x ]; then N=3; else N=3; fi": "3",
+    "if [ -f x ]; then N=3; else N=3; fi": None,
     "cat <<EOF\nN=48\nfi\nEOF": "24",
     "N=48 python other.py": "24",
     "(N=48)": "24",
@@ -120,8 +132,6 @@ LINES: dict[str, str | None] = {
     "N=48 &": "24",
     "! N=48": "48",
     "f() { N=48; }": "24",
-    "f() { N=48; }; f": "48",
-    "f() { local N=48; }; f": "24",
     "case $N in 24) N=1;; *) N=2;; esac": "1",
     "while [ $# -gt 0 ]; do N=$1; shift; done": "24",
     "A=2+3; N=$(($A*8))": "26",
@@ -139,7 +149,7 @@ LINES: dict[str, str | None] = {
     "let N=48": None,
     "((N++))": None,
     "((N+=24))": None,
-    "unset N; N=${N:-3}": "3",
+    "unset N; N=${N:-3}": None,
     "read N <<< 48": None,
     "printf -v N 48": None,
     "eval N=48": "48",
@@ -147,8 +157,10 @@ LINES: dict[str, str | None] = {
     "source file": None,
     "source file; N=48": "48",
     "declare -i N; N+=24": None,
-    "N=(24 48)": "24",
+    "N=(24 48)": None,
     "N=(24); N=3": None,
+    "N=([3]=1 2); N=3": None,
+    "N[2]=1; N=3": None,
     "N=$'24'": None,
     "N=*": "*",
     "N=~": None,
@@ -176,6 +188,69 @@ def test_the_values_of_these_lines_are_those_of_bash(tmp_path: Path) -> None:
     assert arguments_in_bash(scripts, tmp_path) == [[value] for value in values]
 
 
+# Only a shell follows these. N is 24 before; each may change it.
+OUTSIDE = (
+    "f() { N=48; }; f",
+    "f() { local N=48; }; f",
+    "f() { local M=$1; N=$M; }; f 48",
+    "f() { [ -f x ] && return; N=48; }; f",
+    "f() { N=$1; }; for I in 1 2; do f $I; done",
+    "for N in 1 2; do :; done",
+    "for ((N = 0; N < 3; N++)); do :; done",
+    "for I in 1 2; do N=$I; done",
+    "until false; do N=48; break; done",
+    "while getopts n: O; do N=$OPTARG; done",
+    "select N in 1 2; do break; done",
+    "set -- 48; N=$1",
+    "set -- 1 2 3; N=$#",
+    "N=$(echo 48)",
+    "N=(24 48); N=${N[1]}",
+    "N=${N%4}",
+    "N=${#N}",
+    "N=$((N > 3))",
+    "N=$((N << 2))",
+    "declare -A M=([a]=48); N=${M[a]}",
+    "declare -i N; N=6*8",
+    "coproc N=48",
+    "[ a = a -a b = b ] && N=48",
+    "[[ ( a == a ) && b == b ]] && N=48",
+    "[[ abc =~ b ]] && N=48",
+    "[[ ab == [a-c]b ]] && N=48",
+    "read N <<< 48",
+    "printf -v N 48",
+)
+
+
+@pytest.mark.parametrize("line", OUTSIDE)
+@pytest.mark.parametrize("place", ["--num-layers $N", "--num-layers=$N", "$N"])
+def test_what_only_a_shell_follows_is_unknown_and_names_capture(line: str, place: str) -> None:
+    base = BASE.replace("--num-layers 24", "") if "layers" in place else BASE
+    text = f"#!/bin/bash\nN=24\n{line}\npython pretrain_gpt.py {base} {place}\n"
+    with pytest.raises(InputError, match=r"E874 .*\$") as caught:
+        import_megatron(written("run.sh", text))
+    assert "let your shell run it: --capture -- bash run.sh" in str(caught.value)
+
+
+# Neither the launch nor its arguments are known, and no variable is imported in their place.
+LAUNCHES = {
+    'run() { torchrun "$@"; }\nrun pretrain_gpt.py $ARGS': "run is a function",
+    "run() { python pretrain_gpt.py $ARGS $@; }\nrun --bf16": r"\$@ is among the arguments",
+    'run() { torchrun "$@"; }\nrun $TRAIN': "the arguments of torchrun are not known",
+    "torchrun() { :; }\ntorchrun pretrain_gpt.py $ARGS": "torchrun is a function",
+    "case a in a) ;& b) N=3;; esac\npython pretrain_gpt.py $ARGS": ";& b.* is not expected here",
+    'python pretrain_gpt.py $ARGS $"--bf16"': "is not read",
+    "python pretrain_gpt.py $ARGS --seq-length $[4 * 8]": "is not read",
+}
+
+
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_a_launch_that_only_a_shell_follows_names_capture(launch: str) -> None:
+    script = f"#!/bin/bash\nARGS='{BASE}'\nTRAIN=x.py\n{launch}\n"
+    with pytest.raises(InputError, match=LAUNCHES[launch]) as caught:
+        import_megatron(written("run.sh", script))
+    assert "let your shell run it: --capture -- bash run.sh" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("before", "name"),
     [
@@ -200,8 +275,9 @@ def test_an_unknown_word_names_what_it_depends_on(before: str, name: str) -> Non
 REASONS = {
     "N=24\nfor I in 1 2; do\n  N=$I\ndone": "which line 3 sets in a loop",
     "N=24\n\n[ -f x ] && N=48": "which line 3 sets under a condition that is not known",
-    "if [ -f x ]\nthen\n  N=1\nfi": "which line 1 sets under a condition that is not known",
+    "if [ -f x ]\nthen\n  N=1\nfi": "which line 3 sets under a condition that is not known",
     "for N in 1 2\ndo\n  :\ndone": "which line 1 sets in a loop",
+    "N=1\nf() {\n  N=2\n}\nf": "which line 3 sets in a function",
     "N=1\n((N++))": "which line 2 sets in a way that is not read",
     "N=1\nread M N": "which line 2 sets in a way that is not read",
     "cat <<EOF\n${N:=3}\nEOF": "which line 1 sets in a way that is not read",
@@ -253,9 +329,8 @@ TOO_LARGE: dict[str, Callable[[], str]] = {
     "nested defaults": lambda: "A=" + "${A:-" * 3000 + "}" * 3000,
     "nested commands": lambda: "A=" + "$(" * 3000 + ")" * 3000,
     "nested subshells": lambda: "( " * 3000 + ") " * 3000,
-    "nested tests": lambda: "[[ " + "( " * 3000 + "a" + " )" * 3000 + " ]]",
     "a chain of conditions": lambda: "if a; then b\n" + "elif c; then d\n" * 3000 + "fi\n",
-    "a long script": lambda: "A=" + "x" * shell.MAX_CHARACTERS,
+    "a long script": lambda: "A=" + "x" * script_reader.MAX_CHARACTERS,
 }
 
 
@@ -286,6 +361,6 @@ def test_long_scripts_are_read_without_recursion(case: str) -> None:
 def test_the_expansions_of_a_script_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     script = "A=1234567\n" + "A=$A$A\n" * 5 + LAUNCH
     assert launched(script)
-    monkeypatch.setattr(shell, "MAX_EXPANSIONS", 400)
+    monkeypatch.setattr(variables, "MAX_EXPANSIONS", 400)
     with pytest.raises(InputError, match="E879 the script expands to more than 400 characters"):
         launched(script)

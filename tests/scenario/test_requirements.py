@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from simtrain.base.strict_yaml import overlay, parse_document
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.scenario.allowed_values import SET, AllowedValues, any_but, at_least, one_of
@@ -13,19 +12,11 @@ from simtrain.scenario.explanations import explain
 from simtrain.scenario.remedies import broken_codes, changed, suggest, suggest_together
 from simtrain.scenario.requirement import Given, Requires, default_of, value_getter
 from simtrain.scenario.rules import RULES
-from simtrain.scenario.words import spell_out_words
-from tests.helpers.scenario_texts import MINIMAL
+from tests.helpers.rule_rows import example_of
 from tests.helpers.scenario_values import FIELD_VALUES, nested, random_values
 
 ROWS = [rule for rule in EVERY_RULE if isinstance(rule, Requires)]
 EACH_ROW = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.code)
-
-
-def example_of(row: Requires) -> Scenario:
-    """The scenario that breaks this row, and no other rule."""
-    example = spell_out_words(parse_document(row.example, "example.yaml"))
-    base = spell_out_words(parse_document(MINIMAL, "minimal.yaml"))
-    return Scenario.from_document(overlay(base, example))
 
 
 @EACH_ROW

@@ -2,8 +2,6 @@
 
 import pytest
 
-from simtrain.base.strict_yaml import overlay, parse_document
-from simtrain.scenario import Scenario
 from simtrain.scenario.at_most import AtMost
 from simtrain.scenario.check import EVERY_RULE
 from simtrain.scenario.divisibility import Divides
@@ -11,19 +9,11 @@ from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.explanations import explain
 from simtrain.scenario.remedies import broken_codes, changed, suggest, suggest_together
 from simtrain.scenario.rules import RULES
-from simtrain.scenario.words import spell_out_words
-from tests.helpers.scenario_texts import MINIMAL
+from tests.helpers.rule_rows import example_of
 
 Row = Excludes | Divides | AtMost
 ROWS = [rule for rule in EVERY_RULE if isinstance(rule, (Excludes, Divides, AtMost))]
 EACH_ROW = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.code)
-
-
-def example_of(row: Row) -> Scenario:
-    """The scenario that breaks this row, and no other rule."""
-    example = spell_out_words(parse_document(row.example, "example.yaml"))
-    base = spell_out_words(parse_document(MINIMAL, "minimal.yaml"))
-    return Scenario.from_document(overlay(base, example))
 
 
 def fields_of(row: Row) -> tuple[str, ...]:

@@ -292,7 +292,7 @@ def test_flash_attention_2_takes_longer_by_the_profiles_ratio() -> None:
 @pytest.mark.parametrize(
     ("words", "stack"),
     [
-        ("dgxc-benchmarking", "megatron_core"),
+        ("dgxc-benchmarking", "nemo"),
         ("NeMo", "nemo"),
         ("mbridge 26.02", "megatron_bridge"),
         ("MLPerf Training 5.1, NeMo", "mlperf_nvidia"),
@@ -335,6 +335,7 @@ def test_the_default_stack_is_that_of_the_paper() -> None:
         "expert_dispatch": "all_to_all",
         "merged_passes": False,
         "delayed_weight_gradients": False,
+        "frozen_fp8_recipes": (),
         "cuda_graphs": False,
         "fp8_library": "transformer_engine",
         "narrow_optimizer_states": True,

@@ -21,7 +21,7 @@ from simtrain.schedules import (
 )
 from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
-from simtrain.studies.sweep import load_plan
+from simtrain.studies.sweep.load import load_plan
 from tests.helpers.command_line import call
 from tests.helpers.toys import scenario_with
 

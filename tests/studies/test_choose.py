@@ -15,7 +15,7 @@ from simtrain.iteration.memory.report import memory_report
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_builder import tasks_of
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
-from simtrain.scenario import Scenario
+from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import most_outstanding
 from simtrain.studies.choose import PolicyChoice, choose, is_open
 from simtrain.studies.most_that_fit import most_that_fit
@@ -49,8 +49,13 @@ def part_of_activations(grid: dict[str, Any], share: float) -> int:
     return int(least + share * (whole - least))
 
 
-def chosen(scenario: Scenario, capacity: int) -> PolicyChoice[Run]:
-    return choose(scenario, Machine(DurationModel(profile_with(capacity))), plan_of, time_of)
+def chosen(scenario: Scenario, capacity: int) -> PolicyChoice:
+    return choose(scenario, Machine(DurationModel(profile_with(capacity))))
+
+
+def policies_of(choice: PolicyChoice) -> list[RecomputePolicy]:
+    """Return the policies that were tried, in order."""
+    return [trial.change.values["recompute"] for trial in choice.trials]
 
 
 def scenario_of(grid: dict[str, Any], **recompute: Any) -> Scenario:
@@ -77,9 +82,9 @@ def test_a_policy_with_auto_is_open() -> None:
 def test_with_enough_memory_nothing_is_recomputed(grid: dict[str, int]) -> None:
     most = max(peaks(scenario_of(grid)))
     choice = chosen(scenario_of(grid, strategy="auto"), most)
-    assert choice.chosen.words == "none"
+    assert choice.words == "none"
     assert len(choice.trials) == 1
-    assert chosen(scenario_of(grid, strategy="auto"), most - 1).chosen.words != "none"
+    assert chosen(scenario_of(grid, strategy="auto"), most - 1).words != "none"
 
 
 @pytest.mark.slow
@@ -90,7 +95,7 @@ def test_the_choice_fits_and_nothing_that_fits_is_faster(
 ) -> None:
     capacity = part_of_activations(grid, share)
     choice = chosen(scenario_of(grid, strategy="auto"), capacity)
-    assert choice.chosen.memory.fits
+    assert choice.chosen.fits
     lengths = range(1, min(8, max(scenario_of(grid).chunk_sizes) + 1))
     pure: list[dict[str, Any]] = [
         {"strategy": "none"},
@@ -108,7 +113,7 @@ def test_the_choice_fits_and_nothing_that_fits_is_faster(
         plan = plan_of(scenario_of(grid, **policy))
         if memory_report(plan, profile_with(capacity)).fits:
             slower_s = (1 + 1e-9) * time_of(plan).iteration_time_s
-            assert choice.run.iteration_time_s <= slower_s
+            assert choice.chosen.evaluation.iteration_time_s <= slower_s
 
 
 def test_each_stage_keeps_as_many_as_fit_there() -> None:
@@ -116,7 +121,7 @@ def test_each_stage_keeps_as_many_as_fit_there() -> None:
     grid = {"pipeline": 4}
     scenario = scenario_of(grid, strategy="full", keep_microbatches="auto")
     capacity = part_of_activations(grid, 0.5)
-    plan = chosen(scenario, capacity).chosen.plan
+    plan = chosen(scenario, capacity).chosen.evaluation.plan
     kept = plan.num_saved_per_stage
     assert kept is not None
     windows = most_outstanding(plan.schedule).tolist()
@@ -135,7 +140,7 @@ def test_as_few_layers_are_recomputed_as_fit_in_the_longest_chunk(length: int) -
     block = {"strategy": "full", "method": "block", "num_layers": length}
     capacity = max(peaks(scenario_of(UNEVEN_STAGES, **block)))
     choice = chosen(scenario_of(UNEVEN_STAGES, strategy="auto"), capacity)
-    tried = [trial.plan.scenario.recompute.num_layers for trial in choice.trials]
+    tried = [policy.num_layers for policy in policies_of(choice)]
     assert tried[2:-1] == [length]
 
 
@@ -144,19 +149,17 @@ def test_only_units_that_divide_some_chunk_differently_are_tried() -> None:
     3 and 1, 4 and 2.
     """
     choice = chosen(scenario_of(UNEVEN_STAGES, strategy="auto"), capacity=1)
-    lengths = [
-        policy.num_layers
-        for trial in choice.trials
-        if (policy := trial.plan.scenario.recompute).num_layers > 1
-    ]
-    assert lengths == [7, 4, 3, 2]
+    lengths = [policy.num_layers for policy in policies_of(choice)]
+    assert [length for length in lengths if length > 1] == [7, 4, 3, 2]
 
 
 def test_if_nothing_fits_the_choice_needs_the_least_memory() -> None:
     choice = chosen(scenario_of(FOUR_STAGES, strategy="auto"), capacity=1)
-    assert not choice.chosen.memory.fits
-    assert choice.chosen.peak_bytes == min(trial.peak_bytes for trial in choice.trials)
-    assert "inputs distributed" in [trial.words.removeprefix("full, ") for trial in choice.trials]
+    assert not choice.chosen.fits
+    peaks_bytes = [trial.evaluation.fit.peak_bytes for trial in choice.trials]
+    assert choice.chosen.evaluation.fit.peak_bytes == min(peaks_bytes)
+    assert any(policy.distribute for policy in policies_of(choice))
+    assert "\n  full, inputs distributed: " in choice.why
     assert "(nothing fits, this needs the least memory)" in choice.why
 
 

@@ -8,16 +8,17 @@ import pytest
 from simtrain.durations.model import DurationModel
 from simtrain.iteration.memory.report import memory_report
 from simtrain.iteration.plan import Plan
+from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import Scenario
-from simtrain.studies.choose import PolicyChoice, choose
+from simtrain.studies.choose import choose
 from simtrain.studies.op_sets import best_op_sets
 from simtrain.workload import blocks
 from simtrain.workload.ops import Tensor
 from simtrain.workload.saved_ops import layer_tensors
 from simtrain.workload.tape import Tape, record
 from tests.helpers.toys import a100, scenario_with
-from tests.studies.test_choose import Run, profile_with, time_of
+from tests.studies.test_choose import profile_with, time_of
 
 MODEL = {"num_layers": 4, "hidden_size": 2048, "num_attention_heads": 16, "seq_length": 2048}
 LLAMA = MODEL | {
@@ -51,9 +52,12 @@ def scenario_of(recompute: object, stack: str = "torchtitan_compiled") -> Scenar
     )
 
 
-def small_plan(scenario: Scenario, _: tuple[int, ...] | None = None) -> Plan:
-    layers = [SmallLayer()] * scenario.model.num_layers
-    return Plan.of(scenario, a100().cluster.gpus_per_node.value, None, layers)
+def layers_of(scenario: Scenario) -> list[SmallLayer]:
+    return [SmallLayer()] * scenario.model.num_layers
+
+
+def small_plan(scenario: Scenario) -> Plan:
+    return Plan.of(scenario, a100().cluster.gpus_per_node.value, None, layers_of(scenario))
 
 
 def peak(scenario: Scenario) -> int:
@@ -66,8 +70,9 @@ def capacity(share: float) -> int:
     return int(least + share * (whole - least))
 
 
-def chosen(scenario: Scenario, num_bytes: int) -> PolicyChoice[Run]:
-    return choose(scenario, Machine(DurationModel(profile_with(num_bytes))), small_plan, time_of)
+def chosen(scenario: Scenario, num_bytes: int) -> PlannedIteration:
+    machine = Machine(DurationModel(profile_with(num_bytes)))
+    return choose(scenario, machine, layers_of(scenario)).chosen.evaluation
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +98,8 @@ def test_the_chosen_set_is_as_fast_as_the_best_of_all(
     limit = capacity(share)
     best_s = min(time_s for num_bytes, time_s in every_set if num_bytes <= limit)
     choice = chosen(scenario_of("optimal"), limit)
-    assert choice.chosen.peak_bytes <= limit
-    assert choice.run.iteration_time_s <= best_s * (1 + 1e-12)
+    assert choice.fit.peak_bytes <= limit
+    assert choice.iteration_time_s <= best_s * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("stack", ["torchtitan_compiled", "megatron_core"])
@@ -102,7 +107,7 @@ def test_the_chosen_set_is_as_fast_as_the_best_of_all(
 def test_optimal_is_never_slower_than_other_strategies(stack: str, share: float) -> None:
     limit = capacity(share)
     times_s = [
-        chosen(scenario_of(strategy, stack), limit).run.iteration_time_s
+        chosen(scenario_of(strategy, stack), limit).iteration_time_s
         for strategy in ("optimal", "auto")
     ]
     assert times_s[0] <= times_s[1]

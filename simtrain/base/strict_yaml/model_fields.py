@@ -15,14 +15,19 @@ from pydantic.fields import FieldInfo
 from simtrain.base.strict_yaml.document import Path
 
 
+def annotation_of(model_class: type[BaseModel], path: Path) -> Any:
+    """Type annotation of the section or field at `path`."""
+    return reduce(_annotation_inside, path, model_class)
+
+
 def legal_keys(model_class: type[BaseModel], path: Path) -> list[str]:
     """Legal keys of the section at `path`."""
-    return list(_fields(reduce(_annotation_inside, path, model_class)))
+    return list(_fields(annotation_of(model_class, path)))
 
 
 def other_names(model_class: type[BaseModel], path: Path) -> Mapping[str, str]:
     """Map other programs' names to ours for the section at `path`."""
-    section = reduce(_annotation_inside, path, model_class)
+    section = annotation_of(model_class, path)
     models = typing.get_args(section) or (section,)
     return {
         name: instead
@@ -39,7 +44,7 @@ def other_values(model_class: type[BaseModel], name: str) -> Mapping[str, str]:
 
 def example(model_class: type[BaseModel], path: Path) -> str | None:
     """First example of the field at `path`, if it has one."""
-    section = reduce(_annotation_inside, path[:-1], model_class)
+    section = annotation_of(model_class, path[:-1])
     field = _fields(section).get(str(path[-1])) if path else None
     return str(field.examples[0]) if field and field.examples else None
 

@@ -7,7 +7,7 @@ from simtrain.hardware.algorithms.algorithm import (
     NetworkLinks,
     NodeLinks,
 )
-from simtrain.hardware.algorithms.choice import Collectives, Rule
+from simtrain.hardware.algorithms.choice import AlgorithmRule, Collectives
 from simtrain.hardware.algorithms.protocols import Protocol, Protocols
 from simtrain.hardware.algorithms.registry import ALGORITHMS, FALLBACK
 
@@ -15,6 +15,7 @@ __all__ = [
     "ALGORITHMS",
     "FALLBACK",
     "KINDS",
+    "AlgorithmRule",
     "CollectiveAlgorithm",
     "Collectives",
     "Kind",
@@ -22,5 +23,4 @@ __all__ = [
     "NodeLinks",
     "Protocol",
     "Protocols",
-    "Rule",
 ]

@@ -20,7 +20,7 @@ else:
     Choice = Literal[(AUTO, *ALGORITHMS)]  # so that errors list the names
 
 
-class Rule(Strict):
+class AlgorithmRule(Strict):
     """Collectives of a `kind` with arrays of at most `up_to` use `algorithm`."""
 
     kind: Kind
@@ -43,7 +43,7 @@ class Rule(Strict):
 # A word or a list of rules. The discriminator picks one first, so a wrong value gives one error.
 _WordOrRules = Annotated[
     Annotated[Choice, Tag("word")]
-    | Annotated[Annotated[list[Rule], Field(min_length=1)], Tag("rules")],
+    | Annotated[Annotated[list[AlgorithmRule], Field(min_length=1)], Tag("rules")],
     Discriminator(lambda value: "rules" if isinstance(value, list) else "word"),
 ]
 

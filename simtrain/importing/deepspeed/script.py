@@ -8,9 +8,9 @@ from simtrain.base.file_kinds import MOST_BYTES_OF_LOG
 from simtrain.base.input_file import read_text
 from simtrain.errors import InputError
 from simtrain.importing.deepspeed.config import Config, parse_config, read_config
-from simtrain.importing.megatron.shell import Argument
 from simtrain.importing.megatron.source import unknown_value
 from simtrain.importing.settings import Setting
+from simtrain.importing.shell.variables import Argument
 
 
 def config_of(

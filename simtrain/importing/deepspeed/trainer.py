@@ -19,9 +19,10 @@ from simtrain.importing.hugging_face.model_config import hugging_face_draft
 from simtrain.importing.importers.deepspeed import DeepSpeed
 from simtrain.importing.importers.megatron import Megatron
 from simtrain.importing.megatron.launch import headers_of, launch_of, machine_of, variables_of
-from simtrain.importing.megatron.shell import Argument, Environment, commands_of, files_of
-from simtrain.importing.megatron.shell_syntax import Lines
 from simtrain.importing.settings import Setting
+from simtrain.importing.shell.lines import Lines
+from simtrain.importing.shell.script_reader import Environment, read_script
+from simtrain.importing.shell.variables import Argument
 
 _ARGUMENTS = {
     "per_device_train_batch_size": "train_micro_batch_size_per_gpu",
@@ -57,17 +58,17 @@ def trainer_draft(request: ImportRequest, config: tuple[str, Config] | None) -> 
     lines = Lines(text, script)
     headers = headers_of(text, lines)
     environment = Environment(variables_of(headers), request.env or {})
-    commands = commands_of(text, lines, environment)
-    words = next((words for words in commands if _is_trainer(words)), None)
+    reader = read_script(text, lines, environment)
+    words = next((words for words in reader.commands if _is_trainer(words)), None)
     if words is None:
         return None
     arguments = _arguments(words, lines)
-    config = config or _config_of(arguments, script, files_of(text, lines, environment))
-    launch = launch_of(words, commands, headers, lines)
+    config = config or _config_of(arguments, script, reader.files)
+    launch = launch_of(words, reader.commands, headers, lines)
     model = request.model or _model_of(arguments, script)
     gpus = request.gpus or _product(launch)
     base = hugging_face_draft(replace(request, source=model, gpus=gpus))
-    base.machine = machine_of(text, commands, lines)
+    base.machine = machine_of(text, reader.commands, lines)
     length = next((arguments[name] for name in _LENGTHS if name in arguments), None)
     if length and length.value.isdecimal() and int(length.value[:9]) > 0:
         base.set_because("model.seq_length", int(length.value), _said(length), length.place)

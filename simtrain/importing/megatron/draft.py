@@ -134,7 +134,10 @@ class MegatronDraft(Draft):
         message = f"{argument.spelled} is {argument.unknown}"
         problem = unknown_value(message, argument, argument.place, remedy, effect)
         if self.is_config:
-            problem = replace(problem, message=f"{message}, {argument.reason}")
+            message = f"{message}, {argument.reason}"
+            fix = f"{f'add {remedy}; or ' if remedy else ''}write its value in the file, or "
+            fix += "print the config and import that"
+            problem = replace(problem, message=message, fix=fix)
         self.report(name, problem)
         return None
 

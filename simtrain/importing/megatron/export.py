@@ -309,6 +309,9 @@ def _overlap(scenario: Scenario) -> Iterator[str]:
     yield _flag("tp-comm-overlap", overlap.userbuffers)
     blocks = scenario.schedule_family.overlaps and not scenario.overlaps_pipeline
     yield _flag("no-overlap-p2p-communication", blocks)
+    if overlap.deferred_output_gradients:
+        yield "--defer-embedding-wgrad-compute"
+        yield f"--wgrad-deferral-limit {overlap.deferred_output_gradients}"
     if scenario.memory.zero_stage < 2:
         yield _flag("overlap-grad-reduce", scenario.overlaps_data_parallel)
         yield _flag("overlap-param-gather", scenario.overlaps_parameter_gather)

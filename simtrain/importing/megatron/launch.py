@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 
 from simtrain.importing.gpus import NamedMachine, gpus_in
-from simtrain.importing.megatron.shell import Argument
-from simtrain.importing.megatron.shell_syntax import Lines
 from simtrain.importing.settings import Setting
+from simtrain.importing.shell.lines import Lines
+from simtrain.importing.shell.variables import Argument
 
 _SLURM = {
     "--nodes": "nodes",

@@ -8,6 +8,7 @@ from simtrain.importing.megatron.memory import zero_stage
 from simtrain.scenario.software import load_stack
 
 _MERGED = "overlap_moe_expert_parallel_comm"
+_DEFERRED = "defer_embedding_wgrad_compute"
 
 
 def set_overlap(draft: MegatronDraft) -> None:
@@ -24,6 +25,8 @@ def set_overlap(draft: MegatronDraft) -> None:
         _set_userbuffers(draft)
     if draft.flag(_MERGED):
         _set_merged_passes(draft)
+    if draft.flag(_DEFERRED) and draft.pipeline > 1:
+        _set_deferred_gradients(draft)
     _set_data_parallel(draft, interleaves)
 
 
@@ -44,6 +47,24 @@ def _set_merged_passes(draft: MegatronDraft) -> None:
         draft.note(draft.settings[_MERGED], text)
         return
     draft.copy(_MERGED, "delay_wgrad_compute")
+
+
+def _set_deferred_gradients(draft: MegatronDraft) -> None:
+    """Set deferred weight gradients of the output layer, of all microbatches without a limit.
+
+    They are noted where the scenario cannot have them (E400).
+    """
+    data = draft.data
+    is_merged = data.get("overlap", {}).get("merged_passes", False)
+    has_others = draft.given("peft_dim") or is_merged or "mtp_num_layers" in data["model"]
+    copies = data.get("offload", {}).get("unit", "none") != "none"
+    if data["memory"]["zero_stage"] > 1 or has_others or copies:
+        text = "weight gradients of the output layer run in bubbles of the last stage"
+        draft.note(draft.settings[_DEFERRED], text)
+        return
+    batch, replicas = data["batch"], data["parallelism"]["data"]
+    number = draft.integer("wgrad_deferral_limit") or batch["global"] // batch["micro"] // replicas
+    draft.set("overlap.deferred_output_gradients", number, _DEFERRED, "wgrad_deferral_limit")
 
 
 def _unmodelled_userbuffers(draft: MegatronDraft) -> str:

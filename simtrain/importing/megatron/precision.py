@@ -38,10 +38,18 @@ def set_precision(draft: MegatronDraft) -> None:
 
 
 def _set_weights(draft: MegatronDraft) -> bool:
-    """Set whether the distributed optimizer or Megatron-FSDP keeps weights in fp8; return it."""
+    """Set whether weights are kept in fp8; return it.
+
+    The distributed optimizer and Megatron-FSDP gather weights that are trained. Frozen ones need
+    neither.
+    """
     names = "fp8_param_gather", "fp8_param"
     setting = draft.given(names[0]) or draft.given(names[1])
-    if setting is None or not any(map(draft.flag, names)):
+    keeps = setting is not None and any(map(draft.flag, names))
+    if draft.given("peft_dim"):
+        draft.set("precision.fp8_parameters", keeps, *names, otherwise=f"{names[0]} is off")
+        return keeps
+    if setting is None or not keeps:
         return False
     if draft.data["memory"]["zero_stage"] not in (1, 3):
         return False

@@ -20,25 +20,23 @@ from simtrain.importing.megatron.launch import (
     variables_of,
     year_of_image,
 )
-from simtrain.importing.megatron.shell import (
-    Argument,
-    Environment,
-    commands_of,
-    files_of,
-    values_of,
-    variable_of,
-    words_of,
-)
-from simtrain.importing.megatron.shell_syntax import Lines
 from simtrain.importing.megatron.test_config import words_of_config
 from simtrain.importing.settings import Setting
+from simtrain.importing.shell.lines import Lines, capture_remedy
+from simtrain.importing.shell.script_reader import (
+    Environment,
+    ScriptReader,
+    read_script,
+    words_of,
+)
+from simtrain.importing.shell.variables import Argument
 from simtrain.importing.table import WordTable
 
 TEXT = "the arguments"
 """The file name in errors if the arguments are passed as text."""
 _TOKENIZER, _TOKENIZER_FLAG = "TOKENIZER_MODEL", "--tokenizer-model"
 """The variable of Megatron-LM's files of settings whose value its scripts pass with this flag."""
-_OTHER_SCRIPT = "import the script that starts torchrun, or import the arguments alone as one text"
+_LAUNCHERS = re.compile(r"torchrun|(python|deepspeed|accelerate|srun|mpirun|mpiexec)[\d.]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +98,12 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
     else:
         headers = headers_of(text, lines)
         environment = replace(environment, variables=variables_of(headers))
-        commands = commands_of(text, lines, environment)
-        launch, script, words = _training_command(text, lines, headers, environment, commands)
-        machine = machine_of(text, commands, lines)
+        reader = read_script(text, lines, environment)
+        launch, script, words = _training_command(reader, lines, headers)
+        machine = machine_of(text, reader.commands, lines)
         settings = _given(words, lines, problems)
         if "<<" in text and any(word.text.startswith("--deepspeed") for word in words):
-            documents = files_of(text, lines, environment)
+            documents = reader.files
     arguments = {argument.name: argument for argument in settings}
     if not arguments:
         raise InputError.of("E875", "the source has no arguments", Location(file), "add arguments")
@@ -172,39 +170,52 @@ _WITHOUT_BRACKETS = dict.fromkeys(map(ord, "[]',"), " ")
 
 
 def _training_command(
-    script: str,
-    lines: Lines,
-    headers: Mapping[str, Setting],
-    environment: Environment,
-    commands: list[list[Argument]],
+    reader: ScriptReader, lines: Lines, headers: Mapping[str, Setting]
 ) -> tuple[tuple[Setting, ...], Setting | None, list[Argument]]:
     """Return the launch, the training script and the arguments of the command that trains."""
     # A file of settings has the arguments in a variable alone, and a script that submits another
     # one to Slurm has the command in a variable.
-    trainings = _trainings(commands)
+    trainings = _trainings(reader.commands)
     for is_training in (_starts_script, _has_layers, _is_no_eval):
         trainings = [*filter(is_training, trainings)] or trainings
+    hidden = next(filter(_hides_arguments, reader.commands), None)
+    if not trainings and hidden:
+        raise _no_launch(f"the arguments of {hidden[0].text} are not known", lines, hidden[0])
     if not trainings:
         # Nothing says how several variables belong together.
-        variables = _trainings(values_of(script, lines, environment))
+        variables = _trainings(reader.values())
         trainings = [*filter(_starts_script, variables)] or variables
-        tokenizer = variable_of(_TOKENIZER, script, lines, environment)
+        tokenizer = reader.variable(_TOKENIZER)
         if tokenizer and not any(word.text == _TOKENIZER_FLAG for word in chain(*trainings)):
             flag = Argument(_TOKENIZER_FLAG, tokenizer.offset)
             trainings = [[*words, flag, tokenizer] for words in trainings]
     if len(trainings) != 1:
-        message = f"{len(trainings) or 'no'} commands with arguments of Megatron-LM"
-        raise InputError.of("E875", message, Location(lines.file), _OTHER_SCRIPT)
+        raise _no_launch(f"{len(trainings) or 'no'} commands with arguments of Megatron-LM", lines)
     (words,) = trainings
     at = _script_at(words)
     program = words[0]
+    if program.is_function:
+        raise _no_launch(f"{program.text} is a function, which is not read", lines, program)
     if at < 0 and not (program.unknown or program.text.startswith("-")):
         message = f"{program.text} starts no training script, whose name ends with .py"
-        raise InputError.of("E875", message, _place(lines, program), _OTHER_SCRIPT)
-    launch = launch_of(words[: at + 1], commands, headers, lines)
+        raise _no_launch(message, lines, program)
+    launch = launch_of(words[: at + 1], reader.commands, headers, lines)
     name = words[at].text
     training = Setting("script", name, name, _place(lines, words[at])) if at >= 0 else None
     return launch, training, words[at + 1 :]
+
+
+def _no_launch(message: str, lines: Lines, word: Argument | None = None) -> InputError:
+    """Return the error of a script in which the command that trains is not found."""
+    place = _place(lines, word) if word else Location(lines.file)
+    fix = "import the script that starts torchrun, or import the arguments alone as one text"
+    return InputError.of("E875", message, place, f"{fix}; or {capture_remedy(lines.file)}")
+
+
+def _hides_arguments(words: list[Argument]) -> bool:
+    """Return whether a command starts a program with arguments that are not known."""
+    is_launcher = _LAUNCHERS.fullmatch(words[0].text.rpartition("/")[2]) is not None
+    return is_launcher and any(word.unknown and word.may_be_arguments for word in words)
 
 
 def _starts_script(words: list[Argument]) -> bool:
@@ -328,7 +339,7 @@ def unknown_value(
     remedies = [f"add {options}"] if options else []
     remedies.append("write its value in the file")
     if place is not None and place.file != TEXT:
-        remedies.append(f"let your shell run it: --capture -- bash {place.file}")
+        remedies.append(capture_remedy(place.file))
     return Problem(
         "E874",
         f"{message}, {reason or 'which the file does not define'}",

@@ -103,6 +103,7 @@ def _is_recipe(value: Built) -> bool:
 def _translated(config: Config, file: str) -> Translation:
     """Translate a config; later sections override earlier ones, as in Megatron-Bridge."""
     translation = Translation(file, TOOL, config)
+    translation.refuse_unknown(*_SECTIONS)
     _set_model(translation, config, file)
     translation.copy("model")
     for part in ("activation", "activation_fusion", "layout", "attention_backend"):
@@ -138,10 +139,7 @@ _DEFAULTS = {
     "micro_batch_size": 1,
 }
 """Defaults of Megatron-Bridge that are not Megatron-LM's."""
-_KNOWN_SECTIONS = {
-    *("model", "train", "optimizer", "ddp", "dist", "mixed_precision", "comm_overlap", "peft"),
-    TARGET,
-}
+_SECTIONS = "model", "train", "optimizer", "ddp", "dist", "mixed_precision", "comm_overlap", "peft"
 _WITHOUT_EFFECT = WORDS.names("sections_without_effect")
 
 
@@ -149,7 +147,7 @@ def _note_others(translation: Translation, config: Config) -> None:
     """Pass on the fields of sections that simtrain does not know, which are then an error."""
     for name, field in config.fields.items():
         section = name.partition(".")[0]
-        is_known = section in _KNOWN_SECTIONS or section in _WITHOUT_EFFECT
+        is_known = section in (TARGET, *_SECTIONS, *_WITHOUT_EFFECT)
         if not is_known and (field.value or field.unknown):
             last = name.removesuffix("()")
             translation.add(last if last in translation.table else name, field, name)
@@ -205,5 +203,6 @@ def _set_length(translation: Translation, config: Config) -> None:
     for name in ("model.seq_length", "dataset.seq_length", "dataset.sequence_length"):
         field = config.fields.get(name)
         if field and (field.value is not None or field.unknown):
+            translation.refuse_unknown(name.partition(".")[0])
             translation.add("seq_length", field, name)
             return

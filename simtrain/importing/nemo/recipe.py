@@ -44,6 +44,10 @@ _DDP = {
 _LENGTH = re.compile(r"_\d+k$")
 """The end of a version that tells the length of sequences, which the data has."""
 _STRATEGY = "trainer.strategy"
+_SECTIONS = (
+    *("model", "model.config", "trainer", _STRATEGY, f"{_STRATEGY}.ddp", "trainer.plugins"),
+    *("trainer.callbacks", "optim", "optim.config", "data", "peft"),
+)
 
 
 def nemo_draft(request: ImportRequest) -> Draft:
@@ -95,6 +99,7 @@ def _translated(config: Config, file: str) -> Translation:
     strategy = config.target("trainer").endswith("_trainer")
     config = config.with_defaults(_DDP) if strategy else config
     translation = Translation(file, TOOL, config)
+    translation.refuse_unknown(*_SECTIONS)
     _set_model(translation, config, file)
     translation.copy("model.config")
     for part in ("activation", "activation_fusion", "layout", "attention_backend"):
@@ -175,6 +180,7 @@ def _copy_callbacks(translation: Translation, config: Config) -> None:
     for number in numbers:
         name = f"{_CALLBACKS}{number}"
         kind = config.target(name)
+        translation.refuse_unknown(name)
         if kind == "MegatronCommOverlapCallback":
             overlaps = name
         elif kind == "MegatronTokenDropCallback":

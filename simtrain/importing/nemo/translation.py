@@ -8,7 +8,7 @@ from typing import Any
 from simtrain.errors import InputError, Location
 from simtrain.importing.megatron.export import model_arguments
 from simtrain.importing.megatron.source import Source, read_source
-from simtrain.importing.nemo.config import Config, Field
+from simtrain.importing.nemo.config import TARGET, Config, Field
 from simtrain.importing.nemo.words import WORDS, table_of
 from simtrain.importing.published_models import CONFIGS, known_name, published_model
 from simtrain.importing.settings import Setting
@@ -94,6 +94,23 @@ class Translation:
             elif field.value not in _OFF or field.unknown:
                 # Names of classes and values of unknown fields; those that are off have no effect.
                 self.add(spelled, field, spelled)
+
+    def refuse_unknown(self, *sections: str) -> None:
+        """Refuse sections of which the file does not determine anything.
+
+        Raises:
+            InputError: such a section (E874).
+        """
+        for name in sections:
+            field = self.config.fields.get(name)
+            if field and field.unknown and f"{name}.{TARGET}" not in self.config.fields:
+                raise InputError.of(
+                    "E874",
+                    f"{name} depends on {field.unknown}, {field.reason}",
+                    field.place,
+                    "write its fields in the file, or print the config and import that: "
+                    + PRINT[self.tool],
+                )
 
     def published(self, name: str, field: Field) -> None:
         """Set the arguments of a published model.

@@ -1,25 +1,31 @@
-"""Follow the functions of a Python file that build configs, without executing anything.
+"""Read a subset of Python as text, without executing anything.
 
-The reader knows literals, names, calls with keywords, attributes, arithmetic, conditions and calls
-of the file's own functions. All else is unknown, and so is what a loop or an unknown condition
-assigns. A call of another file's function makes an object with its arguments as fields.
+The subset has literals, names, assignments, imports, functions of the file, calls with keywords,
+attributes, `append` and `extend` of lists, arithmetic, comparisons, and conditions on known values.
+Calls of other files' classes and functions make objects with their arguments as fields.
+
+Everything else is unknown: `_forget` makes all names and fields unknown that such a statement or
+expression may assign, and notes on objects that it may change them.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from simtrain.importing.python_config.values import Built, Symbol, Unknown, unknown_in
+from simtrain.importing.python_config.values import Built, Symbol, Unknown, objects_of, unknown_in
 
-_MOST_STEPS = 200_000
-_MOST_CALLS = 30
-_MOST_DIGITS = 10**18
-_LONGEST = 10_000
-_MOST_CHARACTERS = 100
+_MAX_STEPS = 200_000
+_MAX_CALLS = 30
+_MAX_NUMBER = 10**18
+_MAX_LENGTH = 10_000
+_MAX_CHARACTERS = 100
 
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -40,11 +46,13 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.NotIn: lambda item, items: item not in items,
 }
 _PLAIN = int | float | str | bool | None
-_TEXT_METHODS: dict[str, Callable[[str], str]] = {
-    "lower": str.lower,
-    "upper": str.upper,
-    "strip": str.strip,
-}
+_CHANGERS = {"setattr", "delattr", "exec", "eval"}
+"""Builtin functions that may change their arguments."""
+_COPIERS = {"copy.copy", "copy.deepcopy", "dataclasses.replace", "typing.cast"}
+"""Functions that return their argument or a copy of it, and no object with arguments as fields."""
+
+Scope = ChainMap[str, Any]
+"""The names of a function, then those of the functions around it, then those of the file."""
 
 
 class TooLong(Exception):
@@ -59,378 +67,322 @@ class _Returned(Exception):
         self.value = value
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A function of the file, its defaults, and the names around it."""
+
+    node: ast.FunctionDef
+    defaults: dict[str, Any]
+    scope: Scope
+
+    @property
+    def positional(self) -> list[str]:
+        """The parameters that need no keyword."""
+        return [each.arg for each in (*self.node.args.posonlyargs, *self.node.args.args)]
+
+    @property
+    def parameters(self) -> list[str]:
+        """All parameters but *args and **kwargs."""
+        return [*self.positional, *(each.arg for each in self.node.args.kwonlyargs)]
+
+
 class Reader:
     """The names of a file, and the values of its functions.
 
     Args:
         tree: the parsed file.
-        wrappers: symbols by their last word whose first argument is what they make, such as
-            run.Config(Trainer, ...).
+        wrappers: symbols whose first argument is what they make, such as run.Config(Trainer, ...).
+
+    Raises:
+        TooLong: reading takes too many steps; so does `result`.
     """
 
     def __init__(self, tree: ast.Module, wrappers: Sequence[str] = ()) -> None:
         self.wrappers = wrappers
-        self.functions: dict[str, ast.FunctionDef] = {}
-        self.names: dict[str, Any] = {}
+        self.scope: Scope = ChainMap()
         self.steps = self.calls = 0
+        self.forgotten: set[Function] = set()
         with contextlib.suppress(_Returned):  # ast.parse accepts a return outside of a function
-            self._run(tree.body, self.names)
+            self._run(tree.body, self.scope)
 
     def result(self, name: str) -> Any:
-        """Return the value of a function without required arguments, or of a name."""
-        if name in self.functions:
-            return self._call(self.functions[name], [], {})
-        return self.names.get(name)
-
-    def required(self, name: str) -> list[str]:
-        """Return the parameters of a function that have no default."""
-        arguments = self.functions[name].args
-        positional = [*arguments.posonlyargs, *arguments.args]
-        first = positional[: len(positional) - len(arguments.defaults)]
-        keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-        return [each.arg for each in (*first, *(key for key, value in keywords if value is None))]
-
-    # Statements.
-
-    def _run(self, statements: Sequence[ast.stmt], names: dict[str, Any]) -> None:
-        for statement in statements:
-            self._count()
-            self._statement(statement, names)
+        """Return the value of a name, or of the function of that name without arguments."""
+        value = self.scope.get(name)
+        return self._call(value, [], {}) if isinstance(value, Function) else value
 
     def _count(self) -> None:
         self.steps += 1
-        if self.steps > _MOST_STEPS:
+        if self.steps > _MAX_STEPS:
             raise TooLong
 
-    def _statement(self, statement: ast.stmt, names: dict[str, Any]) -> None:
-        match statement:
-            case ast.FunctionDef(name=name):
-                if names is self.names:
-                    self.functions[name] = statement
-                names[name] = statement
-            case ast.ClassDef(name=name):
-                names[name] = Symbol(name)
-            case ast.Import(names=aliases):
-                for alias in aliases:
-                    name = alias.asname or alias.name.partition(".")[0]
-                    names[name] = Symbol(alias.name if alias.asname else name)
-            case ast.ImportFrom(module=module, names=aliases):
-                for alias in aliases:
-                    names[alias.asname or alias.name] = Symbol(f"{module or ''}.{alias.name}")
-            case ast.Assign(targets=targets, value=value):
-                result = self._value(value, names)
-                for target in targets:
-                    self._assign(target, result, names, value)
-            case ast.AnnAssign(target=target, value=ast.expr() as value):
-                self._assign(target, self._value(value, names), names, value)
-            case ast.AugAssign(target=target, op=op, value=value):
-                before = self._value(target, names)
-                result = self._combined(op, before, self._value(value, names), statement)
-                self._assign(target, result, names, statement)
-            case ast.Return(value=value):
-                raise _Returned(self._value(value, names) if value else None)
-            case ast.If(test=test, body=body, orelse=orelse):
-                if (truth := self._truth(test, names)) is None:
-                    self._forget([*body, *orelse], names, test)
-                else:
-                    self._run(body if truth else orelse, names)
-            case ast.With(body=body):
-                self._run(body, names)
-            case ast.Try(body=body, handlers=handlers, orelse=orelse, finalbody=final):
-                self._run([*body, *orelse, *final], names)
-                for handler in handlers:
-                    self._forget(handler.body, names, statement)
-            case ast.Expr(value=ast.Call() as call):
-                self._effect(call, names)
-            case ast.For(body=body, orelse=orelse) | ast.While(body=body, orelse=orelse):
-                if isinstance(statement, ast.For):
-                    items = self._value(statement.iter, names)
-                    if isinstance(items, Built):
-                        items.changes["loop"] = statement
-                    lost = _unknown(statement, "set in a loop")
-                    self._assign(statement.target, lost, names, statement)
-                self._forget([*body, *orelse], names, statement)
-            case ast.Match(cases=cases):
-                self._forget([each for case in cases for each in case.body], names, statement)
-            case ast.Delete(targets=targets):
-                for target in targets:
-                    self._assign(target, _unknown(target, "deleted"), names, statement)
+    # Statements.
 
-    def _assign(self, target: ast.expr, value: Any, names: dict[str, Any], node: ast.AST) -> None:
+    def _run(self, statements: Iterable[ast.stmt], scope: Scope) -> None:
+        for statement in statements:
+            self._count()
+            match statement:
+                case ast.FunctionDef(name=name, args=arguments):
+                    scope[name] = Function(statement, self._defaults(arguments, scope), scope)
+                case ast.ClassDef(name=name, body=body):
+                    self._forget(body, scope.new_child())
+                    scope[name] = Symbol(name)
+                case ast.Import() | ast.ImportFrom():
+                    scope.update(_imports(statement))
+                case ast.Assign(targets=targets, value=value):
+                    result = self._value(value, scope)
+                    for target in targets:
+                        self._assign(target, result, scope)
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    self._assign(target, self._value(value, scope), scope)
+                case ast.AnnAssign():
+                    pass
+                case ast.Return(value=value):
+                    raise _Returned(self._value(value, scope) if value else None)
+                case ast.If(test=test, body=body, orelse=orelse):
+                    truth = self._value(test, scope)
+                    if unknown_in(truth):
+                        self._forget([*body, *orelse], scope, test)
+                    else:
+                        self._run(body if truth else orelse, scope)
+                case ast.Expr(value=ast.Call() as call):
+                    made = self._value(call, scope)
+                    if isinstance(made, Unknown):
+                        _note_change(made, call)
+                    elif isinstance(made, Built) and made.node is call:
+                        _note_change((*made.positional, *made.fields.values(), made.receiver), call)
+                case _:
+                    self._forget([statement], scope)
+
+    def _defaults(self, arguments: ast.arguments, scope: Scope) -> dict[str, Any]:
+        positional = [*arguments.posonlyargs, *arguments.args]
+        first = len(positional) - len(arguments.defaults)
+        names = [each.arg for each in (*positional[first:], *arguments.kwonlyargs)]
+        nodes = [*arguments.defaults, *arguments.kw_defaults]
+        pairs = zip(names, nodes, strict=True)
+        return {name: self._value(node, scope) for name, node in pairs if node is not None}
+
+    def _assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
         match target:
             case ast.Name(id=name):
-                names[name] = value
+                scope[name] = value
             case ast.Attribute(value=base, attr=name):
-                owner = self._value(base, names)
+                owner = self._value(base, scope)
                 if isinstance(owner, Built):
                     owner.assign(name, value, target)
-            case ast.Subscript(value=base, slice=index):
-                owner, key = self._value(base, names), self._value(index, names)
-                if isinstance(owner, dict) and _is_key(key):
-                    owner[key] = value
-                elif isinstance(owner, list | dict):
-                    _spoil(owner, _unknown(target, "an item of it is assigned"))
+                else:
+                    _note_change(owner, target, value)
+            case ast.Subscript(value=base):
+                _note_change(self._value(base, scope), target, value)
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
-                is_known = isinstance(value, list | tuple) and len(value) == len(targets)
-                parts = value if is_known else [_unknown(node, "a part of a value")] * len(targets)
-                for part, each in zip(parts, targets, strict=True):
-                    if isinstance(value, Built) and not is_known:
-                        part = Built(Symbol(""), node)
-                    self._assign(each, part, names, node)
+                if isinstance(value, list | tuple) and len(value) == len(targets):
+                    parts = [*value]
+                elif isinstance(value, Built):  # what a function of another file returns
+                    parts = [Built(Symbol(""), target) for _ in targets]
+                else:
+                    parts = [_unknown(target, value)] * len(targets)
+                for each, part in zip(targets, parts, strict=True):
+                    self._assign(each, part, scope)
             case ast.Starred(value=inner):
-                self._assign(inner, _unknown(node, "a part of a value"), names, node)
+                self._assign(inner, _unknown(target, value), scope)
 
-    def _forget(self, body: Sequence[ast.stmt], names: dict[str, Any], cause: ast.AST) -> None:
-        """Make all that statements may assign or change unknown."""
-        reason = "depends on a loop" if isinstance(cause, ast.stmt) else "depends on a condition"
-        lost = _unknown(cause, reason)
-        for node in (each for statement in body for each in ast.walk(statement)):
+    # Statements and expressions outside of the subset.
+
+    def _forget(
+        self, nodes: Sequence[ast.AST], scope: Scope, condition: ast.AST | None = None
+    ) -> Unknown:
+        """Make unknown what statements or expressions may assign, and return their unknown value.
+
+        Args:
+            nodes: the statements or expressions, which are not followed.
+            scope: the names that they see.
+            condition: the unknown condition that they depend on, if they do.
+        """
+        parts = [part for node in nodes for part in ast.walk(node)]
+        named = [*(self._named(node, scope) for node in nodes), *self._mentioned(parts, scope)]
+        lost = _unknown(condition or nodes[0], named)
+        if condition:
+            lost = Unknown(lost.text, "a condition that is not known", lost.objects)
+        names = [part for part in parts if isinstance(part, ast.Name)]
+        others = [part for part in parts if not isinstance(part, ast.Name | ast.Constant)]
+        for part in (*others, *names, *others):  # of objects that the names had, and may have
             self._count()
-            match node:
-                case ast.Assign(targets=targets):
-                    for target in targets:
-                        self._assign(target, lost, names, node)
-                case ast.AnnAssign(target=target) | ast.AugAssign(target=target):
-                    self._assign(target, lost, names, node)
-                case ast.Call(func=ast.Attribute(value=base)):
-                    _spoil(self._value(base, names), lost)
-                case ast.Call(func=ast.Name(id=name), args=arguments):
-                    for argument in arguments:
-                        value = self._value(argument, names)
-                        if isinstance(value, Built) and isinstance(node, ast.Call):
-                            value.changes[name] = node
-                case ast.Return():
-                    raise _Returned(lost)
+            self._lose(part, scope, lost)
+        inner = {
+            each
+            for part in parts
+            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
+            for each in ast.walk(part)
+        }
+        if any(isinstance(part, ast.Return) and part not in inner for part in parts):
+            raise _Returned(lost)
+        return lost
 
-    def _effect(self, call: ast.Call, names: dict[str, Any]) -> None:
-        """Follow a call whose value is not used."""
-        made = self._value(call, names)
-        if isinstance(made, Built):
-            for argument in (*made.positional, *made.fields.values(), made.receiver):
-                if isinstance(argument, Built):
-                    argument.changes[made.symbol.last] = call
+    def _lose(self, part: ast.AST, scope: Scope, lost: Unknown) -> None:
+        """Make unknown what one node assigns, and note what a call may change."""
+        match part:
+            case ast.Name(ctx=ast.Store() | ast.Del(), id=name):
+                scope[name] = lost
+            case ast.Attribute() | ast.Subscript() if not isinstance(part.ctx, ast.Load):
+                self._assign(part, lost, scope)
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                for around in scope.maps:
+                    around.update(dict.fromkeys(around.keys() & {*names}, lost))
+            case ast.Import() | ast.ImportFrom():
+                for name, symbol in _imports(part).items():
+                    before = scope.get(name, symbol)
+                    is_same = isinstance(before, Symbol) and before.last == symbol.last
+                    scope[name] = symbol if is_same else lost
+            case ast.Call(func=function, args=arguments, keywords=keywords):
+                called = self._named(function, scope)
+                if isinstance(called, Function) and called not in self.forgotten:
+                    self.forgotten.add(called)
+                    with contextlib.suppress(_Returned):
+                        self._forget(called.node.body, called.scope.new_child())
+                    self.forgotten.remove(called)
+                if not (isinstance(called, Symbol) and _is_reader(called)):
+                    owner = function.value if isinstance(function, ast.Attribute) else function
+                    for each in (owner, *arguments, *(keyword.value for keyword in keywords)):
+                        _note_change(self._named(each, scope), part, lost)
+            case ast.alias():
+                pass
+            case _:  # functions, classes, and names of exceptions and patterns
+                for word in ("name", "rest"):
+                    if isinstance(bound := getattr(part, word, None), str):
+                        scope[bound] = lost
+
+    def _mentioned(self, parts: Iterable[ast.AST], scope: Scope) -> Iterator[Any]:
+        """Yield the values that nodes name, except those of which they only read a part."""
+        for part in parts:
+            if isinstance(part, ast.Lambda | ast.FunctionDef):  # run later, when names have others
+                yield from (self._named(each, scope) for each in ast.walk(part))
+            elif not isinstance(part, ast.Attribute | ast.Subscript | ast.Compare):
+                for child in ast.iter_child_nodes(part):
+                    if child is not getattr(part, "func", None):
+                        yield self._named(child, scope)
+
+    def _named(self, node: ast.AST, scope: Scope) -> Any:
+        """Return the value of a name, or of attributes and items of a name; None of other nodes."""
+        if isinstance(node, ast.Starred):
+            node = node.value
+        if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+            return None
+        has_call = any(isinstance(each, ast.Call) for each in ast.walk(node))
+        return None if has_call else self._value(node, scope)
 
     # Expressions.
 
-    def _value(self, node: ast.expr, names: dict[str, Any]) -> Any:
+    def _value(self, node: ast.expr, scope: Scope) -> Any:
         self._count()
         match node:
-            case ast.Constant(value=value):
-                is_plain = isinstance(value, _PLAIN)
-                return (
-                    value if is_plain and _is_short(value) else _unknown(node, "not a plain value")
-                )
-            case ast.Name(id=name):
-                return names.get(name, self.names.get(name, Symbol(name)))
-            case ast.Attribute(value=base, attr=name):
-                return self._attribute(self._value(base, names), name, node)
-            case ast.List(elts=elements):
-                return [self._value(element, names) for element in elements]
-            case ast.Tuple(elts=elements):
-                return tuple(self._value(element, names) for element in elements)
-            case ast.Dict(keys=keys, values=values):
-                return self._dict(zip(keys, values, strict=True), names)
-            case ast.Call():
-                return self._called(node, names)
-            case ast.BinOp(left=left, op=op, right=right):
-                sides = self._value(left, names), self._value(right, names)
-                return self._combined(op, *sides, node)
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                value = self._value(operand, names)
-                return -value if isinstance(value, int | float) else _unknown(node)
-            case ast.BoolOp(op=op, values=values):
-                return self._first_decisive(isinstance(op, ast.Or), values, names, node)
-            case ast.UnaryOp(op=ast.Not()) | ast.Compare():
-                truth = self._truth(node, names)
-                return _unknown(node) if truth is None else truth
-            case ast.IfExp(test=test, body=body, orelse=orelse):
-                truth = self._truth(test, names)
-                return (
-                    _unknown(test, "depends on a condition")
-                    if truth is None
-                    else self._value(body if truth else orelse, names)
-                )
-            case ast.Subscript(value=base, slice=index):
-                return self._item(self._value(base, names), self._value(index, names), node)
-        return _unknown(node)
-
-    def _first_decisive(
-        self, decisive: bool, values: Sequence[ast.expr], names: dict[str, Any], node: ast.AST
-    ) -> Any:
-        """Return the value of `or` (decisive is True) or `and`."""
-        value: Any = not decisive
-        for each in values:
-            value = self._value(each, names)
-            if unknown_in(value):
-                return _unknown(node)
-            if bool(value) == decisive:
+            case ast.Constant(value=value) if isinstance(value, _PLAIN) and _is_short(value):
                 return value
-        return value
+            case ast.Name(id=name):
+                return scope.get(name, Symbol(name))
+            case ast.Attribute(value=base, attr=name):
+                return _attribute(self._value(base, scope), name, node)
+            case ast.List(elts=items) if not _has_star(items):
+                return [self._value(item, scope) for item in items]
+            case ast.Tuple(elts=items) if not _has_star(items):
+                return tuple(self._value(item, scope) for item in items)
+            case ast.Dict(keys=keys, values=values):
+                return self._dict(zip(keys, values, strict=True), scope)
+            case ast.Call():
+                return self._called(node, scope)
+            case ast.Subscript(value=base, slice=index):
+                return _item(self._value(base, scope), self._value(index, scope), node)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                value = self._value(operand, scope)
+                return -value if isinstance(value, int | float) else _unknown(node)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                value = self._value(operand, scope)
+                return _unknown(node) if unknown_in(value) else not value
+            case (
+                ast.BinOp(left=left, op=op, right=right)
+                | ast.Compare(left=left, ops=[op], comparators=[right])
+            ):
+                return _combined(op, self._value(left, scope), self._value(right, scope), node)
+            case ast.BoolOp(op=op, values=[*first, last]):
+                for operand in first:
+                    value = self._value(operand, scope)
+                    if unknown_in(value):
+                        return self._forget([node], scope)
+                    if bool(value) == isinstance(op, ast.Or):
+                        return value
+                return self._value(last, scope)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                truth = self._value(test, scope)
+                if unknown_in(truth):
+                    return self._forget([body, orelse], scope, test)
+                return self._value(body if truth else orelse, scope)
+        return self._forget([node], scope)
 
     def _dict(
-        self, pairs: Iterable[tuple[ast.expr | None, ast.expr]], names: dict[str, Any]
+        self, pairs: Iterable[tuple[ast.expr | None, ast.expr]], scope: Scope
     ) -> dict[Any, Any]:
         items: dict[Any, Any] = {}
         for key, node in pairs:
-            value = self._value(node, names)
-            if key is None:  # **other
-                items |= value if isinstance(value, dict) else {"**": _unknown(node)}
-            elif _is_key(name := self._value(key, names)):
+            value = self._value(node, scope)
+            if key is None and isinstance(value, dict):  # **other
+                items |= value
+            elif key is not None and _is_key(name := self._value(key, scope)):
                 items[name] = value
+            else:  # any key, also one that is there already
+                _note_change(items, node)
         return items
 
-    def _attribute(self, owner: Any, name: str, node: ast.AST) -> Any:
-        if isinstance(owner, Symbol):
-            return Symbol(f"{owner.name}.{name}")
-        if isinstance(owner, Built):
-            return owner.attribute(name, node)
-        return owner if isinstance(owner, Unknown) else _unknown(node)
-
-    def _item(self, owner: Any, key: Any, node: ast.AST) -> Any:
-        try:
-            if isinstance(owner, list | tuple | dict | str) and _is_key(key):
-                return owner[key]
-        except (LookupError, TypeError):
-            pass
-        return _unknown(node)
-
-    def _combined(self, op: ast.AST, left: Any, right: Any, node: ast.AST) -> Any:
-        """Return the value of an operator; unknown unless both sides are plain or lists."""
-        apply = _OPERATORS.get(type(op))
-        if apply is None or unknown_in(left) or unknown_in(right):
-            return _unknown(node)
-        if isinstance(left, Built) or isinstance(right, Built):
-            return _unknown(node)
-        if isinstance(left, str) and isinstance(op, ast.Mod):
-            return _unknown(node)
-        sequences = [side for side in (left, right) if isinstance(side, list | tuple | str)]
-        times = [side for side in (left, right) if isinstance(side, int)]
-        if isinstance(op, ast.Mult) and any(
-            len(items) * number > _LONGEST for items in sequences for number in times
-        ):
-            return _unknown(node)
-        try:
-            value = apply(left, right)
-        except (TypeError, ValueError, ArithmeticError):
-            return _unknown(node)
-        return value if _is_short(value) else _unknown(node)
-
-    def _truth(self, node: ast.expr, names: dict[str, Any]) -> bool | None:
-        """Return whether an expression is true, or None if that is unknown."""
-        match node:
-            case ast.BoolOp(op=op, values=values):
-                truths = [self._truth(value, names) for value in values]
-                decisive = isinstance(op, ast.Or)
-                if decisive in truths:
-                    return decisive
-                return None if None in truths else not decisive
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                truth = self._truth(operand, names)
-                return None if truth is None else not truth
-            case ast.Compare(left=left, ops=[op], comparators=[right]):
-                sides = self._value(left, names), self._value(right, names)
-                value = (
-                    all(side is None for side in sides) == isinstance(op, ast.Is)
-                    if isinstance(op, ast.Is | ast.IsNot) and not any(map(unknown_in, sides))
-                    else self._combined(op, *sides, node)
-                )
-                return value if isinstance(value, bool) else None
-        value = self._value(node, names)
-        return None if unknown_in(value) else bool(value)
-
-    # Calls.
-
-    def _called(self, node: ast.Call, names: dict[str, Any]) -> Any:
-        positional = [self._value(argument, names) for argument in node.args]
-        keywords: dict[str, Any] = {}
-        for keyword in node.keywords:
-            value = self._value(keyword.value, names)
-            if keyword.arg:
-                keywords[keyword.arg] = value
-            else:  # **options
-                keywords |= value if isinstance(value, dict) else {"**": _unknown(keyword.value)}
+    def _called(self, node: ast.Call, scope: Scope) -> Any:
+        function: Any = None
+        receiver, method = None, getattr(node.func, "attr", "")
         if isinstance(node.func, ast.Attribute):
-            receiver = self._value(node.func.value, names)
-            if not isinstance(receiver, Symbol):
-                return self._method(receiver, node, positional, keywords)
-        function = self._value(node.func, names)
-        if isinstance(function, ast.FunctionDef):
-            return self._call(function, positional, keywords)
-        if not isinstance(function, Symbol):
-            return _unknown(node)
-        return self._made(function, node, positional, keywords)
-
-    def _made(
-        self, symbol: Symbol, node: ast.Call, positional: list[Any], fields: dict[str, Any]
-    ) -> Any:
-        """Return the value of a call of a function or class that the file does not contain."""
-        match symbol.name, positional:
-            case "len", [list() | tuple() | str() as items]:
-                return len(items)
-            case "dict", []:
-                return fields
-            case (("int" | "float" | "bool"), [int() | float() as number]) if number == number:
-                return {"int": int, "float": float, "bool": bool}[symbol.name](number)
-            case "getattr", [Built() as owner, str() as name, *_]:
+            receiver = self._value(node.func.value, scope)
+        if receiver is None or isinstance(receiver, Symbol):
+            function = self._value(node.func, scope)
+        positional = [self._value(argument, scope) for argument in node.args]
+        words = [ast.Constant(word.arg) if word.arg else None for word in node.keywords]
+        values = [word.value for word in node.keywords]
+        keywords = self._dict(zip(words, values, strict=True), scope)
+        match function or receiver, positional:
+            case Function() as own, _ if not _has_star(node.args) and "**" not in keywords:
+                return self._call(own, positional, keywords)
+            case Symbol("dict"), []:
+                return keywords
+            case Symbol("getattr"), [Built() as owner, str() as name, *_]:
                 return owner.attribute(name, node)
-            case "typing.cast", [_, value]:
-                return value
-            case "copy.deepcopy", [Built() as original]:
-                return original.copy()
-            case "dataclasses.replace", [Built() as original]:
-                changed = original.copy()
-                for name, value in fields.items():
-                    changed.assign(name, value, node)
-                return changed
-        if symbol.name in self.wrappers and positional and isinstance(positional[0], Symbol):
-            symbol, *positional = positional
-        places: dict[str, ast.AST] = dict.fromkeys(fields, node)
-        places |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
-        return Built(symbol, node, positional, fields, places)
+            case Symbol(name), [Symbol() as symbol, *others] if name in self.wrappers:
+                return Built.of(symbol, node, others, keywords)
+            case Symbol() as symbol, _ if not _is_reader(symbol) and symbol.name not in _CHANGERS:
+                return Built.of(symbol, node, positional, keywords)
+            case Built(), _ if method:
+                return Built.of(Symbol(method), node, positional, keywords, receiver)
+            case str() as text, [] if method == "lower":
+                return text.lower()
+            case list() as items, [item] if method == "append" and len(items) < _MAX_LENGTH:
+                return items.append(item)
+            case list() as items, [list() as more] if method == "extend":
+                if len(items) + len(more) < _MAX_LENGTH:
+                    return items.extend(more)
+        return self._forget([node], scope)
 
-    def _method(
-        self, receiver: Any, node: ast.Call, positional: list[Any], fields: dict[str, Any]
-    ) -> Any:
-        assert isinstance(node.func, ast.Attribute)
-        name = node.func.attr
-        match receiver:
-            case Built():
-                places: dict[str, ast.AST] = dict.fromkeys(fields, node)
-                return Built(Symbol(name), node, positional, fields, places, receiver=receiver)
-            case list() if name == "append" and len(positional) == 1 and len(receiver) < _LONGEST:
-                receiver.append(positional[0])
-            case list() if name == "extend" and positional and isinstance(positional[0], list):
-                if len(receiver) + len(positional[0]) < _LONGEST:
-                    receiver.extend(positional[0])
-            case list() | dict():
-                _spoil(receiver, _unknown(node, "changed by a method"))
-            case str() if name in _TEXT_METHODS and not positional:
-                return _TEXT_METHODS[name](receiver)
-        return _unknown(node)
-
-    def _call(
-        self, function: ast.FunctionDef, positional: list[Any], keywords: dict[str, Any]
-    ) -> Any:
+    def _call(self, function: Function, positional: list[Any], keywords: dict[str, Any]) -> Any:
         """Return the value of a function of the file."""
-        if self.calls >= _MOST_CALLS:
+        if self.calls >= _MAX_CALLS:
             raise TooLong
-        arguments = function.args
+        name, arguments, parameters = function.node.name, function.node.args, function.parameters
+        in_order = function.positional
         names: dict[str, Any] = {
-            each.arg: _unknown(function, f"the parameter {each.arg} of {function.name}")
-            for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+            each: Unknown(f"the parameter {each} of {name}", "which has no value")
+            for each in parameters
         }
-        in_order = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
-        defaults = arguments.defaults
-        for name, value in zip(in_order[len(in_order) - len(defaults) :], defaults, strict=True):
-            names[name] = self._value(value, self.names)
-        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-            if default is not None:
-                names[each.arg] = self._value(default, self.names)
-        names |= dict(zip(in_order, positional, strict=False))
-        names |= {name: value for name, value in keywords.items() if name in names}
+        names |= function.defaults | dict(zip(in_order, positional, strict=False))
+        names |= {each: keywords[each] for each in parameters if each in keywords}
+        if arguments.vararg:
+            names[arguments.vararg.arg] = tuple(positional[len(in_order) :])
+        if arguments.kwarg:
+            others = {each: keywords[each] for each in keywords if each not in parameters}
+            names[arguments.kwarg.arg] = others
         self.calls += 1
         try:
-            self._run(function.body, names)
+            self._run(function.node.body, function.scope.new_child(names))
         except _Returned as returned:
             return returned.value
         finally:
@@ -438,22 +390,72 @@ class Reader:
         return None
 
 
-def _unknown(node: ast.AST, reason: str = "is not evaluated") -> Unknown:
-    return Unknown(_words(node)[:_MOST_CHARACTERS], reason)
+def _imports(statement: ast.Import | ast.ImportFrom) -> dict[str, Symbol]:
+    """Return the symbols that an import defines, by their names in the file."""
+    if isinstance(statement, ast.ImportFrom):
+        module = statement.module or ""
+        return {
+            each.asname or each.name: Symbol(f"{module}.{each.name}") for each in statement.names
+        }
+    packages = {each.name.partition(".")[0] for each in statement.names if not each.asname}
+    symbols = {package: Symbol(package) for package in packages}
+    return symbols | {each.asname: Symbol(each.name) for each in statement.names if each.asname}
 
 
-def _words(node: ast.AST, depth: int = 10) -> str:
-    """Return an expression in a few characters."""
-    match node:
-        case ast.Name(id=name):
-            return name
-        case ast.Attribute(value=base, attr=name) if depth:
-            return f"{_words(base, depth - 1)}.{name}"
-        case ast.Call(func=function) if depth:
-            return f"{_words(function, depth - 1)}(...)"
-        case ast.FunctionDef(name=name):
-            return name
-    return type(node).__name__.lower()
+def _is_reader(symbol: Symbol) -> bool:
+    """Whether a function only reads its arguments, and makes no object with them as fields."""
+    is_builtin = hasattr(builtins, symbol.name) and symbol.name not in _CHANGERS
+    return is_builtin or symbol.name in _COPIERS
+
+
+def _attribute(owner: Any, name: str, node: ast.AST) -> Any:
+    if isinstance(owner, Symbol):
+        return Symbol(f"{owner.name}.{name}")
+    if isinstance(owner, Built):
+        return owner.attribute(name, node)
+    return owner if isinstance(owner, Unknown) else _unknown(node)
+
+
+def _item(owner: Any, key: Any, node: ast.AST) -> Any:
+    with contextlib.suppress(LookupError, TypeError):
+        if isinstance(owner, list | tuple | dict) and _is_key(key):
+            return owner[key]
+    return _unknown(node, owner)
+
+
+def _combined(op: ast.AST, left: Any, right: Any, node: ast.AST) -> Any:
+    """Return the result of an operator on plain values, lists and dicts."""
+    is_data = not isinstance(left, Built | Function) and not isinstance(right, Built | Function)
+    is_sequence = isinstance(left, list | tuple | str), isinstance(right, list | tuple | str)
+    match op:
+        case ast.Is() | ast.IsNot():
+            is_read = right is None or isinstance(right, bool)
+        case ast.Mult() if isinstance(left, list) and isinstance(right, int):
+            is_read = len(left) * right <= _MAX_LENGTH
+        case ast.Mult() | ast.Mod():
+            is_read = is_data and not any(is_sequence)
+        case _:
+            is_read = is_data
+    if is_read and type(op) in _OPERATORS and not unknown_in((left, right)):
+        with contextlib.suppress(TypeError, ArithmeticError):
+            value = _OPERATORS[type(op)](left, right)
+            if _is_short(value):
+                return value
+    return _unknown(node, (left, right))
+
+
+def _unknown(node: ast.AST, value: Any = None) -> Unknown:
+    """Return what an expression is that is not evaluated, but may be a value or a part of it."""
+    return Unknown(_words(node), "which is not evaluated", objects_of(value))
+
+
+def _words(node: ast.AST) -> str:
+    """Return an expression, or the first line of a statement."""
+    return ast.unparse(node).partition("\n")[0].removesuffix(":")[:_MAX_CHARACTERS]
+
+
+def _has_star(items: Iterable[ast.expr]) -> bool:
+    return any(isinstance(item, ast.Starred) for item in items)
 
 
 def _is_key(value: Any) -> bool:
@@ -464,14 +466,21 @@ def _is_key(value: Any) -> bool:
 def _is_short(value: Any) -> bool:
     """Whether a value is small enough to be used further."""
     if isinstance(value, int | float):
-        return abs(value) < _MOST_DIGITS
-    return not isinstance(value, list | tuple | str) or len(value) <= _LONGEST
+        return abs(value) < _MAX_NUMBER
+    return not isinstance(value, list | tuple | str) or len(value) <= _MAX_LENGTH
 
 
-def _spoil(value: Any, lost: Unknown) -> None:
-    """Make the items of a list or dict unknown."""
-    if isinstance(value, list):
-        value[:] = [lost]
-    elif isinstance(value, dict):
-        for key in value:
-            value[key] = lost
+def _note_change(value: Any, node: ast.AST, added: Any = None) -> None:
+    """Note on a value, or on all that an unknown value may be, that a node may change it.
+
+    Lists and dicts have unknown items then: their own, or those that the node adds.
+    """
+    for each in objects_of(value):
+        if isinstance(each, Built):
+            function = getattr(node, "func", node)
+            name = function.attr if isinstance(function, ast.Attribute) else _words(function)
+            each.changes[name] = node
+        elif isinstance(each, list):
+            each[:] = [_unknown(node, (added, *each))]
+        else:
+            each.update(dict.fromkeys((*each, "**"), _unknown(node, (added, *each.values()))))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from simtrain.errors import InputError, Location, did_you_mean
-from simtrain.importing.python_config.reader import Reader, TooLong
+from simtrain.importing.python_config.reader import Function, Reader, TooLong
 from simtrain.importing.python_config.values import Built, is_small_tree, unknown_in
 
 MOST_BYTES = 1 << 19
@@ -35,7 +36,8 @@ class PythonSource:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of odd escapes in texts, which are no errors
                 tree = ast.parse(text)
-            self.reader = Reader(tree, wrappers)
+            self._reader = partial(Reader, tree, wrappers)
+            scope = self._reader().scope
         except SyntaxError as error:
             place = self._line(error.lineno or 1, error.offset or 1)
             message, fix = f"invalid Python: {error.msg}", "correct the syntax"
@@ -45,6 +47,17 @@ class PythonSource:
             raise InputError.of("E875", message, Location(file), fix) from None
         except (RecursionError, MemoryError, TooLong):
             raise self._too_large("its expressions or calls are nested too deeply") from None
+        functions = {name for name in scope if isinstance(scope[name], Function)}
+        public = [name for name in scope if not name.startswith("_")]
+        self.names = [
+            *(
+                name
+                for name in public
+                if name in functions and {*scope[name].parameters} <= scope[name].defaults.keys()
+            ),
+            *(name for name in public if isinstance(scope[name], Built)),
+        ]
+        """The public functions without required parameters, and the public variables."""
 
     def config(self, name: str | None, is_config: Callable[[Built], bool]) -> tuple[str, Built]:
         """Return the name and object of a config.
@@ -68,19 +81,13 @@ class PythonSource:
         if (unknown := unknown_in(value)) and name in self.names:
             message = f"{name} is {unknown.text}, {unknown.reason}"
             fix = "import the file with that function, or write the config in this file"
+            if not unknown.reason.endswith("another file"):
+                fix = "write the config without it: with literals, assignments and plain calls"
             raise InputError.of("E874", message, Location(self.file), fix)
         names = [each for each, _ in self._configs(is_config)]
         message = f"{name} is no config of this file"
         fix = did_you_mean(name[:100], names) + self._choose(names)
         raise InputError.of("E875", message, Location(self.file), fix)
-
-    @property
-    def names(self) -> list[str]:
-        """The public functions without required parameters, and the public variables."""
-        reader = self.reader
-        functions = [name for name in reader.functions if not reader.required(name)]
-        variables = [name for name, value in reader.names.items() if isinstance(value, Built)]
-        return [name for name in (*functions, *variables) if not name.startswith("_")]
 
     def place(self, node: ast.AST) -> Location:
         """Return the position of an expression."""
@@ -94,7 +101,7 @@ class PythonSource:
 
     def _value(self, name: str) -> object:
         try:
-            value = self.reader.result(name)
+            value = self._reader().result(name)  # calls of other configs may change what they share
         except (TooLong, RecursionError, MemoryError):
             raise self._too_large(f"{name} takes too many steps") from None
         if not is_small_tree(value):

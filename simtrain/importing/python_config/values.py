@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 _DEEPEST, _MOST_PARTS = 30, 100_000
@@ -19,11 +19,13 @@ class Unknown:
 
     Args:
         text: the expression that it depends on.
-        reason: why it is unknown, such as "a parameter without a default".
+        reason: why it is unknown, such as "which is not evaluated".
+        objects: objects, lists and dicts of the file that it may be, or have parts of.
     """
 
     text: str
     reason: str
+    objects: tuple[Any, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,20 @@ class Built:
         self.children.pop(name, None)
         self.fields[name], self.places[name] = value, node
 
+    @classmethod
+    def of(
+        cls,
+        symbol: Symbol,
+        call: ast.Call,
+        positional: list[Any],
+        keywords: dict[str, Any],
+        receiver: Any = None,
+    ) -> Built:
+        """Return the object that a call makes; `keywords` has those of `**options` too."""
+        places: dict[str, ast.AST] = dict.fromkeys(keywords, call)
+        places |= {word.arg: word.value for word in call.keywords if word.arg}
+        return cls(symbol, call, positional, keywords, places, receiver=receiver)
+
     @property
     def is_default(self) -> bool:
         """Whether the file contains nothing but reads of this object."""
@@ -83,24 +99,6 @@ class Built:
     def is_object(self) -> bool:
         """Whether it is an object of a class; a function of another file may return anything."""
         return self.symbol.last.lstrip("_")[:1].isupper()
-
-    def copy(self, copies: dict[int, Built] | None = None) -> Built:
-        """Return a copy with copies of the objects in its fields.
-
-        Args:
-            copies: the copies that are made already, by the identity of their original: an object
-                may be in several fields, or in its own.
-        """
-        copies = {} if copies is None else copies
-        if id(self) in copies:
-            return copies[id(self)]
-        copy = copies[id(self)] = replace(self, places={**self.places})
-        copy.fields = {
-            name: value.copy(copies) if isinstance(value, Built) else value
-            for name, value in self.fields.items()
-        }
-        copy.children = {name: child.copy(copies) for name, child in self.children.items()}
-        return copy
 
     def leaves(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, ast.AST]]:
         """Yield the path, value and expression of each field, and of those of objects in fields.
@@ -127,26 +125,40 @@ class Built:
                 yield from value.all_changes((*path, name))
 
 
-def unknown_in(value: Any) -> Unknown | None:
-    """Return the unknown part of a value, or None if all of it is in the file."""
-    seen: set[int] = set()  # lists, of which a file may put one into many others, or into itself
+def _parts(value: Any) -> Iterator[Any]:
+    """Yield a value and the items of lists, tuples and dicts in it, each list once."""
+    seen: set[int] = set()  # a file may put a list into many others, or into itself
     parts = [value]
     while parts:
         part = parts.pop()
+        if isinstance(part, list | tuple | dict):
+            if id(part) in seen:
+                continue
+            seen.add(id(part))
+            parts += reversed([*part.values()] if isinstance(part, dict) else part)
+        yield part
+
+
+def unknown_in(value: Any) -> Unknown | None:
+    """Return the unknown part of a value, or None if all of it is in the file."""
+    for part in _parts(value):
         if isinstance(part, Unknown):
             return part
         if isinstance(part, Symbol):
             return Unknown(part.name, "defined in another file")
-        if isinstance(part, Built):
-            if part.is_default:
-                return Unknown("a default", "in another file")
-            if not part.is_object:
-                return Unknown(f"{part.symbol.last}()", "in another file")
-        elif isinstance(part, list | tuple | dict) and id(part) not in seen:
-            seen.add(id(part))
-            inner = part.values() if isinstance(part, dict) else part
-            parts += reversed([*inner])
+        if isinstance(part, Built) and not part.is_object:
+            name = "a default" if part.is_default else f"{part.symbol.last}()"
+            return Unknown(name, "in another file")
     return None
+
+
+def objects_of(value: Any) -> tuple[Any, ...]:
+    """Return the objects, lists and dicts that a value is, may be, or has as items."""
+    objects: dict[int, Any] = {}
+    for part in _parts(value):
+        inner = part.objects if isinstance(part, Unknown) else [part]
+        objects |= {id(each): each for each in inner if isinstance(each, Built | list | dict)}
+    return tuple(objects.values())
 
 
 def is_small_tree(value: Any) -> bool:

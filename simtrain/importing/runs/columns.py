@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from simtrain.schedules.interleaved import Interleaved
@@ -224,6 +224,41 @@ RUN_COLUMNS = (
 )
 """Columns that set fields. A column may also have the name of a field: `model.num_layers`."""
 COLUMN_OF = {name: column for column in RUN_COLUMNS for name in column.names}
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Words of notes that say what a run had.
+
+    Args:
+        pattern: the words.
+        fields: the fields that they set, unless a column does.
+        refusal: why such a run cannot be simulated; "" if it can.
+        needs: a field that must be above 1 for the words to have an effect.
+    """
+
+    pattern: re.Pattern[str]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    refusal: str = ""
+    needs: str = ""
+
+
+REMARKS = (
+    # As the importer of torchtitan's jobs has it: chunks and buffers are those of userbuffers.
+    Remark(
+        re.compile(r"\basync ?tp\b", re.IGNORECASE),
+        {"overlap.tensor_parallel": True, "overlap.userbuffers": True},
+        needs="parallelism.tensor",
+    ),
+    Remark(re.compile(r"\bfp8 tensorwise\b"), {"precision.fp8_recipe": "tensorwise"}),
+    Remark(re.compile(r"\browwise\b"), refusal="fp8 with a scale for each row is not simulated"),
+    Remark(re.compile(r"\bmuon\b", re.IGNORECASE), refusal="the optimizer Muon is not simulated"),
+    # Megatron-Bridge's apply_moe_token_drop: a capacity factor of 1 and padded inputs.
+    Remark(
+        re.compile(r"\btokens? dropped\b|\btoken ?drop\b", re.IGNORECASE),
+        {"model.experts.capacity_factor": 1.0},
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,61 +207,60 @@ class _Table:
         """Read a row; `seen` has the lines of earlier rows by their cells."""
         row = _Row({name: cell.strip() for name, cell in zip(self.headings, cells, strict=False)})
         name = row.first(columns.NAMES) or f"line {line}"
-        model = row.first(columns.MODELS) or ""
-        run = MeasuredRun(name, model, str(self.file), line)
+        run = MeasuredRun(name, row.first(columns.MODELS), str(self.file), line)
         try:
             if len(cells) > len(self.headings):
                 raise _RefusedRow(f"{len(cells)} cells for {len(self.headings)} columns")
-            key = tuple(cell for title, cell in row.cells.items() if title not in columns.NAMES)
-            if key in seen:
-                raise _RefusedRow(f"the same as line {seen[key]}")
-            seen[key] = line
-            if column := self.distinctions.get(line):
-                raise _RefusedRow(
-                    f"{column} is {row.cells[column]}, which is not read, and rows with another "
-                    f"{column} would be simulated alike: write the field that it stands for as a "
-                    "column, such as schedule, or remove the column if it does not matter"
-                )
+            self._check_alone(line, row, seen)
             row.check_hardware(settings.cluster)
             row.check_weights(settings.overrides)
-            peak_bytes, peak_of, peak_column = row.measured(columns.PEAKS)
-            time_s, _, time_column = row.measured(columns.TIMES)
-            measured = replace(
-                run,
-                iteration_time_s=time_s,
-                peak_bytes=peak_bytes,
-                peak_of=peak_of,
-                time_column=time_column,
-                peak_column=peak_column,
-                ran=row.first(columns.OUTCOMES).lower() not in columns.OUT_OF_MEMORY,
-            )
-            location = Location(str(self.file), line)
-            scenario, assumed, stated = row.scenario(model, settings, location)
-            if self.unread:
-                unread = ", ".join(self.unread)
-                assumed.append(f"these columns, which are not read, do not matter: {unread}")
-            measured = replace(
-                measured,
-                scenario=scenario,
-                assumed=assumed,
-                stated=stated,
-                parameters_billion=row.number(columns.PARAMETERS),
-            )
-            rate = row.number(columns.TOKENS_PER_S_PER_GPU)
-            if measured.iteration_time_s is None and rate is not None:
-                tokens = scenario.batch.global_ * scenario.model.seq_length
-                measured = replace(
-                    measured,
-                    iteration_time_s=tokens / (rate * scenario.num_gpus),
-                    time_column=row.title(columns.TOKENS_PER_S_PER_GPU),
-                )
-            _check_measured(measured)
-            if measured.ran and measured.iteration_time_s is None and measured.peak_bytes is None:
-                raise _RefusedRow("neither a time nor a peak was measured")
+            return self._measured(run, row, settings)
         except _RefusedRow as refused:
             return replace(run, refusal=str(refused))
         except InputError as error:
             return replace(run, refusal=in_one_line(error))
+
+    def _check_alone(self, line: int, row: _Row, seen: dict[tuple[str, ...], int]) -> None:
+        """Refuse a row that an earlier one equals, or that differs from one in an unread word."""
+        key = tuple(cell for title, cell in row.cells.items() if title not in columns.NAMES)
+        if key in seen:
+            raise _RefusedRow(f"the same as line {seen[key]}")
+        seen[key] = line
+        if column := self.distinctions.get(line):
+            raise _RefusedRow(
+                f"{column} is {row.cells[column]}, which is not read, and rows with another "
+                f"{column} would be simulated alike: write the field that it stands for as a "
+                "column, such as schedule, or remove the column if it does not matter"
+            )
+
+    def _measured(self, run: MeasuredRun, row: _Row, settings: RunSettings) -> MeasuredRun:
+        """Add the scenario of a row and its measurements to what names it."""
+        location = Location(run.file, run.line)
+        scenario, assumed, stated = row.scenario(run.model, settings, location)
+        if self.unread:
+            unread = ", ".join(self.unread)
+            assumed.append(f"these columns, which are not read, do not matter: {unread}")
+        peak_bytes, peak_of, peak_column = row.measured(columns.PEAKS)
+        time_s, _, time_column = row.measured(columns.TIMES)
+        rate = row.number(columns.TOKENS_PER_S_PER_GPU)
+        if time_s is None and rate is not None:
+            tokens = scenario.batch.global_ * scenario.model.seq_length
+            time_s = tokens / (rate * scenario.num_gpus)
+            time_column = row.title(columns.TOKENS_PER_S_PER_GPU)
+        measured = replace(
+            run,
+            scenario=scenario,
+            iteration_time_s=time_s,
+            peak_bytes=peak_bytes,
+            peak_of=peak_of,
+            time_column=time_column,
+            peak_column=peak_column,
+            ran=row.first(columns.OUTCOMES).lower() not in columns.OUT_OF_MEMORY,
+            assumed=assumed,
+            stated=stated,
+            parameters_billion=row.number(columns.PARAMETERS),
+        )
+        _check_measured(measured)
         return measured
 
 
@@ -271,11 +270,13 @@ def _is_words(cell: str) -> bool:
 
 
 def _check_measured(run: MeasuredRun) -> None:
-    """Refuse a time or a peak that no run can have."""
+    """Refuse a time or a peak that no run can have, and a row without either."""
     if run.iteration_time_s is not None and (why := wrong_time(run.iteration_time_s)):
         raise _RefusedRow(f"{run.time_column}: {why}; correct it, or the unit of the column")
     if run.peak_bytes is not None and (why := wrong_peak(run.peak_bytes)):
         raise _RefusedRow(f"{run.peak_column}: {why}; correct it, or the unit of the column")
+    if run.ran and run.iteration_time_s is None and run.peak_bytes is None:
+        raise _RefusedRow("neither a time nor a peak was measured")
 
 
 def _check_columns(headings: Sequence[str], place: Location) -> None:
@@ -470,6 +471,7 @@ class _Row:
         fields = self._switches() | fields
         self._add_model(fields, model, assumed)
         self._add_vocabulary(fields, assumed)
+        self._add_remarks(fields)
         self._add_ranks(fields)
         self._add_batch(fields)
         _add_layout(fields, assumed)
@@ -536,6 +538,19 @@ class _Row:
             fields["model.tied_embeddings"] = False
             assumed.append("embeddings are not tied, because stages split the vocabulary")
 
+    def _add_remarks(self, fields: Fields) -> None:
+        """Add what words of the notes say of the run."""
+        notes = " ".join(filter(None, map(self.cells.get, columns.NOTES)))
+        for remark in columns.REMARKS:
+            if not remark.pattern.search(notes):
+                continue
+            if remark.refusal:
+                raise _RefusedRow(remark.refusal)
+            if remark.needs and fields.get(remark.needs, 1) == 1:
+                continue
+            for name, value in remark.fields.items():
+                _set_default(fields, name, value)
+
     def _add_ranks(self, fields: Fields) -> None:
         """Add the number of replicas, or check it against the number of GPUs."""
         gpus = self.first(columns.GPUS)
@@ -554,6 +569,15 @@ class _Row:
         if "batch.global" not in fields and (text := self.first(columns.MICROBATCHES)):
             number = _read("microbatches", text, columns.integer)
             fields["batch.global"] = number * micro * fields.get("parallelism.data", 1)
+
+
+def _set_default(fields: Fields, name: str, value: Any) -> None:
+    """Set a field unless it is set; `model.experts` may be there as one object."""
+    section, _, last = name.rpartition(".")
+    if isinstance(inside := fields.get(section), dict):
+        inside.setdefault(last, value)
+    else:
+        fields.setdefault(name, value)
 
 
 def _add_layout(fields: Fields, assumed: list[str]) -> None:

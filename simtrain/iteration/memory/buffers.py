@@ -24,8 +24,10 @@ from simtrain.hardware.profile import Memory
 from simtrain.iteration.plan import Plan
 from simtrain.workload.blocks.userbuffers import NUM_STREAMS, registered_bytes
 from simtrain.workload.chunk import Parameters
+from simtrain.workload.fp8 import RECIPES
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
+from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import FP32_BYTES
 
 Buffers = dict[str, int]
@@ -39,7 +41,12 @@ GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 
 
 def buffers_of(
-    plan: Plan, parameters: Parameters, global_bytes: int, chunks: Sequence[int] = (0,)
+    plan: Plan,
+    parameters: Parameters,
+    global_bytes: int,
+    chunks: Sequence[int] = (0,),
+    *,
+    reads_fp8_both_ways: bool = False,
 ) -> tuple[Buffers, Buffers]:
     """Return a rank's buffers during passes (at their peak) and during the optimizer step.
 
@@ -48,6 +55,7 @@ def buffers_of(
         parameters: parameters of the rank.
         global_bytes: bytes that ops need of the global buffer.
         chunks: numbers of its chunks among the different ones.
+        reads_fp8_both_ways: as the property of the hardware profile.
     """
     options = plan.step_options
     gathered, bucket = _exchanged_bytes(plan, chunks)
@@ -58,7 +66,9 @@ def buffers_of(
     cast_weights = FP4_WEIGHTS if plan.scenario.precision.compute == "fp4" else FP8_WEIGHTS
     always = {
         USERBUFFERS: registered_bytes(plan.microbatch) if plan.options.overlap.userbuffers else 0,
-        cast_weights: options.fp8_copies_bytes(parameters.in_fp8),
+        cast_weights: options.fp8_copies_bytes(
+            _num_copied(options, parameters, reads_fp8_both_ways=reads_fp8_both_ways)
+        ),
     }
     running = {
         GLOBAL: global_bytes,
@@ -71,6 +81,18 @@ def buffers_of(
         OPTIMIZER_ARRAY: 0 if options.fused_adam or is_on_host else fp32_bytes,
     }
     return running | always, stepping | always
+
+
+def _num_copied(options: StepOptions, parameters: Parameters, *, reads_fp8_both_ways: bool) -> int:
+    """Return the number of weights with fp8 copies beside them.
+
+    A frozen weight that is kept in fp8 has a transpose only where products need it: Transformer
+    Engine's pytorch/tensor/_internal/float8_tensor_base.py (`update_usage`) drops it on Blackwell.
+    With a scale for each block the copy by columns is cast from other numbers, so it stays.
+    """
+    if options.keeps_fp8 and reads_fp8_both_ways and not RECIPES[options.fp8_recipe].block:
+        return parameters.trained.in_fp8
+    return parameters.in_fp8
 
 
 def workspaces_bytes(plan: Plan, memory: Memory) -> tuple[int, int]:

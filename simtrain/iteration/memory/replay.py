@@ -10,10 +10,12 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simtrain.iteration.deferred import actions_deferring
 from simtrain.iteration.memory.working import PassMemory, merged_memory, pass_memory
 from simtrain.iteration.pass_order import PassOrder
 from simtrain.iteration.plan import PassKey, Plan
@@ -34,6 +36,8 @@ class MemoryReplay:
         extra_bytes: [actions], memory above `running_bytes` at the peak of the action, or of the
             merged actions.
         after_bytes: [actions], saved tensors after the action.
+        deferring: [actions], whether each leaves out the output layer's weight gradient, and memory
+            of these passes; without such passes, empty.
     """
 
     pass_order: PassOrder
@@ -42,6 +46,10 @@ class MemoryReplay:
     running_bytes: Bytes
     extra_bytes: Bytes
     after_bytes: Bytes
+    deferring: tuple[NDArray[np.bool_], Mapping[PassKey, PassMemory]] = (
+        np.zeros(0, np.bool_),
+        MappingProxyType({}),
+    )
 
     @classmethod
     def of(cls, plan: Plan) -> MemoryReplay:
@@ -69,11 +77,20 @@ class MemoryReplay:
             change, beyond = change.astype(np.int64), beyond.astype(np.int64)
         places, is_forward = _places(order)
         growth: Bytes = np.subtract(change.ravel()[places], _turning_bytes(plan))
+        beyond_bytes: Bytes = beyond.ravel()[places]
+        defers = actions_deferring(order.actions, plan.num_deferred)
+        deferring = {key: pass_memory(pass_) for key, pass_ in plan.passes_deferring.items()}
+        for number in np.flatnonzero(defers).tolist():
+            memory = deferring[_key_at(order, number)]
+            beyond_bytes[number] = memory.extra_bytes
+            growth[number] += memory.remaining_bytes
+            # All are held until the stage's last action ends.
+            growth[_last_of_rank(order, number)] -= memory.remaining_bytes
         # Each stage ends with 0 bytes, so one cumulative sum covers all stages.
         after = np.cumsum(growth)
         running = after - np.where(is_forward, 0, growth)
         merged = {keys: merged_memory(pair) for keys, pair in plan.merged_passes.items()}
-        replay = cls(order, passes, merged, running, beyond.ravel()[places], after)
+        replay = cls(order, passes, merged, running, beyond_bytes, after, (defers, deferring))
         if merged:
             replay._join_merged()
         return replay
@@ -111,13 +128,25 @@ class MemoryReplay:
             return self.merged[self._key(place - 1), self._key(place)]
         if schedule.merges is not None and schedule.merges[place]:
             return self.merged[self._key(place), self._key(place + 1)]
-        return self.passes[self._key(place)]
+        defers, memories = self.deferring
+        passes = memories if memories and defers[place] else self.passes
+        return passes[self._key(place)]
 
     def _key(self, place: int) -> PassKey:
-        """Return the key of the pass that an action runs."""
-        shape, (places, _) = _shape(self.pass_order), _places(self.pass_order)
-        chunk, saves_all, part, kind = np.unravel_index(places[place], shape)
-        return int(chunk), KINDS[kind], bool(saves_all), int(part)
+        return _key_at(self.pass_order, place)
+
+
+def _key_at(order: PassOrder, place: int) -> PassKey:
+    """Return the key of the pass that an action runs."""
+    shape, (places, _) = _shape(order), _places(order)
+    chunk, saves_all, part, kind = np.unravel_index(places[place], shape)
+    return int(chunk), KINDS[kind], bool(saves_all), int(part)
+
+
+def _last_of_rank(order: PassOrder, place: int) -> int:
+    """Return the place of the last action of an action's rank."""
+    starts = order.actions.rank_starts
+    return int(starts[np.searchsorted(starts, place, side="right")]) - 1
 
 
 def _output_bytes(plan: Plan, chunk: int, part: int) -> int:

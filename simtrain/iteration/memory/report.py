@@ -204,7 +204,7 @@ def memory_report(
 ) -> MemoryReport:
     """Return the peaks of a plan's stages, with their times if `iteration` is given.
 
-    A plan that copies activations to the host needs the iteration (`run_plan.run_offload`).
+    A plan that copies activations to the host needs the iteration (`PlannedIteration`).
     """
     replay = _replay(plan, iteration)
     stages = tuple(
@@ -221,7 +221,7 @@ def _replay(plan: Plan, iteration: IterationTimeline | None) -> MemoryReplay:
     replay = MemoryReplay.of(plan)
     if not plan.offloads:
         return replay
-    assert iteration is not None, "run_offload simulates a plan that copies activations"
+    assert iteration is not None, "a plan that copies activations is simulated"
     return with_offload(replay, plan, iteration)
 
 
@@ -302,7 +302,13 @@ class _StageRank:
         )
         states = rank_states(plan.step_options, parameters)
         workspaces = {WORKSPACES: sum(workspaces_bytes(plan, profile.memory))}
-        running, stepping = buffers_of(plan, parameters, global_bytes, chunks)
+        running, stepping = buffers_of(
+            plan,
+            parameters,
+            global_bytes,
+            chunks,
+            reads_fp8_both_ways=profile.reads_fp8_both_ways,
+        )
         return cls(profile, stage, states, running | workspaces, stepping | workspaces)
 
     def held_bytes(self, buffers: Buffers, dynamic_bytes: int = 0) -> int:

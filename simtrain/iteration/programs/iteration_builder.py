@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from simtrain.engine import TaskGraph
 from simtrain.engine.compiled import Flags, Ints
 from simtrain.engine.program import rows_of
+from simtrain.iteration.deferred import actions_deferring
 from simtrain.iteration.programs.bucket_tasks import (
     BucketSpans,
     aligned_gather_waits,
@@ -106,6 +107,8 @@ class _Builder:
         self.add_gathers(pipeline)
         self.add_reductions(pipeline)
         reloads, reloaders = self.add_copies(pipeline)
+        if self.structure.num_deferred:
+            self.add_deferred_gradients()
         if self.structure.reduces_after:
             virtual_stages = np.array(self.schedule.placement.virtual_stages)
             for chunks in np.array(self.structure.pass_order.chunks)[virtual_stages.T]:
@@ -214,7 +217,11 @@ class _Builder:
         by_layer, is_forward = self.by_layer[actions], self.is_forward[actions]
         is_cut = np.isin(actions, self.cut) | by_layer
         sync_skips = actions_skipping_sync(schedule, structure.sync_skips)
-        columns_of = self.chunk, schedule.kind, self.saves_all, schedule.slice_number, sync_skips
+        defers = actions_deferring(schedule, structure.num_deferred)
+        columns_of = (
+            *(self.chunk, schedule.kind, self.saves_all, schedule.slice_number),
+            *(sync_skips, defers),
+        )
         passes = (column[actions] for column in columns_of)
         merges = self.merges[actions]
         beside = (np.where(merges, column[actions + merges], 0) for column in columns_of)
@@ -271,6 +278,13 @@ class _Builder:
             awaited = aligned_reduction_starts(pipeline, spans)
         self.waits.append((buckets, awaited))
         self.awaited_elsewhere[spans.stages[is_last]] = buckets[is_last]
+
+    def add_deferred_gradients(self) -> None:
+        """Add the deferred weight gradients of the output layer, after its stage's passes."""
+        last, schedule = self.structure.pass_order.chunks[-1], self.schedule
+        part = self.numbers.setdefault(PassPart(last, "D", saves_all=False), len(self.numbers))
+        stage = schedule.placement.ranks[-1]
+        self.last[stage] = self.add([stage], part)[0]
 
     def num_units(self) -> Ints:
         """Return [actions], units of each action's chunk whose tensors are copied to the host."""
@@ -371,9 +385,9 @@ class _Builder:
 
 
 def _pass_part(is_cut: int, _: int, number: int, by_layer: int, *passes: int) -> PassPart:
-    """Return the part of these columns; the second five are of a backward pass that is merged."""
-    chunk, kind, saves_all, part, skips_sync, merges, *beside = passes
+    """Return the part of these columns; the second six are of a backward pass that is merged."""
+    chunk, kind, saves_all, part, skips_sync, defers, merges, *beside = passes
     span = number if is_cut else None
     merged = _pass_part(0, 0, 0, 0, *beside, 0) if merges else None
     key = chunk, KINDS[kind], bool(saves_all), part
-    return PassPart(*key, bool(skips_sync), span, bool(by_layer), merged)
+    return PassPart(*key, bool(skips_sync), bool(defers), span, bool(by_layer), merged)

@@ -29,10 +29,12 @@ class PassPart:
 
     Args:
         chunk: number of the chunk among the different ones.
-        kind: F, B, I, W, or R: the reduction of the chunk's gradients after all passes.
+        kind: F, B, I, W; R: the reduction of the chunk's gradients after all passes; or D: its
+            deferred weight gradients.
         saves_all: it recomputes nothing.
         part: the slice of the sequences that it runs.
         skips_sync: it skips communication with other replicas (`programs.sync_skips`).
+        defers: it leaves out the weight gradient of the output layer.
         span: number of the bucket, in the order in which the last backward pass or the first
             forward pass runs the buckets; None for the whole pass.
         by_layer: the spans are layers, which are copied to the host, instead of buckets.
@@ -44,6 +46,7 @@ class PassPart:
     saves_all: bool
     part: int = 0
     skips_sync: bool = False
+    defers: bool = False
     span: int | None = None
     by_layer: bool = False
     beside: PassPart | None = None
@@ -201,6 +204,7 @@ class IterationStructure:
         aligns_reduction, aligns_gather: all stages start their buckets at about the same time.
         sync_skips: which passes skip communication with other replicas.
         reduces_after: gradients are reduced after all passes, chunk by chunk.
+        num_deferred: microbatches whose weight gradients of the output layer run after all passes.
         validates_after: a stage's optimizer waits for the norm of the stages before it instead of
             all stages.
         offload: which activations are copied to the host; None for none.
@@ -220,6 +224,7 @@ class IterationStructure:
     aligns_gather: bool
     sync_skips: SyncSkipRule
     reduces_after: bool
+    num_deferred: int
     validates_after: bool
     offload: OffloadLayout | None = None
 
@@ -259,6 +264,7 @@ def structure_of(plan: Plan) -> IterationStructure:
         aligns_gather=scenario.aligns_parameter_gather,
         sync_skips=sync_skip_rule(plan),
         reduces_after=bool(plan.reductions),
+        num_deferred=plan.num_deferred,
         validates_after=scenario.overlap.optimizer_post_validation,
         offload=offload_layout(plan),
     )

@@ -57,6 +57,7 @@ class PipelineTasks:
     waiting: Ints
     awaited: Ints
 
+    # More than 60 lines: one array after the other, of which each needs those before.
     @classmethod
     def of(
         cls,

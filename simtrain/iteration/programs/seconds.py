@@ -245,6 +245,13 @@ class IterationSeconds:
                     extrapolated_s += work_s * self.machine.model.is_extrapolated(work)
         return extrapolated_s / total_s if total_s else 0.0
 
+    def host_bound_passes(self) -> float:
+        """Return the share of the time of all passes of a replica in which GPUs wait for hosts."""
+        times = [(num, self.machine.time(pass_)) for pass_, num in self.plan.different_passes()]
+        total_s = math.fsum(num * time.duration_s for num, time in times)
+        launch_s = math.fsum(num * time.launch_s for num, time in times)
+        return launch_s / total_s if total_s else 0.0
+
     def all_ops(self) -> Iterator[Op]:
         """Yield every different op of the iteration, some of them several times."""
         passes = [pass_ for pass_, _ in self.plan.different_passes()]
@@ -282,6 +289,10 @@ def passes_of(plan: Plan) -> Iterator[tuple[PassPart, RankPass]]:
         yield PassPart(*of), pass_
     for of, pass_ in plan.passes_skipping_sync.items():
         yield PassPart(*of, skips_sync=True), pass_
+    for of, pass_ in plan.passes_deferring.items():
+        yield PassPart(*of, defers=True), pass_
+    if plan.deferred:
+        yield PassPart(plan.model_chunks.numbers[-1], "D", saves_all=False), plan.deferred
     for chunk, pass_ in plan.reductions.items():
         yield PassPart(chunk, "R", saves_all=False), pass_
     for (of, beside), merged in plan.merged_passes.items():

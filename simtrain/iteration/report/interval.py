@@ -15,6 +15,7 @@ def predicted_interval(
     time_s: float,
     extrapolated: float = 0.0,
     least_s: float = 0.0,
+    host_bound: float = 0.0,
 ) -> Interval:
     """Return where the measured time lies, from how far off predictions of its kind were.
 
@@ -24,8 +25,10 @@ def predicted_interval(
         time_s: its predicted iteration time.
         extrapolated: share of its kernel time for shapes outside the fitted range.
         least_s: no iteration is shorter (`least_time.least_seconds`).
+        host_bound: share of the passes' time in which GPUs wait for the host.
     """
-    return errors_of(run_kind(scenario, profile)).around(time_s, extrapolated, least_s)
+    expected = errors_of(run_kind(scenario, profile))
+    return expected.around(time_s, extrapolated, least_s, host_bound)
 
 
 def evidence_for(scenario: Scenario, profile: HardwareProfile) -> Evidence:

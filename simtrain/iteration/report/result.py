@@ -67,7 +67,11 @@ class Result(PlainData):
         """Where the measured time lies, from how far off predictions of its kind were."""
         least_s = least_seconds(self.plan, self.profile)
         predicted_s, extrapolated = self.iteration_time_s, self.extrapolated_compute
-        return predicted_interval(self.scenario, self.profile, predicted_s, extrapolated, least_s)
+        host_bound = self.seconds.host_bound_passes()
+        return predicted_interval(
+            *(self.scenario, self.profile, predicted_s),
+            *(extrapolated, least_s, host_bound),
+        )
 
     @cached_property
     def evidence(self) -> Evidence:

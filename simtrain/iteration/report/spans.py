@@ -50,6 +50,7 @@ ACTIVITY_OF_KIND: dict[str, Activity] = {
     "I": Activity.INPUT_GRADIENTS,
     "W": Activity.WEIGHT_GRADIENTS,
     "R": Activity.REDUCTION,
+    "D": Activity.WEIGHT_GRADIENTS,
 }
 """Activity of each kind of pass."""
 
@@ -91,13 +92,15 @@ _OF_GROUP = np.array(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Passes:
-    """The passes of an iteration: the cells of the schedule, then reductions after all passes.
+    """The passes of an iteration: the cells of the schedule, then what runs after all of them.
+
+    This is a reduction of gradients, or deferred weight gradients.
 
     Args:
         first, last: [passes], first and last task. Buckets cut some passes into several tasks.
-        chunk: [passes], counted within its stage; -1 for a reduction.
-        microbatches: [passes, 2], that of a pass, twice, or those of merged passes. A reduction
-            counts to the last microbatch.
+        chunk: [passes], counted within its stage; -1 after the schedule.
+        microbatches: [passes, 2], that of a pass, twice, or those of merged passes. What runs after
+            the schedule counts to the last microbatch.
     """
 
     first: Ints
@@ -109,7 +112,7 @@ class Passes:
     def of(cls, iteration: IterationTimeline) -> Passes:
         """Return the passes of an iteration."""
         tasks, schedule = iteration.tasks, iteration.seconds.plan.schedule
-        parts = [isinstance(part, PassPart) and part.kind == "R" for part in tasks.parts]
+        parts = [isinstance(part, PassPart) and part.kind in ("R", "D") for part in tasks.parts]
         reductions = np.flatnonzero(np.array(parts)[tasks.part_of]).astype(np.int32)
         cells = np.flatnonzero(~schedule.follows_merged)
         ends = np.append(cells[1:], len(schedule.kind)) - 1

@@ -27,6 +27,7 @@ _NAMES = {
     "I": "input gradient",
     "W": "weight gradient",
     "R": "reduction",
+    "D": "deferred weight gradient",
 }
 _SUMS = {
     SliceKind.KERNEL: (THREADS.index(COMPUTE), "compute"),

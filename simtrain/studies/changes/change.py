@@ -1,12 +1,15 @@
-"""A change of a scenario, and the changes that some values of its fields are."""
+"""Changes of a scenario or of its machine, and the changes that some values of fields are."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from simtrain.base.strict_yaml import as_scalar
+from simtrain.hardware.upgrades import Resource, with_more
+from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import Scenario
 from simtrain.scenario.words import MEANT_BY_A_WORD
 
@@ -39,6 +42,23 @@ class Change:
         return scenario.replace(self.values)
 
 
+@dataclass(frozen=True, slots=True)
+class MachineChange:
+    """More or less of some resources of a machine.
+
+    Args:
+        resources: what changes.
+        factor: rates are multiplied by it, latencies divided by it.
+    """
+
+    resources: tuple[Resource, ...]
+    factor: float
+
+    def applied_to(self, machine: Machine) -> Machine:
+        """Return the changed machine."""
+        return Machine.of(with_more(machine.profile, self.resources, self.factor), machine.engine)
+
+
 def changes_of(scenario: Scenario, values_of: Mapping[str, Iterable[Any]]) -> Iterator[Change]:
     """Yield a change for each value of each field that the scenario does not have.
 
@@ -50,6 +70,16 @@ def changes_of(scenario: Scenario, values_of: Mapping[str, Iterable[Any]]) -> It
         for value in dict.fromkeys(values):
             if not _has(scenario, field, value):
                 yield Change({field: value})
+
+
+def combinations_of(values_of: Mapping[str, Iterable[Any]]) -> Iterator[Change]:
+    """Yield a change for each combination of values of all fields; without fields, an empty one.
+
+    Args:
+        values_of: values to try, by field.
+    """
+    for values in itertools.product(*values_of.values()):
+        yield Change(dict(zip(values_of, values, strict=True)))
 
 
 def value_at(scenario: Scenario, field: str) -> Any:

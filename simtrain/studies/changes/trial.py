@@ -1,21 +1,32 @@
-"""Trials: what changes of a scenario make of its time and memory, and which of them is the best."""
+"""Trials: what changes make of a scenario or of its machine, and which of them is the best.
+
+What a trial evaluates is up to its study: memory and time, the plan of an iteration, a search.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from simtrain.errors import InputError
-from simtrain.iteration.report.result import Result
-from simtrain.scenario import Scenario
-from simtrain.studies.changes.change import Change
-from simtrain.studies.evaluation import Evaluation, Evaluator
+
+
+class Evaluated(Protocol):
+    """What an evaluation returns."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits in memory."""
+
+
+C = TypeVar("C")
+E = TypeVar("E", bound=Evaluated)
 
 
 class TrialVerdict(StrEnum):
-    """Whether a changed scenario can run."""
+    """Whether the changed scenario can run."""
 
     FITS = "fits"
     TOO_LARGE = "does not fit"
@@ -23,69 +34,60 @@ class TrialVerdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """A change and the evaluation of the changed scenario.
+class Trial(Generic[C, E]):
+    """A change and its evaluation.
 
     Args:
         change: the change.
-        evaluation: peak memory and, if it fits, time; None if the changed scenario is illegal.
-        error: why it is illegal.
+        outcome: the evaluation with the change, or the error of an illegal one.
     """
 
-    change: Change
-    evaluation: Evaluation | None = None
-    error: InputError | None = None
+    change: C
+    outcome: E | InputError
+
+    @property
+    def evaluation(self) -> E:
+        """The evaluation with the change.
+
+        Raises:
+            InputError: the change is illegal.
+        """
+        if isinstance(self.outcome, InputError):
+            raise self.outcome
+        return self.outcome
 
     @property
     def verdict(self) -> TrialVerdict:
         """Whether the changed scenario can run."""
-        if self.evaluation is None:
+        if isinstance(self.outcome, InputError):
             return TrialVerdict.ILLEGAL
-        return TrialVerdict.FITS if self.evaluation.fits else TrialVerdict.TOO_LARGE
+        return TrialVerdict.FITS if self.outcome.fits else TrialVerdict.TOO_LARGE
+
+    @property
+    def is_legal(self) -> bool:
+        """Whether the change is legal, whether or not it fits."""
+        return self.verdict is not TrialVerdict.ILLEGAL
 
     @property
     def fits(self) -> bool:
-        """Whether the changed scenario is legal and fits."""
+        """Whether the change is legal and fits."""
         return self.verdict is TrialVerdict.FITS
 
 
-def try_change(change: Change, scenario: Scenario, evaluator: Evaluator) -> Trial:
-    """Evaluate a changed scenario."""
+def try_change(change: C, evaluate: Callable[[C], E]) -> Trial[C, E]:
+    """Evaluate a change; `evaluate` raises an `InputError` if the change is illegal."""
     try:
-        return Trial(change, evaluator.evaluate(change.applied_to(scenario)))
+        return Trial(change, evaluate(change))
     except InputError as error:
-        return Trial(change, error=error)
+        return Trial(change, error)
 
 
-def try_each(
-    changes: Iterable[Change],
-    scenario: Scenario,
-    evaluator: Evaluator,
-    on_progress: Callable[[str], None] = lambda description: None,
-) -> Iterator[Trial]:
-    """Evaluate a scenario with each of some changes.
-
-    Args:
-        changes: each is made alone.
-        scenario: the unchanged scenario.
-        evaluator: evaluates memory, and the time of what fits.
-        on_progress: receives a description of each change before its evaluation.
-    """
+def try_each(changes: Iterable[C], evaluate: Callable[[C], E]) -> Iterator[Trial[C, E]]:
+    """Evaluate each of some changes alone, when its trial is read."""
     for change in changes:
-        on_progress(f"trying {change.options}")
-        yield try_change(change, scenario, evaluator)
+        yield try_change(change, evaluate)
 
 
-def ranked(trials: Iterable[Trial], key: Callable[[Trial], Any]) -> list[Trial]:
+def ranked(trials: Iterable[Trial[C, E]], key: Callable[[Trial[C, E]], Any]) -> list[Trial[C, E]]:
     """Return the trials that fit by ascending `key`; equal ones keep their order."""
     return sorted((trial for trial in trials if trial.fits), key=key)
-
-
-def time_with(change: Change, result: Result) -> float:
-    """Return the iteration time of a result's scenario with a change that is legal.
-
-    Raises:
-        InputError: the change is illegal.
-    """
-    evaluator = Evaluator.on(result.seconds.machine, allow_oom=True)
-    return evaluator.evaluate(change.applied_to(result.scenario)).iteration_time_s

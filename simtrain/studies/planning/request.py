@@ -89,8 +89,9 @@ class PlanRequest:
     @property
     def combinations(self) -> list[Combination]:
         """Each cluster with each number of GPUs, in the order of the request."""
+        from simtrain.studies.changes.change import combinations_of
         from simtrain.studies.planning.layout import Combination
 
-        numbers = dict.fromkeys(as_list(self.gpus))
-        names = dict.fromkeys(self.clusters)
-        return [Combination(name, number) for name in names for number in numbers]
+        values_of = {"cluster": self.clusters, "num_gpus": as_list(self.gpus)}
+        combinations = (Combination(**change.values) for change in combinations_of(values_of))
+        return [*dict.fromkeys(combinations)]

@@ -47,7 +47,6 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.offload import offloaded_bytes
 from simtrain.iteration.plan import PassKey, Plan
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.scenario import RecomputePolicy
 from simtrain.schedules import KINDS, Kind, Order
 from simtrain.workload.chunk import Chunk, Parameters
 from simtrain.workload.hashing import shared
@@ -100,21 +99,12 @@ class Bounds:
     def _new_layers_s(self, plan: Plan) -> float:
         def busy_s(of_pass: Callable[[list[float]], float]) -> float:
             return self._iteration_s(
-                plan, lambda pass_: of_pass(self._layers_s(pass_, SAVE_ALL)), with_steps=False
+                plan, lambda pass_: of_pass(self._layers_s(pass_)), with_steps=False
             )
 
         if plan.order.merges_passes:
             return max(busy_s(itemgetter(stream)) for stream in range(1 + len(Stream)))
         return busy_s(max)
-
-    def layers_estimate_s(self, plan: Plan) -> float:
-        """Return the quickest estimate, no bound: as if no op of the layers overlapped another."""
-
-        def pass_s(chunk_pass: Pass) -> float:
-            host_s, *streams_s = self._layers_s(chunk_pass, chunk_pass.recompute)
-            return max(host_s, sum(streams_s))
-
-        return self._iteration_s(plan, pass_s, with_steps=False)
 
     def iteration_s(self, plan: Plan) -> float:
         """Return a close bound of the iteration time; simulates each different pass once."""
@@ -211,17 +201,17 @@ class Bounds:
             for step_s, virtual_stages in zip(steps_s, ranks, strict=True)
         ]
 
-    def _layers_s(self, chunk_pass: Pass, recompute: RecomputePolicy) -> list[float]:
+    def _layers_s(self, chunk_pass: Pass) -> list[float]:
         """Return for how long the most common layer of a pass keeps the host and each stream busy.
 
-        The layer has another recompute, and no collectives of ZeRO.
+        The layer has no recompute, and no collectives of ZeRO.
         """
         layers = _most_common_layer(chunk_pass.chunk)
         if layers is None or chunk_pass.kind == "R":
             return [0.0] * (1 + len(Stream))
         layer, number = layers
         options = _without_sharding(chunk_pass.options)
-        streams_s = self._streams_s(shared(Pass(layer, chunk_pass.kind, recompute, options)))
+        streams_s = self._streams_s(shared(Pass(layer, chunk_pass.kind, SAVE_ALL, options)))
         return [number * stream_s for stream_s in streams_s]
 
     def _add_up_pass(self, chunk_pass: Pass) -> list[float]:
@@ -265,11 +255,12 @@ def _least_seconds(
 ) -> dict[Kind, list[float]]:
     """Return the least time of a slice's passes by kind, per different chunk; infinity for none.
 
-    A chunk's passes differ in what they recompute, and in whether they reduce gradients.
+    A chunk's passes differ in what they recompute, and in whether they reduce gradients or leave
+    out the output layer's weight gradient.
     """
     num_chunks = len(plan.model_chunks.different)
     times = {kind: [math.inf] * num_chunks for kind in KINDS}
-    for passes in (plan.passes, plan.passes_skipping_sync):
+    for passes in (plan.passes, plan.passes_skipping_sync, plan.passes_deferring):
         for (number, kind, _, of_slice), chunk_pass in passes.items():
             if of_slice == part:
                 times[kind][number] = min(times[kind][number], seconds(chunk_pass))
@@ -324,7 +315,8 @@ def _activations_bytes(plan: Plan) -> Iterator[tuple[Parameters, int]]:
 
     def extra_bytes_of(key: PassKey) -> int:
         """Return the bytes of a backward pass's working tensors."""
-        return pass_memory(plan.passes[key]).extra_bytes * has_working
+        passes = (each[key] for each in (plan.passes, plan.passes_deferring) if key in each)
+        return min(pass_memory(pass_).extra_bytes for pass_ in passes) * has_working
 
     @functools.cache
     def least_bytes(chunk: int) -> tuple[int, int]:

@@ -57,6 +57,7 @@ _REQUIRING = (
     "overlap.userbuffers",
     "overlap.parameter_gather",
     "overlap.prefetch",
+    "overlap.deferred_output_gradients",
     "memory.reduce_every_microbatch",
     "memory.shard_over",
     "parallelism.context_communication",

@@ -1,8 +1,11 @@
 """Finds the best points of a space exactly, and simulates only the points that a proof needs.
 
 All points wait in a queue with a lower bound of their key (`best_first`). The bound gets closer in
-four steps: that of the most common layers alone; that of busy streams and least memory; that of
-simulated passes and the exact peak; and the simulated key. The search takes from the queue:
+four steps: that of the most common layers alone, for points that differ in ZeRO stage and recompute
+together; that of busy streams and least memory; that of simulated passes and the exact peak; and
+the simulated key. While the first bounds are computed, each group whose bound is before the best
+simulated point is searched at once, as far as it may be better: so there is an early answer, which
+soon excludes most groups. Then the search takes from the queue:
 
 1. the best points whose peak is safe; other points are moved to a second queue;
 2. from the second queue, the points that are better than the best safe one: they fit, but may not
@@ -16,13 +19,13 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
 
 from simtrain.studies.objectives.objective import Key
-from simtrain.studies.search.best_first import Place, best_first
+from simtrain.studies.search.best_first import QueuePlace, best_first
 from simtrain.studies.search.explorer import (
     NUM_FASTER,
     Candidate,
@@ -32,12 +35,12 @@ from simtrain.studies.search.explorer import (
 )
 from simtrain.studies.search.layout_words import in_short
 from simtrain.studies.search.search_end import End, Stop, StopRequestedError, check
-from simtrain.studies.search.space import Point
+from simtrain.studies.search.space import COORDINATES, Point
 from simtrain.studies.search.workers import Workers
 from simtrain.units import format_seconds
 
-_MOST_SAVED_FIRST = {"full": 0, "selective": 1, "none": 2}
-"""Recompute strategies in ascending order of memory."""
+_NUM_SHARED = COORDINATES.index("zero_stage")
+"""Number of first coordinates that the points of a group share; they differ in the others."""
 
 _TELL_EVERY = 64
 """Steps between two updates of the progress bar; a new best updates it at once."""
@@ -52,8 +55,6 @@ _MOST_COUNTED = 10_000
 that takes half of its time."""
 
 
-# Ten parameters: the last four say what the search does besides the ranking, and its one caller in
-# `run.py` has them as fields of the request.
 def search_all(
     explorer: Explorer,
     workers: Workers,
@@ -62,27 +63,19 @@ def search_all(
     on_progress: ProgressCallback,
     stop: Stop,
     *,
-    simulated: Sequence[Point] = (),
     only_best: bool = False,
     with_front: bool = False,
-    cut_short: End | None = None,
 ) -> SearchOutcome:
     """Find the `top` best points, exactly unless the search is stopped.
 
-    The search begins with points that fit and that the explorer has `simulated`. Without any, a
-    point that is likely to fit is evaluated even if the search is stopped. With `only_best`, points
-    that are better than the best safe one, but may not fit, are not searched, and the points that
-    fit are not counted. `with_front` also searches the best points that need less memory. If the
-    list of points was `cut_short`, only the simulated points are ranked, and nothing is proved.
+    It is not stopped before it has simulated a point that fits. With `only_best`, points that are
+    better than the best safe one, but may not fit, are not searched, and the points that fit are
+    not counted. `with_front` also searches the best points that need less memory.
     """
     search = _Search(explorer, workers, points, top, on_progress, stop)
-    search.take(simulated)
-    if cut_short:
-        return search.outcome(cut_short)
     end = End.FOUND_ALL
     try:
         search.bound()
-        search.try_smallest()
         search.rank(finds_faster=not only_best)
         if with_front and search.best and not explorer.objective.ranks_memory:
             search.find_less_memory()
@@ -90,8 +83,7 @@ def search_all(
             search.count()
     except StopRequestedError as request:
         end = request.why
-        search.try_smallest()
-    if search.best or end is not End.FOUND_ALL:
+    if search.best:
         return search.outcome(end)
     return SearchOutcome((), len(points), 0, 0, end, _nearest(explorer, points), exact=True)
 
@@ -115,105 +107,105 @@ class _Search:
     top: int
     on_progress: ProgressCallback
     stop: Stop
-    safe: list[Place] = field(default_factory=list)
-    risky: list[Place] = field(default_factory=list)
+    safe: list[QueuePlace] = field(default_factory=list)
+    risky: list[QueuePlace] = field(default_factory=list)
     has_bounds: bool = False
     fits: dict[int, bool] = field(default_factory=dict)
     bounded: set[int] = field(default_factory=set)
-    simulated: dict[int, Place] = field(default_factory=dict)
+    simulated: dict[int, QueuePlace] = field(default_factory=dict)
     num_steps: int = 0
     best_in_short: str = ""
 
     def __post_init__(self) -> None:
-        """Set the steps from the quickest bound of a key to the exact key."""
-        steps = self.least_key, self.close_key, self.exact_key
-        self.closer = [partial(self.step, step) for step in steps]
+        """Group the points that share a bound, and set the steps from it to the exact key."""
+        grouped = groupby(range(len(self.points)), lambda number: _group(self.points[number]))
+        groups = [[*numbers] for _, numbers in grouped]
+        self.groups = {numbers[0]: numbers for numbers in groups}
+        self.closer = self.expand, self.bound_closely, self.simulate
 
     # -------------------------------------------------------------------- the steps
 
-    def step(self, next_key: Callable[[int], Key | None], number: int) -> Key | None:
-        """Return the next key of a point; None if it does not fit. Stops the search if it must."""
+    def expand(self, first: int) -> list[QueuePlace]:
+        """Return the points of a group with bounds from busy streams and least memory."""
         self.report("searching")
-        key = next_key(number)
-        if key is None:
-            self.fits[number] = False
-        return key
+        return [
+            place
+            for number in self.groups[first]
+            for place in self.place(number, self.explorer.least_key(self.points[number]), 1)
+        ]
 
-    def least_key(self, number: int) -> Key | None:
-        """Return a bound from busy streams and least memory."""
-        return self.explorer.least_key(self.points[number])
-
-    def close_key(self, number: int) -> Key | None:
-        """Return a bound from simulated passes and the exact peak."""
+    def bound_closely(self, number: int) -> list[QueuePlace]:
+        """Return a point with a bound from simulated passes and the exact peak."""
+        self.report("searching")
         key = self.explorer.close_key(self.points[number])
         if key is not None:
             self.fits[number] = True
             self.bounded.add(number)
-        return key
+        return self.place(number, key, 2)
 
-    def exact_key(self, number: int) -> Key | None:
-        """Simulate a point that fits."""
+    def simulate(self, number: int) -> list[QueuePlace]:
+        """Return a point that fits with its exact key."""
+        self.report("searching")
         point = self.points[number]
         if not self.explorer.runs(point):
-            return None
-        key = self.explorer.key(point)
+            return self.place(number, None, 3)
+        (place,) = self.place(number, self.explorer.key(point), 3)
         self.fits[number] = True
-        self.simulated[number] = Place(key, number, len(self.closer))
+        self.simulated[number] = place
         if self.best[0].number == number:
             (candidate,) = self.candidates(self.best[:1])
             time = format_seconds(candidate.iteration_time_s)
             self.best_in_short = f"{time}: {in_short(point)}"
             self.num_steps = 0  # tells it at once
-        return key
+        return [place]
+
+    def place(self, number: int, key: Key | None, closeness: int) -> list[QueuePlace]:
+        """Return the place of a point with a key; none without a key, as it does not fit."""
+        if key is None:
+            self.fits[number] = False
+            return []
+        return [QueuePlace(key, number, closeness)]
 
     # -------------------------------------------------------------------- the phases
 
-    def take(self, simulated: Sequence[Point]) -> None:
-        """Begin with points that fit and were simulated before."""
-        numbers = {point: number for number, point in enumerate(self.points)} if simulated else {}
-        for number in sorted(numbers[point] for point in simulated):
-            self.exact_key(number)
-            self.queue(self.simulated[number])
-
     def bound(self) -> None:
-        """Queue all other points with their quickest bounds; do not stop before one may fit."""
-        numbers = [number for number in range(len(self.points)) if number not in self.simulated]
-        points = [self.points[number] for number in numbers]
-        # Points behind those that were simulated before are not likely to need a closer bound. Of
-        # the others it is computed here, where neighbours share most of their work.
-        safe = [*filter(self.is_safe, self.best)]
-        horizon = safe[-1].key if len(safe) == self.top else None
-        keys = self.workers.quick_keys(points, horizon, self.stop_if_any)
-        for done, (place, (key, closeness)) in enumerate(keys):
+        """Bound all groups; search those that may have a better safe point than the best so far.
+
+        The other groups are queued. An early answer is the best point of the first groups.
+        """
+        firsts = [*self.groups]
+        groups = [[self.points[number] for number in self.groups[first]] for first in firsts]
+        for done, (place, key) in enumerate(self.workers.group_keys(groups, self.must_stop)):
+            first = firsts[place]
             if key is None:
-                self.fits[numbers[place]] = False
+                self.fits.update(dict.fromkeys(self.groups[first], False))
             else:
-                self.queue(Place(key, numbers[place], closeness))
+                self.search_group(QueuePlace(key, first))
             if done % _TELL_EVERY == 0:
-                self.on_progress("bounding", done, len(points), self.best_in_short)
+                self.on_progress("bounding", done, len(groups), self.best_in_short)
         self.has_bounds = True
 
-    def stop_if_any(self) -> End | None:
-        """Return why to stop, but None before a point may fit."""
-        return self.stop() if self.safe or self.risky else None
+    def search_group(self, group: QueuePlace) -> None:
+        """Simulate the best safe point of a group, if it is better than the best so far.
 
-    def try_smallest(self) -> None:
-        """If no point is simulated, simulate one that is likely to fit, to have an early answer.
-
-        The choice is a heuristic: most recompute, then the smallest microbatch, then the smallest
-        model states.
+        While no point is simulated, the best risky point is simulated if no safe one fits. All
+        points of the group are queued.
         """
+        queues: dict[bool, list[QueuePlace]] = {True: [], False: []}
 
-        def size(place: Place) -> tuple[float, ...]:
-            point = self.points[place.number]
-            saved = _MOST_SAVED_FIRST.get(point.recompute.strategy, 0)
-            return saved, point.micro, self.peak_of(place), place.number
+        def put(place: QueuePlace) -> None:
+            heapq.heappush(queues[self.is_safe(place)], place)
 
-        queue = self.safe or self.risky
-        if queue and not self.simulated:
-            number = min(queue, key=size).number
-            if self.explorer.fits(self.points[number]):
-                self.exact_key(number)
+        put(group)
+        last = self.best[0] if self.simulated and self.is_safe(self.best[0]) else None
+        best = [*islice(best_first(queues[True], self.closer, put, last), 1)]
+        if not self.simulated:
+            best += islice(best_first(queues[False], self.closer, put), 1)
+        _exhaust(map(self.queue, (*best, *queues[True], *queues[False])))
+
+    def must_stop(self) -> End | None:
+        """Return why to stop, but None before a point that fits is simulated."""
+        return self.stop() if self.simulated else None
 
     def rank(self, *, finds_faster: bool) -> None:
         """Find the best safe points and the better risky ones, or if none is safe, all the best."""
@@ -241,11 +233,11 @@ class _Search:
         for share in _LESS_MEMORY:
             queue = self.best_within(share * most_bytes, queue)
 
-    def best_within(self, most_bytes: float, places: Iterable[Place]) -> list[Place]:
+    def best_within(self, most_bytes: float, places: Iterable[QueuePlace]) -> list[QueuePlace]:
         """Return the places with at most such a peak; that of the best of them is exact."""
-        queue: list[Place] = []
+        queue: list[QueuePlace] = []
 
-        def put(place: Place) -> None:
+        def put(place: QueuePlace) -> None:
             if self.peak_of(place) <= most_bytes:
                 heapq.heappush(queue, place)
 
@@ -274,26 +266,26 @@ class _Search:
 
     # -------------------------------------------------------------------- the state
 
-    def queue(self, place: Place) -> None:
+    def queue(self, place: QueuePlace) -> None:
         """Queue a point with a key, or with a bound of it."""
         heapq.heappush(self.safe if self.is_safe(place) else self.risky, place)
 
-    def peak_of(self, place: Place) -> float:
+    def peak_of(self, place: QueuePlace) -> float:
         """Return the peak of a point, or the bound of it in a bound of its key."""
         return self.explorer.objective.peak_of(place.key)
 
-    def is_safe(self, place: Place) -> bool:
+    def is_safe(self, place: QueuePlace) -> bool:
         """Whether the peak of a point is safe, or may be, if the key is a bound."""
         return self.peak_of(place) <= self.explorer.safe_bytes
 
     @property
-    def best(self) -> list[Place]:
+    def best(self) -> list[QueuePlace]:
         """The best simulated points: those with a safe peak, or all if there are none."""
         places = sorted(self.simulated.values())
         return ([*filter(self.is_safe, places)] or places)[: self.top]
 
     @property
-    def faster(self) -> list[Place]:
+    def faster(self) -> list[QueuePlace]:
         """The simulated points before the best safe one, which fit, but may not fit in reality."""
         if not self.best or not self.is_safe(self.best[0]):
             return []
@@ -302,7 +294,7 @@ class _Search:
         ]
 
     @property
-    def answer_queue(self) -> list[Place]:
+    def answer_queue(self) -> list[QueuePlace]:
         """Points that may be among the best. If some safe point fits, no risky one can be."""
         is_safe = self.best and self.is_safe(self.best[0])
         return self.safe if is_safe else [*self.safe, *self.risky]
@@ -311,10 +303,6 @@ class _Search:
         """Return the best points, the counts, and what is proved, until now."""
         best, faster = self.best, self.faster
         num_seen, num_fitting = len(self.fits), sum(self.fits.values())
-        if not best:
-            peaks_bytes = self.explorer.peaks_bytes
-            nearest = min(peaks_bytes, key=peaks_bytes.__getitem__, default=self.points[0])
-            return SearchOutcome((), num_seen, 0, 0, end, nearest)
         # A safe point goes before all risky ones: nothing is proved of these while one may fit.
         is_answer = self.has_bounds and (self.is_safe(best[0]) or not self.safe)
         first = min(self.answer_queue, default=best[-1])
@@ -341,21 +329,22 @@ class _Search:
         """Return simulated points, each of which needs noticeably less memory than all before."""
         if self.explorer.objective.ranks_memory:
             return ()
-        most_bytes, front = self.peak_of(self.best[0]), list[Place]()
+        most_bytes, front = self.peak_of(self.best[0]), list[QueuePlace]()
         for place in sorted(self.simulated.values()):
             if self.peak_of(place) <= most_bytes:
                 front.append(place)
                 most_bytes = self.peak_of(place) - _NOTICEABLE * self.explorer.limit_bytes
         return self.candidates(front)
 
-    def candidates(self, places: Sequence[Place]) -> tuple[Candidate, ...]:
+    def candidates(self, places: Sequence[QueuePlace]) -> tuple[Candidate, ...]:
         """Return points with their evaluations."""
         return self.explorer.candidates([self.points[place.number] for place in places])
 
     def report(self, phase: str) -> None:
         """Report progress; raise StopRequestedError if the search must stop."""
-        check(self.stop)
-        if self.num_steps % _TELL_EVERY == 0:
+        check(self.must_stop)
+        # While groups get their bounds, progress is the number of these.
+        if self.has_bounds and self.num_steps % _TELL_EVERY == 0:
             self.on_progress(phase, len(self.fits), len(self.points), self.best_in_short)
         self.num_steps += 1
 
@@ -363,13 +352,19 @@ class _Search:
 def _nearest(explorer: Explorer, points: Sequence[Point]) -> Point:
     """Find the point with the smallest peak: bounds of increasing closeness exclude most points."""
 
-    def key_of(peak_bytes: Callable[[Point], int], number: int) -> Key:
-        return peak_bytes(points[number]), 0.0
+    def closer(closeness: int, number: int) -> list[QueuePlace]:
+        return [QueuePlace((peaks[closeness](points[number]), 0.0), number, closeness)]
 
-    queue = [Place(key_of(explorer.states_bytes, number), number) for number in range(len(points))]
+    peaks = explorer.states_bytes, explorer.least_peak_bytes, explorer.peak_bytes
+    queue = [place for number in range(len(points)) for place in closer(0, number)]
     heapq.heapify(queue)
-    closer = [partial(key_of, peak) for peak in (explorer.least_peak_bytes, explorer.peak_bytes)]
-    return points[next(best_first(queue, closer, partial(heapq.heappush, queue))).number]
+    steps = [partial(closer, 1), partial(closer, 2)]
+    return points[next(best_first(queue, steps, partial(heapq.heappush, queue))).number]
+
+
+def _group(point: Point) -> tuple[object, ...]:
+    """Return what points with a common first bound have in common."""
+    return point[:_NUM_SHARED], point.settings
 
 
 def _exhaust(results: Iterable[object]) -> None:

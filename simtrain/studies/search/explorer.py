@@ -6,12 +6,13 @@ import copy
 import functools
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.iteration.plan import Plan
+from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.studies.choose import is_open
@@ -144,6 +145,8 @@ NUM_FASTER = 3
 FAILED_BYTES = sys.maxsize
 """Peak of a point that cannot be evaluated: it never fits."""
 WORST: Key = (math.inf, 0.0)
+UNBOUNDED: Key = (-math.inf, -math.inf)
+"""Lower bound of every key."""
 _T = TypeVar("_T")
 
 
@@ -208,7 +211,7 @@ class Explorer:
         if self._is_open:
             # Choosing the recompute simulates every variant that fits.
             return self.evaluation(point).peak_bytes
-        return self._evaluator.peak_bytes_of_plan(self._plan(point), self._machine)
+        return PlannedIteration(self._plan(point), self._machine).fit.peak_bytes
 
     def evaluation(self, point: Point) -> Evaluation:
         """Evaluate a point; it is simulated if it fits. Raises the error of a point that fails."""
@@ -240,8 +243,17 @@ class Explorer:
         return self.attempt(point, lambda point: self.objective.key(self.evaluation(point)), WORST)
 
     def least_key(self, point: Point) -> Key | None:
-        """Quick lower bound of a point's key; None if the point cannot fit."""
-        return self.attempt(point, self._least_key, None)
+        """Quick lower bound of a point's key; None if the point cannot fit.
+
+        A larger microbatch needs no less memory: if a smaller one cannot fit, it cannot.
+        """
+        alike = point._replace(micro=1)
+        if point.micro > self._too_large.get(alike, math.inf):
+            return None
+        key = self.attempt(point, self._least_key, None)
+        if key is None and point not in self.failures:
+            self._too_large[alike] = point.micro
+        return key
 
     def _least_key(self, point: Point) -> Key | None:
         if self._states_bytes_of(point) > self.limit_bytes:
@@ -252,38 +264,28 @@ class Explorer:
             return None
         return self.objective.key_of(plan.scenario, self.bounds.busy_s(plan), peak_bytes)
 
-    def quick_key(self, point: Point, horizon: Key | None) -> tuple[Key | None, int]:
-        """Return a quick bound of a point's key, and its closeness: 0 for `layers_key`.
+    def group_key(self, points: Sequence[Point]) -> Key | None:
+        """Quickest lower bound of the keys of points that differ in ZeRO stage and recompute.
 
-        If that is before the `horizon`, it is 1 for `least_key`. A larger microbatch needs no less
-        memory: if a smaller one cannot fit, it has no bound.
+        It is None if the model states of none fit, and `UNBOUNDED` if it cannot be computed: each
+        point's own bound then tells its error.
         """
-        alike = point._replace(micro=1)
-        if point.micro > self._too_large.get(alike, math.inf):
-            return None, 0
-        key, closeness = self.layers_key(point), 0
-        if key is not None and horizon is not None and key <= horizon:
-            key, closeness = self.least_key(point), 1
-        if key is None and point not in self.failures:
-            self._too_large[alike] = point.micro
-        return key, closeness
+        try:
+            return self._group_key(dict.fromkeys(map(_without_recompute, points)))
+        except Exception:
+            return UNBOUNDED
 
-    def layers_key(self, point: Point) -> Key | None:
-        """Quickest lower bound of a point's key; None if its model states do not fit."""
-        alike, seconds = _without_recompute(point), self.bounds.layers_s
-        return self.attempt(point, lambda _: self._layers_key(alike, seconds), None)
-
-    def likely_key(self, point: Point) -> Key | None:
-        """Quickest estimate of a point's key; None if its model states do not fit."""
-        seconds = self.bounds.layers_estimate_s
-        return self.attempt(point, lambda point: self._layers_key(point, seconds), None)
-
-    def _layers_key(self, point: Point, seconds: Callable[[Plan], float]) -> Key | None:
-        states_bytes = self._states_bytes_of(point)
-        if states_bytes > self.limit_bytes:
+    def _group_key(self, alike: Iterable[Point]) -> Key | None:
+        peaks_bytes = {point: self._states_bytes_of(point) for point in alike}
+        plans = [
+            self._plan(point)
+            for point, peak_bytes in peaks_bytes.items()
+            if peak_bytes <= self.limit_bytes
+        ]
+        if not plans:
             return None
-        plan = self._plan(point)
-        return self.objective.key_of(plan.scenario, seconds(plan), states_bytes)
+        least_s = min(map(self.bounds.layers_s, plans))
+        return self.objective.key_of(plans[0].scenario, least_s, min(peaks_bytes.values()))
 
     def states_bytes(self, point: Point) -> int:
         """Lower bound of a point's peak: its model states."""
@@ -313,7 +315,7 @@ class Explorer:
         scenario = self.space.scenario(point)
         if self._is_open:
             scenario = scenario.model_copy(update={"recompute": SAVE_ALL})
-        return Plan.of(scenario, self._machine.model.profile.cluster.domains_of(scenario.num_gpus))
+        return PlannedIteration.of(scenario, self._machine).plan
 
     def close_key(self, point: Point) -> Key | None:
         """Close lower bound of a point's key, with its exact peak; None if it does not fit."""

@@ -19,11 +19,10 @@ from simtrain.scenario.offload_rules import NO_HOST_COPIES
 from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
 from simtrain.studies.search.rule_reads import RuleReads
-from simtrain.studies.search.search_end import End, Stop, StopRequestedError, check, never
 from simtrain.studies.search.space import COORDINATES, Point, Prefix, Space
 
-_LAST_STOP = COORDINATES.index("micro")
-"""Coordinates after which the list is not stopped; the others have the same choices after all."""
+_NUM_FIRST = COORDINATES.index("micro")
+"""Number of first coordinates; the last ones have the same choices after all of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +35,11 @@ class LegalPoints:
         points: the legal layouts.
         removed: number of illegal layouts by the code of the rule.
         num_configurations: number of layouts, legal or not.
-        stopped: why the list ended early; more points are legal then.
     """
 
     points: tuple[Point, ...]
     removed: Counter[str]
     num_configurations: int
-    stopped: End | None = None
 
 
 def rules_of_base(space: Space) -> list[Rule]:
@@ -73,25 +70,17 @@ def refined_rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
     return *rules_on(profile), *of_kernels, *absent
 
 
-def legal_points(space: Space, of_cluster: Sequence[Rule] = (), stop: Stop = never) -> LegalPoints:
-    """Find all points of a space that break no rule of the framework and of the cluster.
-
-    After the first point, `stop` can end the list early.
-    """
+def legal_points(space: Space, of_cluster: Sequence[Rule] = ()) -> LegalPoints:
+    """Find all points of a space that break no rule of the framework and of the cluster."""
     points: list[Point] = []
     removed: Counter[str] = Counter()
-    stopped: End | None = None
     variants = [space.variant(settings) for settings in space.all_settings]
-    try:
-        for variant in variants:
-            reads = RuleReads(variant)
-            trees = [_DecisionTree(rule, reads) for rule in (*RULES, *of_cluster)]
-            walk = _Walk(variant, points, removed, stop)
-            walk.add((), [(tree, tree.root) for tree in trees])
-    except StopRequestedError as request:
-        stopped = request.why
+    for variant in variants:
+        reads = RuleReads(variant)
+        trees = [_DecisionTree(rule, reads) for rule in (*RULES, *of_cluster)]
+        _Walk(variant, points, removed).add((), [(tree, tree.root) for tree in trees])
     num_configurations = sum(variant.num_points() for variant in variants)
-    return LegalPoints(tuple(points), removed, num_configurations, stopped)
+    return LegalPoints(tuple(points), removed, num_configurations)
 
 
 _Open = list[tuple["_DecisionTree", "_Node"]]
@@ -122,7 +111,6 @@ class _Walk:
     variant: Space
     points: list[Point]
     removed: Counter[str]
-    stop: Stop
     _ends: dict[tuple[object, ...], dict[tuple[int, ...], dict[Prefix, _Ends]]] = field(
         default_factory=dict
     )
@@ -130,14 +118,12 @@ class _Walk:
 
     def add(self, prefix: Prefix, open_rules: _Open) -> None:
         """Add the legal points that begin with `prefix`."""
-        if len(prefix) >= _LAST_STOP:
+        if len(prefix) >= _NUM_FIRST:
             ends = self.ends(prefix, open_rules)
             self.removed.update(ends.removed)
             settings = (self.variant.settings,)
             self.points += (Point._make(prefix + end + settings) for end in ends.legal)
             return
-        if self.points:
-            check(self.stop)
         for choice in self.variant.choices(prefix):
             longer, above = prefix + choice, _Ends()
             still_open = self.follow(longer, open_rules, above)

@@ -9,18 +9,19 @@ are better only together are not found, so a refined layout is the best found.
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
-from simtrain.errors import InputError
-from simtrain.scenario import RULES, RecomputePolicy, Rule
-from simtrain.studies.changes.change import Change
+from simtrain.scenario import RULES, RecomputePolicy, Rule, check_scenario
+from simtrain.studies.changes.change import Change, changes_of
 from simtrain.studies.changes.policies import policies_near
+from simtrain.studies.changes.trial import ranked, try_each
 from simtrain.studies.choose import is_open
-from simtrain.studies.search.explorer import Candidate, Explorer, ProgressCallback
+from simtrain.studies.objectives.objective import Key
+from simtrain.studies.search.explorer import WORST, Candidate, Explorer, ProgressCallback
 from simtrain.studies.search.layout_words import in_short
 from simtrain.studies.search.search_end import Stop
 from simtrain.studies.search.space import Point, Settings
@@ -95,49 +96,69 @@ def refine(
         rank + 1,
         changes,
         tuple(climber.tried_fields),
-        climber.num_tried,
-        climber.num_simulated,
+        len(climber.layouts),
+        len(climber.simulated),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A legal layout.
+
+    Args:
+        point: the layout.
+        least_key: close lower bound of its key; the worst key if it does not fit.
+    """
+
+    point: Point
+    least_key: Key
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits within the explorer's limit."""
+        return self.least_key is not WORST
 
 
 @dataclass
 class _Climber:
-    """Changes one setting of a layout at a time; counts what it tries."""
+    """Changes one setting of a layout at a time, and remembers the legal layouts."""
 
     explorer: Explorer
     fields: Mapping[str, Sequence[Any]]
     rules: Sequence[Rule]
     on_progress: ProgressCallback
     stop: Stop
-    num_tried: int = 0
-    num_simulated: int = 0
     tried_fields: dict[str, None] = dataclasses.field(default_factory=dict)
+    layouts: dict[Point, _Layout] = dataclasses.field(default_factory=dict)
+    simulated: set[Point] = dataclasses.field(default_factory=set)
 
     def climb(self, start: Point) -> Point:
         """Return the end of a climb from a simulated layout."""
-        best, tried = start, {start}
+        best = start
         for _ in range(_MOST_ROUNDS):
             before = best
-            for number, kind in enumerate((*self.fields, "recompute")):
+            for number, field in enumerate((*self.fields, "recompute")):
                 self.on_progress("refining", number, len(self.fields) + 1, in_short(best))
-                for point in self.neighbours(best, kind):
-                    if self.stop():
-                        return best
-                    is_better = functools.partial(self.is_better, best=best, field=kind)
-                    if point not in tried and self.explorer.attempt(point, is_better, False):
-                        best = point
-                    tried.add(point)
+                best = self.best_with(best, field)
             if best == before:
                 break
         return best
 
-    def neighbours(self, point: Point, field: str) -> Iterator[Point]:
-        """Yield the layouts with each value of a field.
-
-        The value that a layout has by default counts too: written or not, it is one of the tried.
-        """
-        for value in self.values(point, field):
-            yield self.with_change(point, Change({field: value}))
+    def best_with(self, start: Point, field: str) -> Point:
+        """Return the best layout with any value of a field; only what can be best is simulated."""
+        explorer, best = self.explorer, start
+        changes = changes_of(explorer.space.scenario(start), {field: self.values(start, field)})
+        changes = itertools.takewhile(lambda change: not self.stop(), changes)
+        trials = [*try_each(changes, lambda change: self.layout(start, change))]
+        if any(trial.is_legal for trial in trials):
+            self.tried_fields[field] = None
+        for trial in ranked(trials, lambda trial: trial.evaluation.least_key):
+            layout = trial.evaluation
+            if self.stop() or layout.least_key >= explorer.key(best):
+                break
+            self.simulated.add(layout.point)
+            best = min(best, layout.point, key=explorer.key)
+        return best
 
     def values(self, point: Point, field: str) -> Iterable[Any]:
         """Return the values to try of a field."""
@@ -146,6 +167,18 @@ class _Climber:
         is_fixed = "recompute" in self.explorer.space.held or is_open(self.explorer.space.base)
         return () if is_fixed else policies_near(self.explorer.space.scenario(point))
 
+    def layout(self, point: Point, change: Change) -> _Layout:
+        """Return a layout with a change.
+
+        Raises:
+            InputError: it is illegal.
+        """
+        changed = self.with_change(point, change)
+        if changed not in self.layouts:
+            check_scenario(self.explorer.space.scenario(changed), self.rules)
+            self.layouts[changed] = _Layout(changed, self.explorer.close_key(changed) or WORST)
+        return self.layouts[changed]
+
     def with_change(self, point: Point, change: Change) -> Point:
         """Return the layout with a change; recompute is a coordinate, other fields are settings."""
         if "recompute" in change.values:
@@ -153,24 +186,6 @@ class _Climber:
         fixed = len(self.explorer.space.all_settings[0])
         changed = {**dict(point.settings[fixed:]), **change.values}
         return point._replace(settings=(*point.settings[:fixed], *_ordered(changed)))
-
-    def is_better(self, point: Point, best: Point, field: str) -> bool:
-        """Whether a layout is legal, fits, and is better; only one that can be is simulated."""
-        explorer = self.explorer
-        try:
-            scenario = explorer.space.scenario(point)
-        except InputError:
-            return False
-        if any(rule.check(scenario) for rule in self.rules):
-            return False
-        self.num_tried += 1
-        self.tried_fields[field] = None
-        key = explorer.key(best)
-        least_key = explorer.close_key(point)
-        if least_key is None or least_key >= key:
-            return False
-        self.num_simulated += 1
-        return explorer.key(point) < key
 
 
 def _ordered(settings: Mapping[str, Any]) -> Settings:

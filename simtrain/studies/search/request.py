@@ -50,7 +50,7 @@ class SearchRequest:
             workers import it.
         seconds: time budget. After it the search returns the best so far and how much is proved of
             it: nothing, if some legal layouts have no bound yet. Evaluations in progress are
-            finished, and at least one layout is evaluated.
+            finished, and at least one layout that fits is simulated.
         interrupted: called repeatedly; True ends the search like a spent budget.
         on_progress: receives the phase, the steps done, the total steps, and the best so far.
         only_best: skip results that only describe the space: the runner-up, the layouts that are

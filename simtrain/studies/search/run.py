@@ -14,7 +14,6 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import check_scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import objective_of
-from simtrain.studies.search.early_answer import simulate_promising
 from simtrain.studies.search.exact_search import search_all
 from simtrain.studies.search.explorer import Candidate, Explorer, SearchOutcome
 from simtrain.studies.search.failures import FailedLayout
@@ -30,7 +29,7 @@ from simtrain.studies.search.refinement import Refinement, refine
 from simtrain.studies.search.request import SearchRequest, check_alone
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.sampling import search_samples
-from simtrain.studies.search.search_end import Stop, never, stop_after
+from simtrain.studies.search.search_end import Stop, stop_after
 from simtrain.studies.search.space import Point, Space, is_within
 from simtrain.studies.search.variation import check_held, tunable_fields
 from simtrain.studies.search.workers import Workers, default_workers
@@ -56,7 +55,7 @@ def search(request: SearchRequest) -> SearchResult:
         InputError: the base has a wrong value or is illegal for every split, the cluster has too
             few GPUs, no layout is legal, or an argument is invalid.
         DoesNotFitError: no layout fits.
-        SearchStoppedError: the search was stopped before it found a layout that fits.
+        SearchStoppedError: a search by trials was stopped before it found a layout that fits.
     """
     stop = stop_after(request.seconds, request.interrupted)
     request.check()
@@ -68,10 +67,8 @@ def search(request: SearchRequest) -> SearchResult:
     space = request.space(limits)
     check_scenario(request.base, rules_of_base(space))
     explorer = Explorer(space, evaluator, objective, limits.limit_bytes, limits.safe_bytes)
-    # The opening comes before all layouts are listed, which takes seconds if they are many.
-    opening = [] if request.max_trials else _opening(explorer, profile, request, stop)
-    legal = _legal_points(space, profile, opening, stop if opening else never)
-    outcome = _ranking(explorer, legal, opening, request, stop)
+    legal = _legal_points(space, profile)
+    outcome = _ranking(explorer, legal, request, stop)
     if not outcome.best:
         raise none_fits(explorer, outcome, profile, len(legal.points))
     refinement = _refinement(explorer, outcome, profile, request, stop) if request.refines else None
@@ -95,27 +92,9 @@ def search(request: SearchRequest) -> SearchResult:
     )
 
 
-def _opening(
-    explorer: Explorer, profile: HardwareProfile, request: SearchRequest, stop: Stop
-) -> list[Point]:
-    """Simulate promising layouts whose peak is safe, or if there are none, that fit."""
-    for limit_bytes in dict.fromkeys((explorer.safe_bytes, explorer.limit_bytes)):
-        within = explorer.within(limit_bytes)
-        opening = simulate_promising(
-            within, profile, request.on_progress, stop, request.least_ranked
-        )
-        if opening:
-            return opening
-    return []
-
-
-def _legal_points(
-    space: Space, profile: HardwareProfile, opening: Sequence[Point], stop: Stop
-) -> LegalPoints:
-    """Return the legal layouts, at least those of the `opening`; refuse a base without any."""
-    legal = legal_points(space, rules_on(profile), stop)
-    if legal.stopped:
-        legal = replace(legal, points=tuple(dict.fromkeys((*opening, *legal.points))))
+def _legal_points(space: Space, profile: HardwareProfile) -> LegalPoints:
+    """Return the legal layouts; refuse a base without any."""
+    legal = legal_points(space, rules_on(profile))
     if not legal.points:
         raise none_legal(space, legal, profile)
     # The cluster's other rules, which every point or none breaks.
@@ -124,11 +103,7 @@ def _legal_points(
 
 
 def _ranking(
-    explorer: Explorer,
-    legal: LegalPoints,
-    opening: Sequence[Point],
-    request: SearchRequest,
-    stop: Stop,
+    explorer: Explorer, legal: LegalPoints, request: SearchRequest, stop: Stop
 ) -> SearchOutcome:
     """Rank the legal layouts: all, or if they are more than `max_trials`, those proposed."""
     top, on_progress, num_legal = request.least_ranked, request.on_progress, len(legal.points)
@@ -143,10 +118,8 @@ def _ranking(
             top,
             on_progress,
             stop,
-            simulated=opening,
             only_best=request.only_best,
             with_front=request.refines,
-            cut_short=legal.stopped,
         )
 
 

@@ -20,13 +20,6 @@ class End(StrEnum):
         """Whether the search was stopped."""
         return self in (End.BUDGET, End.INTERRUPT)
 
-    @property
-    def sentence(self) -> str:
-        """The first of the closing sentences; empty if what is proved says it."""
-        return _SENTENCES.get(self, "")
-
-
-_SENTENCES = {End.BUDGET: "The search stopped after --seconds.", End.INTERRUPT: "Interrupted."}
 
 Stop = Callable[[], End | None]
 """Returns why to stop, or None to continue; called repeatedly."""
@@ -44,10 +37,6 @@ def check(stop: Stop) -> None:
     """Raise StopRequestedError if the search must stop."""
     if why := stop():
         raise StopRequestedError(why)
-
-
-def never() -> None:
-    """Continue: a search without a budget."""
 
 
 def stop_after(seconds: float | None, interrupted: Callable[[], bool]) -> Stop:

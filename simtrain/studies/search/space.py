@@ -20,7 +20,9 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.nearest import divisors
 from simtrain.scenario.section import Section
 from simtrain.schedules import NAMED, default_name
+from simtrain.studies.changes.change import Change, combinations_of
 from simtrain.studies.changes.policies import POLICIES
+from simtrain.studies.changes.values import ZERO_STAGES
 from simtrain.studies.choose import is_open
 from simtrain.studies.search.conditional import conditional_values
 from simtrain.studies.search.stage_lengths import (
@@ -32,11 +34,8 @@ from simtrain.studies.search.stage_lengths import (
     lengths_to_try,
 )
 
-ZERO_STAGES = (0, 1, 2, 3)
 _QUESTION = ("name", "description", "model", "batch", "cluster", "hardware")
 """Sections of a scenario that are not part of a layout; the microbatch is."""
-_SMALL_MICROS = 2
-"""Microbatch sizes of a space's core."""
 LONG_SEQUENCE = 32_768
 """Sequence length from which context parallelism is searched by default."""
 LEAST_TOKENS = 4096
@@ -127,8 +126,7 @@ class Space:
         self.settings = settings
         others = {field: vary[field] for field in vary if field not in FIELDS.values()}
         self.all_settings: tuple[Settings, ...] = tuple(
-            tuple(zip(others, values, strict=True))
-            for values in itertools.product(*others.values())
+            tuple(change.values.items()) for change in combinations_of(others)
         )
         """The settings of the variants; of one without any if no such field is varied."""
         self.conditional = conditional_values(base, {of: name for name, of in FIELDS.items()})
@@ -140,7 +138,6 @@ class Space:
         self._asked = context, expert, dict(vary), tuple(hold)
         self._contexts = self._choices("context", context, self._contexts_by_default)
         self._experts = self._choices("expert", expert, self._experts_by_default)
-        self._num_schedules = len(NAMED)
         self._cuts = functools.cache(self._stage_cuts)
         self.variant = functools.cache(self._new_variant)
         self._others = {
@@ -195,7 +192,7 @@ class Space:
             return self
         context, expert, vary, hold = self._asked
         coordinates = {field: vary[field] for field in vary if field in FIELDS.values()}
-        base = self.base.replace(dict(settings))
+        base = Change(dict(settings)).applied_to(self.base)
         variant = Space(base, self.gpus, context, expert, coordinates, hold, settings)
         if settings not in self.all_settings:
             # A change of one of its layouts: it lists none itself.
@@ -210,19 +207,6 @@ class Space:
         hardware = self.base.hardware | {"gpu": gpu}
         base = self.base.model_copy(update={"hardware": hardware})
         return Space(base, self.gpus, *self._asked)
-
-    def core(self) -> Space:
-        """Return the part of the space with small microbatches, ZeRO stages 0 and 1, and the first
-        schedule for each number of chunks.
-        """
-        core = Space(self.base, self.gpus, *self._asked)
-        for settings in self.all_settings:
-            variant = core.variant(settings)
-            micro, zero_stage = COORDINATES.index("micro"), COORDINATES.index("zero_stage")
-            variant._others[micro] = variant._others[micro][:_SMALL_MICROS]
-            variant._others[zero_stage] = variant._others[zero_stage][:2]
-            variant._num_schedules = 1
-        return core
 
     def choices(self, prefix: Prefix = ()) -> list[Prefix]:
         """The next coordinates of the points that begin with a prefix: one or several each.
@@ -378,7 +362,7 @@ class Space:
             for name in dict.fromkeys(names)
             if name not in NAMED or NAMED[name].allows_chunks(interleave)
         ]
-        return allowed[: self._num_schedules if num_stages > 1 else 1]
+        return allowed if num_stages > 1 else allowed[:1]
 
     def _layers(
         self, num_stages: int, interleave: int, schedule: str

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import types
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from simtrain.base.strict_yaml.document import dotted
 from simtrain.base.strict_yaml.overrides import parse_value
 from simtrain.errors import InputError, Location
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.scenario.section import Section, is_change
+from simtrain.scenario.section import is_change
 from simtrain.schedules import NAMED
 from simtrain.studies.changes.change import value_at
+from simtrain.studies.changes.values import all_values
 from simtrain.studies.choose import is_open
 from simtrain.studies.search.space import FIELDS
 from simtrain.studies.sweep.fields import field_path
@@ -69,13 +69,14 @@ def check_held(hold: Sequence[str]) -> tuple[str, ...]:
 
 def tunable_fields(scenario: Scenario) -> dict[str, tuple[Any, ...]]:
     """Return the fields that people tune for a layout and their values: flags and choices."""
-    fields = {
-        f"{section}.{name}": _NUMBERS.get(f"{section}.{name}", (*_all_values(field.annotation),))
+    fields = (
+        f"{section}.{name}"
         for section in _REFINED_SECTIONS
-        for name, field in type(getattr(scenario, section)).model_fields.items()
-    }
-    others = {*FIELDS.values(), *_OF_THE_FRAMEWORK}
-    return {field: values for field, values in fields.items() if values and field not in others}
+        for name in type(getattr(scenario, section)).model_fields
+    )
+    tunable = (field for field in fields if field not in {*FIELDS.values(), *_OF_THE_FRAMEWORK})
+    values_of = {field: _NUMBERS.get(field) or all_values(field) for field in tunable}
+    return {field: values for field, values in values_of.items() if values}
 
 
 def _values(base: Scenario, field: str, written: Sequence[Any] | None) -> tuple[Any, ...]:
@@ -90,7 +91,7 @@ def _values(base: Scenario, field: str, written: Sequence[Any] | None) -> tuple[
         raise InputError.of("E838", message, place, "remove one of them")
     if written is None and dotted(path) in FIELDS.values():
         return _ALL_VALUES.get(dotted(path), ())
-    chosen = (*_all_values(_annotation(path)),) if written is None else tuple(written)
+    chosen = all_values(dotted(path)) if written is None else tuple(written)
     if not chosen:
         fix = f"write them: --vary {field}=1,2"
         raise InputError.of("E838", f"{field} has no list of all its values", place, fix)
@@ -106,33 +107,3 @@ def _values(base: Scenario, field: str, written: Sequence[Any] | None) -> tuple[
 
 def _validated(base: Scenario, field: str, value: Any) -> Any:
     return value_at(base.replace({field: value}), field)
-
-
-def _annotation(path: Sequence[Any]) -> Any:
-    """Return the annotation of a field."""
-    section: type[Section] = Scenario
-    annotation: Any = None
-    for part in path:
-        fields = {of.serialization_alias or name: of for name, of in section.model_fields.items()}
-        annotation = fields[str(part)].annotation
-        inner = [each for each in (annotation, *get_args(annotation)) if _is_section(each)]
-        section = inner[0] if inner else section
-    return annotation
-
-
-def _is_section(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Section)
-
-
-def _all_values(annotation: Any) -> Iterator[Any]:
-    """Yield the values of a flag or a choice; of other kinds of fields, none."""
-    origin = get_origin(annotation)
-    if annotation is bool:
-        yield from (False, True)
-    elif origin is Literal:
-        yield from get_args(annotation)
-    elif origin is Annotated:
-        yield from _all_values(get_args(annotation)[0])
-    elif origin in (Union, types.UnionType):
-        for member in get_args(annotation):
-            yield from _all_values(member)

@@ -1,17 +1,17 @@
-"""Bound points in the process of the search or in several worker processes.
+"""Bound groups of points in the process of the search or in several worker processes.
 
-The search receives the bounds in the order of its points, so the number of workers does not change
-the result. The search itself computes what the few points near the best need.
+The search receives the bounds in the same order from any number of workers, so this number does not
+change the result. The search itself computes what the few points near the best need.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import pickle
 from collections.abc import Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, wait
-from typing import Any
+from concurrent.futures import BrokenExecutor, Executor, wait
 
 from simtrain.base.function_caches import without_garbage_collection
 from simtrain.errors import InputError, Location
@@ -21,11 +21,8 @@ from simtrain.studies.search.explorer import Explorer
 from simtrain.studies.search.search_end import Stop, check
 from simtrain.studies.search.space import Point
 
-QuickKey = tuple[Key | None, int]
-"""A lower bound of a point's key, None if it cannot fit, and how close the bound is."""
-
-_CHUNK = 512
-"""Points per message to a worker."""
+_CHUNK = 128
+"""Groups per message to a worker."""
 _MANY, _MOST = 10_000, 8
 """Legal points from which workers repay their start, and the workers that a search has at most."""
 _POLL_S = 0.05
@@ -33,47 +30,39 @@ _POLL_S = 0.05
 
 
 class Workers:
-    """Bounds points in this process, or in the worker processes of an executor."""
+    """Bounds groups in this process, or in the worker processes of an executor."""
 
     def __init__(self, explorer: Explorer, executor: Executor | None = None) -> None:
         self.explorer = explorer
         self._executor = executor
 
-    def quick_keys(
-        self, points: Sequence[Point], horizon: Key | None, stop: Stop
-    ) -> Iterator[tuple[int, QuickKey]]:
-        """Yield the numbers and the quick bounds of points. See `Explorer.quick_key`.
-
-        Neighbours in the order of these share most of their work: their ranks run the same layers.
+    def group_keys(
+        self, groups: Sequence[Sequence[Point]], stop: Stop
+    ) -> Iterator[tuple[int, Key | None]]:
+        """Yield the numbers and the bounds of groups. See `Explorer.group_key`.
 
         Raises:
             StopRequestedError: `stop` returns a reason.
             InputError: a worker process died.
         """
-        order = sorted(range(len(points)), key=lambda number: _shared_work(points[number]))
+        order = _order(groups, Point.of(self.explorer.space.base))
         if self._executor is None:
             for number in order:
                 check(stop)
-                yield number, self.explorer.quick_key(points[number], horizon)
+                yield number, self.explorer.group_key(groups[number])
             return
         explorer = self.explorer
         inputs = pickle.dumps((explorer.space, explorer.objective, explorer.limit_bytes))
         chunks = [order[start : start + _CHUNK] for start in range(0, len(order), _CHUNK)]
         try:
             futures = [
-                self._executor.submit(
-                    _quick_keys, inputs, [points[number] for number in chunk], horizon
-                )
+                self._executor.submit(_group_keys, inputs, [groups[number] for number in chunk])
                 for chunk in chunks
             ]
             for chunk, future in zip(chunks, futures, strict=True):
-                _wait(future, stop)
-                keys, failures = future.result()
-                for number, key in zip(chunk, keys, strict=True):
-                    if points[number] in failures:
-                        # Repeated here, where the search finds the error.
-                        key = explorer.quick_key(points[number], horizon)
-                    yield number, key
+                while not wait([future], _POLL_S).done:
+                    check(stop)
+                yield from zip(chunk, future.result(), strict=True)
         except BrokenExecutor as error:
             # Ctrl-C also terminates the workers.
             check(stop)
@@ -88,15 +77,28 @@ def default_workers(num_legal: int) -> int:
     return min(len(cores), _MOST)
 
 
-def _shared_work(point: Point) -> tuple[int, ...]:
-    """The coordinates that divide a layer over ranks, and the microbatch."""
-    return point.tensor, point.context, point.expert, point.expert_tensor or 0, point.micro
+def _order(groups: Sequence[Sequence[Point]], base: Point) -> list[int]:
+    """Return the numbers of groups in the order in which they are bounded.
+
+    The smallest microbatches are first, because they fit most often. Groups whose ranks run the
+    same layers share most of the work, so they are neighbours; the nearest to the scenario's own
+    layout are first, because somebody chose it: one of the first groups is then a good answer.
+    """
+
+    def position(number: int) -> tuple[float, ...]:
+        """Return what the order is by: microbatch, layer of a rank, number of stages."""
+        point = groups[number][0]
+        layers, base_layers = _layer_split(point), _layer_split(base)
+        stages = abs(math.log(point.pipeline / base.pipeline))
+        return point.micro, math.dist(layers, base_layers), *layers, stages
+
+    return sorted(range(len(groups)), key=position)
 
 
-def _wait(future: Future[Any], stop: Stop) -> None:
-    """Wait until a worker has a result; raise StopRequestedError if the search must stop."""
-    while not wait([future], _POLL_S).done:
-        check(stop)
+def _layer_split(point: Point) -> tuple[float, ...]:
+    """Return the logarithms of how many ranks share a layer, along each axis."""
+    ranks = point.tensor, point.context, point.expert, point.expert_tensor or point.tensor
+    return tuple(map(math.log, ranks))
 
 
 def worker_died() -> InputError:
@@ -116,9 +118,6 @@ def _explorer(pickled: bytes) -> Explorer:
 
 
 @without_garbage_collection()
-def _quick_keys(
-    inputs: bytes, points: Sequence[Point], horizon: Key | None
-) -> tuple[list[QuickKey], set[Point]]:
-    """Return the quick bounds of points, and those of the points that failed."""
-    explorer = _explorer(inputs)
-    return [explorer.quick_key(point, horizon) for point in points], {*explorer.failures}
+def _group_keys(inputs: bytes, groups: Sequence[Sequence[Point]]) -> list[Key | None]:
+    """Return the bounds of groups."""
+    return [*map(_explorer(inputs).group_key, groups)]

@@ -96,6 +96,11 @@ def cell(axis: SweepAxis, position: int) -> Cell:
     return number
 
 
+def storable(value: Any) -> Any:
+    """Replace integers above 64 bits, which columns cannot hold, by null."""
+    return None if isinstance(value, int) and abs(value) > LARGEST else value
+
+
 def describe_point(cells: Mapping[str, Cell]) -> str:
     """Describe a point: "batch.micro: 4, recompute: full"."""
     return ", ".join(f"{name}: {as_scalar(value)}" for name, value in cells.items())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from simtrain.base.operating_system import MOST_WORKERS, num_processors
 from simtrain.errors import InputError, Location
+from simtrain.studies.sweep.workers import PartWorkers, Shard
 
 if TYPE_CHECKING:
     from simtrain.studies.sweep.plan import SweepPlan
@@ -55,15 +56,16 @@ class Processes:
     """Worker processes on this machine."""
 
     def open(
-        self, plan: SweepPlan, num_parts: int, workers: int | None, address: str | None
-    ) -> tuple[Callable[[], Executor], int]:
-        """Return a factory of executors, and the number of parts to submit at a time."""
+        self, plan: SweepPlan, shard: Shard, num_workers: int | None, address: str | None
+    ) -> PartWorkers:
+        """Return the workers; a single one is this process itself."""
         if address is not None:
             message, fix = "processes on this machine have no address", "add --executor ray"
             raise InputError.of("E854", message, Location("--address"), fix)
-        num_workers = min(workers or num_processors(), num_parts)
+        num_workers = min(num_workers or num_processors(), len(shard.parts(plan)))
         # Two parts per worker, so that none waits for this process to write a file.
-        return partial(local_executor, num_workers), 1 if num_workers < 2 else 2 * num_workers
+        in_flight = 1 if num_workers < 2 else 2 * num_workers
+        return PartWorkers(partial(local_executor, num_workers), in_flight, shard)
 
 
 class _Pool(ProcessPoolExecutor):

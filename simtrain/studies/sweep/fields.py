@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Sequence
+import keyword
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simtrain.base.strict_yaml import Path
@@ -12,11 +13,14 @@ from simtrain.base.strict_yaml.document import dotted
 from simtrain.base.strict_yaml.model_fields import legal_keys
 from simtrain.errors import InputError, Location
 from simtrain.scenario import Scenario
+from simtrain.scenario.schema import STACK_DEFAULTS
 
 # Pseudo-field: the name of the point's base scenario.
 BASE: Path = ("base",)
 # Overrides of profile entries; the profile validates them.
 _HARDWARE = "hardware"
+DERIVED = ("num_gpus", "num_microbatches")
+"""What a scenario has beside its fields, for constraints."""
 _WITHOUT_EFFECT = {"name", "description"}
 
 Assignment = tuple[Path, Any]
@@ -30,6 +34,28 @@ def field_paths() -> tuple[Path, ...]:
     for path in paths:
         paths.extend((*path, key) for key in legal_keys(Scenario, path))
     return tuple(paths)
+
+
+@functools.cache
+def attributes_by_name() -> Mapping[str, str]:
+    """Map each name that a constraint may use to the scenario attribute that it reads.
+
+    A field can be named without its section; the first section that has the field wins
+    (`num_layers` is `model.num_layers`, `pipeline` is `parallelism.pipeline`). `recompute` reads
+    the strategy, as in scenario files.
+    """
+    names: dict[str, str] = {"recompute": "recompute.strategy"}
+    sections = {path[0] for path in field_paths() if len(path) > 1}
+    for path in field_paths():
+        if path == (_HARDWARE,) or (len(path) == 1 and path[0] in sections):
+            continue
+        name = dotted(path)
+        default = STACK_DEFAULTS.get(name)
+        # The attribute of batch.global is global_, because global is a keyword of Python.
+        parts = (f"{key}_" if keyword.iskeyword(str(key)) else str(key) for key in path)
+        names[name] = default.resolved if default else ".".join(parts)
+        names.setdefault(str(path[-1]), names[name])
+    return names | {name: name for name in DERIVED}
 
 
 def field_path(name: str, location: Location | None) -> Path:

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,6 @@ PLAN_FILE, PARTS_FOLDER = "sweep.json", "parts"
 MOST_BYTES_OF_PLAN, MOST_BYTES_OF_PART = 64 << 20, 1 << 30
 # Errors that mean "no space left".
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_PART = re.compile(r"part-([0-9]{6,})\.parquet")
 _UNFINISHED = re.compile(r"\.part-([0-9]{6,})-[0-9a-z]+(\.parquet)?")
 _KEPT = "finished parts are kept on disk and will not be computed again"
 _OTHER_FOLDER = "give another folder, or remove this one if its results are no longer needed"
@@ -53,46 +52,28 @@ class SweepFolder:
         """The file of a part."""
         return self.parts / f"part-{number:06}.parquet"
 
-    def finished(self) -> list[Path]:
-        """List the files of the finished parts by number; sweep.json has the number of parts.
+    def finished(self) -> tuple[list[Path], int]:
+        """Return the files of the finished parts by number, and the number of points in no file.
 
         Raises:
             InputError: a part is damaged, or belongs to another place or sweep (E827).
         """
         if (plan := self._known()) is None:
-            return []
-        num_parts = -(-plan["num_points"] // plan["part_size"])
-        named = ((_PART.fullmatch(file.name), file) for file in self.parts.glob("part-*"))
-        numbered = sorted((int(match[1]), file) for match, file in named if match)
-        numbered = [(number, file) for number, file in numbered if number < num_parts]
+            return [], 0
+        size, num_missing = plan["part_size"], plan["num_points"]
         is_same_writer = plan["versions"].get("pyarrow") == versions()["pyarrow"]
-        for number, file in numbered:
+        files = []
+        for number in range(-(-num_missing // size)):
             try:
-                content = read_bytes(file, MOST_BYTES_OF_PART)
-                part = plan["hash"], number, plan["part_size"]
-                decoded(content, *part, is_same_writer=is_same_writer)
-            except (OSError, PartError) as error:
+                counts = self.read(number, plan["hash"], size, is_same_writer=is_same_writer)
+            except PartError as error:
                 fix = "run the same simtrain sweep command again: it recomputes damaged parts"
-                message = f"the results cannot be read: {file}: {error}"
+                message = f"the results cannot be read: {self.part(number)}: {error}"
                 raise self._error("E827", message, fix) from error
-        return [file for _, file in numbered]
-
-    def num_missing(self, files: Iterable[Path]) -> int:
-        """Return the number of points of the sweep that are in none of these finished parts.
-
-        Raises:
-            InputError: sweep.json cannot be read (E822).
-        """
-        plan = self._known()
-        assert plan, "a finished part belongs to a plan"
-        size, num_points = plan["part_size"], plan["num_points"]
-        names = {file.name for file in files}
-        starts = range(0, num_points, size)
-        return sum(
-            min(size, num_points - start)
-            for number, start in enumerate(starts)
-            if self.part(number).name not in names
-        )
+            if counts is not None:
+                files.append(self.part(number))
+                num_missing -= counts.num_points
+        return files, num_missing
 
     def open(self, plan: SweepPlan, part_size: int | None = None) -> SweepPlan:
         """Create the folder, or resume the same sweep in it; return the plan with its part size.
@@ -176,15 +157,21 @@ class SweepFolder:
                 raise self._error("E823", message, fix)
             yield
 
-    def read(self, plan: SweepPlan, number: int) -> Counts | None:
-        """Read the counts of a part; None if it has no file; PartError if the file is damaged."""
+    def read(
+        self, number: int, sweep: str, part_size: int, *, is_same_writer: bool = True
+    ) -> Counts | None:
+        """Validate a part's file as `decoded` does, and return its counts; None if it has no file.
+
+        Raises:
+            PartError: the file cannot be read, is damaged, or belongs to another part or sweep.
+        """
         try:
             content = read_bytes(self.part(number), MOST_BYTES_OF_PART)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise PartError(str(error)) from error
-        return decoded(content, plan.digest, number, plan.part_size)
+        return decoded(content, sweep, number, part_size, is_same_writer=is_same_writer)
 
     def write(self, part: SweepPart) -> None:
         """Write a part's file atomically."""

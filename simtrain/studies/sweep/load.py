@@ -17,13 +17,13 @@ from simtrain.base.file_kinds import SWEEP, load_kind
 from simtrain.base.output_folder import as_path
 from simtrain.base.resources import find_sweep, profile_sha256
 from simtrain.base.strict_yaml import Positions, YamlDocument, data_of, parse_document, validate
-from simtrain.errors import InputError, Location, Problem, did_you_mean, wrong_type
+from simtrain.errors import InputError, Problem, did_you_mean, wrong_type
 from simtrain.studies.cost.of_tokens import PRICE_COLUMN
 from simtrain.studies.sweep.axes import SweepAxis
 from simtrain.studies.sweep.bases import base_documents, refuse_overridden_axes
-from simtrain.studies.sweep.constraints import ConstraintError, is_field, read_constraint
+from simtrain.studies.sweep.constraints import WORDS, constraints_of, removed_by
+from simtrain.studies.sweep.fields import DERIVED, attributes_by_name
 from simtrain.studies.sweep.load_axes import load_axes
-from simtrain.studies.sweep.part import first_unsatisfied
 from simtrain.studies.sweep.plan import (
     OBJECTIVES,
     REPORTABLE,
@@ -32,11 +32,12 @@ from simtrain.studies.sweep.plan import (
     default_part_size,
     versions,
 )
+from simtrain.studies.sweep.request import MANY_POINTS
 from simtrain.studies.sweep.value_checks import check_values
 
-MANY_POINTS = 1_000_000
-"""Points of a grid that a sweep starts on unless a larger number is allowed."""
 _MOST_POINTS = 10**9
+# The first points are enough, unless constraints remove all of them.
+_POINTS_PER_QUERY = 16
 
 
 class SweepFile(BaseModel):
@@ -159,21 +160,22 @@ def _num_points(axes: Sequence[SweepAxis], positions: Positions, max_points: int
 def _bad_expressions(plan: SweepPlan, positions: Positions) -> list[Problem]:
     """List constants that are not allowed or not used, then constraints that cannot be read."""
     used: set[str] = set()
-    unreadable = []
-    for number, text in enumerate(plan.constraints):
+    unreadable: list[Problem] = []
+    for constraint in constraints_of(plan):
+        used |= constraint.names
         try:
-            used |= read_constraint(text, plan.constants).names
-        except ConstraintError as error:
+            constraint.check()
+        except InputError as error:
             used |= plan.constants.keys()  # which of them it would use is unknown
-            place = _inside(plan.places[number], text, error.offset)
-            message = f'the constraint "{text}" {error}'
-            unreadable.append(Problem(error.code, message, place, fix=error.fix))
+            unreadable += error.problems
     bad_constants = []
+    # SQL ignores case.
+    known = (*plan.constants, *WORDS, *attributes_by_name().keys() - {*DERIVED})
     for name in plan.constants:
         message, fix = "", "give it a name of its own: max_gpus"
         if not name.isidentifier():
             message = f'"{name}" cannot be the name of a constant'
-        elif is_field(name):
+        elif [*map(str.lower, known)].count(name.lower()) > 1:
             message = f"the constant {name} has a name that constraints know already"
         elif name not in used:
             message = f"the constant {name} is used by no constraint"
@@ -182,17 +184,6 @@ def _bad_expressions(plan: SweepPlan, positions: Positions) -> list[Problem]:
             place = positions.of_key(("constants", name))
             bad_constants.append(Problem("E808", message, place, fix=fix))
     return [*bad_constants, *unreadable]
-
-
-def _inside(location: Location | None, text: str, offset: int) -> Location | None:
-    """Move a location by `offset` characters if the source line contains the text literally."""
-    if location is None or location.column is None:
-        return location
-    start = location.column - 1
-    quote = location.source_line[start : start + 1] in ('"', "'")
-    if location.source_line[start + quote :].startswith(text):
-        return replace(location, column=location.column + quote + offset)
-    return location
 
 
 def _bad_columns(plan: SweepPlan, positions: Positions) -> Iterator[Problem]:
@@ -218,13 +209,13 @@ def _several_currencies(currencies: Sequence[str], positions: Positions) -> Prob
 
 
 def _check_that_some_point_is_left(plan: SweepPlan, positions: Positions) -> None:
-    constraints = plan.readable_constraints()
     removed: Counter[int] = Counter()
-    for index in range(plan.num_points):
-        removed_by = first_unsatisfied(plan, constraints, plan.scenario(index), index)
-        if removed_by is None:
+    for first in range(0, plan.num_points, _POINTS_PER_QUERY):
+        indices = range(first, min(first + _POINTS_PER_QUERY, plan.num_points))
+        removed_here = removed_by(plan, {index: plan.scenario(index) for index in indices})
+        if len(removed_here) < len(indices):
             return
-        removed[removed_by] += 1
+        removed.update(removed_here.values())
     counts = (
         f'"{plan.constraints[constraint]}" removed {removed[constraint]}'
         for constraint in sorted(removed)

@@ -21,8 +21,8 @@ from simtrain.studies.cost.of_tokens import cost_of_tokens
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.objectives.objective import Objective
 from simtrain.studies.objectives.registry import OBJECTIVES
-from simtrain.studies.sweep.axes import LARGEST, Cell, describe_point
-from simtrain.studies.sweep.constraints import Constraint, ConstraintError
+from simtrain.studies.sweep.axes import storable
+from simtrain.studies.sweep.constraints import removed_by
 from simtrain.studies.sweep.counts import BestPoint, Counts, better
 from simtrain.studies.sweep.plan import BREAKDOWN, SweepPlan
 from simtrain.studies.sweep.points import Points
@@ -55,41 +55,16 @@ def run_part(plan: SweepPlan, number: int) -> SweepPart:
     """Evaluate the points of a part in grid order.
 
     Raises:
-        InputError: a constraint cannot be evaluated at one of the points.
+        InputError: a constraint has no value at one of the points (E813).
     """
-    excluded: Counter[int] = Counter()
-    kept: list[tuple[int, Scenario]] = []
-    constraints, points = plan.readable_constraints(), Points(plan)
-    for index in plan.indices(number):
-        scenario = points.scenario(index)
-        removed_by = first_unsatisfied(plan, constraints, scenario, index)
-        if removed_by is None:
-            kept.append((index, scenario))
-        else:
-            excluded[removed_by] += 1
+    points = Points(plan)
+    scenarios = {index: points.scenario(index) for index in plan.indices(number)}
+    removed = removed_by(plan, scenarios)
+    kept = [point for point in scenarios.items() if point[0] not in removed]
     cells = {index: _row(scenario, plan) for index, scenario in sorted(kept, key=_alike)}
     rows = [{"index": index} | plan.cells(index) | cells[index] for index, _ in kept]
-    counts = _counts(rows, excluded, plan.objective)
+    counts = _counts(rows, Counter(removed.values()), plan.objective)
     return SweepPart(number, _encoded(plan, number, rows, counts), counts)
-
-
-def first_unsatisfied(
-    plan: SweepPlan, constraints: Sequence[Constraint], scenario: Scenario, index: int
-) -> int | None:
-    """Number of the first constraint that does not hold at a point; None if all hold.
-
-    A constraint that cannot be evaluated at this point is an InputError (E813).
-    """
-    for number, constraint in enumerate(constraints):
-        try:
-            if not constraint.holds(scenario):
-                return number
-        except ConstraintError as error:
-            message = f'the constraint "{plan.constraints[number]}" {error}'
-            reason = f"at point {index}: {describe_point(plan.cells(index))}"
-            place = plan.places[number]
-            raise InputError.of(error.code, message, place, error.fix, reason) from error
-    return None
 
 
 def _alike(point: tuple[int, Scenario]) -> tuple[object, ...]:
@@ -109,7 +84,7 @@ def _row(scenario: Scenario, plan: SweepPlan) -> Row:
     """The result columns of one point, without the axes; costs only if they are needed."""
     objectives = [objective for objective in OBJECTIVES.values() if objective.field in plan.report]
     evaluator = _evaluator(any(objective.needs_extrapolation for objective in objectives))
-    start: Row = {"num_gpus": scenario.num_gpus}
+    start: Row = {"num_gpus": storable(scenario.num_gpus)}
     # Check the rules first: building an error with remedies takes far longer than a code.
     broken = next((rule.code for rule in RULES if rule.check(scenario)), None)
     if broken:
@@ -128,8 +103,8 @@ def _row(scenario: Scenario, plan: SweepPlan) -> Row:
 def _results(evaluation: Evaluation, objectives: Sequence[Objective]) -> Row:
     row: Row = {
         "status": OK if evaluation.run else DOES_NOT_FIT,
-        "peak_bytes": evaluation.peak_bytes,
-        "capacity_bytes": evaluation.capacity_bytes,
+        "peak_bytes": storable(evaluation.peak_bytes),
+        "capacity_bytes": storable(evaluation.capacity_bytes),
     }
     if run := evaluation.run:
         row |= {each.field: each.quantity(each.key(evaluation)[0]) for each in objectives}
@@ -166,15 +141,7 @@ def _encoded(plan: SweepPlan, number: int, rows: Sequence[Row], counts: Counts) 
     about = {"sweep": plan.digest, "part": number, "part_size": plan.part_size}
     text = json.dumps(about | {"counts": counts.to_json()}, sort_keys=True)
     schema = schema_of(plan).with_metadata({_METADATA_KEY: text.encode()})
-    columns = {name: [row.get(name) for row in rows] for name in schema.names}
-    for name in _INTEGERS & columns.keys():
-        columns[name] = [*map(_storable, columns[name])]
-    return _file_of(pyarrow.table(columns, schema=schema))
-
-
-def _storable(value: Cell) -> Cell:
-    """Replace integers above 64 bits, which Parquet cannot store, by null."""
-    return None if isinstance(value, int) and abs(value) > LARGEST else value
+    return _file_of(pyarrow.Table.from_pylist(rows, schema))
 
 
 def _file_of(table: pyarrow.Table) -> bytes:

@@ -22,9 +22,9 @@ from simtrain.scenario import Scenario
 from simtrain.studies.cost.of_tokens import COST_COLUMNS
 from simtrain.studies.objectives import registry
 from simtrain.studies.sweep.axes import Cell, SweepAxis, cell
-from simtrain.studies.sweep.constraints import Constraint, Number, read_constraint
 from simtrain.studies.sweep.fields import BASE, Assignment, base_of
 
+Number = int | float
 # Columns of every table, and columns that a sweep file may select.
 FIXED_COLUMNS = ("index", "status", "rule")
 BREAKDOWN = tuple(f"breakdown_{field.name}" for field in fields(Breakdown))
@@ -128,10 +128,6 @@ class SweepPlan:
         """What the axes set at a point: fields, and its base."""
         places = zip(self.axes, self.positions(index), strict=True)
         return [setting for axis, position in places for setting in axis.assignments(position)]
-
-    def readable_constraints(self) -> tuple[Constraint, ...]:
-        """Parse the constraints; the result cannot be pickled."""
-        return tuple(read_constraint(text, self.constants) for text in self.constraints)
 
     def identity(self) -> dict[str, Any]:
         """Everything that determines the results, as JSON."""

@@ -14,6 +14,7 @@ from simtrain.base.output_folder import as_path
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError, Location
 from simtrain.iteration.report.rows import Records, Rows
+from simtrain.studies.sweep.database import allow_only
 from simtrain.studies.sweep.folder import PLAN_FILE, SweepFolder
 
 if TYPE_CHECKING:
@@ -67,10 +68,10 @@ def query(folder: str | Path, sql: str) -> Answer:
     import duckdb
 
     results = SweepFolder(as_path(folder))
-    files = _parts(results)
+    files, num_missing = _parts(results)
     with duckdb.connect() as connection:
         connection.read_parquet(files, hive_partitioning=False).create_view(_TABLE)
-        _allow_only(connection, files)
+        allow_only(connection, files)
         columns = ", ".join(connection.table(_TABLE).columns)
         try:
             names, rows = _answer(connection, sql)
@@ -81,7 +82,7 @@ def query(folder: str | Path, sql: str) -> Answer:
                 fix = f"write one select on the table {_TABLE}; save its rows with --csv > FILE"
             raise InputError.of("E826", f"the query failed: {_told(error)}", fix=fix) from error
     plain_rows = tuple(tuple(map(_plain, row)) for row in rows)
-    return Answer(tuple(_distinct(names)), plain_rows, results.num_missing(map(Path, files)))
+    return Answer(tuple(_distinct(names)), plain_rows, num_missing)
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[Any]]:
@@ -102,28 +103,20 @@ def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str],
     return [column[0] for column in answer.description or ()], answer.fetchall()
 
 
-def _allow_only(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> None:
-    """Refuse access to all other files, to the network and to Python's variables."""
-    connection.execute("set allowed_paths = ?", [list(files)])
-    connection.execute("set python_enable_replacements = false")
-    connection.execute("set enable_external_access = false")
-    connection.execute("set lock_configuration = true")
-
-
 def _told(error: Exception) -> str:
     """DuckDB's message, without the traceback of a missing module."""
     return str(error).partition(", due to the following Python exception")[0]
 
 
-def _parts(folder: SweepFolder) -> list[str]:
+def _parts(folder: SweepFolder) -> tuple[list[str], int]:
     place = Location(str(folder.path))
     if not (folder.path / PLAN_FILE).is_file():
         fix = "give the folder that was passed to simtrain sweep --out"
         raise InputError.of("E820", "this folder contains no sweep", place, fix)
-    files = [str(file) for file in folder.finished()]
+    files, num_missing = folder.finished()
     if not files:
         raise InputError.of("E820", "no part is finished yet", place, "query again later")
-    return files
+    return [*map(str, files)], num_missing
 
 
 def _distinct(names: Sequence[str]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from simtrain.base.version import VERSION
 from simtrain.errors import InputError, Location
 from simtrain.hardware.load import give_profile
 from simtrain.studies.sweep.plan import SweepPlan, version_words, versions
+from simtrain.studies.sweep.workers import PartWorkers, Shard
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,15 +75,15 @@ class RayCluster:
     """The nodes of a Ray cluster that runs already."""
 
     def open(
-        self, plan: SweepPlan, num_parts: int, workers: int | None, address: str | None
-    ) -> tuple[Callable[[], Executor], int]:
-        """Return a factory of executors, and the number of parts to submit at a time."""
+        self, plan: SweepPlan, shard: Shard, num_workers: int | None, address: str | None
+    ) -> PartWorkers:
+        """Connect to the cluster, and return a worker per processor of it."""
         if not (address := address or os.environ.get("RAY_ADDRESS")):
             message = "the address of the Ray cluster is missing"
             fix = "add --address host:port as printed by ray start --head, or set RAY_ADDRESS"
             raise InputError.of("E854", message, Location("--executor ray"), fix)
         cluster = connect(address, needs_of(plan))
-        return lambda: cluster, workers or cluster.num_processors
+        return PartWorkers(lambda: cluster, num_workers or cluster.num_processors, shard)
 
 
 def connect(address: str, needs: Needs) -> RayExecutor:

@@ -3,52 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import nullcontext
-from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from simtrain.base.output_folder import as_path
 from simtrain.base.request import takes
 from simtrain.errors import InputError, Location
 from simtrain.studies.sweep.axes import describe_point
 from simtrain.studies.sweep.counts import Counts
-from simtrain.studies.sweep.executors import local_executor
+from simtrain.studies.sweep.executor_kinds import EXECUTOR_KINDS
 from simtrain.studies.sweep.folder import SweepFolder
-from simtrain.studies.sweep.load import MANY_POINTS, load_plan
+from simtrain.studies.sweep.load import load_plan
 from simtrain.studies.sweep.part import PartError, SweepPart, run_part
 from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.query import Answer, query
+from simtrain.studies.sweep.request import SweepRequest
+from simtrain.studies.sweep.workers import PartWorkers, Shard
 
 # A part lost more often than _DEATHS_TOGETHER runs alone, to identify the part that kills workers.
 # A part lost more often than _MAX_DEATHS stops the sweep.
 _DEATHS_TOGETHER, _MAX_DEATHS = 1, 3
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One of `count` runs that share a sweep: every `count`-th part, from part `number` on."""
-
-    number: int = 0
-    count: int = 1
-
-    def parts(self, plan: SweepPlan) -> range:
-        """The numbers of the shard's parts."""
-        return range(self.number, plan.num_parts, self.count)
-
-    def num_points(self, plan: SweepPlan) -> int:
-        """Number of points in the shard's parts."""
-        parts = self.parts(plan)
-        missing = plan.num_parts * plan.part_size - plan.num_points
-        has_last = bool(parts) and parts[-1] == plan.num_parts - 1
-        return len(parts) * plan.part_size - missing * has_last
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,30 +62,6 @@ class Progress:
 ProgressCallback = Callable[[Progress], None]
 
 
-@dataclass(frozen=True, slots=True)
-class SweepRequest:
-    """What a sweep is asked for.
-
-    Args:
-        sweep: a sweep file, the name of a shipped sweep, or what such a file contains:
-            {"base": "gpt2_1_5b", "axes": {"batch.micro": [1, 2, 4]}}. The base may be a scenario.
-        out: folder for the results, which `query` reads too. None keeps only the rows.
-        overrides: overrides of the base scenarios, such as "model.seq_length=4096".
-        workers: processes; with 1 this process computes everything. A script with several workers
-            needs `if __name__ == "__main__":`, because workers import it.
-        max_points: the largest grid that is accepted.
-        on_progress: called after each part.
-    """
-
-    sweep: str | Path | Mapping[str, Any]
-    out: str | Path | None = None
-    overrides: Sequence[str] = ()
-    _: KW_ONLY
-    workers: int = 1
-    max_points: int = MANY_POINTS
-    on_progress: ProgressCallback = lambda progress: None
-
-
 @takes(SweepRequest)
 def sweep(request: SweepRequest) -> Answer:
     """Simulate every scenario of a grid, and return the rows of the results.
@@ -117,25 +70,35 @@ def sweep(request: SweepRequest) -> Answer:
 
     Raises:
         InputError: the sweep, an override or a base scenario is wrong, the folder cannot be written
-            to, or duckdb or pyarrow is not installed.
+            to, the executor cannot be used, or duckdb or pyarrow is not installed.
     """
-    plan = load_plan(request.sweep, request.overrides, max_points=request.max_points)
     place = nullcontext(request.out) if request.out is not None else TemporaryDirectory()
     with place as path:
         folder = SweepFolder(as_path(path))
-        plan = folder.open(plan)
-        make_executor = partial(local_executor, request.workers)
-        in_flight = 1 if request.workers < 2 else 2 * request.workers
-        run_sweep(plan, folder, make_executor, in_flight, on_progress=request.on_progress)
+        run_sweep(*opened(request, folder), request.on_progress)
         return query(folder.path, 'select * from results order by "index"')
+
+
+def opened(
+    request: SweepRequest, folder: SweepFolder
+) -> tuple[SweepPlan, SweepFolder, PartWorkers]:
+    """Return the plan, the folder and the workers of a sweep; the folder is created or resumed.
+
+    Raises:
+        InputError: as for `sweep`.
+    """
+    request.check()
+    shard = Shard.of(request.shard)
+    plan = load_plan(request.sweep, request.overrides, request.part_size, request.max_points)
+    plan = folder.open(plan, request.part_size)
+    kind = EXECUTOR_KINDS[request.executor]
+    return plan, folder, kind.open(plan, shard, request.workers, request.address)
 
 
 def run_sweep(
     plan: SweepPlan,
     folder: SweepFolder,
-    make_executor: Callable[[], Executor],
-    num_in_flight: int,
-    shard: Shard = Shard(),
+    workers: PartWorkers,
     on_progress: ProgressCallback = lambda progress: None,
 ) -> Progress:
     """Compute the missing parts of a sweep.
@@ -143,23 +106,22 @@ def run_sweep(
     Args:
         plan: the sweep, as returned by `folder.open`.
         folder: the results folder.
-        make_executor: creates an executor; called again when an executor breaks.
-        num_in_flight: parts submitted at a time.
-        shard: the share of the parts that this run computes.
+        workers: what computes the parts.
         on_progress: called after each part.
 
     Raises:
-        InputError: the folder cannot be written to, a constraint cannot be evaluated, or workers
-            keep dying.
+        InputError: the folder cannot be written to, a constraint has no value at a point, or
+            workers keep dying.
     """
+    shard = workers.shard
     with folder.locked(f"{shard.number}-of-{shard.count}"):
         folder.remove_leftovers(shard.parts(plan))
         progress, missing = _scan(plan, folder, shard, on_progress)
         work = _Dispatcher(plan, folder, on_progress, progress, deque(missing))
         while work.missing:
-            executor = make_executor()
+            executor = workers.start()
             try:
-                work.use(executor, num_in_flight)
+                work.use(executor, workers.num_in_flight)
             finally:
                 executor.shutdown(cancel_futures=True)
     return work.progress
@@ -170,10 +132,10 @@ def _scan(
 ) -> tuple[Progress, Sequence[int]]:
     """Return the progress so far, and the numbers of missing or damaged parts."""
     progress = Progress(len(shard.parts(plan)), shard.num_points(plan))
-    missing = []
+    missing, sweep = [], plan.digest
     for number in shard.parts(plan):
         try:
-            counts = folder.read(plan, number)
+            counts = folder.read(number, sweep, plan.part_size)
         except PartError:
             progress = replace(progress, damaged=(*progress.damaged, number))
             counts = None

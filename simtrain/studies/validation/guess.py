@@ -17,7 +17,7 @@ import numpy as np
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import list_stacks
 from simtrain.studies.changes.change import Change, changes_of
-from simtrain.studies.changes.trial import TrialVerdict, try_change
+from simtrain.studies.changes.trial import try_change
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.validation.measured import MeasuredRun
 
@@ -41,6 +41,8 @@ _GUESSES: dict[str, tuple[object, ...]] = {
     "overlap.data_parallel": (True, False),
     "overlap.parameter_gather": (True, False),
     "precision.gradients": ("bf16", "fp32"),
+    "software.attention_kernel": ("flash_attention_2", "newest"),
+    "software.cuda_graphs": (True, False),
 }
 """Settings that tables often leave out, with the values to try."""
 _STACK = "software.stack"
@@ -175,8 +177,8 @@ class _Sample:
         evaluations = list[Evaluation]()
         for run in self.runs:
             assert run.scenario, "only legal runs are sampled"
-            trial = try_change(change, run.scenario, self.evaluator)
-            if trial.verdict is TrialVerdict.ILLEGAL or trial.evaluation is None:
+            trial = try_change(change, self.evaluator.changing(run.scenario))
+            if not trial.is_legal:
                 return None
             evaluations.append(trial.evaluation)
         return SampledErrors.of(self.runs, evaluations)

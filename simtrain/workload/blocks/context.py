@@ -135,6 +135,7 @@ class _Ring:
         return self.core.kernel(queries, keys, is_causal=is_own, is_backward=is_backward)
 
 
+# More than 60 lines: the forward pass and its inner backward pass share its tensors.
 def gathered_attention(core: AttentionCore, group: Group, inputs: tuple[Tensor, ...]) -> Tensor:
     """Record attention to keys and values that are all-gathered first, with exposed collectives.
 

@@ -20,7 +20,7 @@ from calibrate.validation.profile import validate_profile
 from simtrain.base.entry import Entry
 from simtrain.durations.attention import AttentionMachine, attention_seconds
 from simtrain.errors import InputError
-from simtrain.hardware.profile import FusedAttention as FusedAttentionSection
+from simtrain.hardware.profile import AttentionEfficiency
 from simtrain.studies.simulation import simulate
 from simtrain.workload.work import FusedAttention
 from tests.helpers.measured_records import alone, header, took
@@ -140,7 +140,7 @@ def test_the_fit_recovers_the_kernel_from_published_rates() -> None:
     memory_bound = machine.memory_bound.model_copy(update=memory)
     profile = machine.model_copy(update={"memory_bound": memory_bound})
     data, residuals = training_attention(published(50.0), profile)
-    kernel = FusedAttentionSection.model_validate(data)
+    kernel = AttentionEfficiency.model_validate(data)
     assert kernel.forward_efficiency.value == pytest.approx(180 / 312, rel=0.01)
     assert kernel.backward_efficiency.value == pytest.approx(150 / 312, rel=0.01)
     assert kernel.forward_half_length.value == pytest.approx(700, rel=0.03)

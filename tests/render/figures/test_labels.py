@@ -17,7 +17,7 @@ from simtrain.base.resources import list_sweeps
 from simtrain.render.figures import style
 from simtrain.render.figures.labels import distinct_labels, log_ticks, wrap
 from simtrain.render.figures.sweep import load_results, write_plots
-from simtrain.studies.sweep import load_plan
+from simtrain.studies.sweep.load import load_plan
 from tests.helpers.made_results import GIB, nothing, ran, row, write_plan, write_results
 
 SLACK_PIXELS = 0.6

@@ -20,7 +20,7 @@ from simtrain.render.figures.sweep.pareto import draw_pareto, pareto
 from simtrain.render.figures.sweep.quantities import shown
 from simtrain.render.figures.sweep.results import group
 from simtrain.render.figures.sweep.scaling import draw_scaling, efficiency, scaling
-from simtrain.studies.sweep import load_plan
+from simtrain.studies.sweep.load import load_plan
 from tests.helpers.command_line import call
 from tests.helpers.made_results import GIB, nothing, ran, row, write_plan, write_results
 from tests.render.figures.test_labels import check

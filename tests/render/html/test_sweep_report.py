@@ -9,7 +9,7 @@ from simtrain.render.figures.sweep import load_results
 from simtrain.render.figures.sweep.listing import MOST_POINTS
 from simtrain.render.figures.sweep.pareto import pareto
 from simtrain.studies.simulation import simulate
-from simtrain.studies.sweep import load_plan
+from simtrain.studies.sweep.load import load_plan
 from tests.helpers.command_line import call, refused
 from tests.helpers.made_results import nothing, ran, row, write_results
 from tests.render.html.pages import parsed

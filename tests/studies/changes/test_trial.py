@@ -1,6 +1,7 @@
 """Laws of changes: each is another scenario, and its trial says what `simulate` says of it."""
 
 from itertools import chain, combinations
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -8,9 +9,11 @@ from hypothesis import strategies as st
 
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario.recompute_section import Strategy
 from simtrain.studies import advice, remedy, unused_settings
-from simtrain.studies.changes.change import Change, changes_of, value_at
+from simtrain.studies.changes.change import Change, changes_of, combinations_of, value_at
 from simtrain.studies.changes.trial import TrialVerdict, ranked, try_change, try_each
+from simtrain.studies.changes.values import ZERO_STAGES, all_values
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate, simulate_memory
 from tests.helpers.toys import small
@@ -40,15 +43,15 @@ def test_a_trial_says_what_simulate_says_of_the_changed_scenario(
     single = [*changes_of(base, AXES)]
     changes = data.draw(st.lists(st.sampled_from(single), min_size=1, max_size=4))
     evaluator = Evaluator(allow_oom=data.draw(st.booleans()))
-    for trial in try_each([*changes, changes[0] | changes[-1]], base, evaluator):
+    evaluate = evaluator.changing(base)
+    for trial in try_each([*changes, changes[0] | changes[-1]], evaluate):
         try:
             changed = trial.change.applied_to(base)
             result, memory = simulate(changed), simulate_memory(changed)
         except InputError as error:
-            assert trial.verdict is TrialVerdict.ILLEGAL and str(trial.error) == str(error)
+            assert trial.verdict is TrialVerdict.ILLEGAL and str(trial.outcome) == str(error)
             continue
         assert trial.verdict is (TrialVerdict.FITS if memory.fits else TrialVerdict.TOO_LARGE)
-        assert trial.evaluation is not None and trial.error is None
         assert trial.evaluation.peak_bytes == memory.fullest.peak_bytes
         if memory.fits or evaluator.allow_oom:
             assert trial.evaluation.iteration_time_s == result.iteration_time_s
@@ -95,11 +98,38 @@ def test_the_value_of_a_field_has_its_name_in_files(field: str, value: object) -
     assert not [*changes_of(base, {field: [value]})]
 
 
+def test_all_values_of_a_flag_or_a_choice_are_legal_values_of_its_field() -> None:
+    base = small()
+    assert all_values("recompute.strategy") == get_args(Strategy)
+    assert all_values("overlap.pipeline") == (False, True)  # with a default that follows
+    assert all_values("batch.micro") == all_values("memory.shard_over") == ()
+    for field in ("overlap.data_parallel", "overlap.gradient_buckets", "precision.compute"):
+        changed = [Change({field: value}).applied_to(base) for value in all_values(field)]
+        assert [value_at(scenario, field) for scenario in changed] == [*all_values(field)]
+    for stage in ZERO_STAGES:
+        Change({"memory.zero_stage": stage}).applied_to(base)
+    with pytest.raises(InputError):
+        Change({"memory.zero_stage": len(ZERO_STAGES)}).applied_to(base)
+
+
+def test_combinations_have_one_value_of_each_field() -> None:
+    values_of = {"batch.micro": (1, 2), "recompute": ("none", "full")}
+    made = [change.values for change in combinations_of(values_of)]
+    assert made == [
+        {"batch.micro": micro, "recompute": name} for micro in (1, 2) for name in ("none", "full")
+    ]
+    assert [change.values for change in combinations_of({})] == [{}]
+    assert not [*combinations_of({"batch.micro": ()})]
+
+
 def test_trials_that_fit_are_ranked_and_ties_keep_their_order() -> None:
     base = small({"tensor": 4, "data": 2})
     changes = [Change({"parallelism.tensor": 3}), *changes_of(base, {"batch.micro": [2, 1]})]
-    trials = [*try_each([*changes, *changes], base, Evaluator())]
+    evaluate = Evaluator().changing(base)
+    trials = [*try_each([*changes, *changes], evaluate)]
     assert trials[0].verdict is TrialVerdict.ILLEGAL
     best = ranked(trials, lambda trial: 0)
     assert best == [trial for trial in trials if trial.fits] and best
-    assert try_change(changes[1], base, Evaluator()) == trials[1]
+    assert try_change(changes[1], evaluate) == trials[1]
+    with pytest.raises(InputError):
+        _ = trials[0].evaluation

@@ -15,9 +15,10 @@ from simtrain.studies.search.layout_words import num_gpus_in_words
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.run import search
 from simtrain.studies.search.scenario_files import write_scenarios
+from simtrain.studies.simulation import simulate_memory
 from simtrain.views.search import search_view
 from tests.helpers.command_line import call, refused
-from tests.helpers.search_spaces import BASES, EVALUATOR, base, holding
+from tests.helpers.search_spaces import BASES, base, holding
 
 FILE = """\
 model: {num_layers: 16, hidden_size: 2048, num_attention_heads: 16, seq_length: 2048}
@@ -42,7 +43,8 @@ def scenario_with_auto(file: pathlib.Path) -> tuple[Scenario, int]:
     fixed += ("parallelism.sequence_parallel=false", "memory.zero_stage=1")
     scenario = load_unchecked(file, fixed)
     split = scenario.parallelism.model_copy(update={"data": 2})
-    return scenario, EVALUATOR.peak_bytes(scenario.model_copy(update={"parallelism": split}))
+    layout = scenario.model_copy(update={"parallelism": split})
+    return scenario, simulate_memory(layout).fullest.peak_bytes
 
 
 def test_auto_chooses_recompute_that_fits_the_memory_limit(

@@ -29,7 +29,7 @@ from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Space
-from simtrain.studies.sweep import load_plan
+from simtrain.studies.sweep.load import load_plan
 from simtrain.workload.gpt import gpt_blocks
 from tests.helpers.schedule_strategies import orders, placements, random_order
 from tests.helpers.search_spaces import BASES, EVALUATOR, base, holding, space

@@ -13,7 +13,6 @@ import pytest
 import simtrain
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.iteration.plan import Plan
-from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
@@ -28,6 +27,7 @@ from simtrain.studies.search.sampling import search_samples
 from simtrain.studies.search.scenario_files import write_scenarios
 from simtrain.studies.search.space import Point, Space
 from simtrain.studies.search.workers import Workers
+from simtrain.studies.simulation import simulate_memory
 from simtrain.units import format_bytes
 from tests.helpers.command_line import call, refused
 from tests.helpers.search_spaces import BASES, EVALUATOR, every
@@ -45,7 +45,7 @@ def brute_force(name: str, objective: str) -> list[Scenario]:
 
 
 def peaks_bytes(scenarios: list[Scenario]) -> list[int]:
-    return [EVALUATOR.peak_bytes(scenario) for scenario in scenarios]
+    return [simulate_memory(scenario).fullest.peak_bytes for scenario in scenarios]
 
 
 @pytest.mark.slow
@@ -107,14 +107,18 @@ class FakeEvaluator(Evaluator):
         self.bounds, self.time_s = bounds, time_s
         self.bounds_s: list[float] = []
 
-    def peak_bytes_of_plan(self, plan: Plan, machine: Machine) -> int:
-        return self.bounds.peak_bytes(plan)
-
     def evaluate(self, scenario: Scenario) -> Evaluation:
         plan = Plan.of(scenario, 8)
         self.bounds_s.append(self.bounds.busy_s(plan))
         run = Run(self.time_s(self.bounds_s[-1]), 1.0, 0.5, 0.5, Breakdown())
         return Evaluation(scenario, self.bounds.peak_bytes(plan), 80 * GIB, run)
+
+
+class FakeExplorer(Explorer):
+    """Explorer whose peaks are lower bounds."""
+
+    def _peak_bytes(self, point: Point) -> int:
+        return self.bounds.peak_bytes(self._plan(point))
 
 
 def large(
@@ -124,7 +128,7 @@ def large(
     searched = Space(simtrain.load_scenario("table5_175b_present"), (64,))
     bounds = QuickBounds(EVALUATOR.machine_of(searched.base))
     evaluator = FakeEvaluator(bounds, time_s)
-    explorer = Explorer(searched, evaluator, OBJECTIVES["time"], limit_bytes)
+    explorer = FakeExplorer(searched, evaluator, OBJECTIVES["time"], limit_bytes)
     explorer.bounds = bounds
     return evaluator, explorer, legal_points(searched).points
 
@@ -229,7 +233,7 @@ def test_proposals_that_do_not_fit_are_not_ranked() -> None:
 
 def test_if_nothing_fits_the_error_names_the_smallest_excess() -> None:
     least = brute_force("narrow", "memory")[0]
-    least_peak = EVALUATOR.peak_bytes(least)
+    least_peak = simulate_memory(least).fullest.peak_bytes
     with pytest.raises(DoesNotFitError) as caught:
         search(BASES["narrow"], (4,), max_memory="1 GiB")
     message = str(caught.value)

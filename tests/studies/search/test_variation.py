@@ -141,6 +141,19 @@ def test_held_settings_are_not_refined() -> None:
     assert "None of 0 changes of single settings of the best layouts is better." in lines
 
 
+@pytest.mark.parametrize(
+    ("field", "num_legal"), [("overlap.align_parameter_gather", 1), ("overlap.gradient_buckets", 0)]
+)
+def test_the_value_that_a_layout_has_is_no_change_of_it(field: str, num_legal: int) -> None:
+    """Both fields have two values, and the other one of the second is illegal here."""
+    scenario = base(batch={"global": 8})
+    held = [other for other in tunable_fields(scenario) if other != field]
+    refinement = search(scenario, (4,), top=2, hold=[*held, "recompute"], refines=True).refinement
+    assert refinement and not refinement.changes
+    assert refinement.num_tried == 2 * num_legal  # of the two best layouts
+    assert refinement.fields == (field,) * num_legal
+
+
 @pytest.mark.ci
 @pytest.mark.slow
 def test_a_front_needs_less_and_less_memory_for_more_time() -> None:

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from simtrain.studies.sweep import SweepPlan
+from simtrain.studies.sweep.plan import SweepPlan
 from tests.helpers.sweep_files import NUM_PARTS, PART_SIZE, plan_of, run
 
 

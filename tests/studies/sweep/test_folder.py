@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.studies.sweep import SweepPlan
 from simtrain.studies.sweep.executors import local_executor
 from simtrain.studies.sweep.folder import SweepFolder
+from simtrain.studies.sweep.plan import SweepPlan
 from tests.helpers.command_line import call, refused
 from tests.helpers.sweep_files import NUM_PARTS, files_of, plan_of, rows_of, run, with_axes
 
@@ -113,7 +113,8 @@ def test_parts_of_another_pyarrow_are_queried_if_their_checksums_hold(
 ) -> None:
     monkeypatch.setattr("simtrain.studies.sweep.part._file_of", lambda table: b"other bytes")
     monkeypatch.setattr("simtrain.studies.sweep.folder.versions", lambda: {"pyarrow": "0.0.0"})
-    assert len(SweepFolder(out).finished()) == NUM_PARTS
+    files, num_missing = SweepFolder(out).finished()
+    assert (len(files), num_missing) == (NUM_PARTS, 0)
     (out / "parts" / "part-000003.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match="E827 "):
         SweepFolder(out).finished()

@@ -19,8 +19,8 @@ from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.scenario.words import spell_out_words
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep import SweepPlan
 from simtrain.studies.sweep.part import run_part
+from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.points import Points
 from tests.helpers.command_line import call
 from tests.helpers.sweep_files import BASE, SMALL, plan_of, rows_of, run, with_axes
@@ -93,9 +93,11 @@ def test_a_section_that_a_base_leaves_empty_can_be_set(tmp_path: pathlib.Path) -
 
 
 def test_a_part_restores_the_state_of_garbage_collection(tmp_path: pathlib.Path) -> None:
-    """This holds also after an error: the constraint divides by zero at the second point."""
-    axis = with_axes("parallelism.tensor: [1, 4]")
-    plan = plan_of(tmp_path, f"{axis}constraints: [tensor // (tensor - 4) < 1]\n", part_size=1)
+    """This holds also after an error: the constraint divides by zero at the last point."""
+    axis = with_axes("model.seq_length: {range: [64, 80, 1]}")
+    plan = plan_of(
+        tmp_path, f"{axis}constraints: [seq_length // (80 - seq_length) > 0]\n", part_size=1
+    )
     try:
         for switch in (gc.enable, gc.disable):
             switch()
@@ -103,7 +105,7 @@ def test_a_part_restores_the_state_of_garbage_collection(tmp_path: pathlib.Path)
             run_part(plan, 0)
             assert gc.isenabled() == was_enabled
             with pytest.raises(InputError):
-                run_part(plan, 1)
+                run_part(plan, plan.num_parts - 1)
             assert gc.isenabled() == was_enabled
     finally:
         gc.enable()

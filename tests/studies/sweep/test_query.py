@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from simtrain.studies.sweep import SweepPlan
 from simtrain.studies.sweep.folder import SweepFolder
+from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.run import Progress
 from tests.helpers.command_line import call, refused
 from tests.helpers.sweep_files import NUM_PARTS, rows_of, run
@@ -38,7 +38,7 @@ def test_an_answer_says_how_many_points_it_lacks(
     shutil.copytree(whole, folder)
     sql = "select count(*) n from results"
     assert call("query", str(folder), sql).stderr == ""
-    part = SweepFolder(folder).finished()[1]
+    part = SweepFolder(folder).part(1)
     points = json.loads((folder / "sweep.json").read_text("utf-8"))["part_size"]
     part.unlink()
     for option in ((), ("--csv",), ("--json",)):

@@ -6,7 +6,8 @@ import pathlib
 import pytest
 
 from simtrain.studies.simulation import simulate
-from simtrain.studies.sweep import SweepPlan, load_plan
+from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.recorded import RecordedSweep
 from tests.helpers.made_results import write_plan
 

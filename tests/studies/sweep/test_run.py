@@ -19,15 +19,17 @@ import pyarrow.parquet
 import pytest
 from pytest import MonkeyPatch
 
+import simtrain
 from simtrain.errors import InputError
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep import SweepPlan, run_part
 from simtrain.studies.sweep import folder as folder_module
 from simtrain.studies.sweep.counts import Counts
 from simtrain.studies.sweep.executors import SerialExecutor, local_executor
 from simtrain.studies.sweep.folder import SweepFolder
-from simtrain.studies.sweep.part import PartError, decoded
-from simtrain.studies.sweep.run import Progress, Shard
+from simtrain.studies.sweep.part import PartError, decoded, run_part
+from simtrain.studies.sweep.plan import SweepPlan
+from simtrain.studies.sweep.run import Progress
+from simtrain.studies.sweep.workers import Shard
 from tests.helpers.command_line import call, spawn
 from tests.helpers.sweep_files import (
     NUM_PARTS,
@@ -98,9 +100,8 @@ def test_counts_add_up_and_the_first_of_the_fastest_is_best(plan: SweepPlan) -> 
 
 def test_an_error_in_a_constraint_names_the_point(tmp_path: pathlib.Path) -> None:
     text = SMALL.replace("tensor * pipeline <= 16", "1 / (4 - pipeline) > 0")
-    plan = plan_of(tmp_path, text)
-    with pytest.raises(InputError, match=r"division by zero(.|\n)*point 6: parallelism.tensor: 1"):
-        run_part(plan, 0)
+    with pytest.raises(InputError, match=r"has no value(.|\n)*point 6: parallelism.tensor: 1"):
+        plan_of(tmp_path, text)
 
 
 # ------------------------------------------------------------------------- executors, and deaths
@@ -387,6 +388,58 @@ def test_a_full_disk_loses_no_finished_part(
 def test_a_shard_is_a_number_of_a_count(tmp_path: pathlib.Path, shard: str) -> None:
     outcome = call("sweep", "interleave", "--out", str(tmp_path / "out"), f"--shard={shard}")
     assert outcome.exit_code == 2 and "E828" in outcome.stderr
+
+
+SLURM = {"SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_CPUS_PER_TASK": "1"}
+
+
+def test_tasks_of_a_slurm_array_share_the_parts(
+    plan: SweepPlan, whole: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
+) -> None:
+    plan_of(tmp_path)
+    options = ("--part-size", str(PART_SIZE), "--executor", "slurm", "--json")
+    for task, num_parts in (("1", 3), ("2", 2)):
+        for name, value in (SLURM | {"SLURM_ARRAY_TASK_ID": task}).items():
+            monkeypatch.setenv(name, value)
+        out = ("--out", str(tmp_path / "out"))
+        outcome = call("sweep", str(tmp_path / "small.yaml"), *out, *options)
+        assert json.loads(outcome.stdout)["num_parts"] == num_parts
+    assert files_of(tmp_path / "out") == files_of(whole)
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "excerpt"),
+    [
+        ({}, (), "SLURM_ARRAY_TASK_ID is not set"),
+        ({"SLURM_ARRAY_TASK_ID": "3"}, (), "task 3 is beyond an array of 2 tasks from 1 on"),
+        ({"SLURM_ARRAY_TASK_ID": "1"}, ("--shard", "1/2"), "number in the array is its shard"),
+        ({"SLURM_ARRAY_TASK_ID": "1"}, ("--address", "a:1"), "have no address"),
+    ],
+)
+def test_a_slurm_executor_needs_a_task_of_an_array_and_nothing_else(
+    tmp_path: pathlib.Path,
+    monkeypatch: MonkeyPatch,
+    variables: dict[str, str],
+    options: tuple[str, ...],
+    excerpt: str,
+) -> None:
+    for name, value in (SLURM | variables).items():
+        monkeypatch.setenv(name, value)
+    command = ("sweep", "interleave", "--out", str(tmp_path / "out"), "--executor", "slurm")
+    outcome = call(*command, *options)
+    assert outcome.exit_code == 2 and "E854" in outcome.stderr and excerpt in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("executor", "threads"), ("workers", 0), ("part_size", -5), ("max_points", None)],
+)
+def test_wrong_fields_of_a_request_are_refused(
+    tmp_path: pathlib.Path, field: str, value: Any
+) -> None:
+    with pytest.raises(InputError, match=f"E834 {field} is {value!r}"):
+        simtrain.sweep("interleave", tmp_path / "out", **{field: value})
+    assert not (tmp_path / "out").exists()
 
 
 def test_parts_are_plain_parquet_files(plan: SweepPlan) -> None:

@@ -1,4 +1,4 @@
-"""Evaluate integer formulas as bash does, or not at all."""
+"""Evaluate integer formulas of + - * / % and parentheses as bash does, or not at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Callable
 
-_TOKEN = re.compile(r"\s*(?:(\d{1,18})(?!\w)|([A-Za-z_]\w*)|([=!<>]=|[-+*/%()<>]))", re.ASCII)
+_TOKEN = re.compile(r"\s*(?:(\d{1,18})(?!\w)|([A-Za-z_]\w*)|([-+*/%()]))", re.ASCII)
 _MAX_DEPTH = 30
 
 
@@ -17,8 +17,6 @@ def _divided(dividend: int, divisor: int) -> int:
 
 
 _OPERATORS: tuple[dict[str, Callable[[int, int], int]], ...] = (
-    {"==": operator.eq, "!=": operator.ne},
-    {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge},
     {"+": operator.add, "-": operator.sub},
     {
         "*": operator.mul,
@@ -69,7 +67,7 @@ def _binary(tokens: list[str | int], at: int, depth: int, level: int = 0) -> tup
     while at < len(tokens) and (apply := _OPERATORS[level].get(str(tokens[at]))):
         other, at = _binary(tokens, at + 1, depth, level + 1)
         # Integers of bash have 64 bits and wrap around.
-        value = (int(apply(value, other)) + 2**63) % 2**64 - 2**63
+        value = (apply(value, other) + 2**63) % 2**64 - 2**63
     return value, at
 
 

@@ -1,0 +1,179 @@
+"""Frozen weights in fp8: bytes on each machine, and casts, counted by hand."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.errors import InputError
+from simtrain.scenario import Scenario
+from simtrain.studies.simulation import simulate, simulate_memory
+from simtrain.workload.ops import Op
+from simtrain.workload.record import record_pass
+from tests.helpers.toys import plan_of, scenario_with
+
+H, FFN, VOCAB, LAYERS, RANK = 256, 768, 512, 3, 8
+MODEL: dict[str, Any] = {
+    "num_layers": LAYERS,
+    "hidden_size": H,
+    "num_attention_heads": 4,
+    "ffn_hidden_size": FFN,
+    "seq_length": 128,
+    "vocab_size": VOCAB,
+    "activation": "swiglu",
+    "normalization": "rms_norm",
+    "position_embedding": "rope",
+    "tied_embeddings": False,
+    "biases": False,
+    "hidden_dropout": 0,
+    "attention_dropout": 0,
+}
+SIZES = [(H, 3 * H), (H, H), (H, 2 * FFN), (FFN, H)]
+"""Inputs and outputs of the linear layers of a layer."""
+WEIGHTS = sum(a * b for a, b in SIZES)
+ADAPTERS = RANK * sum(a + b for a, b in SIZES)
+COPY = {
+    "delayed": lambda number: number,
+    "tensorwise": lambda number: number,
+    "blockwise": lambda number: number + 4 * (number // 128**2),
+    "mxfp8": lambda number: number + number // 32,
+}
+"""Bytes of one copy of weights with its scales."""
+MICROBATCHES = 2
+
+
+def tuned(recipe: str, cluster: str, keeps: bool | None, **sections: Any) -> Scenario:
+    """Return a Llama of three layers whose linear layers all have adapters."""
+    precision = {"compute": "fp8", "fp8_recipe": recipe}
+    if keeps is not None:
+        precision["fp8_parameters"] = keeps
+    return scenario_with(
+        MODEL | {"lora": {"rank": RANK}},
+        attention_backend="fused",
+        precision=precision,
+        cluster=cluster,
+        **{"software": "megatron_core", "batch": {"micro": 1, "global": MICROBATCHES}} | sections,
+    )
+
+
+def held(scenario: Scenario) -> tuple[int, int]:
+    """Return the bytes of the weights on the first stage, and of their fp8 copies."""
+    stage = simulate_memory(scenario).stages[0]
+    return stage.states.parameters_bytes, stage.buffers_bytes.get("fp8 copies of weights", 0)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "cluster", "copies"),
+    [
+        ("delayed", "h100_sxm", 2),
+        ("tensorwise", "h200_sxm", 2),
+        ("blockwise", "h100_sxm", 2),
+        ("delayed", "b200_sxm", 1),
+        ("tensorwise", "gb300", 1),
+        ("blockwise", "gb200", 2),
+        ("mxfp8", "b200_sxm", 2),
+    ],
+)
+@pytest.mark.parametrize("t", [1, 2])
+def test_bytes_of_frozen_weights_by_hand(recipe: str, cluster: str, copies: int, t: int) -> None:
+    """Hopper multiplies fp8 along one dimension, so it needs a transpose. Blackwell needs none
+    with one scale per tensor; scales of blocks belong to rows or to columns.
+    """
+    split = {"parallelism": {"tensor": t}}
+    scenario = tuned(recipe, cluster, keeps=True, **split)
+    rest = LAYERS * (2 * H + ADAPTERS // t) + 2 * VOCAB * H // t + H
+    of_fp8 = COPY[recipe](LAYERS * WEIGHTS // t)
+    assert held(scenario) == (2 * rest + of_fp8, (copies - 1) * of_fp8)
+    in_bf16 = held(tuned(recipe, cluster, keeps=False, **split))
+    assert in_bf16 == (2 * (rest + LAYERS * WEIGHTS // t), 2 * of_fp8)
+
+
+def casts(scenario: Scenario) -> Counter[str]:
+    """Count the casts, transposes and searches for maxima of the first stage's iteration."""
+    plan, counted = plan_of(scenario), Counter[str]()
+
+    def count(ops: tuple[Op, ...], times: int) -> None:
+        for op in ops:
+            for word in ("to fp8", "transpose", "largest"):
+                counted[word] += times * (word in op.name)
+
+    for pass_, times in plan.different_passes():
+        count(tuple(record_pass(pass_).ops), times)
+    for ops in plan.steps[0].values():
+        count(ops, 1)
+    return counted
+
+
+@pytest.mark.parametrize("cluster", ["h100_sxm", "b200_sxm"])
+@pytest.mark.parametrize("recipe", ["delayed", "tensorwise"])
+def test_casts_of_an_iteration_by_hand(recipe: str, cluster: str) -> None:
+    """Each microbatch casts the inputs of 12 linear layers and the gradients of 11: the first QKV
+    product has no input gradient. Weights in bf16 are cast once more, all in one kernel.
+    """
+    inputs, gradients = 4 * LAYERS, 4 * LAYERS - 1
+    of_operands = MICROBATCHES * (inputs + gradients)
+    is_found = recipe == "tensorwise"
+    kept = casts(tuned(recipe, cluster, keeps=True))
+    assert (kept["to fp8"], kept["transpose"]) == (of_operands, 0)
+    # A norm whose output an adapter reads does not find the largest number.
+    assert kept["largest"] == is_found * of_operands
+    in_bf16 = casts(tuned(recipe, cluster, keeps=False))
+    assert in_bf16 == kept + Counter({"to fp8": 1, "largest": int(is_found)})
+
+
+@given(
+    st.sampled_from([*COPY]),
+    st.sampled_from(["b200_sxm", "gb200", "gb300"]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([0, 1]),
+)
+def test_weights_that_are_kept_in_fp8_need_less_time_and_memory(
+    recipe: str, cluster: str, t: int, data: int, stage: int
+) -> None:
+    sections = {
+        "parallelism": {"tensor": t, "data": data},
+        "memory": {"zero_stage": stage if data > 1 else 0},
+        "batch": {"micro": 1, "global": 2 * data},
+    }
+    kept, cast = (simulate(tuned(recipe, cluster, keeps, **sections)) for keeps in (True, False))
+    assert kept.iteration_time_s < cast.iteration_time_s
+    saved = 2 * (LAYERS * WEIGHTS // t)
+    fewer = [a - b for a, b in zip(cast.memory.peaks_bytes, kept.memory.peaks_bytes, strict=True)]
+    assert all(number >= saved for number in fewer)
+
+
+CORES = "megatron_core", "megatron_bridge", "nemo", "mlperf_nvidia"
+
+
+@pytest.mark.parametrize("stack", [*CORES, "megatron_2022"])
+@pytest.mark.parametrize("recipe", [*COPY])
+def test_the_stack_decides_unless_a_scenario_does(stack: str, recipe: str) -> None:
+    """Recipes of mixed precision keep weights in fp8, except with scales of blocks."""
+    scenario = tuned(recipe, "b200_sxm", keeps=None, software=stack)
+    expected = stack in CORES and recipe != "blockwise"
+    assert scenario.keeps_fp8_parameters == expected
+    assert not scenario.replace({"precision.compute": "bf16"}).keeps_fp8_parameters
+    written = tuned(recipe, "b200_sxm", keeps=expected, software=stack)
+    assert held(scenario) == held(written)
+    assert simulate(scenario).iteration_time_s == simulate(written).iteration_time_s
+
+
+@pytest.mark.parametrize("recipe", [*COPY])
+def test_weights_that_are_trained_are_cast_unless_a_scenario_keeps_them(recipe: str) -> None:
+    plain = tuned(recipe, "b200_sxm", keeps=None).replace({"model.lora": None})
+    written = plain.replace({"precision.fp8_parameters": False})
+    assert not plain.keeps_fp8_parameters
+    assert held(plain) == held(written)
+    assert simulate(plain).iteration_time_s == simulate(written).iteration_time_s
+
+
+def test_frozen_weights_are_kept_where_trained_ones_are_refused() -> None:
+    """One replica gathers nothing, and no weight of mxfp8 is gathered in bf16."""
+    frozen = tuned("mxfp8", "b200_sxm", keeps=True)
+    assert simulate(frozen).iteration_time_s > 0
+    with pytest.raises(InputError) as caught:
+        simulate(frozen.replace({"model.lora": None}))
+    assert {problem.code for problem in caught.value.problems} == {"E384", "E385"}
