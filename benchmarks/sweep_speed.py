@@ -23,7 +23,7 @@ from simtrain.studies.sweep.load import load_plan
 from simtrain.studies.sweep.plan import SweepPlan
 from simtrain.studies.sweep.points import Points
 from simtrain.studies.sweep.run import Progress, run_sweep
-from simtrain.studies.sweep.workers import Workers
+from simtrain.studies.sweep.workers import PartWorkers
 
 GRID = """\
 axes:
@@ -91,7 +91,7 @@ def whole(plan: SweepPlan, folder: SweepFolder) -> Progress:
             )
 
     print(f"before: {rss_mib()} MiB")
-    progress = run_sweep(plan, folder, Workers(SerialExecutor), report)
+    progress = run_sweep(plan, folder, PartWorkers(SerialExecutor), report)
     seconds, counts = time.perf_counter() - start, progress.counts
     rows = (progress.done - progress.found) * PART_SIZE
     print(f"{rows / seconds:,.0f} rows/s; of all {counts.num_points:,}: {counts.ok:,} ok, ", end="")

@@ -50,7 +50,12 @@ _STACK = "software.stack"
 
 @dataclass(frozen=True, slots=True)
 class SampledErrors:
-    """How predictions of some runs compare with them: an error for each that was timed."""
+    """How predictions of some runs compare with them.
+
+    Args:
+        errors: predicted / measured time - 1 of each run that was timed.
+        num_fit: number of the runs that are predicted to fit.
+    """
 
     errors: tuple[float, ...]
     num_fit: int

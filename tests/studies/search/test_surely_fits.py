@@ -201,7 +201,7 @@ def test_nothing_is_proved_while_a_layout_may_surely_fit(
     safe = surely_fitting_bytes(limit)
     ranked, _ = enumerated("narrow", "time", limit, safe)
 
-    def risky_first(groups: Sequence[Sequence[Point]]) -> list[int]:
+    def risky_first(groups: Sequence[Sequence[Point]], base: Point) -> list[int]:
         peaks = [min(map(known.peak_bytes, group)) for group in groups]
         return sorted(range(len(groups)), key=lambda number: (peaks[number] <= safe, number))
 
