@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from simtrain.base.resources import list_profiles, list_stacks
+from simtrain.base.resources import list_profiles
 from simtrain.hardware.error_model import DATA_TYPE, MACHINE, MODEL, SOFTWARE, JudgedClass, Traits
 from simtrain.hardware.run_kind import RunKind, data_types_in_words, model_in_words
 from simtrain.hardware.validated_on import MeasuredRuns, validated_on
-from simtrain.scenario.releases import split_reference
-from simtrain.scenario.software import load_stack
+from simtrain.scenario.software import family_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +35,26 @@ class JudgedRuns:
     def _traits(self) -> Traits:
         return {
             MACHINE: self.cluster,
-            SOFTWARE: f"others on {self.cluster}" if self.is_mixed else _family(self.runs.software),
+            SOFTWARE: f"others on {self.cluster}"
+            if self.is_mixed
+            else family_of(self.runs.software),
             DATA_TYPE: data_types_in_words(self.runs.data_types),
             MODEL: model_in_words(self.runs.has_experts, self.runs.is_hybrid),
         }
+
+    @property
+    def _software(self) -> str:
+        return f"others on {self.cluster}" if self.is_mixed else family_of(self.runs.software)
 
 
 def traits_of(kind: RunKind) -> Traits:
     """Return what runs of a kind are in each respect; a changed profile is another machine."""
     return {
         MACHINE: f"{kind.cluster}, changed" if kind.is_changed else kind.cluster,
-        SOFTWARE: _family(kind.software),
+        SOFTWARE: family_of(kind.software),
         DATA_TYPE: data_types_in_words([kind.data_type]),
         MODEL: model_in_words(kind.has_experts, kind.is_hybrid),
     }
-
-
-def _family(software: str) -> str:
-    """Return the stack of which one is a variation, or the stack itself, without its release."""
-    name, _ = split_reference(software)
-    return (load_stack(name).base or name) if name in list_stacks() else software
 
 
 def judged_runs(clusters: Iterable[str] = ()) -> list[JudgedRuns]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simtrain.hardware.validated_on import DataType, MeasuredRuns, Nodes
+from simtrain.scenario.software import family_of
 
 _SIXTEEN_BITS = frozenset(("bf16", "fp16"))
 _NODES = {"one": "one node", "several": "several nodes"}
@@ -74,7 +75,8 @@ def _of_machine(kind: RunKind, cluster: str) -> Iterator[Respect]:
 
 
 def _of_software(kind: RunKind, runs: MeasuredRuns, mixed: bool) -> Iterator[Respect]:
-    if mixed or runs.software != kind.software:
+    # Variations of a stack run its kernels.
+    if mixed or family_of(runs.software) != family_of(kind.software):
         yield Respect("software", kind.software, "other software" if mixed else runs.software)
     # The 16-bit types are as fast as each other, on the same kernels.
     types = {*runs.data_types}

@@ -346,6 +346,13 @@ def stacks_with(entry: str, *values: object) -> list[str]:
     )
 
 
+@functools.lru_cache(maxsize=1024)
+def family_of(reference: str) -> str:
+    """Return the stack that a stack is a variation of, or the stack itself, without its release."""
+    name, _ = split_reference(reference)
+    return (load_stack(name).base or name) if name in list_stacks() else reference
+
+
 def stack_of_framework(words: str) -> str | None:
     """Return the stack of the framework that a text names, such as "torchtitan, eager".
 

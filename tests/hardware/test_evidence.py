@@ -153,4 +153,4 @@ def test_a_scenario_with_experts_is_not_judged_by_dense_runs() -> None:
     page = " ".join(call("run", "mixtral_8x7b").stdout.split())
     assert "none like this one (experts) was compared; 46 others (dense) were, mean |error|" in page
     dense = " ".join(call("run", "llama3_8b").stdout.split())
-    assert "judged on 46 measured iterations like this one, mean |error| 2.2%" in dense
+    assert "judged on 46 measured iterations like this one, mean |error| 3.1%" in dense

@@ -410,7 +410,7 @@ class _Row:
         texts = [text for text in cells if stack_of_framework(text) == name]
         texts.insert(0, self.first(columns.RELEASES))
         numbers = [dict.fromkeys(_RELEASE.findall(text)) for text in texts]
-        written = next((found for found in numbers if found), None)
+        written = next((number for number in numbers if number), None)
         if written is None or len(written) > 1:
             return stack
         (release,) = written

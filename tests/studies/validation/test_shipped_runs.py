@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 def test_the_stated_errors_are_those_of_the_shipped_runs() -> None:
     """If a prediction moves, copy what `simtrain validate ... --errors-to FILE.yaml` writes."""
     file = ROOT / "docs/measured_runs/h100_dgxc.csv"
-    runs = read_runs([file], RunSettings("h100_sxm", "megatron_core", ()))
+    runs = read_runs([file], RunSettings("h100_sxm", "nemo", ()))
     validation = validate_runs(runs, "h100_sxm")
     assert validation.num_rows == validation.num_simulated == 98
     computed = {one.data_types[0]: one for one in error_classes(validation, "x").measured_runs}
@@ -32,7 +32,7 @@ def test_the_stated_errors_are_those_of_the_shipped_runs() -> None:
 
 def test_intervals_hold_90_percent_of_the_shipped_runs_and_are_narrow() -> None:
     runs = read_runs(
-        [ROOT / "docs/measured_runs/h100_dgxc.csv"], RunSettings("h100_sxm", "megatron_core", ())
+        [ROOT / "docs/measured_runs/h100_dgxc.csv"], RunSettings("h100_sxm", "nemo", ())
     )
     validation = validate_runs(runs, "h100_sxm")
     assert (validation.interval_coverage or 0.0) >= 0.9
