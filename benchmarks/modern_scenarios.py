@@ -76,6 +76,7 @@ def modern_scenario(rng: random.Random) -> Values:
     _merge_passes(rng, scenario)
     scenario["software"] |= _software(rng, scenario)
     _save_few_bits(rng, scenario)
+    _fuse_experts(rng, scenario)
     if rng.random() < 0.4:
         rng.choice(_ALONE)(rng, scenario)
     if rng.random() < 0.3:
@@ -402,6 +403,21 @@ def _save_few_bits(rng: random.Random, scenario: Values) -> None:
     recomputes = scenario["recompute"]["strategy"] == "selective"
     if "fp8_columns" in software and is_plain and not recomputes:
         precision |= _sometimes(rng, 0.8, attention_output_bits=[12])
+
+
+def _fuse_experts(rng: random.Random, scenario: Values) -> None:
+    """Draw how products of experts are launched and fused; fused ones are in mxfp8."""
+    software, precision = scenario["software"], scenario["precision"]
+    if "experts" not in scenario["model"]:
+        return
+    in_fp8 = precision["compute"] == "fp8" and precision.get("fp8_recipe") != "blockwise"
+    if in_fp8 and software.get("stack") in ("megatron_core", *_LIKE_CORE) and rng.random() < 0.5:
+        scenario["cluster"], precision["fp8_recipe"] = "b200_sxm", "mxfp8"
+        software |= _sometimes(rng, 0.7, fused_grouped_mlp=[True])
+        if "fused_grouped_mlp" in software:
+            software |= _sometimes(rng, 0.5, paged_stash=[True])
+    elif not software.get("cuda_graphs"):
+        software |= _sometimes(rng, 0.1, grouped_products=[True, False])
 
 
 def _train_adapters(rng: random.Random, scenario: Values) -> None:
