@@ -38,7 +38,7 @@ def stream_of(op: Op) -> Stream:
     return Stream.SHARDS if group.joins_shards else Stream.DATA
 
 
-class Launch(IntEnum):
+class LaunchKind(IntEnum):
     """How the host launches an op.
 
     CALL: it is the first op of a call of the framework, such as a module's forward pass, a node of
@@ -90,7 +90,7 @@ class Segment:
     waits: tuple[tuple[int, ...], ...]
     awaited: tuple[int, ...]
     waiting_bytes: tuple[int, ...]
-    launches: tuple[Launch, ...]
+    launches: tuple[LaunchKind, ...]
     frees: tuple[tuple[Tensor, ...], ...] = ()
 
 
@@ -113,8 +113,8 @@ class IssueOrder:
     _ops: list[Op] = field(default_factory=list)
     _waits: list[tuple[int, ...]] = field(default_factory=list)
     _waiting: list[int] = field(default_factory=list)
-    _launches: list[Launch] = field(default_factory=list)
-    _next_launch: Launch = Launch.CALL
+    _launches: list[LaunchKind] = field(default_factory=list)
+    _next_launch: LaunchKind = LaunchKind.CALL
     _graph: object = None
     """The CUDA graph of the call that issues ops; None without one."""
     _awaited: tuple[int, ...] = ()
@@ -124,7 +124,7 @@ class IssueOrder:
     def begin_call(self, graph: object = None) -> None:
         """Begin a call of the framework, which issues the next ops, or one of a CUDA graph's."""
         if graph is None or graph is not self._graph:
-            self._next_launch, self._graph = Launch.CALL, graph
+            self._next_launch, self._graph = LaunchKind.CALL, graph
 
     def compute(self, op: Op) -> None:
         """Issue a kernel, which waits for all awaited collectives."""
@@ -218,7 +218,7 @@ class IssueOrder:
         self._waits.append(self._awaited)
         self._waiting.append(self.waiting_bytes)
         self._launches.append(self._next_launch)
-        self._next_launch = Launch.KERNEL if self._graph is None else Launch.REPLAYED
+        self._next_launch = LaunchKind.KERNEL if self._graph is None else LaunchKind.REPLAYED
 
 
 Emit = Callable[[IssueOrder], None]

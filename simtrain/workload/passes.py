@@ -12,7 +12,7 @@ from typing import Literal
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.hashing import hashed_once
-from simtrain.workload.issue import Handle, Launch, OverlapPolicy, Segment, Stream, stream_of
+from simtrain.workload.issue import Handle, LaunchKind, OverlapPolicy, Segment, Stream, stream_of
 from simtrain.workload.ops import Op
 from simtrain.workload.shard_groups import Sharding
 from simtrain.workload.tape import Microbatch
@@ -175,7 +175,7 @@ class PassBuilder:
 @lru_cache(maxsize=4096)
 def one_op_segment(op: Op) -> Segment:
     """Return a segment of one op, which frees the tensors that the op reads."""
-    return Segment((op,), ((),), (), (0,), (Launch.CALL,), (op.reads,))
+    return Segment((op,), ((),), (), (0,), (LaunchKind.CALL,), (op.reads,))
 
 
 @lru_cache(maxsize=4096)

@@ -7,7 +7,7 @@ from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.scenario.resolved import resolved_settings
 from simtrain.scenario.software import releases_of
 from simtrain.studies.simulation import checked_profile, simulate
-from simtrain.workload.issue import Launch
+from simtrain.workload.issue import LaunchKind
 from simtrain.workload.record import record_pass
 from tests.helpers.command_line import refused
 
@@ -85,7 +85,7 @@ def test_settings_say_that_the_recipe_decides() -> None:
     assert "Llama 3 8B" in setting.source
 
 
-def launches(scenario: Scenario, kind: str) -> list[Launch]:
+def launches(scenario: Scenario, kind: str) -> list[LaunchKind]:
     """Return how the host launches the ops of a layer's pass."""
     cluster = checked_profile(scenario).cluster
     plan = Plan.of(scenario, cluster.domains_of(scenario.num_gpus))
@@ -101,9 +101,9 @@ def test_a_part_of_a_layer_is_one_call(kind: str) -> None:
         launches(load_scenario("llama3_8b", [f"software.cuda_graph_modules={modules}"]), kind)
         for modules in ("[attn]", "[attn,mlp]")
     )
-    assert Launch.REPLAYED not in none
-    assert 1 < attn.count(Launch.CALL) < none.count(Launch.CALL)
-    assert whole == [Launch.CALL] + [Launch.REPLAYED] * (len(none) - 1)
+    assert LaunchKind.REPLAYED not in none
+    assert 1 < attn.count(LaunchKind.CALL) < none.count(LaunchKind.CALL)
+    assert whole == [LaunchKind.CALL] + [LaunchKind.REPLAYED] * (len(none) - 1)
 
 
 @pytest.mark.parametrize("name", ["llama3_8b", "qwen3_30b_a3b"])

@@ -31,7 +31,7 @@ from simtrain.engine import (
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import rows_of, starts_of
 from simtrain.iteration.programs.recent_cache import RecentCache
-from simtrain.workload.issue import Launch, Segment, Stream, stream_of
+from simtrain.workload.issue import LaunchKind, Segment, Stream, stream_of
 from simtrain.workload.merged_passes import MergedRecord, RankRecord
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import PassRecord
@@ -106,16 +106,16 @@ class PassMachine:
 
     def host_s(self, segment: Segment) -> float:
         """Return for how long a segment keeps the host busy."""
-        num_calls = segment.launches.count(Launch.CALL)
+        num_calls = segment.launches.count(LaunchKind.CALL)
         launched = zip(segment.ops, segment.launches, strict=True)
-        num_kernels = sum(op.num_kernels for op, how in launched if how is not Launch.REPLAYED)
+        num_kernels = sum(op.num_kernels for op, how in launched if how is not LaunchKind.REPLAYED)
         return num_kernels * self.launch_s + num_calls * self.call_s
 
     def _compute_segment(self, segment: Segment) -> Floats:
         works, launches = [op.work for op in segment.ops], np.array(segment.launches, np.int8)
         num_kernels = np.array([op.num_kernels for op in segment.ops])
-        launch_s = np.where(launches == Launch.REPLAYED, 0.0, self.launch_s * num_kernels)
-        call_s = np.where(launches == Launch.CALL, self.call_s, 0.0)
+        launch_s = np.where(launches == LaunchKind.REPLAYED, 0.0, self.launch_s * num_kernels)
+        call_s = np.where(launches == LaunchKind.CALL, self.call_s, 0.0)
         return np.array([[*map(self.seconds, works)], [*map(self.load, works)], launch_s, call_s])
 
 

@@ -10,7 +10,7 @@ from simtrain.iteration.programs.pass_tasks import PassMachine, run_pass
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate
-from simtrain.workload.issue import IssueOrder, Launch, OverlapPolicy
+from simtrain.workload.issue import IssueOrder, LaunchKind, OverlapPolicy
 from simtrain.workload.passes import PassRecord
 from simtrain.workload.record import record_pass
 from simtrain.workload.tape import record
@@ -51,9 +51,11 @@ def test_a_call_is_a_node_that_issues_ops() -> None:
         num_calls += order.position > 0
     of_layer = [segment for segment in forward.segments if segment.ops[0].name.startswith("attent")]
     assert len(of_layer) == 4
-    assert all(segment.launches.count(Launch.CALL) == num_calls for segment in of_layer)
+    assert all(segment.launches.count(LaunchKind.CALL) == num_calls for segment in of_layer)
     for one in (forward, backward):
-        assert all(segment.launches[0] is Launch.CALL for segment in one.segments if segment.ops)
+        assert all(
+            segment.launches[0] is LaunchKind.CALL for segment in one.segments if segment.ops
+        )
         assert all(len(segment.launches) == len(segment.ops) for segment in one.segments)
 
 
@@ -74,7 +76,7 @@ def test_a_host_that_waits_before_each_pass_makes_its_calls_meanwhile() -> None:
         )
         assert waits.makespan_s > ahead.makespan_s
         launches_s = (waits.end_s - waits.start_s)[::2]
-        starts = [launch is Launch.CALL for part in one.segments for launch in part.launches]
+        starts = [launch is LaunchKind.CALL for part in one.segments for launch in part.launches]
         np.testing.assert_allclose(launches_s, np.where(starts, 1.01e-4, 1e-6))
 
 
