@@ -376,7 +376,7 @@ def _software(rng: random.Random, scenario: Values) -> Values:
     if not software.get("cuda_graphs"):
         modules = [["attn"], ["mlp", "moe_router", "moe_preprocess"]]
         calls = _sometimes(rng, 0.12, host_call=["0 s", "90 us"], cuda_graph_modules=modules)
-        software |= calls
+        software |= calls | _sometimes(rng, 0.06, blocking_launches=[True])
     if software.get("fused_cross_entropy"):
         software["cross_entropy_fusion"] = rng.choice(["native", "te"])
     if "torch_workspaces" in software:

@@ -140,9 +140,10 @@ class Plan:
             launch_s = call_s = 0.0
         # Blocking exchanges, and those of shapes, synchronize the host.
         posts = scenario.overlaps_pipeline and not self.contents.separates_loss
-        runs_ahead = mesh.pp == 1 or posts
+        blocks = facts.blocking_launches and not facts.cuda_graphs
+        runs_ahead = not blocks and (mesh.pp == 1 or posts)
         batch, overlap = microbatch_of(scenario, mesh), overlap_of(scenario)
-        return shared(PassOptions(batch, overlap, sharding, launch_s, call_s, runs_ahead))
+        return shared(PassOptions(batch, overlap, sharding, launch_s, call_s, runs_ahead, blocks))
 
     @property
     def microbatch(self) -> Microbatch:

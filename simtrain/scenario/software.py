@@ -107,6 +107,7 @@ DEFAULT_FACTS = {
     "paged_stash": False,
     "frozen_fp8_recipes": (),
     "host_call": 0.0,
+    "blocking_launches": False,
     "cuda_graph_modules": (),
 }
 """Entries that a stack leaves out if they are those of Megatron-LM without arguments."""
@@ -152,6 +153,7 @@ class Stack(Strict):
         host_issue: host time per kernel; by default the hardware profile's.
         host_call: host time of a call of the framework (a module's forward pass, a node of
             autograd) in addition to that of its kernels, on a host of speed 1; by default 0.
+        blocking_launches: the host waits for each kernel that it launches; by default false.
         frameworks: what tables of measured runs call the software; words that a row must have.
         attention_kernel: by default the newest.
         attention_speed: by default 1.
@@ -212,6 +214,7 @@ class Stack(Strict):
     )
     host_issue: Entry[NonNegativeSeconds] | None = None
     host_call: Entry[NonNegativeSeconds] | None = None
+    blocking_launches: Entry[bool] | None = None
     cuda_graph_modules: Entry[list[GraphModule]] | None = None
 
     @property
@@ -258,6 +261,7 @@ class StackFacts:
     cublas_workspace: int | None
     host_issue: float | None
     host_call: float
+    blocking_launches: bool
     cuda_graph_modules: Sequence[GraphModule]
 
 

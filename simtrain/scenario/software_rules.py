@@ -132,6 +132,11 @@ _USES = {
         {"software.cuda_graphs": [False]},
         lambda scenario: not scenario.facts.cuda_graphs,
     ),
+    "blocking_launches": _Use(
+        "CUDA graphs launch whole passes",
+        {"software.cuda_graphs": [False]},
+        lambda scenario: not scenario.facts.cuda_graphs,
+    ),
     "host_issue": _Use(
         "CUDA graphs launch whole passes",
         {"software.cuda_graphs": [False]},

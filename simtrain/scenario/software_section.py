@@ -87,6 +87,8 @@ class Software(Section):
     host_issue: host time to issue a kernel, such as 25 us.
     host_call: host time of a call of the framework (a module's forward pass, a node of autograd) in
         addition to that of its kernels, such as 100 us; on the host of an H100 (host.speed 1).
+    blocking_launches: true if the host waits for each kernel and each collective of a pass that it
+        launches (CUDA_LAUNCH_BLOCKING=1), so that none overlaps another.
     """
 
     stack: str = Field(default=DEFAULT_STACK, examples=["deepspeed_2022"])
@@ -125,6 +127,7 @@ class Software(Section):
     host_call: Annotated[str, AfterValidator(_time)] | None = Field(
         default=None, examples=["100 us"]
     )
+    blocking_launches: bool | None = Field(default=None, examples=["true"])
 
     @model_validator(mode="before")
     @classmethod

@@ -36,6 +36,7 @@ class PassOptions:
         launch_s: host time to launch a kernel; 0 with CUDA graphs, None for the hardware profile's.
         call_s: host time of a call of the framework in addition to its launches.
         runs_ahead: the host does not wait for the GPU between passes.
+        blocks: the host waits for each kernel and each collective that it launches.
         defers_output_gradient: backward passes leave the weight gradient of the output layer to
             another pass.
     """
@@ -46,6 +47,7 @@ class PassOptions:
     launch_s: float | None = None
     call_s: float = 0.0
     runs_ahead: bool = False
+    blocks: bool = False
     defers_output_gradient: bool = False
 
 

@@ -349,6 +349,7 @@ def test_the_default_stack_is_that_of_the_paper() -> None:
         "cublas_workspace": None,
         "host_issue": None,
         "host_call": 0.0,
+        "blocking_launches": False,
         "cuda_graph_modules": (),
     }
     assert Scenario.model_validate({"model": GPT, "batch": {"micro": 1, "global": 1}}) == scenario(

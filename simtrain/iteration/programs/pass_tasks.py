@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -86,6 +86,7 @@ class PassMachine:
         load: returns the fraction of the GPU that an op's work uses at full speed.
         call_s: time of the host for a call of the framework, in addition to its launches.
         runs_ahead: the host does not wait for the GPU between passes.
+        blocks: the host waits for each kernel and each collective that it launches.
     """
 
     seconds: Callable[[Work], float]
@@ -93,6 +94,7 @@ class PassMachine:
     load: Callable[[Work], float]
     call_s: float = 0.0
     runs_ahead: bool = False
+    blocks: bool = False
     _of_segments: RecentCache[Segment, Floats] = field(
         default_factory=partial(RecentCache, _CACHED), repr=False, compare=False
     )
@@ -121,7 +123,7 @@ class PassMachine:
 
 def simulate_pass(record: RankRecord, machine: PassMachine, engine: Engine = "auto") -> PassTime:
     """Simulate a pass and break down its time; all engines agree to the last bit."""
-    timeline, (graph, _) = run_pass(record, machine, engine), _graph(record)
+    timeline, (graph, _) = run_pass(record, machine, engine), _graph(record, machine.blocks)
     ends_s, makespan_s = timeline.end_s[1::2], timeline.makespan_s
     is_kernel = graph.stream_of[1::2] == STREAMS.index(COMPUTE)
     is_recompute = graph.kind_of[1::2][is_kernel] == _KINDS.index(Phase.RECOMPUTE)
@@ -176,7 +178,7 @@ def pass_program(record: RankRecord, machine: PassMachine, *, has_calls: bool = 
 
     Without `has_calls`, launches do not include the calls of the framework.
     """
-    graph, runs_side_by_side = _graph(record)
+    graph, runs_side_by_side = _graph(record, machine.blocks)
     seconds, loads, launch_s, call_s = _of_ops(record, machine)
     duration_s = np.empty(graph.num_tasks)
     duration_s[::2] = launch_s + call_s if has_calls else launch_s
@@ -321,14 +323,17 @@ class _Issued:
 
 
 @functools.lru_cache(maxsize=1024)
-def _graph(record: RankRecord) -> tuple[TaskGraph, bool]:
+def _graph(record: RankRecord, blocks: bool) -> tuple[TaskGraph, bool]:
     """Return the tasks of a pass, and whether a collective can overlap another op.
 
     An op waits for its launch and awaited collectives. A collective waits for the previous kernel
-    of its pass. A launch waits for an op whose result the host needs; its run-ahead ends there.
+    of its pass. A launch waits for an op whose result the host needs; its run-ahead ends there. If
+    launches block, it waits for the op before.
     """
     issued = _Issued.of(record)
     ops = np.arange(len(issued.streams), dtype=np.int32)
+    if blocks:
+        issued = replace(issued, host_waits=np.stack([ops[1:], ops[:-1]], axis=1))
     last_kernel, collectives = issued.previous_kernels(), ops[issued.streams != Stream.COMPUTE]
     led = collectives[last_kernel[collectives] >= 0]
     rows = rows_of(
@@ -346,7 +351,7 @@ def _graph(record: RankRecord) -> tuple[TaskGraph, bool]:
     stream_of_task, kind_of = np.zeros((2, 2 * len(ops)), np.int32)
     stream_of_task[1::2], kind_of[1::2] = issued.streams + 1, issued.phases
     graph = TaskGraph(STREAMS, stream_of_task, *rows, _KINDS, kind_of, _names(record))
-    return graph, issued.has_concurrent_ops()
+    return graph, not blocks and issued.has_concurrent_ops()
 
 
 def _names(record: RankRecord) -> Callable[[int], str]:

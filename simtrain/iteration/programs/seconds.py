@@ -66,7 +66,7 @@ class Machine:
         default_factory=partial(RecentCache, _CACHED), repr=False
     )
 
-    _pass_machines: dict[tuple[float, float, bool], PassMachine] = field(
+    _pass_machines: dict[tuple[float, float, bool, bool], PassMachine] = field(
         default_factory=dict, repr=False
     )
 
@@ -106,15 +106,15 @@ class Machine:
 
     def pass_machine(self, options: PassOptions | None = None) -> PassMachine:
         """Return what determines the time of passes; by default the host is the profile's alone."""
-        launch_s, call_s, runs_ahead = None, 0.0, False
+        launch_s, call_s, runs_ahead, blocks = None, 0.0, False, False
         if options is not None:
-            launch_s, runs_ahead = options.launch_s, options.runs_ahead
+            launch_s, runs_ahead, blocks = options.launch_s, options.runs_ahead, options.blocks
             call_s = options.call_s / self.profile.call_speed
-        host = self.host_issue_s(launch_s), call_s, runs_ahead
+        host = self.host_issue_s(launch_s), call_s, runs_ahead, blocks
         known = self._pass_machines.get(host)
         if known is None:
             seconds, load = self.model.seconds, self.model.device_load
-            known = PassMachine(seconds, host[0], load, call_s, runs_ahead)
+            known = PassMachine(seconds, host[0], load, *host[1:])
             self._pass_machines[host] = known
         return known
 

@@ -1,8 +1,12 @@
 """Calls of the framework: which ops begin one, and how long the host takes for those of a pass."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from simtrain.engine import Engine
+from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.upgrades import RESOURCES, with_more
 from simtrain.iteration.plan import Plan
@@ -108,3 +112,26 @@ def test_whole_cuda_graphs_make_no_calls() -> None:
     graphs = simulate(tiny("software.cuda_graphs=true"))
     free = simulate(tiny("software.host_call=0 s", "hardware.host.issue=0 s"))
     assert graphs.iteration_time_s == free.iteration_time_s
+
+
+@pytest.mark.parametrize("engine", ["simpy", "compiled"])
+def test_blocking_launches_add_up(engine: Engine) -> None:
+    """Nothing overlaps: a pass takes each op, its launches and its calls, one after the other."""
+    split = ("parallelism.tensor=4", "parallelism.sequence_parallel=true")
+    for rank in records(tiny(*split)):
+        machine = machine_of(5e-5, runs_ahead=False)
+        blocking = replace(machine, blocks=True)
+        num_ops = sum(len(segment.ops) for segment in rank.segments)
+        by_hand_s = 1e-4 * num_ops + sum(map(machine.host_s, rank.segments))
+        makespan_s = run_pass(rank, blocking, engine).makespan_s
+        assert makespan_s == pytest.approx(by_hand_s, rel=1e-12)
+        assert run_pass(rank, machine, engine).makespan_s < makespan_s
+
+
+def test_a_scenario_whose_launches_block_is_slower() -> None:
+    for assignments in ((), ("software.host_call=90 us",), ("parallelism.tensor=4",)):
+        free = simulate(tiny(*assignments)).iteration_time_s
+        blocking = simulate(tiny(*assignments, "software.blocking_launches=true"))
+        assert blocking.iteration_time_s > free
+    with pytest.raises(InputError, match="E380"):
+        simulate(tiny("software.cuda_graphs=true", "software.blocking_launches=true"))
