@@ -22,6 +22,8 @@ _STAGES = range(2, 17)
 """Stages of small orders: a single stage has no bubble that weight gradients could fill."""
 _ORDERS = 2
 """Small orders of a schedule that are built."""
+_SLICES = 2
+"""Most slices of a microbatch in them: more show nothing else, and a file may have any number."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def traits_of(family: ScheduleFamily) -> Traits:
 
     They have its slices, which are all that its passes run, and no other option.
     """
-    options = OrderOptions(num_slices=family.options.num_slices)
+    options = OrderOptions(num_slices=min(family.options.num_slices, _SLICES))
     return _traits(family if family.options == options else replace(family, options=options))
 
 

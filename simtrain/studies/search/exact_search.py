@@ -45,7 +45,7 @@ _NUM_SHARED = COORDINATES.index("zero_stage")
 _TELL_EVERY = 64
 """Steps between two updates of the progress bar; a new best updates it at once."""
 
-_LESS_MEMORY = (0.75, 0.5, 0.25)
+_LESS_MEMORY = (0.9, 0.75, 0.5, 0.25)
 """Peaks of layouts with less memory, as shares of the peak of the best."""
 _NOTICEABLE = 0.02
 """Least difference between the peaks of a front, as a share of the limit."""
