@@ -39,7 +39,13 @@ COMMANDS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("guest", GUESTS)
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(words, id=" ".join(words), marks=pytest.mark.ci if words[0] != "run" else ())
+        for words in COMMANDS
+    ],
+)
 def test_without_a_guest_the_rest_runs(guest: str, words: list[str]) -> None:
     done = spawn("-c", WITHOUT.format(package=f"simtrain.{guest}", words=words))
     assert (done.exit_code, done.stderr) == (0, "")

@@ -124,6 +124,7 @@ def test_brackets_in_a_name_are_not_markup(tmp_path: pathlib.Path) -> None:
     assert "[/x] [red]:smile: (baseline, 1f1b)" in outcome.stdout
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_output_is_identical_in_every_process(options: list[str]) -> None:

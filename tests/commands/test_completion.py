@@ -65,6 +65,7 @@ def test_completion_is_shown_and_installed(shell: str, tmp_path: pathlib.Path) -
     assert any("_COMPLETE=" in file.read_text("utf-8") for file in files)
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "line", "added"),

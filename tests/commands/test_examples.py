@@ -76,6 +76,7 @@ def test_help_has_examples_of_its_command(name: str) -> None:
         assert commands()[name].make_context(name, example[len(words) :])
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "name",
     [

@@ -50,6 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).write_text(text, encoding="utf-8")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "words",
     [*IMPORTS, *(pytest.param(words, marks=pytest.mark.ci) for words in LONG_IMPORTS)],

@@ -68,6 +68,7 @@ def last_line(*arguments: str) -> list[str]:
     return shlex.split(line.removeprefix("  fix: simtrain "))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "command",
     [

@@ -62,6 +62,7 @@ def test_every_command_that_prints_a_table_has_its_formats() -> None:
     assert having == commands().keys() - WITHOUT_TABLES
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("command", PRINTED)
 def test_tables_of_a_command(command: str) -> None:
     """The first table is the default. CSV has the rows that Markdown has, in full precision."""

@@ -21,6 +21,7 @@ def test_the_page_has_every_schedule_its_order_and_the_command_of_a_search() -> 
     assert "schedule=1f1b,zbv" in call("schedule", "--help").stdout
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("suffix", [".html", ".png"])
 def test_pictures_name_all_schedules_and_passes(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"schedules{suffix}"

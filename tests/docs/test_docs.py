@@ -152,6 +152,7 @@ ALONE = [
 ]
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("block", blocks_of_sweeps(*SWEEPS), ids="; ".join)
 @pytest.mark.usefixtures("newcomer")
@@ -163,6 +164,7 @@ def test_sweeps_run_as_written(block: list[str]) -> None:
         assert outcome.stdout
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ALONE)
 @pytest.mark.usefixtures("newcomer")
@@ -222,6 +224,7 @@ def test_benchmarks_can_be_imported(command: str) -> None:
     assert callable(__import__(module, fromlist=["main"]).main)
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("newcomer")
 def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
     page = "docs/how_to/use_from_python.md"

@@ -17,6 +17,7 @@ from docs.update.update import GENERATORS, stale
 ELSEWHERE = {*generators_of(papers), *what_ifs.GENERATORS, *generators_of(fit_errors)}
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "document",

@@ -95,6 +95,7 @@ def section_of(name: str) -> str:
     return found
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_has_the_current_results_of_its_sweep(name: str) -> None:

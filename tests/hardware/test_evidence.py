@@ -131,6 +131,7 @@ def test_a_best_row_with_weaker_evidence_than_others_says_so(tmp_path: pathlib.P
     assert "Its evidence" not in alone and "uncertain, sources disagree" in alone
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("software", list_stacks())
 @pytest.mark.parametrize("data_type", ["bf16", "fp8", "fp4"])
 @pytest.mark.parametrize("has_experts", [False, True])

@@ -149,6 +149,7 @@ def test_an_interval_is_symmetric_in_log_ratio_above_the_least_time(
     assert limited.p95_s == free.p95_s
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("data_type", ["bf16", "fp8", "fp4"])
 @pytest.mark.parametrize("has_experts", [False, True])
 def test_intervals_of_all_shipped_machines_and_stacks_can_be_decided_by(

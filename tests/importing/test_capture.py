@@ -175,6 +175,7 @@ def test_a_capture_without_a_launcher_is_refused(name: str) -> None:
         pytest.fail("there is nothing to import")
 
 
+@pytest.mark.ci
 def test_what_was_recorded_before_the_end_of_the_time_counts() -> None:
     with capture(["bash", "-c", "torchrun a.py; sleep 30"], seconds=2) as captured:
         assert captured.launches[0].words == ("torchrun", "a.py")

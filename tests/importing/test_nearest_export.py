@@ -31,6 +31,7 @@ def again(name: str, text: str, folder: pathlib.Path) -> Scenario:
     return import_with(OF_NAME[name], str(file), ["cluster=h100_sxm"])[0]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_of_a_known_model_has_a_nearest_job(
     layout: str, tmp_path: pathlib.Path

@@ -55,6 +55,7 @@ def pixels(png: bytes) -> tuple[int, int, bytes]:
     return width, height, zlib.decompress(data)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "target",
     [

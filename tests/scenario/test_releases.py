@@ -115,15 +115,17 @@ def circumstances() -> Iterator[Circumstances]:
                 yield Circumstances(cluster, has_experts, in_pipeline, recipe, True, 8192)
 
 
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.ci)])
 @pytest.mark.parametrize("name", WITH_RELEASES)
-def test_every_release_is_a_stack_for_every_run(name: str) -> None:
+def test_every_release_is_a_stack_for_every_run(name: str, step: int) -> None:
     newest = releases_of(name)[-1]
-    for run in circumstances():
+    runs = [*itertools.islice(circumstances(), 0, None, step)]
+    for run in runs:
         assert load_stack(name, run) == load_stack(f"{name}@{newest}", run)
     stacks = {
         (release, run): load_stack(f"{name}@{release}", run)
         for release in releases_of(name)
-        for run in circumstances()
+        for run in runs
     }
     # No release, and no condition, is without effect.
     facts = {key: str(stack.facts) for key, stack in stacks.items()}

@@ -160,6 +160,7 @@ def test_one_run_never_widens_or_narrows_the_interval_of_the_base(
     assert errors.measured_runs[-1].num_runs == 1 and errors.measured_runs[-1].seen == "fitted"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [0, 5, 10, 15])
 @pytest.mark.parametrize("wrong", [0.7, 1.5])
 def test_a_factor_that_the_runs_do_not_determine_keeps_its_value(number: int, wrong: float) -> None:
@@ -283,6 +284,7 @@ def test_runs_that_cannot_be_simulated_are_left_out_and_say_why() -> None:
         fitted_to([refused])
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("change", "code"),
     [

@@ -64,6 +64,7 @@ def scattered(factor: float) -> list[Measurement]:
     ]
 
 
+@pytest.mark.ci
 def test_the_worse_the_fit_the_wider_is_its_statement() -> None:
     """Half of the kernels take `factor` times as long, so the mean factor of any line is at least
     the root of `factor`.

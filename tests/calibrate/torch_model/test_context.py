@@ -11,6 +11,7 @@ from tests.helpers.rank_processes import run_ranks
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.ci
 def test_ring_attention_equals_attention_on_one_rank(tmp_path: pathlib.Path) -> None:
     """With three ranks, only half of a rank's queries attend to some blocks of keys, and all
     queries attend to only half of others.

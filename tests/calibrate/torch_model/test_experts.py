@@ -49,6 +49,7 @@ def test_each_token_gets_the_weighted_sum_of_its_experts() -> None:
     torch.testing.assert_close(mlp(x), x + torch.stack(expected).view_as(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_simulated_memory_equals_torch(recompute: str) -> None:
     """The difference is the auxiliary loss, the probabilities and map of all experts, and the

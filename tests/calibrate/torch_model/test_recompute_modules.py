@@ -105,6 +105,7 @@ def with_norm(self: MLP, hidden: Tensor) -> Tensor:
     return checkpointed(lambda x: products(self, self.norm(x)), hidden).add_(hidden)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("stack", "module", "changed", "function", "norms"),
     [

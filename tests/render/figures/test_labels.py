@@ -94,6 +94,7 @@ def drawn(monkeypatch: MonkeyPatch) -> Iterator[dict[str, Figure]]:
         yield figures
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list_sweeps())
 def test_figures_of_shipped_sweeps_have_no_overlapping_text(

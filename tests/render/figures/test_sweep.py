@@ -281,6 +281,7 @@ def test_linear_scaling_starts_at_the_smallest_number_of_gpus(results: Results) 
     assert words_in(figure) == ["67%"]
 
 
+@pytest.mark.ci
 def test_equal_results_give_identical_files(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
     done = call("plot", str(folder))
     assert done.exit_code == 0
@@ -296,6 +297,7 @@ def test_equal_results_give_identical_files(folder: pathlib.Path, tmp_path: path
         assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 20
 
 
+@pytest.mark.ci
 def test_the_page_shows_the_front_and_json_has_all_figures(folder: pathlib.Path) -> None:
     page = call("plot", str(folder)).stdout
     assert "GPU-seconds per million tokens" in page

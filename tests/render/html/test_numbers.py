@@ -72,6 +72,7 @@ def page(arguments: tuple[str, ...], folder: pathlib.Path) -> TableReader:
     return read_tables(file.read_text("utf-8"))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", PAGES)
 def test_every_number_of_a_table_is_printed_by_its_command(
     name: str, tmp_path: pathlib.Path

@@ -73,6 +73,7 @@ def test_the_other_layouts_keep_their_ranking(
     assert all(str(error) in failure.error for failure in result.failures)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("place", ["layers_s", "busy_s", "states_bytes", "iteration_s"])
 @pytest.mark.parametrize("has_workers", [False, True])
 def test_bounds_may_fail_too(

@@ -55,6 +55,7 @@ def values(name: str, objective: str) -> list[float]:
     return sorted(OBJECTIVES[objective].key(explorer.evaluation(point))[0] for point in points)
 
 
+@pytest.mark.ci
 @settings(max_examples=10)
 @given(st.integers(1, 400), st.sampled_from(list(OBJECTIVES)))
 def test_bound_and_gap_hold_whenever_a_search_stops(number: int, objective: str) -> None:

@@ -122,6 +122,7 @@ def test_loose_bounds_of_memory_change_nothing(
     check(search(BASES["narrow"], (4,), top=3, max_memory=f"{limit} B"), "narrow", "time")
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("is_loose", [False, True])
 @pytest.mark.parametrize("share", [0.0, 0.4])
@@ -237,6 +238,7 @@ def test_if_nothing_surely_fits_all_that_fit_are_ranked() -> None:
     assert all(result.fit_of(each).state is MemoryFit.PERHAPS for each in result.ranked)
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("risk", [0.0, 0.01, 0.05, 0.2, 0.45, 0.5, 1.0])
 def test_an_allowed_risk_ranks_what_has_it_and_no_more(risk: float) -> None:
