@@ -252,6 +252,7 @@ def test_an_error_in_a_file_shows_its_position(command: str, tmp_path: pathlib.P
 # -------------------------------------------------------------------------------------- the shell
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command",

@@ -65,6 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", examples())
 def test_help_has_examples_of_its_command(name: str) -> None:
     outcome = call(*name.split(), "--help")

@@ -56,6 +56,7 @@ def layouts(result: SearchResult) -> list[tuple[Point | None, float]]:
     return [(layout.point, layout.run.iteration_time_s) for layout in result.ranked]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_the_other_layouts_keep_their_ranking(
     error: Exception, monkeypatch: pytest.MonkeyPatch

@@ -37,6 +37,7 @@ from tests.helpers.search_spaces import (
 )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", BASES)
 def test_legal_points_break_no_rule(name: str) -> None:
     searched = space(name)
