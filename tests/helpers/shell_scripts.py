@@ -140,7 +140,7 @@ _NODES = (
     'NODES=16 GPUS="8"\n: ${RANK:=0}\n',
 )
 _LOGS = (
-    "LOGS=/tmp/logs/$(date +%y%m%d)\nmkdir -p $LOGS\n",
+    "LOGS=logs/$(date +%y%m%d)\nmkdir -p $LOGS\n",
     "cat > hostfile <<EOF\nLAYERS=3\nfi\nHIDDEN=$HIDDEN\nEOF\n",
     "nvidia-smi | head -3 || true\nfor HOST in a b; do echo $HOST; done\n",
     "LAYERS=2 python3 tools/check.py && echo ok\n(cd data && LAYERS=1)\ntrap 'echo done' EXIT\n",
