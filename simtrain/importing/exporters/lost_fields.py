@@ -58,8 +58,9 @@ def _values(scenario: Scenario) -> dict[str, Any]:
         values["parallelism.layout"] = layout_of_chunks(chunks_of_layout(layout))
     facts = scenario.facts
     kernels = {f"software.{name}": getattr(facts.kernels, name) for name in facts.kernels.__slots__}
-    graphs = {
+    launches = {
+        "software.blocking_launches": facts.blocking_launches,
         "software.cuda_graphs": facts.cuda_graphs,
         "software.cuda_graph_modules": [*facts.cuda_graph_modules],
     }
-    return values | kernels | graphs
+    return values | kernels | launches
