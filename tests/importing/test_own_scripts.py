@@ -305,3 +305,17 @@ def test_every_mutation_of_a_script_is_an_answer_or_an_error(seed: int) -> None:
             import_megatron("mutated.sh", ignore_unknown=draw.random() < 0.5, env=env)
         except InputError as error:
             assert str(error)
+
+
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_a_script_whose_launches_block(value: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(
+        f"export CUDA_LAUNCH_BLOCKING={value}\n"
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 1024 --bf16 "
+        "--num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 "
+        "--micro-batch-size 1 --global-batch-size 8 --vocab-size 32000\n"
+    )
+    text = call("import", "megatron", str(script), "--set", "cluster=h100_sxm").stdout
+    said = "blocking_launches: true         # CUDA_LAUNCH_BLOCKING, line 1"
+    assert (said in text) == (value == "1")

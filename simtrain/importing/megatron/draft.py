@@ -66,6 +66,7 @@ class MegatronDraft(Draft):
             self.report("unknown", problem)
         self.tool = source.tool
         self.launch, self.is_printed = source.launch, source.is_printed
+        self.blocking = source.blocking
         self.documents, self.is_deepspeed = source.documents, self.flag("deepspeed")
         self.is_config = source.table is not TABLE
         self.tensor = self._size("parallelism.tensor", "tensor_model_parallel_size")

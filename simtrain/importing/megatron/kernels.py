@@ -57,6 +57,9 @@ def set_software(draft: MegatronDraft) -> None:
         stack = "megatron_2022"
         comment = draft.origin(old) if old else f"its container image is of {draft.year}"
     draft.set_because("software.stack", stack, comment)
+    if blocking := draft.blocking:
+        line = f", line {blocking.place.line}" if blocking.place and blocking.place.line else ""
+        draft.set_because("software.blocking_launches", True, blocking.name + line, blocking.place)
     model = draft.data["model"]
     biases = model["biases"]
     matters = {

@@ -36,6 +36,7 @@ TEXT = "the arguments"
 """The file name in errors if the arguments are passed as text."""
 _TOKENIZER, _TOKENIZER_FLAG = "TOKENIZER_MODEL", "--tokenizer-model"
 """The variable of Megatron-LM's files of settings whose value its scripts pass with this flag."""
+_BLOCKING = "CUDA_LAUNCH_BLOCKING"
 _LAUNCHERS = re.compile(r"torchrun|(python|deepspeed|accelerate|srun|mpirun|mpiexec)[\d.]*")
 
 
@@ -49,6 +50,7 @@ class Source:
     files that a script writes. `tool` has the arguments, by default or in `table` with words of its
     own. `notes` are on what is not modelled. `problems` are words that belong to no argument.
     `machine` has the GPUs that the source names, and `year` is that of its container image.
+    `blocking` is the variable of a script with which the host waits for each kernel.
     """
 
     file: str
@@ -63,6 +65,7 @@ class Source:
     problems: tuple[Problem, ...] = ()
     machine: NamedMachine | None = None
     year: int | None = None
+    blocking: Setting | None = None
 
 
 def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Source:
@@ -82,7 +85,7 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
         text = text_of_kind(path, *Megatron.kinds, most_bytes=MOST_BYTES_OF_LOG)
         text, file = text.replace("\r\n", "\n"), text_or_file
     lines = Lines(text, file)
-    launch, script = tuple[Setting, ...](), None
+    launch, script, blocking = tuple[Setting, ...](), None, None
     documents, machine = dict[str, Argument](), None
     environment, problems = Environment(answers=env or {}), list[Problem]()
     is_printed = prints_arguments(lines.lines)
@@ -99,6 +102,9 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
         headers = headers_of(text, lines)
         environment = replace(environment, variables=variables_of(headers))
         reader = read_script(text, lines, environment)
+        variable = reader.variable(_BLOCKING)
+        if variable and variable.text.strip() == "1":
+            blocking = Setting(_BLOCKING, _BLOCKING, variable.text, _place(lines, variable))
         launch, script, words = _training_command(reader, lines, headers)
         machine = machine_of(text, reader.commands, lines)
         settings = _given(words, lines, problems)
@@ -117,6 +123,7 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
         problems=tuple(problems),
         machine=machine,
         year=year_of_image(text),
+        blocking=blocking,
     )
 
 
