@@ -56,7 +56,11 @@ _LONG = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run slow files first. Tests of a file keep their order."""
+    """Run slow files first, and mark what CI alone runs as slow. Tests of a file keep their order."""
+    for item in items:
+        if item.get_closest_marker("ci"):
+            item.add_marker("slow")
     rank = {_TESTS / f"{name}.py": place for place, name in enumerate(_LONG)}
     items.sort(key=lambda item: rank.get(item.path, len(rank)))

@@ -40,9 +40,9 @@ class Precision(Section):
         and --num-layers-at-end-in-bf16); 0 by default.
     fp8_parameters: true gathers the weights of fp8 products in fp8 (--fp8-param-gather; torchao's
         enable_fsdp_float8_all_gather). Megatron-LM then stores the weights in fp8, torchtitan in
-        fp32. With adapters (model.lora) nothing is gathered, and frozen weights are held in fp8
-        alone, without further casts. By default false; with adapters, the software stack's choice
-        for the recipe.
+        fp32. With the recipe mxfp8 Megatron-LM gathers bf16 and casts afterwards. With adapters
+        (model.lora) nothing is gathered, and frozen weights are held in fp8 alone, without further
+        casts. By default the software stack's choice for the recipe.
     fp8_dispatch: true sends tokens to experts, and gradients of their outputs, in fp8 with a scale
         for each block (DeepSeek-V3); what comes back stays bf16. Megatron-LM always sends bf16;
         false by default.

@@ -43,13 +43,6 @@ _FP32_STATES = {
 }
 
 
-def _casts_shards(scenario: Scenario) -> bool:
-    """Whether ranks can cast their weight shards to fp8 and gather them in fp8."""
-    if scenario.uses_torchao:
-        return scenario.fully_shards
-    return scenario.memory.zero_stage in (1, 3) and not scenario.fully_shards
-
-
 def _is_frozen(scenario: Scenario) -> bool:
     """Whether no weight of an fp8 product is trained, so that none is cast or gathered."""
     return scenario.model.lora is not None
@@ -140,7 +133,7 @@ PRECISION_RULES: list[Rule] = [
         "E384",
         "precision.fp8_parameters",
         "ranks cannot gather their shards of weights in fp8",
-        lambda scenario: not (_is_frozen(scenario) or _casts_shards(scenario)),
+        lambda scenario: not (_is_frozen(scenario) or scenario.can_train_fp8_weights),
         off=False,
         reads=("memory.zero_stage", "software.stack"),
         near={"memory.zero_stage": [1, 3], "software.fully_shard": [None]},
@@ -157,14 +150,17 @@ PRECISION_RULES: list[Rule] = [
             "precision.fp8_recipe": any_but("mxfp8", near=("blockwise", "tensorwise", "delayed"))
         },
         off=False,
-        given=Given("weights that are trained", lambda scenario: not _is_frozen(scenario)),
+        given=Given(
+            "trained weights that ZeRO 3 shards",
+            lambda scenario: scenario.memory.zero_stage == 3 and not _is_frozen(scenario),
+        ),
         why=(
-            "Megatron-LM gathers mxfp8 weights in bf16 and casts them afterwards, which is not "
-            "simulated"
+            "mxfp8 scales rows and columns of a weight separately, so each pass would gather both; "
+            "this is not simulated"
         ),
         example=(
             "parallelism: {data: 2}\n"
-            "memory: {zero_stage: 1}\n"
+            "memory: {zero_stage: 3}\n"
             "precision: {compute: fp8, fp8_parameters: true, fp8_recipe: mxfp8}\n"
             "software: megatron_core"
         ),

@@ -407,11 +407,22 @@ class Scenario(Section):
     def keeps_fp8_parameters(self) -> bool:
         """Whether weights of fp8 products are kept or gathered in fp8.
 
-        A stack's default applies to frozen weights only.
+        A stack's default for trained weights applies to layouts and states that can have it.
         """
         if self.precision.fp8_parameters is not None:
             return self.precision.fp8_parameters
-        return self.model.lora is not None and self.fp8_recipe in self.facts.frozen_fp8_recipes
+        if self.model.lora is not None:
+            return self.fp8_recipe in self.facts.frozen_fp8_recipes
+        is_possible = self.can_train_fp8_weights and self.precision.main_parameters == "fp32"
+        is_simulated = self.memory.zero_stage != 3 or self.fp8_recipe != "mxfp8"  # E385
+        return is_possible and is_simulated and self.fp8_recipe in self.facts.trained_fp8_recipes
+
+    @property
+    def can_train_fp8_weights(self) -> bool:
+        """Whether ranks update shards of weights that are kept or gathered in fp8."""
+        if self.uses_torchao:
+            return self.fully_shards
+        return self.memory.zero_stage in (1, 3) and not self.fully_shards
 
     @property
     def gradient_bytes(self) -> int:

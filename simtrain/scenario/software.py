@@ -106,6 +106,7 @@ DEFAULT_FACTS = {
     "fused_grouped_mlp": False,
     "paged_stash": False,
     "frozen_fp8_recipes": (),
+    "trained_fp8_recipes": (),
     "host_call": 0.0,
     "blocking_launches": False,
     "cuda_graph_modules": (),
@@ -133,6 +134,8 @@ class Stack(Strict):
             overlap.delayed_weight_gradients, for the layouts that can have them; by default false.
         frozen_fp8_recipes: recipes with which precision.fp8_parameters is true by default if
             weights are frozen (model.lora); by default none.
+        trained_fp8_recipes: recipes with which precision.fp8_parameters is true by default if
+            weights are trained, for layouts that can have it; by default none.
         cuda_graphs: each pass is captured once and launched as a graph, so no kernel waits for the
             host.
         cuda_graph_modules: parts of each layer that graphs capture; by default none.
@@ -212,6 +215,9 @@ class Stack(Strict):
     frozen_fp8_recipes: Entry[Annotated[tuple[Fp8RecipeName, ...], Field(strict=False)]] | None = (
         None
     )
+    trained_fp8_recipes: Entry[Annotated[tuple[Fp8RecipeName, ...], Field(strict=False)]] | None = (
+        None
+    )
     host_issue: Entry[NonNegativeSeconds] | None = None
     host_call: Entry[NonNegativeSeconds] | None = None
     blocking_launches: Entry[bool] | None = None
@@ -248,6 +254,7 @@ class StackFacts:
     merged_passes: bool
     delayed_weight_gradients: bool
     frozen_fp8_recipes: tuple[Fp8RecipeName, ...]
+    trained_fp8_recipes: tuple[Fp8RecipeName, ...]
     cuda_graphs: bool
     fp8_library: Fp8Library
     narrow_optimizer_states: bool

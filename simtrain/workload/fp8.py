@@ -79,6 +79,7 @@ class Fp8Recipe:
         block: elements along a row that share a scale; 0 for one scale per tensor.
         scale_bytes: bytes of a block's scale.
         weight_block: elements of a weight that share a scale.
+        transposes_weights: blocks of weights are square, so one copy gives the other one.
         row_multiple: rows of each expert are padded to a multiple of it.
         saves_bf16: inputs are saved in bf16, and cast a second time for the weight gradient.
         saves_rows: inputs are saved by rows, as gathered, and transposed for the weight gradient.
@@ -95,6 +96,7 @@ class Fp8Recipe:
     block: int = 0
     scale_bytes: int = 0
     weight_block: int = 0
+    transposes_weights: bool = True
     row_multiple: int = 16
     saves_bf16: bool = False
     saves_rows: bool = False
@@ -137,6 +139,7 @@ RECIPES: Mapping[str, Fp8Recipe] = MappingProxyType(
             block=32,
             scale_bytes=1,
             weight_block=32,
+            transposes_weights=False,
             row_multiple=32,
         ),
         "nvfp4": Fp8Recipe(

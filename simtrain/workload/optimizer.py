@@ -219,6 +219,8 @@ def _shard_casts(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]
     if not options.keeps_fp8 or not parameters.in_fp8:
         return ()
     recipe, number = RECIPES[options.fp8_recipe], parameters.in_fp8
+    if not recipe.transposes_weights:
+        return ()
     num_held = options.held(number, parameters.experts, from_stage=1)
     cast = _stream("weights to fp8", 2 * num_held, recipe.weight_bytes(num_held))
     if recipe.dtype == "fp8" and not recipe.finds_largest:
@@ -244,10 +246,10 @@ def _weight_cast(options: StepOptions, num_fp8: int) -> tuple[Op, ...]:
     if not num_fp8 or not options.fp8_copies:
         return ()
     recipe, bf16 = RECIPES[options.fp8_recipe], num_fp8 * options.element_bytes
-    if options.keeps_fp8:
+    if options.keeps_fp8 and recipe.transposes_weights:
         return (_stream("weights transpose", num_fp8, num_fp8),)
-    name = f"weights to {recipe.format}"
-    cast = _stream(name, bf16, options.fp8_copies_bytes(num_fp8))
+    num_copies = options.fp8_copies + options.keeps_fp8
+    cast = _stream(f"weights to {recipe.format}", bf16, num_copies * recipe.weight_bytes(num_fp8))
     return (_stream("weights largest", bf16, 0), cast) if recipe.finds_largest else (cast,)
 
 
@@ -290,7 +292,7 @@ def parameter_gather(
     name, kind = "parameter all-gather", CollectiveKind.ALL_GATHER
     of_experts = num_expert if num_fp8 else 0
     return tuple(
-        _collective(name, kind, options.weights_bytes(number, fp8), group)
+        _collective(name, kind, options.gathered_bytes(number, fp8), group)
         for (number, group), fp8 in zip(
             options.over_replicas(num_parameters, num_expert),
             (num_fp8 - of_experts, of_experts),

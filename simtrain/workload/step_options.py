@@ -145,11 +145,18 @@ class StepOptions:
         wide = (num_parameters - kept) * (FP32_BYTES if self.fully_shards else self.element_bytes)
         return wide + RECIPES[self.fp8_recipe].weight_bytes(kept) if kept else wide
 
-    def fp8_copies_bytes(self, num_fp8: int) -> int:
-        """Bytes of the cached fp8 copies."""
-        if not num_fp8 or not self.fp8_copies:
-            return 0
-        return self.fp8_copies * RECIPES[self.fp8_recipe].weight_bytes(num_fp8)
+    def gathered_bytes(self, num_parameters: int, num_fp8: int) -> int:
+        """Bytes of updated weights that ranks gather; `num_fp8` are weights of fp8 products.
+
+        Without square blocks, ranks gather bf16 and cast both copies afterwards. Source:
+        Megatron-LM's distributed/param_and_grad_buffer.py (reuse_grad_buf_for_mxfp8_param_ag).
+        """
+        is_narrow = not self.fp8_recipe or RECIPES[self.fp8_recipe].transposes_weights
+        return self.weights_bytes(num_parameters, num_fp8 if is_narrow else 0)
+
+    def fp8_copies_bytes(self, num_fp8: int, copies: int) -> int:
+        """Bytes of so many fp8 copies of each weight of fp8 products."""
+        return copies * RECIPES[self.fp8_recipe].weight_bytes(num_fp8) if num_fp8 * copies else 0
 
     def over_replicas(self, num_parameters: int, num_expert: int) -> list[tuple[int, Group]]:
         """Return pairs of a number of parameters and the group that holds the same parameters."""

@@ -336,6 +336,7 @@ def test_the_default_stack_is_that_of_the_paper() -> None:
         "merged_passes": False,
         "delayed_weight_gradients": False,
         "frozen_fp8_recipes": (),
+        "trained_fp8_recipes": (),
         "cuda_graphs": False,
         "fp8_library": "transformer_engine",
         "narrow_optimizer_states": True,

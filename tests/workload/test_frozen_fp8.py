@@ -87,7 +87,7 @@ def test_bytes_of_frozen_weights_by_hand(recipe: str, cluster: str, copies: int,
     of_fp8 = COPY[recipe](LAYERS * WEIGHTS // t)
     assert held(scenario) == (2 * rest + of_fp8, (copies - 1) * of_fp8)
     in_bf16 = held(tuned(recipe, cluster, keeps=False, **split))
-    assert in_bf16 == (2 * (rest + LAYERS * WEIGHTS // t), 2 * of_fp8)
+    assert in_bf16 == (2 * (rest + LAYERS * WEIGHTS // t), copies * of_fp8)
 
 
 def casts(scenario: Scenario) -> Counter[str]:
@@ -170,10 +170,42 @@ def test_weights_that_are_trained_are_cast_unless_a_scenario_keeps_them(recipe: 
     assert simulate(plain).iteration_time_s == simulate(written).iteration_time_s
 
 
-def test_frozen_weights_are_kept_where_trained_ones_are_refused() -> None:
-    """One replica gathers nothing, and no weight of mxfp8 is gathered in bf16."""
+@pytest.mark.parametrize(("zero", "code"), [(0, "E384"), (3, "E385")])
+def test_frozen_weights_are_kept_where_trained_ones_are_refused(zero: int, code: str) -> None:
+    """Only shards of the distributed optimizer are cast; ZeRO 3 does not gather mxfp8."""
     frozen = tuned("mxfp8", "b200_sxm", keeps=True)
     assert simulate(frozen).iteration_time_s > 0
     with pytest.raises(InputError) as caught:
-        simulate(frozen.replace({"model.lora": None}))
-    assert {problem.code for problem in caught.value.problems} == {"E384", "E385"}
+        trained = {"model.lora": None, "memory.zero_stage": zero, "parallelism.data": 2}
+        simulate(frozen.replace(trained | {"batch.global": 2 * frozen.batch.global_}))
+    assert {problem.code for problem in caught.value.problems} == {code}
+
+
+@pytest.mark.parametrize("stack", ["megatron_core", "megatron_bridge", "nemo"])
+@pytest.mark.parametrize(
+    ("recipe", "cluster", "kept"),
+    [
+        ("tensorwise", "h100_sxm", 2),
+        ("delayed", "b200_sxm", 1),
+        ("mxfp8", "b200_sxm", 2),
+        ("blockwise", "h100_sxm", None),
+    ],
+)
+def test_recipes_of_nemo_and_bridge_keep_trained_weights_in_fp8(
+    stack: str, recipe: str, cluster: str, kept: int | None
+) -> None:
+    """Copies of a weight by hand. Ranks gather one byte, or the bf16 that mxfp8 is cast from."""
+    replicas = {"parallelism.data": 2, "batch.global": 2, "memory.zero_stage": 1}
+    changes = {"model.lora": None, "software": stack}
+    scenario = tuned(recipe, cluster, keeps=None).replace(replicas | changes)
+    keeps = stack != "megatron_core" and kept is not None
+    assert scenario.keeps_fp8_parameters == keeps
+    of_fp8 = COPY[recipe](LAYERS * WEIGHTS)
+    rest = LAYERS * 2 * H + 2 * VOCAB * H + H
+    num_copies = kept or 2
+    narrow, wide = num_copies * of_fp8, 2 * LAYERS * WEIGHTS
+    assert sum(held(scenario)) == 2 * rest + narrow + (0 if keeps else wide)
+    plan = plan_of(scenario)
+    options, parameters = plan.step_options, plan.stage_parameters[0]
+    gathered = options.gathered_bytes(parameters.total, parameters.in_fp8)
+    assert gathered == 2 * rest + (of_fp8 if keeps and recipe != "mxfp8" else wide)

@@ -293,7 +293,7 @@ def _precision(scenario: Scenario) -> Iterator[str]:
     if compute == "fp8":
         yield "--fp8-format hybrid"
         yield _word("fp8_recipe", precision.fp8_recipe)
-        yield _flag("fp8-param-gather", precision.fp8_parameters)
+        yield _flag("fp8-param-gather", scenario.keeps_fp8_parameters)
     in_fp32 = scenario.gradient_type == "fp32"
     yield _flag("accumulate-allreduce-grads-in-fp32", compute == "fp16" and in_fp32)
     yield _flag("grad-reduce-in-bf16", scenario.gradient_type == "bf16")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simtrain.importing.megatron.arguments import MAPPED
 from simtrain.importing.megatron.draft import MegatronDraft
+from simtrain.scenario.software import load_stack
 
 
 def set_precision(draft: MegatronDraft) -> None:
@@ -49,11 +50,14 @@ def _set_weights(draft: MegatronDraft) -> bool:
     if draft.given("peft_dim"):
         draft.set("precision.fp8_parameters", keeps, *names, otherwise=f"{names[0]} is off")
         return keeps
+    stage, recipe = draft.data["memory"]["zero_stage"], draft.data["precision"]["fp8_recipe"]
     if setting is None or not keeps:
+        if recipe in load_stack(draft.data["software"]["stack"]).facts["trained_fp8_recipes"]:
+            draft.set("precision.fp8_parameters", False, *names, otherwise=f"{names[0]} is off")
         return False
-    if draft.data["memory"]["zero_stage"] not in (1, 3):
+    if stage not in (1, 3):
         return False
-    if draft.data["precision"]["fp8_recipe"] == "mxfp8" or draft.flag("use_torch_fsdp2"):
+    if (stage == 3 and recipe == "mxfp8") or draft.flag("use_torch_fsdp2"):
         text = "weights gathered and kept in fp8: fewer bytes; the scenario has bf16"
         draft.note(setting, text)
         return False

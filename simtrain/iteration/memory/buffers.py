@@ -67,7 +67,7 @@ def buffers_of(
     always = {
         USERBUFFERS: registered_bytes(plan.microbatch) if plan.options.overlap.userbuffers else 0,
         cast_weights: options.fp8_copies_bytes(
-            _num_copied(options, parameters, reads_fp8_both_ways=reads_fp8_both_ways)
+            parameters.in_fp8, _fp8_copies(options, reads_fp8_both_ways=reads_fp8_both_ways)
         ),
     }
     running = {
@@ -83,16 +83,18 @@ def buffers_of(
     return running | always, stepping | always
 
 
-def _num_copied(options: StepOptions, parameters: Parameters, *, reads_fp8_both_ways: bool) -> int:
-    """Return the number of weights with fp8 copies beside them.
+def _fp8_copies(options: StepOptions, *, reads_fp8_both_ways: bool) -> int:
+    """Return how many fp8 copies of each weight stay, besides weights that are kept in fp8.
 
-    A frozen weight that is kept in fp8 has a transpose only where products need it: Transformer
-    Engine's pytorch/tensor/_internal/float8_tensor_base.py (`update_usage`) drops it on Blackwell.
-    With a scale for each block the copy by columns is cast from other numbers, so it stays.
+    With one scale per tensor, products that read both ways need no transpose, and Transformer
+    Engine makes none: pytorch/csrc/quantizer.cpp (`nvte_is_non_tn_fp8_gemm_supported`) and
+    pytorch/tensor/_internal/float8_tensor_base.py (`update_usage`). With a scale for each block the
+    copy by columns is cast from other numbers, so it stays.
     """
-    if options.keeps_fp8 and reads_fp8_both_ways and not RECIPES[options.fp8_recipe].block:
-        return parameters.trained.in_fp8
-    return parameters.in_fp8
+    recipe = RECIPES.get(options.fp8_recipe)
+    if reads_fp8_both_ways and recipe and not recipe.block:
+        return min(options.fp8_copies, 1 - options.keeps_fp8)
+    return options.fp8_copies
 
 
 def workspaces_bytes(plan: Plan, memory: Memory) -> tuple[int, int]:
