@@ -58,7 +58,7 @@ _LONG = (
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run slow files first, and mark what CI alone runs as slow. Tests of a file keep their order."""
+    """Run slow files first, tests of a file in order; what CI alone runs counts as slow."""
     for item in items:
         if item.get_closest_marker("ci"):
             item.add_marker("slow")
