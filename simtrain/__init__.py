@@ -5,9 +5,9 @@
 >>> result.iteration_time_s, result.mfu, result.timeline  # doctest: +SKIP
 
 `simulate` returns a `Result`. `compare` says why results differ, `sensitivity` what better hardware
-saves, `cost` what a training costs, `advise` what to change. `search`, `plan` and `sweep` simulate
-many scenarios. `import_scenario` reads the files of other tools, `validate` compares measured runs,
-and `report` writes a page.
+saves, `cost` what a training costs, `goodput` what failures take of it, `advise` what to change.
+`search`, `plan` and `sweep` simulate many scenarios. `import_scenario` reads the files of other
+tools, `validate` compares measured runs, and `report` writes a page.
 `scenarios()` and `profiles()` list the names of what comes with simtrain.
 """
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from simtrain.scenario import load_scenario as load_scenario
     from simtrain.studies.advice import advise as advise
     from simtrain.studies.cost.training import cost as cost
+    from simtrain.studies.goodput.run import goodput as goodput
     from simtrain.studies.planning.run import plan as plan
     from simtrain.studies.search.run import search as search
     from simtrain.studies.sensitivity import resource_curves as resource_curves
@@ -58,6 +59,7 @@ _HOMES = {
     "advise": "simtrain.studies.advice.advise",
     "compare": "simtrain.iteration.report.difference.compare",
     "cost": "simtrain.studies.cost.training.cost",
+    "goodput": "simtrain.studies.goodput.run.goodput",
     "import_scenario": "simtrain.importing.import_scenario.import_scenario",
     "load_profile": "simtrain.hardware.load.load_profile",
     "load_scenario": "simtrain.scenario.load_scenario",

@@ -13,6 +13,7 @@ from simtrain.hardware.cluster import Cluster
 from simtrain.hardware.dispatchers import Dispatchers
 from simtrain.hardware.links import InterNode, PointToPoint
 from simtrain.hardware.profile import Gpu, HostLink, Memory, RunningCosts
+from simtrain.hardware.reliability import Reliability
 from simtrain.units import BytesPerSecond, FlopsPerSecond, NonNegativeSeconds
 from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 
@@ -94,6 +95,7 @@ class CopiedEntries(Strict):
     collectives: Algorithms | None = None
     dispatchers: Dispatchers | None = None
     running_costs: RunningCosts
+    reliability: Reliability | None = None
 
 
 class WeightGradients(Strict):

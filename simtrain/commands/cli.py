@@ -23,6 +23,7 @@ _PANELS = {
         "report": f"{_COMMANDS}.report:report",
         "schedule": f"{_COMMANDS}.schedule:schedule_app",
         "cost": f"{_COMMANDS}.cost:cost",
+        "goodput": f"{_COMMANDS}.goodput:goodput",
     },
     "Compare": {
         "compare": f"{_COMMANDS}.compare:compare",

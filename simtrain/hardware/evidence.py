@@ -14,7 +14,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.run_kind import RunKind, differences
 from simtrain.hardware.validated_on import MeasuredRuns, ValidatedOn, error_text, validated_on
 
-_WITHOUT_SECONDS = ("running_costs.", "cluster.num_nodes", "gpu.memory_capacity")
+_WITHOUT_SECONDS = ("running_costs.", "reliability.", "cluster.num_nodes", "gpu.memory_capacity")
 """Entries that no duration depends on: another price or memory leaves the evidence as it is."""
 _NOT_COMPARED = "compared with measured iterations"
 

@@ -21,6 +21,7 @@ from simtrain.hardware.contradictions import check_contradictions
 from simtrain.hardware.dispatchers import Dispatchers, DispatchKernels
 from simtrain.hardware.kernels import MemoryBound
 from simtrain.hardware.links import InterNode, IntraNode
+from simtrain.hardware.reliability import Reliability
 from simtrain.units import (
     Bytes,
     BytesPerSecond,
@@ -268,6 +269,7 @@ class HardwareProfile(Strict):
     collectives: Collectives | None = None
     dispatchers: Dispatchers | None = None
     running_costs: RunningCosts | None = None
+    reliability: Reliability | None = None
     uncertainty: Entry[Positive] | None = None
     _host_speed: float = PrivateAttr(default=1.0)
 

@@ -20,7 +20,7 @@ from simtrain.studies.machines import Machines
 _SECTIONS = ("placement", "memory", "overlap")
 _FIELDS: dict[str, Any] = {"model.attention_window": None, "model.attention_dropout": 0}
 """Fields that can be idle in legal scenarios, with what is like leaving them out."""
-_FOR_OTHER_COMMANDS = ("running_costs",)
+_FOR_OTHER_COMMANDS = ("running_costs", "reliability")
 
 
 def settings_without_effect(scenario: Scenario, machine: Machine) -> dict[str, str]:

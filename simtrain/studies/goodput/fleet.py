@@ -1,0 +1,101 @@
+"""The machines of a training and their failures, in nodes and seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+PLANNED = "planned stops"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A reason for which a training stops.
+
+    Args:
+        name: the kind of failures.
+        per_s: failures of the whole training per second.
+        detection_s: time until the failure is known.
+        diagnosis_s: time until the node that leaves is known.
+        repair_s: mean time until the node is back; 0 if no node leaves.
+        is_planned: a checkpoint is written before the training stops.
+    """
+
+    name: str
+    per_s: float
+    detection_s: float = 0.0
+    diagnosis_s: float = 0.0
+    repair_s: float = 0.0
+    is_planned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Corruption:
+    """Silent corruption: events of the whole training per second, and mean seconds until found."""
+
+    per_s: float
+    discovery_s: float
+    repair_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slowness:
+    """Nodes that become slow: events per second, the slowdown, and mean seconds until found."""
+
+    per_s: float
+    slowdown: float
+    discovery_s: float
+    repair_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointing:
+    """How a training saves its state.
+
+    Args:
+        interval_s: iterations between two checkpoints, in seconds of work.
+        blocking_s: time for which a checkpoint stops the training.
+        write_s: time from then on until the checkpoint can be loaded.
+    """
+
+    interval_s: float
+    blocking_s: float
+    write_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """A training, its machines and how they recover.
+
+    Args:
+        num_nodes: nodes that the training uses.
+        num_replicas: replicas of the model on them.
+        spares: nodes that wait to replace others.
+        causes: reasons for which it stops.
+        checkpoint: how it saves its state.
+        restart_s: from the end of a diagnosis to the next iteration, once enough nodes are there.
+        reconfiguration_s: with recovery by replica, time for which the other replicas wait; None if
+            a failure stops all replicas until the restart.
+        corruption, slowness: None if they do not happen.
+    """
+
+    num_nodes: int
+    num_replicas: int
+    spares: int
+    causes: tuple[Cause, ...]
+    checkpoint: Checkpointing
+    restart_s: float
+    reconfiguration_s: float | None = None
+    corruption: Corruption | None = None
+    slowness: Slowness | None = None
+
+    @property
+    def failures_per_s(self) -> float:
+        """Unplanned failures of the whole training per second, silent corruption among them."""
+        of_corruption = self.corruption.per_s if self.corruption else 0.0
+        return math.fsum((*(each.per_s for each in self.failures()), of_corruption))
+
+    def failures(self) -> Iterator[Cause]:
+        """Yield the causes that are not planned."""
+        return (cause for cause in self.causes if not cause.is_planned)

@@ -1,0 +1,277 @@
+"""One whole training as a simulation of its own: work, failures, repairs and restarts (SimPy).
+
+The training is one process, and each node under repair another one. Times between failures are
+exponential. While nothing runs, nothing fails: a restart that fails again is not drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import simpy
+
+from simtrain.studies.goodput.fleet import Cause, Fleet
+from simtrain.studies.goodput.progress import Progress
+
+Steps = Generator[simpy.Event, Any, None]
+
+WORK, LOST, SAVING = "work", "lost work", "checkpoints"
+DETECTION, DIAGNOSIS, RESTART, WAITING = "detection", "diagnosis", "restart", "waiting for nodes"
+RECONFIGURATION, MISSING, SLOW = "reconfiguration", "missing replicas", "slow nodes"
+HOURS = (
+    *(WORK, LOST, SAVING, DETECTION, DIAGNOSIS, RESTART),
+    *(WAITING, RECONFIGURATION, MISSING, SLOW),
+)
+"""What the time of a training goes to; the parts add up to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time of a training, and what it goes to."""
+
+    start_s: float
+    end_s: float
+    kind: str
+
+
+@dataclass(slots=True)
+class Training:
+    """A training that was drawn.
+
+    Args:
+        seconds: by what they go to (`HOURS`).
+        interruptions: how often it stopped unplanned, by cause.
+        planned: how often it stopped for planned maintenance or a slow node.
+        spans: what it did when; empty unless asked for. Checkpoints between iterations belong to
+            the work around them.
+    """
+
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(HOURS, 0.0))
+    interruptions: dict[str, int] = field(default_factory=dict)
+    planned: int = 0
+    spans: list[Span] = field(default_factory=list)
+
+    @property
+    def time_s(self) -> float:
+        """The whole time."""
+        return math.fsum(self.seconds.values())
+
+    @property
+    def effective_ratio(self) -> float:
+        """The share of the time that iterations take whose result is kept."""
+        return self.seconds[WORK] / self.time_s
+
+    @property
+    def num_interruptions(self) -> int:
+        """How often it stopped unplanned."""
+        return sum(self.interruptions.values())
+
+
+def draw_training(
+    fleet: Fleet,
+    seed: np.random.SeedSequence,
+    work_s: float,
+    limit_s: float,
+    *,
+    spans: bool = False,
+) -> Training:
+    """Draw one training until its work is done, or its time is over.
+
+    Args:
+        fleet: the machines.
+        seed: of the random numbers.
+        work_s: seconds of iterations without any failure; may be infinite.
+        limit_s: seconds after which it ends anyway; may be infinite, but not both.
+        spans: whether to keep what it does when.
+    """
+    return _Run(fleet, np.random.default_rng(seed), work_s, limit_s, spans).training
+
+
+class _Run:
+    """A training and its nodes in SimPy."""
+
+    def __init__(
+        self, fleet: Fleet, rng: np.random.Generator, work_s: float, limit_s: float, spans: bool
+    ) -> None:
+        self.fleet, self.rng, self.work_s, self.limit_s = fleet, rng, work_s, limit_s
+        self.training, self.keeps_spans = Training(), spans
+        self.env = simpy.Environment()
+        self.pool = simpy.Container(self.env, init=fleet.spares)
+        self.progress = Progress(fleet.checkpoint)
+        self.missing = 0  # replicas that recover while the others run
+        self.changed = self.env.event()  # a missing replica is back
+        self.slow_found_s = math.inf
+        self.corrupted_s = self._after(fleet.corruption.per_s if fleet.corruption else 0.0)
+        self.found_s, self.clean_s = math.inf, 0.0
+        self.rates = np.cumsum([cause.per_s for cause in fleet.causes])
+        self.env.run(self.env.process(self._train()))
+
+    def _after(self, per_s: float) -> float:
+        """Draw when the next event of a rate happens."""
+        return self.env.now + self.rng.exponential(1 / per_s) if per_s else math.inf
+
+    @property
+    def _speed(self) -> float:
+        slowdown = self.fleet.slowness.slowdown if self.fleet.slowness and self._is_slow else 1.0
+        return (1 - self.missing / self.fleet.num_replicas) / slowdown
+
+    @property
+    def _is_slow(self) -> bool:
+        return self.slow_found_s < math.inf
+
+    def _train(self) -> Steps:
+        yield from self._spend(RESTART, self.fleet.restart_s)
+        total = float(self.rates[-1]) if len(self.rates) else 0.0
+        fails_s = self._after(total)
+        slows_s = self._after(self.fleet.slowness.per_s if self.fleet.slowness else 0.0)
+        while self.env.now < self.limit_s:
+            speed = self._speed
+            done_s = self.env.now + self.progress.time_to(self.work_s, speed)
+            times = {
+                "done": min(done_s, self.limit_s),
+                "failure": fails_s,
+                "slow node": slows_s,
+                "slow node found": self.slow_found_s,
+                "corruption": self.corrupted_s,
+                "corruption found": self.found_s,
+            }
+            event = min(times, key=times.__getitem__)
+            is_reached = yield from self._work(max(0.0, times[event] - self.env.now), speed)
+            if not is_reached:
+                continue
+            match event:
+                case "done":
+                    break
+                case "failure":
+                    number = np.searchsorted(self.rates, self.rng.random() * total, side="right")
+                    yield from self._stop(self.fleet.causes[int(number)])
+                    fails_s = self._after(total)
+                case "slow node":
+                    slows_s = self._slow_down()
+                case "slow node found":
+                    yield from self._replace_slow()
+                case "corruption":
+                    self._corrupt()
+                case "corruption found":
+                    yield from self._undo_corruption()
+        self.training.seconds[WORK] += self.progress.position_s
+
+    def _work(self, elapsed_s: float, speed: float) -> Generator[simpy.Event, Any, bool]:
+        """Work for a time, or until a missing replica is back; return whether the time is over."""
+        start_s = self.env.now
+        timeout = self.env.timeout(elapsed_s)
+        yield timeout | self.changed if self.missing else timeout
+        is_back = self.changed.triggered
+        if is_back:
+            self.changed = self.env.event()
+        elapsed_s = self.env.now - start_s
+        work_s, stopped_s = self.progress.advance(start_s, elapsed_s, speed)
+        seconds = self.training.seconds
+        seconds[SAVING] += stopped_s
+        if speed < 1:  # what is done more slowly than with all nodes costs the difference
+            late_s = elapsed_s - stopped_s - work_s
+            seconds[SLOW if self._is_slow else MISSING] += late_s
+        self._span(WORK, start_s)
+        return not is_back
+
+    def _lose(self, position_s: float) -> None:
+        self.training.seconds[LOST] += self.progress.go_back(position_s)
+
+    def _stop(self, cause: Cause) -> Steps:
+        """Stop for a failure or as planned, and start again."""
+        if cause.is_planned:
+            self.training.planned += 1
+            yield from self._save()
+            yield from self._spend(RESTART, self.fleet.restart_s)
+            return
+        counts = self.training.interruptions
+        counts[cause.name] = counts.get(cause.name, 0) + 1
+        if self.fleet.reconfiguration_s is not None and self.missing + 1 < self.fleet.num_replicas:
+            self.missing += 1
+            self.env.process(self._recover_replica(cause))
+            yield from self._spend(RECONFIGURATION, self.fleet.reconfiguration_s)
+            return
+        self._lose(self.progress.saved_at(self.env.now))
+        yield from self._spend(DETECTION, cause.detection_s)
+        yield from self._spend(DIAGNOSIS, cause.diagnosis_s)
+        if cause.repair_s:
+            yield from self._replace_node(cause.repair_s)
+        yield from self._spend(RESTART, self.fleet.restart_s)
+
+    def _recover_replica(self, cause: Cause) -> Steps:
+        """Bring a replica back while the others run; it copies its state from one of them."""
+        yield self.env.timeout(cause.detection_s + cause.diagnosis_s)
+        if cause.repair_s:
+            self.env.process(self._repair(cause.repair_s))
+            yield self.pool.get(1)
+        yield self.env.timeout(self.fleet.restart_s)
+        self.missing -= 1
+        if not self.changed.triggered:
+            self.changed.succeed()
+
+    def _replace_node(self, repair_s: float) -> Steps:
+        self.env.process(self._repair(repair_s))
+        start_s = self.env.now
+        yield self.pool.get(1)
+        self._count(WAITING, start_s)
+
+    def _repair(self, repair_s: float) -> Steps:
+        yield self.env.timeout(self.rng.exponential(repair_s))
+        yield self.pool.put(1)
+
+    def _slow_down(self) -> float:
+        """Let a node become slow, unless one is; return when the next one does."""
+        slowness = self.fleet.slowness
+        assert slowness is not None, "only slow nodes have a time"
+        if not self._is_slow:
+            self.slow_found_s = self.env.now + self.rng.exponential(slowness.discovery_s)
+        return self._after(slowness.per_s)
+
+    def _replace_slow(self) -> Steps:
+        assert self.fleet.slowness is not None, "only slow nodes are found"
+        self.slow_found_s = math.inf
+        self.training.planned += 1
+        yield from self._save()
+        yield from self._replace_node(self.fleet.slowness.repair_s)
+        yield from self._spend(RESTART, self.fleet.restart_s)
+
+    def _corrupt(self) -> None:
+        """From now on results are wrong: only checkpoints until now are good."""
+        assert self.fleet.corruption is not None, "only corruption has a time"
+        now = self.env.now
+        if self.found_s == math.inf:
+            self.clean_s = self.progress.saved_at(now)
+            self.found_s = now + self.rng.exponential(self.fleet.corruption.discovery_s)
+        self.corrupted_s = self._after(self.fleet.corruption.per_s)
+
+    def _undo_corruption(self) -> Steps:
+        assert self.fleet.corruption is not None, "only corruption is found"
+        counts = self.training.interruptions
+        counts["silent corruption"] = counts.get("silent corruption", 0) + 1
+        self.found_s = math.inf
+        self._lose(self.clean_s)
+        yield from self._replace_node(self.fleet.corruption.repair_s)
+        yield from self._spend(RESTART, self.fleet.restart_s)
+
+    def _save(self) -> Steps:
+        """Write a checkpoint while nothing else runs."""
+        each = self.fleet.checkpoint
+        yield from self._spend(SAVING, each.blocking_s + each.write_s)
+        self.progress.save()
+
+    def _spend(self, kind: str, duration_s: float) -> Steps:
+        start_s = self.env.now
+        yield self.env.timeout(max(0.0, min(duration_s, self.limit_s - start_s)))
+        self._count(kind, start_s)
+
+    def _count(self, kind: str, start_s: float) -> None:
+        self.training.seconds[kind] += self.env.now - start_s
+        self._span(kind, start_s)
+
+    def _span(self, kind: str, start_s: float) -> None:
+        if self.keeps_spans and self.env.now > start_s:
+            self.training.spans.append(Span(start_s, self.env.now, kind))

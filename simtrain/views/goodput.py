@@ -1,0 +1,112 @@
+"""Days, interruptions and lost hours of whole trainings: `simtrain goodput`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simtrain.studies.goodput.result import Goodput, Spread
+from simtrain.units import format_seconds, four_digits
+from simtrain.views.kinds import BAR, ENTRY, FOUR_DIGITS, SHARE, TEXT, amount
+from simtrain.views.view import Cell, Column, Facts, Row, Table, View, remarks
+
+
+def goodput_view(goodput: Goodput) -> View:
+    """Show the ratio, where the hours go, what would raise it, and what it hangs on."""
+    return View(
+        [
+            Facts([*_facts(goodput)]),
+            _hours(goodput),
+            _levers(goodput),
+            _hinges(goodput),
+            remarks(_notes(goodput)),
+        ]
+    )
+
+
+def _facts(goodput: Goodput) -> Iterator[tuple[str, str | Cell]]:
+    ratio, fleet = goodput.effective_ratio, goodput.fleet
+    yield "scenario", str(goodput.scenario)
+    spares = f"{fleet.spares:,} spare"
+    yield "GPUs", f"{goodput.num_gpus:,} on {fleet.num_nodes:,} nodes, {spares}"
+    yield "effective training time", f"{ratio.mean:.1%} ({ratio.p5:.1%} to {ratio.p95:.1%})"
+    yield "days", _spread(goodput.days)
+    if goodput.num_tokens is None:
+        tokens = goodput.tokens
+        yield "tokens", f"{amount(tokens.mean / 1e9)}B ({_ends(tokens, 1e9)})"
+    else:
+        yield "tokens", f"{goodput.num_tokens:,}"
+    yield "interruptions", _spread(goodput.interruptions)
+    each = fleet.checkpoint
+    stop = format_seconds(each.blocking_s)
+    written = format_seconds(goodput.checkpoint_write_s)
+    interval = format_seconds(each.interval_s)
+    yield "checkpoints", f"every {interval}, stop for {stop}, loadable after {written}"
+    yield "closed form", f"{goodput.closed_form:.1%}, to first order in the rates"
+
+
+def _spread(spread: Spread) -> str:
+    if spread.p5 == spread.p95:
+        return four_digits(spread.mean)
+    return f"{four_digits(spread.mean)} ({_ends(spread)})"
+
+
+def _ends(spread: Spread, unit: float = 1.0) -> str:
+    return f"{four_digits(spread.p5 / unit)} to {four_digits(spread.p95 / unit)}"
+
+
+def _hours(goodput: Goodput) -> Table:
+    columns = [
+        Column("cause", "lost to", TEXT),
+        Column("mean", "hours", FOUR_DIGITS),
+        Column("p5", "5 %", FOUR_DIGITS),
+        Column("p95", "95 %", FOUR_DIGITS),
+        Column("share", "of the time", SHARE),
+        Column("bar", "", BAR),
+    ]
+    total = goodput.days.mean * 24
+    rows = [
+        Row((cause, lost.mean, lost.p5, lost.p95, lost.mean / total, lost.mean / total))
+        for cause, lost in goodput.lost_hours.items()
+        if lost.p95
+    ]
+    rows.sort(key=lambda row: -row.cells[1])
+    return Table("hours", "Where the hours go", columns, rows)
+
+
+def _levers(goodput: Goodput) -> Table:
+    columns = [
+        Column("change", "change", TEXT),
+        Column("effective_training_time_ratio", "effective time", SHARE),
+        Column("gain", "gain", SHARE),
+    ]
+    rows = [Row((each.change, each.effective_ratio, each.gain)) for each in goodput.levers]
+    return Table("levers", "What to change first", columns, rows)
+
+
+def _hinges(goodput: Goodput) -> Table:
+    columns = [
+        Column("entry", "entry", ENTRY),
+        Column("value", "value", FOUR_DIGITS),
+        Column("change", "if doubled", SHARE),
+        Column("source", "source", TEXT),
+    ]
+    rows = [Row((each.entry, each.value, each.change, each.source)) for each in goodput.hinges]
+    return Table("hinges", "What the answer hangs on", columns, rows)
+
+
+def _notes(goodput: Goodput) -> Iterator[str]:
+    yield (
+        f"Drawn {goodput.draws:,} times with seed {goodput.seed}; the mean is known to "
+        f"{goodput.effective_ratio.mean_error:.2%}. In parentheses: nine of ten trainings."
+    )
+    if goodput.reliability != goodput.cluster:
+        yield (
+            f"{goodput.cluster} has no published failures of its own: those of "
+            f"{goodput.reliability} stand in."
+        )
+    if goodput.fleet.slowness is None:
+        yield "Slow nodes are not counted: no rate of them is published by node."
+    yield (
+        "Times between failures, repairs and discoveries are exponential, all other times are "
+        "constant; nothing fails during a restart."
+    )
