@@ -9,6 +9,7 @@ from docs.update import (
     fit_errors,
     fp8_gains,
     frontier,
+    goodput_cases,
     lists,
     network_errors,
     offload,
@@ -23,7 +24,7 @@ from docs.update.request import Generator, Request, generators_of
 
 _MODULES = (
     *(simulations, recompute, offload, lists, papers, fit_errors, fp8_gains, network_errors),
-    *(expert_errors, frontier, attention_errors, commands),
+    *(expert_errors, frontier, attention_errors, commands, goodput_cases),
 )
 GENERATORS: dict[str, Generator] = what_ifs.GENERATORS.copy()
 for _module in _MODULES:

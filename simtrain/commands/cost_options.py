@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simtrain.commands.declare import Fields
+import typer
+
+from simtrain.commands.declare import Fields, Written
 from simtrain.commands.options import refuse
 from simtrain.studies.cost_request import CostRequest
 
@@ -12,9 +14,22 @@ if TYPE_CHECKING:
     from simtrain.scenario import Scenario
     from simtrain.studies.cost import Terms
 
+
+def _goodput(text: str, _: str) -> float | str:
+    """Parse --goodput; `Terms` refuses what is neither a number nor auto."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 TermsFields = Annotated[
     dict[str, Any],
-    Fields(CostRequest, "tokens goodput price contract pue electricity co2"),
+    Fields(
+        CostRequest,
+        "tokens goodput price contract pue electricity co2",
+        {"goodput": Annotated[float | str, typer.Option(metavar="SHARE"), Written(_goodput)]},
+    ),
 ]
 """The fields of a request that `read_terms` reads."""
 

@@ -45,6 +45,7 @@ def goodput(
     from simtrain.commands.progress import progress_bar
     from simtrain.render.figures.goodput import plot_goodput
     from simtrain.render.figures.style import check_picture_file, write_picture
+    from simtrain.render.figures.subject import footer_of
     from simtrain.studies.goodput.run import goodput_with_progress
     from simtrain.views.goodput import goodput_view
 
@@ -55,6 +56,6 @@ def goodput(
     with progress_bar() as on_progress:
         result = goodput_with_progress(request, on_progress)
     if out is not None:
-        footer = f"simtrain goodput {result.scenario}, failures of {result.reliability}"
-        write_picture(plot_goodput(result), out, footer)
+        subject = f"trainings of {result.scenario}, failures of {result.reliability}"
+        write_picture(plot_goodput(result), out, footer_of(subject, result.cluster))
     show(output, result, lambda: goodput_view(result), result.cluster)

@@ -141,7 +141,8 @@ def _of_profile(
     elif level is EvidenceLevel.UNCERTAIN and errors:
         yield f"uncertain, {errors.doubt}"
     elif not is_judged:
-        of_all = f"{_num_fitted(profile)} of {len(dict(entries_of(profile)))} entries"
+        names = [name for name, _ in entries_of(profile) if not name.startswith("reliability.")]
+        of_all = f"{_num_fitted(profile)} of {len(names)} entries"
         yield f"fitted on kernels and collectives ({of_all})"
 
 

@@ -22,7 +22,8 @@ class CostRequest:
         scenario: a scenario, or a result of `simulate`.
         tokens: number of training tokens: 300B, 1.5T, 450e9.
         goodput: share of the training time spent in iterations, such as 0.9. Failures, checkpoints
-            and evaluations take the rest, and interruptions of spot GPUs.
+            and evaluations take the rest, and interruptions of spot GPUs. auto draws it, as
+            `simtrain goodput` does.
         price: price per GPU, instead of the profile's: "2.5 USD/h".
         contract: which of the profile's prices counts. Default: on_demand.
         pue: energy of the site over that of its nodes (power usage effectiveness): 1.2. The
@@ -34,7 +35,7 @@ class CostRequest:
     scenario: Scenario | Result
     tokens: int | str
     _: KW_ONLY
-    goodput: float = 1.0
+    goodput: float | Literal["auto"] = 1.0
     price: str | None = None
     contract: Contract | None = None
     pue: float = 1.0

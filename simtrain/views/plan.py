@@ -112,7 +112,7 @@ def _site_columns(plan: TrainingPlan) -> Iterator[Column]:
 
 
 def _title(plan: TrainingPlan) -> str:
-    goodput = "" if plan.goodput == 1 else f", goodput {plan.goodput:g}"
+    goodput = "" if plan.goodput == 1 else f", goodput {plan.goodput}"
     limits = _limits(plan)
     within = f", within {limits}" if limits else ""
     return f"{plan.scenario}: {plan.num_tokens:,} tokens{goodput}{within}"

@@ -87,7 +87,7 @@ def parse(words: list[str]) -> None:
         (
             "cost a --tokens 1B --days 30",
             "cost --days: E902 ",
-            "plan has --days: simtrain plan --help",
+            "goodput has --days: simtrain goodput --help",
         ),
         ("run a --tp 4", "run --tp: E902 ", "a field of the scenario: --set parallelism.tensor=4"),
         ("run a --tp=4 --json", "run --tp: E902 ", "--set parallelism.tensor=4"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
+from typing import Literal
 
 from simtrain.base.entry import Entry
 from simtrain.errors import InputError, Location, did_you_mean
@@ -29,7 +30,7 @@ class Terms:
     Args:
         num_tokens: number of training tokens.
         goodput: share of the training time that iterations take, above 0 and at most 1; failures,
-            checkpoints and evaluations take the rest.
+            checkpoints and evaluations take the rest. "auto" draws it for each training.
         contract: which of a profile's prices counts.
         price: price per GPU-hour, instead of each profile's.
         pue: energy of the site over that of its nodes (power usage effectiveness).
@@ -41,7 +42,7 @@ class Terms:
     """
 
     num_tokens: int
-    goodput: float = 1.0
+    goodput: float | Literal["auto"] = 1.0
     contract: Contract = "on_demand"
     price: Price | None = None
     pue: float = 1.0
@@ -50,12 +51,13 @@ class Terms:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        if not isinstance(self.goodput, Real) or not 0 < self.goodput <= 1:
+        share = self.goodput
+        if share != "auto" and not (isinstance(share, Real) and 0 < share <= 1):
             raise InputError.of(
                 "E842",
                 _words("goodput", self.goodput),
                 Location("--goodput"),
-                fix="write a number above 0 and at most 1, such as 0.9",
+                fix="write a number above 0 and at most 1, such as 0.9, or auto",
                 reason="goodput is the share of the training time that iterations take",
             )
         if self.contract not in CONTRACTS:

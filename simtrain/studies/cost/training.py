@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.request import takes
@@ -16,6 +16,7 @@ from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.cost.terms import Terms, prices_by_contract
 from simtrain.studies.cost_request import Contract, CostRequest
+from simtrain.studies.goodput.of_cost import goodput_of
 from simtrain.studies.simulation import result_of
 from simtrain.units import DAY_S, HOUR_S, four_digits
 
@@ -120,12 +121,12 @@ class TrainingCosts(PlainData):
 
     Args:
         num_tokens: number of training tokens.
-        goodput: share of the training time spent in iterations.
+        goodput: share of the training time spent in iterations; "auto" if each has its own.
         costs: one for each scenario.
     """
 
     num_tokens: int
-    goodput: float
+    goodput: float | Literal["auto"]
     costs: Sequence[TrainingCost]
 
 
@@ -134,7 +135,7 @@ def assumptions(goodput: float) -> tuple[str, str]:
     rest = (
         "failures, checkpoints and evaluations are excluded."
         if goodput == 1
-        else f"with a goodput of {goodput:g}, failures, checkpoints and evaluations take "
+        else f"with a goodput of {goodput:.4g}, failures, checkpoints and evaluations take "
         f"{100 * (1 - goodput):.3g} % of the training time."
     )
     return (
@@ -184,7 +185,10 @@ def training_cost(
     price_name, price = terms.price_of(profile)
     gpu, node = costs.gpu_power, costs.node_power
     num_iterations = -(-terms.num_tokens // (scenario.batch.global_ * scenario.model.seq_length))
-    time_s = num_iterations * iteration_time_s / terms.goodput
+    goodput = terms.goodput
+    if goodput == "auto":
+        goodput = goodput_of(scenario, profile, iteration_time_s, num_iterations)
+    time_s = num_iterations * iteration_time_s / goodput
     gpu_s = scenario.num_gpus * time_s
     num_nodes = scenario.num_gpus / profile.cluster.gpus_per_node.value
     node_energy_j = node.value * num_nodes * time_s if node else None
@@ -199,7 +203,7 @@ def training_cost(
         num_tokens=terms.num_tokens,
         num_iterations=num_iterations,
         iteration_time_s=iteration_time_s,
-        goodput=terms.goodput,
+        goodput=goodput,
         time_s=time_s,
         gpu_hours=gpu_s / HOUR_S,
         contract=None if terms.price else terms.contract,

@@ -39,8 +39,8 @@ def expected_ratio(fleet: Fleet) -> float:
             down_s = cause.detection_s + cause.diagnosis_s + fleet.restart_s + lost_s
         terms.append(cause.per_s * down_s)
     if fleet.corruption:
-        found = fleet.corruption
-        terms.append(found.per_s * (found.discovery_s + lost_s + fleet.restart_s))
+        down_s = fleet.corruption.discovery_s + lost_s + fleet.restart_s
+        terms.append(fleet.corruption.per_s * down_s)
     return max(0.0, 1 - math.fsum(terms)) / (1 + each.blocking_s / each.interval_s)
 
 

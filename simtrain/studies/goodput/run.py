@@ -20,13 +20,12 @@ from simtrain.studies.goodput.closed_forms import best_interval_s, expected_rati
 from simtrain.studies.goodput.entries import TrainingFacts, entry_names, fleet_of, write_s
 from simtrain.studies.goodput.fleet import Fleet
 from simtrain.studies.goodput.limits import Terms, check_fleet, check_gpus
+from simtrain.studies.goodput.of_cost import FALLBACK
 from simtrain.studies.goodput.result import Goodput, Hinge, Lever
 from simtrain.studies.goodput.training import Training, draw_training
 from simtrain.studies.goodput_request import GoodputRequest
 from simtrain.studies.simulation import result_of, scenario_of
 
-_FALLBACK = "h100_sxm"
-"""Whose failures stand in for those of a profile without any."""
 _MOST_OF_LEVERS = 40
 """Trainings that are drawn for each lever; the same ones with and without it."""
 _NUM_HINGES = 3
@@ -106,11 +105,11 @@ def _profile_name(request: GoodputRequest, profile: HardwareProfile) -> str:
                 "E889",
                 f"{request.reliability} has no section reliability",
                 Location(f"--reliability {request.reliability}"),
-                fix=f"write --reliability {_FALLBACK}, or add the section to the profile",
+                fix=f"write --reliability {FALLBACK}, or add the section to the profile",
                 reason="how often machines fail is not known otherwise",
             )
         return request.reliability
-    return profile.name if profile.reliability else _FALLBACK
+    return profile.name if profile.reliability else FALLBACK
 
 
 def _facts(result: Result, terms: Terms, request: GoodputRequest) -> TrainingFacts:

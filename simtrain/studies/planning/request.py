@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from simtrain.studies.cost_request import Contract, CostRequest
 from simtrain.studies.objectives.registry import DEFAULT
@@ -50,7 +50,7 @@ class PlanRequest:
     _: KW_ONLY
     days: float | None = None
     budget: str | None = None
-    goodput: float = 1.0
+    goodput: float | Literal["auto"] = 1.0
     price: str | None = None
     contract: Contract | None = None
     pue: float = 1.0

@@ -113,7 +113,7 @@ class TrainingPlan(PlainData):
     Args:
         scenario: name of the scenario.
         num_tokens: number of training tokens.
-        goodput: share of the training time spent in iterations.
+        goodput: share of the training time spent in iterations; "auto" if each row has its own.
         limits: maximum days and price.
         objective: sorts the rows.
         rows: a row per cluster and number of GPUs.
@@ -129,7 +129,7 @@ class TrainingPlan(PlainData):
 
     scenario: str | None
     num_tokens: int
-    goodput: float
+    goodput: float | Literal["auto"]
     limits: CostLimits
     objective: Objective
     rows: tuple[PlanRow, ...]
