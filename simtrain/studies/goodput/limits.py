@@ -100,7 +100,7 @@ def _read_interval(text: str) -> float:
 
 
 def _check_number(option: str, value: object, fix: str, *, above: float) -> None:
-    if value is None or (isinstance(value, Real) and above < value < math.inf):
+    if value is None or (isinstance(value, Real) and above < float(value) < math.inf):
         return
     message = f"{option} is {value!r}"
     raise InputError.of("E886", message, Location(option), fix=f"write {fix}")
