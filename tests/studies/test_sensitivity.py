@@ -53,6 +53,7 @@ def test_every_time_and_speed_of_a_profile_belongs_to_one_resource(name: str) ->
                 assert value in (2 * now[path], now[path] / 2)
                 scaled[path] = resource_name
     written = values(load_document(pathlib.Path(ROOT / f"hw_profiles/{name}.yaml")).data)
+    written = {path: text for path, text in written.items() if path[0] != "reliability"}
     speeds = {path for path, text in written.items() if _SPEEDS.fullmatch(str(text))}
     assert len(speeds) > 10
     assert speeds - scaled.keys() - {path for path, value in now.items() if value == 0} == set()
