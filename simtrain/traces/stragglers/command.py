@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from simtrain.commands.app import in_panel
 from simtrain.commands.output import Output, show
 
 
+@in_panel("Compare")
 def straggler(trace: Annotated[Path, typer.Argument(metavar="STEP.csv")], output: Output) -> None:
     """Find the worker, stage or sequence that a measured training step waits for.
 
