@@ -8,7 +8,7 @@ relative to one in which every op takes the mean of its kind.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,6 +21,13 @@ from simtrain.traces.stragglers.traced_step import TracedOp
 
 _NARROWEST = "sequence", "worker", "uneven sequences", "stage", "replica"
 """Kinds of suspects, the narrowest first."""
+_KEYS: dict[str, Callable[[TracedOp], Hashable]] = {
+    "sequence": lambda op: f"microbatch {op.microbatch} of replica {op.worker.replica}",
+    "worker": lambda op: op.worker,
+    "stage": lambda op: f"stage {op.worker.stage}",
+    "replica": lambda op: f"replica {op.worker.replica}",
+}
+"""Passes of one suspect have the same key, which prints as its name."""
 _NEARLY = 0.9
 """A narrower suspect that saves this share of the best one's saving is named in its place."""
 _LEAST_SAVING = 0.005
@@ -91,17 +98,9 @@ def find_stragglers(replay: Replay) -> StragglerReport:
     """Run a step again without each suspect, and name the one that costs most."""
     recorded = replay.durations_s
     typical = _typical(replay)
-    groups = {
-        kind: _groups(replay.passes, key)
-        for kind, key in {
-            "sequence": lambda op: (op.worker.replica, op.microbatch),
-            "worker": lambda op: op.worker,
-            "stage": lambda op: op.worker.stage,
-            "replica": lambda op: op.worker.replica,
-        }.items()
-    }
+    groups = {kind: _groups(replay.passes, key) for kind, key in _KEYS.items()}
     members: list[tuple[str, str, list[int], Floats]] = [
-        (kind, _name(kind, key), tasks, typical)
+        (kind, str(key), tasks, typical)
         for kind, each in groups.items()
         if len(each) > 1
         for key, tasks in each.items()
@@ -158,18 +157,14 @@ def _even(replay: Replay) -> Floats:
     return even
 
 
-def _groups(passes: Iterable[tuple[int, TracedOp]], key: object) -> Mapping[Hashable, list[int]]:
+def _groups(
+    passes: Iterable[tuple[int, TracedOp]], key: Callable[[TracedOp], Hashable]
+) -> dict[Hashable, list[int]]:
+    """Return the tasks of passes by a key of their ops."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for number, op in passes:
-        groups[key(op)].append(number)  # type: ignore[operator]
+        groups[key(op)].append(number)
     return groups
-
-
-def _name(kind: str, key: Hashable) -> str:
-    if kind == "sequence":
-        replica, microbatch = key  # type: ignore[misc]
-        return f"microbatch {microbatch} of replica {replica}"
-    return str(key) if kind == "worker" else f"{kind} {key}"
 
 
 def _culprit(best: Mapping[str, Suspect]) -> Suspect | None:
