@@ -220,7 +220,10 @@ class RunningCosts(Strict):
 
     Prices are per GPU-hour: `price` on demand, `reserved_price` for a time that is booked ahead,
     `spot_price` for GPUs that the provider may take back. `gpu_power` is the maximum power of one
-    GPU board, `node_power` that of a whole node.
+    GPU board, `node_power` that of a whole node. What a GPU draws while it computes, waits for
+    communication, and has nothing to do is `gpu_busy_power`, `gpu_waiting_power` and
+    `gpu_idle_power`; `host_power` is everything else in a node, `network_power` a node's share of
+    the switches.
     """
 
     price: Entry[PricePerHour] | None = None
@@ -228,6 +231,11 @@ class RunningCosts(Strict):
     spot_price: Entry[PricePerHour] | None = None
     gpu_power: Entry[Watts] | None = None
     node_power: Entry[Watts] | None = None
+    gpu_busy_power: Entry[Watts] | None = None
+    gpu_waiting_power: Entry[Watts] | None = None
+    gpu_idle_power: Entry[Watts] | None = None
+    host_power: Entry[Watts] | None = None
+    network_power: Entry[Watts] | None = None
 
 
 class Interference(Strict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from simtrain.hardware.evidence import sentences_of
-from simtrain.studies.cost.training import TrainingCost, assumptions
+from simtrain.studies.cost.training import TrainingCost
 from simtrain.studies.cost_request import Contract
 from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds, four_digits
 from simtrain.views.kinds import NUMBER, TEXT, amount, short_interval
@@ -59,16 +59,24 @@ def _facts(cost: TrainingCost) -> Iterator[tuple[str, str]]:
     if cost.price is not None and cost.price_interval is not None:
         price = f"{amount(cost.price)} {cost.currency} ({short_interval(cost.price_interval)})"
         yield "price", f"{price}{_other_contracts(cost)}"
-    if cost.gpu_energy_j is not None:
+    at_most = "" if cost.energy else "at most "
+    if cost.energy is not None:
+        energy = cost.energy
+        mean, ends = energy.mean / 1e3, {"p5": energy.p5, "p95": energy.p95}
+        name = "energy of the site" if _has_site(cost) else "energy of the nodes"
+        yield name, f"{amount(mean)} MWh ({short_interval(ends, 1e3)})"
+        if energy.nameplate is not None:
+            yield "energy by nameplates", f"at most {amount(energy.nameplate / 1e3)} MWh"
+    elif cost.gpu_energy_j is not None:
         yield "energy of the GPUs", f"at most {format_energy(cost.gpu_energy_j)}"
-    if cost.node_energy_j is not None:
+    if cost.energy is None and cost.node_energy_j is not None:
         yield "energy of their nodes", f"at most {format_energy(cost.node_energy_j)}"
-    if cost.site_energy_kwh is not None and _has_site(cost):
+    if cost.energy is None and cost.site_energy_kwh is not None and _has_site(cost):
         yield "energy of the site", f"at most {amount(cost.site_energy_kwh)} kWh"
     if cost.electricity_cost is not None:
-        yield "electricity", f"at most {amount(cost.electricity_cost)} {cost.electricity_currency}"
+        yield "electricity", f"{at_most}{amount(cost.electricity_cost)} {cost.electricity_currency}"
     if cost.co2_t is not None:
-        yield "CO2", f"at most {amount(cost.co2_t)} tonnes"
+        yield "CO2", f"{at_most}{amount(cost.co2_t)} tonnes"
 
 
 def _has_site(cost: TrainingCost) -> bool:
@@ -103,7 +111,7 @@ def _notes(costs: Sequence[TrainingCost]) -> Iterator[str]:
 
 def cost_remarks(costs: Sequence[TrainingCost]) -> Iterator[str]:
     """What costs with the same terms take for granted, where prices come from, what is missing."""
-    yield from assumptions(costs[0].goodput)
+    yield from costs[0].assumptions
     if any(cost.contract == "spot" for cost in costs):
         yield _SPOT
     if any(cost.electricity_cost is not None for cost in costs):
@@ -169,7 +177,8 @@ def _cells(cost: TrainingCost) -> dict[str, str]:
         "price": "-" if cost.price is None else f"{amount(cost.price)} {cost.currency}",
         "energy of GPUs": "-" if gpu is None else format_energy(gpu),
         "energy of nodes": "-" if node is None else format_energy(node),
-        "energy of site, kWh": _if_known(cost.site_energy_kwh if _has_site(cost) else None),
+        "energy, kWh": _if_known(cost.energy.mean if cost.energy else None),
+        "energy of site, at most kWh": _if_known(cost.site_energy_kwh if _has_site(cost) else None),
         "electricity": _if_known(cost.electricity_cost, cost.electricity_currency or ""),
         "CO2, tonnes": _if_known(cost.co2_t),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -14,13 +14,14 @@ from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.iteration.report.interval import evidence_for, predicted_interval
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
+from simtrain.studies.cost.energy import KWH_J, Energy, energy_of
 from simtrain.studies.cost.terms import Terms, prices_by_contract
 from simtrain.studies.cost_request import Contract, CostRequest
 from simtrain.studies.goodput.of_cost import goodput_of
 from simtrain.studies.simulation import result_of
 from simtrain.units import DAY_S, HOUR_S, four_digits
 
-_KWH_J, _TONNE_G = 3.6e6, 1e6
+_TONNE_G = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class TrainingCost(PlainData):
         node_energy_j: energy of the GPUs' share of their nodes; None if unknown.
         pue: energy of the site over that of its nodes.
         site_energy_kwh: energy of the site, `node_energy_j` times `pue`; None if unknown.
+        energy: energy of the site from what GPUs do; None if the profile lacks a power.
         electricity_cost: price of the site's energy; None if it is not counted or unknown.
         electricity_currency: of `electricity_cost`; None without a price of electricity.
         co2_t: emissions of the site's energy, in tonnes; None if they are not counted or unknown.
@@ -60,7 +62,8 @@ class TrainingCost(PlainData):
         """scenario cluster num_gpus num_tokens num_iterations iteration_time_s
         interval_s=interval goodput time_s time_interval_s
         gpu_hours contract price price_interval currency price_by_contract
-        gpu_energy_j node_energy_j pue site_energy_kwh electricity_cost electricity_currency
+        gpu_energy_j node_energy_j pue site_energy_kwh energy_kwh=energy
+        electricity_cost electricity_currency
         co2_t sources missing evidence calibrated=evidence.judged assumptions"""
     )
 
@@ -81,6 +84,7 @@ class TrainingCost(PlainData):
     node_energy_j: float | None
     pue: float
     site_energy_kwh: float | None
+    energy: Energy | None
     electricity_cost: float | None
     electricity_currency: str | None
     co2_t: float | None
@@ -107,7 +111,7 @@ class TrainingCost(PlainData):
     @property
     def assumptions(self) -> tuple[str, str]:
         """What the cost takes for granted, in sentences."""
-        return assumptions(self.goodput)
+        return assumptions(self.goodput, from_powers=self.energy is not None)
 
     def __repr__(self) -> str:
         price = "" if self.price is None else f", {self.price:,.0f} {self.currency}"
@@ -130,7 +134,7 @@ class TrainingCosts(PlainData):
     costs: Sequence[TrainingCost]
 
 
-def assumptions(goodput: float) -> tuple[str, str]:
+def assumptions(goodput: float, *, from_powers: bool = False) -> tuple[str, str]:
     """What a cost takes for granted, in sentences."""
     rest = (
         "failures, checkpoints and evaluations are excluded."
@@ -140,7 +144,10 @@ def assumptions(goodput: float) -> tuple[str, str]:
     )
     return (
         f"Every iteration takes the simulated time; {rest}",
-        "Energy is maximum power times the training time, an upper bound.",
+        "Energy is that of GPUs that compute, wait for communication or are idle, of hosts and of "
+        "the network; the nameplate is an upper bound."
+        if from_powers
+        else "Energy is maximum power times the training time, an upper bound.",
     )
 
 
@@ -163,6 +170,7 @@ def cost_of_result(result: Result, terms: Terms) -> TrainingCost:
         result.iteration_time_s,
         terms,
         interval=result.interval,
+        breakdown_s=result.breakdown_s,
     )
 
 
@@ -173,6 +181,7 @@ def training_cost(
     terms: Terms,
     *,
     interval: Interval | None = None,
+    breakdown_s: Mapping[str, float] | None = None,
 ) -> TrainingCost:
     """Compute the cost of a training from the simulated iteration time.
 
@@ -180,6 +189,7 @@ def training_cost(
         terms: tokens, prices and power.
         interval: where the measured iteration time lies; by default as if no kernel time were
             extrapolated.
+        breakdown_s: seconds of an iteration by cause, from which its energy follows.
     """
     costs = profile.running_costs or RunningCosts()
     price_name, price = terms.price_of(profile)
@@ -192,8 +202,15 @@ def training_cost(
     gpu_s = scenario.num_gpus * time_s
     num_nodes = scenario.num_gpus / profile.cluster.gpus_per_node.value
     node_energy_j = node.value * num_nodes * time_s if node else None
-    site_kwh = None if node_energy_j is None else node_energy_j * terms.pue / _KWH_J
+    site_kwh = None if node_energy_j is None else node_energy_j * terms.pue / KWH_J
     electricity, co2 = terms.electricity, terms.co2_g_per_kwh
+    interval = interval or predicted_interval(scenario, profile, iteration_time_s)
+    ends = interval.p5_s / iteration_time_s, interval.p95_s / iteration_time_s
+    energy = None
+    if breakdown_s is not None:
+        num_gpus, pue = scenario.num_gpus, terms.pue
+        energy = energy_of(profile, breakdown_s, num_gpus, time_s, goodput, ends, pue)
+    kwh = energy.mean if energy else site_kwh
     entries = {price_name: price, "gpu_power": gpu, "node_power": node}
     sources = {name: entry.source for name, entry in entries.items() if entry is not None}
     return TrainingCost(
@@ -217,11 +234,12 @@ def training_cost(
         node_energy_j=node_energy_j,
         pue=terms.pue,
         site_energy_kwh=site_kwh,
-        electricity_cost=site_kwh * electricity.per_kwh if site_kwh and electricity else None,
+        energy=energy,
+        electricity_cost=kwh * electricity.per_kwh if kwh and electricity else None,
         electricity_currency=electricity.currency if electricity else None,
-        co2_t=None if site_kwh is None or co2 is None else site_kwh * co2 / _TONNE_G,
+        co2_t=None if kwh is None or co2 is None else kwh * co2 / _TONNE_G,
         sources=sources,
         missing=tuple(name for name in entries if name not in sources),
         evidence=evidence_for(scenario, profile),
-        interval=interval or predicted_interval(scenario, profile, iteration_time_s),
+        interval=interval,
     )
