@@ -121,6 +121,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "parallelism.microbatch_group_size": (CHUNKS, 8),
     "parallelism.sequence_slices": (SLICES, 4),
     "parallelism.slice_balance": (SLICES, "flops"),
+    "parallelism.slice_lengths": (SLICES, [2560, 1536]),
     "parallelism.first_stage_layers": (PIPELINE, 1),
     "parallelism.last_stage_layers": (PIPELINE, 1),
     "parallelism.layout": (PIPELINE, "Et|tttL"),

@@ -82,7 +82,8 @@ def _sequence_in_slices(scenario: Scenario) -> Violation | None:
     # The shortest slice of equally many FLOPs has at least half as many tokens as the mean.
     step = unit if by_flops else number * unit
     least = 2 * number * unit if by_flops else step
-    if not _runs_slices(scenario) or (length % step == 0 and length >= least):
+    is_even = length % step == 0 and length >= least
+    if not _runs_slices(scenario) or split.slice_lengths is not None or is_even:
         return None
     lengths = near_multiples(length, step)
     values: dict[str, Iterable[object]] = {
@@ -95,6 +96,39 @@ def _sequence_in_slices(scenario: Scenario) -> Violation | None:
         values if by_flops else {**values, "parallelism.slice_balance": ["flops"]},
         ("model.seq_length", _SLICES),
     )
+
+
+@_rule(
+    "E421",
+    "slices have the tokens that are listed for them; together they are a sequence, and "
+    "tensor-parallel ranks that divide a sequence divide each slice evenly",
+    what="The lengths of slices are not those of the slices of a sequence.",
+    fix="Write as many lengths as parallelism.sequence_slices, which add up to model.seq_length.",
+    example=(
+        "model: {seq_length: 2048}\n"
+        "parallelism: {pipeline: 4, sequence_slices: 2, slice_lengths: [1024, 512]}\n"
+        "attention_backend: fused\nschedule: terapipe"
+    ),
+)
+def _lengths_are_of_a_sequence(scenario: Scenario) -> Violation | None:
+    split, length, unit = scenario.parallelism, scenario.model.seq_length, scenario.slice_unit
+    lengths, number = split.slice_lengths, split.sequence_slices
+    if lengths is None or not _runs_slices(scenario):
+        return None
+    fields = ("parallelism.slice_lengths", _SLICES, "model.seq_length")
+    values: dict[str, Iterable[object]] = {"parallelism.slice_lengths": [LEFT_OUT]}
+    written = ", ".join(map(str, lengths))
+    if len(lengths) != number:
+        message = f"parallelism.slice_lengths has {len(lengths)} lengths for {number} slices"
+        return Violation(message, values | {_SLICES: [len(lengths)]}, fields)
+    if sum(lengths) != length:
+        total = sum(lengths)
+        message = f"parallelism.slice_lengths ({written}) add up to {total}, not to {length} tokens"
+        return Violation(message, values | {"model.seq_length": [total]}, fields)
+    if any(tokens % unit for tokens in lengths):
+        message = f"parallelism.slice_lengths ({written}) are not all multiples of {unit} tokens"
+        return Violation(message, values, fields)
+    return None
 
 
 _WITHOUT_SLICES: dict[str, tuple[Callable[[Scenario], object], Iterable[object]]] = {
@@ -178,5 +212,15 @@ SLICE_RULES += [
         off=one_of("tokens", near=(LEFT_OUT,)),
         why="slices are balanced only if sequences are cut into several",
         example="parallelism: {pipeline: 4, slice_balance: flops}",
+    ),
+    Requires(
+        "E341",
+        "parallelism.slice_lengths",
+        needs={
+            _SLICES: at_least(2, near=(2,)),
+            "parallelism.slice_balance": one_of("tokens", near=(LEFT_OUT,)),
+        },
+        why="lengths are those of several slices, and are not balanced besides",
+        example="parallelism: {pipeline: 4, slice_lengths: [512, 512]}",
     ),
 ]

@@ -18,6 +18,7 @@ from simtrain.schedules.order import Order
 from simtrain.schedules.order_options import NO_OPTIONS, OrderOptions
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.seq1f1b import Seq1F1B, Seq1F1BInterleaved
+from simtrain.schedules.terapipe import TeraPipe
 from simtrain.schedules.v_shaped import VHalf, VMin
 from simtrain.schedules.zb1p import Zb1p
 from simtrain.schedules.zb_h1 import ZbH1
@@ -41,6 +42,7 @@ _HOUSE: tuple[ScheduleFamily, ...] = (
     DualPipe(),
     Seq1F1B(),
     Seq1F1BInterleaved(),
+    TeraPipe(),
 )
 FAMILIES = Parts[ScheduleFamily]("schedules", ScheduleFamily, _HOUSE, [Custom()])
 """The schedules by name. The first with one chunk per stage, and the first with several, are the

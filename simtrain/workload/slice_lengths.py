@@ -22,6 +22,8 @@ def slice_lengths(scenario: Scenario, model: Chunk, whole: Microbatch) -> tuple[
         whole: the hidden states of whole sequences.
     """
     split, length = scenario.parallelism, scenario.model.seq_length
+    if split.slice_lengths is not None:
+        return split.slice_lengths
     if split.slice_balance == "tokens":
         return (length // split.sequence_slices,) * split.sequence_slices
     linear, attention = _forward_flops(model, whole)

@@ -63,6 +63,7 @@ _REQUIRING = (
     "parallelism.context_communication",
     "parallelism.context_a2a",
     "parallelism.slice_balance",
+    "parallelism.slice_lengths",
 )
 """Settings whose conditions are rows of the rules; each after the settings that it needs."""
 

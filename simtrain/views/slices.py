@@ -1,0 +1,37 @@
+"""Slices of token-level pipelines: `simtrain schedule slices`."""
+
+from __future__ import annotations
+
+from simtrain.studies.slices import SliceSearch, Slicing
+from simtrain.units import format_seconds
+from simtrain.views.kinds import GIB, SECONDS, SIGNED_SHARE, TEXT
+from simtrain.views.view import Column, Facts, Row, Table, View, remarks
+
+
+def slices_view(search: SliceSearch) -> View:
+    """Show the lengths that were found, and the iteration with these and with other slices."""
+    lengths = ", ".join(map(str, search.found.lengths))
+    facts = Facts(
+        [
+            ("schedule", search.schedule),
+            ("slices found", f"{len(search.found.lengths)}: {lengths}"),
+            ("pipeline, by the programme", format_seconds(search.predicted_s)),
+        ]
+    )
+    columns = [
+        Column("name", "slices", TEXT),
+        Column("iteration_time_s", "iteration", SECONDS),
+        Column("change", "to found", SIGNED_SHARE),
+        Column("peak_bytes", "peak\nGiB", GIB),
+    ]
+    each = sorted((search.found, *search.others), key=lambda one: one.iteration_time_s)
+    table = Table("slices", "The fastest first", columns, [_row(one, search) for one in each])
+    write = f"--set schedule={search.schedule} --set 'parallelism.slice_lengths=[{lengths}]'"
+    number = f"--set parallelism.sequence_slices={len(search.found.lengths)}"
+    note = f"Slices have multiples of 1/{search.parts} of the sequence. Write: {write} {number}"
+    return View([facts, table, remarks([note])])
+
+
+def _row(slicing: Slicing, search: SliceSearch) -> Row:
+    change = slicing.iteration_time_s / search.found.iteration_time_s - 1
+    return Row((slicing.name, slicing.iteration_time_s, change, slicing.peak_bytes))
