@@ -112,8 +112,8 @@ def slices(
 
     scenario = question.load()
     with progress_bar() as on_progress:
-        found = find_slices(scenario, parts, on_progress)
-    show(output, found, lambda: slices_view(found), scenario.cluster)
+        search = find_slices(scenario, parts, on_progress)
+    show(output, search, lambda: slices_view(search), scenario.cluster)
 
 
 def _check_picture(out: Path) -> None:

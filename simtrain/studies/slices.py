@@ -50,16 +50,16 @@ class SliceSearch(PlainData):
     Args:
         schedule: that runs them.
         parts: parts of the sequence of which each slice has a multiple.
-        found: the lengths of the dynamic programme.
+        slicing: the lengths of the dynamic programme.
         predicted_s: its own time of the passes of a pipeline.
         others: whole sequences, equal slices, and slices of equally many FLOPs.
     """
 
-    json_fields: ClassVar = keys("schedule parts found predicted_s others")
+    json_fields: ClassVar = keys("schedule parts found=slicing predicted_s others")
 
     schedule: str
     parts: int
-    found: Slicing
+    slicing: Slicing
     predicted_s: float
     others: tuple[Slicing, ...]
 
@@ -83,9 +83,9 @@ def find_slices(
     num_microbatches = scenario.num_microbatches
     stages = scenario.parallelism.pipeline
     lengths, predicted_s = best_slices(times, parts, stages, num_microbatches)
-    found = _simulated(base, "found", tuple(unit * number for number in lengths))
+    fastest = _simulated(base, "found", tuple(unit * number for number in lengths))
     return SliceSearch(
-        base.schedule, parts, found, predicted_s, tuple(_others(base, scenario, parts))
+        base.schedule, parts, fastest, predicted_s, tuple(_others(base, scenario, parts))
     )
 
 

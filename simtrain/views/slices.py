@@ -10,11 +10,11 @@ from simtrain.views.view import Column, Facts, Row, Table, View, remarks
 
 def slices_view(search: SliceSearch) -> View:
     """Show the lengths that were found, and the iteration with these and with other slices."""
-    lengths = ", ".join(map(str, search.found.lengths))
+    lengths = ", ".join(map(str, search.slicing.lengths))
     facts = Facts(
         [
             ("schedule", search.schedule),
-            ("slices found", f"{len(search.found.lengths)}: {lengths}"),
+            ("slices found", f"{len(search.slicing.lengths)}: {lengths}"),
             ("pipeline, by the programme", format_seconds(search.predicted_s)),
         ]
     )
@@ -24,14 +24,17 @@ def slices_view(search: SliceSearch) -> View:
         Column("change", "to found", SIGNED_SHARE),
         Column("peak_bytes", "peak\nGiB", GIB),
     ]
-    each = sorted((search.found, *search.others), key=lambda one: one.iteration_time_s)
-    table = Table("slices", "The fastest first", columns, [_row(one, search) for one in each])
+    slicings = (search.slicing, *search.others)
+    ranked = sorted(slicings, key=lambda slicing: slicing.iteration_time_s)
+    table = Table(
+        "slices", "The fastest first", columns, [_row(slicing, search) for slicing in ranked]
+    )
     write = f"--set schedule={search.schedule} --set 'parallelism.slice_lengths=[{lengths}]'"
-    number = f"--set parallelism.sequence_slices={len(search.found.lengths)}"
+    number = f"--set parallelism.sequence_slices={len(search.slicing.lengths)}"
     note = f"Slices have multiples of 1/{search.parts} of the sequence. Write: {write} {number}"
     return View([facts, table, remarks([note])])
 
 
 def _row(slicing: Slicing, search: SliceSearch) -> Row:
-    change = slicing.iteration_time_s / search.found.iteration_time_s - 1
+    change = slicing.iteration_time_s / search.slicing.iteration_time_s - 1
     return Row((slicing.name, slicing.iteration_time_s, change, slicing.peak_bytes))

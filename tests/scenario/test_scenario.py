@@ -46,6 +46,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "microbatch_group_size": None,
         "sequence_slices": 1,
         "slice_balance": "tokens",
+        "slice_lengths": None,
         "first_stage_layers": None,
         "last_stage_layers": None,
         "layout": None,

@@ -69,11 +69,11 @@ def test_the_programme_equals_all_ways_to_cut(
 
 def test_found_slices_are_shorter_where_they_attend_to_more() -> None:
     search = find_slices(scenario(), parts=8)
-    assert sum(search.found.lengths) == MODEL["seq_length"]
-    assert [*search.found.lengths] == sorted(search.found.lengths, reverse=True)
+    assert sum(search.slicing.lengths) == MODEL["seq_length"]
+    assert [*search.slicing.lengths] == sorted(search.slicing.lengths, reverse=True)
     # The programme leaves out transfers, so equal slices may be as fast up to their time.
     best_s = min(other.iteration_time_s for other in search.others)
-    assert search.found.iteration_time_s <= best_s * 1.02
+    assert search.slicing.iteration_time_s <= best_s * 1.02
 
 
 def test_lengths_are_those_of_the_passes() -> None:
