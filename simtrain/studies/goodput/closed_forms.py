@@ -95,11 +95,17 @@ def nodes_up(num_nodes: int, availability: float, confidence: float) -> int:
 
 
 def spares_for(num_nodes: int, availability: float, confidence: float = 0.95) -> int:
-    """Return the spares with which `num_nodes` are up with a probability of `confidence`."""
+    """Return the spares with which `num_nodes` are up with a probability of `confidence`.
+
+    At most as many as there are nodes: with more, something else is wrong.
+    """
     spares = 0
-    while nodes_up(num_nodes + spares, availability, confidence) < num_nodes:
-        spares += max(1, num_nodes - nodes_up(num_nodes + spares, availability, confidence))
-    return spares
+    while spares < num_nodes:
+        up = nodes_up(num_nodes + spares, availability, confidence)
+        if up >= num_nodes:
+            return spares
+        spares += num_nodes - up
+    return num_nodes
 
 
 def _log_choose(n: int, k: int) -> float:

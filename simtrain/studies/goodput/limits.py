@@ -10,8 +10,11 @@ from simtrain.errors import InputError, Location
 from simtrain.scenario import Scenario
 from simtrain.studies.cost.limits import read_tokens
 from simtrain.studies.goodput.fleet import Fleet
+from simtrain.studies.goodput.length import MOST_DAYS
 from simtrain.studies.goodput_request import GoodputRequest
 from simtrain.units import DAY_S, UnitError, format_seconds, parse_seconds
+
+_MOST_DRAWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,11 @@ class Terms:
                 fix="write one of them: --tokens 1T, or --days 54",
                 reason="a training ends after its tokens, or after some days",
             )
-        _check_number("--days", days, "a finite number above 0, such as 54", above=0)
+        fix = f"a number of days above 0 and at most {MOST_DAYS:,}, such as 54"
+        _check_number("--days", days, fix, above=0, most=MOST_DAYS)
         _check_whole("--spares", request.spares, "a whole number from 0 on", least=0)
-        _check_whole("--draws", request.draws, "a whole number from 1 on", least=1)
+        fix = f"a whole number from 1 to {_MOST_DRAWS:,}"
+        _check_whole("--draws", request.draws, fix, least=1, most=_MOST_DRAWS)
         _check_whole("--seed", request.seed, "a whole number from 0 on", least=0)
         return cls(
             None if tokens is None else read_tokens(str(tokens)),
@@ -99,15 +104,17 @@ def _read_interval(text: str) -> float:
         raise InputError.of("E887", message, place, fix=error.fix) from error
 
 
-def _check_number(option: str, value: object, fix: str, *, above: float) -> None:
-    if value is None or (isinstance(value, Real) and above < float(value) < math.inf):
+def _check_number(option: str, value: object, fix: str, *, above: float, most: float) -> None:
+    if value is None or (isinstance(value, Real) and above < float(value) <= most):
         return
     message = f"{option} is {value!r}"
     raise InputError.of("E886", message, Location(option), fix=f"write {fix}")
 
 
-def _check_whole(option: str, value: object, fix: str, *, least: int) -> None:
-    if value is None or (type(value) is int and value >= least):
+def _check_whole(
+    option: str, value: object, fix: str, *, least: int, most: float = math.inf
+) -> None:
+    if value is None or (type(value) is int and least <= value <= most):
         return
     message = f"{option} is {value!r}"
     raise InputError.of("E886", message, Location(option), fix=f"write {fix}")

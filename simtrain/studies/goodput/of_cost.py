@@ -11,6 +11,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.studies.goodput.entries import TrainingFacts, fleet_of
+from simtrain.studies.goodput.length import check_length
 from simtrain.studies.goodput.training import draw_training
 
 FALLBACK = "h100_sxm"
@@ -40,6 +41,7 @@ def goodput_of(
         iteration_time_s=iteration_time_s,
     )
     fleet, work_s = fleet_of(facts, reliability), num_iterations * iteration_time_s
+    check_length(fleet, work_s, math.inf)
     ratios = [
         draw_training(fleet, seed, work_s, math.inf).effective_ratio
         for seed in np.random.SeedSequence(0).spawn(_DRAWS)

@@ -19,6 +19,7 @@ from simtrain.scenario import Scenario
 from simtrain.studies.goodput.closed_forms import best_interval_s, expected_ratio
 from simtrain.studies.goodput.entries import TrainingFacts, entry_names, fleet_of, write_s
 from simtrain.studies.goodput.fleet import Fleet
+from simtrain.studies.goodput.length import check_length
 from simtrain.studies.goodput.limits import Terms, check_fleet, check_gpus
 from simtrain.studies.goodput.of_cost import FALLBACK
 from simtrain.studies.goodput.result import Goodput, Hinge, Lever
@@ -58,6 +59,7 @@ def goodput_with_progress(
     tokens_per_s = scenario.batch.global_ * scenario.model.seq_length / result.iteration_time_s
     work_s = math.inf if terms.num_tokens is None else terms.num_tokens / tokens_per_s
     work_s = work_s if math.isinf(work_s) else _whole_iterations(work_s, result.iteration_time_s)
+    check_length(fleet, work_s, terms.limit_s)
     end = (work_s, terms.limit_s)
     trainings = _draw(fleet, request, end, "trainings", request.draws, on_progress)
     return Goodput(

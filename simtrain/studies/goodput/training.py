@@ -215,8 +215,9 @@ class _Run:
 
     def _replace_node(self, repair_s: float) -> Steps:
         self.env.process(self._repair(repair_s))
-        start_s = self.env.now
-        yield self.pool.get(1)
+        start_s, spare = self.env.now, self.pool.get(1)
+        is_limited = self.limit_s < math.inf
+        yield spare | self.env.timeout(max(0.0, self.limit_s - start_s)) if is_limited else spare
         self._count(WAITING, start_s)
 
     def _repair(self, repair_s: float) -> Steps:

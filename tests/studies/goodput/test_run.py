@@ -85,7 +85,10 @@ def test_a_profile_without_failures_takes_those_of_another_one() -> None:
         ({"days": 0}, "E886"),
         ({"days": float("nan")}, "E886"),
         ({"spares": -1}, "E886"),
+        ({"days": 1e9}, "E886"),
+        ({"days": None, "tokens": "1e20"}, "E886"),
         ({"draws": 0}, "E886"),
+        ({"draws": 10**9}, "E886"),
         ({"seed": 1.5}, "E886"),
         ({"gpus": 12}, "E886"),
         ({"interval": "often"}, "E887"),
@@ -97,6 +100,17 @@ def test_wrong_questions_are_errors(fields: dict[str, object], code: str) -> Non
     with pytest.raises(InputError) as caught:
         small(**fields)
     assert caught.value.problems[0].code == code
+
+
+@pytest.mark.parametrize("rate", [1e5, 1e9])
+def test_a_training_that_never_ends_is_an_error(rate: float) -> None:
+    """Something fails more often than a checkpoint is written."""
+    scenario = simtrain.load_scenario("table5_22b_present")
+    often = scenario.replace({"hardware.reliability.gpu.per_gpu_day": rate})
+    for fields in ({"tokens": "10B"}, {"days": 300}):
+        with pytest.raises(InputError) as caught:
+            simtrain.goodput(often, draws=1, **fields)  # type: ignore[arg-type]
+        assert caught.value.problems[0].code == "E886"
 
 
 @pytest.mark.parametrize("rate", ["-1", "nan", "true"])
