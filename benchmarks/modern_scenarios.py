@@ -462,6 +462,10 @@ def _cut_sequences(rng: random.Random, scenario: Values) -> None:
     if split["pipeline"] > 1 and split["interleave"] == split.get("context", 1) == 1:
         scenario["schedule"], split["sequence_slices"] = "seq1f1b", 2
         split |= _sometimes(rng, slice_balance=["flops"])
+        quarter = scenario["model"]["seq_length"] // 4
+        if "slice_balance" not in split and quarter >= 256 * split["tensor"]:
+            scenario["schedule"] = "terapipe"
+            split["slice_lengths"] = [3 * quarter, quarter]
 
 
 def _split_vocabulary(rng: random.Random, scenario: Values) -> None:

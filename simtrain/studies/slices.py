@@ -52,7 +52,7 @@ class SliceSearch(PlainData):
         parts: parts of the sequence of which each slice has a multiple.
         slicing: the lengths of the dynamic programme.
         predicted_s: its own time of the passes of a pipeline.
-        others: whole sequences, equal slices, and slices of equally many FLOPs.
+        others: whole sequences and equal slices.
     """
 
     json_fields: ClassVar = keys("schedule parts found=slicing predicted_s others")
@@ -75,8 +75,16 @@ def find_slices(
         on_progress: gets a phase, and how many of its iterations are simulated.
 
     Raises:
-        InputError: the sequence has no such parts (E894), or the scenario cannot have slices.
+        InputError: the sequence has no such parts, or stages have several chunks (E894), or the
+            scenario cannot have slices.
     """
+    if scenario.parallelism.interleave > 1:
+        raise InputError.of(
+            "E894",
+            f"parallelism.interleave is {scenario.parallelism.interleave}",
+            fix="write parallelism.interleave: 1, or a schedule with one chunk per stage",
+            reason="the programme counts each slice once on every stage",
+        )
     unit = _unit(scenario, parts)
     base = _with_slices(scenario)
     times = _pass_times(base, parts, unit, on_progress)

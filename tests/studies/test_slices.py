@@ -115,3 +115,9 @@ def test_wrong_lengths_are_errors(changes: dict[str, object], code: str) -> None
 def test_a_sequence_without_such_parts_is_an_error() -> None:
     with pytest.raises(InputError, match="E894"):
         find_slices(scenario(), parts=7)
+
+
+def test_stages_of_several_chunks_are_an_error() -> None:
+    chunks = {"schedule": "seq1f1b_interleaved", "parallelism.sequence_slices": 2}
+    with pytest.raises(InputError, match=r"E894 parallelism\.interleave is 2"):
+        find_slices(scenario().replace(chunks | {"parallelism.interleave": 2, "batch.global": 8}))
