@@ -100,9 +100,8 @@ def slices(
 
     The passes of all slices that a sequence of so many parts can have are simulated; a dynamic
     programme finds the lengths with the shortest pipeline (Li et al. 2021, Section 3.3), which are
-    then simulated beside equal slices, and those of equally many FLOPs. The scenario has several
-    stages, one chunk for each, and fused attention; its schedule becomes terapipe unless it is
-    another one that runs slices.
+    then simulated beside equal slices. The scenario has several stages, one chunk for each, and
+    fused attention; its schedule becomes terapipe unless it is another one that runs slices.
 
     Example: simtrain schedule slices llama3_70b --set batch.global=8
     """

@@ -111,7 +111,7 @@ def _notes(costs: Sequence[TrainingCost]) -> Iterator[str]:
 
 def cost_remarks(costs: Sequence[TrainingCost]) -> Iterator[str]:
     """What costs with the same terms take for granted, where prices come from, what is missing."""
-    yield from costs[0].assumptions
+    yield from dict.fromkeys(text for cost in costs for text in cost.assumptions)
     if any(cost.contract == "spot" for cost in costs):
         yield _SPOT
     if any(cost.electricity_cost is not None for cost in costs):

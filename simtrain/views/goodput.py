@@ -88,9 +88,8 @@ def _hinges(goodput: Goodput) -> Table:
         Column("entry", "entry", ENTRY),
         Column("value", "value", FOUR_DIGITS),
         Column("change", "if doubled", SHARE),
-        Column("source", "source", TEXT),
     ]
-    rows = [Row((each.entry, each.value, each.change, each.source)) for each in goodput.hinges]
+    rows = [Row((each.entry, each.value, each.change)) for each in goodput.hinges]
     return Table("hinges", "What the answer hangs on", columns, rows)
 
 
@@ -106,6 +105,7 @@ def _notes(goodput: Goodput) -> Iterator[str]:
         )
     if goodput.fleet.slowness is None:
         yield "Slow nodes are not counted: no rate of them is published by node."
+    yield from (f"{hinge.entry}: {hinge.source}." for hinge in goodput.hinges)
     yield (
         "Times between failures, repairs and discoveries are exponential, all other times are "
         "constant; nothing fails during a restart."

@@ -293,7 +293,11 @@ def _precision(scenario: Scenario) -> Iterator[str]:
     if compute == "fp8":
         yield "--fp8-format hybrid"
         yield _word("fp8_recipe", precision.fp8_recipe)
-        yield _flag("fp8-param-gather", scenario.keeps_fp8_parameters)
+        keeps_fp8 = scenario.keeps_fp8_parameters
+        yield _flag("fp8-param-gather", keeps_fp8)
+        # Megatron-LM casts gathered weights to mxfp8 from the buffer of gradients.
+        in_mxfp8 = keeps_fp8 and precision.fp8_recipe == "mxfp8"
+        yield _flag("reuse-grad-buf-for-mxfp8-param-ag", in_mxfp8)
     in_fp32 = scenario.gradient_type == "fp32"
     yield _flag("accumulate-allreduce-grads-in-fp32", compute == "fp16" and in_fp32)
     yield _flag("grad-reduce-in-bf16", scenario.gradient_type == "bf16")

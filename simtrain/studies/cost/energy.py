@@ -50,7 +50,9 @@ def energy_of(
     time_s: float,
     goodput: float,
     ends: tuple[float, float],
+    *,
     pue: float,
+    nameplate_kwh: float | None,
 ) -> Energy | None:
     """Return the energy of a training; None if the profile lacks a power.
 
@@ -65,6 +67,7 @@ def energy_of(
         goodput: share of the time that iterations take.
         ends: of the 90 % interval of the time, relative to it.
         pue: energy of the site over that of its nodes.
+        nameplate_kwh: energy of the site at the maximum power of its nodes; None if unknown.
     """
     costs = profile.running_costs or RunningCosts()
     powers: dict[str, Entry[float] | None] = {name: getattr(costs, name) for name in _STATES}
@@ -84,12 +87,11 @@ def energy_of(
     if num_nodes > 1 and costs.network_power is not None:
         power_w += num_nodes * costs.network_power.value
     mean = power_w * time_s * pue / KWH_J
-    node = costs.node_power
     return Energy(
         mean=mean,
         p5=mean * ends[0],
         p95=mean * ends[1],
-        nameplate=node.value * num_nodes * time_s * pue / KWH_J if node else None,
+        nameplate=nameplate_kwh,
         busy=shares["gpu_busy_power"],
         waiting=shares["gpu_waiting_power"],
     )

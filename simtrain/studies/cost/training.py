@@ -37,6 +37,7 @@ class TrainingCost(PlainData):
         iteration_time_s: time of one.
         goodput: share of the training time that iterations take; failures, checkpoints and
             evaluations take the rest.
+        failures: profile whose failures the goodput was drawn with; None if it was given.
         time_s: the training time.
         gpu_hours: GPUs times the training time.
         contract: whose price counts; None if the price is given for this estimate.
@@ -60,7 +61,7 @@ class TrainingCost(PlainData):
 
     json_fields: ClassVar = keys(
         """scenario cluster num_gpus num_tokens num_iterations iteration_time_s
-        interval_s=interval goodput time_s time_interval_s
+        interval_s=interval goodput failures time_s time_interval_s
         gpu_hours contract price price_interval currency price_by_contract
         gpu_energy_j node_energy_j pue site_energy_kwh energy_kwh=energy
         electricity_cost electricity_currency
@@ -74,6 +75,7 @@ class TrainingCost(PlainData):
     num_iterations: int
     iteration_time_s: float
     goodput: float
+    failures: str | None
     time_s: float
     gpu_hours: float
     contract: Contract | None
@@ -111,7 +113,8 @@ class TrainingCost(PlainData):
     @property
     def assumptions(self) -> tuple[str, str]:
         """What the cost takes for granted, in sentences."""
-        return assumptions(self.goodput, from_powers=self.energy is not None)
+        from_powers = self.energy is not None
+        return assumptions(self.goodput, self.failures, from_powers=from_powers)
 
     def __repr__(self) -> str:
         price = "" if self.price is None else f", {self.price:,.0f} {self.currency}"
@@ -134,14 +137,22 @@ class TrainingCosts(PlainData):
     costs: Sequence[TrainingCost]
 
 
-def assumptions(goodput: float, *, from_powers: bool = False) -> tuple[str, str]:
-    """What a cost takes for granted, in sentences."""
-    rest = (
-        "failures, checkpoints and evaluations are excluded."
-        if goodput == 1
-        else f"with a goodput of {goodput:.4g}, failures, checkpoints and evaluations take "
-        f"{100 * (1 - goodput):.3g} % of the training time."
-    )
+def assumptions(
+    goodput: float, failures: str | None = None, *, from_powers: bool = False
+) -> tuple[str, str]:
+    """What a cost takes for granted, in sentences; see `TrainingCost` for `failures`."""
+    lost = f"{100 * (1 - goodput):.3g} % of the training time"
+    if failures is not None:
+        rest = (
+            f"failures and checkpoints take {lost}, drawn with the failures of {failures} "
+            "(simtrain goodput); evaluations are excluded."
+        )
+    elif goodput == 1:
+        rest = "failures, checkpoints and evaluations are excluded."
+    else:
+        rest = (
+            f"with a goodput of {goodput:.4g}, failures, checkpoints and evaluations take {lost}."
+        )
     return (
         f"Every iteration takes the simulated time; {rest}",
         "Energy is that of GPUs that compute, wait for communication or are idle, of hosts and of "
@@ -195,9 +206,9 @@ def training_cost(
     price_name, price = terms.price_of(profile)
     gpu, node = costs.gpu_power, costs.node_power
     num_iterations = -(-terms.num_tokens // (scenario.batch.global_ * scenario.model.seq_length))
-    goodput = terms.goodput
+    goodput, failures = terms.goodput, None
     if goodput == "auto":
-        goodput = goodput_of(scenario, profile, iteration_time_s, num_iterations)
+        goodput, failures = goodput_of(scenario, profile, iteration_time_s, num_iterations)
     time_s = num_iterations * iteration_time_s / goodput
     gpu_s = scenario.num_gpus * time_s
     num_nodes = scenario.num_gpus / profile.cluster.gpus_per_node.value
@@ -208,8 +219,16 @@ def training_cost(
     ends = interval.p5_s / iteration_time_s, interval.p95_s / iteration_time_s
     energy = None
     if breakdown_s is not None:
-        num_gpus, pue = scenario.num_gpus, terms.pue
-        energy = energy_of(profile, breakdown_s, num_gpus, time_s, goodput, ends, pue)
+        energy = energy_of(
+            profile,
+            breakdown_s,
+            scenario.num_gpus,
+            time_s,
+            goodput,
+            ends,
+            pue=terms.pue,
+            nameplate_kwh=site_kwh,
+        )
     kwh = energy.mean if energy else site_kwh
     entries = {price_name: price, "gpu_power": gpu, "node_power": node}
     sources = {name: entry.source for name, entry in entries.items() if entry is not None}
@@ -221,6 +240,7 @@ def training_cost(
         num_iterations=num_iterations,
         iteration_time_s=iteration_time_s,
         goodput=goodput,
+        failures=failures,
         time_s=time_s,
         gpu_hours=gpu_s / HOUR_S,
         contract=None if terms.price else terms.contract,

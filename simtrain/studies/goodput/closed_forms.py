@@ -24,8 +24,9 @@ def expected_ratio(fleet: Fleet) -> float:
 
     Kokolis et al. 2024: (1 - sum of rate (u + interval / 2)) / (1 + w / interval), where u is the
     time from a failure to the next iteration. Here u has the rest of a write, which an asynchronous
-    checkpoint loses too, and silent corruption loses the time until it is found. Waiting for nodes,
-    slow nodes and missing replicas are left out.
+    checkpoint loses too, and silent corruption loses the time until it is found. With recovery by
+    replica, a failure stops all replicas for the reconfiguration, and one of them until it is back.
+    Waiting for nodes and slow nodes are left out.
     """
     each = fleet.checkpoint
     lost_s = each.interval_s / 2 + each.write_s
@@ -34,7 +35,8 @@ def expected_ratio(fleet: Fleet) -> float:
         if cause.is_planned:
             down_s = each.blocking_s + each.write_s + fleet.restart_s
         elif fleet.reconfiguration_s is not None:
-            down_s = fleet.reconfiguration_s
+            away_s = cause.detection_s + cause.diagnosis_s + fleet.restart_s
+            down_s = fleet.reconfiguration_s + away_s / fleet.num_replicas
         else:
             down_s = cause.detection_s + cause.diagnosis_s + fleet.restart_s + lost_s
         terms.append(cause.per_s * down_s)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from simtrain.errors import InputError, Location
 from simtrain.hardware.entries import entries_of
+from simtrain.hardware.load import load_profile
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.reliability import Reliability
 from simtrain.studies.goodput.closed_forms import best_interval_s, spares_for
 from simtrain.studies.goodput.fleet import (
@@ -18,6 +21,9 @@ from simtrain.studies.goodput.fleet import (
 )
 from simtrain.studies.goodput_request import CheckpointMode
 from simtrain.units import DAY_S
+
+_FALLBACK = "h100_sxm"
+"""The shipped profile whose failures stand in for those of a profile without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,32 @@ class TrainingFacts:
     def num_nodes(self) -> int:
         """Nodes that the training uses."""
         return math.ceil(self.num_gpus / self.gpus_per_node)
+
+
+def failures_of(profile: HardwareProfile, name: str | None = None) -> tuple[str, Reliability]:
+    """Return the name of the profile whose failures count, and its failures.
+
+    Args:
+        profile: of the iteration; h100_sxm stands in if it has no failures.
+        name: another profile, whose failures count in any case.
+
+    Raises:
+        InputError: the other profile has no failures (E889).
+    """
+    if name is None or name == profile.name:
+        if profile.reliability is not None:
+            return profile.name, profile.reliability
+        name = _FALLBACK
+    reliability = load_profile(name).reliability
+    if reliability is None:
+        raise InputError.of(
+            "E889",
+            f"{name} has no section reliability",
+            Location(f"--reliability {name}"),
+            fix=f"write --reliability {_FALLBACK}, or add the section to the profile",
+            reason="how often machines fail is not known otherwise",
+        )
+    return name, reliability
 
 
 def fleet_of(facts: TrainingFacts, reliability: Reliability) -> Fleet:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any, get_args
 
-from simtrain.errors import InputError, Location
+from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.scenario import Scenario
 from simtrain.studies.cost.limits import read_tokens
 from simtrain.studies.goodput.fleet import Fleet
 from simtrain.studies.goodput.length import MOST_DAYS
-from simtrain.studies.goodput_request import GoodputRequest
+from simtrain.studies.goodput_request import CheckpointMode, GoodputRequest, Recovery
 from simtrain.units import DAY_S, UnitError, format_seconds, parse_seconds
 
 _MOST_DRAWS = 100_000
@@ -54,6 +55,8 @@ class Terms:
         _check_whole("--spares", request.spares, "a whole number from 0 on", least=0)
         fix = f"a whole number from 1 to {_MOST_DRAWS:,}"
         _check_whole("--draws", request.draws, fix, least=1, most=_MOST_DRAWS)
+        _check_word("--checkpoint", request.checkpoint, CheckpointMode)
+        _check_word("--recovery", request.recovery, Recovery)
         _check_whole("--seed", request.seed, "a whole number from 0 on", least=0)
         return cls(
             None if tokens is None else read_tokens(str(tokens)),
@@ -104,8 +107,19 @@ def _read_interval(text: str) -> float:
         raise InputError.of("E887", message, place, fix=error.fix) from error
 
 
-def _check_number(option: str, value: object, fix: str, *, above: float, most: float) -> None:
-    if value is None or (isinstance(value, Real) and above < float(value) <= most):
+def _check_word(option: str, value: object, words: Any) -> None:
+    known = get_args(words)
+    if value not in known:
+        question = did_you_mean(str(value), known)
+        message = f"{option} is {value!r}"
+        raise InputError.of(
+            "E886", message, Location(option), fix=f"{question}write {' or '.join(known)}"
+        )
+
+
+def _check_number(option: str, value: Any, fix: str, *, above: float, most: float) -> None:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if value is None or (is_number and above < value <= most):
         return
     message = f"{option} is {value!r}"
     raise InputError.of("E886", message, Location(option), fix=f"write {fix}")

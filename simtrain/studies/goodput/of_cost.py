@@ -6,23 +6,23 @@ import math
 
 import numpy as np
 
-from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
-from simtrain.studies.goodput.entries import TrainingFacts, fleet_of
+from simtrain.studies.goodput.entries import TrainingFacts, failures_of, fleet_of
 from simtrain.studies.goodput.length import check_length
 from simtrain.studies.goodput.training import draw_training
 
-FALLBACK = "h100_sxm"
-"""Whose failures stand in for those of a profile without any."""
 _DRAWS = 20
 
 
 def goodput_of(
     scenario: Scenario, profile: HardwareProfile, iteration_time_s: float, num_iterations: int
-) -> float:
-    """Return the mean effective training time ratio of a training, drawn 20 times with seed 0.
+) -> tuple[float, str]:
+    """Draw a training 20 times with seed 0.
+
+    Returns the mean effective training time ratio, and the name of the profile whose failures
+    were drawn.
 
     Args:
         scenario: the iteration.
@@ -31,8 +31,7 @@ def goodput_of(
         num_iterations: iterations of the training.
     """
     gpus_per_node = profile.cluster.gpus_per_node.value
-    reliability = profile.reliability or load_profile(FALLBACK).reliability
-    assert reliability is not None, "the fallback has failures"
+    name, reliability = failures_of(profile)
     facts = TrainingFacts(
         num_gpus=scenario.num_gpus,
         gpus_per_node=gpus_per_node,
@@ -46,4 +45,4 @@ def goodput_of(
         draw_training(fleet, seed, work_s, math.inf).effective_ratio
         for seed in np.random.SeedSequence(0).spawn(_DRAWS)
     ]
-    return math.fsum(ratios) / len(ratios)
+    return math.fsum(ratios) / len(ratios), name

@@ -87,7 +87,7 @@ class Goodput(PlainData):
         reliability: hardware profile of the failures.
         num_gpus: GPUs that the training uses.
         iteration_time_s: time of one iteration without failures.
-        work_s: seconds of iterations that the training needs; None if it ends after some days.
+        tokens_per_s: of the training while iterations run.
         num_tokens: training tokens; None if the training ends after some days.
         fleet: nodes, failures, recovery and checkpoints.
         seed: of the random numbers.

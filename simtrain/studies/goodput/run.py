@@ -9,19 +9,22 @@ from dataclasses import replace
 import numpy as np
 
 from simtrain.base.request import takes
-from simtrain.errors import InputError, Location
 from simtrain.hardware.entries import entry_of, with_changed
-from simtrain.hardware.load import load_profile, profile_of
-from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.load import profile_of
 from simtrain.hardware.reliability import Reliability
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.goodput.closed_forms import best_interval_s, expected_ratio
-from simtrain.studies.goodput.entries import TrainingFacts, entry_names, fleet_of, write_s
+from simtrain.studies.goodput.entries import (
+    TrainingFacts,
+    entry_names,
+    failures_of,
+    fleet_of,
+    write_s,
+)
 from simtrain.studies.goodput.fleet import Fleet
 from simtrain.studies.goodput.length import check_length
 from simtrain.studies.goodput.limits import Terms, check_fleet, check_gpus
-from simtrain.studies.goodput.of_cost import FALLBACK
 from simtrain.studies.goodput.result import Goodput, Hinge, Lever
 from simtrain.studies.goodput.training import Training, draw_training
 from simtrain.studies.goodput_request import GoodputRequest
@@ -50,12 +53,11 @@ def goodput_with_progress(
     """As `goodput`; `on_progress` gets a phase, and how many of its trainings are drawn."""
     terms = Terms.read(request)
     result = result_of(_with_gpus(request.scenario, request.gpus))
-    scenario, name = result.scenario, _profile_name(request, result.profile)
-    profile = result.profile if name == result.profile.name else load_profile(name)
-    assert profile.reliability is not None, "_profile_name returns a profile with failures"
+    scenario = result.scenario
+    name, reliability = failures_of(result.profile, request.reliability)
     facts = _facts(result, terms, request)
-    fleet = fleet_of(facts, profile.reliability)
-    check_fleet(fleet, write_s(facts, profile.reliability), request)
+    fleet = fleet_of(facts, reliability)
+    check_fleet(fleet, write_s(facts, reliability), request)
     tokens_per_s = scenario.batch.global_ * scenario.model.seq_length / result.iteration_time_s
     work_s = math.inf if terms.num_tokens is None else terms.num_tokens / tokens_per_s
     work_s = work_s if math.isinf(work_s) else _whole_iterations(work_s, result.iteration_time_s)
@@ -75,7 +77,7 @@ def goodput_with_progress(
         trainings=trainings,
         closed_form=expected_ratio(fleet),
         best_interval_s=best_interval_s(fleet.checkpoint.blocking_s, fleet.failures_per_s),
-        hinges=_hinges(facts, profile.reliability),
+        hinges=_hinges(facts, reliability),
         levers=_levers(fleet, request, end, trainings, on_progress),
     )
 
@@ -97,21 +99,6 @@ def _with_gpus(scenario: Scenario | Result, gpus: int | None) -> Scenario | Resu
     if gpus > cluster.num_gpus:
         changes["hardware.cluster.num_nodes"] = -(-gpus // cluster.gpus_per_node.value)
     return base.replace(changes)
-
-
-def _profile_name(request: GoodputRequest, profile: HardwareProfile) -> str:
-    """Return the name of the profile whose failures count."""
-    if request.reliability is not None and request.reliability != profile.name:
-        if load_profile(request.reliability).reliability is None:
-            raise InputError.of(
-                "E889",
-                f"{request.reliability} has no section reliability",
-                Location(f"--reliability {request.reliability}"),
-                fix=f"write --reliability {FALLBACK}, or add the section to the profile",
-                reason="how often machines fail is not known otherwise",
-            )
-        return request.reliability
-    return profile.name if profile.reliability else FALLBACK
 
 
 def _facts(result: Result, terms: Terms, request: GoodputRequest) -> TrainingFacts:

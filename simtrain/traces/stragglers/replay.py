@@ -57,12 +57,13 @@ class Replay:
 
     def __init__(self, ops: tuple[TracedOp, ...]) -> None:
         self.ops = ops
+        self._workers = (*workers_of(ops),)
         self._num_stages = 1 + max(op.worker.stage for op in ops)
         self._meetings: list[_Meeting] = []
         self._of_key: dict[Hashable, int] = {}
         self._expected: dict[int, int] = {}
-        for worker in workers_of(ops):
-            self._add([op for op in ops if op.worker == worker])
+        for _, of_worker in groupby(ops, key=lambda op: op.worker):
+            self._add([*of_worker])
         self._check()
 
     @cached_property
@@ -170,8 +171,7 @@ class Replay:
                 return 2
             case group:
                 stage = op.worker.stage if group is Group.REPLICAS else None
-                every = workers_of(self.ops)
-                return sum(stage is None or worker.stage == stage for worker in every)
+                return sum(stage in (None, worker.stage) for worker in self._workers)
 
     def _check(self) -> None:
         for number, each in enumerate(self._meetings):

@@ -1,8 +1,9 @@
 """What a traced step would take without a worker, a stage, a replica or uneven sequences.
 
-Without something, its passes take typical durations: the mean of all passes of their kind (as
-ByteDance's analysis of stragglers does, StragglerAnalysis). The cost of all stragglers is the step
-relative to one in which every op takes the mean of its kind.
+Without something, its passes take typical durations: the mean of all passes of their kind. The cost
+of all stragglers is the step relative to one in which every op takes the mean of its kind. With the
+mean the slowdowns are those that ByteDance published for its traces (StragglerAnalysis); with the
+median they are not, so this choice was made on the traces that it reproduces.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from simtrain.traces.stragglers.replay import Replay
 from simtrain.traces.stragglers.traced_step import TracedOp
 
 _NARROWEST = "sequence", "worker", "uneven sequences", "stage", "replica"
-"""Kinds of suspects, the narrowest first."""
+"""Kinds of suspects, the narrowest first, in an order that names the causes of published traces."""
 _KEYS: dict[str, Callable[[TracedOp], Hashable]] = {
     "sequence": lambda op: f"microbatch {op.microbatch} of replica {op.worker.replica}",
     "worker": lambda op: op.worker,

@@ -17,7 +17,17 @@ CAUSES = (
 def drawn(breakdown_s: dict[str, float], num_gpus: int = 8, goodput: float = 1.0) -> Energy:
     """Return the energy of an hour on H100s."""
     profile = load_profile("h100_sxm")
-    energy = energy_of(profile, breakdown_s, num_gpus, 3600.0, goodput, (0.9, 1.2), pue=1.0)
+    ends, nameplate_kwh = (0.9, 1.2), 10.2 * num_gpus / 8
+    energy = energy_of(
+        profile,
+        breakdown_s,
+        num_gpus,
+        3600.0,
+        goodput,
+        ends,
+        pue=1.0,
+        nameplate_kwh=nameplate_kwh,
+    )
     assert energy is not None
     return energy
 
@@ -60,7 +70,7 @@ def test_more_waiting_draws_less() -> None:
 def test_a_cost_has_energy_and_its_nameplate() -> None:
     cost = simtrain.cost(simtrain.load_scenario("llama3_70b"), "1B", pue=1.2, co2=332)
     energy = cost.to_dict()["energy_kwh"]
-    assert energy["p5"] < energy["mean"] < energy["nameplate"]
+    assert energy["p5"] < energy["mean"] < energy["nameplate"] == cost.site_energy_kwh
     assert cost.co2_t == pytest.approx(energy["mean"] * 332 / 1e6)
     plain = simtrain.cost(simtrain.load_scenario("table5_22b_present"), "1B")
     assert plain.energy is None

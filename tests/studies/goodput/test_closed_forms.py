@@ -45,6 +45,14 @@ def test_spares_of_perfect_nodes_are_none() -> None:
     assert spares_for(2048, 1.0) == 0
 
 
+def test_recovery_by_replica_by_hand() -> None:
+    """Of 4 replicas, a failure stops all for 30 s, and one for 60 + 40 + 600 s."""
+    cause = Cause("x", 1e-6, detection_s=60.0, diagnosis_s=40.0)
+    checkpoint = Checkpointing(3600.0, 0.0)
+    fleet = Fleet(4, 4, 0, (cause,), checkpoint, restart_s=600.0, reconfiguration_s=30.0)
+    assert expected_ratio(fleet) == pytest.approx(1 - 1e-6 * (30 + 700 / 4))
+
+
 def test_erlangs_loss_by_hand() -> None:
     """One spare and a load of 1/2: two places, whose states weigh 1, 1/2 and 1/8."""
     assert share_without_spare(1, 0.5, 1.0) == pytest.approx((1 / 8) / (1 + 1 / 2 + 1 / 8))

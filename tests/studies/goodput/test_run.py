@@ -6,6 +6,8 @@ import pytest
 
 import simtrain
 from simtrain.errors import InputError
+from simtrain.hardware.load import load_profile
+from simtrain.studies.goodput.entries import failures_of
 from simtrain.studies.goodput.result import Goodput
 from tests.helpers.command_line import call
 
@@ -94,6 +96,9 @@ def test_a_profile_without_failures_takes_those_of_another_one() -> None:
         ({"interval": "often"}, "E887"),
         ({"interval": "1 ms"}, "E888"),
         ({"reliability": "trn1"}, "E889"),
+        ({"days": True}, "E886"),
+        ({"checkpoint": "sync"}, "E886"),
+        ({"recovery": "none"}, "E886"),
     ],
 )
 def test_wrong_questions_are_errors(fields: dict[str, object], code: str) -> None:
@@ -119,3 +124,19 @@ def test_wrong_rates_are_errors(rate: str) -> None:
     outcome = call("goodput", "table5_22b_present", "--days", "1", *words)
     assert outcome.exit_code == 2
     assert "per_gpu_day" in outcome.stderr
+
+
+def test_a_changed_copy_of_the_fallback_without_failures_takes_those_of_the_original() -> None:
+    profile = load_profile("h100_sxm")
+    copied = profile.model_copy(update={"reliability": None})
+    name, reliability = failures_of(copied)
+    assert (name, reliability) == ("h100_sxm", profile.reliability)
+    assert failures_of(copied, "h100_sxm") == (name, reliability)
+
+
+def test_a_cost_says_whose_failures_it_takes() -> None:
+    scenario = simtrain.load_scenario("table5_22b_present")
+    cost = simtrain.cost(scenario, "1B", goodput="auto")
+    assert cost.failures == cost.to_dict()["failures"] == "a100_sxm4_80gb"
+    assert "drawn with the failures of a100_sxm4_80gb" in cost.assumptions[0]
+    assert "drawn" not in simtrain.cost(scenario, "1B", goodput=0.9).assumptions[0]

@@ -156,3 +156,13 @@ def test_the_parts_of_a_training_add_up_to_its_time(
     assert all(
         span.start_s == pytest.approx(end) for span, end in zip(training.spans, ends, strict=False)
     )
+
+
+def test_recovery_by_replica_is_that_of_the_closed_form() -> None:
+    """Failures are rare: never are two replicas away at once."""
+    cause = Cause("x", 1 / 200_000, detection_s=60.0, diagnosis_s=40.0)
+    each = Checkpointing(interval_s=4000.0, blocking_s=0.0)
+    fleet = fleet_of(cause, checkpoint=each, restart_s=600.0, reconfiguration_s=30.0)
+    ratios = [each.effective_ratio for each in drawn(fleet, 40, work_s=2e7)]
+    error = float(np.std(ratios, ddof=1)) / math.sqrt(len(ratios))
+    assert np.mean(ratios) == pytest.approx(expected_ratio(fleet), abs=4 * error + 1e-5)
