@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from simtrain.commands.declare import Fields
-from simtrain.commands.output import Output, show
+from simtrain.commands.output import Output, page_of, show
 from simtrain.commands.search import SearchQuestion
 from simtrain.studies.goodput_request import GoodputRequest
 
@@ -16,7 +16,7 @@ GoodputFields = Annotated[
     dict[str, Any],
     Fields(
         GoodputRequest,
-        "tokens days gpus spares checkpoint interval recovery reliability draws seed",
+        "tokens days gpus spares checkpoint interval recovery without_spare reliability draws seed",
     ),
 ]
 
@@ -30,7 +30,8 @@ def goodput(
     """Simulate a whole training with its failures: days, interruptions and lost hours.
 
     Args:
-        out: picture of one training and of the lost hours: .png, .svg or .pdf.
+        out: page with one training over its days and all tables, .html; or picture of one training
+            and of the lost hours: .png, .svg or .pdf.
 
     Nodes fail by kind at the rates of the hardware profile (reliability), each with its source. A
     failure is found, a spare replaces the node, and the training starts again from its last
@@ -46,9 +47,13 @@ def goodput(
     from simtrain.render.figures.goodput import plot_goodput
     from simtrain.render.figures.style import check_picture_file, write_picture
     from simtrain.render.figures.subject import footer_of
+    from simtrain.render.html.document import write_document
+    from simtrain.render.html.study_page import study_document
     from simtrain.studies.goodput.run import goodput_with_progress
     from simtrain.views.goodput import goodput_view
 
+    if page := page_of(out):
+        out = None
     if out is not None:
         check_picture_file(out)
         check_writable(out, "a picture")
@@ -59,3 +64,5 @@ def goodput(
         subject = f"trainings of {result.scenario}, failures of {result.reliability}"
         write_picture(plot_goodput(result), out, footer_of(subject, result.cluster))
     show(output, result, lambda: goodput_view(result), result.cluster)
+    if page:
+        write_document(study_document(goodput_view(result, has_picture=True)), page)

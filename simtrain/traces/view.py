@@ -34,6 +34,8 @@ _MOST_OPS, _MOST_UNMAPPED, _LONGEST_NAME = 12, 10, 36
 _ROUNDING_S = 1e-8
 """Times in traces are rounded to nanoseconds; sums of many differ by less than this."""
 
+_MEANING = "A slice of time shows the kind of kernels that takes most of it."
+
 
 def trace_view(comparison: TraceComparison) -> View:
     """Show the losses, kinds, ops and streams of each rank beside its simulated stage."""
@@ -62,7 +64,7 @@ def lanes_view(comparison: TraceComparison) -> View:
             f"trace, {_name(rank)}": lanes_of(rank.mapping.traced, end_s),
             f"simulated, {_beside(rank)}": lanes_of(rank.mapping.simulated, end_s),
         }
-        parts.append(LanesPicture(lanes, end_s))
+        parts.append(LanesPicture(lanes, end_s, _MEANING))
     return View(parts)
 
 

@@ -5,16 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simtrain.studies.goodput.result import Goodput, Spread
-from simtrain.units import format_seconds, four_digits
+from simtrain.studies.goodput.training import Training
+from simtrain.units import DAY_S, format_seconds, four_digits
 from simtrain.views.kinds import BAR, ENTRY, FOUR_DIGITS, SHARE, TEXT, amount
-from simtrain.views.view import Cell, Column, Facts, Row, Table, View, remarks
+from simtrain.views.view import (
+    Cell,
+    Column,
+    Facts,
+    Heading,
+    Lane,
+    LaneSpan,
+    LanesPicture,
+    Row,
+    Table,
+    View,
+    remarks,
+)
+
+_NUM_LANES = 8
+_MEANING = "One training that was drawn. Checkpoints between iterations belong to the work."
 
 
-def goodput_view(goodput: Goodput) -> View:
-    """Show the ratio, where the hours go, what would raise it, and what it hangs on."""
+def goodput_view(goodput: Goodput, *, has_picture: bool = False) -> View:
+    """Show the ratio, where the hours go, what would raise it, and what it hangs on.
+
+    Args:
+        goodput: what was drawn.
+        has_picture: also show the first training over its days; only a page has the room.
+    """
     return View(
         [
+            Heading(f"{goodput.scenario}: a training of {goodput.num_gpus:,} GPUs"),
             Facts([*_facts(goodput)]),
+            *([_picture(goodput)] if has_picture else []),
             _hours(goodput),
             _levers(goodput),
             _hinges(goodput),
@@ -25,7 +48,6 @@ def goodput_view(goodput: Goodput) -> View:
 
 def _facts(goodput: Goodput) -> Iterator[tuple[str, str | Cell]]:
     ratio, fleet = goodput.effective_ratio, goodput.fleet
-    yield "scenario", str(goodput.scenario)
     spares = f"{fleet.spares:,} spare"
     yield "GPUs", f"{goodput.num_gpus:,} on {fleet.num_nodes:,} nodes, {spares}"
     yield "effective training time", f"{ratio.mean:.1%} ({ratio.p5:.1%} to {ratio.p95:.1%})"
@@ -42,6 +64,29 @@ def _facts(goodput: Goodput) -> Iterator[tuple[str, str | Cell]]:
     interval = format_seconds(each.interval_s)
     yield "checkpoints", f"every {interval}, stop for {stop}, loadable after {written}"
     yield "closed form", f"{goodput.closed_form:.1%}, to first order in the rates"
+
+
+def training_lanes(training: Training, num_lanes: int) -> list[Lane]:
+    """Cut a training into lanes of equal time; moments of a lane count from its start."""
+    lane_s = training.time_s / num_lanes
+    lanes = []
+    for number in range(num_lanes):
+        first_s, last_s = number * lane_s, (number + 1) * lane_s
+        spans = (
+            LaneSpan(
+                max(span.start_s, first_s) - first_s, min(span.end_s, last_s) - first_s, span.kind
+            )
+            for span in training.spans
+            if span.end_s > first_s and span.start_s < last_s
+        )
+        lanes.append(Lane(f"from day {first_s / DAY_S:.0f}", (*spans,)))
+    return lanes
+
+
+def _picture(goodput: Goodput) -> LanesPicture:
+    training = goodput.trainings[0]
+    lanes = {lane.name: [lane] for lane in training_lanes(training, _NUM_LANES)}
+    return LanesPicture(lanes, training.time_s / _NUM_LANES, _MEANING)
 
 
 def _spread(spread: Spread) -> str:

@@ -167,7 +167,7 @@ class SchedulePicture:
 
 @dataclass(frozen=True, slots=True)
 class LaneSpan:
-    """A span of a lane: its moments, and the kind of kernels that takes most of it."""
+    """A span of a lane: its moments, and what takes most of it, such as a kind of kernels."""
 
     start_s: float
     end_s: float
@@ -179,7 +179,7 @@ class Lane:
     """What one row of a picture shows over time.
 
     Args:
-        name: "compute" or "communication".
+        name: "compute", "communication", or what else the row is about.
         spans: in order of time; between them it is idle.
     """
 
@@ -189,15 +189,17 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class LanesPicture:
-    """What ranks do over time, one above the other on the same scale.
+    """What ranks, or parts of a training, do over time: one above the other on the same scale.
 
     Args:
-        lanes: of each rank, by what people call it.
+        lanes: of each rank or part, by what people call it.
         end_s: where the scale ends.
+        meaning: what a slice of time shows, in a sentence.
     """
 
     lanes: Mapping[str, Sequence[Lane]]
     end_s: float
+    meaning: str
 
 
 Part = (

@@ -19,6 +19,7 @@ from simtrain.studies.goodput.training import (
     WORK,
 )
 from simtrain.units import DAY_S, HOUR_S
+from simtrain.views.goodput import training_lanes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,22 +51,19 @@ def plot_goodput(goodput: Goodput) -> Figure:
     above, below = figure.subplots(2, 1, height_ratios=[3, 2])
     training = goodput.trainings[0]
     row_s = training.time_s / _ROWS_PER_TRAINING
+    lanes = training_lanes(training, _ROWS_PER_TRAINING)
     for kind, color in _COLORS.items():
-        for row in range(_ROWS_PER_TRAINING):
-            first_s, last_s = row * row_s, (row + 1) * row_s
+        for row, lane in enumerate(lanes):
             bars = [
-                (
-                    (max(span.start_s, first_s) - first_s) / DAY_S,
-                    (min(span.end_s, last_s) - max(span.start_s, first_s)) / DAY_S,
-                )
-                for span in training.spans
-                if span.kind == kind and span.end_s > first_s and span.start_s < last_s
+                (span.start_s / DAY_S, (span.end_s - span.start_s) / DAY_S)
+                for span in lane.spans
+                if span.kind == kind
             ]
             above.broken_barh(bars, (row - 0.4, 0.8), facecolors=color, linewidth=0)
     above.set_xlim(0, row_s / DAY_S)
     above.set_ylim(_ROWS_PER_TRAINING - 0.5, -0.5)
     ticks = range(_ROWS_PER_TRAINING)
-    above.set_yticks(ticks, [f"day {row * row_s / DAY_S:.0f}" for row in ticks])
+    above.set_yticks(ticks, [lane.name for lane in lanes])
     above.set_xlabel("days from the start of the row")
     above.set_title(f"One training of {goodput.num_gpus:,} GPUs", loc="left")
     hours = {kind: lost.mean for kind, lost in goodput.lost_hours.items() if lost.mean}

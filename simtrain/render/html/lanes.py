@@ -1,4 +1,4 @@
-"""What ranks do over time, one above the other: a drawing with a lane for each role."""
+"""What ranks or parts of a training do over time: a drawing with a lane for each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from simtrain.views.view import Lane, LanesPicture
 _COLOURS = ("blue", "orange", "green", "vermillion", "sky", "purple", "yellow")
 _OTHERS = "var(--grey)"
 _WIDTH, _LANE, _TITLE, _GAP, _AXIS = 1000, 26, 20, 10, 26
-_MEANING = "A slice of time shows the kind of kernels that takes most of it."
 
 
 def lanes_figure(picture: LanesPicture) -> Html:
@@ -38,7 +37,7 @@ def lanes_figure(picture: LanesPicture) -> Html:
     )
     entries = [(swatch(colour), kind) for kind, colour in colours.items()]
     others = [(swatch(_OTHERS), "other kinds"), (swatch("var(--track)"), "idle")]
-    return element("figure", drawing, legend([*entries, *others]), data_meaning=_MEANING)
+    return element("figure", drawing, legend([*entries, *others]), data_meaning=picture.meaning)
 
 
 def _colours(ranks: Mapping[str, Sequence[Lane]]) -> dict[str, str]:

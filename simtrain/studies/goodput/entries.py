@@ -36,9 +36,11 @@ class TrainingFacts:
         num_replicas: replicas of the model.
         num_parameters: of the model.
         iteration_time_s: time of an iteration.
+        network_bytes_per_s: of all nodes together.
         checkpoint: how checkpoints are written.
         interval_s: time between them; None for the best one.
         by_replica: whether a failure stops one replica only.
+        shrinks: whether a training without a spare goes on with fewer replicas.
         spares: nodes that wait; None for as many as are needed 95 % of the time.
     """
 
@@ -47,9 +49,11 @@ class TrainingFacts:
     num_replicas: int
     num_parameters: int
     iteration_time_s: float
+    network_bytes_per_s: float = math.inf
     checkpoint: CheckpointMode = "async"
     interval_s: float | None = None
     by_replica: bool = False
+    shrinks: bool = False
     spares: int | None = None
 
     @property
@@ -118,15 +122,15 @@ def fleet_of(facts: TrainingFacts, reliability: Reliability) -> Fleet:
     failures_per_s = math.fsum(cause.per_s for cause in causes if not cause.is_planned)
     failures_per_s += corruption.per_s if corruption else 0.0
     restart = reliability.restart
-    load_s = _checkpoint_bytes(facts, reliability) / reliability.checkpoints.read_bandwidth.value
     return Fleet(
         num_nodes=facts.num_nodes,
         num_replicas=facts.num_replicas,
         spares=_spares(facts, causes) if facts.spares is None else facts.spares,
         causes=causes,
         checkpoint=_checkpointing(facts, reliability, failures_per_s),
-        restart_s=restart.process_groups.value + load_s + restart.warm_up.value,
+        restart_s=restart.process_groups.value + load_s(facts, reliability) + restart.warm_up.value,
         reconfiguration_s=restart.reconfiguration.value if facts.by_replica else None,
+        shrinks=facts.shrinks,
         corruption=corruption or None,
         slowness=slowness or None,
     )
@@ -134,8 +138,19 @@ def fleet_of(facts: TrainingFacts, reliability: Reliability) -> Fleet:
 
 def write_s(facts: TrainingFacts, reliability: Reliability) -> float:
     """Return the time to write a checkpoint."""
-    each = reliability.checkpoints
-    return _checkpoint_bytes(facts, reliability) / each.write_bandwidth.value
+    return _copy_s(facts, reliability, reliability.checkpoints.write_bandwidth.value)
+
+
+def load_s(facts: TrainingFacts, reliability: Reliability) -> float:
+    """Return the time to load a checkpoint."""
+    return _copy_s(facts, reliability, reliability.checkpoints.read_bandwidth.value)
+
+
+def _copy_s(facts: TrainingFacts, reliability: Reliability, storage_bytes_per_s: float) -> float:
+    """Return the time to copy a checkpoint to or from the storage, or the memory of other nodes."""
+    is_in_memory = facts.checkpoint == "memory"
+    bytes_per_s = facts.network_bytes_per_s if is_in_memory else storage_bytes_per_s
+    return _checkpoint_bytes(facts, reliability) / bytes_per_s
 
 
 def _checkpoint_bytes(facts: TrainingFacts, reliability: Reliability) -> float:
@@ -146,14 +161,14 @@ def _checkpointing(
     facts: TrainingFacts, reliability: Reliability, failures_per_s: float
 ) -> Checkpointing:
     writes_s = write_s(facts, reliability)
-    is_async = facts.checkpoint == "async"
-    blocking_s = reliability.checkpoints.snapshot.value if is_async else writes_s
+    is_blocking = facts.checkpoint == "blocking"
+    blocking_s = writes_s if is_blocking else reliability.checkpoints.snapshot.value
     interval_s = facts.interval_s
     if interval_s is None:
         best_s = best_interval_s(blocking_s, failures_per_s)
         # Without failures a day is as good as any interval.
         interval_s = max(min(best_s, DAY_S), writes_s, facts.iteration_time_s)
-    return Checkpointing(interval_s, blocking_s, writes_s if is_async else 0.0)
+    return Checkpointing(interval_s, blocking_s, 0.0 if is_blocking else writes_s)
 
 
 def _spares(facts: TrainingFacts, causes: tuple[Cause, ...]) -> int:

@@ -77,6 +77,7 @@ class Fleet:
         restart_s: from the end of a diagnosis to the next iteration, once enough nodes are there.
         reconfiguration_s: with recovery by replica, time for which the other replicas wait; None if
             a failure stops all replicas until the restart.
+        shrinks: whether a training without a spare goes on with fewer replicas.
         corruption, slowness: None if they do not happen.
     """
 
@@ -87,6 +88,7 @@ class Fleet:
     checkpoint: Checkpointing
     restart_s: float
     reconfiguration_s: float | None = None
+    shrinks: bool = False
     corruption: Corruption | None = None
     slowness: Slowness | None = None
 
@@ -95,6 +97,14 @@ class Fleet:
         """Unplanned failures of the whole training per second, silent corruption among them."""
         of_corruption = self.corruption.per_s if self.corruption else 0.0
         return math.fsum((*(each.per_s for each in self.failures()), of_corruption))
+
+    @property
+    def smallest_unit(self) -> tuple[int, int]:
+        """Replicas, and the nodes that hold them: the least of which both are whole numbers."""
+        return (
+            max(1, self.num_replicas // self.num_nodes),
+            max(1, math.ceil(self.num_nodes / self.num_replicas)),
+        )
 
     def failures(self) -> Iterator[Cause]:
         """Yield the causes that are not planned."""

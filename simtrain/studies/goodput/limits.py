@@ -12,7 +12,12 @@ from simtrain.scenario import Scenario
 from simtrain.studies.cost.limits import read_tokens
 from simtrain.studies.goodput.fleet import Fleet
 from simtrain.studies.goodput.length import MOST_DAYS
-from simtrain.studies.goodput_request import CheckpointMode, GoodputRequest, Recovery
+from simtrain.studies.goodput_request import (
+    CheckpointMode,
+    GoodputRequest,
+    Recovery,
+    WithoutSpare,
+)
 from simtrain.units import DAY_S, UnitError, format_seconds, parse_seconds
 
 _MOST_DRAWS = 100_000
@@ -57,6 +62,7 @@ class Terms:
         _check_whole("--draws", request.draws, fix, least=1, most=_MOST_DRAWS)
         _check_word("--checkpoint", request.checkpoint, CheckpointMode)
         _check_word("--recovery", request.recovery, Recovery)
+        _check_word("--without-spare", request.without_spare, WithoutSpare)
         _check_whole("--seed", request.seed, "a whole number from 0 on", least=0)
         return cls(
             None if tokens is None else read_tokens(str(tokens)),
@@ -82,6 +88,18 @@ def check_gpus(scenario: Scenario, gpus: int) -> int:
             reason="a training has whole replicas of its model",
         )
     return gpus // of_replica
+
+
+def check_memory(num_nodes: int, request: GoodputRequest) -> None:
+    """Refuse checkpoints in the memory of another node if there is none (E886)."""
+    if request.checkpoint == "memory" and num_nodes == 1:
+        raise InputError.of(
+            "E886",
+            "--checkpoint memory with 1 node",
+            Location("--checkpoint memory"),
+            fix="write --checkpoint async, or more --gpus",
+            reason="a node that fails loses its memory",
+        )
 
 
 def check_fleet(fleet: Fleet, write_s: float, request: GoodputRequest) -> None:

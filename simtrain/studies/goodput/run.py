@@ -24,7 +24,7 @@ from simtrain.studies.goodput.entries import (
 )
 from simtrain.studies.goodput.fleet import Fleet
 from simtrain.studies.goodput.length import check_length
-from simtrain.studies.goodput.limits import Terms, check_fleet, check_gpus
+from simtrain.studies.goodput.limits import Terms, check_fleet, check_gpus, check_memory
 from simtrain.studies.goodput.result import Goodput, Hinge, Lever
 from simtrain.studies.goodput.training import Training, draw_training
 from simtrain.studies.goodput_request import GoodputRequest
@@ -56,6 +56,7 @@ def goodput_with_progress(
     scenario = result.scenario
     name, reliability = failures_of(result.profile, request.reliability)
     facts = _facts(result, terms, request)
+    check_memory(facts.num_nodes, request)
     fleet = fleet_of(facts, reliability)
     check_fleet(fleet, write_s(facts, reliability), request)
     tokens_per_s = scenario.batch.global_ * scenario.model.seq_length / result.iteration_time_s
@@ -109,11 +110,23 @@ def _facts(result: Result, terms: Terms, request: GoodputRequest) -> TrainingFac
         num_replicas=scenario.parallelism.data,
         num_parameters=result.num_parameters,
         iteration_time_s=result.iteration_time_s,
+        network_bytes_per_s=_network_bytes_per_s(result),
         checkpoint=request.checkpoint,
         interval_s=terms.interval_s,
         by_replica=request.recovery == "replica",
+        shrinks=request.without_spare == "shrink",
         spares=request.spares,
     )
+
+
+def _network_bytes_per_s(result: Result) -> float:
+    """Return the bandwidth of the network of all nodes together; infinite for one node."""
+    network, scenario = result.profile.inter_node, result.scenario
+    if network is None:
+        return math.inf
+    num_nodes = scenario.num_gpus / result.profile.cluster.gpus_per_node.value
+    of_node = network.num_adapters.value * network.adapter_bandwidth.value
+    return num_nodes * of_node * network.whole_node_efficiency.value
 
 
 def _whole_iterations(work_s: float, iteration_time_s: float) -> float:

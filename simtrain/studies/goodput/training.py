@@ -45,7 +45,7 @@ class Training:
     Args:
         seconds: by what they go to (`HOURS`).
         interruptions: how often it stopped unplanned, by cause.
-        planned: how often it stopped for planned maintenance or a slow node.
+        planned: how often it stopped for planned maintenance, a slow node, or to add a replica.
         spans: what it did when; empty unless asked for. Checkpoints between iterations belong to
             the work around them.
     """
@@ -102,8 +102,10 @@ class _Run:
         self.env = simpy.Environment()
         self.pool = simpy.Container(self.env, init=fleet.spares)
         self.progress = Progress(fleet.checkpoint)
-        self.missing = 0  # replicas that recover while the others run
-        self.changed = self.env.event()  # a missing replica is back
+        self.missing = 0  # replicas that are not there while the others run
+        self.dropped = 0  # those of them that lack nodes
+        self.grown_s = math.inf  # when there are nodes for some of these
+        self.changed = self.env.event()  # a missing replica is back, or has its nodes
         self.slow_found_s = math.inf
         self.corrupted_s = self._after(fleet.corruption.per_s if fleet.corruption else 0.0)
         self.found_s, self.clean_s = math.inf, 0.0
@@ -138,6 +140,7 @@ class _Run:
                 "slow node found": self.slow_found_s,
                 "corruption": self.corrupted_s,
                 "corruption found": self.found_s,
+                "nodes for a replica": self.grown_s,
             }
             event = min(times, key=times.__getitem__)
             is_reached = yield from self._work(max(0.0, times[event] - self.env.now), speed)
@@ -158,6 +161,8 @@ class _Run:
                     self._corrupt()
                 case "corruption found":
                     yield from self._undo_corruption()
+                case "nodes for a replica":
+                    yield from self._grow()
         self.training.seconds[WORK] += self.progress.position_s
 
     def _work(self, elapsed_s: float, speed: float) -> Generator[simpy.Event, Any, bool]:
@@ -210,11 +215,23 @@ class _Run:
             yield self.pool.get(1)
         yield self.env.timeout(self.fleet.restart_s)
         self.missing -= 1
+        self._change()
+
+    def _change(self) -> None:
         if not self.changed.triggered:
             self.changed.succeed()
 
     def _replace_node(self, repair_s: float) -> Steps:
+        """Take a spare; without one, wait for a repair, or go on without a replica."""
         self.env.process(self._repair(repair_s))
+        replicas, nodes = self.fleet.smallest_unit
+        can_shrink = self.fleet.shrinks and self.missing + replicas < self.fleet.num_replicas
+        if can_shrink and not self.pool.level:
+            self.missing += replicas
+            self.dropped += replicas
+            if nodes > 1:
+                yield self.pool.put(nodes - 1)
+            return
         start_s, spare = self.env.now, self.pool.get(1)
         is_limited = self.limit_s < math.inf
         yield spare | self.env.timeout(max(0.0, self.limit_s - start_s)) if is_limited else spare
@@ -223,6 +240,24 @@ class _Run:
     def _repair(self, repair_s: float) -> Steps:
         yield self.env.timeout(self.rng.exponential(repair_s))
         yield self.pool.put(1)
+        if self.dropped and self.pool.level >= self.fleet.smallest_unit[1]:
+            self.grown_s = self.env.now
+            self._change()
+
+    def _grow(self) -> Steps:
+        """Add a replica whose nodes are there again, unless a failure took them meanwhile."""
+        self.grown_s = math.inf
+        replicas, nodes = self.fleet.smallest_unit
+        if self.pool.level < nodes:
+            return
+        yield self.pool.get(nodes)
+        self.missing -= replicas
+        self.dropped -= replicas
+        self.training.planned += 1
+        yield from self._save()
+        yield from self._spend(RESTART, self.fleet.restart_s)
+        if self.dropped and self.pool.level >= nodes:
+            self.grown_s = self.env.now
 
     def _slow_down(self) -> float:
         """Let a node become slow, unless one is; return when the next one does."""

@@ -1,6 +1,7 @@
 """Goodputs of scenarios: published trainings, determinism, and wrong questions."""
 
 import json
+import pathlib
 
 import pytest
 
@@ -99,6 +100,8 @@ def test_a_profile_without_failures_takes_those_of_another_one() -> None:
         ({"days": True}, "E886"),
         ({"checkpoint": "sync"}, "E886"),
         ({"recovery": "none"}, "E886"),
+        ({"without_spare": "grow"}, "E886"),
+        ({"checkpoint": "memory"}, "E886"),
     ],
 )
 def test_wrong_questions_are_errors(fields: dict[str, object], code: str) -> None:
@@ -140,3 +143,25 @@ def test_a_cost_says_whose_failures_it_takes() -> None:
     assert cost.failures == cost.to_dict()["failures"] == "a100_sxm4_80gb"
     assert "drawn with the failures of a100_sxm4_80gb" in cost.assumptions[0]
     assert "drawn" not in simtrain.cost(scenario, "1B", goodput=0.9).assumptions[0]
+
+
+def test_checkpoints_in_memory_take_the_network() -> None:
+    """8 nodes of 8 adapters with 25 GB/s each, at the efficiency of whole nodes."""
+    result = small(gpus=64, checkpoint="memory")
+    scenario = simtrain.load_scenario("table5_22b_present")
+    profile = load_profile(scenario.cluster)
+    assert profile.inter_node is not None and profile.reliability is not None
+    bytes_per_s = 8 * 8 * 25e9 * profile.inter_node.whole_node_efficiency.value
+    num_parameters = simtrain.simulate(scenario).num_parameters
+    copied = num_parameters * profile.reliability.checkpoints.bytes_per_parameter.value
+    blocking_s = result.fleet.checkpoint.blocking_s
+    assert result.checkpoint_write_s - blocking_s == pytest.approx(copied / bytes_per_s)
+    assert result.checkpoint_write_s < small(gpus=64).checkpoint_write_s
+
+
+def test_a_page_shows_one_training_over_its_days(tmp_path: pathlib.Path) -> None:
+    page = tmp_path / "training.html"
+    words = ("--days", "30", "--gpus", "1024", "--draws", "2", "--out", str(page))
+    assert call("goodput", "table5_22b_present", *words).exit_code == 0
+    text = page.read_text(encoding="utf-8")
+    assert "from day 26" in text and "lost work" in text and "<svg" in text

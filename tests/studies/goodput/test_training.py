@@ -114,6 +114,8 @@ def test_replicas_that_go_on_lose_less_than_all_that_stop() -> None:
     spares=st.integers(0, 3),
     num_replicas=st.integers(1, 8),
     by_replica=st.booleans(),
+    shrinks=st.booleans(),
+    num_nodes=st.sampled_from([2, 8, 100]),
     is_slow=st.booleans(),
     is_corrupt=st.booleans(),
     seed=st.integers(0, 10**6),
@@ -126,6 +128,8 @@ def test_the_parts_of_a_training_add_up_to_its_time(
     spares: int,
     num_replicas: int,
     by_replica: bool,
+    shrinks: bool,
+    num_nodes: int,
     is_slow: bool,
     is_corrupt: bool,
     seed: int,
@@ -139,6 +143,8 @@ def test_the_parts_of_a_training_add_up_to_its_time(
         Cause(PLANNED, 1e-5, is_planned=True),
         spares=spares,
         num_replicas=num_replicas,
+        num_nodes=num_nodes,
+        shrinks=shrinks,
         restart_s=restart_s,
         checkpoint=Checkpointing(interval_s, blocking_s, min(write_s, interval_s)),
         reconfiguration_s=30.0 if by_replica else None,
@@ -166,3 +172,30 @@ def test_recovery_by_replica_is_that_of_the_closed_form() -> None:
     ratios = [each.effective_ratio for each in drawn(fleet, 40, work_s=2e7)]
     error = float(np.std(ratios, ddof=1)) / math.sqrt(len(ratios))
     assert np.mean(ratios) == pytest.approx(expected_ratio(fleet), abs=4 * error + 1e-5)
+
+
+@pytest.mark.parametrize("load", [0.1, 0.5])
+def test_a_training_that_shrinks_is_the_chain_of_its_nodes(load: float) -> None:
+    """Two nodes with a replica each, no spare, exponential failures and repairs, nothing else.
+
+    With a load of rate times repair, the states of 0, 1 and 2 nodes away weigh 1, load and
+    load^2/2: nothing fails while both are away. With one away half of the work is done.
+    """
+    repair_s = 1000.0
+    cause = Cause("x", load / repair_s, repair_s=repair_s)
+    each = Checkpointing(interval_s=1.0, blocking_s=0.0)
+    fleet = fleet_of(cause, num_nodes=2, num_replicas=2, spares=0, shrinks=True, checkpoint=each)
+    ratios = [each.effective_ratio for each in drawn(fleet, 30, math.inf, limit_s=3e5)]
+    error = float(np.std(ratios, ddof=1)) / math.sqrt(len(ratios))
+    chain = (1 + load / 2) / (1 + load + load**2 / 2)
+    # Half a second of work is lost with each failure.
+    assert np.mean(ratios) == pytest.approx(chain, abs=4 * error + load / repair_s)
+
+
+def test_nodes_of_a_dropped_replica_are_spares() -> None:
+    """8 nodes, 2 replicas: one failure drops a replica, three take its other nodes, one waits."""
+    cause = Cause("x", 1 / 1000, repair_s=1e12)
+    fleet = fleet_of(cause, num_nodes=8, num_replicas=2, spares=0, shrinks=True)
+    (training,) = drawn(fleet, 1, math.inf, limit_s=1e6)
+    assert training.num_interruptions == 5
+    assert training.seconds[WAITING] > 0.9e6
