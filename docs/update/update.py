@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from docs.update import (
     attention_errors,
     commands,
+    energy_cases,
     expert_errors,
     fit_errors,
     fp8_gains,
@@ -24,7 +25,7 @@ from docs.update.request import Generator, Request, generators_of
 
 _MODULES = (
     *(simulations, recompute, offload, lists, papers, fit_errors, fp8_gains, network_errors),
-    *(expert_errors, frontier, attention_errors, commands, goodput_cases),
+    *(expert_errors, frontier, attention_errors, commands, goodput_cases, energy_cases),
 )
 GENERATORS: dict[str, Generator] = what_ifs.GENERATORS.copy()
 for _module in _MODULES:
