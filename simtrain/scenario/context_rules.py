@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from math import gcd
 
 from simtrain.scenario.allowed_values import at_least
+from simtrain.scenario.context_exchanges import CONTEXT_EXCHANGES
 from simtrain.scenario.divisibility import Divides
 from simtrain.scenario.nearest import divisors, near_divisors, near_multiples
 from simtrain.scenario.requirement import Given, Requires
@@ -18,13 +19,17 @@ from simtrain.scenario.violation import Rule, Violation, registering
 
 _SLICES = 2
 """Slices of each sequence per context-parallel rank."""
-_HIERARCHICAL = "a2a+p2p"
 
 
 def numbers_of_context_ranks(scenario: Scenario) -> Iterable[int]:
     """Numbers of context-parallel ranks that divide the sequence, the nearest first."""
     halves = max(1, scenario.model.seq_length // _SLICES)
     return near_divisors(scenario.parallelism.context, halves)
+
+
+def _names(trait: str) -> tuple[str, ...]:
+    """Names of the exchanges that have a trait."""
+    return tuple(name for name, exchange in CONTEXT_EXCHANGES.items() if getattr(exchange, trait))
 
 
 _CONTEXT_PARALLEL = Given("context parallelism", lambda scenario: scenario.parallelism.context > 1)
@@ -56,14 +61,14 @@ CONTEXT_RULES: list[Rule] = [
     Requires(
         "E352",
         "parallelism.context_a2a",
-        needs={"parallelism.context_communication": _HIERARCHICAL},
+        needs={"parallelism.context_communication": _names("has_subgroups")},
         why="only a2a+p2p splits the context-parallel group into subgroups",
         example="parallelism: {context: 4, context_a2a: 2}\nattention_backend: fused",
     ),
     Requires(
         "E357",
         "model.attention_window",
-        needs={"parallelism.context_communication": "a2a"},
+        needs={"parallelism.context_communication": _names("takes_windows")},
         given=_CONTEXT_PARALLEL,
         needs_first=True,
         why=(
@@ -78,7 +83,7 @@ CONTEXT_RULES: list[Rule] = [
         "E358",
         "parallelism.context_communication",
         needs={"model.latent_attention": None},
-        off=("p2p", _HIERARCHICAL),
+        off=_names("takes_latent"),
         given=_CONTEXT_PARALLEL,
         why=(
             "the key and value heads of latent attention differ in size, which Transformer "
@@ -141,7 +146,7 @@ CONTEXT_RULES += [
 )
 def _neighbours_divide_context(scenario: Scenario) -> Violation | None:
     split = scenario.parallelism
-    if split.context_communication != _HIERARCHICAL or split.context < _SLICES:
+    if not split.context_exchange.has_subgroups or split.context == 1:
         return None
     proper = divisors(split.context)[1:-1]
     if split.context_a2a in proper:
@@ -171,12 +176,12 @@ def _neighbours_divide_context(scenario: Scenario) -> Violation | None:
 )
 def _heads_split_by_context(scenario: Scenario) -> Violation | None:
     split, groups = scenario.parallelism, scenario.model.num_query_groups
-    field = {"a2a": "context", _HIERARCHICAL: "context_a2a"}.get(split.context_communication)
-    if split.context < _SLICES or field is None or groups % split.tensor:
+    if split.context == 1 or groups % split.tensor or _neighbours_divide_context(scenario):
         return None
-    if _neighbours_divide_context(scenario):
-        return None
-    ranks, heads = getattr(split, field), groups // split.tensor
+    exchange = split.context_exchange
+    field = "context_a2a" if exchange.has_subgroups else "context"
+    ranks = exchange.ranks_of_heads(split.context, split.context_a2a)
+    heads = groups // split.tensor
     if heads % ranks == 0:
         return None
     nearest: Iterable[int] = near_divisors(ranks, heads)

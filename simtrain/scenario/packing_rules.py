@@ -25,7 +25,7 @@ def _unit(scenario: Scenario) -> int:
 
 def _has_other_kernel(scenario: Scenario) -> bool:
     split = scenario.parallelism
-    exchanges = split.context > 1 and split.context_communication != "p2p"
+    exchanges = split.context > 1 and not split.context_exchange.takes_documents
     is_other = scenario.attention_backend != "fused" or exchanges or split.sequence_slices > 1
     return is_other or scenario.model.layer_pattern is not None
 

@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias
 from pydantic import AfterValidator, Field
 
 from simtrain.base.mesh import AXES, Axis, Domains, Mesh
+from simtrain.scenario.context_exchanges import (
+    CONTEXT_EXCHANGES,
+    ContextCommunication,
+    ContextExchange,
+)
 from simtrain.scenario.dispatchers import DISPATCHERS, ExpertDispatch
 from simtrain.scenario.other_names import names_within
 from simtrain.scenario.pipeline_layout import (
@@ -20,7 +25,6 @@ from simtrain.scenario.pipeline_layout import (
 from simtrain.scenario.section import Count, Degree, Section
 from simtrain.schedules.vocabulary import SPLITS, VocabularySplit
 
-ContextCommunication = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
 if TYPE_CHECKING:
     Vocabulary: TypeAlias = str
 else:
@@ -70,10 +74,8 @@ class Parallelism(Section):
     context: context-parallel ranks, which shard each sequence (Megatron-LM's
         --context-parallel-size); 1 by default. Each rank holds two slices of the sequence, one from
         each half, so that all ranks compute equally much causal attention.
-    context_communication: how context-parallel ranks exchange keys and values (--cp-comm-type). p2p
-        (default) passes them around a ring, overlapped with attention; all_gather gathers all of
-        them before attention; a2a (Ulysses) exchanges tokens for heads; a2a+p2p exchanges tokens
-        for heads within subgroups, and passes keys and values around rings between them.
+    context_communication: how context-parallel ranks exchange keys and values (--cp-comm-type); p2p
+        by default. EXCHANGES.
     context_a2a: with a2a+p2p, ranks per all-to-all subgroup: the first of Megatron-LM's
         --hierarchical-context-parallel-sizes. The second is context / context_a2a.
     scatter_gather: true makes each tensor-parallel rank send 1/t of the output of a stage, which
@@ -127,6 +129,11 @@ class Parallelism(Section):
         return SPLITS.get(self.vocabulary)
 
     @property
+    def context_exchange(self) -> ContextExchange:
+        """How context-parallel ranks exchange keys and values."""
+        return CONTEXT_EXCHANGES[self.context_communication]
+
+    @property
     def ranks_of_expert(self) -> int:
         """Ranks that shard the weights of each expert."""
         return self.expert_tensor or self.tensor
@@ -171,11 +178,13 @@ def _mesh(
     return Mesh(tensor, context, 1, data, pipeline, node, tuple(wider), axes)
 
 
+_EXCHANGES = "; ".join(f"{name} {other.summary}" for name, other in CONTEXT_EXCHANGES.items())
 _SUMMARIES = "; ".join(f"{name} {other.summary}" for name, other in DISPATCHERS.items())
 _VOCABULARIES = "; ".join(f"{name} {split.summary}" for name, split in SPLITS.items())
-# Each dispatcher and each split of the vocabulary describes itself, in its own file.
+# Each exchange, dispatcher and split of the vocabulary describes itself, in its own file.
 Parallelism.__doc__ = (
     (Parallelism.__doc__ or "")
+    .replace("EXCHANGES", _EXCHANGES)
     .replace("DISPATCHERS", _SUMMARIES)
     .replace("VOCABULARIES", _VOCABULARIES)
 )

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from simtrain.base.mesh import Group, Mesh
 from simtrain.scenario import Parallelism
+from simtrain.scenario.context_exchanges import CONTEXT_EXCHANGES, ContextExchange
 from simtrain.scenario.precision import Fp8Weights
 from simtrain.scenario.software import PAPER_KERNELS, GraphModule, Kernels
 from simtrain.workload.frozen import PartialBackward
@@ -38,23 +39,27 @@ class Context:
         group: all ranks.
         heads: ranks that exchange tokens for heads with all-to-alls.
         keys: ranks that exchange keys and values.
-        gathers: keys and values are all-gathered; otherwise they are sent around a ring.
+        name: how they do (`simtrain.scenario.context_exchanges`).
     """
 
     group: Group
     heads: Group
     keys: Group
-    gathers: bool = False
+    name: str
+
+    @property
+    def exchange(self) -> ContextExchange:
+        """How the ranks exchange keys and values."""
+        return CONTEXT_EXCHANGES[self.name]
 
     @classmethod
     def of(cls, split: Parallelism, mesh: Mesh) -> Context | None:
         """Return the context-parallel ranks of a scenario, or None without context parallelism."""
         if mesh.cp == 1:
             return None
-        how = split.context_communication
-        neighbours = {"a2a": mesh.cp, "a2a+p2p": split.context_a2a or 1}.get(how, 1)
-        groups = mesh.split_group("cp", neighbours)
-        return cls(mesh.group("cp"), *groups, gathers=how == "all_gather")
+        ranks = split.context_exchange.ranks_of_heads(mesh.cp, split.context_a2a)
+        groups = mesh.split_group("cp", ranks)
+        return cls(mesh.group("cp"), *groups, name=split.context_communication)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,10 @@ scores and writes all of them. Fused, it is one kernel, which saves no scores.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from simtrain.errors import InputError
 from simtrain.scenario.model import Normalization
 from simtrain.workload.blocks.attention_core import AttentionCore
-from simtrain.workload.blocks.context import (
-    gathered_attention,
-    heads_for_tokens,
-    ring_attention,
-    tokens_for_heads,
-)
+from simtrain.workload.blocks.context_steps import ContextSteps
 from simtrain.workload.blocks.dropout import MASK_BYTES, dropout
 from simtrain.workload.blocks.eager import softmax_kernels
 from simtrain.workload.blocks.heads import head_norms, rotary
@@ -25,7 +18,7 @@ from simtrain.workload.blocks.sequence_slices import attention_of_slice
 from simtrain.workload.blocks.views import join_views
 from simtrain.workload.fp8 import narrow_copy
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, elementwise, gradient
-from simtrain.workload.tape import Context, Tape
+from simtrain.workload.tape import Tape
 from simtrain.workload.work import KernelFamily
 
 _FULL_BITS = 16
@@ -104,41 +97,12 @@ def core_attention(
             message = "unfused attention cannot run under context parallelism"
             raise InputError.of("E508", message, fix="call attention(..., fused=True)")
         if context:
-            return _over_context(core, context, (*query_key, value))
+            return context.exchange.record(ContextSteps(core, context, (*query_key, value), _fused))
         if part:
             return attention_of_slice(core, (*query_key, value))
         if fused:
             return _fused(core, query_key, value)
         return _unfused(core, query_key, value, drops_out=drops_out)
-
-
-def _over_context(core: AttentionCore, context: Context, inputs: tuple[Tensor, ...]) -> Tensor:
-    """Record fused attention under context parallelism.
-
-    First, ranks of `context.heads` exchange tokens for heads. Then, ranks of `context.keys`
-    exchange keys and values of their remaining heads. `inputs` are queries and keys, and values.
-    """
-    heads, keys = context.heads, context.keys
-    part = replace(
-        core,
-        heads=core.heads // heads.num_ranks,
-        groups=core.groups // heads.num_ranks,
-        ranks_of_heads=heads.num_ranks,
-    )
-    if core.window is not None and keys.num_ranks > 1:
-        message = "attention with a window cannot exchange keys and values between ranks"
-        raise InputError.of("E508", message, fix="set parallelism.context_communication to a2a")
-    if heads.num_ranks > 1:
-        inputs = tokens_for_heads(core, heads, inputs)
-    if keys.num_ranks == 1:
-        y = _fused(part, inputs[:-1], inputs[-1])
-    elif context.gathers:
-        y = gathered_attention(part, keys, inputs)
-    else:
-        y = ring_attention(part, keys, inputs, saves_output=heads.num_ranks == 1)
-    if heads.num_ranks == 1:
-        return y
-    return heads_for_tokens(core, y, heads, back_again=keys.num_ranks > 1)
 
 
 def _fused(core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor) -> Tensor:

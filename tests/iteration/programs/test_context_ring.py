@@ -42,7 +42,7 @@ def attention_s(
 ) -> float:
     """Return the time of a ring with kernels of `kernel_s` and sends of `send_s` per block."""
     group = Group(("cp",), num_ranks, num_ranks)
-    context = Context(group, Group(("cp",), 1, 1), group)
+    context = Context(group, Group(("cp",), 1, 1), group, "p2p")
     batch = Microbatch(16, 1, 48, Group(("tp",), 1, 1), context=context)
     block_bytes = 2 * (16 * 16 * 2)
 
@@ -82,7 +82,7 @@ def test_a_published_ring() -> None:
     """
     model = machine_of(a100()).model
     group = Group(("cp",), 8, 8)
-    context = Context(group, Group(("cp",), 1, 1), group)
+    context = Context(group, Group(("cp",), 1, 1), group, "p2p")
     batch = Microbatch(8192, 1, 48 * 128, Group(("tp",), 1, 1), context=context)
     chunk = Chunk(((AttentionOnly(head_size=128, groups=8), 1),))
     machine = PassMachine(model.seconds, model.profile.host.issue.value, model.device_load)
@@ -106,7 +106,7 @@ def test_both_engines_run_a_ring_alike() -> None:
 
 def test_unfused_attention_is_refused_under_context_parallelism() -> None:
     group = Group(("cp",), 2, 2)
-    context = Context(group, Group(("cp",), 1, 1), group)
+    context = Context(group, Group(("cp",), 1, 1), group, "p2p")
     batch = Microbatch(16, 1, 48, Group(("tp",), 1, 1), context=context)
     options = PassOptions(batch, OverlapPolicy())
     one = Pass(Chunk(((AttentionOnly(fused=False), 1),)), "F", RecomputePolicy(), options)

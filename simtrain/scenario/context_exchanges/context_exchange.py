@@ -1,0 +1,66 @@
+"""What an exchange of context-parallel ranks answers, and the steps that it puts in order.
+
+Everything that others ask of an exchange by name is asked here, so that a new one is a class in a
+file of its own and a line of `registry.py`. Tensors are opaque to it: the layer makes them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Generic, TypeVar
+
+TensorT = TypeVar("TensorT")
+
+
+class AttentionSteps(ABC, Generic[TensorT]):
+    """Steps of a layer's attention on one rank, each of which also has a backward pass."""
+
+    @abstractmethod
+    def tokens_for_heads(self) -> None:
+        """Exchange tokens for heads: the rank then has more tokens, of fewer heads."""
+
+    @abstractmethod
+    def heads_for_tokens(self, y: TensorT) -> TensorT:
+        """Exchange heads for tokens: the rank then has its own tokens, of all heads."""
+
+    @abstractmethod
+    def attend(self) -> TensorT:
+        """Attend to the rank's own keys, in one kernel."""
+
+    @abstractmethod
+    def attend_around_ring(self) -> TensorT:
+        """Attend to the keys of all ranks, which pass them around a ring, in one kernel each."""
+
+    @abstractmethod
+    def attend_to_gathered(self) -> TensorT:
+        """Gather the keys of all ranks, and attend to them in one kernel for each slice."""
+
+
+class ContextExchange(ABC):
+    """A way in which context-parallel ranks, which divide each sequence, compute attention."""
+
+    name: ClassVar[str]
+    """What a scenario writes."""
+    summary: ClassVar[str]
+    """What it does, for the description of the field."""
+    has_subgroups: ClassVar[bool] = False
+    """Whether parallelism.context_a2a divides the ranks into subgroups."""
+    takes_windows: ClassVar[bool] = False
+    """Whether attention can have a window."""
+    takes_latent: ClassVar[bool] = False
+    """Whether keys and values can differ in size (latent attention)."""
+    takes_documents: ClassVar[bool] = False
+    """Whether sequences can be packed."""
+
+    def ranks_of_heads(self, num_ranks: int, subgroup: int | None) -> int:
+        """Return the number of ranks that exchange tokens for heads; 1 if none do.
+
+        Args:
+            num_ranks: context-parallel ranks.
+            subgroup: parallelism.context_a2a.
+        """
+        return 1
+
+    @abstractmethod
+    def record(self, steps: AttentionSteps[TensorT]) -> TensorT:
+        """Put the steps of a layer in order; return the output of the rank's tokens."""
