@@ -73,7 +73,8 @@ class Parallelism(Section):
     data: data-parallel replicas of the model, which split the global batch; 1 by default.
     context: context-parallel ranks, which shard each sequence (Megatron-LM's
         --context-parallel-size); 1 by default. Each rank holds two slices of the sequence, one from
-        each half, so that all ranks compute equally much causal attention.
+        each half, so that all ranks compute equally much causal attention; with ring_self_attention
+        it holds one slice, and computes all scores of its queries.
     context_communication: how context-parallel ranks exchange keys and values (--cp-comm-type); p2p
         by default. EXCHANGES.
     context_a2a: with a2a+p2p, ranks per all-to-all subgroup: the first of Megatron-LM's

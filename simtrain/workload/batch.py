@@ -4,7 +4,8 @@ Megatron-LM's `get_batch` of 2022 runs on every stage and for every chunk: the s
 tokens are broadcast over the tensor-parallel ranks, and `get_ltor_masks_and_position_ids` builds
 the causal mask, the loss mask and the positions. The kernels are small, but their launches take
 time: the GPU has just been synchronized and waits for the host. Under context parallelism each rank
-then takes its two slices of every sequence (`get_batch_on_this_cp_rank`).
+then takes its two slices of every sequence (`get_batch_on_this_cp_rank`), or its only one, which
+needs no indices.
 """
 
 from __future__ import annotations
@@ -60,14 +61,15 @@ def _get_batch(batch: Microbatch, *, causal_mask: bool) -> Iterator[Op]:
     if causal_mask:
         yield elementwise("mask below one half", mask * FP32_BYTES, mask * MASK_BYTES)
     if batch.context:
-        yield from _slices(batch)
+        yield from _slices(batch, batch.context.exchange.slices)
 
 
-def _slices(batch: Microbatch) -> Iterator[Op]:
+def _slices(batch: Microbatch, number: int) -> Iterator[Op]:
     """For each tensor, copy the indices of the rank's slices to the GPU, then copy the slices."""
     for name in ("inputs", "labels", "loss mask", "positions"):
         size = batch.tokens * (FP32_BYTES if name == "loss mask" else _INT64_BYTES)
-        yield elementwise(f"{name} slices to device", 0, 2 * _INT64_BYTES)
+        if number > 1:
+            yield elementwise(f"{name} slices to device", 0, number * _INT64_BYTES)
         yield elementwise(f"{name} slices", size, size)
 
 

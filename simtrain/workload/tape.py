@@ -31,9 +31,9 @@ Steps = Emit | Sequence[Op]
 class Context:
     """Context-parallel ranks, which divide every sequence, and the groups of their attention.
 
-    Each sequence is cut into twice as many slices as ranks. The first rank has the first and the
-    last slice, the second rank the second and the last but one, and so on. So all ranks compute
-    equally many scores under a causal mask.
+    Each sequence is cut into twice as many slices as ranks, unless the exchange needs one slice per
+    rank. The first rank has the first and the last slice, the second rank the second and the last
+    but one, and so on. So all ranks compute equally many scores under a causal mask.
 
     Args:
         group: all ranks.

@@ -1,8 +1,9 @@
-"""Context parallelism that Megatron-LM or Transformer Engine refuses, with the expected errors."""
+"""Context parallelism that the frameworks refuse, with the expected errors."""
 
 from tests.helpers.bad_scenarios import adding, bad, edited
 
 _FUSED = "attention_backend: fused\n"
+_RING = "parallelism: {{context: {}, context_communication: ring_self_attention}}\n"
 
 BAD_CONTEXT = [
     bad(
@@ -87,5 +88,59 @@ BAD_CONTEXT = [
         "parallelism.context is 8, which does not divide the 4 key heads per "
         "tensor-parallel rank (model.num_query_groups 64 / parallelism.tensor 16)",
         "write parallelism.context: 4 or 2, or parallelism.context_communication: p2p",
+    ),
+    bad(
+        "ring self-attention of fused kernels",
+        adding(_RING.format(2) + _FUSED),
+        ":9:50: E920",
+        "parallelism.context_communication is ring_self_attention while attention_backend is fused",
+        "fix: write attention_backend: unfused, or parallelism.context_communication: p2p",
+    ),
+    bad(
+        "uneven slices of ring self-attention",
+        edited("2048", "2050") + _RING.format(4),
+        ":5:15: E921",
+        "model.seq_length is 2050, which parallelism.context (4) does not divide",
+        "write model.seq_length: 2048 or 2052, or parallelism.context: 5 or 2",
+    ),
+    bad(
+        "ring self-attention of query groups",
+        edited("seq_length: 2048", "seq_length: 2048\n  num_query_groups: 8") + _RING.format(2),
+        ":6:21: E922",
+        "model.num_query_groups is 8, but model.num_attention_heads is 64",
+        "write model.num_query_groups: 64",
+    ),
+    bad(
+        "ring self-attention of latents",
+        edited("seq_length: 2048", "seq_length: 2048\n  latent_attention: {kv_lora_rank: 512}")
+        + _RING.format(2),
+        ":10:50: E923",
+        "parallelism.context_communication is ring_self_attention while model.latent_attention is",
+        "write model.latent_attention: null",
+    ),
+    bad(
+        "ring self-attention beside Mamba-2",
+        edited("seq_length: 2048", "seq_length: 2048\n  layer_pattern: M*").replace(
+            "num_layers: 48", "num_layers: 2"
+        )
+        + _RING.format(2)
+        + "software: megatron_core\nattention_backend: unfused\n",
+        ":6:18: E924",
+        "model.layer_pattern is M* while parallelism.context_communication is ring_self_attention",
+        "write model.layer_pattern: null",
+    ),
+    bad(
+        "ring self-attention in a CUDA graph",
+        adding(_RING.format(2) + "software: {cuda_graphs: true}\n"),
+        ":9:50: E925",
+        "context_communication is ring_self_attention while software.cuda_graphs is true",
+        "write software.cuda_graphs: false",
+    ),
+    bad(
+        "ring self-attention in a CUDA graph of modules",
+        adding(_RING.format(2) + "software: {cuda_graph_modules: [attn, mlp]}\n"),
+        ":9:50: E925",
+        "while software.cuda_graph_modules is [attn, mlp]",
+        "write software.cuda_graph_modules: [mlp]",
     ),
 ]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simtrain.base.importer import ImportRequest
+from simtrain.errors import InputError
 from simtrain.importing.exporters.lost_fields import comments_of, lost_fields, refuse_adapters
 from simtrain.importing.megatron.arguments import MAPPED
 from simtrain.importing.megatron.recompute import MODULE_NAMES
@@ -37,6 +38,7 @@ def megatron_script(scenario: Scenario) -> str:
         InputError: Megatron-LM cannot run the scenario (E882).
     """
     refuse_adapters(scenario, "Megatron-LM")
+    _refuse_exchange(scenario)
     arguments = [*_arguments(scenario)]
     ranks = math.gcd(scenario.num_gpus, _RANKS_PER_NODE)
     launch = f"torchrun --nproc-per-node {ranks} --nnodes {scenario.num_gpus // ranks}"
@@ -51,6 +53,18 @@ def megatron_script(scenario: Scenario) -> str:
             "",
         ]
     )
+
+
+def _refuse_exchange(scenario: Scenario) -> None:
+    """Refuse an exchange of context parallelism that Megatron-LM does not have."""
+    split, known = scenario.parallelism, MAPPED["cp_comm_type"].values.values()
+    if split.context > 1 and split.context_communication not in known:
+        message = (
+            f"parallelism.context_communication is {split.context_communication}, which "
+            "Megatron-LM does not have"
+        )
+        fix = "--set parallelism.context_communication=p2p --set attention_backend=fused"
+        raise InputError.of("E882", message, fix=f"add {fix}")
 
 
 def model_arguments(fields: dict[str, Any]) -> str:

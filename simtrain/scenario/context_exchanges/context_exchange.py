@@ -35,6 +35,10 @@ class AttentionSteps(ABC, Generic[TensorT]):
     def attend_to_gathered(self) -> TensorT:
         """Gather the keys of all ranks, and attend to them in one kernel for each slice."""
 
+    @abstractmethod
+    def score_around_ring(self) -> TensorT:
+        """Pass keys around a ring for all scores, and values for the output; save the scores."""
+
 
 class ContextExchange(ABC):
     """A way in which context-parallel ranks, which divide each sequence, compute attention."""
@@ -43,6 +47,10 @@ class ContextExchange(ABC):
     """What a scenario writes."""
     summary: ClassVar[str]
     """What it does, for the description of the field."""
+    is_fused: ClassVar[bool] = True
+    """Whether it runs fused kernels of attention. Otherwise it runs unfused ones."""
+    slices: ClassVar[int] = 2
+    """Slices of each sequence on a rank: 2, one from each half, balance causal attention."""
     has_subgroups: ClassVar[bool] = False
     """Whether parallelism.context_a2a divides the ranks into subgroups."""
     takes_windows: ClassVar[bool] = False
@@ -51,6 +59,10 @@ class ContextExchange(ABC):
     """Whether keys and values can differ in size (latent attention)."""
     takes_documents: ClassVar[bool] = False
     """Whether sequences can be packed."""
+    takes_groups: ClassVar[bool] = True
+    """Whether queries can share keys and values."""
+    takes_mamba: ClassVar[bool] = True
+    """Whether Mamba-2 layers can be beside attention: they put two slices of a rank in order."""
 
     def ranks_of_heads(self, num_ranks: int, subgroup: int | None) -> int:
         """Return the number of ranks that exchange tokens for heads; 1 if none do.

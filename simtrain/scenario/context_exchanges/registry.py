@@ -10,8 +10,15 @@ from simtrain.scenario.context_exchanges.all_to_all import AllToAll
 from simtrain.scenario.context_exchanges.context_exchange import ContextExchange
 from simtrain.scenario.context_exchanges.hierarchical import Hierarchical
 from simtrain.scenario.context_exchanges.ring import Ring
+from simtrain.scenario.context_exchanges.ring_self_attention import RingSelfAttention
 
-_HOUSE: tuple[ContextExchange, ...] = (Ring(), AllGather(), AllToAll(), Hierarchical())
+_HOUSE: tuple[ContextExchange, ...] = (
+    Ring(),
+    AllGather(),
+    AllToAll(),
+    Hierarchical(),
+    RingSelfAttention(),
+)
 CONTEXT_EXCHANGES = Parts[ContextExchange]("context_exchanges", ContextExchange, _HOUSE)
 """The exchanges by name; the first is the default."""
 if TYPE_CHECKING:

@@ -85,19 +85,23 @@ def core_attention(
     """Record the core of attention, from queries and keys in one tensor or in two.
 
     Raises:
-        InputError: context parallelism with unfused attention, or with an exchange of keys and a
-            window; slices of sequences with either of them, or with a window (E508).
+        InputError: an exchange of context parallelism with the other kind of kernels, or of keys
+            with a window; slices of sequences with context parallelism, unfused attention or a
+            window (E508).
     """
     context, part = core.tape.microbatch.context, core.tape.microbatch.part
     if part and (context or not fused or core.window is not None):
         message = "attention of a slice is fused, without a window and context parallelism"
         raise InputError.of("E508", message, fix="call attention(..., fused=True)")
     with core.tape.region(CORE_ATTENTION):
-        if context and not fused:
-            message = "unfused attention cannot run under context parallelism"
-            raise InputError.of("E508", message, fix="call attention(..., fused=True)")
         if context:
-            return context.exchange.record(ContextSteps(core, context, (*query_key, value), _fused))
+            if context.exchange.is_fused != fused:
+                kind, other = ("unfused", True) if context.exchange.is_fused else ("fused", False)
+                message = f"{kind} attention cannot run under this context parallelism"
+                raise InputError.of("E508", message, fix=f"call attention(..., fused={other})")
+            inputs = (*query_key, value)
+            steps = ContextSteps(core, context, inputs, _fused, drops_out=drops_out)
+            return context.exchange.record(steps)
         if part:
             return attention_of_slice(core, (*query_key, value))
         if fused:

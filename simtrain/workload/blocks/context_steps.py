@@ -14,6 +14,7 @@ from simtrain.workload.blocks.context import (
     ring_attention,
     tokens_for_heads,
 )
+from simtrain.workload.blocks.ring_self_attention import ring_self_attention
 from simtrain.workload.ops import Tensor
 from simtrain.workload.tape import Context
 
@@ -29,11 +30,19 @@ class ContextSteps(AttentionSteps[Tensor]):
         context: the ranks.
         inputs: queries and keys, and values.
         attend: records a fused kernel.
+        drops_out: dropout on the softmax of unfused attention.
     """
 
     def __init__(
-        self, core: AttentionCore, context: Context, inputs: tuple[Tensor, ...], attend: Attend
+        self,
+        core: AttentionCore,
+        context: Context,
+        inputs: tuple[Tensor, ...],
+        attend: Attend,
+        *,
+        drops_out: bool,
     ) -> None:
+        self._drops_out = drops_out
         self._core, self._context, self._inputs, self._attend = core, context, inputs, attend
         ranks = context.heads.num_ranks
         self._part = replace(
@@ -66,6 +75,15 @@ class ContextSteps(AttentionSteps[Tensor]):
         """Record attention to gathered keys."""
         self._refuse_window()
         return gathered_attention(self._part, self._context.keys, self._inputs)
+
+    def score_around_ring(self) -> Tensor:
+        """Record ring self-attention."""
+        core, keys, (*query_key, value) = self._core, self._context.keys, self._inputs
+        if core.groups != core.heads:
+            message = "ring self-attention needs as many key heads as query heads"
+            fix = "set parallelism.context_communication to p2p"
+            raise InputError.of("E508", message, fix=fix)
+        return ring_self_attention(core, keys, tuple(query_key), value, drops_out=self._drops_out)
 
     def _refuse_window(self) -> None:
         if self._core.window is not None:
