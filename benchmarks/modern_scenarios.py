@@ -25,6 +25,7 @@ _OTHER_CLUSTERS = (*_FP32_CLUSTERS, "b200_sxm")
 _MEMORIES = ("2600 MiB", "3 GiB", "4 GiB", "6 GiB")
 _LIKE_CORE = ("megatron_bridge", "nemo", "mlperf_nvidia")
 """Variations of the stack `megatron_core`."""
+_UNFUSED_EXCHANGE = "ring_self_attention"
 
 
 def modern_scenarios(count: int, seed: int) -> Iterator[Values]:
@@ -69,7 +70,8 @@ def modern_scenario(rng: random.Random) -> Values:
     }
     if rng.random() < 0.25:
         _add_experts(rng, scenario)
-    if stack in ("megatron_core", *_LIKE_CORE) and rng.random() < 0.3:
+    has_patterns = stack in ("megatron_core", *_LIKE_CORE) and rng.random() < 0.3
+    if has_patterns and split.get("context_communication") != _UNFUSED_EXCHANGE:
         _make_hybrid(rng, scenario)
     _add_modules(rng, scenario)
     _save_ops(rng, scenario)
@@ -125,6 +127,8 @@ def _parallelism(rng: random.Random, fused: bool) -> Values:
         split["context_communication"] = rng.choice(["p2p", "all_gather", "a2a", "a2a+p2p"])
         if split["context_communication"] == "a2a+p2p":
             split["context_a2a"] = 2
+    elif not fused and rng.random() < 0.4:
+        split |= {"context": rng.choice([2, 4]), "context_communication": _UNFUSED_EXCHANGE}
     return split
 
 
@@ -132,6 +136,8 @@ def _model(rng: random.Random, split: Values, precision: Values, fused: bool) ->
     unit = 128 if precision["compute"] == "fp8" else 8
     groups = split["tensor"] * split.get("context", 1) * rng.choice([1, 1, 2])
     heads = groups * rng.choice([1, 1, 2])
+    if split.get("context_communication") == _UNFUSED_EXCHANGE:
+        heads = groups
     model: Values = {
         "num_layers": split["pipeline"] * split["interleave"] * rng.choice([1, 1, 2, 3]),
         "num_attention_heads": heads,

@@ -74,9 +74,9 @@ def test_half_of_the_draws_are_legal_and_the_same_for_a_seed() -> None:
     assert [*modern_scenarios(5, seed=0)] == [*modern_scenarios(5, seed=0)]
 
 
-# The seed, of 900, with the most different values among those that draw adapters of weights that
-# are kept in fp8, copies to the host, post-validation, deferred gradients and hybrid layers.
-@pytest.fixture(scope="module", params=modern_scenarios(16, seed=217), ids=lambda one: one["name"])
+# The seed, of 900, with the most different values among those that draw adapters in fp8, copies to
+# the host, post-validation, deferred gradients, hybrid layers and ring self-attention.
+@pytest.fixture(scope="module", params=modern_scenarios(16, seed=21), ids=lambda one: one["name"])
 def drawn(request: pytest.FixtureRequest) -> tuple[dict[str, Any], Result]:
     return request.param, simulate(Scenario.model_validate(request.param))
 
