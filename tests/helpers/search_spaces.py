@@ -82,6 +82,11 @@ BASES = {
         ("memory", "zero_stage"),
         ("batch", "micro"),
     ),
+    "ring self-attention": holding(
+        base(parallelism={"context": 2, "context_communication": "ring_self_attention"}),
+        ("memory", "zero_stage"),
+        ("batch", "micro"),
+    ),
     "fp8": holding(
         base(
             model={"biases": False},

@@ -46,6 +46,9 @@ TRACED: dict[str, Scenario] = {
         {"shared_ffn_hidden_size": 64}, overlap={"shared_expert": True}, software=_AT_ONCE
     ),
     "context": small(CONTEXT, attention_backend="fused", software=_AT_ONCE),
+    "ring self-attention": small(
+        CONTEXT | {"context_communication": "ring_self_attention"}, software=_AT_ONCE
+    ),
     "fp8": modern(
         fp8(),
         tensor=2,

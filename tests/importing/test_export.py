@@ -36,6 +36,20 @@ def read_back(script: str, scenario: Scenario, tmp_path: Path) -> Scenario:
 
 
 @pytest.mark.parametrize("write", [megatron_script, deepspeed_script, torchtitan_job])
+def test_frameworks_without_ring_self_attention_refuse_it(write: Callable[[Scenario], str]) -> None:
+    changes = {
+        "model.num_query_groups": 32,
+        "parallelism.context": 2,
+        "parallelism.context_communication": "ring_self_attention",
+        "attention_backend": "unfused",
+    }
+    scenario = load_scenario("llama3_8b").replace(changes)
+    check_scenario(scenario)
+    with pytest.raises(InputError, match="E882"):
+        write(scenario)
+
+
+@pytest.mark.parametrize("write", [megatron_script, deepspeed_script, torchtitan_job])
 def test_frameworks_without_adapters_refuse_them(write: Callable[[Scenario], str]) -> None:
     with pytest.raises(InputError, match=r"model\.lora is set") as caught:
         write(load_scenario("llama3_70b_lora"))
