@@ -36,7 +36,12 @@ def scenario_of(words: tuple[str, ...]) -> Scenario:
 @functools.cache
 def evaluation(words: tuple[str, ...]) -> Evaluation:
     """Simulate an iteration of a scenario, even if it does not fit in memory."""
-    return _EVALUATOR.evaluate(scenario_of(words))
+    return evaluation_of(scenario_of(words))
+
+
+def evaluation_of(scenario: Scenario) -> Evaluation:
+    """Simulate an iteration of a scenario, even if it does not fit in memory."""
+    return _EVALUATOR.evaluate(scenario)
 
 
 def run_of(words: tuple[str, ...]) -> Run:

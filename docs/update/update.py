@@ -16,6 +16,7 @@ from docs.update import (
     offload,
     papers,
     recompute,
+    related_work,
     simulations,
     what_ifs,
 )
@@ -26,6 +27,7 @@ from docs.update.request import Generator, Request, generators_of
 _MODULES = (
     *(simulations, recompute, offload, lists, papers, fit_errors, fp8_gains, network_errors),
     *(expert_errors, frontier, attention_errors, commands, goodput_cases, energy_cases),
+    related_work,
 )
 GENERATORS: dict[str, Generator] = what_ifs.GENERATORS.copy()
 for _module in _MODULES:
