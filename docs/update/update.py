@@ -13,6 +13,7 @@ from docs.update import (
     goodput_cases,
     lists,
     network_errors,
+    neuron,
     offload,
     papers,
     recompute,
@@ -27,7 +28,7 @@ from docs.update.request import Generator, Request, generators_of
 _MODULES = (
     *(simulations, recompute, offload, lists, papers, fit_errors, fp8_gains, network_errors),
     *(expert_errors, frontier, attention_errors, commands, goodput_cases, energy_cases),
-    related_work,
+    *(related_work, neuron),
 )
 GENERATORS: dict[str, Generator] = what_ifs.GENERATORS.copy()
 for _module in _MODULES:

@@ -37,6 +37,7 @@ def check_contradictions(profile: HardwareProfile) -> None:
         FieldError: at the entry that the scenario sets; if it sets none or all of them, at the
             entry that is more likely wrong.
     """
+    _check_bound(profile)
     _check_links(profile)
     _check_products(profile)
     _check_reserve(profile)
@@ -49,6 +50,13 @@ def _refuse(profile: HardwareProfile, *sides: _Side) -> NoReturn:
     overridden = (side for side in sides if entry_of(profile, side.entry).source == SET_IN_SCENARIO)
     side = next(overridden, sides[0])
     raise FieldError((*side.entry.split("."), "value"), side.message, side.fix)
+
+
+def _check_bound(profile: HardwareProfile) -> None:
+    """Check that a profile of best possible values is not calibrated too."""
+    if profile.lower_bound and profile.calibrated:
+        message = "true contradicts calibrated: true, as fitted entries give times, not bounds"
+        raise FieldError(("lower_bound",), message, "write lower_bound: false, or leave it out")
 
 
 def _check_links(profile: HardwareProfile) -> None:

@@ -137,7 +137,9 @@ def _of_profile(
 ) -> Iterator[str]:
     """Say what the numbers of a profile are, unless runs like the scenario judge it."""
     if level is EvidenceLevel.DATASHEET:
-        yield "not calibrated, its numbers are a datasheet's"
+        numbers = "not calibrated, its numbers are a datasheet's"
+        is_bound = profile.lower_bound and not changed_entries(profile)
+        yield f"{numbers} or the best possible ones: times are lower bounds" * is_bound or numbers
     elif level is EvidenceLevel.UNCERTAIN and errors:
         yield f"uncertain, {errors.doubt}"
     elif not is_judged:

@@ -31,6 +31,8 @@ class Interval(PlainData):
         least_difference: the smallest difference of two predictions of this kind that can be told,
             as a share: the errors of 90 % of pairs of runs differ by less.
         basis: the runs that it follows from, as a clause.
+        is_lower_bound: whether the prediction is a lower bound. The interval then begins with it,
+            and its words do not name the other end.
     """
 
     json_fields: ClassVar = keys(
@@ -44,23 +46,30 @@ class Interval(PlainData):
     within: float
     least_difference: float
     basis: str
+    is_lower_bound: bool = False
 
     def __repr__(self) -> str:
         return f"<Interval {self.words}>"
 
     @property
     def ends(self) -> str:
-        """The ends of the 90 % interval in words."""
+        """The ends of the 90 % interval in words; of a lower bound, "3.41 s or more"."""
+        if self.is_lower_bound:
+            return f"{format_seconds(self.p5_s)} or more"
         return f"{format_seconds(self.p5_s)} to {format_seconds(self.p95_s)}"
 
     @property
     def within_words(self) -> str:
         """How far from the prediction nine of ten runs stay: "within 7 % nine times in ten"."""
+        if self.is_lower_bound:
+            return "a lower bound"
         return f"within {100 * self.within:.0f} % nine times in ten"
 
     @property
     def words(self) -> str:
         """The same with the ends: "within 20 % nine times in ten (3.41 s to 4.94 s)"."""
+        if self.is_lower_bound:
+            return self.ends
         return f"{self.within_words} ({self.ends})"
 
     @property
@@ -112,7 +121,8 @@ class ExpectedErrors:
         For 90 % of runs it is at most a factor of two, and at least what nine in ten runs of the
         kind were off by. Without any, it is at least what the profile states of its own fit, and
         on a doubtful profile twice what the most similar runs were off by. Runs that wait for the
-        host are as far off as others that did.
+        host are as far off as others that did. Nothing tells how far runs stay from a lower bound:
+        a factor of two is an assumption.
 
         Args:
             extrapolated: share of kernel time for shapes outside the range that the profile was
@@ -122,6 +132,8 @@ class ExpectedErrors:
         """
         # Of the least width only nine of ten are stated; other shares follow Laplace's form.
         of_share = math.log(1 - share) / math.log(0.1)
+        if self.kind.is_lower_bound:
+            return of_share * _WIDEST
         least = self._least_width * math.exp(self.model.extrapolated * extrapolated)
         least = max(least, _OF_HOST * host_bound)
         width = max(self._scale(extrapolated).width(share), of_share * least)
@@ -141,7 +153,8 @@ class ExpectedErrors:
             extrapolated, host_bound: as for `width`.
             least_s: no iteration is shorter (`least_time.least_seconds`).
         """
-        least_s = min(least_s, time_s)
+        is_bound = self.kind.is_lower_bound
+        least_s = time_s if is_bound else min(least_s, time_s)
         whole, half = (
             math.exp(self.width(extrapolated, share, host_bound)) for share in (0.9, 0.5)
         )
@@ -153,6 +166,7 @@ class ExpectedErrors:
             whole - 1,
             self._least_difference(extrapolated),
             self._basis(extrapolated, host_bound),
+            is_bound,
         )
 
     def _scale(self, extrapolated: float) -> ExpectedScale:
@@ -196,6 +210,8 @@ class ExpectedErrors:
 
     def _basis(self, extrapolated: float, host_bound: float) -> str:
         """Say in plain words which runs are most like the scenario."""
+        if self.kind.is_lower_bound:
+            return "no run is faster, as the profile has the best possible values"
         if not self.groups:
             return "no run was compared"
         if self.width(extrapolated, host_bound=host_bound) > self.width(extrapolated):

@@ -257,12 +257,16 @@ class HardwareProfile(Strict):
     Args:
         name: name of the machine.
         description: what the machine is, and where its numbers come from.
+        calibrated: whether entries are fitted to measurements.
+        lower_bound: whether every entry without a published number has its best possible value, so
+            that predicted times are lower bounds.
     """
 
     version: Literal[1]
     name: Text
     description: Text
     calibrated: bool
+    lower_bound: bool = False
     cluster: Cluster
     gpu: Gpu
     gemm: GemmModel

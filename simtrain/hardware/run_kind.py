@@ -26,6 +26,7 @@ class RunKind:
         nodes: whether it runs on one node or on several.
         is_changed: whether the scenario changes entries of the profile, which makes it another one.
         is_doubtful: whether the profile rests on datasheets or on contradicting sources.
+        is_lower_bound: whether the profile has best possible values, so that no run is faster.
         stated_error: relative error below which nine of ten times stay, as the profile's own fit
             states; 0 if it states none.
     """
@@ -38,6 +39,7 @@ class RunKind:
     is_changed: bool = False
     is_doubtful: bool = False
     is_hybrid: bool = False
+    is_lower_bound: bool = False
     stated_error: float = 0.0
 
 

@@ -107,7 +107,7 @@ class ValidatedOn(Strict):
             ones that come nearest; no evidence for any stack, but a measure of how far off
             predictions with a stack are that was not judged on the machine.
         usual_software: the stack of runs on the machine that name none; by default that of the
-            first of `measured_runs`.
+            first of `measured_runs`, or the newest Megatron-Core.
     """
 
     version: Literal[2]
@@ -125,9 +125,9 @@ def usual_stack(cluster: str) -> str:
         InputError: as `validated_on`.
     """
     errors = validated_on(cluster)
-    if errors is None or not errors.measured_runs:
-        return _NEWEST_STACK
-    return errors.usual_software or errors.measured_runs[0].software
+    if errors and errors.usual_software:
+        return errors.usual_software
+    return errors.measured_runs[0].software if errors and errors.measured_runs else _NEWEST_STACK
 
 
 def error_text(error: float) -> str:

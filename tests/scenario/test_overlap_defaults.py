@@ -61,7 +61,10 @@ CORES = ["megatron_core", "megatron_bridge", "nemo", "mlperf_nvidia"]
 RECIPES = CORES[1:]
 
 
-@pytest.mark.parametrize("stack", [name for name in list_stacks() if name not in CORES])
+BOUNDS = ["neuronx_distributed"]  # overlaps are not published: it has all, so that times are bounds
+
+
+@pytest.mark.parametrize("stack", [name for name in list_stacks() if name not in CORES + BOUNDS])
 def test_other_stacks_neither_align_nor_overlap_the_pipeline(stack: str) -> None:
     assert overlaps(scenario(stack, INTERLEAVED)) == (False, False, False)
 

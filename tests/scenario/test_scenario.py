@@ -205,7 +205,7 @@ def test_a_scenario_cannot_be_changed() -> None:
 
 def test_every_shipped_scenario_loads_and_cites_its_source() -> None:
     names = list_scenarios()
-    assert len(names) == 37
+    assert len(names) == 40
     for name in names:
         assert load_scenario(name).name == name
         first = find_scenario(name).read_text("utf-8").splitlines()[0]
@@ -309,6 +309,8 @@ def test_an_installed_package_finds_its_data_inside_itself(
 def test_shipped_scenarios_run_on_the_software_of_their_machines_time(name: str) -> None:
     scenario = load_scenario(name)
     stack = "megatron_2022" if scenario.cluster == "a100_sxm4_80gb" else "megatron_core"
+    if scenario.cluster == "trn1":
+        stack = "neuronx_distributed"
     if scenario.model.lora:
         stack = "megatron_bridge"  # whose recipe the scenario is
     assert scenario.software.stack == stack

@@ -38,14 +38,16 @@ def evidence_for(scenario: Scenario, profile: HardwareProfile) -> Evidence:
 
 def run_kind(scenario: Scenario, profile: HardwareProfile) -> RunKind:
     """Return the kind of runs that a scenario belongs to."""
+    is_changed = bool(changed_entries(profile))
     return RunKind(
         scenario.cluster,
         scenario.software.name,
         scenario.precision.compute,
         scenario.model.experts is not None,
         "one" if scenario.num_gpus <= profile.cluster.gpus_per_node.value else "several",
-        is_changed=bool(changed_entries(profile)),
+        is_changed=is_changed,
         is_doubtful=is_doubtful(profile, scenario.cluster),
+        is_lower_bound=profile.lower_bound and not is_changed,
         is_hybrid=scenario.model.layer_pattern is not None,
         stated_error=profile.uncertainty.value if profile.uncertainty else 0.0,
     )

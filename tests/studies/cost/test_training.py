@@ -183,7 +183,10 @@ def test_a_profile_without_running_costs_gives_gpu_hours_only() -> None:
 def test_the_shipped_prices_have_an_instance_and_a_region() -> None:
     for name in list_profiles():
         costs = load_profile(name).running_costs
-        assert costs is not None and costs.price is not None
+        if costs is None:  # AWS publishes no price of a trn2.48xlarge on demand
+            assert name == "trn2"
+            continue
+        assert costs.price is not None
         assert "AWS " in costs.price.source and costs.price.value.currency == "USD"
 
 

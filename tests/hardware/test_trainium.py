@@ -1,0 +1,150 @@
+"""Trainium: bounds that say so, Neuron's tutorials, and activations as Neuron counts them."""
+
+import json
+import pathlib
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from docs.update.neuron import bound_of, published_s
+from docs.update.published.neuron import SEQUENCES_PER_S
+from simtrain.base.resources import find_profile
+from simtrain.errors import InputError
+from simtrain.hardware.evidence import evidence_of
+from simtrain.hardware.load import load_profile, profile_of
+from simtrain.hardware.validated_on import usual_stack
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.studies.simulation import simulate
+from simtrain.units import GIB
+from simtrain.workload.ops import Phase, total_flops
+from tests.helpers.command_line import call
+from tests.helpers.toys import layer_ops, saved_bytes
+
+TRAINIUMS = ("trn1", "trn2")
+TUTORIALS = sorted(SEQUENCES_PER_S)
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_no_published_run_of_a_tutorial_is_faster_than_its_bound(name: str) -> None:
+    bound = bound_of(name)
+    assert bound.interval.is_lower_bound and bound.memory_report.fits
+    # The largest tutorial is 2.3 times as slow as its bound; one of a tenth would say nothing.
+    assert bound.iteration_time_s < published_s(name) < 3 * bound.iteration_time_s
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_a_trainium2_is_no_faster_than_its_fastest_resource(name: str) -> None:
+    """From trn1 to trn2 no entry of a rank improves by more than EFA's, from 3.125 to 6.25 GB/s."""
+    first, second = (load_profile(cluster) for cluster in TRAINIUMS)
+    ratios = [
+        second.gpu.peak_flops.value / first.gpu.peak_flops.value,
+        second.gpu.memory_bandwidth.value / first.gpu.memory_bandwidth.value,
+        second.links.bandwidth.value / first.links.bandwidth.value,
+        second.adapter_share_bytes_per_s / first.adapter_share_bytes_per_s,
+    ]
+    faster = bound_of(name).iteration_time_s / bound_of(name, "trn2").iteration_time_s
+    assert min(ratios) < faster < max(ratios)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "cores", "chip_flops", "chip_bytes", "chip_bytes_per_s", "efa_bits_per_s"),
+    [
+        ("trn1", 2, 190e12, 32 * GIB, 820 * GIB, 800e9),
+        ("trn2", 4, 667e12, 96 * GIB, 2.9e12, 3200e9),
+    ],
+)
+def test_ranks_share_what_aws_publishes_of_a_chip(
+    cluster: str,
+    cores: int,
+    chip_flops: float,
+    chip_bytes: float,
+    chip_bytes_per_s: float,
+    efa_bits_per_s: float,
+) -> None:
+    profile = load_profile(cluster)
+    gpu, ranks = profile.gpu, profile.cluster.gpus_per_node.value
+    assert ranks == 16 * cores
+    assert gpu.peak_flops.value * cores == chip_flops
+    assert gpu.memory_capacity.value * cores == chip_bytes
+    assert gpu.memory_bandwidth.value * cores == pytest.approx(chip_bytes_per_s)
+    assert profile.adapter_share_bytes_per_s * ranks == pytest.approx(efa_bits_per_s / 8)
+
+
+def neuron_layer(s: int, b: int, heads: int, t: int, recompute: str) -> Scenario:
+    return Scenario.model_validate(
+        {
+            "model": {
+                "num_layers": 1,
+                "hidden_size": 8 * heads,
+                "num_attention_heads": heads,
+                "seq_length": s,
+            },
+            "parallelism": {"tensor": t, "sequence_parallel": t > 1},
+            "batch": {"micro": b, "global": b},
+            "recompute": recompute,
+            "software": "neuronx_distributed",
+            "cluster": "trn1",
+        }
+    )
+
+
+@given(st.integers(1, 8), st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 2, 4, 8]))
+@settings(max_examples=20)
+def test_a_layer_saves_the_bytes_of_neurons_text(s: int, b: int, heads: int, t: int) -> None:
+    """s b h (34 + 5 a s / h) / t, 34 s b h / t with selective recompute, 2 s b h / t with full."""
+    s, a = 8 * s, heads * t
+    sbh = s * b * 8 * a
+    expected = {
+        "none": Fraction(sbh, t) * (34 + Fraction(5 * a * s, 8 * a)),
+        "selective": Fraction(34 * sbh, t),
+        "full": Fraction(2 * sbh, t),
+    }
+    for recompute, num_bytes in expected.items():
+        forward, _ = layer_ops(neuron_layer(s, b, a, t, recompute))
+        assert saved_bytes(forward) == num_bytes
+
+
+def test_selective_recompute_runs_core_attention_again() -> None:
+    _, backward = layer_ops(neuron_layer(64, 1, 8, 8, "selective"))
+    again = [op for op in backward if op.phase is Phase.RECOMPUTE]
+    # The two products of scores, of 2 b s² h / t FLOPs each; softmax and dropout have none.
+    s, b, h, t = 64, 1, 64, 8
+    assert total_flops(again) == 4 * b * s**2 * h / t
+
+
+@pytest.mark.parametrize("cluster", TRAINIUMS)
+def test_reports_mark_lower_bounds(cluster: str) -> None:
+    options = ("neuron_llama2_7b", "--set", f"cluster={cluster}")
+    page = " ".join(call("run", *options).stdout.split())
+    assert "s, a lower bound" in page and "s or more; no run is faster" in page
+    assert "or the best possible ones: times are lower bounds" in page
+    data = json.loads(call("run", *options, "--json").stdout)
+    time_s, interval = data["iteration_time_s"], data["interval_s"]
+    assert interval["p5"] == interval["p25"] == time_s
+    assert interval["p95"] == pytest.approx(2 * time_s)
+    cost = " ".join(call("cost", *options, "--tokens", "1B").stdout.split())
+    assert "times are lower bounds" in cost and "The measured time is" in cost
+    assert "s or more; no run is faster" in cost
+
+
+def test_a_changed_entry_is_no_bound() -> None:
+    changed = load_scenario("neuron_llama2_7b", ("hardware.gemm.sustained_flops=50 TFLOP/s",))
+    assert "lower bounds" not in evidence_of(profile_of(changed), changed.cluster).text
+    assert not simulate(changed).interval.is_lower_bound
+    price = load_scenario("neuron_llama2_7b", ("hardware.running_costs.price=1 USD/h",))
+    assert "lower bounds" in evidence_of(profile_of(price), price.cluster).text
+
+
+def test_a_calibrated_profile_is_no_bound(tmp_path: pathlib.Path) -> None:
+    text = find_profile("trn1").read_text("utf-8").replace("calibrated: false", "calibrated: true")
+    path = tmp_path / "fitted.yaml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(InputError, match="lower_bound: true contradicts calibrated: true"):
+        load_profile(path)
+
+
+@pytest.mark.parametrize("cluster", TRAINIUMS)
+def test_runs_on_trainium_usually_have_neurons_framework(cluster: str) -> None:
+    assert usual_stack(cluster) == "neuronx_distributed"
