@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from docs.update import (
+    alpa,
     attention_errors,
     commands,
     energy_cases,
@@ -28,7 +29,7 @@ from docs.update.request import Generator, Request, generators_of
 _MODULES = (
     *(simulations, recompute, offload, lists, papers, fit_errors, fp8_gains, network_errors),
     *(expert_errors, frontier, attention_errors, commands, goodput_cases, energy_cases),
-    *(related_work, neuron),
+    *(related_work, alpa, neuron),
 )
 GENERATORS: dict[str, Generator] = what_ifs.GENERATORS.copy()
 for _module in _MODULES:

@@ -96,7 +96,7 @@ _COUNTS: Values = {
     "software.host_issue": (None, "5 us"),
     "software.host_call": (None, "5 us"),
     "software.cuda_graph_modules": (None, ("attn",), ("mlp", "moe_router")),
-    "cluster": ("h100_sxm", "a100_sxm4_80gb", "b200_sxm", "trn1", "trn2"),
+    "cluster": ("h100_sxm", "a100_sxm4_80gb", "b200_sxm", "trn1", "trn2", "v100_p3"),
     "precision.first_layers_bf16": (0, 1),
     "precision.last_layers_bf16": (0, 1),
     "overlap.prefetch": (1, 2),
