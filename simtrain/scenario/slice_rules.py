@@ -132,7 +132,6 @@ def _lengths_are_of_a_sequence(scenario: Scenario) -> Violation | None:
 
 
 _WITHOUT_SLICES: dict[str, tuple[Callable[[Scenario], object], Iterable[object]]] = {
-    "attention_backend": (lambda scenario: scenario.attention_backend != "fused", ["fused"]),
     "parallelism.context": (lambda scenario: scenario.parallelism.context > 1, [1]),
     "model.attention_window": (
         lambda scenario: scenario.model.attention_window is not None,
@@ -147,17 +146,17 @@ _WITHOUT_SLICES: dict[str, tuple[Callable[[Scenario], object], Iterable[object]]
 
 @_rule(
     "E457",
-    "a slice attends with a fused kernel to all earlier keys, which its rank holds; token "
+    "a slice attends to all earlier keys, which its rank holds; token "
     "prediction needs the next slice, and Mamba-2 layers and ZeRO stages 2 and 3 are not simulated "
     "with slices",
     what="Something that needs whole sequences is combined with slices of sequences.",
     fix=(
-        "Set attention_backend to fused and memory.zero_stage to 1 or 0; remove context "
-        "parallelism, the attention window, multi-token prediction and Mamba-2 layers."
+        "Set memory.zero_stage to 1 or 0; remove context parallelism, the attention window, "
+        "multi-token prediction and Mamba-2 layers."
     ),
     example=(
         "parallelism: {pipeline: 4, sequence_slices: 4}\nschedule: seq1f1b\n"
-        "attention_backend: unfused"
+        "attention_backend: fused\nmodel: {attention_window: 512}"
     ),
 )
 def _whole_sequences(scenario: Scenario) -> Violation | None:

@@ -41,7 +41,6 @@ def test_slices_are_legal() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"attention_backend": "unfused"}, "attention_backend is unfused"),
         ({"parallelism__context": 2}, "parallelism.context is 2"),
         ({"model__attention_window": 512}, "model.attention_window is 512"),
         (

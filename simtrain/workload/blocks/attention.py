@@ -15,6 +15,7 @@ from simtrain.workload.blocks.dropout import MASK_BYTES, dropout
 from simtrain.workload.blocks.eager import softmax_kernels
 from simtrain.workload.blocks.heads import head_norms, rotary
 from simtrain.workload.blocks.sequence_slices import attention_of_slice
+from simtrain.workload.blocks.unfused_slices import unfused_attention_of_slice
 from simtrain.workload.blocks.views import join_views
 from simtrain.workload.fp8 import narrow_copy
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, elementwise, gradient
@@ -86,13 +87,12 @@ def core_attention(
 
     Raises:
         InputError: an exchange of context parallelism with the other kind of kernels, or of keys
-            with a window; slices of sequences with context parallelism, unfused attention or a
-            window (E508).
+            with a window; slices of sequences with context parallelism, or a window (E508).
     """
     context, part = core.tape.microbatch.context, core.tape.microbatch.part
-    if part and (context or not fused or core.window is not None):
-        message = "attention of a slice is fused, without a window and context parallelism"
-        raise InputError.of("E508", message, fix="call attention(..., fused=True)")
+    if part and (context or core.window is not None):
+        message = "attention of a slice has no window and no context parallelism"
+        raise InputError.of("E508", message, fix="set parallelism.context to 1, and no window")
     with core.tape.region(CORE_ATTENTION):
         if context:
             if context.exchange.is_fused != fused:
@@ -102,8 +102,10 @@ def core_attention(
             inputs = (*query_key, value)
             steps = ContextSteps(core, context, inputs, _fused, drops_out=drops_out)
             return context.exchange.record(steps)
-        if part:
+        if part and fused:
             return attention_of_slice(core, (*query_key, value))
+        if part:
+            return unfused_attention_of_slice(core, query_key, value, drops_out=drops_out)
         if fused:
             return _fused(core, query_key, value)
         return _unfused(core, query_key, value, drops_out=drops_out)

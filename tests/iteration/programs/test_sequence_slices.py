@@ -247,10 +247,11 @@ def test_the_lengths_of_a_scenario_balance_its_recorded_flops() -> None:
     assert max(forward) < 1.002 * min(forward)
 
 
-def test_a_slice_needs_fused_attention() -> None:
-    scenario = sliced(4).model_copy(update={"attention_backend": "unfused"})
-    with pytest.raises(InputError, match="E508 attention of a slice is fused"):
-        MemoryReplay.of(plan_of(scenario))
+def test_attention_of_a_slice_has_no_window() -> None:
+    scenario = sliced(4)
+    model = scenario.model.model_copy(update={"attention_window": 256})
+    with pytest.raises(InputError, match="E508 attention of a slice has no window"):
+        MemoryReplay.of(plan_of(scenario.model_copy(update={"model": model})))
 
 
 def test_numbers_of_actions_count_slices() -> None:
