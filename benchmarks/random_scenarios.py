@@ -22,7 +22,7 @@ Values = dict[str, Any]
 DEFAULT = "default"
 """The value that `coverage` counts for a field that a scenario omits."""
 
-# Fused attention is mostly drawn on the A100; trn1 lacks it, and both Trainiums a host link.
+# Fused attention is mostly drawn on the A100; Trainiums lack a host link.
 _FUSED_CLUSTER = "a100_sxm4_80gb"
 _CLUSTERS = (*[_FUSED_CLUSTER] * 7, "h100_sxm", "h200_sxm", "trn1", "trn2")
 # With small memories `auto` has to choose. 2.1 GiB of each are not available to tensors.

@@ -282,6 +282,6 @@ NO_FUSED_ATTENTION = Requires(
         "the time of fused attention follows from the profile's section fused_attention; measure "
         "and fit it with python -m calibrate measure and python -m calibrate fit"
     ),
-    example="attention_backend: fused\ncluster: trn1",
+    example="attention_backend: fused\ncluster: v100_p3",
 )
 """Rules that apply if the profile of the cluster lacks a section."""

@@ -205,7 +205,7 @@ def test_a_scenario_cannot_be_changed() -> None:
 
 def test_every_shipped_scenario_loads_and_cites_its_source() -> None:
     names = list_scenarios()
-    assert len(names) == 40
+    assert len(names) == 42
     for name in names:
         assert load_scenario(name).name == name
         first = find_scenario(name).read_text("utf-8").splitlines()[0]

@@ -299,9 +299,9 @@ def test_head_sizes_at_the_limits_are_accepted(heads: int) -> None:
 
 
 def test_a_profile_without_fused_attention_is_refused(tmp_path: pathlib.Path) -> None:
-    message = refusal(MINIMAL + "attention_backend: fused\ncluster: trn1\n", tmp_path / "x.yaml")
+    message = refusal(MINIMAL + "attention_backend: fused\ncluster: v100_p3\n", tmp_path / "x.yaml")
     assert "x.yaml:9:20: E331 " in message
-    assert "trn1" in message
+    assert "v100_p3" in message
     assert "fix: write attention_backend: unfused" in message
 
 

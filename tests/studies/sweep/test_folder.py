@@ -154,7 +154,7 @@ def test_numbers_of_bytes_above_64_bits_are_null(tmp_path: pathlib.Path) -> None
 
 
 def test_rules_of_clusters_are_summarized_in_words(tmp_path: pathlib.Path) -> None:
-    text = with_axes("cluster: [a100_sxm4_80gb, trn1]", "attention_backend: [fused]")
+    text = with_axes("cluster: [a100_sxm4_80gb, v100_p3]", "attention_backend: [fused]")
     (tmp_path / "s.yaml").write_text(text)
     outcome = call("sweep", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out"))
     assert outcome.exit_code == 0
