@@ -36,7 +36,8 @@ class Interval(PlainData):
     """
 
     json_fields: ClassVar = keys(
-        "p5=p5_s p25=p25_s p75=p75_s p95=p95_s within least_difference basis"
+        """p5=p5_s p25=p25_s p75=p75_s p95=p95_s within least_difference basis
+        is_lower_bound"""
     )
 
     p5_s: float
