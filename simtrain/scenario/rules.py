@@ -38,6 +38,7 @@ from simtrain.scenario.schema import Scenario
 from simtrain.scenario.slice_rules import SLICE_RULES
 from simtrain.scenario.software_rules import SOFTWARE_RULES
 from simtrain.scenario.stage_rules import STAGE_RULES, numbers_of_stages
+from simtrain.scenario.tensor_split_rules import TENSOR_SPLIT_RULES
 from simtrain.scenario.userbuffer_rules import USERBUFFER_RULES
 from simtrain.scenario.violation import (
     Rule,
@@ -175,6 +176,7 @@ _RULES: list[Rule] = [
     *SCHEDULE_RULES,
     *MERGED_PASS_RULES,
     *SLICE_RULES,
+    *TENSOR_SPLIT_RULES,
     *LORA_RULES,
     *VOCABULARY_RULES,
     *OFFLOAD_RULES,

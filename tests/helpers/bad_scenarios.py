@@ -361,6 +361,28 @@ ILLEGAL = [
         "write model.tied_embeddings: false",
     ),
     bad(
+        "a split of matrices without ranks",
+        adding("parallelism: {tensor_split: hidden}\n"),
+        ":9:29: E930",
+        "parallelism.tensor is 1, but parallelism.tensor_split hidden needs 2 or more ranks",
+        "write parallelism.tensor: 2 or 4, or remove parallelism.tensor_split",
+    ),
+    bad(
+        "channels that ranks cannot share",
+        adding("parallelism: {tensor: 4, tensor_split: hidden}\n")
+        .replace("model:\n", "model:\n  kv_channels: 96\n")
+        .replace("6144", "6146"),
+        ":4:16: E932",
+        "model.hidden_size is 6146, which 4 ranks along the axes",
+        "write model.hidden_size: 6144 or 6148, or remove parallelism.tensor_split",
+    ),
+    bad(
+        "a split of matrices with sequence parallelism",
+        adding("parallelism: {tensor: 4, tensor_split: hidden, sequence_parallel: true}\n"),
+        ":9:40: E931",
+        "parallelism.tensor_split is hidden while parallelism.sequence_parallel is true",
+    ),
+    bad(
         "post-validation with tied embeddings",
         adding("parallelism: {pipeline: 4}\nschedule: zb_h1\n")
         + "overlap: {optimizer_post_validation: true}\n",

@@ -15,6 +15,7 @@ from simtrain.scenario.experts import Experts
 from simtrain.scenario.requirement import Requires, default_of
 from simtrain.scenario.rules import RULES
 from simtrain.scenario.schema import STACK_DEFAULTS
+from simtrain.scenario.tensor_splits import TensorSplit
 from simtrain.schedules.registry import FAMILIES
 from simtrain.schedules.stage_placement import looped
 
@@ -89,6 +90,8 @@ def conditional_values(base: Scenario, coordinates: Mapping[str, str]) -> dict[s
         written = attrgetter(field)(base)
         if written not in (None, off):
             values[field] = at_points[field] = _if(_has_needs(field, at_points), written, off)
+    if (split := base.parallelism.matrix_split) is not None:
+        values["parallelism.tensor_split"] = _by_ranks(split)
     if (layout := base.parallelism.layout) is not None:
         values["parallelism.layout"] = _by_chunks(layout, len(base.parallelism.layout_chunks))
     experts = base.model.experts
@@ -117,6 +120,15 @@ def _by_chunks(layout: str, num_chunks: int) -> Follows:
     """The layout, at points with its number of chunks."""
     return lambda point: (
         layout if point.pipeline > 1 and point.pipeline * point.interleave == num_chunks else None
+    )
+
+
+def _by_ranks(split: TensorSplit) -> Follows:
+    """The split of matrices, at points whose tensor-parallel ranks form its grid."""
+    return _if(
+        lambda point: split.sizes(point.tensor) is not None,
+        split.name,
+        default_of("parallelism.tensor_split"),
     )
 
 

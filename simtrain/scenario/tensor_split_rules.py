@@ -1,0 +1,114 @@
+"""Rules of splits of the layers' matrices (parallelism.tensor_split).
+
+Sources: Colossal-AI's legacy layers (`divide` in nn/layer/utils, `check_sanity` of its process
+groups); what simtrain does not simulate with a split, it refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simtrain.scenario.allowed_values import one_of
+from simtrain.scenario.nearest import near_multiples
+from simtrain.scenario.requirement import Requires
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.tensor_splits import TENSOR_SPLITS
+from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering
+
+TENSOR_SPLIT_RULES: list[Rule] = []
+_rule = registering(TENSOR_SPLIT_RULES)
+_SPLIT, _TENSOR = "parallelism.tensor_split", "parallelism.tensor"
+_REMOVED = one_of(None, near=(LEFT_OUT,))
+_MOST_RANKS = 4096
+_TOY = "parallelism: {tensor: 4, tensor_split: hidden}\n"
+
+
+def _numbers_of_ranks(scenario: Scenario) -> Iterator[int]:
+    """Yield numbers of ranks that form a grid, the nearest first."""
+    split, number = scenario.parallelism.matrix_split, scenario.parallelism.tensor
+    numbers = range(2, min(_MOST_RANKS, 4 * number + 8))
+    near = sorted(numbers, key=lambda ranks: (abs(ranks - number), ranks))
+    return (ranks for ranks in near if split and split.sizes(ranks))
+
+
+@_rule(
+    "E930",
+    "the tensor-parallel ranks form the grid of the split: "
+    + "; ".join(f"{name} {split.ranks}" for name, split in TENSOR_SPLITS.items()),
+    what="So many tensor-parallel ranks do not form the grid of parallelism.tensor_split.",
+    fix="Change parallelism.tensor, or remove parallelism.tensor_split.",
+    example="parallelism: {tensor: 1, tensor_split: hidden}",
+)
+def _ranks_form_a_grid(scenario: Scenario) -> Violation | None:
+    parallelism, split = scenario.parallelism, scenario.parallelism.matrix_split
+    if split is None or parallelism.grid_sizes:
+        return None
+    return Violation(
+        f"{_TENSOR} is {parallelism.tensor}, but {_SPLIT} {split.name} needs {split.ranks} ranks",
+        {_TENSOR: _numbers_of_ranks(scenario), _SPLIT: [LEFT_OUT]},
+        (_TENSOR, _SPLIT),
+    )
+
+
+@_rule(
+    "E932",
+    "each rank has an equal part of the channels of every matrix and of the vocabulary",
+    what="The ranks of a split cannot share a dimension of the matrices evenly.",
+    fix=(
+        "Set model.hidden_size, model.ffn_hidden_size and model.vocab_size to multiples of the "
+        "number in the error message, or change parallelism.tensor."
+    ),
+    example=(
+        "model: {hidden_size: 6146, num_attention_heads: 64, kv_channels: 96}\n"
+        "parallelism: {tensor: 4, tensor_split: hidden}"
+    ),
+)
+def _channels_are_divided(scenario: Scenario) -> Violation | None:
+    parallelism, model = scenario.parallelism, scenario.model
+    split, ranks = parallelism.matrix_split, parallelism.ranks_of_channels
+    if split is None or ranks is None:
+        return None
+    sizes = {
+        "model.hidden_size": model.hidden_size,
+        "model.ffn_hidden_size": model.ffn_hidden_size,
+        "model.vocab_size": model.vocab_size,
+    }
+    for field, size in sizes.items():
+        if size % ranks:
+            return Violation(
+                f"{field} is {size}, which {ranks} ranks along the axes of {_SPLIT} {split.name} "
+                "cannot share",
+                {field: near_multiples(size, ranks), _SPLIT: [LEFT_OUT]},
+                (field, _TENSOR, _SPLIT),
+            )
+    return None
+
+
+TENSOR_SPLIT_RULES += [
+    Requires(
+        "E931",
+        _SPLIT,
+        needs={
+            "parallelism.sequence_parallel": False,
+            "parallelism.scatter_gather": False,
+            "parallelism.context": 1,
+            "parallelism.vocabulary": one_of("first_last", near=(LEFT_OUT,)),
+            "parallelism.sequence_slices": 1,
+            "recompute.distribute": False,
+            "precision.compute": one_of("bf16", "fp16", "fp32", near=("bf16",)),
+            "model.experts": _REMOVED,
+            "model.latent_attention": _REMOVED,
+            "model.layer_pattern": _REMOVED,
+            "model.lora": _REMOVED,
+            "model.mtp_num_layers": one_of(0, near=(LEFT_OUT,)),
+            "overlap.userbuffers": False,
+            "software.separate_projections": False,
+        },
+        why=(
+            "activations are already divided by tokens or channels, and other ways to divide "
+            "them, experts, adapters, other layers, narrow types and token prediction are not "
+            "simulated with a split of the matrices"
+        ),
+        example="parallelism: {tensor: 4, tensor_split: hidden, sequence_parallel: true}",
+    ),
+]

@@ -1,0 +1,9 @@
+"""All splits of matrices. A new one is a class in a file of its own and a line here."""
+
+from __future__ import annotations
+
+from simtrain.scenario.tensor_splits.hidden import Hidden
+from simtrain.scenario.tensor_splits.split import TensorSplit
+
+TENSOR_SPLITS: dict[str, TensorSplit] = {split.name: split for split in (Hidden(),)}
+"""The splits by name, besides Megatron-LM's by columns and rows."""
