@@ -482,7 +482,12 @@ def _split_matrices(rng: random.Random, scenario: Values) -> None:
     projects_apart = scenario["software"].get("stack", "").startswith("torchtitan")
     if others or projects_apart or not is_plain or split["tensor"] == 1:
         return
-    split["tensor_split"], split["sequence_parallel"] = "hidden", False
+    name, ranks, sequences = rng.choice([("hidden", split["tensor"], 1), ("2d", 4, 2)])
+    split |= {"tensor_split": name, "tensor": ranks, "sequence_parallel": False}
+    for size in ("num_attention_heads", "num_query_groups", "hidden_size", "ffn_hidden_size"):
+        if size in model:
+            model[size] *= ranks
+    scenario["batch"] = {key: size * sequences for key, size in scenario["batch"].items()}
     split.pop("scatter_gather", None)
     scenario["recompute"].pop("distribute", None)
     scenario["overlap"].pop("userbuffers", None)

@@ -161,10 +161,10 @@ class Parallelism(Section):
         return size_of(sizes, split.layout.inner) if split and sizes else self.tensor
 
     @property
-    def ranks_of_channels(self) -> int | None:
-        """Number of which the channels of each matrix are a multiple; None without a grid."""
+    def ranks_of_sequences(self) -> int:
+        """Tensor-parallel ranks that divide the sequences of a microbatch."""
         split, sizes = self.matrix_split, self.grid_sizes
-        return size_of(sizes, split.layout.channels) if split and sizes else None
+        return size_of(sizes, split.layout.tokens) if split and sizes else 1
 
     @property
     def ranks_of_expert(self) -> int:

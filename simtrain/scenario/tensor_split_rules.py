@@ -12,7 +12,7 @@ from simtrain.scenario.allowed_values import one_of
 from simtrain.scenario.nearest import near_multiples
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.tensor_splits import TENSOR_SPLITS
+from simtrain.scenario.tensor_splits import TENSOR_SPLITS, size_of
 from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering
 
 TENSOR_SPLIT_RULES: list[Rule] = []
@@ -20,7 +20,6 @@ _rule = registering(TENSOR_SPLIT_RULES)
 _SPLIT, _TENSOR = "parallelism.tensor_split", "parallelism.tensor"
 _REMOVED = one_of(None, near=(LEFT_OUT,))
 _MOST_RANKS = 4096
-_TOY = "parallelism: {tensor: 4, tensor_split: hidden}\n"
 
 
 def _numbers_of_ranks(scenario: Scenario) -> Iterator[int]:
@@ -65,15 +64,18 @@ def _ranks_form_a_grid(scenario: Scenario) -> Violation | None:
 )
 def _channels_are_divided(scenario: Scenario) -> Violation | None:
     parallelism, model = scenario.parallelism, scenario.model
-    split, ranks = parallelism.matrix_split, parallelism.ranks_of_channels
-    if split is None or ranks is None:
+    split, axes = parallelism.matrix_split, parallelism.grid_sizes
+    if split is None or axes is None:
         return None
+    channels, words = (
+        size_of(axes, shared) for shared in (split.layout.channels, split.layout.vocabulary)
+    )
     sizes = {
-        "model.hidden_size": model.hidden_size,
-        "model.ffn_hidden_size": model.ffn_hidden_size,
-        "model.vocab_size": model.vocab_size,
+        "model.hidden_size": (model.hidden_size, channels),
+        "model.ffn_hidden_size": (model.ffn_hidden_size, channels),
+        "model.vocab_size": (model.vocab_size, words),
     }
-    for field, size in sizes.items():
+    for field, (size, ranks) in sizes.items():
         if size % ranks:
             return Violation(
                 f"{field} is {size}, which {ranks} ranks along the axes of {_SPLIT} {split.name} "
@@ -82,6 +84,59 @@ def _channels_are_divided(scenario: Scenario) -> Violation | None:
                 (field, _TENSOR, _SPLIT),
             )
     return None
+
+
+@_rule(
+    "E933",
+    "the ranks along one axis of the grid divide heads, and each has whole ones",
+    what="The ranks of a split cannot share attention heads or query groups evenly.",
+    fix=(
+        "Set model.num_attention_heads and model.num_query_groups to multiples of the number in "
+        "the error message, or change parallelism.tensor."
+    ),
+    example=(
+        "model: {num_attention_heads: 15, hidden_size: 1920}\n"
+        "parallelism: {tensor: 4, tensor_split: 2d}"
+    ),
+)
+def _heads_are_divided(scenario: Scenario) -> Violation | None:
+    parallelism, model = scenario.parallelism, scenario.model
+    ranks = parallelism.ranks_of_heads
+    if ranks == parallelism.tensor:  # E301 and E334
+        return None
+    numbers = {
+        "model.num_attention_heads": model.num_attention_heads,
+        "model.num_query_groups": model.num_query_groups,
+    }
+    for field, number in numbers.items():
+        if number % ranks:
+            return Violation(
+                f"{field} is {number}, which {ranks} ranks along an axis of {_SPLIT} "
+                f"{parallelism.tensor_split} cannot share",
+                {field: near_multiples(number, ranks), _SPLIT: [LEFT_OUT]},
+                (field, _TENSOR, _SPLIT),
+            )
+    return None
+
+
+@_rule(
+    "E934",
+    "ranks along some axes of the grid divide the sequences of each microbatch",
+    what="The ranks of a split cannot share the sequences of a microbatch evenly.",
+    fix="Set batch.micro to a multiple of the number in the error message.",
+    example="parallelism: {tensor: 4, tensor_split: 2d}\nbatch: {micro: 3, global: 12}",
+)
+def _sequences_are_divided(scenario: Scenario) -> Violation | None:
+    parallelism, micro = scenario.parallelism, scenario.batch.micro
+    ranks = parallelism.ranks_of_sequences
+    if micro % ranks == 0:
+        return None
+    return Violation(
+        f"batch.micro is {micro}, but {ranks} ranks along the axes of {_SPLIT} "
+        f"{parallelism.tensor_split} divide its sequences",
+        {"batch.micro": near_multiples(micro, ranks), _SPLIT: [LEFT_OUT]},
+        ("batch.micro", _TENSOR, _SPLIT),
+    )
 
 
 TENSOR_SPLIT_RULES += [

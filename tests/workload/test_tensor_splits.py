@@ -1,32 +1,39 @@
 """Splits of the layers' matrices: bytes, FLOPs and memory of the closed forms of their papers."""
 
+from collections.abc import Iterable
 from fractions import Fraction
+from math import isqrt
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.base.mesh import Mesh
-from simtrain.durations.collectives import total_wire_bytes
+from simtrain.base.mesh import Group, Mesh
+from simtrain.durations.collectives import collective_seconds, total_wire_bytes, wire_bytes
 from simtrain.scenario import Scenario
+from simtrain.scenario.tensor_splits import TENSOR_SPLITS
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate
 from simtrain.workload.chunk import layer_parameters
-from simtrain.workload.ops import Op, total_flops
-from simtrain.workload.work import Collective
+from simtrain.workload.ops import Op, Phase, total_flops
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective, CollectiveKind
 from tests.helpers.toys import (
     a100,
     chunk_with,
     layer_ops,
+    pass_with,
     plan_of,
     saved_bytes,
     scenario_with,
+    shape_of,
+    waits_of,
 )
 
 
 def split_scenario(name: str, tensor: int, **sections: object) -> Scenario:
     """Return one layer of GPT on a grid of ranks, whose sizes they divide."""
-    model = {"num_layers": 1, "hidden_size": 1536, "num_attention_heads": 24, "seq_length": 256}
+    model = {"num_layers": 1, "hidden_size": 1152, "num_attention_heads": 24, "seq_length": 256}
     return scenario_with(
         model | {"vocab_size": 51840},
         parallelism={"tensor": tensor, "tensor_split": name},
@@ -68,7 +75,7 @@ def test_a_hidden_split_moves_and_saves_what_sequence_parallelism_does(
     assert saved_bytes(forward) == saved_bytes(other)
 
 
-@pytest.mark.parametrize("name", ["hidden"])
+@pytest.mark.parametrize("name", TENSOR_SPLITS)
 def test_ranks_hold_equal_parts_of_a_layer(name: str) -> None:
     """The ranks together hold each parameter of a layer once."""
     whole = split_scenario("1d", 1)
@@ -80,7 +87,7 @@ def test_ranks_hold_equal_parts_of_a_layer(name: str) -> None:
     assert 4 * number == of_whole
 
 
-@pytest.mark.parametrize("name", ["hidden"])
+@pytest.mark.parametrize("name", TENSOR_SPLITS)
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("pipeline", [1, 2])
 def test_a_split_keeps_the_flops_of_the_model(name: str, recompute: str, pipeline: int) -> None:
@@ -96,7 +103,7 @@ def test_a_split_keeps_the_flops_of_the_model(name: str, recompute: str, pipelin
     assert runs[0].hardware_flops == runs[1].hardware_flops
 
 
-@pytest.mark.parametrize("name", ["hidden"])
+@pytest.mark.parametrize("name", TENSOR_SPLITS)
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_both_engines_evaluate_splits_alike(name: str, overlaps: bool) -> None:
     scenario = split_scenario(
@@ -109,14 +116,118 @@ def test_both_engines_evaluate_splits_alike(name: str, overlaps: bool) -> None:
     assert (one.run, one.peak_bytes) == (other.run, other.peak_bytes)
 
 
-def test_overlap_hides_collectives_of_a_split() -> None:
+@pytest.mark.parametrize("name", TENSOR_SPLITS)
+def test_overlap_hides_collectives_of_a_split(name: str) -> None:
     times = [
-        simulate(
-            split_scenario("hidden", 4, overlap={"tensor_parallel": on}), a100()
-        ).iteration_time_s
+        simulate(split_scenario(name, 4, overlap={"tensor_parallel": on}), a100()).iteration_time_s
         for on in (False, True)
     ]
     assert times[1] < times[0]
+
+
+@st.composite
+def layers_on_squares(draw: st.DrawFn) -> Scenario:
+    """Draw a layer of GPT on q x q ranks."""
+    q = draw(st.integers(2, 4))
+    micro, heads = q * draw(st.integers(1, 3)), q * draw(st.integers(1, 4))
+    return scenario_with(
+        {
+            "num_layers": 1,
+            "hidden_size": q * heads * draw(st.integers(1, 20)),
+            "num_attention_heads": heads,
+            "seq_length": draw(st.integers(1, 60)),
+            "vocab_size": q,
+        },
+        parallelism={"tensor": q**2, "tensor_split": "2d"},
+        batch={"micro": micro, "global": micro},
+        recompute=draw(st.sampled_from(["none", "selective", "full"])),
+    )
+
+
+def moved_blocks(ops: Iterable[Op]) -> list[Op]:
+    """Return the collectives on blocks of matrices, without those of vectors and norms."""
+    return [
+        op
+        for op in ops
+        if isinstance(op.work, Collective) and not {"norm", "bias"} & {*op.name.split()}
+    ]
+
+
+def elements_of(ops: Iterable[Op]) -> int:
+    """Return the elements of the arrays of collectives on 16-bit numbers."""
+    return sum(op.work.array_bytes for op in ops if isinstance(op.work, Collective)) // 2
+
+
+@given(layers_on_squares())
+def test_a_two_dimensional_split_moves_the_blocks_of_optimus(scenario: Scenario) -> None:
+    """(7bsh + 12h²) / q elements, which a tree sends log2 q times (Xu, Li et al. 2021).
+
+    By hand: q steps move h²/q² of each h x h weight and bsh/q² of each activation. A layer has 12
+    such weights, and the inputs of its four linear layers have bsh, bsh, bsh and 4bsh elements. A
+    backward pass moves twice as many, or three times as many with recompute. All ranks together
+    send 3 (q - 1) (S_X + S_W) elements for each layer Y = X W: on a ring, 6 (q - 1) / q of a
+    matrix's part for a forward and a backward pass (Colossal-AI's table of 2D tensor parallelism).
+    """
+    shape, q = shape_of(scenario), isqrt(scenario.parallelism.tensor)
+    s, b, h, a = shape.seq_length, shape.microbatch, shape.hidden, shape.heads
+    forward, backward = layer_ops(scenario)
+    of_layer = Fraction(7 * b * s * h + 12 * h**2, q)
+    recompute = scenario.recompute.strategy
+    passes = 3 if recompute == "full" else 2
+    assert elements_of(moved_blocks(forward)) == of_layer
+    assert elements_of(moved_blocks(backward)) == passes * of_layer
+    sent_bytes = q**2 * total_wire_bytes(moved_blocks(forward + backward))
+    assert sent_bytes == 2 * (1 + passes) * (q - 1) * q * of_layer
+    scores = Fraction(5 * a * s, h) if recompute == "none" else 0
+    saved = 2 if recompute == "full" else 34 + scores
+    assert saved_bytes(forward) == Fraction(s * b * h, q**2) * saved
+    flops = {"none": (72, Fraction(1, 6)), "selective": (72, Fraction(2, 9))}
+    factor, attention = flops.get(recompute, (96, Fraction(1, 6)))
+    whole = factor * s * b * h**2 * (1 + attention * Fraction(s, h))
+    assert total_flops(forward + backward) == whole / q**2
+
+
+def test_vectors_and_norms_of_a_two_dimensional_split() -> None:
+    """Ranks of a column gather biases and weights of norms: 13h parameters of a layer."""
+    scenario = split_scenario("2d", 4)
+    forward, backward = layer_ops(scenario)
+    vectors = [
+        op
+        for op in forward + backward
+        if isinstance(op.work, Collective) and op not in moved_blocks((op,))
+    ]
+    sums = [op for op in vectors if op.work.kind is CollectiveKind.ALL_REDUCE]  # type: ignore[union-attr]
+    h, tokens, q = 1152, 36 * 256, 2
+    assert [op.work.array_bytes for op in sums] == [8 * tokens // q] * 4  # type: ignore[union-attr]
+    others = [op for op in vectors if op not in sums]
+    gathered = [op for op in others if op.phase is Phase.FORWARD]
+    assert elements_of(gathered) == elements_of(others) / 2 == 13 * h / q
+
+
+def test_steps_of_a_product_move_the_next_blocks_beside_it() -> None:
+    """With instant links of no latency, a forward product waits for its own blocks only."""
+    record = record_pass(
+        pass_with(scenario := split_scenario("2d", 9), chunk_with(scenario, 1), "F")
+    )
+    waits, names = waits_of(record), [op.name for op in record.ops]
+    products = [place for place, name in enumerate(names) if name == "QKV"]
+    arrived = [[names[wait] for wait in waits[place]] for place in products]
+    assert arrived == [["QKV input broadcast", "QKV weight broadcast"]] * 3
+    launched = [place for place, name in enumerate(names) if name in ("QKV input broadcast",)]
+    assert launched[1] < products[0] < launched[2] < products[1] < products[2]
+
+
+@given(st.integers(2, 16), st.integers(1, 10**9), st.sampled_from(["broadcast", "reduce"]))
+def test_a_chain_of_ranks_sends_the_array_over_each_link(n: int, size: int, kind: str) -> None:
+    """As long as a ring's all-gather or reduce-scatter of n/(n - 1) times the array."""
+    ring = {"broadcast": "all_gather", "reduce": "reduce_scatter"}[kind]
+    for ranks_per_node in (n, 1):
+        group = Group(("tp",), n, ranks_per_node)
+        rooted = Collective(CollectiveKind(kind), size, group)
+        whole = Collective(CollectiveKind(ring), size * n // (n - 1), group)
+        profile = a100()
+        assert collective_seconds(rooted, profile) == collective_seconds(whole, profile)
+        assert wire_bytes(rooted) == pytest.approx(size * (n - 1) / n)
 
 
 @given(

@@ -54,6 +54,7 @@ class Hidden(TensorSplit):
         inner=_AXES,
         weights=_AXES,
         channels=_AXES,
+        vocabulary=_AXES,
         first=_FIRST,
         second=_SECOND,
         logits=_FIRST,

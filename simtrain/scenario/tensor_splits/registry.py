@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simtrain.scenario.tensor_splits.hidden import Hidden
 from simtrain.scenario.tensor_splits.split import TensorSplit
+from simtrain.scenario.tensor_splits.summa import Summa
 
-TENSOR_SPLITS: dict[str, TensorSplit] = {split.name: split for split in (Hidden(),)}
+TENSOR_SPLITS: dict[str, TensorSplit] = {split.name: split for split in (Hidden(), Summa())}
 """The splits by name, besides Megatron-LM's by columns and rows."""

@@ -131,6 +131,7 @@ class Layout:
         inner: axes that divide heads, the channels of the MLP and the vocabulary.
         weights: axes that divide each weight.
         channels: axes whose ranks together divide the channels of each matrix.
+        vocabulary: axes whose ranks together divide the vocabulary.
         first: the layer from hidden states into attention or MLP.
         second: the layer back to hidden states.
         logits: the output layer.
@@ -144,6 +145,7 @@ class Layout:
     inner: Axes
     weights: Axes
     channels: Axes
+    vocabulary: Axes
     first: LinearSplit
     second: LinearSplit
     logits: LinearSplit

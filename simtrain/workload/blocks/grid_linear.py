@@ -176,9 +176,9 @@ class _GridLinear:
 
     def forward(self, order: IssueOrder) -> None:
         """Issue the products, and the bias if a kernel of its own adds it."""
+        self._multiply(order, self.split.forward, Phase.FORWARD, self._product)
         if self.bias:
             order.issue(self.bias.forward())
-        self._multiply(order, self.split.forward, Phase.FORWARD, self._product)
         if self.adds_bias:
             size = self.y.num_bytes
             order.compute(elementwise(f"{self.block.name} bias", size, size))
