@@ -482,8 +482,12 @@ def _split_matrices(rng: random.Random, scenario: Values) -> None:
     projects_apart = scenario["software"].get("stack", "").startswith("torchtitan")
     if others or projects_apart or not is_plain or split["tensor"] == 1:
         return
-    name, ranks, sequences = rng.choice([("hidden", split["tensor"], 1), ("2d", 4, 2)])
-    split |= {"tensor_split": name, "tensor": ranks, "sequence_parallel": False}
+    split["sequence_parallel"] = False
+    grids: list[tuple[str, int, int]] = [("hidden", split["tensor"], 1), ("2d", 4, 2)]
+    split["tensor_split"], ranks, sequences = rng.choice([*grids, ("2.5d", 8, 4)])
+    split["tensor"] = ranks
+    if split["tensor_split"] == "2.5d":
+        split["tensor_depth"] = 2
     for size in ("num_attention_heads", "num_query_groups", "hidden_size", "ffn_hidden_size"):
         if size in model:
             model[size] *= ranks

@@ -48,6 +48,8 @@ class Parallelism(Section):
         attention and MLP (--sequence-parallel); false by default.
     tensor_split: how the tensor-parallel ranks split the matrices of each layer. 1d (default):
         weights by columns, then by rows (Megatron-LM). TENSOR_SPLITS.
+    tensor_depth: with the split 2.5d, layers of ranks, which divide the sequences and hold equal
+        weights (depth of Colossal-AI's tensor parallelism); by default (null) there are none.
     pipeline: number of pipeline stages (--pipeline-model-parallel-size); 1 by default. Each stage
         has equally many layers unless first_stage_layers, last_stage_layers or layout is set.
     interleave: number of chunks (virtual stages) per stage. The default is the only number that
@@ -105,6 +107,7 @@ class Parallelism(Section):
     tensor: Degree = Field(default=1, examples=[8])
     sequence_parallel: bool = Field(default=False, examples=["true"])
     tensor_split: TensorSplitName = Field(default="1d", examples=["hidden"])
+    tensor_depth: Count | None = Field(default=None, examples=[2])
     pipeline: Degree = Field(default=1, examples=[8])
     interleave: Degree = Field(default=1, examples=[3])
     microbatch_group_size: Count | None = Field(default=None, examples=[8])
@@ -152,13 +155,19 @@ class Parallelism(Section):
     def grid_sizes(self) -> Mapping[str, int] | None:
         """Sizes of the axes of the tensor-parallel ranks; None without a split that has a grid."""
         split = self.matrix_split
-        return split.sizes(self.tensor) if split else None
+        return split.sizes(self.tensor, self.tensor_depth) if split else None
 
     @property
     def ranks_of_heads(self) -> int:
         """Ranks that divide heads, channels of the MLP and the vocabulary."""
         split, sizes = self.matrix_split, self.grid_sizes
         return size_of(sizes, split.layout.inner) if split and sizes else self.tensor
+
+    @property
+    def has_one_axis(self) -> bool:
+        """Whether all tensor-parallel ranks divide the columns or rows of each matrix."""
+        split, sizes = self.matrix_split, self.grid_sizes
+        return split is None or (sizes is not None and len(sizes) == 1)
 
     @property
     def ranks_of_sequences(self) -> int:

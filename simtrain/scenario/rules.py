@@ -83,7 +83,7 @@ def _padded_vocabulary(scenario: Scenario) -> list[int]:
 
 _ALONG_ONE_AXIS = Given(
     "matrices that all tensor-parallel ranks divide by columns or rows",
-    lambda scenario: scenario.parallelism.ranks_of_heads == scenario.parallelism.tensor,
+    lambda scenario: scenario.parallelism.has_one_axis,
 )
 _HEADS_OVER_TENSOR = Divides(
     "E301",

@@ -18,6 +18,8 @@ from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering
 TENSOR_SPLIT_RULES: list[Rule] = []
 _rule = registering(TENSOR_SPLIT_RULES)
 _SPLIT, _TENSOR = "parallelism.tensor_split", "parallelism.tensor"
+_DEPTH = "parallelism.tensor_depth"
+_WITH_DEPTH = [name for name, split in TENSOR_SPLITS.items() if split.has_depth]
 _REMOVED = one_of(None, near=(LEFT_OUT,))
 _MOST_RANKS = 4096
 
@@ -27,7 +29,27 @@ def _numbers_of_ranks(scenario: Scenario) -> Iterator[int]:
     split, number = scenario.parallelism.matrix_split, scenario.parallelism.tensor
     numbers = range(2, min(_MOST_RANKS, 4 * number + 8))
     near = sorted(numbers, key=lambda ranks: (abs(ranks - number), ranks))
-    return (ranks for ranks in near if split and split.sizes(ranks))
+    depth = scenario.parallelism.tensor_depth
+    return (ranks for ranks in near if split and split.sizes(ranks, depth))
+
+
+@_rule(
+    "E935",
+    "only a grid with layers has a depth, and its number of ranks does not tell it",
+    what="parallelism.tensor_depth is set without a split that has layers of ranks, or left out.",
+    fix=f"Set {_DEPTH} together with {_SPLIT} {' or '.join(_WITH_DEPTH)}, and only with it.",
+    example="parallelism: {tensor: 4, tensor_split: 2d, tensor_depth: 2}\nbatch: {micro: 4}",
+)
+def _depth_is_of_the_split(scenario: Scenario) -> Violation | None:
+    split, depth = scenario.parallelism.matrix_split, scenario.parallelism.tensor_depth
+    has_depth = split is not None and split.has_depth
+    if has_depth is (depth is not None):
+        return None
+    if has_depth:
+        message = f"{_SPLIT} is {scenario.parallelism.tensor_split} without {_DEPTH}"
+        return Violation(message, {_DEPTH: [1, 2], _SPLIT: [LEFT_OUT]}, (_SPLIT,))
+    message = f"{_DEPTH} is {depth} while {_SPLIT} is {scenario.parallelism.tensor_split}"
+    return Violation(message, {_DEPTH: [LEFT_OUT], _SPLIT: _WITH_DEPTH}, (_DEPTH, _SPLIT))
 
 
 @_rule(
@@ -40,7 +62,7 @@ def _numbers_of_ranks(scenario: Scenario) -> Iterator[int]:
 )
 def _ranks_form_a_grid(scenario: Scenario) -> Violation | None:
     parallelism, split = scenario.parallelism, scenario.parallelism.matrix_split
-    if split is None or parallelism.grid_sizes:
+    if split is None or parallelism.grid_sizes or _depth_is_of_the_split(scenario):
         return None
     return Violation(
         f"{_TENSOR} is {parallelism.tensor}, but {_SPLIT} {split.name} needs {split.ranks} ranks",
@@ -102,7 +124,7 @@ def _channels_are_divided(scenario: Scenario) -> Violation | None:
 def _heads_are_divided(scenario: Scenario) -> Violation | None:
     parallelism, model = scenario.parallelism, scenario.model
     ranks = parallelism.ranks_of_heads
-    if ranks == parallelism.tensor:  # E301 and E334
+    if parallelism.has_one_axis or not parallelism.grid_sizes:  # E301 and E334
         return None
     numbers = {
         "model.num_attention_heads": model.num_attention_heads,

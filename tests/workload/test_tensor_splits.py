@@ -1,6 +1,6 @@
 """Splits of the layers' matrices: bytes, FLOPs and memory of the closed forms of their papers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import isqrt
 
@@ -30,15 +30,24 @@ from tests.helpers.toys import (
     waits_of,
 )
 
+GRIDS: dict[str, dict[str, int]] = {
+    "hidden": {"tensor": 4},
+    "2d": {"tensor": 4},
+    "2.5d": {"tensor": 8, "tensor_depth": 2},
+}
+"""A small grid of each split."""
 
-def split_scenario(name: str, tensor: int, **sections: object) -> Scenario:
+
+def split_scenario(name: str, grid: dict[str, int] | None = None, **sections: object) -> Scenario:
     """Return one layer of GPT on a grid of ranks, whose sizes they divide."""
     model = {"num_layers": 1, "hidden_size": 1152, "num_attention_heads": 24, "seq_length": 256}
-    return scenario_with(
-        model | {"vocab_size": 51840},
-        parallelism={"tensor": tensor, "tensor_split": name},
-        **{"batch": {"micro": 36, "global": 36}} | sections,
-    )
+    split = {"tensor_split": name, **(grid or GRIDS[name])}
+    others = {"batch": {"micro": 36, "global": 36}} | sections
+    return scenario_with(model | {"vocab_size": 51840}, parallelism=split, **others)
+
+
+def test_each_split_has_a_grid_in_these_tests() -> None:
+    assert GRIDS.keys() == TENSOR_SPLITS.keys()
 
 
 def sums_of_norms(ops: tuple[Op, ...]) -> list[Op]:
@@ -75,23 +84,21 @@ def test_a_hidden_split_moves_and_saves_what_sequence_parallelism_does(
     assert saved_bytes(forward) == saved_bytes(other)
 
 
-@pytest.mark.parametrize("name", TENSOR_SPLITS)
-def test_ranks_hold_equal_parts_of_a_layer(name: str) -> None:
-    """The ranks together hold each parameter of a layer once."""
-    whole = split_scenario("1d", 1)
-    split = split_scenario(name, 4)
-    number, of_whole = (
-        layer_parameters(chunk_with(each, 1), plan_of(each).microbatch)[0].total
-        for each in (split, whole)
-    )
-    assert 4 * number == of_whole
+@pytest.mark.parametrize(
+    ("name", "of_weights", "of_vectors"), [("hidden", 4, 4), ("2d", 4, 4), ("2.5d", 4, 2)]
+)
+def test_parameters_of_a_layer_on_a_rank(name: str, of_weights: int, of_vectors: int) -> None:
+    """Weights have 12h² elements; biases and weights of norms 13h."""
+    scenario, h = split_scenario(name), 1152
+    number = layer_parameters(chunk_with(scenario, 1), plan_of(scenario).microbatch)[0].total
+    assert number == 12 * h**2 / of_weights + 13 * h / of_vectors
 
 
 @pytest.mark.parametrize("name", TENSOR_SPLITS)
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("pipeline", [1, 2])
 def test_a_split_keeps_the_flops_of_the_model(name: str, recompute: str, pipeline: int) -> None:
-    split = {"tensor": 4, "tensor_split": name, "pipeline": pipeline}
+    split = GRIDS[name] | {"tensor_split": name, "pipeline": pipeline}
     whole = {"tensor": 4, "pipeline": pipeline}
     model = {"num_layers": 2, "hidden_size": 512, "num_attention_heads": 8, "seq_length": 64}
     batch = {"micro": 4, "global": 8}
@@ -107,7 +114,7 @@ def test_a_split_keeps_the_flops_of_the_model(name: str, recompute: str, pipelin
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_both_engines_evaluate_splits_alike(name: str, overlaps: bool) -> None:
     scenario = split_scenario(
-        name, 4, overlap={"tensor_parallel": overlaps}, schedule="1f1b", recompute="selective"
+        name, overlap={"tensor_parallel": overlaps}, schedule="1f1b", recompute="selective"
     ).replace({"parallelism.pipeline": 2, "model.num_layers": 2, "batch.global": 72})
     one, other = (
         Evaluator(allow_oom=True, breakdowns=True, engine=engine).evaluate(scenario)
@@ -119,17 +126,18 @@ def test_both_engines_evaluate_splits_alike(name: str, overlaps: bool) -> None:
 @pytest.mark.parametrize("name", TENSOR_SPLITS)
 def test_overlap_hides_collectives_of_a_split(name: str) -> None:
     times = [
-        simulate(split_scenario(name, 4, overlap={"tensor_parallel": on}), a100()).iteration_time_s
+        simulate(split_scenario(name, overlap={"tensor_parallel": on}), a100()).iteration_time_s
         for on in (False, True)
     ]
     assert times[1] < times[0]
 
 
 @st.composite
-def layers_on_squares(draw: st.DrawFn) -> Scenario:
-    """Draw a layer of GPT on q x q ranks."""
-    q = draw(st.integers(2, 4))
-    micro, heads = q * draw(st.integers(1, 3)), q * draw(st.integers(1, 4))
+def layers_on_squares(draw: st.DrawFn, depths: Sequence[int | None] = (None,)) -> Scenario:
+    """Draw a layer of GPT on q x q ranks, or on layers of them."""
+    q, depth = draw(st.integers(2, 4)), draw(st.sampled_from(depths))
+    micro, heads = q * (depth or 1) * draw(st.integers(1, 3)), q * draw(st.integers(1, 4))
+    split = {"tensor_split": "2.5d", "tensor_depth": depth} if depth else {"tensor_split": "2d"}
     return scenario_with(
         {
             "num_layers": 1,
@@ -138,7 +146,7 @@ def layers_on_squares(draw: st.DrawFn) -> Scenario:
             "seq_length": draw(st.integers(1, 60)),
             "vocab_size": q,
         },
-        parallelism={"tensor": q**2, "tensor_split": "2d"},
+        parallelism=split | {"tensor": q**2 * (depth or 1)},
         batch={"micro": micro, "global": micro},
         recompute=draw(st.sampled_from(["none", "selective", "full"])),
     )
@@ -187,9 +195,37 @@ def test_a_two_dimensional_split_moves_the_blocks_of_optimus(scenario: Scenario)
     assert total_flops(forward + backward) == whole / q**2
 
 
+@given(layers_on_squares(depths=(1, 2, 3)))
+def test_layers_of_ranks_divide_activations_and_sum_gradients(scenario: Scenario) -> None:
+    """(7bsh / d + 12h²) / q elements forward, twice as many backward, and sums (Tesseract).
+
+    By hand: as in two dimensions, on bs/d tokens; the d layers of ranks then all-reduce the
+    gradients of 12h²/q² weights.
+    """
+    shape, depth = shape_of(scenario), scenario.parallelism.tensor_depth or 1
+    q = isqrt(scenario.parallelism.tensor // depth)
+    s, b, h, a = shape.seq_length, shape.microbatch, shape.hidden, shape.heads
+    forward, backward = layer_ops(scenario)
+    of_layer = Fraction(7 * b * s * h, depth * q) + Fraction(12 * h**2, q)
+    recompute = scenario.recompute.strategy
+    passes = 3 if recompute == "full" else 2
+    moved = moved_blocks(backward)
+    sums = [op for op in moved if "all-reduce" in op.name]
+    assert elements_of(moved_blocks(forward)) == of_layer
+    assert elements_of(moved) - elements_of(sums) == passes * of_layer
+    assert elements_of(sums) == (Fraction(12 * h**2, q**2) if depth > 1 else 0)
+    scores = Fraction(5 * a * s, h) if recompute == "none" else 0
+    saved = 2 if recompute == "full" else 34 + scores
+    assert saved_bytes(forward) == Fraction(s * b * h, depth * q**2) * saved
+    flops = {"none": (72, Fraction(1, 6)), "selective": (72, Fraction(2, 9))}
+    factor, attention = flops.get(recompute, (96, Fraction(1, 6)))
+    whole = factor * s * b * h**2 * (1 + attention * Fraction(s, h))
+    assert total_flops(forward + backward) == whole / (depth * q**2)
+
+
 def test_vectors_and_norms_of_a_two_dimensional_split() -> None:
     """Ranks of a column gather biases and weights of norms: 13h parameters of a layer."""
-    scenario = split_scenario("2d", 4)
+    scenario = split_scenario("2d")
     forward, backward = layer_ops(scenario)
     vectors = [
         op
@@ -207,7 +243,7 @@ def test_vectors_and_norms_of_a_two_dimensional_split() -> None:
 def test_steps_of_a_product_move_the_next_blocks_beside_it() -> None:
     """With instant links of no latency, a forward product waits for its own blocks only."""
     record = record_pass(
-        pass_with(scenario := split_scenario("2d", 9), chunk_with(scenario, 1), "F")
+        pass_with(scenario := split_scenario("2d", {"tensor": 9}), chunk_with(scenario, 1), "F")
     )
     waits, names = waits_of(record), [op.name for op in record.ops]
     products = [place for place, name in enumerate(names) if name == "QKV"]

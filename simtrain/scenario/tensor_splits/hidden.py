@@ -61,6 +61,6 @@ class Hidden(TensorSplit):
         table=TableSplit(divided=_AXES, scattered=_AXES),
     )
 
-    def sizes(self, num_ranks: int) -> Mapping[str, int] | None:
+    def sizes(self, num_ranks: int, depth: int | None = None) -> Mapping[str, int] | None:
         """Return the size of the only axis."""
         return {"hidden": num_ranks} if num_ranks > 1 else None

@@ -165,13 +165,16 @@ class TensorSplit(ABC):
     """The numbers of ranks that it allows, in words."""
     layout: ClassVar[Layout]
     """The layout on its grid."""
+    has_depth: ClassVar[bool] = False
+    """Whether parallelism.tensor_depth decides its grid, too."""
 
     @abstractmethod
-    def sizes(self, num_ranks: int) -> Mapping[str, int] | None:
+    def sizes(self, num_ranks: int, depth: int | None = None) -> Mapping[str, int] | None:
         """Return the sizes of the axes, that of neighbouring ranks first.
 
         Args:
             num_ranks: number of tensor-parallel ranks.
+            depth: parallelism.tensor_depth; None without.
 
         Returns:
             Sizes whose product is `num_ranks`; None if so many ranks do not form a grid.

@@ -104,7 +104,7 @@ class Summa(TensorSplit):
         hidden_vectors=_VECTORS,
     )
 
-    def sizes(self, num_ranks: int) -> Mapping[str, int] | None:
+    def sizes(self, num_ranks: int, depth: int | None = None) -> Mapping[str, int] | None:
         """Return q columns and q rows."""
         side = isqrt(num_ranks)
         return {"column": side, "row": side} if side > 1 and side**2 == num_ranks else None

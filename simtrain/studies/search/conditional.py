@@ -6,6 +6,7 @@ rule without interleaving, so a search would otherwise never evaluate points wit
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
@@ -91,7 +92,12 @@ def conditional_values(base: Scenario, coordinates: Mapping[str, str]) -> dict[s
         if written not in (None, off):
             values[field] = at_points[field] = _if(_has_needs(field, at_points), written, off)
     if (split := base.parallelism.matrix_split) is not None:
-        values["parallelism.tensor_split"] = _by_ranks(split)
+        depth = base.parallelism.tensor_depth
+        on = functools.partial(_has_grid, split, depth)
+        for field, written in (("tensor_split", split.name), ("tensor_depth", depth)):
+            off = default_of(f"parallelism.{field}")
+            if written != off:
+                values[f"parallelism.{field}"] = _if(on, written, off)
     if (layout := base.parallelism.layout) is not None:
         values["parallelism.layout"] = _by_chunks(layout, len(base.parallelism.layout_chunks))
     experts = base.model.experts
@@ -123,13 +129,9 @@ def _by_chunks(layout: str, num_chunks: int) -> Follows:
     )
 
 
-def _by_ranks(split: TensorSplit) -> Follows:
-    """The split of matrices, at points whose tensor-parallel ranks form its grid."""
-    return _if(
-        lambda point: split.sizes(point.tensor) is not None,
-        split.name,
-        default_of("parallelism.tensor_split"),
-    )
+def _has_grid(split: TensorSplit, depth: int | None, point: Any) -> bool:
+    """Whether the tensor-parallel ranks of a point form the grid of a split of matrices."""
+    return split.sizes(point.tensor, depth) is not None
 
 
 def _by_imbalance(experts: Experts) -> Follows:

@@ -462,7 +462,8 @@ class Space:
         split = self.base.parallelism
         is_off = "scatter_gather" in split.model_fields_set and not split.scatter_gather
         matrices = split.matrix_split
-        is_divided = matrices is not None and matrices.sizes(point.tensor) is not None
+        grid = matrices and matrices.sizes(point.tensor, split.tensor_depth)
+        is_divided = grid is not None
         return not (point.sequence_parallel or is_divided or is_off)
 
 
