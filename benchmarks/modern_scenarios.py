@@ -484,7 +484,7 @@ def _split_matrices(rng: random.Random, scenario: Values) -> None:
         return
     split["sequence_parallel"] = False
     grids: list[tuple[str, int, int]] = [("hidden", split["tensor"], 1), ("2d", 4, 2)]
-    split["tensor_split"], ranks, sequences = rng.choice([*grids, ("2.5d", 8, 4)])
+    split["tensor_split"], ranks, sequences = rng.choice([*grids, ("2.5d", 8, 4), ("3d", 8, 4)])
     split["tensor"] = ranks
     if split["tensor_split"] == "2.5d":
         split["tensor_depth"] = 2

@@ -1,6 +1,7 @@
 """Splits of the layers' matrices: bytes, FLOPs and memory of the closed forms of their papers."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import isqrt
 
@@ -10,14 +11,21 @@ from hypothesis import strategies as st
 
 from simtrain.base.mesh import Group, Mesh
 from simtrain.durations.collectives import collective_seconds, total_wire_bytes, wire_bytes
-from simtrain.scenario import Scenario
+from simtrain.engine import Engine
+from simtrain.iteration.programs.pass_tasks import PassMachine, simulate_pass
+from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.tensor_splits import TENSOR_SPLITS
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate
-from simtrain.workload.chunk import layer_parameters
-from simtrain.workload.ops import Op, Phase, total_flops
+from simtrain.workload.blocks import column_linear
+from simtrain.workload.chunk import Chunk, layer_parameters
+from simtrain.workload.issue import OverlapPolicy
+from simtrain.workload.ops import Op, Phase, Tensor, total_flops
+from simtrain.workload.passes import Pass, PassKind, PassOptions
 from simtrain.workload.record import record_pass
-from simtrain.workload.work import Collective, CollectiveKind
+from simtrain.workload.tape import Microbatch, Tape
+from simtrain.workload.tensor_grid import TensorGrid
+from simtrain.workload.work import Collective, CollectiveKind, Gemm, Work
 from tests.helpers.toys import (
     a100,
     chunk_with,
@@ -34,6 +42,7 @@ GRIDS: dict[str, dict[str, int]] = {
     "hidden": {"tensor": 4},
     "2d": {"tensor": 4},
     "2.5d": {"tensor": 8, "tensor_depth": 2},
+    "3d": {"tensor": 8},
 }
 """A small grid of each split."""
 
@@ -85,7 +94,8 @@ def test_a_hidden_split_moves_and_saves_what_sequence_parallelism_does(
 
 
 @pytest.mark.parametrize(
-    ("name", "of_weights", "of_vectors"), [("hidden", 4, 4), ("2d", 4, 4), ("2.5d", 4, 2)]
+    ("name", "of_weights", "of_vectors"),
+    [("hidden", 4, 4), ("2d", 4, 4), ("2.5d", 4, 2), ("3d", 8, 2)],
 )
 def test_parameters_of_a_layer_on_a_rank(name: str, of_weights: int, of_vectors: int) -> None:
     """Weights have 12h² elements; biases and weights of norms 13h."""
@@ -223,6 +233,52 @@ def test_layers_of_ranks_divide_activations_and_sum_gradients(scenario: Scenario
     assert total_flops(forward + backward) == whole / (depth * q**2)
 
 
+@st.composite
+def layers_on_cubes(draw: st.DrawFn) -> Scenario:
+    """Draw a layer of GPT on q x q x q ranks."""
+    q = draw(st.integers(2, 3))
+    micro, heads = q**2 * draw(st.integers(1, 2)), q * draw(st.integers(1, 4))
+    return scenario_with(
+        {
+            "num_layers": 1,
+            "hidden_size": q * heads * draw(st.integers(1, 20)),
+            "num_attention_heads": heads,
+            "seq_length": draw(st.integers(1, 60)),
+            "vocab_size": q**2,
+        },
+        parallelism={"tensor": q**3, "tensor_split": "3d"},
+        batch={"micro": micro, "global": micro},
+        recompute=draw(st.sampled_from(["none", "selective", "full"])),
+    )
+
+
+@given(layers_on_cubes())
+def test_a_three_dimensional_split_sends_three_matrices_twice(scenario: Scenario) -> None:
+    """2 (q - 1) (S_X + S_A + S_Y) elements of each layer over all ranks (Colossal-AI's table).
+
+    By hand: inputs of a layer's four linear layers have 7bsh elements, their outputs 9bsh, and
+    their weights 12h². With recompute, the forward pass runs twice. The blocks that are gathered
+    and saved, inputs and weights, are 1/q² of each matrix; other activations are 1/q³.
+    """
+    shape, q = shape_of(scenario), round(scenario.parallelism.tensor ** (1 / 3))
+    s, b, h, a = shape.seq_length, shape.microbatch, shape.hidden, shape.heads
+    forward, backward = layer_ops(scenario)
+    recompute = scenario.recompute.strategy
+    passes = 3 if recompute == "full" else 2
+    sent = q**3 * total_wire_bytes(moved_blocks(forward + backward)) / 2
+    assert sent == pytest.approx(passes * (q - 1) * (16 * b * s * h + 12 * h**2), rel=1e-12)
+    scores = Fraction(5 * a * s, h) if recompute == "none" else 0
+    saved = Fraction(s * b * h, q**3) * (20 + scores)
+    saved += Fraction(14 * s * b * h + 24 * h**2, q**2)
+    if recompute == "full":
+        saved = Fraction(2 * s * b * h, q**3)
+    assert saved_bytes(forward) == saved
+    flops = {"none": (72, Fraction(1, 6)), "selective": (72, Fraction(2, 9))}
+    factor, attention = flops.get(recompute, (96, Fraction(1, 6)))
+    whole = factor * s * b * h**2 * (1 + attention * Fraction(s, h))
+    assert total_flops(forward + backward) == whole / q**3
+
+
 def test_vectors_and_norms_of_a_two_dimensional_split() -> None:
     """Ranks of a column gather biases and weights of norms: 13h parameters of a layer."""
     scenario = split_scenario("2d")
@@ -251,6 +307,55 @@ def test_steps_of_a_product_move_the_next_blocks_beside_it() -> None:
     assert arrived == [["QKV input broadcast", "QKV weight broadcast"]] * 3
     launched = [place for place, name in enumerate(names) if name in ("QKV input broadcast",)]
     assert launched[1] < products[0] < launched[2] < products[1] < products[2]
+
+
+@dataclass(frozen=True)
+class First:
+    """One first layer of attention or MLP."""
+
+    is_unit: bool = True
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        """Multiply the rank's blocks."""
+        return column_linear(tape, x, 96, "QKV", bias=False)
+
+
+def seconds_of(kind: PassKind, q: int, *, product_s: float, link_s: float, engine: Engine) -> float:
+    """Return the time of a pass on q x q ranks. All products are as long, and all moves."""
+    mesh = Mesh(tp=q**2)
+    grid = TensorGrid("2d", ("column", "row"), (q, q), mesh)
+    batch = Microbatch(16, 4, 48 // q, grid.group(("column",)), grid=grid)
+    batch = replace(batch, kernels=replace(batch.kernels, fused_gradient_accumulation=True))
+
+    def seconds(work: Work) -> float:
+        return {Gemm: product_s, Collective: link_s}.get(type(work), 0.0)
+
+    options = PassOptions(batch, OverlapPolicy())
+    record = record_pass(Pass(Chunk(((First(), 1),)), kind, RecomputePolicy(), options))
+    return simulate_pass(record, PassMachine(seconds, 0.0, lambda work: 0.0), engine).duration_s
+
+
+@given(
+    st.sampled_from([2, 3, 4, 6]),
+    st.floats(0, 9),
+    st.floats(0, 9),
+    st.sampled_from(["auto", "simpy"]),
+)
+def test_broadcasts_hide_behind_the_products_of_other_steps(
+    q: int, product_s: float, link_s: float, engine: Engine
+) -> None:
+    """Two broadcasts per step: q of the longer of products and broadcasts, one of the shorter.
+
+    A backward pass with instant links has 2q products, and one with instant products 4q moves.
+    """
+    moved_s = 2 * link_s
+    expected_s = q * max(product_s, moved_s) + min(product_s, moved_s)
+    times = {"product_s": product_s, "link_s": link_s}
+    assert seconds_of("F", q, **times, engine=engine) == pytest.approx(expected_s)
+    instant = seconds_of("B", q, product_s=product_s, link_s=0.0, engine=engine)
+    assert instant == pytest.approx(2 * q * product_s)
+    linked = seconds_of("B", q, product_s=0.0, link_s=link_s, engine=engine)
+    assert linked == pytest.approx(4 * q * link_s)
 
 
 @given(st.integers(2, 16), st.integers(1, 10**9), st.sampled_from(["broadcast", "reduce"]))
