@@ -121,6 +121,14 @@ def test_a_split_keeps_the_flops_of_the_model(name: str, recompute: str, pipelin
 
 
 @pytest.mark.parametrize("name", TENSOR_SPLITS)
+def test_no_run_with_a_split_was_compared(name: str) -> None:
+    result = simulate(split_scenario(name), a100())
+    assert result.interval is not None
+    assert result.interval.basis.startswith("none like this one was compared")
+    assert result.interval.basis.endswith("differ in split of matrices")
+
+
+@pytest.mark.parametrize("name", TENSOR_SPLITS)
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_both_engines_evaluate_splits_alike(name: str, overlaps: bool) -> None:
     scenario = split_scenario(
