@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simtrain.base.mesh import Group, Mesh
@@ -18,21 +19,32 @@ class TensorGrid:
         name: of the split (`TENSOR_SPLITS`).
         axes: names of the axes, that of neighbouring ranks first.
         sizes: ranks along each axis.
-        mesh: all ranks.
+        groups: [2 ** axes], the group along each set of axes; axis i counts 2 ** i. Grids of equal
+            groups are equal on any mesh, so that passes share recordings.
     """
 
     name: str
     axes: Axes
     sizes: tuple[int, ...]
-    mesh: Mesh
+    groups: tuple[Group, ...]
 
     @classmethod
     def of(cls, parallelism: Parallelism, mesh: Mesh) -> TensorGrid | None:
         """Return the grid of a scenario; None if ranks split layers by columns and rows."""
         sizes = parallelism.grid_sizes
-        if sizes is None:
-            return None
-        return cls(parallelism.tensor_split, tuple(sizes), tuple(sizes.values()), mesh)
+        return cls.on(mesh, parallelism.tensor_split, sizes) if sizes is not None else None
+
+    @classmethod
+    def on(cls, mesh: Mesh, name: str, sizes: Mapping[str, int]) -> TensorGrid:
+        """Return the grid with these sizes of its axes, on a mesh."""
+        numbers = tuple(sizes.values())
+        places = range(len(numbers))
+        chosen = (
+            tuple(place for place in places if which >> place & 1)
+            for which in range(2 ** len(sizes))
+        )
+        groups = tuple(mesh.grid_group("tp", numbers, levels) for levels in chosen)
+        return cls(name, tuple(sizes), numbers, groups)
 
     @property
     def split(self) -> TensorSplit:
@@ -46,12 +58,8 @@ class TensorGrid:
 
     def size(self, axes: Axes) -> int:
         """Number of ranks along these axes."""
-        number = 1
-        for axis, size in zip(self.axes, self.sizes, strict=True):
-            number *= size if axis in axes else 1
-        return number
+        return self.group(axes).num_ranks
 
     def group(self, axes: Axes) -> Group:
         """The group of ranks that differ only in these axes."""
-        levels = tuple(place for place, axis in enumerate(self.axes) if axis in axes)
-        return self.mesh.grid_group("tp", self.sizes, levels)
+        return self.groups[sum(1 << self.axes.index(axis) for axis in axes)]

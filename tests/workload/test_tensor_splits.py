@@ -105,6 +105,15 @@ def test_parameters_of_a_layer_on_a_rank(name: str, of_weights: int, of_vectors:
 
 
 @pytest.mark.parametrize("name", TENSOR_SPLITS)
+def test_stages_send_each_part_of_a_hidden_state_once(name: str) -> None:
+    two_stages = {"parallelism.pipeline": 2, "model.num_layers": 2}
+    scenario = split_scenario(name).replace(two_stages)
+    (sent_bytes,) = plan_of(scenario).sent_bytes
+    assert sent_bytes * scenario.parallelism.tensor == 2 * 36 * 256 * 1152
+    assert not plan_of(scenario).receive_gathers
+
+
+@pytest.mark.parametrize("name", TENSOR_SPLITS)
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("pipeline", [1, 2])
 def test_a_split_keeps_the_flops_of_the_model(name: str, recompute: str, pipeline: int) -> None:
@@ -330,8 +339,7 @@ class First:
 
 def seconds_of(kind: PassKind, q: int, *, product_s: float, link_s: float, engine: Engine) -> float:
     """Return the time of a pass on q x q ranks. All products are as long, and all moves."""
-    mesh = Mesh(tp=q**2)
-    grid = TensorGrid("2d", ("column", "row"), (q, q), mesh)
+    grid = TensorGrid.on(Mesh(tp=q**2), "2d", {"column": q, "row": q})
     batch = Microbatch(16, 4, 48 // q, grid.group(("column",)), grid=grid)
     batch = replace(batch, kernels=replace(batch.kernels, fused_gradient_accumulation=True))
 

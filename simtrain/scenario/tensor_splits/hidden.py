@@ -58,7 +58,7 @@ class Hidden(TensorSplit):
         first=_FIRST,
         second=_SECOND,
         logits=_FIRST,
-        table=TableSplit(divided=_AXES, scattered=_AXES),
+        table=TableSplit(divided=_AXES, scattered=_AXES, copies=True),
     )
 
     def sizes(self, num_ranks: int, depth: int | None = None) -> Mapping[str, int] | None:

@@ -112,12 +112,14 @@ class TableSplit:
         divided: axes that divide the table.
         scattered: axes along which ranks reduce and scatter what they have looked up.
         gathered: axes along which ranks gather rows of the table first.
+        copies: as in `Move`, for what is reduced and scattered.
         summed: axes along which ranks sum the gradient of the table.
     """
 
     divided: Axes
     scattered: Axes
     gathered: Axes = ()
+    copies: bool = False
     summed: Axes = ()
 
 

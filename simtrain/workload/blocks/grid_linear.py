@@ -110,16 +110,22 @@ def _check_divides(what: str, size: int, ranks: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """A collective on a block, and the copy that channels of several ranks need.
+    """A collective on a block, with the copies around it.
 
     NCCL gathers rank after rank. So gathered channels are copied side by side, and channels to
     scatter are copied rank after rank (Megatron-LM's `_gather_along_last_dim` and
-    `_reduce_scatter_along_last_dim`).
+    `_reduce_scatter_along_last_dim`). A block is copied into the buffer that is broadcast, and a
+    sum out of the buffer that was reduced (Colossal-AI's `Matmul_AB_2D` and `Matmul_ABT_2D`).
+
+    Args:
+        op: the collective.
+        before: the copy before it; None without.
+        after: the copy after it; None without.
     """
 
     op: Op
-    copy: Op | None
-    is_result: bool
+    before: Op | None
+    after: Op | None
 
     def again(self) -> _Moved:
         """Return the same collective, which Table 2 of the paper does not count."""
@@ -127,16 +133,16 @@ class _Moved:
         return replace(self, op=op)
 
     def launch(self, order: IssueOrder) -> Handle | None:
-        """Issue the collective; a result is copied first."""
-        if self.copy and self.is_result:
-            order.compute(self.copy)
+        """Issue the copy before the collective, and the collective."""
+        if self.before:
+            order.compute(self.before)
         return order.launch(self.op)
 
     def wait(self, order: IssueOrder, handle: Handle | None) -> None:
-        """Wait for the collective; an operand is copied after it."""
+        """Wait for the collective, and issue the copy after it."""
         order.wait(handle)
-        if self.copy and not self.is_result:
-            order.compute(self.copy)
+        if self.after:
+            order.compute(self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +251,10 @@ class _GridLinear:
             leaving.append([result.launch(order) for result in results])
             arriving = following
         for handles in leaving[-_BUFFERS:]:
-            for result, handle in zip(results, handles, strict=True):
-                result.wait(order, handle)
+            for handle in handles:
+                order.wait(handle)
+        for result, handle in zip(results, leaving[-1], strict=True):
+            result.wait(order, handle)
         self._finish(order, moves, phase)
 
     def _finish(self, order: IssueOrder, moves: Multiplication, phase: Phase) -> None:
@@ -264,7 +272,9 @@ class _GridLinear:
             name = f"{self.block.name} {array} {move.exchange.replace('_', '-')}"
             op = collective(name, kind, num_bytes, self.grid.group(move.axes), phase)
             copy = elementwise(f"{name} copy", num_bytes, num_bytes, phase)
-            yield _Moved(op, copy if move.copies else None, is_result=is_result)
+            copies_first = (move.copies and is_result) or (kind.has_root and not is_result)
+            copies_last = (move.copies and not is_result) or (kind.has_root and is_result)
+            yield _Moved(op, copy if copies_first else None, copy if copies_last else None)
 
     def _block_bytes(self, move: Move) -> int:
         block = self.block

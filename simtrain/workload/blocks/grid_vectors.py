@@ -113,14 +113,21 @@ def grid_look_up(tape: Tape, vocab: int, tied: str) -> Tensor:
     scattered, gathered = grid.group(table.scattered), grid.group(table.gathered)
     gather, scatter = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
     part, buffer = elements * batch.element_bytes, elements * batch.gradient_bytes
+    copies = [
+        elementwise("embedding copy", whole, whole, each)
+        for each in (Phase.FORWARD, Phase.INPUT_GRADIENT)
+        if table.copies
+    ]
     forward: Ops = (
         collective("embedding table gather", gather, rows, gathered, holds_bytes=rows),
         elementwise("embedding lookup", whole, whole, holds_bytes=whole),
         elementwise("embedding mask", 0, whole),
+        *copies[:1],
         collective("embedding sum", scatter, whole, scattered),
     )
     backward: Ops = (
         collective("embedding sum", gather, whole, scattered, Phase.INPUT_GRADIENT),
+        *copies[1:],
         elementwise("embedding table zero", 0, rows, phase, family=stream),
         elementwise("embedding scatter", 2 * whole, whole, phase, holds_bytes=whole + rows),
         collective("embedding table reduce-scatter", scatter, rows, gathered, phase),
