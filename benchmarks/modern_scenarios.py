@@ -474,6 +474,29 @@ def _cut_sequences(rng: random.Random, scenario: Values) -> None:
             split["slice_lengths"] = [3 * quarter, quarter]
 
 
+def _split_matrices(rng: random.Random, scenario: Values) -> None:
+    """Split the matrices of a dense model's layers over a grid of ranks."""
+    split, model = scenario["parallelism"], scenario["model"]
+    others = {"experts", "latent_attention", "mtp_num_layers", "layer_pattern"} & {*model}
+    is_plain = scenario["precision"]["compute"] != "fp8" and split.get("context", 1) == 1
+    projects_apart = scenario["software"].get("stack", "").startswith("torchtitan")
+    if others or projects_apart or not is_plain or split["tensor"] == 1:
+        return
+    split["sequence_parallel"] = False
+    grids: list[tuple[str, int, int]] = [("hidden", split["tensor"], 1), ("2d", 4, 2)]
+    split["tensor_split"], ranks, sequences = rng.choice([*grids, ("2.5d", 8, 4), ("3d", 8, 4)])
+    split["tensor"] = ranks
+    if split["tensor_split"] == "2.5d":
+        split["tensor_depth"] = 2
+    for size in ("num_attention_heads", "num_query_groups", "hidden_size", "ffn_hidden_size"):
+        if size in model:
+            model[size] *= ranks
+    scenario["batch"] = {key: size * sequences for key, size in scenario["batch"].items()}
+    split.pop("scatter_gather", None)
+    scenario["recompute"].pop("distribute", None)
+    scenario["overlap"].pop("userbuffers", None)
+
+
 def _split_vocabulary(rng: random.Random, scenario: Values) -> None:
     """Give each stage a part of the vocabulary."""
     split, model = scenario["parallelism"], scenario["model"]
@@ -507,7 +530,8 @@ def _keep_ends_in_bf16(rng: random.Random, scenario: Values) -> None:
 
 _ALONE = (
     *(_train_adapters, _pack_documents, _copy_to_the_host, _cut_sequences, _split_vocabulary),
-    *(_validate_steps, _keep_ends_in_bf16, _defer_output_gradients),
+    *(_validate_steps, _keep_ends_in_bf16, _defer_output_gradients, _split_matrices),
+    *[_copy_to_the_host] * 3,  # few of these scenarios can have modules of an offload
 )
 """Draws of options that few others may accompany: a scenario has at most one of them."""
 

@@ -20,6 +20,7 @@ from docs.update import (
     recompute,
     related_work,
     simulations,
+    tensor_splits,
     terapipe,
     what_ifs,
 )
@@ -30,7 +31,7 @@ from docs.update.request import Generator, Request, generators_of
 _MODULES = (
     *(simulations, recompute, offload, lists, papers, fit_errors, fp8_gains, network_errors),
     *(expert_errors, frontier, attention_errors, commands, goodput_cases, energy_cases),
-    *(related_work, alpa, neuron, terapipe),
+    *(related_work, alpa, neuron, terapipe, tensor_splits),
 )
 GENERATORS: dict[str, Generator] = what_ifs.GENERATORS.copy()
 for _module in _MODULES:

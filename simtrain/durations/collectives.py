@@ -29,7 +29,8 @@ from simtrain.workload.work import Collective, CollectiveKind, TokenExchange
 def wire_bytes(op: Collective) -> float:
     """Bytes that each rank sends: (n-1)/n of the array, twice that for an all-reduce.
 
-    These are a ring's bytes; an all-to-all also sends (n-1)/n. A transfer sends the whole array. Of
+    These are a ring's bytes; an all-to-all also sends (n-1)/n. Of a broadcast or a reduce it is the
+    mean: n - 1 ranks send the array, and roots take turns. A transfer sends the whole array. Of
     an exchange of tokens, these are the bytes over NVLink, each of which crosses it last.
     """
     if op.kind.is_transfer:
@@ -58,11 +59,39 @@ def collective_seconds(op: Collective, profile: HardwareProfile) -> float:
     if op.kind.is_transfer:
         crossed = _levels_left(group)
         return transfer_seconds(op.array_bytes, crossed, num_sharing=1, profile=profile)
+    if op.kind.has_root:
+        return _chain_seconds(_ring_of(op), profile)
     if group.inside_one_node:
         return _chosen(op, profile, _in_node(op, profile))
     if op.kind is CollectiveKind.ALL_TO_ALL:
         return _all_to_all_seconds(op, profile)
     return _chosen(op, profile, _across_nodes(op, profile))
+
+
+def _chain_seconds(op: Collective, profile: HardwareProfile) -> float:
+    """Time of a broadcast or a reduce, whose ring is `op`; NCCL has no other algorithm for them."""
+    times = (_in_node if op.group.inside_one_node else _across_nodes)(op, profile)
+    return times[FALLBACK.name]
+
+
+def _ring_of(op: Collective) -> Collective:
+    """Return the all-gather or reduce-scatter whose ring takes as long as a broadcast or a reduce.
+
+    The array flows through a chain of n ranks in chunks, so each link carries all of it in n - 1
+    steps, as in a ring's collective on n/(n - 1) times the array (nccl-tests' PERFORMANCE.md: the
+    bus bandwidth of a broadcast counts the whole array).
+    """
+    if not op.kind.has_root:
+        return op
+    kind, num_ranks = _RINGS[op.kind], op.group.num_ranks
+    return Collective(kind, op.array_bytes * num_ranks // (num_ranks - 1), op.group)
+
+
+_RINGS = {
+    CollectiveKind.BROADCAST: CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE: CollectiveKind.REDUCE_SCATTER,
+}
+"""Collectives whose rings send in the same direction."""
 
 
 def _exchange_seconds(op: TokenExchange, profile: HardwareProfile) -> float:
@@ -83,10 +112,11 @@ def _exchange_seconds(op: TokenExchange, profile: HardwareProfile) -> float:
 def collective_is_extrapolated(op: Collective, profile: HardwareProfile) -> bool:
     """Whether the array size or the group is outside the measured curves.
 
-    True for every group across nodes, and for an all-to-all if the profile has no curve for it.
+    True for every group across nodes, for an all-to-all if the profile has no curve for it, and for
+    a broadcast or a reduce.
     """
     group = op.group
-    if not group.inside_one_node:
+    if not group.inside_one_node or op.kind.has_root:
         return True
     if group.num_ranks == 1 or isinstance(op, TokenExchange) or op.kind.is_transfer:
         return False
@@ -138,7 +168,7 @@ def device_load(op: Collective, seconds: float, profile: HardwareProfile) -> flo
     if op.kind.is_transfer:
         at_full_speed_s = transfer_seconds(op.array_bytes, 0, num_sharing=1, profile=profile)
     else:
-        at_full_speed_s = _intra_node_seconds(op, profile.cluster.nvlink_gpus, profile)
+        at_full_speed_s = _intra_node_seconds(_ring_of(op), profile.cluster.nvlink_gpus, profile)
     return slowdown * min(1.0, at_full_speed_s / seconds)
 
 

@@ -178,12 +178,14 @@ class ExpectedErrors:
     def _least_width(self) -> float:
         """What nine in ten runs like it were off by; without any, what else is known.
 
-        That is what the profile states of its fit, and of a doubtful one twice the errors of the
-        most similar runs on it: an assumption.
+        That is what the profile states of its fit, with a split of matrices at least the errors of
+        the most similar runs, and of a doubtful profile twice these errors: an assumption.
         """
         if like := self._like:
             return _spread_of(like).width
         stated = math.log1p(self.kind.stated_error)
+        if self.kind.splits_matrices and self.groups:
+            stated = max(stated, _spread_of(self._nearest(self.groups)).width)
         if not self.kind.is_doubtful:
             return stated
         others = [group for group in self.groups if group.cluster == self.kind.cluster]

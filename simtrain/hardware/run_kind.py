@@ -27,6 +27,8 @@ class RunKind:
         is_changed: whether the scenario changes entries of the profile, which makes it another one.
         is_doubtful: whether the profile rests on datasheets or on contradicting sources.
         is_lower_bound: whether the profile has best possible values, so that no run is faster.
+        splits_matrices: whether ranks split matrices in another way than by columns and rows, as no
+            judged run does.
         stated_error: relative error below which nine of ten times stay, as the profile's own fit
             states; 0 if it states none.
     """
@@ -40,6 +42,7 @@ class RunKind:
     is_doubtful: bool = False
     is_hybrid: bool = False
     is_lower_bound: bool = False
+    splits_matrices: bool = False
     stated_error: float = 0.0
 
 
@@ -91,6 +94,8 @@ def _of_model(kind: RunKind, runs: MeasuredRuns) -> Iterator[Respect]:
         yield Respect("experts", *(_experts(each.has_experts) for each in (kind, runs)))
     if runs.is_hybrid != kind.is_hybrid:
         yield Respect("kind of layers", *(_layers(each.is_hybrid) for each in (kind, runs)))
+    if kind.splits_matrices:
+        yield Respect("split of matrices", "a grid of ranks", "columns and rows")
     if runs.nodes not in (None, kind.nodes):
         yield Respect("number of nodes", _NODES[kind.nodes], _NODES[runs.nodes or "several"])
 

@@ -55,6 +55,7 @@ from simtrain.workload.tape import (
     SequenceSlice,
     record,
 )
+from simtrain.workload.tensor_grid import TensorGrid
 from simtrain.workload.work import CollectiveKind
 
 Flags = NDArray[np.bool_]
@@ -470,11 +471,13 @@ class Plan:
 
 def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
     """Return the hidden states of a scenario's microbatch on one rank of the mesh."""
+    grid = TensorGrid.of(scenario.parallelism, mesh)
+    layout = grid and grid.layout
     return _microbatch(
         scenario.model.seq_length // mesh.cp,
-        scenario.batch.micro,
-        scenario.model.hidden_size,
-        mesh.group("tp"),
+        scenario.batch.micro // (grid.size(layout.tokens) if grid and layout else 1),
+        scenario.model.hidden_size // (grid.size(layout.hidden) if grid and layout else 1),
+        grid.group(layout.inner) if grid and layout else mesh.group("tp"),
         scenario.parallelism.sequence_parallel,
         scenario.precision.compute_bytes,
         scenario.gradient_bytes,
@@ -491,6 +494,7 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
         attention_output_bits=scenario.precision.attention_output_bits,
         documents=scenario.documents,
         graph_modules=frozenset(scenario.facts.cuda_graph_modules),
+        grid=grid,
     )
 
 

@@ -23,12 +23,15 @@ from simtrain.scenario.pipeline_layout import (
     layers_of_layout,
 )
 from simtrain.scenario.section import Count, Degree, Section
+from simtrain.scenario.tensor_splits import TENSOR_SPLITS, TensorSplit, size_of
 from simtrain.schedules.vocabulary import SPLITS, VocabularySplit
 
 if TYPE_CHECKING:
     Vocabulary: TypeAlias = str
+    TensorSplitName: TypeAlias = str
 else:
     Vocabulary = Literal["first_last", *SPLITS]  # so that errors list the names
+    TensorSplitName = Literal["1d", *TENSOR_SPLITS]
 RankOrder = Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]
 _AXES_IN_ORDER: dict[RankOrder, tuple[Axis, ...]] = {
     "tp-cp-ep-dp-pp": AXES,
@@ -43,6 +46,10 @@ class Parallelism(Section):
         --tensor-model-parallel-size); 1 by default.
     sequence_parallel: true shards each sequence over the tensor-parallel ranks outside
         attention and MLP (--sequence-parallel); false by default.
+    tensor_split: how the tensor-parallel ranks split the matrices of each layer. 1d (default):
+        weights by columns, then by rows (Megatron-LM). TENSOR_SPLITS.
+    tensor_depth: with the split 2.5d, layers of ranks, which divide the sequences and hold equal
+        weights (depth of Colossal-AI's tensor parallelism); by default (null) there are none.
     pipeline: number of pipeline stages (--pipeline-model-parallel-size); 1 by default. Each stage
         has equally many layers unless first_stage_layers, last_stage_layers or layout is set.
     interleave: number of chunks (virtual stages) per stage. The default is the only number that
@@ -81,7 +88,8 @@ class Parallelism(Section):
         --hierarchical-context-parallel-sizes. The second is context / context_a2a.
     scatter_gather: true makes each tensor-parallel rank send 1/t of the output of a stage, which
         the receivers all-gather (Megatron-LM's scatter_gather_tensors_in_pipeline of 2022). By
-        default true, but false with sequence_parallel, which already shards the output.
+        default true, but false with sequence_parallel or a tensor_split, which already shard the
+        output.
     expert: expert-parallel ranks, which hold different experts (--expert-model-parallel-size); 1 by
         default.
     expert_tensor: ranks that shard the weights of each expert (--expert-tensor-parallel-size);
@@ -98,6 +106,8 @@ class Parallelism(Section):
 
     tensor: Degree = Field(default=1, examples=[8])
     sequence_parallel: bool = Field(default=False, examples=["true"])
+    tensor_split: TensorSplitName = Field(default="1d", examples=["hidden"])
+    tensor_depth: Count | None = Field(default=None, examples=[2])
     pipeline: Degree = Field(default=1, examples=[8])
     interleave: Degree = Field(default=1, examples=[3])
     microbatch_group_size: Count | None = Field(default=None, examples=[8])
@@ -117,7 +127,9 @@ class Parallelism(Section):
     context_communication: ContextCommunication = Field(default="p2p", examples=["a2a"])
     context_a2a: Degree | None = Field(default=None, examples=[4])
     scatter_gather: bool = Field(
-        default_factory=lambda parallelism: not parallelism["sequence_parallel"],
+        default_factory=lambda parallelism: (
+            not (parallelism["sequence_parallel"] or parallelism["tensor_split"] in TENSOR_SPLITS)
+        ),
         examples=["false"],
     )
     expert: Degree = Field(default=1, examples=[8])
@@ -133,6 +145,35 @@ class Parallelism(Section):
     def context_exchange(self) -> ContextExchange:
         """How context-parallel ranks exchange keys and values."""
         return CONTEXT_EXCHANGES[self.context_communication]
+
+    @property
+    def matrix_split(self) -> TensorSplit | None:
+        """How tensor-parallel ranks split matrices; None for columns and rows."""
+        return TENSOR_SPLITS.get(self.tensor_split)
+
+    @property
+    def grid_sizes(self) -> Mapping[str, int] | None:
+        """Sizes of the axes of the tensor-parallel ranks; None without a split that has a grid."""
+        split = self.matrix_split
+        return split.sizes(self.tensor, self.tensor_depth) if split else None
+
+    @property
+    def ranks_of_heads(self) -> int:
+        """Ranks that divide heads, channels of the MLP and the vocabulary."""
+        split, sizes = self.matrix_split, self.grid_sizes
+        return size_of(sizes, split.layout.inner) if split and sizes else self.tensor
+
+    @property
+    def has_one_axis(self) -> bool:
+        """Whether all tensor-parallel ranks divide the columns or rows of each matrix."""
+        split, sizes = self.matrix_split, self.grid_sizes
+        return split is None or (sizes is not None and len(sizes) == 1)
+
+    @property
+    def ranks_of_sequences(self) -> int:
+        """Tensor-parallel ranks that divide the sequences of a microbatch."""
+        split, sizes = self.matrix_split, self.grid_sizes
+        return size_of(sizes, split.layout.tokens) if split and sizes else 1
 
     @property
     def ranks_of_expert(self) -> int:
@@ -181,12 +222,15 @@ def _mesh(
 
 _EXCHANGES = "; ".join(f"{name} {other.summary}" for name, other in CONTEXT_EXCHANGES.items())
 _SUMMARIES = "; ".join(f"{name} {other.summary}" for name, other in DISPATCHERS.items())
+_TENSOR_SPLITS = "; ".join(f"{name} {split.summary}" for name, split in TENSOR_SPLITS.items())
 _VOCABULARIES = "; ".join(f"{name} {split.summary}" for name, split in SPLITS.items())
-# Each exchange, dispatcher and split of the vocabulary describes itself, in its own file.
+# Exchanges, dispatchers, and splits of matrices and of the vocabulary describe themselves, in
+# files of their own.
 Parallelism.__doc__ = (
     (Parallelism.__doc__ or "")
     .replace("EXCHANGES", _EXCHANGES)
     .replace("DISPATCHERS", _SUMMARIES)
+    .replace("TENSOR_SPLITS", _TENSOR_SPLITS)
     .replace("VOCABULARIES", _VOCABULARIES)
 )
 

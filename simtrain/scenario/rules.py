@@ -38,6 +38,7 @@ from simtrain.scenario.schema import Scenario
 from simtrain.scenario.slice_rules import SLICE_RULES
 from simtrain.scenario.software_rules import SOFTWARE_RULES
 from simtrain.scenario.stage_rules import STAGE_RULES, numbers_of_stages
+from simtrain.scenario.tensor_split_rules import TENSOR_SPLIT_RULES
 from simtrain.scenario.userbuffer_rules import USERBUFFER_RULES
 from simtrain.scenario.violation import (
     Rule,
@@ -65,7 +66,14 @@ def _has_groups_of_whole_heads(scenario: Scenario) -> bool:
     """Whether query groups differ from the heads, which tensor-parallel ranks can share."""
     model = scenario.model
     has_groups = model.num_query_groups != model.num_attention_heads
-    return has_groups and _HEADS_OVER_TENSOR.check(scenario) is None
+    if not has_groups or not _ALONG_ONE_AXIS.holds(scenario):
+        return False
+    return _HEADS_OVER_TENSOR.check(scenario) is None
+
+
+def _has_shared_columns(scenario: Scenario) -> bool:
+    """Whether all tensor-parallel ranks divide the columns of a dense MLP."""
+    return bool(scenario.model.has_dense_layers and _ALONG_ONE_AXIS.holds(scenario))
 
 
 def _padded_vocabulary(scenario: Scenario) -> list[int]:
@@ -73,10 +81,15 @@ def _padded_vocabulary(scenario: Scenario) -> list[int]:
     return [-(-scenario.model.vocab_size // divisor) * divisor]
 
 
+_ALONG_ONE_AXIS = Given(
+    "matrices that all tensor-parallel ranks divide by columns or rows",
+    lambda scenario: scenario.parallelism.has_one_axis,
+)
 _HEADS_OVER_TENSOR = Divides(
     "E301",
     "parallelism.tensor",
     "model.num_attention_heads",
+    given=_ALONG_ONE_AXIS,
     number_first=False,
     why="tensor parallelism gives each rank whole attention heads",
     example="parallelism: {tensor: 128}",
@@ -123,7 +136,7 @@ _RULES: list[Rule] = [
         "E303",
         "parallelism.tensor",
         "model.ffn_hidden_size",
-        given=Given("a dense MLP", lambda scenario: scenario.model.has_dense_layers),
+        given=Given("a dense MLP", _has_shared_columns),
         why="tensor parallelism shards the weights of the MLP by columns (core/utils.py, divide)",
         example="model: {ffn_hidden_size: 16385}\nparallelism: {tensor: 4}",
     ),
@@ -131,6 +144,7 @@ _RULES: list[Rule] = [
         "E304",
         "parallelism.tensor",
         "model.vocab_size",
+        given=_ALONG_ONE_AXIS,
         near={"model.vocab_size": _padded_vocabulary},
         why=(
             "tensor parallelism shards the rows of the embedding (VocabParallelEmbedding), which "
@@ -175,6 +189,7 @@ _RULES: list[Rule] = [
     *SCHEDULE_RULES,
     *MERGED_PASS_RULES,
     *SLICE_RULES,
+    *TENSOR_SPLIT_RULES,
     *LORA_RULES,
     *VOCABULARY_RULES,
     *OFFLOAD_RULES,

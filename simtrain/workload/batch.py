@@ -42,8 +42,10 @@ class GetBatch:
 
 
 def _get_batch(batch: Microbatch, *, causal_mask: bool) -> Iterator[Op]:
-    length = batch.whole_length
-    text = batch.sequences * (length + 1) * _INT64_BYTES
+    length, sequences = batch.whole_length, batch.sequences
+    if batch.grid:  # ranks that divide sequences load all of them
+        sequences *= batch.grid.size(batch.grid.layout.tokens)
+    text = sequences * (length + 1) * _INT64_BYTES
     mask = length**2
     yield elementwise("sizes to device", 0, _INT64_BYTES)
     yield _broadcast(batch, "sizes", _INT64_BYTES)
@@ -56,7 +58,7 @@ def _get_batch(batch: Microbatch, *, causal_mask: bool) -> Iterator[Op]:
     if causal_mask:
         yield elementwise("mask ones", 0, mask * FP32_BYTES)
         yield elementwise("mask triangle", mask * FP32_BYTES, mask * FP32_BYTES)
-    yield elementwise("loss mask", 0, batch.sequences * length * FP32_BYTES)
+    yield elementwise("loss mask", 0, sequences * length * FP32_BYTES)
     yield elementwise("positions", 0, length * _INT64_BYTES)
     if causal_mask:
         yield elementwise("mask below one half", mask * FP32_BYTES, mask * MASK_BYTES)
@@ -75,4 +77,5 @@ def _slices(batch: Microbatch, number: int) -> Iterator[Op]:
 
 def _broadcast(batch: Microbatch, name: str, num_bytes: int) -> Op:
     """Return a broadcast, so small that its latency dominates, like an all-gather of its size."""
-    return collective(f"{name} broadcast", CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
+    group = batch.grid.group(batch.grid.axes) if batch.grid else batch.tensor
+    return collective(f"{name} broadcast", CollectiveKind.ALL_GATHER, num_bytes, group)

@@ -119,7 +119,16 @@ def whole_parameters(model: Chunk, microbatch: Microbatch) -> Parameters:
     """Count the parameters of a whole model."""
     alone = Group(("tp",), 1, ranks_per_node=1)
     experts = microbatch.experts and ExpertGroups(alone, alone, alone)
-    whole = replace(microbatch, tensor=alone, sequence_parallel=False, experts=experts)
+    grid = microbatch.grid
+    hidden = microbatch.hidden * (grid.size(grid.layout.hidden) if grid else 1)
+    whole = replace(
+        microbatch,
+        hidden=hidden,
+        tensor=alone,
+        sequence_parallel=False,
+        experts=experts,
+        grid=None,
+    )
     return parameters((model,), whole)
 
 

@@ -190,5 +190,6 @@ class Head:
             holds_weight=holds_weight,
             in_fp8=False,
             has_userbuffers=False,
+            is_output_layer=True,
         )
         cross_entropy(tape, logits, in_place=self.in_place_cross_entropy)

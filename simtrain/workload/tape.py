@@ -22,6 +22,7 @@ from simtrain.workload.frozen import PartialBackward
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import Emit, IssueOrder
 from simtrain.workload.ops import Op, Tensor
+from simtrain.workload.tensor_grid import TensorGrid
 from simtrain.workload.work import ProductType
 
 Steps = Emit | Sequence[Op]
@@ -136,6 +137,9 @@ class Microbatch:
             recompute discards them (Transformer Engine's `save_original_input`).
         fp8_activation_inputs, attention_output_bits: as in the scenario's precision.
         graph_modules: parts of a layer that a CUDA graph captures (`Tape.capturing`).
+        grid: how the tensor-parallel ranks split the matrices of layers; None for Megatron-LM's
+            columns and rows. With it, `sequences` and `hidden` are those of this rank's part, and
+            `tensor` are the ranks that divide heads.
         documents: lengths of the documents that each sequence packs, with their numbers; empty if
             attention spans whole sequences.
     """
@@ -161,6 +165,7 @@ class Microbatch:
     fp8_activation_inputs: bool = False
     attention_output_bits: int = 16
     graph_modules: frozenset[GraphModule] = frozenset()
+    grid: TensorGrid | None = None
 
     def slice(self, part: SequenceSlice) -> Microbatch:
         """Return a slice of each sequence."""

@@ -330,8 +330,15 @@ class CollectiveKind(StrEnum):
     ALL_GATHER = "all_gather"
     REDUCE_SCATTER = "reduce_scatter"
     ALL_TO_ALL = "all_to_all"
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
     SEND = "send"
     COPY = "copy"
+
+    @property
+    def has_root(self) -> bool:
+        """Whether one rank sends the array to all others, or receives their sum."""
+        return self in (CollectiveKind.BROADCAST, CollectiveKind.REDUCE)
 
     @property
     def is_transfer(self) -> bool:
@@ -352,7 +359,8 @@ class Collective:
     """A collective over a group of ranks, or a transfer from each of them to the next.
 
     `array_bytes` is the size of the whole array, as in nccl-tests: the input of an all-reduce,
-    reduce-scatter or all-to-all, the output of an all-gather, or the message of a transfer.
+    reduce-scatter or all-to-all, the output of an all-gather, the array of a broadcast or a reduce,
+    or the message of a transfer.
     """
 
     kind: CollectiveKind

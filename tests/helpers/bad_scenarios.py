@@ -361,6 +361,55 @@ ILLEGAL = [
         "write model.tied_embeddings: false",
     ),
     bad(
+        "a split of matrices without ranks",
+        adding("parallelism: {tensor_split: hidden}\n"),
+        ":9:29: E930",
+        "parallelism.tensor is 1, but parallelism.tensor_split hidden needs 2 or more ranks",
+        "write parallelism.tensor: 2 or 4, or remove parallelism.tensor_split",
+    ),
+    bad(
+        "channels that ranks cannot share",
+        adding("parallelism: {tensor: 4, tensor_split: hidden}\n")
+        .replace("model:\n", "model:\n  kv_channels: 96\n")
+        .replace("6144", "6146"),
+        ":4:16: E932",
+        "model.hidden_size is 6146, which 4 ranks along the axes",
+        "write model.hidden_size: 6144 or 6148, or remove parallelism.tensor_split",
+    ),
+    bad(
+        "ranks that form no square",
+        adding("parallelism: {tensor: 8, tensor_split: 2d}\n"),
+        ":9:23: E930",
+        "parallelism.tensor_split 2d needs q² for a whole q of 2 or more ranks",
+        "write parallelism.tensor: 4",
+    ),
+    bad(
+        "heads that a row of ranks cannot share",
+        adding("parallelism: {tensor: 4, tensor_split: 2d}\n").replace("heads: 64", "heads: 3"),
+        ":4:24: E933",
+        "model.num_attention_heads is 3, which 2 ranks along an axis",
+        "write model.num_attention_heads: 2 or 4",
+    ),
+    bad(
+        "sequences that ranks cannot share",
+        adding("parallelism: {tensor: 4, tensor_split: 2d}\n").replace("micro: 4", "micro: 1"),
+        ":7:10: E934",
+        "batch.micro is 1, but 2 ranks",
+        "write batch.micro: 2",
+    ),
+    bad(
+        "a depth of ranks without layers",
+        adding("parallelism: {tensor: 4, tensor_split: 2d, tensor_depth: 2}\n"),
+        ":9:58: E935",
+        "parallelism.tensor_depth is 2 while parallelism.tensor_split is 2d",
+    ),
+    bad(
+        "a split of matrices with sequence parallelism",
+        adding("parallelism: {tensor: 4, tensor_split: hidden, sequence_parallel: true}\n"),
+        ":9:40: E931",
+        "parallelism.tensor_split is hidden while parallelism.sequence_parallel is true",
+    ),
+    bad(
         "post-validation with tied embeddings",
         adding("parallelism: {pipeline: 4}\nschedule: zb_h1\n")
         + "overlap: {optimizer_post_validation: true}\n",

@@ -113,6 +113,11 @@ BASES = {
         ("batch", "micro"),
         ("parallelism", "vocabulary"),
     ),
+    "hidden split": holding(
+        base(parallelism={"tensor": 4, "tensor_split": "hidden"}),
+        ("memory", "zero_stage"),
+        ("parallelism", "tensor_split"),
+    ),
     "interleaved": holding(
         base(
             model={"num_layers": 8},

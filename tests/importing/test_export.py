@@ -56,6 +56,17 @@ def test_frameworks_without_adapters_refuse_them(write: Callable[[Scenario], str
     assert [problem.code for problem in caught.value.problems] == ["E882"]
 
 
+@pytest.mark.parametrize("write", [megatron_script, deepspeed_script, torchtitan_job])
+def test_frameworks_without_splits_of_matrices_refuse_them(
+    write: Callable[[Scenario], str],
+) -> None:
+    split = {"parallelism.tensor": 4, "parallelism.tensor_split": "2d"}
+    plain = {"parallelism.sequence_parallel": False}
+    with pytest.raises(InputError, match=r"parallelism\.tensor_split is 2d, but") as caught:
+        write(load_scenario("table5_22b_present").replace(split | plain))
+    assert [problem.code for problem in caught.value.problems] == ["E882"]
+
+
 @pytest.mark.parametrize("name", list_scenarios())
 def test_shipped_scenarios_survive_a_round_trip(name: str, tmp_path: Path) -> None:
     of_fine_tuning = {"model.lora": None, "batch.packed_lengths": None}

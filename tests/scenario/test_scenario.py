@@ -41,6 +41,8 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
     assert scenario.parallelism.model_dump() == {
         "tensor": 1,
         "sequence_parallel": False,
+        "tensor_split": "1d",
+        "tensor_depth": None,
         "pipeline": 1,
         "interleave": 1,
         "microbatch_group_size": None,

@@ -11,7 +11,12 @@ from typing import Any
 from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError
 from simtrain.importing.deepspeed.config_and_model import deepspeed_draft
-from simtrain.importing.exporters.lost_fields import comments_of, lost_fields, refuse_adapters
+from simtrain.importing.exporters.lost_fields import (
+    comments_of,
+    lost_fields,
+    refuse_adapters,
+    refuse_splits,
+)
 from simtrain.importing.megatron.export import shared_arguments
 from simtrain.scenario import Scenario
 
@@ -43,6 +48,7 @@ def deepspeed_script(scenario: Scenario, *, nearest: bool = False) -> str:
         InputError: Megatron-DeepSpeed cannot run the scenario (E882).
     """
     refuse_adapters(scenario, "Megatron-DeepSpeed")
+    refuse_splits(scenario, "Megatron-DeepSpeed")
     layout = _nearest(scenario) if nearest else scenario
     _refuse_others(layout)
     script = _script(layout, [])

@@ -25,6 +25,19 @@ def refuse_adapters(scenario: Scenario, framework: str) -> None:
         raise InputError.of("E882", message, fix=fix, reason="it would train all weights")
 
 
+def refuse_splits(scenario: Scenario, framework: str) -> None:
+    """Refuse a scenario whose ranks split matrices in a way that the framework does not have.
+
+    Raises:
+        InputError: the scenario has a split of matrices (E882).
+    """
+    split = scenario.parallelism.matrix_split
+    if split is not None:
+        message = f"parallelism.tensor_split is {split.name}, but {framework} has no such split"
+        reason = "other ranks would hold other parts of activations and weights"
+        raise InputError.of("E882", message, fix="remove parallelism.tensor_split", reason=reason)
+
+
 def lost_fields(scenario: Scenario, imported: Scenario) -> list[str]:
     """Return a sentence for each field that differs after an import of the exported text."""
     before, after = _values(scenario), _values(imported)

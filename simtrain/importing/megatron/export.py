@@ -9,7 +9,12 @@ from typing import Any
 
 from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError
-from simtrain.importing.exporters.lost_fields import comments_of, lost_fields, refuse_adapters
+from simtrain.importing.exporters.lost_fields import (
+    comments_of,
+    lost_fields,
+    refuse_adapters,
+    refuse_splits,
+)
 from simtrain.importing.megatron.arguments import MAPPED
 from simtrain.importing.megatron.recompute import MODULE_NAMES
 from simtrain.importing.megatron.scenario_draft import megatron_draft
@@ -38,6 +43,7 @@ def megatron_script(scenario: Scenario) -> str:
         InputError: Megatron-LM cannot run the scenario (E882).
     """
     refuse_adapters(scenario, "Megatron-LM")
+    refuse_splits(scenario, "Megatron-LM")
     _refuse_exchange(scenario)
     arguments = [*_arguments(scenario)]
     ranks = math.gcd(scenario.num_gpus, _RANKS_PER_NODE)

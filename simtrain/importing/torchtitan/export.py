@@ -9,7 +9,12 @@ from typing import Any
 
 from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError, Problem
-from simtrain.importing.exporters.lost_fields import comments_of, lost_fields, refuse_adapters
+from simtrain.importing.exporters.lost_fields import (
+    comments_of,
+    lost_fields,
+    refuse_adapters,
+    refuse_splits,
+)
 from simtrain.importing.torchtitan.flavors import FLAVORS, flavor_of_model
 from simtrain.importing.torchtitan.job_scenario import torchtitan_draft
 from simtrain.importing.torchtitan.keys import MAPPED
@@ -45,6 +50,7 @@ def torchtitan_job(scenario: Scenario, *, nearest: bool = False) -> str:
         InputError: torchtitan cannot run the layout of the scenario (E882), or its model.
     """
     refuse_adapters(scenario, "torchtitan")
+    refuse_splits(scenario, "torchtitan")
     body = _toml(dict(_keys(_nearest(scenario) if nearest else scenario)))
     lost = lost_fields(scenario, _imported(body, scenario))
     refused = [sentence for sentence in lost if _is_of_layout(sentence, scenario)]

@@ -6,6 +6,7 @@ rule without interleaving, so a search would otherwise never evaluate points wit
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
@@ -15,6 +16,7 @@ from simtrain.scenario.experts import Experts
 from simtrain.scenario.requirement import Requires, default_of
 from simtrain.scenario.rules import RULES
 from simtrain.scenario.schema import STACK_DEFAULTS
+from simtrain.scenario.tensor_splits import TensorSplit
 from simtrain.schedules.registry import FAMILIES
 from simtrain.schedules.stage_placement import looped
 
@@ -89,6 +91,13 @@ def conditional_values(base: Scenario, coordinates: Mapping[str, str]) -> dict[s
         written = attrgetter(field)(base)
         if written not in (None, off):
             values[field] = at_points[field] = _if(_has_needs(field, at_points), written, off)
+    if (split := base.parallelism.matrix_split) is not None:
+        depth = base.parallelism.tensor_depth
+        on = functools.partial(_has_grid, split, depth)
+        for field, written in (("tensor_split", split.name), ("tensor_depth", depth)):
+            off = default_of(f"parallelism.{field}")
+            if written != off:
+                values[f"parallelism.{field}"] = _if(on, written, off)
     if (layout := base.parallelism.layout) is not None:
         values["parallelism.layout"] = _by_chunks(layout, len(base.parallelism.layout_chunks))
     experts = base.model.experts
@@ -118,6 +127,11 @@ def _by_chunks(layout: str, num_chunks: int) -> Follows:
     return lambda point: (
         layout if point.pipeline > 1 and point.pipeline * point.interleave == num_chunks else None
     )
+
+
+def _has_grid(split: TensorSplit, depth: int | None, point: Any) -> bool:
+    """Whether the tensor-parallel ranks of a point form the grid of a split of matrices."""
+    return split.sizes(point.tensor, depth) is not None
 
 
 def _by_imbalance(experts: Experts) -> Follows:

@@ -461,7 +461,10 @@ class Space:
         """On, unless the file turns it off or sequence parallelism already splits the output."""
         split = self.base.parallelism
         is_off = "scatter_gather" in split.model_fields_set and not split.scatter_gather
-        return not (point.sequence_parallel or is_off)
+        matrices = split.matrix_split
+        grid = matrices and matrices.sizes(point.tensor, split.tensor_depth)
+        is_divided = grid is not None
+        return not (point.sequence_parallel or is_divided or is_off)
 
 
 def is_within(field: str, fields: Iterable[str]) -> bool:

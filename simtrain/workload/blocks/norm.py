@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simtrain.scenario.model import Normalization
 from simtrain.workload.blocks.eager import rms_norm_kernels
+from simtrain.workload.blocks.grid_vectors import grid_norm
 from simtrain.workload.fp8 import casts, fp8_tensors, recipe_of, transpose
 from simtrain.workload.ops import Ops, Phase, Tensor, elementwise, gradient
 from simtrain.workload.tape import Microbatch, Parameter, Tape
@@ -30,6 +31,8 @@ def norm(
         feeds_products: only linear layers read the output. In fp8, the norm then casts its output
             (Transformer Engine's LayerNormLinear).
     """
+    if tape.microbatch.grid:
+        return grid_norm(tape, x, name, kind, _PARAMETERS[kind])
     y, size, family = (
         tape.tensor(f"{name} output", x.rows, x.width),
         x.num_bytes,

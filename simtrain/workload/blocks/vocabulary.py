@@ -9,6 +9,7 @@ exponentials.
 from __future__ import annotations
 
 from simtrain.base.mesh import Group
+from simtrain.workload.blocks.grid_vectors import grid_look_up, grid_positions
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise, gradient
 from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily
@@ -21,6 +22,8 @@ def look_up(tape: Tape, vocab: int, *, tied: str = "") -> Tensor:
     compute type, which another kernel adds to the gradient buffer.
     """
     batch = tape.microbatch
+    if batch.grid:
+        return grid_look_up(tape, vocab, tied)
     elements = vocab // batch.tensor.num_ranks * batch.hidden
     words = tape.tensor("word embedding", batch.local_tokens, batch.hidden)
     whole, phase, stream = batch.activation_bytes, Phase.WEIGHT_GRADIENT, KernelFamily.STREAM
@@ -56,6 +59,8 @@ def look_up(tape: Tape, vocab: int, *, tied: str = "") -> Tensor:
 
 def positions(tape: Tape, x: Tensor) -> Tensor:
     """Record the sum of `x` and learned position embeddings."""
+    if tape.microbatch.grid:
+        return grid_positions(tape, x)
     y = tape.tensor("embedding output", x.rows, x.width)
     op = elementwise("position embedding", 2 * x.num_bytes, y.num_bytes)
     table = Parameter(tape.microbatch.whole_length * x.width)

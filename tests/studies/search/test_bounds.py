@@ -58,6 +58,15 @@ def check(plan: Plan) -> tuple[float, float, float]:
     return bounds.peak_bytes(plan) / peak, quick_s / time_s, close_s / time_s
 
 
+GRIDS: tuple[dict[str, Any], ...] = (
+    {"tensor": 2, "tensor_split": "hidden"},
+    {"tensor": 4, "tensor_split": "2d"},
+    {"tensor": 8, "tensor_split": "2.5d", "tensor_depth": 2},
+    {"tensor": 8, "tensor_split": "3d"},
+)
+"""Splits of matrices, whose ranks can share four sequences."""
+
+
 def pipeline(**sections: Any) -> Scenario:
     """Return a scenario with 12 layers and a global batch of 24, changed by `sections`."""
     return base(**{"model": {"num_layers": 12}, "batch": {"global": 24}} | sections)
@@ -80,16 +89,18 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     if overlap["data_parallel"] and zero_stage < 2:
         overlap["parameter_gather"] = zero_stage == 1 and draw(st.booleans())
         overlap["gradient_buckets"] = draw(st.sampled_from(["layer", "megatron", 1_000_000]))
+    position = draw(st.sampled_from(["learned", "rope"]))
+    predicts = position == "rope" and not cuts and not splits and draw(st.booleans())
+    has_grid = not (cuts or splits or predicts) and draw(st.integers(0, 3)) == 0
+    grid = draw(st.sampled_from(GRIDS)) if has_grid else {}
     scenario = pipeline(
         model={
             "num_layers": 12,
             "hidden_size": draw(st.sampled_from([256, 1024])),
             "vocab_size": draw(st.sampled_from([12 * 1024, 96_000])),
             "tied_embeddings": not splits and draw(st.booleans()),
-            "position_embedding": (position := draw(st.sampled_from(["learned", "rope"]))),
-            "mtp_num_layers": int(
-                position == "rope" and not cuts and not splits and draw(st.booleans())
-            ),
+            "position_embedding": position,
+            "mtp_num_layers": int(predicts),
         },
         parallelism={
             "tensor": (tensor := draw(st.sampled_from([1, 2, 4]))),
@@ -99,10 +110,11 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             "data": draw(st.sampled_from([1, 2])),
             "interleave": interleave,
             "vocabulary": draw(st.sampled_from([*SPLITS])) if splits else "first_last",
-            "sequence_parallel": tensor > 1 and draw(st.booleans()),
+            "sequence_parallel": not has_grid and tensor > 1 and draw(st.booleans()),
+            **grid,
         },
         batch={
-            "micro": draw(st.sampled_from([1, 2])),
+            "micro": 4 if has_grid else draw(st.sampled_from([1, 2])),
             "global": draw(st.sampled_from([12, 24, 48, 96])),
         },
         schedule=name,

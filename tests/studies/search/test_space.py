@@ -285,6 +285,13 @@ FLAGS = {
 FLAGGED = {
     "flags": (base(**FLAGS), (8,)),
     "flags of experts": (base(model=EXPERT_MODEL, parallelism={"expert": 2}), (2, 4)),
+    "split of matrices": (
+        base(
+            parallelism={"tensor": 8, "tensor_split": "2.5d", "tensor_depth": 2},
+            batch={"micro": 4},
+        ),
+        (4, 8),
+    ),
     "layout": (base(parallelism={"pipeline": 4, "layout": "E|tt|t|tL"}), (4, 8)),
 }
 
