@@ -439,6 +439,7 @@ class Plan:
         if len(kinds) > 2:
             return self._counted_passes()
         slices = range(self.order.num_slices)
+        microbatches = self.scenario.num_microbatches // self.order.placement.copies
         keeping = Counter(
             (numbers[virtual_stage], unit % len(slices)) for virtual_stage, unit in self.saving_all
         )
@@ -449,7 +450,7 @@ class Plan:
                     passes[number, kind, True, part] = keeping[number, part]
                 for kind in kinds:
                     passes[number, kind, False, part] = (
-                        chunks * self.scenario.num_microbatches - keeping[number, part]
+                        chunks * microbatches - keeping[number, part]
                     )
         return +passes
 

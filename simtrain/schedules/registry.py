@@ -5,12 +5,14 @@ package (`base/plug_ins.py`).
 from __future__ import annotations
 
 from simtrain.base.plug_ins import Parts
+from simtrain.schedules.chimera import Chimera
 from simtrain.schedules.custom import Custom
 from simtrain.schedules.dualpipe import DualPipe
 from simtrain.schedules.dualpipev import DualPipeV
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.gpipe import GPipe
 from simtrain.schedules.grouped_interleaving import Gis, GisH
+from simtrain.schedules.hanayo import Hanayo
 from simtrain.schedules.interleaved import Interleaved
 from simtrain.schedules.looped_bfs import LoopedBfs
 from simtrain.schedules.one_f_one_b import OneFOneB
@@ -40,6 +42,8 @@ _HOUSE: tuple[ScheduleFamily, ...] = (
     GisH(),
     DualPipeV(),
     DualPipe(),
+    Chimera(),
+    Hanayo(),
     Seq1F1B(),
     Seq1F1BInterleaved(),
     TeraPipe(),
