@@ -107,7 +107,9 @@ class StepOptions:
                 keeps_fp8=scenario.keeps_fp8_parameters,
                 fp8_copies=_fp8_copies(scenario),
                 replicate_group=replicate_group(scenario, mesh),
-                keeps_gradients=memory.zero_stage > 1 and not scenario.reduces_every_microbatch,
+                keeps_gradients=memory.zero_stage > 1
+                and not scenario.reduces_every_microbatch
+                and not memory.gathered_chunks,
                 expert_data=expert_data,
                 expert_replicate_group=expert_replicate_group,
                 expert_model=of_experts.group("tp", "ep", *all_stages) if of_experts else None,
