@@ -234,6 +234,11 @@ class Plan:
         """The order of each stage's actions."""
         return self.new_order or self.scenario.order
 
+    @property
+    def flushes(self) -> bool:
+        """Whether all passes of an iteration end before the optimizer step."""
+        return self.order.family.flushes
+
     @cached_property
     def pass_order(self) -> PassOrder:
         """The order of each stage's actions, with the passes that they run."""

@@ -58,6 +58,10 @@ class ScheduleFamily(ABC):
     """
     validates_steps: ClassVar[bool] = False
     """Whether its framework can run the optimizer before the norm of all stages exists."""
+    flushes: ClassVar[bool] = True
+    """Whether all passes of an iteration end before the optimizer step. Otherwise passes of the
+    next iteration run between its last ones, with the weights of the iteration before.
+    """
     torch_names: ClassVar[tuple[str, ...]] = ()
     """Names of the same order in PyTorch's pipelining, in lower case."""
 

@@ -18,6 +18,7 @@ from simtrain.schedules.looped_bfs import LoopedBfs
 from simtrain.schedules.one_f_one_b import OneFOneB
 from simtrain.schedules.order import Order
 from simtrain.schedules.order_options import NO_OPTIONS, OrderOptions
+from simtrain.schedules.pipedream_2bw import PipeDream2BW
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.seq1f1b import Seq1F1B, Seq1F1BInterleaved
 from simtrain.schedules.terapipe import TeraPipe
@@ -44,6 +45,7 @@ _HOUSE: tuple[ScheduleFamily, ...] = (
     DualPipe(),
     Chimera(),
     Hanayo(),
+    PipeDream2BW(),
     Seq1F1B(),
     Seq1F1BInterleaved(),
     TeraPipe(),

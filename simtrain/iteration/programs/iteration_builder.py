@@ -127,6 +127,8 @@ class _Builder:
         if self.structure.validates_after:
             self.add_step("norm_reduction")
             self.add_partial_norms()
+        elif not self.structure.flushes:
+            self.add_step("norm_reduction")
         else:
             # All ranks wait for the norm over all stages.
             self.add_barrier_all_reduce("norm_reduction", self.stages, shared_streams + 1)
