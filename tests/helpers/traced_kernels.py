@@ -42,6 +42,13 @@ TRACED: dict[str, Scenario] = {
         overlap={"data_parallel": True},
         software=FULLY_SHARD | _AT_ONCE,
     ),
+    "two directions": small(
+        {"tensor": 1, "pipeline": 2, "data": 2},
+        model={"tied_embeddings": False},
+        overlap={"data_parallel": True},
+        software=_AT_ONCE,
+        schedule="chimera",
+    ),
     "gathers of chunks": small(
         {"tensor": 1, "pipeline": 2, "data": 4, "interleave": 2},
         model={"tied_embeddings": False},
