@@ -51,6 +51,8 @@ def modern_scenario(rng: random.Random) -> Values:
     memory = _memory(rng, split, schedule, precision, shards=stack == "torchtitan")
     if memory["zero_stage"] == 3 and split["pipeline"] > 1:
         model["tied_embeddings"] = False
+        if "gathered_chunks" in memory and rng.random() < 0.5:
+            schedule = "looped_bfs"
     scenario: Values = {
         "model": model,
         "parallelism": split,
@@ -288,6 +290,8 @@ def _memory(
     most = 0 if ranks == 1 else 1 if in_pipeline else 3
     if shards and in_pipeline and ranks > 1 and rng.random() < 0.5:
         memory: Values = {"zero_stage": 3, "reduce_every_microbatch": False}
+        if rng.random() < 0.3:
+            return memory | {"gathered_chunks": rng.choice([1, 2, 3])}
         return memory | _sometimes(rng, reshard_after_forward=[False])
     states = ("exp_avg", "exp_avg_sq", "main_parameters")
     needs_stage_1 = any(name in precision for name in states)
@@ -310,6 +314,8 @@ def _overlap(rng: random.Random, split: Values, memory: Values) -> Values:
     overlap: Values = _sometimes(rng, tensor_parallel=[True, False], data_parallel=[True])
     if split["interleave"] > 1:
         overlap["pipeline"] = split["pipeline"] == 2 or rng.random() < 0.5
+    if "gathered_chunks" in memory:
+        overlap["data_parallel"] = True
     if not overlap.get("data_parallel"):
         return overlap
     if memory["zero_stage"] == 3:
@@ -521,6 +527,31 @@ def _validate_steps(rng: random.Random, scenario: Values) -> None:
         scenario["overlap"]["optimizer_post_validation"] = True
 
 
+def _run_from_both_ends(rng: random.Random, scenario: Values) -> None:
+    """Run two copies of the model in opposite directions."""
+    split, batch = scenario["parallelism"], scenario["batch"]
+    if split["pipeline"] % 2 == 0 and split["interleave"] == 1:
+        scenario["schedule"] = "chimera"
+        batch["global"] *= 1 + batch["global"] // batch["micro"] // split["data"] % 2
+
+
+def _run_in_waves(rng: random.Random, scenario: Values) -> None:
+    """Place two chunks of each stage on the way there and back."""
+    if scenario["parallelism"]["interleave"] == 2:
+        scenario["schedule"], scenario["overlap"]["pipeline"] = "hanayo", True
+
+
+def _skip_the_flush(rng: random.Random, scenario: Values) -> None:
+    """Let iterations run into each other."""
+    split, model, batch = (scenario[name] for name in ("parallelism", "model", "batch"))
+    if split["pipeline"] > 1 and split["interleave"] == 1 and scenario["memory"]["zero_stage"] < 2:
+        scenario["schedule"], model["tied_embeddings"] = "pipedream_2bw", False
+        batch["global"] *= split["pipeline"]
+        model.pop("mtp_num_layers", None)
+        for name in ("parameter_gather", "align_parameter_gather", "pipeline"):
+            scenario["overlap"].pop(name, None)
+
+
 def _keep_ends_in_bf16(rng: random.Random, scenario: Values) -> None:
     """Keep the first and the last layers of a model in fp8 in bf16."""
     if scenario["precision"]["compute"] == "fp8":
@@ -531,6 +562,7 @@ def _keep_ends_in_bf16(rng: random.Random, scenario: Values) -> None:
 _ALONE = (
     *(_train_adapters, _pack_documents, _copy_to_the_host, _cut_sequences, _split_vocabulary),
     *(_validate_steps, _keep_ends_in_bf16, _defer_output_gradients, _split_matrices),
+    *(_run_from_both_ends, _run_in_waves, _skip_the_flush),
     *[_copy_to_the_host] * 3,  # few of these scenarios can have modules of an offload
 )
 """Draws of options that few others may accompany: a scenario has at most one of them."""

@@ -161,6 +161,13 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "memory.shard_over": (DATA | {"memory.zero_stage": 1}, 2),
     "memory.reshard_after_forward": (ZERO_3, False),
     "memory.reduce_every_microbatch": (ZERO_3, False),
+    "memory.gathered_chunks": (
+        ZERO_3
+        | CHUNKS
+        | {"software": "torchtitan", "model.tied_embeddings": False, "schedule": "looped_bfs"}
+        | {"memory.reduce_every_microbatch": False},
+        2,
+    ),
     "memory.offload_optimizer": ({"cluster": "a100_sxm4_80gb"}, True),
     "memory.deallocate_outputs": (PIPELINE, False),
     "memory.in_place_cross_entropy": ({"model.vocab_size": 102400}, False),

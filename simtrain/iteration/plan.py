@@ -23,7 +23,7 @@ from simtrain.scenario.pipeline_layout import ChunkContents
 from simtrain.schedules import KINDS, Action, Custom, Kind, Order, Schedule
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.buckets import GradientBuckets, bucket_ops, buckets_of
-from simtrain.workload.chunk import Chunk, Parameters, chunk_of, whole_parameters
+from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters, whole_parameters
 from simtrain.workload.gpt import gpt_blocks, vocabulary_chunks
 from simtrain.workload.hashing import shared
 from simtrain.workload.issue import OverlapPolicy
@@ -40,8 +40,9 @@ from simtrain.workload.optimizer import (
     step_ops,
 )
 from simtrain.workload.own_layers import check_own_layers
-from simtrain.workload.passes import Pass, PassOptions
+from simtrain.workload.passes import Pass, PassKind, PassOptions
 from simtrain.workload.recompute import SAVE_ALL
+from simtrain.workload.record import record_pass
 from simtrain.workload.saved_ops import check_saved_ops
 from simtrain.workload.shard_groups import sharding_of
 from simtrain.workload.slice_lengths import slice_lengths
@@ -234,6 +235,11 @@ class Plan:
         """The order of each stage's actions."""
         return self.new_order or self.scenario.order
 
+    @property
+    def flushes(self) -> bool:
+        """Whether all passes of an iteration end before the optimizer step."""
+        return self.order.family.flushes
+
     @cached_property
     def pass_order(self) -> PassOrder:
         """The order of each stage's actions, with the passes that they run."""
@@ -303,7 +309,12 @@ class Plan:
     def bucket_ops(
         self, chunk: int, bucket: int, of_stage: Parameters | None, *, gathers: bool = False
     ) -> tuple[Op, ...]:
-        """Return `buckets.bucket_ops` for a chunk, by its number among the different ones."""
+        """Return `buckets.bucket_ops` for a chunk, by its number among the different ones.
+
+        If a stage gathers whole chunks, each chunk is one bucket.
+        """
+        if self.most_gathered:
+            return self.chunk_ops(chunk, gathers=gathers)
         return bucket_ops(self.step_options, self.buckets[chunk], bucket, of_stage, gathers=gathers)
 
     def pass_of(self, action: Action) -> Pass:
@@ -418,15 +429,34 @@ class Plan:
         chunk = shared(Chunk(((output_layer, self.num_deferred),)))
         return _pass(chunk, "W", SAVE_ALL, self.options)
 
+    @property
+    def most_gathered(self) -> int | None:
+        """Chunks whose parameters a stage holds at a time; None if it does not gather chunks."""
+        return self.scenario.memory.gathered_chunks
+
     @cached_property
     def reductions(self) -> dict[int, Pass]:
-        """Reductions of the gradients of each different chunk, after its passes in a pipeline."""
+        """Reductions of the gradients of each different chunk, after all passes of a pipeline."""
+        return {} if self.most_gathered else self.chunk_exchanges("R")
+
+    def chunk_exchanges(self, kind: PassKind) -> dict[int, Pass]:
+        """Reductions (R) or gathers (G) of whole different chunks of a sharded pipeline."""
         sharding = self.options.sharding
         if sharding is None or self.mesh.pp == 1:
             return {}
         options = shared(replace(self.options, sharding=replace(sharding, reduces=True)))
         chunks = enumerate(self.model_chunks.different)
-        return {number: _pass(chunk, "R", SAVE_ALL, options) for number, chunk in chunks}
+        return {number: _pass(chunk, kind, SAVE_ALL, options) for number, chunk in chunks}
+
+    @property
+    def chunk_parameters(self) -> tuple[Parameters, ...]:
+        """[different chunks], parameters of one rank."""
+        return tuple(parameters((chunk,), self.microbatch) for chunk in self.model_chunks.different)
+
+    def chunk_ops(self, chunk: int, *, gathers: bool) -> tuple[Op, ...]:
+        """Return the gather of a chunk's parameters, or the reduction of its gradients."""
+        exchange = self.chunk_exchanges("G" if gathers else "R")[chunk]
+        return tuple(record_pass(exchange).ops)
 
     def different_passes(self) -> Iterator[tuple[Pass, int]]:
         """Yield the different passes of a replica, and the number of each."""
@@ -440,6 +470,7 @@ class Plan:
         if len(kinds) > 2:
             return self._counted_passes()
         slices = range(self.order.num_slices)
+        microbatches = self.scenario.num_microbatches // self.order.placement.copies
         keeping = Counter(
             (numbers[virtual_stage], unit % len(slices)) for virtual_stage, unit in self.saving_all
         )
@@ -450,7 +481,7 @@ class Plan:
                     passes[number, kind, True, part] = keeping[number, part]
                 for kind in kinds:
                     passes[number, kind, False, part] = (
-                        chunks * self.scenario.num_microbatches - keeping[number, part]
+                        chunks * microbatches - keeping[number, part]
                     )
         return +passes
 

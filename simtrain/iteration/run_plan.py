@@ -8,6 +8,7 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_builder import tasks_of
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
+from simtrain.iteration.programs.unflushed import steady_iteration
 from simtrain.iteration.report.result import Result
 
 _YEAR_S = 365.25 * 86_400
@@ -23,8 +24,11 @@ def run_iteration(plan: Plan, machine: Machine) -> IterationTimeline:
     """Build and run the tasks of an iteration."""
     seconds = IterationSeconds.of(plan, machine)
     tasks = tasks_of(seconds.structure)
-    timeline = simulate(tasks.program(seconds), machine.engine)
-    iteration = IterationTimeline(timeline, tasks, seconds)
+    if plan.flushes:
+        timeline, period_s = simulate(tasks.program(seconds), machine.engine), None
+    else:
+        timeline, period_s = steady_iteration(seconds, tasks)
+    iteration = IterationTimeline(timeline, tasks, seconds, period_s)
     _refuse_endless(iteration.time_s)
     return iteration
 

@@ -131,6 +131,13 @@ def _check(scenario: Scenario) -> None:
             "overlap.optimizer_post_validation is true, but a new order has no runtime with it",
             fix="remove overlap.optimizer_post_validation",
         )
+    if not scenario.schedule_family.flushes:
+        raise InputError.of(
+            "E984",
+            f"schedule {scenario.schedule} runs iterations into each other, but the orders that "
+            "are searched end each iteration with a flush of the pipeline",
+            fix="set schedule to 1f1b",
+        )
     if (slices := scenario.parallelism.sequence_slices) > 1:
         raise InputError.of(
             "E455",
@@ -233,7 +240,7 @@ class _Base:
             yield FirstOrder.of_policy(self.problem, policy)
         for name, family in NAMED.items():
             is_alike = family.placement(*sizes[:2]) == placement and not family.merges
-            is_alike = is_alike and family.splits_backwards is splits
+            is_alike = is_alike and family.splits_backwards is splits and family.flushes
             if is_alike and family.allows_chunks(sizes[1]) and not any(family.problems(*sizes)):
                 build = partial(family.build, *sizes)
                 yield FirstOrder(f"{name} with asynchronous messages", build)
@@ -400,7 +407,8 @@ def _named_orders(
     split, orders = scenario.parallelism, []
     sizes = split.pipeline, split.interleave, scenario.num_microbatches
     for name, family in NAMED.items():
-        if not family.allows_chunks(split.interleave) or any(family.problems(*sizes)):
+        has_order = family.allows_chunks(split.interleave) and not any(family.problems(*sizes))
+        if not (family.flushes and has_order):
             continue
         named = scenario.replace({"schedule": name, "overlap.pipeline": None})
         if any(rule.check(named) for rule in RULES):

@@ -37,9 +37,13 @@ def _names_for(num_chunks: int) -> list[str]:
 
 
 def _exact_chunks() -> list[str]:
-    """Words for the schedules that allow one number of chunks above 1."""
+    """Words for the schedules that allow one number of chunks above 1, or multiples of one."""
     exact = {name: family.num_chunks for name, family in NAMED.items()}
-    return [f"{name} needs {number}" for name, number in exact.items() if number]
+    waves = {name: family.chunks_per_wave for name, family in NAMED.items()}
+    return [
+        *(f"{name} needs {number}" for name, number in exact.items() if number),
+        *(f"{name} needs a multiple of {number}" for name, number in waves.items() if number > 1),
+    ]
 
 
 def _may_overlap(scenario: Scenario) -> bool:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simtrain.scenario.allowed_values import AllowedValues, at_least
+from simtrain.scenario.allowed_values import AllowedValues, at_least, one_of
 from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.requirement import Given, Requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.stage_rules import numbers_of_chunks, numbers_of_stages
-from simtrain.scenario.violation import Rule, rule_against
+from simtrain.scenario.violation import LEFT_OUT, Rule, rule_against
 
 
 def numbers_of_replicas(scenario: Scenario) -> Iterable[int]:
@@ -267,6 +267,45 @@ DATA_PARALLEL_RULES: list[Rule] = [
             "parallelism: {pipeline: 4, data: 4}\n"
             "model: {tied_embeddings: false}\n"
             "memory: {zero_stage: 3, reduce_every_microbatch: false, reshard_after_forward: 2}\n"
+            "software: torchtitan"
+        ),
+    ),
+    Excludes(
+        "E980",
+        "memory.gathered_chunks",
+        "fully_shard shards no pipeline",
+        lambda scenario: not _fully_shards_pipeline(scenario),
+        reads=("memory.zero_stage", "parallelism.pipeline", "software.stack"),
+        off=one_of(None, near=(LEFT_OUT,)),
+        near={
+            "memory.zero_stage": [3],
+            "parallelism.pipeline": numbers_of_stages,
+            "software.fully_shard": [True],
+        },
+        why=(
+            "only torch.distributed.pipelining gathers and frees the parameters of whole chunks of "
+            "a stage, with fully_shard"
+        ),
+        example="parallelism: {pipeline: 4, data: 2}\nmemory: {gathered_chunks: 2}",
+    ),
+    Requires(
+        "E981",
+        "memory.gathered_chunks",
+        needs={
+            "memory.reshard_after_forward": True,
+            "overlap.data_parallel": True,
+            "parallelism.vocabulary": "first_last",
+        },
+        given=Given("a pipeline with fully_shard", _fully_shards_pipeline),
+        why=(
+            "chunks are gathered beside the passes of other chunks and freed between passes, and "
+            "simtrain does not gather parts of a vocabulary that stages split"
+        ),
+        example=(
+            "parallelism: {pipeline: 4, data: 2}\n"
+            "model: {tied_embeddings: false}\n"
+            "memory: {zero_stage: 3, reduce_every_microbatch: false, gathered_chunks: 2}\n"
+            "overlap: {data_parallel: false}\n"
             "software: torchtitan"
         ),
     ),

@@ -31,6 +31,11 @@ class MemoryOptions(Section):
     reduce_every_microbatch: with zero_stage 2 and 3, true (default) reduces the gradients of every
         microbatch; false accumulates unsharded gradients and reduces them after the last microbatch
         (set_requires_gradient_sync of PyTorch's FSDPModule).
+    gathered_chunks: with PyTorch's fully_shard in a pipeline, number of chunks whose parameters a
+        stage holds at a time. It gathers whole chunks ahead of their passes, and reduces the
+        gradients of a chunk during the passes after its last one (UNSHARD, RESHARD and REDUCE_GRAD
+        of torch.distributed.pipelining, which holds 3). By default (null), the first pass of a
+        chunk gathers it layer by layer, and everything is reduced after all passes.
     offload_optimizer: true keeps optimizer states on the host, where the CPUs run Adam; false by
         default.
     deallocate_outputs: true (default) frees the output of a stage after it is sent (paper, Appendix
@@ -44,6 +49,7 @@ class MemoryOptions(Section):
     shard_over: Count | None = Field(default=None, examples=[8])
     reshard_after_forward: _FlagOrCount = Field(default=True, examples=["false or 8"])
     reduce_every_microbatch: bool = Field(default=True, examples=["false"])
+    gathered_chunks: Count | None = Field(default=None, examples=["2"])
     offload_optimizer: bool = Field(default=False, examples=["true"])
     deallocate_outputs: bool = Field(default=True, examples=["false"])
     in_place_cross_entropy: bool | None = Field(default=None, examples=["false"])

@@ -35,9 +35,15 @@ def _without_exchanges(scenario: Scenario) -> bool:
     return not (scenario.model.experts and has_exchanges and not scenario.overlap.shared_expert)
 
 
+def runs_two_lanes(scenario: Scenario) -> bool:
+    """Whether two lanes of microbatches fill each other's gaps, so that their numbers must fit."""
+    family = scenario.schedule_family
+    return scenario.model_copies > 1 or (family.merges and not family.chooses_groups)
+
+
 def _uneven_groups(scenario: Scenario) -> str:
     family, split = scenario.schedule_family, scenario.parallelism
-    in_groups = family.chooses_groups or not family.merges  # E311
+    in_groups = not runs_two_lanes(scenario)  # E311
     if scenario.schedule_file or in_groups or not family.allows_chunks(split.interleave):
         return ""
     return family.uneven_groups(split.pipeline, split.interleave, scenario.num_microbatches)
@@ -147,10 +153,13 @@ MERGED_PASS_RULES: list[Rule] = [
         "schedule {scenario.schedule} cannot run {scenario.num_microbatches} microbatches on "
         "{scenario.parallelism.pipeline} stages",
         ("batch.global", "parallelism.pipeline", "schedule"),
-        what="DualPipe or DualPipeV has too few microbatches, or no halves of them.",
+        what=(
+            "DualPipe or DualPipeV has too few microbatches, or a schedule of two directions has "
+            "no halves of them."
+        ),
         fix=(
-            "Use 2 microbatches per stage and replica or more; for dualpipe, even numbers of "
-            "microbatches and stages."
+            "Use 2 microbatches per stage and replica or more; for dualpipe and chimera, even "
+            "numbers of microbatches and stages."
         ),
         example="parallelism: {pipeline: 16}\nschedule: dualpipe",
     ),

@@ -26,7 +26,7 @@ from simtrain.scenario.fp8_saving_rules import FP8_SAVING_RULES
 from simtrain.scenario.hybrid_rules import HYBRID_RULES
 from simtrain.scenario.layout_rules import LAYOUT_RULES
 from simtrain.scenario.lora_rules import LORA_RULES
-from simtrain.scenario.merged_pass_rules import MERGED_PASS_RULES
+from simtrain.scenario.merged_pass_rules import MERGED_PASS_RULES, runs_two_lanes
 from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.offload_rules import OFFLOAD_RULES
 from simtrain.scenario.packing_rules import PACKING_RULES
@@ -273,8 +273,8 @@ def _microbatches_run_in_groups(scenario: Scenario) -> Violation | None:
         scenario.schedule_family,
         scenario.num_microbatches,
     )
-    in_pairs = family.merges and not family.chooses_groups  # another rule
-    if scenario.schedule_file or in_pairs or not family.allows_chunks(split.interleave):
+    in_lanes = runs_two_lanes(scenario)  # another rule
+    if scenario.schedule_file or in_lanes or not family.allows_chunks(split.interleave):
         return None
     sizes = split.pipeline, split.interleave, microbatches
     reason = microbatches and family.uneven_groups(*sizes)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from simtrain.scenario.allowed_values import any_but, one_of
+from simtrain.scenario.allowed_values import any_but, at_least, one_of
 from simtrain.scenario.exclusion import Excludes
+from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
+from simtrain.scenario.stage_rules import numbers_of_stages
 from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
 from simtrain.schedules.blocking import stages_that_wait
 from simtrain.schedules.registry import NAMED
@@ -25,6 +27,8 @@ _NAMED = [*NAMED]
 _MOST_PASSES = 1_000_000  # as E332 refuses more
 _BLOCKING = [name for name, family in NAMED.items() if family.blocks]
 _VALIDATING = [name for name, family in NAMED.items() if family.validates_steps]
+_FLUSHING = [name for name, family in NAMED.items() if family.flushes]
+_UNFLUSHED = [name for name, family in NAMED.items() if not family.flushes]
 _WHOLE = [name for name, family in NAMED.items() if not family.splits_backwards]
 
 
@@ -117,7 +121,59 @@ def _splits_backwards(scenario: Scenario) -> bool:
     return schedule.splits_backwards
 
 
+def _has_few_microbatches(scenario: Scenario) -> bool:
+    return (
+        not scenario.schedule_family.flushes
+        and 0 < scenario.num_microbatches < scenario.parallelism.pipeline
+    )
+
+
 SCHEDULE_RULES += [
+    Requires(
+        "E982",
+        "schedule",
+        needs={
+            "parallelism.pipeline": at_least(2, numbers_of_stages),
+            "overlap.pipeline": True,
+            "overlap.parameter_gather": False,
+            "model.tied_embeddings": False,
+            "model.mtp_num_layers": 0,
+            "memory.zero_stage": (0, 1),
+            "memory.offload_optimizer": False,
+            "offload.unit": "none",
+        },
+        off=any_but(*_UNFLUSHED, near=("1f1b",)),
+        why=(
+            "stages of PipeDream-2BW run their optimizer steps alone and send asynchronously; "
+            "simtrain has no runs of iterations into each other with parameters or tensors that "
+            "stages share, gather or offload"
+        ),
+        example="parallelism: {pipeline: 4}\nschedule: pipedream_2bw",
+    ),
+    rule_against(
+        "E983",
+        "two versions of the weights are enough if the microbatches of an earlier iteration have "
+        "left the pipeline when the optimizer runs, so an iteration has at least as many as stages",
+        {
+            "batch.global": lambda scenario: [
+                scenario.parallelism.pipeline * scenario.batch.micro * scenario.parallelism.data
+            ],
+            "parallelism.pipeline": lambda scenario: near_divisors(
+                scenario.parallelism.pipeline, scenario.num_microbatches
+            ),
+            "schedule": _FLUSHING,
+        },
+        _has_few_microbatches,
+        "schedule {scenario.schedule} has {scenario.num_microbatches} microbatches on "
+        "{scenario.parallelism.pipeline} stages",
+        ("batch.global", "parallelism.pipeline", "schedule"),
+        what="PipeDream-2BW has fewer microbatches than stages.",
+        fix="Set batch.global to one microbatch per stage and replica or more.",
+        example=(
+            "model: {tied_embeddings: false}\nbatch: {global: 4}\nparallelism: {pipeline: 8}\n"
+            "schedule: pipedream_2bw"
+        ),
+    ),
     Excludes(
         "E416",
         "overlap.align_gradient_reduction",

@@ -386,10 +386,17 @@ class Scenario(Section):
         return self.facts.overlap_data_parallel and not refuses
 
     @property
+    def steps_together(self) -> bool:
+        """Whether all stages wait for the gradient norm of all stages before their step."""
+        return not self.overlap.optimizer_post_validation and self.schedule_family.flushes
+
+    @property
     def overlaps_parameter_gather(self) -> bool:
         """Whether the distributed optimizer gathers parameters during the next forward passes."""
         if self.overlap.parameter_gather is not None:
             return self.overlap.parameter_gather
+        if not self.schedule_family.flushes:
+            return False
         is_possible = self.memory.zero_stage == 1 and self.overlaps_data_parallel
         return is_possible and self.facts.overlap_parameter_gather
 

@@ -50,12 +50,18 @@ class ScheduleFamily(ABC):
     """The fewest chunks that a scenario may give each stage."""
     most_chunks: ClassVar[int | None] = 1
     """The most chunks that a scenario may give each stage; None for any number."""
+    chunks_per_wave: ClassVar[int] = 1
+    """Chunks that each way over the pipeline adds to a stage: legal numbers are multiples of it."""
     is_of_megatron: ClassVar[bool] = False
     """Whether Megatron-LM's functions of pipelines run it. Their transfers can block, in exchanges
     of which messages `blocking_slots` says; other orders block only if a scenario asks for it.
     """
     validates_steps: ClassVar[bool] = False
     """Whether its framework can run the optimizer before the norm of all stages exists."""
+    flushes: ClassVar[bool] = True
+    """Whether all passes of an iteration end before the optimizer step. Otherwise passes of the
+    next iteration run between its last ones, with the weights of the iteration before.
+    """
     torch_names: ClassVar[tuple[str, ...]] = ()
     """Names of the same order in PyTorch's pipelining, in lower case."""
 
@@ -156,7 +162,8 @@ class ScheduleFamily(ABC):
 
     def allows_chunks(self, m: int) -> bool:
         """Return whether a scenario may give each stage m chunks."""
-        return self.fewest_chunks <= m and (self.most_chunks is None or m <= self.most_chunks)
+        is_few = self.most_chunks is None or m <= self.most_chunks
+        return self.fewest_chunks <= m and is_few and m % self.chunks_per_wave == 0
 
     def problems(self, p: int, m: int, n: int) -> Iterator[Problem]:
         """Yield why no schedule has these sizes; nothing if it has one."""
@@ -188,6 +195,13 @@ class ScheduleFamily(ABC):
                 f"schedule {self.name} with {m} chunks per stage",
                 reason=f"it places {self.num_chunks} chunks on each stage",
                 fix=f"use {self.num_chunks} chunks per stage",
+            )
+        if m % self.chunks_per_wave:
+            yield Problem(
+                "E412",
+                f"schedule {self.name} with {m} chunks per stage",
+                reason=f"each of its waves adds {self.chunks_per_wave} chunks to a stage",
+                fix=f"use a multiple of {self.chunks_per_wave}",
             )
 
     def with_options(self, options: OrderOptions) -> Self:

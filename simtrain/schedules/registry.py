@@ -5,17 +5,20 @@ package (`base/plug_ins.py`).
 from __future__ import annotations
 
 from simtrain.base.plug_ins import Parts
+from simtrain.schedules.chimera import Chimera
 from simtrain.schedules.custom import Custom
 from simtrain.schedules.dualpipe import DualPipe
 from simtrain.schedules.dualpipev import DualPipeV
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.gpipe import GPipe
 from simtrain.schedules.grouped_interleaving import Gis, GisH
+from simtrain.schedules.hanayo import Hanayo
 from simtrain.schedules.interleaved import Interleaved
 from simtrain.schedules.looped_bfs import LoopedBfs
 from simtrain.schedules.one_f_one_b import OneFOneB
 from simtrain.schedules.order import Order
 from simtrain.schedules.order_options import NO_OPTIONS, OrderOptions
+from simtrain.schedules.pipedream_2bw import PipeDream2BW
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.seq1f1b import Seq1F1B, Seq1F1BInterleaved
 from simtrain.schedules.terapipe import TeraPipe
@@ -40,6 +43,9 @@ _HOUSE: tuple[ScheduleFamily, ...] = (
     GisH(),
     DualPipeV(),
     DualPipe(),
+    Chimera(),
+    Hanayo(),
+    PipeDream2BW(),
     Seq1F1B(),
     Seq1F1BInterleaved(),
     TeraPipe(),

@@ -12,6 +12,7 @@ from simtrain.iteration.memory.fit import FitVerdict
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_values
 from simtrain.scenario.stage_rules import numbers_of_chunks
+from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.registry import NAMED
 from simtrain.studies.changes.trial import try_each
 from simtrain.studies.simulation import simulate
@@ -132,11 +133,11 @@ def _with_schedule(scenario: Scenario, name: str) -> Scenario:
         return scenario
     family, chunks = NAMED[name], scenario.num_chunks
     if not family.allows_chunks(chunks):
-        chunks = family.num_chunks or (family.has_chunks and _fewest_chunks(scenario)) or 1
+        chunks = family.num_chunks or (family.has_chunks and _fewest_chunks(scenario, family)) or 1
     changes = {"schedule": name, "parallelism.interleave": chunks, "overlap.pipeline": None}
     return scenario.replace(changes)
 
 
-def _fewest_chunks(scenario: Scenario) -> int:
+def _fewest_chunks(scenario: Scenario, family: ScheduleFamily) -> int:
     """Return the smallest number of chunks above 1 that divides the layers of each stage."""
-    return next(iter(numbers_of_chunks(scenario)), 2)
+    return next(filter(family.allows_chunks, numbers_of_chunks(scenario)), family.fewest_chunks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simtrain.schedules import Schedule
+from simtrain.schedules import FAMILIES, Schedule
 from simtrain.views.view import Heading, SchedulePicture, View, remarks
 
 
@@ -25,6 +25,11 @@ def schedule_view(schedule: Schedule) -> View:
         f"{last}B{first} its "
         f"backward pass{halves}{merged}.{counted} Every pass takes one slot here."
     )
+    if schedule.name in FAMILIES and not FAMILIES[schedule.name].flushes:
+        explained += (
+            " Without a flush, the first forward passes of the next iteration run between the last "
+            "backward passes."
+        )
     if placement.num_spread:
         p = schedule.num_stages
         explained += (

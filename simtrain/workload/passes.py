@@ -18,9 +18,10 @@ from simtrain.workload.shard_groups import Sharding
 from simtrain.workload.tape import Microbatch
 from simtrain.workload.work import Collective
 
-PassKind = Literal["F", "B", "I", "W", "R", "D"]
+PassKind = Literal["F", "B", "I", "W", "R", "D", "G"]
 """F: forward pass. B: whole backward pass. I, W: its input gradients, its weight gradients. R: the
 reduction of gradients after all backward passes. D: the weight gradients that these have deferred.
+G: the gather of all parameters before the passes.
 """
 
 

@@ -43,6 +43,8 @@ def record_pass(pass_: Pass) -> PassRecord:
     """Record the ops of a pass in issue order."""
     if pass_.kind == "R" and pass_.options.sharding:
         return _reduction(pass_, pass_.options.sharding)
+    if pass_.kind == "G" and pass_.options.sharding:
+        return _gathering(pass_, pass_.options.sharding)
     outline = _outline(pass_.chunk, pass_.kind, pass_.recompute)
     segments = [key.segment(pass_.kind, pass_.options) for key in outline.keys]
     issued = tuple([segments[number] for number in outline.numbers])
@@ -249,6 +251,15 @@ def _reduction(pass_: Pass, sharding: Sharding) -> PassRecord:
     for unit in units:
         shards.reduce(unit)
     shards.finish()
+    return builder.record(shards.gathered_bytes, shards.bucket_bytes)
+
+
+def _gathering(pass_: Pass, sharding: Sharding) -> PassRecord:
+    """Record the gather of a chunk's parameters, unit after unit (`FSDPModule.unshard`)."""
+    builder, units = PassBuilder(pass_.options.overlap), [ROOT, *range(pass_.chunk.num_layers)]
+    shards = ShardedPass(builder, pass_, sharding, units)
+    for unit in units:
+        shards.need(unit)
     return builder.record(shards.gathered_bytes, shards.bucket_bytes)
 
 

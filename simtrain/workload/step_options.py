@@ -23,13 +23,15 @@ class StepOptions:
     Args:
         data: ranks with the same parameters (`Mesh.data_group`), or ranks that shard states
             (`Mesh.shard_group`).
-        model: ranks that together hold all parameters; with post-validation, those of a stage.
-        everyone: ranks that together hold all states; with post-validation, those of a stage.
+        model: ranks that together hold all parameters; if stages step alone, those of a stage.
+        everyone: ranks that together hold all states; if stages step alone, those of a stage.
         partial_sums: the group that sums partial gradients of parameters that its ranks hold whole;
             None without sequence parallelism.
         tied: the stages that share the table of the embedding; None if none do.
         zero_stage, offloads: as the scenario's memory.zero_stage and memory.offload_optimizer.
         unscales: gradients come from scaled losses (fp16).
+        weight_versions: copies of the weights: those of passes, and if passes of the next iteration
+            have begun before the step, those that the step writes.
         fully_shards: shards of parameters are in fp32 and are the master weights; gradients are
             added to fp32 shards.
         element_bytes, gradient_bytes: of parameters and of the gradient buffer.
@@ -71,6 +73,7 @@ class StepOptions:
     expert_model: Group | None = None
     fused_adam: bool = True
     fully_shards: bool = False
+    weight_versions: int = 1
 
     @classmethod
     def of(cls, scenario: Scenario, mesh: Mesh) -> StepOptions:
@@ -83,7 +86,7 @@ class StepOptions:
         )
         reduces = replicas > 1 and memory.zero_stage < 2
         buckets = reduces and scenario.overlaps_data_parallel
-        all_stages = () if scenario.overlap.optimizer_post_validation else _STAGES
+        all_stages = _STAGES if scenario.steps_together else ()
         return shared(
             cls(
                 *_groups(
@@ -91,7 +94,7 @@ class StepOptions:
                     partial_sums=split.sequence_parallel,
                     tied=scenario.embedding_stages,
                     num_ranks=shard_ranks(scenario, mesh),
-                    of_stages=scenario.overlap.optimizer_post_validation,
+                    of_stages=not scenario.steps_together,
                 ),
                 zero_stage=memory.zero_stage,
                 offloads=memory.offload_optimizer,
@@ -102,12 +105,15 @@ class StepOptions:
                 gathers_during_forward=buckets and scenario.overlaps_parameter_gather,
                 fused_adam=scenario.facts.fused_optimizer,
                 fully_shards=scenario.fully_shards,
+                weight_versions=1 if scenario.schedule_family.flushes else 2,
                 state_bytes=(0, 4, 4) if scenario.fully_shards else precision.state_bytes,
                 fp8_recipe=scenario.fp8_recipe,
                 keeps_fp8=scenario.keeps_fp8_parameters,
                 fp8_copies=_fp8_copies(scenario),
                 replicate_group=replicate_group(scenario, mesh),
-                keeps_gradients=memory.zero_stage > 1 and not scenario.reduces_every_microbatch,
+                keeps_gradients=memory.zero_stage > 1
+                and not scenario.reduces_every_microbatch
+                and not memory.gathered_chunks,
                 expert_data=expert_data,
                 expert_replicate_group=expert_replicate_group,
                 expert_model=of_experts.group("tp", "ep", *all_stages) if of_experts else None,

@@ -172,7 +172,7 @@ WRONG_VALUES = [
     ),
     bad("ZeRO 4", adding("memory: {zero_stage: 4}\n"), ":9:22: E204", "less than or equal to 3"),
     bad("ZeRO true", adding("memory: {zero_stage: true}\n"), ":9:22: E203", "not the boolean"),
-    bad("unknown schedule", adding("schedule: chimera\n"), ":9:11: E205", "1f1b, gpipe"),
+    bad("unknown schedule", adding("schedule: gems\n"), ":9:11: E205", "1f1b, gpipe"),
     bad(
         "unknown dtype",
         adding("precision: {compute: int8}\n"),

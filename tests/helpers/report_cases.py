@@ -28,6 +28,26 @@ CASES: dict[str, Scenario] = {
         overlap={"data_parallel": True},
         software={"stack": "megatron_2022", "fully_shard": True},
     ),
+    "two directions": small(
+        {"tensor": 1, "data": 2},
+        model={"tied_embeddings": False},
+        overlap={"data_parallel": True},
+        schedule="chimera",
+    ),
+    "without a flush": small(
+        {"tensor": 1, "data": 2},
+        model={"tied_embeddings": False},
+        overlap={"data_parallel": True},
+        schedule="pipedream_2bw",
+    ),
+    "gathers of chunks": small(
+        {"tensor": 1, "data": 4, "interleave": 2},
+        model={"tied_embeddings": False},
+        memory={"zero_stage": 3, "reduce_every_microbatch": False, "gathered_chunks": 1},
+        overlap={"data_parallel": True, "pipeline": True},
+        software={"stack": "megatron_2022", "fully_shard": True},
+        schedule="looped_bfs",
+    ),
 }
 
 

@@ -85,6 +85,7 @@ _COUNTS: Values = {
     "memory.zero_stage": (0, 1, 2, 3),
     "memory.shard_over": (None, 2),
     "memory.reshard_after_forward": (True, False, 2),
+    "memory.gathered_chunks": (None, 1, 2),
     "software.stack": (
         *("megatron_2022", "megatron_core", "torchtitan", "torchtitan_compiled"),
         *("megatron_bridge", "megatron_bridge@25.11"),

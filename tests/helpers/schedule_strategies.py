@@ -27,7 +27,7 @@ def placements() -> st.SearchStrategy[StagePlacement]:
 
 
 def schedules(names: Iterable[str] = tuple(NAMED)) -> st.SearchStrategy[Schedule]:
-    """Draw the actions of an order with up to 6 stages, 3 chunks per stage and 12 microbatches."""
+    """Draw the actions of an order with up to 6 stages, 4 chunks per stage and 12 microbatches."""
     return orders(names).map(lambda order: order.actions)
 
 
@@ -40,7 +40,7 @@ def orders(draw: st.DrawFn, names: Iterable[str] = tuple(NAMED)) -> Order:
     """
     plain = NAMED[draw(st.sampled_from([*names]))]
     p, n = draw(st.integers(1, 6)), draw(st.integers(1, 12))
-    m = max(plain.fewest_chunks, min(draw(st.integers(1, 3)), plain.most_chunks or 3))
+    m = draw(st.sampled_from([*filter(plain.allows_chunks, range(1, 5))]))
     p += any(plain.near_microbatches(p, m, n)) is False
     legal = [*plain.near_microbatches(p, m, n)]
     n = n if n in legal else draw(st.sampled_from(legal))

@@ -77,6 +77,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "shard_over": None,
         "reshard_after_forward": True,
         "reduce_every_microbatch": True,
+        "gathered_chunks": None,
         "offload_optimizer": False,
         "deallocate_outputs": True,
         "in_place_cross_entropy": None,

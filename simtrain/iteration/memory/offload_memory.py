@@ -131,7 +131,8 @@ def with_offload(replay: MemoryReplay, plan: Plan, iteration: IterationTimeline)
 def _bytes_of(plan: Plan, part: IterationPart) -> tuple[int, int]:
     """Return the tensors of a pass, or of a span of it, at its peak, and its saved tensors."""
     assert isinstance(part, PassPart)
-    if part.kind == "R" or part.kind == "D":  # a tuple would not narrow the type
+    # A tuple would not narrow the type.
+    if part.kind == "R" or part.kind == "D" or part.kind == "G":
         return 0, 0
     pass_ = unsharded(plan.passes[part.chunk, part.kind, part.saves_all, part.part])
     layers = None if part.span is None else layers_of_span(plan, part, part.span)

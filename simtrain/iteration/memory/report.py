@@ -307,6 +307,7 @@ class _StageRank:
             parameters,
             global_bytes,
             chunks,
+            stage=stage,
             reads_fp8_both_ways=profile.reads_fp8_both_ways,
         )
         return cls(profile, stage, states, running | workspaces, stepping | workspaces)

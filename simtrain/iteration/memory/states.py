@@ -66,7 +66,8 @@ def model_states(
 
     of_experts = num_expert if num_fp8 else 0
     return ModelStates(
-        parameters_bytes=options.weights_bytes(
+        parameters_bytes=options.weight_versions
+        * options.weights_bytes(
             options.held(num_parameters, num_expert, from_stage=3),
             options.held(num_fp8, of_experts, from_stage=3),
         ),

@@ -55,6 +55,7 @@ from simtrain.iteration.programs.streams import (
 )
 from simtrain.iteration.programs.sync_skips import actions_skipping_sync
 from simtrain.schedules import KINDS
+from simtrain.schedules.gathered_chunks import gathers_of
 from simtrain.schedules.vocabulary import VocabularySplit, vocabulary_steps
 
 _CACHED_TASKS = 3_000_000
@@ -106,6 +107,8 @@ class _Builder:
             self.add_vocabulary_collectives(pipeline, split)
         self.add_gathers(pipeline)
         self.add_reductions(pipeline)
+        if most := self.structure.most_gathered:
+            self.add_chunk_exchanges(pipeline, most)
         reloads, reloaders = self.add_copies(pipeline)
         if self.structure.num_deferred:
             self.add_deferred_gradients()
@@ -124,6 +127,8 @@ class _Builder:
         if self.structure.validates_after:
             self.add_step("norm_reduction")
             self.add_partial_norms()
+        elif not self.structure.flushes:
+            self.add_step("norm_reduction")
         else:
             # All ranks wait for the norm over all stages.
             self.add_barrier_all_reduce("norm_reduction", self.stages, shared_streams + 1)
@@ -278,6 +283,39 @@ class _Builder:
             awaited = aligned_reduction_starts(pipeline, spans)
         self.waits.append((buckets, awaited))
         self.awaited_elsewhere[spans.stages[is_last]] = buckets[is_last]
+
+    def add_chunk_exchanges(self, pipeline: PipelineTasks, most: int) -> None:
+        """Add gathers of whole chunks ahead of their passes, and reductions after the last ones.
+
+        A stage starts a gather when the pass before which it frees another chunk is the next one.
+        Both run on its `data` stream, in the order in which they start.
+        """
+        schedule, order = self.schedule, self.structure.pass_order.order
+        gathers, last = gathers_of(order, most), schedule.last_backwards
+        virtual_stage = np.concatenate([gathers.virtual_stage, np.arange(len(last))])
+        # Of two that start between the same passes, the reduction comes first.
+        starts = np.concatenate([2 * gathers.before, 2 * last + 1])
+        is_gather = np.arange(len(starts)) < len(gathers)
+        reader = np.concatenate([gathers.reader, np.full_like(last, -1)])
+        by_start = np.argsort(starts, kind="stable")
+        virtual_stage, starts, is_gather, reader = (
+            column[by_start] for column in (virtual_stage, starts, is_gather, reader)
+        )
+        action, stages = starts // 2, schedule.rank[starts // 2]
+
+        def exchange(chunk: int, step: int, gathers: int) -> BucketPart:
+            return BucketPart(chunk, 0, step, is_last=False, gathers=bool(gathers))
+
+        chunks = np.array(self.structure.pass_order.chunks)[virtual_stage]
+        parts = self.parts(exchange, chunks, self.steps[stages], is_gather)
+        subject = np.where(is_gather, reader, action)
+        tasks = self.add(BUCKETS * len(self.stages) + stages, parts, subject)
+        before = pipeline.first[action] - 1
+        has_before = before >= pipeline.own_starts[stages]
+        awaited = np.where(is_gather, np.where(has_before, before, -1), pipeline.last[action])
+        self.add_waits(tasks, awaited)
+        self.waits.append((pipeline.first[reader[is_gather]], tasks[is_gather]))
+        self.awaited_elsewhere[stages[~is_gather]] = tasks[~is_gather]
 
     def add_deferred_gradients(self) -> None:
         """Add the deferred weight gradients of the output layer, after its stage's passes."""

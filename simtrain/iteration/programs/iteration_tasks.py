@@ -204,11 +204,13 @@ class IterationTimeline:
         timeline: start and end of each task.
         tasks: the tasks by stage and action.
         seconds: the durations of their parts.
+        period_s: time from one iteration to the next, if they run into each other.
     """
 
     timeline: Timeline
     tasks: IterationTasks = field(repr=False)
     seconds: IterationSeconds = field(repr=False)
+    period_s: float | None = None
 
     def intervals_s(self, places: slice) -> tuple[Floats, Floats]:
         """Return starts and ends of the actions at some places of the schedule."""
@@ -219,8 +221,11 @@ class IterationTimeline:
         """Return [stages, 4], idle seconds of each stage while other streams run.
 
         Columns: transfers, and collectives of embedding and vocabulary; the stage's buckets; the
-        gradient norm; copies from the host that a pass waits for.
+        gradient norm; copies from the host that a pass waits for. If iterations run into each
+        other, passes of other iterations run meanwhile: none counts.
         """
+        if self.period_s is not None:
+            return np.zeros((self.tasks.num_stages, 4))
         engine = self.seconds.machine.engine
         return find_idle_seconds(self.waiting, *self.tasks.waits, engine, self.windows_s)
 
@@ -231,18 +236,24 @@ class IterationTimeline:
         Stages that wait for one gradient norm begin and end together. With post-validation, a stage
         goes on with the next iteration after its own optimizer step: its iteration begins with its
         first task. The next iteration can then run in the same order at the same distances, because
-        every stage begins as long after the stages before it.
+        every stage begins as long after the stages before it. Without a flush it begins the next
+        iteration before it ends its own.
         """
         num_stages, timeline = self.tasks.num_stages, self.timeline
-        if not self.seconds.structure.validates_after:
+        if self.period_s is None and not self.seconds.structure.validates_after:
             return np.zeros(num_stages), np.full(num_stages, timeline.makespan_s)
         starts, queue = timeline.program.graph.queue
         first, last = starts[:num_stages], starts[1 : num_stages + 1] - 1
-        return timeline.start_s[queue[first]], timeline.end_s[queue[last]]
+        begins_s = timeline.start_s[queue[first]]
+        if self.period_s is not None:
+            return begins_s, begins_s + self.period_s
+        return begins_s, timeline.end_s[queue[last]]
 
     @property
     def time_s(self) -> float:
         """Time from one iteration to the next: that of the stage that takes longest."""
+        if self.period_s is not None:
+            return self.period_s
         starts_s, ends_s = self.windows_s
         return float((ends_s - starts_s).max())
 

@@ -204,6 +204,10 @@ class IterationStructure:
         aligns_reduction, aligns_gather: all stages start their buckets at about the same time.
         sync_skips: which passes skip communication with other replicas.
         reduces_after: gradients are reduced after all passes, chunk by chunk.
+        flushes: all passes end before the optimizer step. Otherwise iterations run into each other,
+            and each stage has a gradient norm of its own.
+        most_gathered: chunks whose parameters a stage holds at a time, if it gathers whole chunks
+            ahead and reduces each after its last backward pass; None without.
         num_deferred: microbatches whose weight gradients of the output layer run after all passes.
         validates_after: a stage's optimizer waits for the norm of the stages before it instead of
             all stages.
@@ -227,6 +231,8 @@ class IterationStructure:
     num_deferred: int
     validates_after: bool
     offload: OffloadLayout | None = None
+    flushes: bool = True
+    most_gathered: int | None = None
 
     def transfer(
         self, num_sends: int, levels_crossed: int, num_states: int, part: int = 0
@@ -267,4 +273,6 @@ def structure_of(plan: Plan) -> IterationStructure:
         num_deferred=plan.num_deferred,
         validates_after=scenario.overlap.optimizer_post_validation,
         offload=offload_layout(plan),
+        flushes=plan.flushes,
+        most_gathered=plan.most_gathered,
     )

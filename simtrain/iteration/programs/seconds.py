@@ -263,9 +263,9 @@ class IterationSeconds:
         if self.plan.mesh.pp > 1:
             yield from self.plan.receive_gathers
         yield from itertools.chain.from_iterable(self.plan.vocabulary_collectives.values())
-        if self.plan.has_buckets:
+        if self.plan.has_buckets or self.plan.most_gathered:
             yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False))
-        if self.plan.step_options.gathers_during_forward:
+        if self.plan.step_options.gathers_during_forward or self.plan.most_gathered:
             yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False, gathers=True))
 
     def _pass_s(self, part: PassPart) -> float:

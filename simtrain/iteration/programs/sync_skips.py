@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from simtrain.iteration.plan import Plan
 from simtrain.schedules import KINDS, Schedule
 
-SyncSkipRule: TypeAlias = Literal["none", "before_last", "after_first", "after_backward"]
-"""Passes that skip communication: none; backward passes before the last microbatch; all passes of a
-chunk after its first; or passes that follow a backward pass of their chunk."""
+SyncSkipRule: TypeAlias = Literal["none", "all", "before_last", "after_first", "after_backward"]
+"""Passes that skip communication: none; all, because whole chunks are gathered before them;
+backward passes before the last microbatch; all passes of a chunk after its first; or passes that
+follow a backward pass of their chunk."""
 
 
 def sync_skip_rule(plan: Plan) -> SyncSkipRule:
@@ -28,14 +29,16 @@ def sync_skip_rule(plan: Plan) -> SyncSkipRule:
         return "none"
     if plan.mesh.pp == 1:
         return "before_last"
+    if plan.most_gathered:
+        return "all"
     return "after_backward" if plan.scenario.memory.reshard_after_forward else "after_first"
 
 
 def actions_skipping_sync(schedule: Schedule, rule: SyncSkipRule) -> NDArray[np.bool_]:
     """Return [actions], whether each action runs a pass that skips communication."""
     is_backward: NDArray[np.bool_] = schedule.kind != KINDS.index("F")
-    if rule == "none":
-        return np.zeros_like(is_backward)
+    if rule in ("none", "all"):
+        return np.full_like(is_backward, rule == "all")
     if rule == "before_last":
         is_backward[schedule.last_backwards] = False
         return is_backward

@@ -193,7 +193,8 @@ class Result(PlainData):
         """Seconds from one optimizer step to the next.
 
         It is the end of the timeline, unless stages go on with the next iteration before the
-        gradient norm of all stages exists (overlap.optimizer_post_validation).
+        gradient norm of all stages exists (overlap.optimizer_post_validation), or the schedule runs
+        iterations into each other (pipedream_2bw).
         """
         return self.iteration.time_s
 
@@ -211,7 +212,8 @@ class Result(PlainData):
     def critical_path_s(self) -> dict[str, float]:
         """Seconds of the critical path by kind of task: forward, backward, transfer, ...
 
-        They add up to the end of the timeline.
+        They add up to the end of the timeline, unless the schedule runs iterations into each other:
+        passes of other iterations then are parts of the path.
         """
         kinds: dict[str, list[float]] = {}
         for span in self.timeline.critical_path():

@@ -131,6 +131,8 @@ def _concurrent_ops(result: Result, stage: int) -> Iterator[_Ops]:
     waits = waits.where(waits.stream != StageStream.TO_HOST)
     streams = dict.fromkeys(tasks.graph.stream_of[waits.task].tolist())
     exposed_s = exposed_seconds(iteration.waiting, streams, (begin_s, end_s))[spans.task]
+    if iteration.period_s is not None:
+        exposed_s = np.zeros_like(exposed_s)  # passes of other iterations run meanwhile
     part_of, total_s = tasks.part_of[spans.task], spans.seconds
     for stream in [*StageStream][1:]:
         on_stream = np.flatnonzero(spans.stream == stream)

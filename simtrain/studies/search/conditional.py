@@ -51,6 +51,10 @@ _CONDITIONS: dict[str, tuple[object, Follows]] = {
         lambda point: FAMILIES[point.schedule].gathers_by_chunk and point.zero_stage == 1,
     ),
     "memory.reshard_after_forward": (True, lambda point: point.zero_stage == 3),
+    "memory.gathered_chunks": (
+        None,
+        lambda point: point.zero_stage == 3 and point.pipeline > 1,
+    ),
     "parallelism.sequence_slices": (1, lambda point: FAMILIES[point.schedule].cuts_sequences),
 }
 """For settings that a schedule or several fields decide: the off value, and whether a point can

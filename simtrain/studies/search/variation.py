@@ -30,8 +30,10 @@ _OF_THE_FRAMEWORK = (
 _REFINED_SECTIONS = ("parallelism", "placement", "memory", "overlap")
 _NUMBERS = {"overlap.prefetch": (1, 2)}
 """Values to try of fields that are numbers."""
-_ALL_VALUES = {"schedule": (*NAMED,)}
-"""All values of coordinates that a search tries only some of by default."""
+_ALL_VALUES = {"schedule": tuple(name for name, family in NAMED.items() if family.flushes)}
+"""All values of coordinates that a search tries only some of by default. Schedules without a flush
+train with other gradients: a search tries them if they are named.
+"""
 
 
 def read_vary(options: Sequence[str]) -> dict[str, Sequence[Any] | None]:
