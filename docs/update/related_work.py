@@ -40,11 +40,12 @@ def related_work(request: Request) -> str:
 
 
 def _row(method: str) -> list[str]:
-    forward, backward = layer_ops(scenario(LAYER, method))
-    sent_bytes = total_wire_bytes([*forward, *backward])
-    saved = saved_bytes(scenario(LAYER, method))
+    layer = scenario(LAYER, method)
+    forward, backward = layer_ops(layer)
+    of_layer = total_wire_bytes([*forward, *backward]), saved_bytes(layer)
+    of_sequence = [format_bytes(num_bytes / layer.batch.micro) for num_bytes in of_layer]
     times = [_time(scenario(model, method)) for model in labels("model")]
-    return [method, format_bytes(sent_bytes), format_bytes(saved), *times]
+    return [method, *of_sequence, *times]
 
 
 def _time(point: Scenario) -> str:
