@@ -23,7 +23,9 @@ OTHER_VALUES = MappingProxyType(
             **dict.fromkeys(("zb-v", "zb-vpp", "zbvzerobubble"), "write zbv"),
             **dict.fromkeys(("interleavedzerobubble",), "write zb1p"),
             **dict.fromkeys(("loopedbfs",), "write looped_bfs"),
-            **dict.fromkeys(("chimera",), _OWN_SCHEDULE),
+            **dict.fromkeys(("pipedream-flush", "pipedream_flush", "dapple"), "write 1f1b"),
+            **dict.fromkeys(("pipedream-2bw", "pipedream2bw"), "write pipedream_2bw"),
+            **dict.fromkeys(("pipedream", "gems", "bitpipe"), _OWN_SCHEDULE),
             **dict.fromkeys(("1f1b-interleaved", "interleaved1f1b", "vpp"), "write interleaved"),
         },
         "attention_backend": dict.fromkeys(
