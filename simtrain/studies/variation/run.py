@@ -1,0 +1,192 @@
+"""Draw an iteration many times, and say how its time is distributed and why."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from simtrain.base.request import takes
+from simtrain.engine.compiled import Floats
+from simtrain.hardware.entries import entries_of
+from simtrain.hardware.load import load_profile
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.variation import VariationEntries
+from simtrain.iteration.programs.iteration_tasks import IterationTimeline
+from simtrain.iteration.report.result import Result
+from simtrain.iteration.variation.drawn import DrawnIteration, sources_of
+from simtrain.iteration.variation.sources.source import Source
+from simtrain.studies.draw_request import DrawRequest
+from simtrain.studies.search.workers import worker_died
+from simtrain.studies.simulation import result_of
+from simtrain.studies.sweep.executors import local_executor
+from simtrain.studies.variation.data_queue import intervals_s
+from simtrain.studies.variation.distribution import Distribution
+from simtrain.studies.variation.limits import check_numbers, check_slow_part
+from simtrain.studies.variation.result import DrawnTimes, Reason, UsedEntry
+
+FALLBACK = "h100_sxm"
+"""Whose variation stands in for that of a profile without any."""
+_MOST_OF_REASONS = 100
+"""Draws from which reasons are computed."""
+_LEAST_SHOWN = 1e-4
+"""Changes below this part of the iteration are no reason."""
+
+_PART = 50
+"""Draws of a task for a worker."""
+
+OnProgress = Callable[[str, int, int], None]
+NumberedSource = tuple[int, Source]
+
+
+def _silent(phase: str, done: int, total: int) -> None:
+    """Show nothing."""
+
+
+@takes(DrawRequest)
+def draw(request: DrawRequest) -> DrawnTimes:
+    """Draw the iteration of a scenario many times: every replica and rank that differs, by itself.
+
+    Raises:
+        InputError: a number is out of its range (E960), a slow link is inside a node (E962), or as
+            `simulate`.
+    """
+    return draw_with_progress(request)
+
+
+def draw_with_progress(request: DrawRequest, on_progress: OnProgress = _silent) -> DrawnTimes:
+    """As `draw`; `on_progress` gets a phase, and how many of its draws are done."""
+    check_numbers(request)
+    result = result_of(request.scenario)
+    check_slow_part(result.scenario, result.plan.mesh)
+    profile, entries = entries_for(result.profile)
+    sources = sources_of(result.iteration, entries)
+    study = _Study.of(result.iteration, sources, request.seed)
+    times_s = study.times_s(request.draws, request.workers, on_progress)
+    on_progress("reasons", 0, 1)
+    return DrawnTimes(
+        scenario=result.scenario.name,
+        draws=request.draws,
+        seed=request.seed,
+        usual_s=study.usual_s,
+        time=study.distribution(times_s),
+        num_ranks=result.scenario.num_gpus,
+        num_simulated_ranks=study.drawn.num_simulated_ranks,
+        reasons=tuple(study.reasons(min(request.draws, _MOST_OF_REASONS))),
+        entries=tuple(used_entries(result, entries)),
+        entries_of=profile,
+        times_s=times_s,
+    )
+
+
+def entries_for(profile: HardwareProfile) -> tuple[str, VariationEntries]:
+    """Return the entries of a profile, or those that stand in, with the name of their profile."""
+    if profile.variation is not None:
+        return profile.name, profile.variation
+    fallback = load_profile(FALLBACK)
+    assert fallback.variation is not None, "the fallback has entries"
+    return fallback.name, fallback.variation
+
+
+def used_entries(result: Result, entries: VariationEntries) -> Iterator[UsedEntry]:
+    """Yield the entries of a profile that the scenario leaves to it."""
+    variation = result.scenario.variation
+    pauses = variation.pauses
+    written = {
+        "kernels": variation.kernels,
+        "collectives": variation.collectives,
+        "gpus": variation.gpus,
+        "pauses.per_gpu_hour": pauses and pauses.per_gpu_hour,
+        "pauses.duration": pauses and pauses.duration,
+    }
+    for name, entry in entries_of(entries):
+        if written[name] is None:
+            yield UsedEntry(f"variation.{name}", float(entry.value), entry.source)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Study:
+    """An iteration with its sources of variation, and a seed."""
+
+    iteration: IterationTimeline
+    sources: tuple[NumberedSource, ...]
+    seed: int
+    drawn: DrawnIteration
+
+    @classmethod
+    def of(
+        cls, iteration: IterationTimeline, sources: tuple[NumberedSource, ...], seed: int
+    ) -> _Study:
+        """Prepare the draws."""
+        return cls(iteration, sources, seed, DrawnIteration.of(iteration, sources, seed))
+
+    @property
+    def usual_s(self) -> float:
+        """Time of the iteration without variation."""
+        return self.iteration.time_s
+
+    def times_s(self, draws: int, workers: int = 1, on_progress: OnProgress = _silent) -> Floats:
+        """Return [draws], the times of the iterations, from several processes."""
+        parts = [range(first, min(first + _PART, draws)) for first in range(0, draws, _PART)]
+        if min(workers, len(parts)) < 2:
+            drawn = []
+            for part in parts:
+                on_progress("draws", part.start, draws)
+                drawn.append(self.drawn.times_s(self.seed, part))
+            return np.concatenate(drawn)
+        inputs = pickle.dumps((self.iteration, self.sources, self.seed))
+        executor = local_executor(min(workers, len(parts)))
+        try:
+            futures = [executor.submit(_times_s, inputs, part) for part in parts]
+            for part, future in zip(parts, futures, strict=True):
+                on_progress("draws", part.start, draws)
+                future.result()
+        except BrokenExecutor as error:
+            raise worker_died() from error
+        finally:
+            executor.shutdown(cancel_futures=True)
+        return np.concatenate([future.result() for future in futures])
+
+    def distribution(self, times_s: Floats) -> Distribution:
+        """Return the distribution of the time from one iteration to the next."""
+        periods = []
+        for _, source in self.sources:
+            if period := source.period():
+                periods.append(period)
+            if loading := source.load_s():
+                times_s = intervals_s(times_s, *loading)
+        return Distribution.of(times_s, self.usual_s, periods)
+
+    def reasons(self, draws: int) -> list[Reason]:
+        """Return what makes iterations longer or shorter, the most first."""
+        reasons = []
+        for number, source in self.sources:
+            alone = _Study.of(self.iteration, ((number, source),), self.seed)
+            mean_s = alone.distribution(alone.times_s(draws)).mean
+            reasons.append(Reason(source.name, source.words, mean_s / self.usual_s - 1))
+        if self.drawn.tasks.num_replicas > 1:
+            reasons.append(self._barrier(draws))
+        reasons = [reason for reason in reasons if abs(reason.change) >= _LEAST_SHOWN]
+        return sorted(reasons, key=lambda reason: -abs(reason.change))
+
+    def _barrier(self, draws: int) -> Reason:
+        replicas = self.drawn.tasks.layout.mesh.dp
+        part = range(draws)
+        together_s = self.drawn.times_s(self.seed, part)
+        alone_s = self.drawn.times_s(self.seed, part, waits=False)
+        words = f"the data-parallel barrier waits for the slowest of {replicas:,} replicas"
+        return Reason("barrier", words, float(together_s.mean() / alone_s.mean()) - 1)
+
+
+@functools.lru_cache(maxsize=1)
+def _study(pickled: bytes) -> _Study:
+    """The study of this worker."""
+    return _Study.of(*pickle.loads(pickled))
+
+
+def _times_s(inputs: bytes, part: range) -> Floats:
+    return _study(inputs).drawn.times_s(_study(inputs).seed, part)
