@@ -262,7 +262,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
 REPLICAS: Changes = DATA | {
     "variation.kernels": 0,
     "variation.collectives": 0,
-    "variation.gpus": 0,
+    "variation.gpu_spread": 0,
     "variation.pauses": {"per_gpu_hour": 0},
 }
 PAUSES = REPLICAS | {"variation.pauses": {"per_gpu_hour": 1e6, "duration": "1 ms"}}
@@ -276,7 +276,7 @@ LOGGING = REPLICAS | {"variation.logging": {"every": 10, "time": "1 s"}}
 VARIATION_CASES: dict[str, tuple[Changes, Any]] = {
     "variation.kernels": (REPLICAS, 0.1),
     "variation.collectives": (REPLICAS, 0.1),
-    "variation.gpus": (REPLICAS, 0.1),
+    "variation.gpu_spread": (REPLICAS, 0.1),
     "variation.pauses.per_gpu_hour": (PAUSES, 2e6),
     "variation.pauses.duration": (PAUSES, "2 ms"),
     "variation.slow.what": (SLOW | {"parallelism.tensor": 1}, "node"),

@@ -33,11 +33,11 @@ class VariationEntries(Strict):
     Args:
         kernels: of the time of a GPU's kernels in a pass.
         collectives: of the time of transfers and collectives.
-        gpus: of the time of kernels between GPUs.
+        gpu_spread: of the time of kernels between GPUs.
         pauses: rare pauses of single GPUs.
     """
 
     kernels: Entry[Relative]
     collectives: Entry[Relative]
-    gpus: Entry[Relative]
+    gpu_spread: Entry[Relative]
     pauses: PauseEntries

@@ -113,8 +113,8 @@ class Variation(Section):
 
     kernels: standard deviation of the time of a GPU's kernels in a pass, relative to its mean.
     collectives: standard deviation of the time of transfers and collectives, relative to its mean.
-    gpus: standard deviation between GPUs of the time that kernels take, which is drawn once for all
-        iterations.
+    gpu_spread: standard deviation between GPUs of the time that kernels take, which is drawn once
+        for all iterations.
     pauses: rare pauses of single GPUs; by default (null) the profile's.
     slow: a GPU, node or link that is slow in every iteration; null by default.
     sequence_lengths: documents of uneven length; null by default.
@@ -126,7 +126,7 @@ class Variation(Section):
 
     kernels: _Relative | None = Field(default=None, examples=[0.02])
     collectives: _Relative | None = Field(default=None, examples=[0.05])
-    gpus: _Relative | None = Field(default=None, examples=[0.004])
+    gpu_spread: _Relative | None = Field(default=None, examples=[0.004])
     pauses: Pauses | None = None
     slow: Slow | None = None
     sequence_lengths: SequenceLengths | None = None

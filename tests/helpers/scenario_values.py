@@ -106,7 +106,7 @@ _COUNTS: Values = {
     "overlap.gradient_buckets": ("layer", "megatron", 100_000),
     "variation.kernels": (None, 0.0, 0.05),
     "variation.collectives": (None, 0.0),
-    "variation.gpus": (None, 0.02),
+    "variation.gpu_spread": (None, 0.02),
     "variation.pauses": (None, {"per_gpu_hour": 0}),
     "variation.pauses.per_gpu_hour": (None, 1000.0),
     "variation.pauses.duration": (None, "1 ms"),

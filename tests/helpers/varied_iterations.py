@@ -13,7 +13,7 @@ from simtrain.studies.variation.result import DrawnTimes
 STILL: dict[str, Any] = {
     "variation.kernels": 0,
     "variation.collectives": 0,
-    "variation.gpus": 0,
+    "variation.gpu_spread": 0,
     "variation.pauses.per_gpu_hour": 0,
 }
 """Nothing varies."""

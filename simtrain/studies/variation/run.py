@@ -13,16 +13,17 @@ import numpy as np
 from simtrain.base.request import takes
 from simtrain.engine.compiled import Floats
 from simtrain.hardware.entries import entries_of
-from simtrain.hardware.load import load_profile
+from simtrain.hardware.load import load_profile, profile_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.variation import VariationEntries
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.variation.drawn import DrawnIteration, sources_of
 from simtrain.iteration.variation.sources.source import Source
-from simtrain.studies.draw_request import DrawRequest
+from simtrain.scenario import Scenario
+from simtrain.studies.draw_request import DEFAULT_DRAWS, DrawRequest
 from simtrain.studies.search.workers import worker_died
-from simtrain.studies.simulation import result_of
+from simtrain.studies.simulation import result_of, simulate
 from simtrain.studies.sweep.executors import local_executor
 from simtrain.studies.variation.data_queue import intervals_s
 from simtrain.studies.variation.distribution import Distribution
@@ -83,6 +84,33 @@ def draw_with_progress(request: DrawRequest, on_progress: OnProgress = _silent) 
     )
 
 
+def draw_times(scenario: Scenario) -> Distribution:
+    """Return the distribution of an iteration's time over 100 draws with seed 0, without reasons.
+
+    Raises:
+        InputError: as `draw`.
+    """
+    result = simulate(scenario)
+    check_slow_part(scenario, result.plan.mesh)
+    sources = sources_of(result.iteration, entries_for(result.profile)[1])
+    study = _Study.of(result.iteration, sources, 0)
+    return study.distribution(study.times_s(DEFAULT_DRAWS))
+
+
+def draw_if_varied(result: Result) -> DrawnTimes | None:
+    """Draw the iteration of a result if its scenario sets a field of `variation`.
+
+    Raises:
+        InputError: as `draw`.
+    """
+    return draw(result) if result.scenario.variation.is_set else None
+
+
+def entries_on(scenario: Scenario) -> VariationEntries:
+    """Return the entries of the profile of a scenario, or those that stand in."""
+    return entries_for(profile_of(scenario))[1]
+
+
 def entries_for(profile: HardwareProfile) -> tuple[str, VariationEntries]:
     """Return the entries of a profile, or those that stand in, with the name of their profile."""
     if profile.variation is not None:
@@ -99,7 +127,7 @@ def used_entries(result: Result, entries: VariationEntries) -> Iterator[UsedEntr
     written = {
         "kernels": variation.kernels,
         "collectives": variation.collectives,
-        "gpus": variation.gpus,
+        "gpu_spread": variation.gpu_spread,
         "pauses.per_gpu_hour": pauses and pauses.per_gpu_hour,
         "pauses.duration": pauses and pauses.duration,
     }

@@ -110,7 +110,7 @@ def test_it_does_not_matter_which_replica_is_slow() -> None:
 def test_replicas_that_do_not_differ_share_a_simulation() -> None:
     slow = drawn(replicas(8), {"variation.slow": {"rank": 5, "factor": 1.5}}, draws=1)
     assert slow.num_simulated_ranks == 2
-    assert drawn(replicas(8), {"variation.gpus": 0.01}, draws=1).num_simulated_ranks == 8
+    assert drawn(replicas(8), {"variation.gpu_spread": 0.01}, draws=1).num_simulated_ranks == 8
     assert drawn(replicas(8), {}, draws=1).num_simulated_ranks == 1
 
 
@@ -199,3 +199,25 @@ def test_a_wrong_question_has_an_error(words: tuple[str, ...], code: str) -> Non
 def test_a_seed_is_a_whole_number() -> None:
     with pytest.raises(InputError, match="E960"):
         simtrain.draw(small(), seed=1.5)  # type: ignore[arg-type]
+
+
+def check_engines_on_random_scenarios(seed: int, most: int | None) -> None:
+    """Draw legal scenarios, some of which set fields of `variation`, with both engines."""
+    for scenario in legal_pairs(seed=seed, most=most):
+        times = []
+        for engine in ("auto", "simpy"):
+            try:
+                result = simtrain.simulate(scenario, engine=engine)  # type: ignore[arg-type]
+            except InputError:
+                continue  # the cluster cannot run it
+            times.append(simtrain.draw(result, draws=2).times_s)
+        assert all(np.array_equal(times[0], other) for other in times[1:])
+
+
+def test_both_engines_draw_the_same_random_scenarios() -> None:
+    check_engines_on_random_scenarios(seed=11, most=6)
+
+
+@pytest.mark.ci
+def test_both_engines_draw_many_random_scenarios() -> None:
+    check_engines_on_random_scenarios(seed=12, most=150)

@@ -22,13 +22,14 @@ from simtrain.scenario.variation_section import Variation
 class GpuSpread(Source):
     """The kernels of each GPU take a normal factor of their mean time, in all iterations."""
 
-    name: ClassVar = "gpus"
+    name: ClassVar = "gpu_spread"
     sigma: float
 
     @classmethod
     def of(cls, variation: Variation, entries: VariationEntries, plan: Plan) -> GpuSpread | None:
         """Return the source; None without a deviation."""
-        sigma = entries.gpus.value if variation.gpus is None else variation.gpus
+        sigma = variation.gpu_spread
+        sigma = entries.gpu_spread.value if sigma is None else sigma
         return cls(sigma) if sigma else None
 
     @property
