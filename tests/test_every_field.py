@@ -295,6 +295,8 @@ VARIATION_CASES: dict[str, tuple[Changes, Any]] = {
     "variation.logging.time": (LOGGING, "2 s"),
 }
 """As `CASES`, for fields that move the mean time of draws."""
+FILES = {"variation.sequence_lengths.file"}
+"""Paths, whose effect tests of their own show."""
 WITHOUT_EFFECT = {"name", "description"}
 """Fields that are only printed."""
 
@@ -321,7 +323,9 @@ def test_every_field_of_variation_moves_the_mean_of_draws(field: str) -> None:
 
 def test_every_field_has_its_case() -> None:
     # Other tests cover the entries of profiles.
-    assert {*CASES, *VARIATION_CASES} | WITHOUT_EFFECT | {"hardware"} == {*fields_of(Scenario)}
+    assert {*CASES, *VARIATION_CASES, *FILES} | WITHOUT_EFFECT | {"hardware"} == {
+        *fields_of(Scenario)
+    }
 
 
 def fields_of(section: type[BaseModel], path: str = "") -> Iterator[str]:

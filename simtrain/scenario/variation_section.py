@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
+from simtrain.base.strict_yaml import FieldError
+from simtrain.scenario.lengths_file import read_lengths
 from simtrain.scenario.section import Count, CountOrZero, Section
 from simtrain.units import parse_non_negative_seconds, parse_seconds
 
@@ -54,18 +56,37 @@ class Slow(Section):
     factor: Annotated[float, Field(ge=1, le=1000)] = Field(examples=[1.2])
 
 
+def _readable(file: str) -> str:
+    """Return the path of a file of lengths if it can be read; raises InputError."""
+    read_lengths(file)
+    return file
+
+
 class SequenceLengths(Section):
     """The distribution of the documents that sequences pack.
 
-    Lengths are log-normal. Documents are laid one after another and cut where a sequence is full
-    (Megatron-LM's GPTDataset); attention stays within a document, as with batch.packed_lengths.
+    Lengths are log-normal, or drawn from a file. Documents are laid one after another and cut where
+    a sequence is full (Megatron-LM's GPTDataset); attention stays within a document, as with
+    batch.packed_lengths.
 
-    mean: mean number of tokens of a document.
+    mean: mean number of tokens of a document; null with a file.
     sigma: standard deviation of the natural logarithm of its length; 1 by default.
+    file: text file with the length of a document per line, of which each drawn document takes one,
+        relative to the scenario's file; null by default.
     """
 
-    mean: Count = Field(examples=[1000])
+    mean: Count | None = Field(default=None, examples=[1000])
     sigma: Annotated[float, Field(ge=0, le=3)] = Field(default=1.0, examples=[1.5])
+    file: Annotated[str, Field(min_length=1), AfterValidator(_readable)] | None = Field(
+        default=None, examples=["lengths.txt"]
+    )
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        if (self.mean is None) == (self.file is None):
+            both = "has both mean and file" if self.file else "has neither mean nor file"
+            raise FieldError((), both, "write one of them, such as mean: 1000")
+        return self
 
 
 class GarbageCollection(Section):

@@ -81,4 +81,7 @@ def _notes(drawn: DrawnTimes) -> Part:
             Number(total, f"{total:,}"),
             " ranks by itself.",
         )
-    return remarks([note])
+    idle = [
+        f"{name} has no effect here: no draw changes by it alone." for name in drawn.without_effect
+    ]
+    return remarks([note, *idle])

@@ -115,6 +115,7 @@ _COUNTS: Values = {
     "variation.slow.factor": (2.0, 1.0),
     "variation.sequence_lengths": (None, {"mean": 50}),
     "variation.sequence_lengths.mean": (50, 500),
+    "variation.sequence_lengths.file": (None,),
     "variation.sequence_lengths.sigma": (1.0, 0.0),
     "variation.garbage_collection": (None, {"every": 2, "pause": "1 ms"}),
     "variation.garbage_collection.every": (2, 5),

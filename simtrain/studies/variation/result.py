@@ -59,6 +59,7 @@ class DrawnTimes(PlainData):
         num_ranks: ranks of the scenario.
         num_simulated_ranks: ranks that are simulated each.
         reasons: what makes iterations longer, the most first.
+        without_effect: fields of the scenario that change no draw.
         entries: entries of a profile that were used.
         entries_of: the profile of these entries.
         times_s: [draws], the drawn times, without work between iterations.
@@ -66,7 +67,7 @@ class DrawnTimes(PlainData):
 
     json_fields: ClassVar = keys(
         """draws seed usual_s iteration_time_s=time slowdown num_simulated_ranks reasons
-        entries_of entries"""
+        without_effect entries_of entries"""
     )
 
     scenario: str | None
@@ -77,6 +78,7 @@ class DrawnTimes(PlainData):
     num_ranks: int
     num_simulated_ranks: int
     reasons: tuple[Reason, ...]
+    without_effect: tuple[str, ...]
     entries: tuple[UsedEntry, ...]
     entries_of: str
     times_s: Floats = field(repr=False)

@@ -69,6 +69,7 @@ def draw_with_progress(request: DrawRequest, on_progress: OnProgress = _silent) 
     study = _Study.of(result.iteration, sources, request.seed)
     times_s = study.times_s(request.draws, request.workers, on_progress)
     on_progress("reasons", 0, 1)
+    reasons, idle = study.reasons(min(request.draws, _MOST_OF_REASONS))
     return DrawnTimes(
         scenario=result.scenario.name,
         draws=request.draws,
@@ -77,7 +78,8 @@ def draw_with_progress(request: DrawRequest, on_progress: OnProgress = _silent) 
         time=study.distribution(times_s),
         num_ranks=result.scenario.num_gpus,
         num_simulated_ranks=study.drawn.num_simulated_ranks,
-        reasons=tuple(study.reasons(min(request.draws, _MOST_OF_REASONS))),
+        reasons=tuple(reasons),
+        without_effect=tuple(f"variation.{name}" for name in idle),
         entries=tuple(used_entries(result, entries)),
         entries_of=profile,
         times_s=times_s,
@@ -189,17 +191,24 @@ class _Study:
                 times_s = intervals_s(times_s, *loading)
         return Distribution.of(times_s, self.usual_s, periods)
 
-    def reasons(self, draws: int) -> list[Reason]:
-        """Return what makes iterations longer or shorter, the most first."""
-        reasons = []
+    def reasons(self, draws: int) -> tuple[list[Reason], list[str]]:
+        """Return what makes iterations longer or shorter, the most first; and idle fields.
+
+        Fields are idle if their sources, alone, change no draw.
+        """
+        reasons, idle = [], []
+        variation = self.iteration.seconds.plan.scenario.variation
         for number, source in self.sources:
             alone = _Study.of(self.iteration, ((number, source),), self.seed)
-            mean_s = alone.distribution(alone.times_s(draws)).mean
-            reasons.append(Reason(source.name, source.words, mean_s / self.usual_s - 1))
+            time = alone.distribution(alone.times_s(draws))
+            reasons.append(Reason(source.name, source.words, time.mean / self.usual_s - 1))
+            changes_nothing = time.least == time.most == self.usual_s and not source.is_rare
+            if changes_nothing and getattr(variation, source.name) is not None:
+                idle.append(source.name)
         if self.drawn.tasks.num_replicas > 1:
             reasons.append(self._barrier(draws))
         reasons = [reason for reason in reasons if abs(reason.change) >= _LEAST_SHOWN]
-        return sorted(reasons, key=lambda reason: -abs(reason.change))
+        return sorted(reasons, key=lambda reason: -abs(reason.change)), idle
 
     def _barrier(self, draws: int) -> Reason:
         replicas = self.drawn.tasks.layout.mesh.dp

@@ -1,6 +1,7 @@
 """Garbage collection, loading, evaluation and documents of uneven length: closed forms."""
 
 import itertools
+import pathlib
 
 import numpy as np
 import pytest
@@ -8,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simtrain
+from simtrain.errors import InputError
 from simtrain.iteration.variation.sources.documents import UnevenDocuments
 from simtrain.studies.variation.data_queue import intervals_s
 from simtrain.studies.variation.distribution import Distribution
 from tests.helpers.command_line import call
+from tests.helpers.scenario_texts import MINIMAL
 from tests.helpers.varied_iterations import drawn, replicas, small
 
 
@@ -48,7 +51,9 @@ def test_a_fast_loader_is_never_waited_for() -> None:
     scenario = replicas(2)
     usual_s = simtrain.simulate(scenario).iteration_time_s
     loader = {"variation.data_loader.sequences_per_s": 2 / usual_s}
-    assert drawn(scenario, loader, draws=5).time.mean == usual_s
+    result = drawn(scenario, loader, draws=5)
+    assert result.time.mean == usual_s
+    assert result.without_effect == ("variation.data_loader",)
 
 
 def test_a_slow_loader_decides_the_time() -> None:
@@ -101,6 +106,31 @@ def test_documents_of_one_length_are_packed_lengths(length: int) -> None:
     assert result.time.mean == pytest.approx(packed.iteration_time_s, rel=1e-9)
 
 
+def test_lengths_of_a_file_are_drawn(tmp_path: pathlib.Path) -> None:
+    """A file with one length is a distribution without a spread; paths are beside the scenario."""
+    (tmp_path / "lengths.txt").write_text("1024\n\n1024\n", encoding="utf-8")
+    file = str(tmp_path / "lengths.txt")
+    by_file, by_mean = (
+        drawn(small(DOCUMENTS), {"variation.sequence_lengths": lengths}, draws=3)
+        for lengths in ({"file": file}, {"mean": 1024, "sigma": 0})
+    )
+    assert np.array_equal(by_file.times_s, by_mean.times_s)
+    text = "variation: {sequence_lengths: {file: lengths.txt}}\n"
+    (tmp_path / "mine.yaml").write_text(MINIMAL + text, encoding="utf-8")
+    scenario = simtrain.load_scenario(
+        tmp_path / "mine.yaml", ["attention_backend=fused", "batch.micro=1"]
+    )
+    assert scenario.variation.sequence_lengths is not None
+    assert scenario.variation.sequence_lengths.file == file
+
+
+@pytest.mark.parametrize("text", ["", "ten\n", "5\n0\n", "-3\n", "1.5\n"])
+def test_a_file_without_lengths_is_refused(tmp_path: pathlib.Path, text: str) -> None:
+    (tmp_path / "lengths.txt").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="E965"):
+        small({"variation.sequence_lengths": {"file": str(tmp_path / "lengths.txt")}})
+
+
 def test_replicas_with_uneven_documents_wait_for_the_longest() -> None:
     lengths = {"variation.sequence_lengths": {"mean": 1000, "sigma": 1.5}}
     one, many = (
@@ -128,6 +158,8 @@ def test_documents_fill_their_sequences(mean: int, sigma: float, number: int, se
         (("variation.sequence_lengths.mean=500", "parallelism.context=2"), "E964"),
         (("variation.sequence_lengths.mean=500", "batch.packed_lengths=[512]"), "E963"),
         (("variation.sequence_lengths.mean=0",), "E204"),
+        (("variation.sequence_lengths={sigma: 1}",), "E20"),
+        (("variation.sequence_lengths={mean: 5, file: no.txt}",), "E10"),
         (("variation.garbage_collection={every: 0, pause: 1 s}",), "E204"),
         (("variation.garbage_collection={every: 5}",), "E202"),
         (("variation.data_loader.sequences_per_s=0",), "E204"),

@@ -56,6 +56,17 @@ def test_replicas_that_do_not_wait_have_no_barrier() -> None:
     assert result.time.mean == pytest.approx(result.usual_s, rel=0.002)
 
 
+def test_a_field_without_effect_is_named() -> None:
+    """A single GPU sends nothing, so that no collective varies."""
+    assert drawn(small(), {"variation.collectives": 0.1}, draws=3).without_effect == (
+        "variation.collectives",
+    )
+    shown = call("run", "gpt2_1_5b", "--set", "variation.collectives=0.1")
+    words = " ".join(shown.stdout.split())
+    gpus = simtrain.load_scenario("gpt2_1_5b").num_gpus
+    assert ("variation.collectives has no effect here" in words) == (gpus == 1)
+
+
 def test_more_replicas_wait_longer() -> None:
     excess_s = []
     for number in (1, 4, 16, 64):

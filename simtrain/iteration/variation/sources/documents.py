@@ -18,6 +18,7 @@ from simtrain.iteration.programs.seconds import IterationSeconds, passes_of
 from simtrain.iteration.variation.draw import Draw
 from simtrain.iteration.variation.response import Response
 from simtrain.iteration.variation.sources.source import Source
+from simtrain.scenario.lengths_file import read_lengths
 from simtrain.scenario.variation_section import Variation
 
 _SHORTEST = 128
@@ -36,12 +37,14 @@ class UnevenDocuments(Source):
         mean: mean tokens of a document.
         sigma: standard deviation of the logarithm of its length.
         seq_length: tokens of a sequence.
+        lengths: lengths of which each document has one, in place of log-normal ones.
     """
 
     name: ClassVar = "sequence_lengths"
-    mean: int
+    mean: float
     sigma: float
     seq_length: int
+    lengths: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -51,12 +54,17 @@ class UnevenDocuments(Source):
         lengths = variation.sequence_lengths
         if lengths is None:
             return None
-        return cls(lengths.mean, lengths.sigma, plan.scenario.model.seq_length)
+        seq_length = plan.scenario.model.seq_length
+        if lengths.mean is not None:
+            return cls(lengths.mean, lengths.sigma, seq_length)
+        assert lengths.file is not None, "the section has a mean or a file"
+        of_file = read_lengths(lengths.file)
+        return cls(sum(of_file) / len(of_file), 0.0, seq_length, of_file)
 
     @property
     def words(self) -> str:
         """What varies."""
-        return f"sequences pack documents of {self.mean:,} tokens in the mean"
+        return f"sequences pack documents of {self.mean:,.0f} tokens in the mean"
 
     def pass_responses(self, seconds: IterationSeconds) -> Mapping[PassPart, Response]:
         """Return the time of each different pass at sums of squares, relative to its usual time."""
@@ -86,12 +94,10 @@ class UnevenDocuments(Source):
     def _shares(self, num_sequences: int, rng: Generator) -> Floats:
         """Return [sequences], the sums of squares relative to one document per sequence."""
         tokens = num_sequences * self.seq_length
-        location = math.log(self.mean) - self.sigma**2 / 2
         ends = [np.zeros(1)]
         while ends[-1][-1] < tokens:
             number = int((tokens - ends[-1][-1]) / self.mean * 1.1) + 16
-            drawn = np.rint(rng.lognormal(location, self.sigma, number)).clip(1)
-            ends.append(ends[-1][-1] + np.cumsum(drawn))
+            ends.append(ends[-1][-1] + np.cumsum(self._drawn(number, rng)))
         cuts = np.arange(1, num_sequences + 1) * self.seq_length
         borders = np.unique(np.concatenate([*ends, cuts]))
         borders = borders[borders <= tokens]
@@ -99,6 +105,13 @@ class UnevenDocuments(Source):
         of_sequence = ((borders[1:] - 1) // self.seq_length).astype(np.intp)
         shares: Floats = np.bincount(of_sequence, pieces**2, num_sequences) / self.seq_length**2
         return shares
+
+    def _drawn(self, number: int, rng: Generator) -> Floats:
+        """Return the lengths of some documents."""
+        if self.lengths:
+            return rng.choice(np.array(self.lengths, np.float64), number)
+        location = math.log(self.mean) - self.sigma**2 / 2
+        return np.rint(rng.lognormal(location, self.sigma, number)).clip(1)
 
     def _lengths(self) -> Iterator[int]:
         length = self.seq_length

@@ -25,6 +25,7 @@ class GarbageCollections(Source):
     """
 
     name: ClassVar = "garbage_collection"
+    is_rare: ClassVar = True
     every: int
     pause_s: float
     synchronized: bool

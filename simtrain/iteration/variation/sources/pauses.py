@@ -25,6 +25,7 @@ class RarePauses(Source):
     """
 
     name: ClassVar = "pauses"
+    is_rare: ClassVar = True
     per_gpu_s: float
     duration_s: float
 

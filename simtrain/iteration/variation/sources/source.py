@@ -23,10 +23,12 @@ class Source:
     Attributes:
         name: its key in JSON and its field of the section `variation`.
         replicas_differ: whether replicas differ at random, so that all are simulated.
+        is_rare: whether some draws may have nothing of it.
     """
 
     name: ClassVar[str]
     replicas_differ: ClassVar[bool] = True
+    is_rare: ClassVar[bool] = False
 
     @property
     def words(self) -> str:
