@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -107,11 +107,13 @@ class Draws:
             field of the section is set, otherwise none.
         seed: seed of the random numbers: a whole number from 0 on. Default: 0.
         workers: processes that draw; the answer is the same for any number. Default: 1.
+        ray: Ray cluster, host:port, whose processors draw in place of processes on this machine.
     """
 
     draws: int | None = None
     seed: int | None = None
     workers: int | None = None
+    ray: str | None = None
 
     def of(self, result: Result) -> DrawnTimes | None:
         """Draw the iteration of a result, if draws are asked for.
@@ -120,17 +122,20 @@ class Draws:
             InputError: as `draw`, or there is nothing to draw (E908).
         """
         if self.draws is None and not result.scenario.variation.is_set:
-            options = {"--seed": self.seed is not None, "--workers": self.workers is not None}
+            options = {f"--{name}": value is not None for name, value in self._written.items()}
             refuse(options, "is only for --draws", "add --draws 100")
             return None
         from simtrain.commands.progress import progress_bar
         from simtrain.studies.draw_request import DrawRequest
         from simtrain.studies.variation.run import draw_with_progress
 
-        written = {field.name: getattr(self, field.name) for field in fields(self)}
-        numbers = {name: value for name, value in written.items() if value is not None}
+        written = {name: value for name, value in self._written.items() if value is not None}
         with progress_bar() as on_progress:
-            return draw_with_progress(DrawRequest(result, **numbers), on_progress)
+            return draw_with_progress(DrawRequest(result, **written), on_progress)
+
+    @property
+    def _written(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @options_first("overrides scale as_json allow_oom engine draws seed ops stage top")

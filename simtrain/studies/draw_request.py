@@ -21,6 +21,7 @@ class DrawRequest:
         draws: iterations that are drawn. Default: 100.
         seed: of the random numbers: a whole number from 0 on.
         workers: processes that draw; the answer is the same for any number. Default: 1.
+        ray: Ray cluster, host:port, whose processors draw in place of processes on this machine.
     """
 
     scenario: Scenario | Result
@@ -28,3 +29,4 @@ class DrawRequest:
     draws: int = DEFAULT_DRAWS
     seed: int = 0
     workers: int = 1
+    ray: str | None = None

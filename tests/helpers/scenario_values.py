@@ -115,7 +115,6 @@ _COUNTS: Values = {
     "variation.slow.factor": (2.0, 1.0),
     "variation.sequence_lengths": (None, {"mean": 50}),
     "variation.sequence_lengths.mean": (50, 500),
-    "variation.sequence_lengths.file": (None,),
     "variation.sequence_lengths.sigma": (1.0, 0.0),
     "variation.garbage_collection": (None, {"every": 2, "pause": "1 ms"}),
     "variation.garbage_collection.every": (2, 5),
@@ -132,7 +131,7 @@ _COUNTS: Values = {
 }
 """Values of fields that are neither flags nor choices, the one that most others allow first."""
 _FIRST: Values = {"precision.compute": "bf16", "schedule": "1f1b", "attention_backend": "fused"}
-_NOT_DRAWN = ("name", "description", "hardware")
+_NOT_DRAWN = ("name", "description", "hardware", "variation.sequence_lengths.file")
 
 
 def _fields(section: type[BaseModel], path: str = "") -> Iterator[tuple[str, Any]]:

@@ -12,10 +12,13 @@ _MOST_WORKERS = 1024
 
 
 def check_numbers(request: DrawRequest) -> None:
-    """Refuse numbers that are out of their range (E960)."""
+    """Refuse numbers that are out of their range (E960), and workers on a Ray cluster (E908)."""
     _check_whole("--draws", request.draws, 1, _MOST_DRAWS)
     _check_whole("--seed", request.seed, 0, 2**64 - 1)
     _check_whole("--workers", request.workers, 1, _MOST_WORKERS)
+    if request.ray is not None and request.workers != 1:
+        message, fix = "has no effect with --ray", "remove one of them"
+        raise InputError.of("E908", message, Location(f"--workers {request.workers}"), fix)
 
 
 def check_slow_part(scenario: Scenario, mesh: Mesh) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import pickle
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
+from simtrain.base.extras import require
 from simtrain.base.request import takes
 from simtrain.engine.compiled import Floats
 from simtrain.hardware.entries import entries_of
@@ -25,6 +27,8 @@ from simtrain.studies.draw_request import DEFAULT_DRAWS, DrawRequest
 from simtrain.studies.search.workers import worker_died
 from simtrain.studies.simulation import result_of, simulate
 from simtrain.studies.sweep.executors import local_executor
+from simtrain.studies.sweep.plan import versions
+from simtrain.studies.sweep.ray_executor import Needs, connect
 from simtrain.studies.variation.data_queue import intervals_s
 from simtrain.studies.variation.distribution import Distribution
 from simtrain.studies.variation.limits import check_numbers, check_slow_part
@@ -67,7 +71,8 @@ def draw_with_progress(request: DrawRequest, on_progress: OnProgress = _silent) 
     profile, entries = entries_for(result.profile)
     sources = sources_of(result.iteration, entries)
     study = _Study.of(result.iteration, sources, request.seed)
-    times_s = study.times_s(request.draws, request.workers, on_progress)
+    with _executor(request) as executor:
+        times_s = study.times_s(request.draws, executor, on_progress)
     on_progress("reasons", 0, 1)
     reasons, idle = study.reasons(min(request.draws, _MOST_OF_REASONS))
     return DrawnTimes(
@@ -159,17 +164,18 @@ class _Study:
         """Time of the iteration without variation."""
         return self.iteration.time_s
 
-    def times_s(self, draws: int, workers: int = 1, on_progress: OnProgress = _silent) -> Floats:
-        """Return [draws], the times of the iterations, from several processes."""
+    def times_s(
+        self, draws: int, executor: Executor | None = None, on_progress: OnProgress = _silent
+    ) -> Floats:
+        """Return [draws], the times of the iterations, from this process or an executor."""
         parts = [range(first, min(first + _PART, draws)) for first in range(0, draws, _PART)]
-        if min(workers, len(parts)) < 2:
+        if executor is None:
             drawn = []
             for part in parts:
                 on_progress("draws", part.start, draws)
                 drawn.append(self.drawn.times_s(self.seed, part))
             return np.concatenate(drawn)
         inputs = pickle.dumps((self.iteration, self.sources, self.seed))
-        executor = local_executor(min(workers, len(parts)))
         try:
             futures = [executor.submit(_times_s, inputs, part) for part in parts]
             for part, future in zip(parts, futures, strict=True):
@@ -177,8 +183,6 @@ class _Study:
                 future.result()
         except BrokenExecutor as error:
             raise worker_died() from error
-        finally:
-            executor.shutdown(cancel_futures=True)
         return np.concatenate([future.result() for future in futures])
 
     def distribution(self, times_s: Floats) -> Distribution:
@@ -217,6 +221,24 @@ class _Study:
         alone_s = self.drawn.times_s(self.seed, part, waits=False)
         words = f"the data-parallel barrier waits for the slowest of {replicas:,} replicas"
         return Reason("barrier", words, float(together_s.mean() / alone_s.mean()) - 1)
+
+
+@contextmanager
+def _executor(request: DrawRequest) -> Iterator[Executor | None]:
+    """Yield what draws; None for this process."""
+    workers = min(request.workers, -(-request.draws // _PART))
+    if request.ray is not None:
+        require("--ray", "ray", "pyarrow")
+        executor: Executor = connect(request.ray, Needs(versions(), {}))
+    elif workers < 2:
+        yield None
+        return
+    else:
+        executor = local_executor(workers)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(cancel_futures=True)
 
 
 @functools.lru_cache(maxsize=1)

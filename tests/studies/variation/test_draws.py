@@ -2,6 +2,10 @@
 
 import json
 import math
+import os
+import socket
+import sys
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +16,7 @@ import simtrain
 from simtrain.errors import InputError
 from simtrain.studies.variation.run import draw
 from tests.helpers.command_line import call
+from tests.helpers.fake_ray import FakeRay
 from tests.helpers.pairwise import legal_pairs
 from tests.helpers.varied_iterations import STILL, drawn, mean_of_largest, replicas, small
 
@@ -173,6 +178,21 @@ def test_any_number_of_workers_prints_the_same_bytes() -> None:
     assert {entry["entry"] for entry in variation["entries"]} >= {"variation.kernels"}
 
 
+@pytest.mark.slow
+def test_a_ray_cluster_draws_the_same_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with patch.dict(os.environ), socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        times_s = draw(replicas(4), draws=120, seed=3, ray=address).times_s
+    assert np.array_equal(times_s, draw(replicas(4), draws=120, seed=3).times_s)
+    assert ray.num_shutdowns == 1
+    with pytest.raises(InputError, match="E908"):
+        draw(replicas(4), ray="127.0.0.1:6379", workers=2)
+    with pytest.raises(InputError, match="E852"):
+        draw(replicas(4), ray="nowhere")
+
+
 def test_a_scenario_that_varies_is_drawn_without_being_told() -> None:
     words = ("run", "table5_22b_present", "--json", "--set", "variation.slow.factor=2")
     data = json.loads(call(*words).stdout)
@@ -195,6 +215,7 @@ def test_the_terminal_names_the_barrier() -> None:
         (("--set", "variation.slow={rank: 8, factor: 2}"), "E961"),
         (("--set", "variation.slow={what: link, factor: 2}"), "E962"),
         (("--seed", "1"), "E908"),
+        (("--ray", "1.2.3.4:5"), "E908"),
         (("--draws", "5", "--ops"), "E908"),
         (("--set", "variation.kernels=-0.1"), "E20"),
         (("--set", "variation.kernels=0.5"), "E20"),
