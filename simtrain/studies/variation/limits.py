@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from simtrain.base.mesh import Mesh
 from simtrain.errors import InputError, Location
-from simtrain.scenario import Scenario
+from simtrain.iteration.plan import Plan
 from simtrain.studies.draw_request import DrawRequest
 
 _MOST_DRAWS = 1_000_000
@@ -21,8 +20,17 @@ def check_numbers(request: DrawRequest) -> None:
         raise InputError.of("E908", message, Location(f"--workers {request.workers}"), fix)
 
 
-def check_slow_part(scenario: Scenario, mesh: Mesh) -> None:
-    """Refuse a slow link of which nothing leaves its node (E962)."""
+def check_plan(plan: Plan) -> None:
+    """Refuse iterations that run into each other (E966), and a slow link in a node (E962)."""
+    scenario, mesh = plan.scenario, plan.mesh
+    if not plan.flushes:
+        raise InputError.of(
+            "E966",
+            f"schedule is {scenario.schedule}, whose iterations run into each other",
+            scenario.positions.of_value(("schedule",)),
+            fix="write schedule: 1f1b",
+            reason="draws are of single iterations, which end before the next one begins",
+        )
     slow = scenario.variation.slow
     if slow is None or slow.what != "link" or mesh.num_ranks > mesh.gpus_per_node:
         return

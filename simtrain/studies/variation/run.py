@@ -31,7 +31,7 @@ from simtrain.studies.sweep.plan import versions
 from simtrain.studies.sweep.ray_executor import Needs, connect
 from simtrain.studies.variation.data_queue import intervals_s
 from simtrain.studies.variation.distribution import Distribution
-from simtrain.studies.variation.limits import check_numbers, check_slow_part
+from simtrain.studies.variation.limits import check_numbers, check_plan
 from simtrain.studies.variation.result import DrawnTimes, Reason, UsedEntry
 
 FALLBACK = "h100_sxm"
@@ -57,8 +57,8 @@ def draw(request: DrawRequest) -> DrawnTimes:
     """Draw the iteration of a scenario many times: every replica and rank that differs, by itself.
 
     Raises:
-        InputError: a number is out of its range (E960), a slow link is inside a node (E962), or as
-            `simulate`.
+        InputError: a number is out of its range (E960), a slow link is inside a node (E962),
+            iterations run into each other (E966), or as `simulate`.
     """
     return draw_with_progress(request)
 
@@ -67,7 +67,7 @@ def draw_with_progress(request: DrawRequest, on_progress: OnProgress = _silent) 
     """As `draw`; `on_progress` gets a phase, and how many of its draws are done."""
     check_numbers(request)
     result = result_of(request.scenario)
-    check_slow_part(result.scenario, result.plan.mesh)
+    check_plan(result.plan)
     profile, entries = entries_for(result.profile)
     sources = sources_of(result.iteration, entries)
     study = _Study.of(result.iteration, sources, request.seed)
@@ -98,7 +98,7 @@ def draw_times(scenario: Scenario) -> Distribution:
         InputError: as `draw`.
     """
     result = simulate(scenario)
-    check_slow_part(scenario, result.plan.mesh)
+    check_plan(result.plan)
     sources = sources_of(result.iteration, entries_for(result.profile)[1])
     study = _Study.of(result.iteration, sources, 0)
     return study.distribution(study.times_s(DEFAULT_DRAWS))

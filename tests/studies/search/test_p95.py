@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 import simtrain
+from simtrain.errors import InputError
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.search.run import search
@@ -35,8 +36,13 @@ def test_the_best_layout_has_the_least_percentile_of_all() -> None:
 
 def test_a_bound_is_never_above_the_percentile() -> None:
     evaluator = Evaluator(allow_oom=True, breakdowns=False)
-    for scenario in legal_pairs(seed=21, most=6):
-        evaluation = evaluator.evaluate(scenario)
+    for scenario in legal_pairs(seed=21, most=8):
+        if not scenario.schedule_family.flushes:
+            continue  # draws refuse it
+        try:
+            evaluation = evaluator.evaluate(scenario)
+        except InputError:
+            continue  # the cluster cannot run it
         assert evaluation.run is not None
         bound = P95.value(scenario, evaluation.run.iteration_time_s, evaluation.peak_bytes)
         assert bound <= P95.key(evaluation)[0]
