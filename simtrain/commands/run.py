@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -108,12 +108,24 @@ class Draws:
         seed: seed of the random numbers: a whole number from 0 on. Default: 0.
         workers: processes that draw; the answer is the same for any number. Default: 1.
         ray: Ray cluster, host:port, whose processors draw in place of processes on this machine.
+        draws_trace: Chrome trace (.json or .json.gz) of the drawn iteration at the 95th percentile:
+            what each simulated replica runs, and where it waits for others.
     """
 
     draws: int | None = None
     seed: int | None = None
     workers: int | None = None
     ray: str | None = None
+    draws_trace: Path | None = None
+
+    def check(self) -> None:
+        """Check that the trace can be written."""
+        if self.draws_trace is not None:
+            from simtrain.base.output_folder import check_writable
+            from simtrain.render.traces.replicas import check_replica_trace
+
+            check_replica_trace(self.draws_trace)
+            check_writable(self.draws_trace, "a trace", "--draws-trace")
 
     def of(self, result: Result) -> DrawnTimes | None:
         """Draw the iteration of a result, if draws are asked for.
@@ -122,8 +134,7 @@ class Draws:
             InputError: as `draw`, or there is nothing to draw (E908).
         """
         if self.draws is None and not result.scenario.variation.is_set:
-            options = {f"--{name}": value is not None for name, value in self._written.items()}
-            refuse(options, "is only for --draws", "add --draws 100")
+            refuse(self.options, "is only for --draws", "add --draws 100")
             return None
         from simtrain.commands.progress import progress_bar
         from simtrain.studies.draw_request import DrawRequest
@@ -131,11 +142,27 @@ class Draws:
 
         written = {name: value for name, value in self._written.items() if value is not None}
         with progress_bar() as on_progress:
-            return draw_with_progress(DrawRequest(result, **written), on_progress)
+            drawn = draw_with_progress(DrawRequest(result, **written), on_progress)
+        if self.draws_trace is not None:
+            from simtrain.render.traces.replicas import write_replica_trace
+            from simtrain.studies.variation.traced import traced_draw
+
+            with status(f"writing {self.draws_trace}"):
+                write_replica_trace(traced_draw(result, drawn), self.draws_trace)
+        return drawn
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options that are written, by name."""
+        named = {f"--{name}": value for name, value in self._written.items()}
+        named["--draws-trace"] = self.draws_trace
+        return {name: value is not None for name, value in named.items()}
 
     @property
     def _written(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The fields of `DrawRequest`, None if they are not written."""
+        names = ("draws", "seed", "workers", "ray")
+        return {name: getattr(self, name) for name in names}
 
 
 @options_first("overrides scale as_json allow_oom engine draws seed ops stage top")
@@ -174,14 +201,15 @@ def run(
     Example: simtrain run table5_175b_present --trace trace.json.gz --trace-microbatches 0,1
     """
     if explain_settings:
-        others = {"--ops": operators.ops, "--trace": trace.trace, "--draws": draws.draws}
+        others = {"--ops": operators.ops, "--trace": trace.trace, **draws.options}
         refuse(others, "has no effect with --explain-settings")
         _show_settings(question.load(), output)
         return
     operators.check()
     trace.check()
+    draws.check()
     if operators.ops:
-        refuse({"--draws": draws.draws}, "has no effect with --ops")
+        refuse(draws.options, "has no effect with --ops")
     scenario = question.load()
     result = simulate_with_status(scenario, allow_oom, engine)
     trace.write(result)

@@ -45,7 +45,8 @@ class Slow(Section):
     """A GPU, node or link that is slow in every iteration.
 
     what: gpu (default): the kernels of one GPU take factor times as long; node: the kernels of all
-        GPUs of a node; link: the transfers and collectives through the network adapters of a node.
+        GPUs of a node, which is an NVLink domain; link: the transfers and collectives through the
+        network adapters of a node.
     rank: rank whose GPU or node it is, counted from 0 over all ranks (placement.order). 0 by
         default.
     factor: time relative to that of the others, from 1 on.

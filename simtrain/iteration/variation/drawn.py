@@ -136,6 +136,13 @@ class DrawnIteration:
             times_s.append(of_replicas.max(axis=1) if waits else of_replicas)
         return np.concatenate(times_s)
 
+    def moments_s(self, seed: int, number: int) -> tuple[Floats, Floats]:
+        """Return the starts and the ends of all tasks in one draw, [tasks, replicas] each."""
+        durations_s = self._draw(seed, number)[:, np.newaxis]
+        program = ReplicaProgram(self.iteration.tasks.graph, self.group_sizes, durations_s)
+        start_s, end_s = run_replicas(program, self.iteration.seconds.machine.engine)
+        return start_s[:, 0], end_s[:, 0]
+
     def _draw(self, seed: int, number: int) -> Floats:
         draw = Draw.usual(self.tasks)
         for place, source in self.sources:

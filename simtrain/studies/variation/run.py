@@ -38,7 +38,7 @@ FALLBACK = "h100_sxm"
 """Whose variation stands in for that of a profile without any."""
 _MOST_OF_REASONS = 100
 """Draws from which reasons are computed."""
-_LEAST_SHOWN = 1e-4
+_LEAST_SHOWN = 5e-4
 """Changes below this part of the iteration are no reason."""
 
 _PART = 50
