@@ -24,6 +24,7 @@ class Case:
         num_gpus: GPUs.
         median_s: published median step.
         ratio: published 99th percentile over the median, by run.
+        deviation: published coefficient of variation in percent, by run.
         num_microbatches, context: the layout.
     """
 
@@ -31,6 +32,7 @@ class Case:
     num_gpus: int
     median_s: float
     ratio: str
+    deviation: str
     num_microbatches: int
     context: int = 1
 
@@ -61,18 +63,18 @@ class Case:
 
 
 _V50, _V51 = "MLPerf v5.0, CoreWeave", "MLPerf v5.1, NVIDIA"
-FITTED_ON = Case(_V51, 2560, 3.19, "1.063", 12, 2)
+FITTED_ON = Case(_V51, 2560, 3.19, "1.063", "1.76", 12, 2)
 """The rate and the duration of pauses are fitted on these steps."""
 
 
 def cases() -> Iterator[Case]:
     """Yield published steps on which nothing was fitted."""
-    yield Case(_V50, 512, 19.3, "1.007, 1.007, 1.008", 56)
-    yield Case(_V50, 1024, 8.45, "1.008, 1.008, 1.008", 20)
-    yield Case(_V50, 1536, 8.49, "1.014, 1.013, 1.641", 20)
-    yield Case(_V50, 2048, 7.15, "1.039, 1.030, 1.029", 56, 4)
-    yield Case(_V50, 2496, 5.82, "1.047, 1.062, 1.058", 28, 2)
-    yield Case(_V51, 5120, 2.23, "1.064", 12, 4)
+    yield Case(_V50, 512, 19.3, "1.007, 1.007, 1.008", "0.55, 1.21, 0.52", 56)
+    yield Case(_V50, 1024, 8.45, "1.008, 1.008, 1.008", "0.86, 0.82, 0.81", 20)
+    yield Case(_V50, 1536, 8.49, "1.014, 1.013, 1.641", "1.07, 0.99, 11.2", 20)
+    yield Case(_V50, 2048, 7.15, "1.039, 1.030, 1.029", "0.95, 0.68, 0.90", 56, 4)
+    yield Case(_V50, 2496, 5.82, "1.047, 1.062, 1.058", "1.11, 1.57, 1.24", 28, 2)
+    yield Case(_V51, 5120, 2.23, "1.064", "1.99", 12, 4)
 
 
 def variation_cases(request: Request) -> str:
@@ -82,6 +84,8 @@ def variation_cases(request: Request) -> str:
         time, is_fit = case.drawn.time, case is FITTED_ON
         system = f"{case.system}{' (fitted)' * is_fit}"
         numbers = f"{case.median_s:g} s", f"{time.p50:.3g} s", case.ratio
-        rows.append([system, f"{case.num_gpus:,}", *numbers, f"{time.p99 / time.p50:.3f}"])
+        tail, deviation = f"{time.p99 / time.p50:.3f}", f"{100 * time.deviation / time.mean:.2f}"
+        rows.append([system, f"{case.num_gpus:,}", *numbers, tail, case.deviation, deviation])
     head = ["system", "GPUs", "median step", "drawn", "99th percentile / median", "drawn"]
+    head += ["deviation, %", "drawn"]
     return table(head, rows)
