@@ -85,6 +85,8 @@ def modern_scenario(rng: random.Random) -> Values:
         rng.choice(_ALONE)(rng, scenario)
     if rng.random() < 0.3:
         scenario["hardware"] = {"gpu": {"memory_capacity": rng.choice(_MEMORIES)}}
+    # The values so far seed what varies, which so leaves those of later scenarios as they are.
+    _vary(random.Random(json.dumps(scenario)), scenario)
     return scenario
 
 
@@ -456,6 +458,38 @@ def _pack_documents(rng: random.Random, scenario: Values) -> None:
     batch, is_whole = scenario["batch"], scenario["parallelism"].get("context", 1) == 1
     if is_whole and batch["micro"] == 1 and scenario["attention_backend"] == "fused":
         batch["packed_lengths"] = rng.choice([[64], [16, 40]])
+
+
+def _vary(rng: random.Random, scenario: Values) -> None:
+    """Let durations vary between ranks, replicas and iterations."""
+    if rng.random() > 0.4:
+        return
+    variation = _sometimes(
+        rng,
+        kernels=[0.0, 0.02, 0.1],
+        collectives=[0.0, 0.1],
+        gpu_spread=[0.0, 0.01],
+        pauses=[{"per_gpu_hour": 1000.0, "duration": "1 ms"}, {"per_gpu_hour": 0.0}],
+        slow=[
+            {"what": what, "rank": 0, "factor": factor}
+            for what in ("gpu", "node")
+            for factor in (1.0, 1.5)
+        ],
+        garbage_collection=[
+            {"every": 2, "pause": "1 ms", "synchronized": together} for together in (False, True)
+        ],
+        data_loader=[{"sequences_per_s": 1e4, "prefetch": 1}],
+        evaluation=[{"every": 10, "time": "1 s"}],
+        logging=[{"every": 5, "time": "1 ms"}],
+    )
+    batch, model = scenario["batch"], scenario["model"]
+    is_whole = scenario["parallelism"].get("context", 1) == 1 and batch["micro"] == 1
+    is_plain = not {"attention_window", "layer_pattern"} & model.keys()
+    if is_whole and is_plain and scenario["attention_backend"] == "fused":
+        has_own = "packed_lengths" in batch or "sequence_slices" in scenario["parallelism"]
+        documents = [{"mean": 30}, {"mean": 100, "sigma": 0.0}]
+        variation |= {} if has_own else _sometimes(rng, sequence_lengths=documents)
+    scenario["variation"] = variation
 
 
 def _copy_to_the_host(rng: random.Random, scenario: Values) -> None:

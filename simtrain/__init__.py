@@ -5,9 +5,9 @@
 >>> result.iteration_time_s, result.mfu, result.timeline  # doctest: +SKIP
 
 `simulate` returns a `Result`. `compare` says why results differ, `sensitivity` what better hardware
-saves, `cost` what a training costs, `goodput` what failures take of it, `advise` what to change.
-`search`, `plan` and `sweep` simulate many scenarios. `import_scenario` reads the files of other
-tools, `validate` compares measured runs, and `report` writes a page.
+saves, `draw` how an iteration varies, `cost` what a training costs, `goodput` what failures take of
+it, `advise` what to change. `search`, `plan` and `sweep` simulate many scenarios. `import_scenario`
+reads the files of other tools, `validate` compares measured runs, and `report` writes a page.
 `scenarios()` and `profiles()` list the names of what comes with simtrain.
 """
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from simtrain.studies.simulation import simulate as simulate
     from simtrain.studies.sweep.query import query as query
     from simtrain.studies.sweep.run import sweep as sweep
+    from simtrain.studies.variation.run import draw as draw
 
 _HOMES = {
     "Difference": "simtrain.iteration.report.difference.Difference",
@@ -59,6 +60,7 @@ _HOMES = {
     "advise": "simtrain.studies.advice.advise",
     "compare": "simtrain.iteration.report.difference.compare",
     "cost": "simtrain.studies.cost.training.cost",
+    "draw": "simtrain.studies.variation.run.draw",
     "goodput": "simtrain.studies.goodput.run.goodput",
     "import_scenario": "simtrain.importing.import_scenario.import_scenario",
     "load_profile": "simtrain.hardware.load.load_profile",

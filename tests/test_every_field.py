@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.variation.run import draw
 
 Changes = dict[str, Any]
 
@@ -258,6 +259,44 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "overlap.delayed_weight_gradients": (SPLIT_EXPERTS | {"overlap.merged_passes": True}, True),
 }
 """For each field, changes to `BASE`, and another value that then moves time or memory."""
+REPLICAS: Changes = DATA | {
+    "variation.kernels": 0,
+    "variation.collectives": 0,
+    "variation.gpu_spread": 0,
+    "variation.pauses": {"per_gpu_hour": 0},
+}
+PAUSES = REPLICAS | {"variation.pauses": {"per_gpu_hour": 1e6, "duration": "1 ms"}}
+SLOW = REPLICAS | {"parallelism.pipeline": 2, "variation.slow": {"factor": 2}}
+DOCUMENTS = REPLICAS | LONG | {"variation.sequence_lengths": {"mean": 1000}}
+COLLECTIONS = REPLICAS | {"variation.garbage_collection": {"every": 2, "pause": "1 s"}}
+LOADER = REPLICAS | {"variation.kernels": 0.3}
+LOADER |= {"variation.data_loader": {"sequences_per_s": 1340.0}}
+EVALUATION = REPLICAS | {"variation.evaluation": {"every": 10, "time": "1 s"}}
+LOGGING = REPLICAS | {"variation.logging": {"every": 10, "time": "1 s"}}
+VARIATION_CASES: dict[str, tuple[Changes, Any]] = {
+    "variation.kernels": (REPLICAS, 0.1),
+    "variation.collectives": (REPLICAS, 0.1),
+    "variation.gpu_spread": (REPLICAS, 0.1),
+    "variation.pauses.per_gpu_hour": (PAUSES, 2e6),
+    "variation.pauses.duration": (PAUSES, "2 ms"),
+    "variation.slow.what": (SLOW | {"parallelism.tensor": 1}, "node"),
+    "variation.slow.rank": (SLOW | {"parallelism.last_stage_layers": 3}, 7),
+    "variation.slow.factor": (SLOW, 3),
+    "variation.sequence_lengths.mean": (DOCUMENTS, 500),
+    "variation.sequence_lengths.sigma": (DOCUMENTS, 0.5),
+    "variation.garbage_collection.every": (COLLECTIONS, 20),
+    "variation.garbage_collection.pause": (COLLECTIONS, "2 s"),
+    "variation.garbage_collection.synchronized": (COLLECTIONS, True),
+    "variation.data_loader.sequences_per_s": (LOADER, 100.0),
+    "variation.data_loader.prefetch": (LOADER, 1),
+    "variation.evaluation.every": (EVALUATION, 20),
+    "variation.evaluation.time": (EVALUATION, "2 s"),
+    "variation.logging.every": (LOGGING, 20),
+    "variation.logging.time": (LOGGING, "2 s"),
+}
+"""As `CASES`, for fields that move the mean time of draws."""
+FILES = {"variation.sequence_lengths.file"}
+"""Paths, whose effect tests of their own show."""
 WITHOUT_EFFECT = {"name", "description"}
 """Fields that are only printed."""
 
@@ -272,9 +311,21 @@ def test_every_field_moves_time_or_memory(field: str) -> None:
     assert seconds[0] != seconds[1] or one.peak_bytes != other.peak_bytes
 
 
+@pytest.mark.parametrize("field", VARIATION_CASES)
+def test_every_field_of_variation_moves_the_mean_of_draws(field: str) -> None:
+    context, value = VARIATION_CASES[field]
+    scenario = BASE.replace(context)
+    means = [
+        draw(each, draws=40).time.mean for each in (scenario, scenario.replace({field: value}))
+    ]
+    assert means[0] != means[1]
+
+
 def test_every_field_has_its_case() -> None:
     # Other tests cover the entries of profiles.
-    assert {*CASES} | WITHOUT_EFFECT | {"hardware"} == {*fields_of(Scenario)}
+    assert {*CASES, *VARIATION_CASES, *FILES} | WITHOUT_EFFECT | {"hardware"} == {
+        *fields_of(Scenario)
+    }
 
 
 def fields_of(section: type[BaseModel], path: str = "") -> Iterator[str]:

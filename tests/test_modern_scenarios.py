@@ -21,6 +21,7 @@ from simtrain.scenario.section import Section
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.simulation import simulate
+from simtrain.studies.variation.run import draw
 from simtrain.views.memory import memory_view
 from simtrain.views.result import result_view
 from tests.helpers.span_sums import assert_spans_add_up
@@ -39,12 +40,15 @@ NOT_DRAWN = {
     "parallelism.microbatch_group_size",
     "memory.in_place_cross_entropy",
     "model.latent_attention.qk_head_dim",
+    # A path.
+    "variation.sequence_lengths.file",
 }
 SPLIT_AND_MACHINE = (
     *("parallelism", "placement", "precision", "software", "memory", "overlap", "recompute"),
-    *("hardware", "schedule", "cluster", "offload"),
+    *("hardware", "schedule", "cluster", "offload", "variation"),
 )
 EVALUATOR = Evaluator(allow_oom=True)
+STILL = {"kernels": 0, "collectives": 0, "gpu_spread": 0, "pauses": {"per_gpu_hour": 0}}
 
 
 def fields_of(section: type[Section], before: str = "") -> Iterator[str]:
@@ -95,6 +99,20 @@ def test_all_engines_give_identical_times(drawn: Drawn) -> None:
         assert 0 < iteration_s <= end_s
     else:
         assert 0 < iteration_s == end_s
+
+
+def test_both_engines_draw_the_same_times_which_without_variation_are_those(drawn: Drawn) -> None:
+    result = drawn[1]
+    scenario = Scenario.model_validate(drawn[0])
+    if not result.plan.flushes:
+        return  # another error
+    for changes, is_still in (({}, False), ({"variation": STILL}, True)):
+        times = [
+            draw(simulate(scenario.replace(changes), engine=engine), draws=2).times_s
+            for engine in ("auto", "simpy")
+        ]
+        assert np.array_equal(*times)
+        assert not is_still or (times[0] == result.iteration_time_s).all()
 
 
 def test_an_evaluator_gives_the_same_figures_and_bounds_are_below(drawn: Drawn) -> None:

@@ -14,6 +14,7 @@ from simtrain.hardware.dispatchers import Dispatchers
 from simtrain.hardware.links import InterNode, PointToPoint
 from simtrain.hardware.profile import Gpu, HostLink, Memory, RunningCosts
 from simtrain.hardware.reliability import Reliability
+from simtrain.hardware.variation import VariationEntries
 from simtrain.units import BytesPerSecond, FlopsPerSecond, NonNegativeSeconds
 from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 
@@ -96,6 +97,7 @@ class CopiedEntries(Strict):
     dispatchers: Dispatchers | None = None
     running_costs: RunningCosts
     reliability: Reliability | None = None
+    variation: VariationEntries | None = None
 
 
 class WeightGradients(Strict):

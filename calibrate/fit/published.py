@@ -61,7 +61,9 @@ _START_OVERHEAD_US = 5.0
 _DTYPE_START = 0.7, 1.0, 2.0
 """Start of the search for a data type: tail quantization, us per tile, TB/s of a cast."""
 _TAKEN_OVER = "taken_over"
-_OPTIONAL = "inter_node", "running_costs", "reliability", "collectives", "dispatchers"
+_OPTIONAL = (
+    *("inter_node", "running_costs", "reliability", "variation", "collectives", "dispatchers"),
+)
 _ROUNDING_MS = 0.1 / math.sqrt(12)
 """Standard deviation of a number printed to 0.1 ms."""
 _START_SLOWDOWN = 0.3

@@ -22,6 +22,7 @@ from docs.update import (
     simulations,
     tensor_splits,
     terapipe,
+    variation_cases,
     what_ifs,
 )
 from docs.update.documents import text_of
@@ -31,7 +32,7 @@ from docs.update.request import Generator, Request, generators_of
 _MODULES = (
     *(simulations, recompute, offload, lists, papers, fit_errors, fp8_gains, network_errors),
     *(expert_errors, frontier, attention_errors, commands, goodput_cases, energy_cases),
-    *(related_work, alpa, neuron, terapipe, tensor_splits),
+    *(related_work, alpa, neuron, terapipe, tensor_splits, variation_cases),
 )
 GENERATORS: dict[str, Generator] = what_ifs.GENERATORS.copy()
 for _module in _MODULES:

@@ -57,6 +57,8 @@ def compare(
     up to it. --set applies to all scenarios. With a single scenario, only the effect of better
     hardware is shown.
 
+    Scenarios that set a field of variation are drawn 100 times, for the mean and a percentile.
+
     Traces of PyTorch's profiler beside one scenario (files .json or .json.gz, or a folder, one rank
     each) show where the real iteration loses time against the simulated one: by kind of kernels,
     exposed communication, host gaps and bubble.
@@ -122,11 +124,14 @@ def scenario_column(
 ) -> ScenarioColumn:
     """Simulate a scenario, and also with better hardware if wanted."""
     from simtrain.studies.sensitivity import sensitivity
+    from simtrain.studies.variation.run import draw_if_varied
     from simtrain.views.compare import ScenarioColumn
 
     result = simulate_with_status(scenario, allow_oom)
+    with status(f"drawing {name}"):
+        drawn = draw_if_varied(result)
     if not with_sensitivity:
-        return ScenarioColumn(name, result)
+        return ScenarioColumn(name, result, drawn=drawn)
     with status(f"simulating {name} on better hardware") as show_status:
         return ScenarioColumn(
             name,
@@ -134,6 +139,7 @@ def scenario_column(
             sensitivity(
                 scenario, on_progress=lambda description: show_status(f"{name}, {description}")
             ),
+            drawn,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,6 +19,7 @@ from simtrain.render.traces.formats.registry import FORMATS, format_of
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
+    from simtrain.studies.variation.result import DrawnTimes
 
 _OPERATORS = 15
 
@@ -97,12 +98,80 @@ class Trace:
             write_trace(result, self.trace, self.trace_microbatches, self.trace_window)
 
 
-@options_first("overrides scale as_json allow_oom engine ops stage top")
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """The draws of the iteration.
+
+    Args:
+        draws: iterations to draw with what the scenario's section variation says. Default: 100 if a
+            field of the section is set, otherwise none.
+        seed: seed of the random numbers: a whole number from 0 on. Default: 0.
+        workers: processes that draw; the answer is the same for any number. Default: 1.
+        ray: Ray cluster, host:port, whose processors draw in place of processes on this machine.
+        draws_trace: Chrome trace (.json or .json.gz) of the drawn iteration at the 95th percentile:
+            what each simulated replica runs, and where it waits for others.
+    """
+
+    draws: int | None = None
+    seed: int | None = None
+    workers: int | None = None
+    ray: str | None = None
+    draws_trace: Path | None = None
+
+    def check(self) -> None:
+        """Check that the trace can be written."""
+        if self.draws_trace is not None:
+            from simtrain.base.output_folder import check_writable
+            from simtrain.render.traces.replicas import check_replica_trace
+
+            check_replica_trace(self.draws_trace)
+            check_writable(self.draws_trace, "a trace", "--draws-trace")
+
+    def of(self, result: Result) -> DrawnTimes | None:
+        """Draw the iteration of a result, if draws are asked for.
+
+        Raises:
+            InputError: as `draw`, or there is nothing to draw (E908).
+        """
+        if self.draws is None and not result.scenario.variation.is_set:
+            refuse(self.options, "is only for --draws", "add --draws 100")
+            return None
+        from simtrain.commands.progress import progress_bar
+        from simtrain.studies.draw_request import DrawRequest
+        from simtrain.studies.variation.run import draw_with_progress
+
+        written = {name: value for name, value in self._written.items() if value is not None}
+        with progress_bar() as on_progress:
+            drawn = draw_with_progress(DrawRequest(result, **written), on_progress)
+        if self.draws_trace is not None:
+            from simtrain.render.traces.replicas import write_replica_trace
+            from simtrain.studies.variation.traced import traced_draw
+
+            with status(f"writing {self.draws_trace}"):
+                write_replica_trace(traced_draw(result, drawn), self.draws_trace)
+        return drawn
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options that are written, by name."""
+        named = {f"--{name}": value for name, value in self._written.items()}
+        named["--draws-trace"] = self.draws_trace
+        return {name: value is not None for name, value in named.items()}
+
+    @property
+    def _written(self) -> dict[str, Any]:
+        """The fields of `DrawRequest`, None if they are not written."""
+        names = ("draws", "seed", "workers", "ray")
+        return {name: getattr(self, name) for name in names}
+
+
+@options_first("overrides scale as_json allow_oom engine draws seed ops stage top")
 def run(
     question: Question,
     output: Output,
     operators: Operators,
     trace: Trace,
+    draws: Draws,
     *,
     allow_oom: AllowOomOption = False,
     engine: Literal["auto", "simpy", "compiled"] = "auto",
@@ -119,27 +188,35 @@ def run(
     With --ops, prints each operator's count, shape, FLOPs, bytes, seconds and bottleneck, and the
     entry of the hardware profile that its time comes from. The rows add up to the breakdown.
 
+    With --draws, the iteration is drawn many times with what varies: kernels, collectives, GPUs and
+    more (section variation). The answer is a distribution and the reasons for it.
+
     With --explain-settings, says whether --set, the scenario's file, its software stack or
     simtrain's default decides each setting, with the stack's source.
 
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
 
+    Example: simtrain run table5_175b_present --draws 1000 --seed 7
+
     Example: simtrain run table5_175b_present --trace trace.json.gz --trace-microbatches 0,1
     """
     if explain_settings:
-        others = {"--ops": operators.ops, "--trace": trace.trace}
+        others = {"--ops": operators.ops, "--trace": trace.trace, **draws.options}
         refuse(others, "has no effect with --explain-settings")
         _show_settings(question.load(), output)
         return
     operators.check()
     trace.check()
+    draws.check()
+    if operators.ops:
+        refuse(draws.options, "has no effect with --ops")
     scenario = question.load()
     result = simulate_with_status(scenario, allow_oom, engine)
     trace.write(result)
     if operators.ops:
         _show_operators(result, operators, output)
     else:
-        _show_result(scenario, result, output)
+        _show_result(scenario, result, draws.of(result), output)
 
 
 def _show_settings(scenario: Scenario, output: Output) -> None:
@@ -159,9 +236,12 @@ def _show_operators(result: Result, operators: Operators, output: Output) -> Non
     show(output, table, view, scenario.cluster)
 
 
-def _show_result(scenario: Scenario, result: Result, output: Output) -> None:
+def _show_result(
+    scenario: Scenario, result: Result, drawn: DrawnTimes | None, output: Output
+) -> None:
     from simtrain.iteration.report.remarks import RunReport
     from simtrain.studies.unused_settings import settings_without_effect
+    from simtrain.studies.variation.result import VariedRun
     from simtrain.studies.warnings import warnings_on
     from simtrain.views.result import result_view
 
@@ -169,7 +249,7 @@ def _show_result(scenario: Scenario, result: Result, output: Output) -> None:
     warnings = warnings_on(result)
     show(
         output,
-        RunReport(result, unused, warnings),
-        lambda: result_view(result, [*warnings, *unused.values()]),
+        VariedRun(RunReport(result, unused, warnings), drawn),
+        lambda: result_view(result, [*warnings, *unused.values()], drawn),
         scenario.cluster,
     )

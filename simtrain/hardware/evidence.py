@@ -14,7 +14,10 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.run_kind import RunKind, differences
 from simtrain.hardware.validated_on import MeasuredRuns, ValidatedOn, error_text, validated_on
 
-_WITHOUT_SECONDS = ("running_costs.", "reliability.", "cluster.num_nodes", "gpu.memory_capacity")
+_OF_OTHER_QUESTIONS = "reliability.", "variation."
+_WITHOUT_SECONDS = (
+    *("running_costs.", *_OF_OTHER_QUESTIONS, "cluster.num_nodes", "gpu.memory_capacity"),
+)
 """Entries that no duration depends on: another price or memory leaves the evidence as it is."""
 _NOT_COMPARED = "compared with measured iterations"
 
@@ -143,7 +146,9 @@ def _of_profile(
     elif level is EvidenceLevel.UNCERTAIN and errors:
         yield f"uncertain, {errors.doubt}"
     elif not is_judged:
-        names = [name for name, _ in entries_of(profile) if not name.startswith("reliability.")]
+        names = [
+            name for name, _ in entries_of(profile) if not name.startswith(_OF_OTHER_QUESTIONS)
+        ]
         of_all = f"{_num_fitted(profile)} of {len(names)} entries"
         yield f"fitted on kernels and collectives ({of_all})"
 

@@ -22,6 +22,7 @@ from simtrain.hardware.dispatchers import Dispatchers, DispatchKernels
 from simtrain.hardware.kernels import MemoryBound
 from simtrain.hardware.links import InterNode, IntraNode
 from simtrain.hardware.reliability import Reliability
+from simtrain.hardware.variation import VariationEntries
 from simtrain.units import (
     Bytes,
     BytesPerSecond,
@@ -282,6 +283,7 @@ class HardwareProfile(Strict):
     dispatchers: Dispatchers | None = None
     running_costs: RunningCosts | None = None
     reliability: Reliability | None = None
+    variation: VariationEntries | None = None
     uncertainty: Entry[Positive] | None = None
     _host_speed: float = PrivateAttr(default=1.0)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from simtrain.base.file_kinds import SCENARIO, load_kind
 from simtrain.base.resources import beside, find_scenario
@@ -12,6 +14,10 @@ from simtrain.errors import InputError, Location
 from simtrain.scenario.check import check_scenario
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.words import spell_out_words
+
+_FILE = "file"
+_PATHS = ("cluster",), ("schedule",), ("variation", "sequence_lengths", _FILE)
+"""Fields that may be paths; a field `file` always is one."""
 
 
 def load_scenario(path_or_name: str | pathlib.Path, overrides: Iterable[str] = ()) -> Scenario:
@@ -60,7 +66,21 @@ def read_scenario(path: pathlib.Path) -> YamlDocument:
 
 
 def with_paths_beside(document: YamlDocument, file: str) -> YamlDocument:
-    """Resolve the paths of a scenario's cluster and schedule relative to the scenario's file."""
-    names = {field: document.data.get(field) for field in ("cluster", "schedule")}
-    paths = {field: beside(name, file) for field, name in names.items() if isinstance(name, str)}
-    return YamlDocument(document.data | paths, document.positions) if paths else document
+    """Resolve the paths of a scenario's files relative to the scenario's file."""
+    data = document.data
+    for path in _PATHS:
+        data = _beside(data, path, file)
+    return YamlDocument(data, document.positions) if data is not document.data else document
+
+
+def _beside(data: dict[str, Any], path: Sequence[str], file: str) -> dict[str, Any]:
+    """Return data whose value at a path is relative to a file, if it is a text."""
+    first, *rest = path
+    value = data.get(first)
+    if rest:
+        return {**data, first: _beside(value, rest, file)} if isinstance(value, dict) else data
+    if not isinstance(value, str):
+        return data
+    # A bare name is that of a profile or a schedule, but also that of a file of lengths.
+    is_file = first == _FILE
+    return {**data, first: beside(os.path.join(os.curdir, value) if is_file else value, file)}

@@ -40,6 +40,7 @@ from simtrain.scenario.software_rules import SOFTWARE_RULES
 from simtrain.scenario.stage_rules import STAGE_RULES, numbers_of_stages
 from simtrain.scenario.tensor_split_rules import TENSOR_SPLIT_RULES
 from simtrain.scenario.userbuffer_rules import USERBUFFER_RULES
+from simtrain.scenario.variation_rules import VARIATION_RULES
 from simtrain.scenario.violation import (
     Rule,
     Violation,
@@ -183,6 +184,7 @@ _RULES: list[Rule] = [
     *EXPERT_RULES,
     *HYBRID_RULES,
     *USERBUFFER_RULES,
+    *VARIATION_RULES,
     *PRECISION_RULES,
     *FP8_SAVING_RULES,
     *RECOMPUTE_RULES,

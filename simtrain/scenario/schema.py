@@ -49,6 +49,7 @@ from simtrain.scenario.releases import Circumstances
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Count, Origin, Section, is_change
 from simtrain.scenario.software import AttentionBackend, StackFacts
 from simtrain.scenario.software_section import Software
+from simtrain.scenario.variation_section import Variation
 from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.files import FileVersion, read_schedule
@@ -173,6 +174,7 @@ class Scenario(Section):
         Gb/s. Its section scale has factors of whole resources, such as network_bandwidth: 2.
     precision: dtypes of compute, gradients and optimizer states.
     overlap: which communication overlaps with compute.
+    variation: what differs between ranks, replicas and iterations.
 
     Derived quantities, such as num_microbatches, are exact for every scenario that
     `simtrain.scenario.check_scenario` accepts.
@@ -200,6 +202,7 @@ class Scenario(Section):
     hardware: dict[str, Any] = Field(default_factory=dict)
     precision: Precision = Precision()
     overlap: Overlap = Overlap()
+    variation: Variation = Variation()
 
     _origin: Origin = PrivateAttr(default_factory=lambda: BUILT_IN_PYTHON)
     _notes: tuple[str, ...] = PrivateAttr(default=())

@@ -20,7 +20,7 @@ from simtrain.studies.machines import Machines
 _SECTIONS = ("placement", "memory", "overlap")
 _FIELDS: dict[str, Any] = {"model.attention_window": None, "model.attention_dropout": 0}
 """Fields that can be idle in legal scenarios, with what is like leaving them out."""
-_FOR_OTHER_COMMANDS = ("running_costs", "reliability")
+_FOR_OTHER_ANSWERS = ("running_costs", "reliability", "variation")
 
 
 def settings_without_effect(scenario: Scenario, machine: Machine) -> dict[str, str]:
@@ -52,7 +52,7 @@ def settings_without_effect(scenario: Scenario, machine: Machine) -> dict[str, s
 def _without_each(scenario: Scenario) -> Iterator[tuple[str, Change]]:
     """Yield the name of each setting, and the change that leaves it out."""
     for path, _ in leaves(scenario.hardware):
-        if path and path[0] not in _FOR_OTHER_COMMANDS:
+        if path and path[0] not in _FOR_OTHER_ANSWERS:
             hardware = _without(scenario.hardware, [str(part) for part in path])
             yield ".".join(("hardware", *map(str, path))), Change({"hardware": hardware})
     defaults = dict(_FIELDS)

@@ -16,7 +16,8 @@ from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.iteration.report.result import Result
 from simtrain.studies.sensitivity import FACTOR, Sensitivity
-from simtrain.units import format_bytes, four_digits
+from simtrain.studies.variation.result import DrawnTimes
+from simtrain.units import format_bytes, format_seconds, four_digits
 from simtrain.views.kinds import (
     BAR,
     FINE_SHARE,
@@ -44,6 +45,7 @@ class ScenarioColumn(PlainData):
         name: the name or path that the user wrote, with changes.
         result: the simulated iteration.
         sensitivity: iteration times with more of each resource, if they were computed.
+        drawn: the iteration drawn many times, if the scenario sets a field of `variation`.
     """
 
     json_fields: ClassVar = keys(
@@ -53,12 +55,14 @@ class ScenarioColumn(PlainData):
         capacity_bytes=result.memory_report.capacity_bytes fit=result.fit
         num_gpus=result.scenario.num_gpus
         breakdown_s=result.breakdown_s critical_path_s=result.critical_path_s
-        with_more=sensitivity"""
+        with_more=sensitivity variation=drawn"""
     )
+    json_omits_none: ClassVar = frozenset({"variation"})
 
     name: str
     result: Result
     sensitivity: Sensitivity | None = None
+    drawn: DrawnTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,7 @@ def _side_by_side(columns: dict[str, ScenarioColumn], group: int) -> Table:
     results = [column.result for column in columns.values()]
     rows = [
         Row(("iteration time", *map(iteration_time, results))),
+        *_drawn_times([*columns.values()]),
         Row(("90 % interval", *(result.interval.ends for result in results))),
         Row(("tokens per second", *map(token_rate, results))),
         Row(("MFU", *(Cell(result.mfu, f"{result.mfu:.1%}") for result in results))),
@@ -147,6 +152,7 @@ def _side_by_side(columns: dict[str, ScenarioColumn], group: int) -> Table:
             "letter": letter,
             "scenario": column.name,
             "iteration_time_s": column.result.iteration_time_s,
+            **_drawn_data(column.drawn),
             "tokens_per_s": column.result.tokens_per_s,
             "mfu": column.result.mfu,
             "peak_bytes": column.result.memory.fullest.peak_bytes,
@@ -156,6 +162,20 @@ def _side_by_side(columns: dict[str, ScenarioColumn], group: int) -> Table:
     ]
     headings = [Column("", "", TEXT), *(Column("", name, NUMBER) for name in columns)]
     return Table(_name("scenarios", group), "Side by side", headings, rows, data=data)
+
+
+def _drawn_data(drawn: DrawnTimes | None) -> dict[str, float]:
+    return {} if drawn is None else {"mean_s": drawn.time.mean, "p95_s": drawn.time.p95}
+
+
+def _drawn_times(columns: Sequence[ScenarioColumn]) -> Iterator[Row]:
+    """Yield the mean and a percentile of drawn iterations, if any are drawn."""
+    if not any(column.drawn for column in columns):
+        return
+    for label, name in (("mean of draws", "mean"), ("95 % take at most", "p95")):
+        times_s = [column.drawn and getattr(column.drawn.time, name) for column in columns]
+        cells = [Cell(time_s, format_seconds(time_s) if time_s else "") for time_s in times_s]
+        yield Row((label, *cells))
 
 
 def _peak_memory(result: Result) -> Cell:

@@ -9,9 +9,11 @@ from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.remarks import remarks_on
 from simtrain.iteration.report.result import Result
 from simtrain.scenario.recompute_section import DEFAULT_MODULES
+from simtrain.studies.variation.result import DrawnTimes
 from simtrain.units import format_seconds, format_seconds_range
 from simtrain.views.kinds import BAR, NUMBER, SECONDS, SHARE, WHOLE_TEXT
 from simtrain.views.memory import memory_verdict, peaks_table
+from simtrain.views.variation import variation_parts
 from simtrain.views.view import (
     Cell,
     Column,
@@ -27,12 +29,19 @@ from simtrain.views.view import (
 _RANGE = "min to max\nover stages"
 
 
-def result_view(result: Result, more: Iterable[str] = ()) -> View:
-    """Show time, breakdown and memory; `more` has further remarks, on settings."""
+def result_view(result: Result, more: Iterable[str] = (), drawn: DrawnTimes | None = None) -> View:
+    """Show time, breakdown and memory.
+
+    Args:
+        result: the simulated iteration.
+        more: further remarks, on settings.
+        drawn: the iteration drawn many times.
+    """
     memory = result.memory
     return View(
         [
             headline(result),
+            *(variation_parts(drawn) if drawn else ()),
             breakdown_table(result),
             peaks_table(memory),
             TimelinePicture(result),

@@ -104,10 +104,34 @@ _COUNTS: Values = {
     "overlap.prefetch": (1, 2),
     "overlap.deferred_output_gradients": (0, 1, 100),
     "overlap.gradient_buckets": ("layer", "megatron", 100_000),
+    "variation.kernels": (None, 0.0, 0.05),
+    "variation.collectives": (None, 0.0),
+    "variation.gpu_spread": (None, 0.02),
+    "variation.pauses": (None, {"per_gpu_hour": 0}),
+    "variation.pauses.per_gpu_hour": (None, 1000.0),
+    "variation.pauses.duration": (None, "1 ms"),
+    "variation.slow": (None, {"factor": 2.0}),
+    "variation.slow.rank": (0, 3),
+    "variation.slow.factor": (2.0, 1.0),
+    "variation.sequence_lengths": (None, {"mean": 50}),
+    "variation.sequence_lengths.mean": (50, 500),
+    "variation.sequence_lengths.sigma": (1.0, 0.0),
+    "variation.garbage_collection": (None, {"every": 2, "pause": "1 ms"}),
+    "variation.garbage_collection.every": (2, 5),
+    "variation.garbage_collection.pause": ("1 ms", "2 ms"),
+    "variation.data_loader": (None, {"sequences_per_s": 1000.0}),
+    "variation.data_loader.sequences_per_s": (1000.0, 1e6),
+    "variation.data_loader.prefetch": (2, 1),
+    "variation.evaluation": (None, {"every": 10, "time": "1 s"}),
+    "variation.evaluation.every": (10, 1),
+    "variation.evaluation.time": ("1 s", "1 ms"),
+    "variation.logging": (None, {"every": 10, "time": "1 ms"}),
+    "variation.logging.every": (10, 1),
+    "variation.logging.time": ("1 ms", "2 ms"),
 }
 """Values of fields that are neither flags nor choices, the one that most others allow first."""
 _FIRST: Values = {"precision.compute": "bf16", "schedule": "1f1b", "attention_backend": "fused"}
-_NOT_DRAWN = ("name", "description", "hardware")
+_NOT_DRAWN = ("name", "description", "hardware", "variation.sequence_lengths.file")
 
 
 def _fields(section: type[BaseModel], path: str = "") -> Iterator[tuple[str, Any]]:

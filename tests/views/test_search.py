@@ -42,7 +42,7 @@ def facts_of(result: SearchResult) -> dict[str, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["time", "cost", "memory", "tokens_per_s", "robust"])
+@pytest.mark.parametrize("objective", ["time", "cost", "memory", "tokens_per_s", "robust", "p95"])
 @pytest.mark.parametrize("details", [False, True])
 def test_the_page_fits_80_columns(objective: str, details: bool) -> None:
     lines = lines_of(searched(objective), details)

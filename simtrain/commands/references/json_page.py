@@ -19,7 +19,7 @@ from simtrain.base.wording import Sentence
 from simtrain.scenario.field_docs import descriptions
 
 _OUTPUTS: dict[str, str] = {
-    "run": "simtrain.iteration.report.remarks:RunReport",
+    "run": "simtrain.studies.variation.result:VariedRun",
     "run --ops": "simtrain.iteration.report.operators:StageOperators",
     "run --explain-settings": "simtrain.scenario.resolved:ResolvedSettings",
     "memory": "simtrain.iteration.memory.report:MemoryReport",

@@ -9,7 +9,7 @@ from simtrain.scenario import Scenario
 from simtrain.scenario.pipeline_layout import chunks_of_layout, layout_of_chunks
 from simtrain.scenario.resolved import settings_of
 
-_OF_SIMTRAIN = ("name", "description", "cluster", "hardware", "software")
+_OF_SIMTRAIN = ("name", "description", "cluster", "hardware", "software", "variation")
 """Sections that no framework sets; of `software`, the facts are compared."""
 
 

@@ -18,6 +18,7 @@ from simtrain.render.html.elements import Html, breakable, card, element, joined
 from simtrain.render.html.view import printed_by, view_html
 from simtrain.scenario.resolved import resolved_settings
 from simtrain.studies.sensitivity import ResourceCurve
+from simtrain.studies.variation.result import DrawnTimes
 from simtrain.units import format_bytes
 from simtrain.views.compare import ScenarioComparison, compare_view
 from simtrain.views.memory import memory_verdict, memory_view
@@ -32,11 +33,16 @@ from simtrain.views.result import (
     token_rate,
 )
 from simtrain.views.settings import settings_view
+from simtrain.views.variation import variation_parts
 from simtrain.views.view import Paragraphs, View
 
 _NOT_MODELLED = (
-    "Differences between GPUs and between runs, congestion between jobs, failures, checkpoints, "
-    "data loading, and Python work on the host other than launching kernels."
+    "Congestion between jobs, failures, checkpoints, and Python work on the host other than "
+    "launching kernels."
+)
+_NOT_DRAWN = (
+    "Differences between GPUs and between iterations, and data loading: the section variation of "
+    "a scenario describes them."
 )
 _STYLES = {MemoryFit.SURELY: "good", MemoryFit.PERHAPS: "doubt", MemoryFit.NOT: "bad"}
 
@@ -52,6 +58,7 @@ class ReportedRun:
         curves: the same iteration with less and more of each resource (`resource_curves`). Without
             them, the report has no sliders.
         remarks: more remarks, on settings.
+        drawn: the iteration drawn many times, if the scenario sets a field of `variation`.
     """
 
     name: str
@@ -59,6 +66,7 @@ class ReportedRun:
     arguments: str = ""
     curves: Sequence[ResourceCurve] = ()
     remarks: Sequence[str] = ()
+    drawn: DrawnTimes | None = None
 
     def command(self, name: str, figure: str = "") -> str:
         """Return the command of a view, such as `simtrain memory llama3_70b`."""
@@ -125,6 +133,8 @@ def _sections(
         middle.insert(place, HtmlSection("comparison", title, body))
     yield HtmlSection("answer", "Answer", of_each(_answer), ("answer.css",))
     yield from middle
+    if any(run.drawn for run in runs):
+        yield HtmlSection("variation", "How iterations vary", of_each(_variation))
     if all(run.curves for run in runs):
         introduction = element("p", sliders.INTRODUCTION)
         blocks = of_each(lambda run: sliders.sliders(run.curves, _anchor(runs, run), run.name))
@@ -196,6 +206,12 @@ def _breakdown(run: ReportedRun) -> Html:
     return joined(breakdown_bar(run.result), table)
 
 
+def _variation(run: ReportedRun) -> Html:
+    if run.drawn is None:
+        return element("p", "The scenario sets no field of variation.")
+    return view_html(View(variation_parts(run.drawn)), run.run_command)
+
+
 def _memory(run: ReportedRun) -> Html:
     report = run.result.memory
     return joined(memory_bars(report), view_html(memory_view(report), run.command("memory")))
@@ -226,7 +242,8 @@ def _entries(result: Result, explained: Iterable[Explained]) -> list[EntrySource
 
 
 def _assumptions(run: ReportedRun) -> Html:
-    not_modelled = element("p", element("strong", "Not modelled: "), _NOT_MODELLED)
+    words = _NOT_MODELLED if run.drawn else f"{_NOT_MODELLED} {_NOT_DRAWN}"
+    not_modelled = element("p", element("strong", "Not modelled: "), words)
     view = settings_view(resolved_settings(run.result.scenario))
     # The command prints the scenario's `recompute: auto`, not what simtrain chose for it.
     command = "" if run.result.recompute_choice else f"{run.command('run')} --explain-settings"

@@ -20,6 +20,7 @@ from simtrain.studies.sensitivity import ResourceCurve, resource_curves
 from simtrain.studies.sensitivity import sensitivity as sensitivity_of
 from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.studies.unused_settings import settings_without_effect
+from simtrain.studies.variation.run import draw_if_varied
 from simtrain.studies.warnings import warnings_on
 from simtrain.views.compare import ScenarioColumn, ScenarioComparison
 
@@ -115,8 +116,9 @@ def _simulated(
         curves = resource_curves(result, on_progress=partial(report_on, "other clusters"))
     unused = settings_without_effect(scenario_of(scenario), result.seconds.machine)
     remarks = (*warnings_on(result), *unused.values())
-    column = ScenarioColumn(name, result, better)
-    return column, ReportedRun(name, result, arguments, curves, remarks)
+    drawn = draw_if_varied(result)
+    column = ScenarioColumn(name, result, better, drawn)
+    return column, ReportedRun(name, result, arguments, curves, remarks, drawn)
 
 
 def _subjects(scenarios: Scenario | Result | Iterable[Scenario | Result]) -> list[Subject]:

@@ -59,13 +59,13 @@ def write_chrome(
 def _of_stage(events: TraceEvents, stage: int) -> Iterator[str]:
     """Yield the events of a stage's rank, each as the text of a JSON object."""
     rank, node, gpu = events.place(stage)
-    yield _metadata(
+    yield metadata(
         rank, "process_name", name=f"rank {rank} (node {node}, GPU {gpu}), stage {stage}"
     )
-    yield _metadata(rank, "process_sort_index", sort_index=rank)
+    yield metadata(rank, "process_sort_index", sort_index=rank)
     for thread in sorted({HOST_THREAD, *events.threads(stage)}):
-        yield _metadata(rank, "thread_name", thread, name=THREADS[thread])
-        yield _metadata(rank, "thread_sort_index", thread, sort_index=thread)
+        yield metadata(rank, "thread_name", thread, name=THREADS[thread])
+        yield metadata(rank, "thread_sort_index", thread, sort_index=thread)
     yield _step(events, rank)
     for slice_ in events.slices(stage):
         yield _slice(
@@ -76,11 +76,11 @@ def _of_stage(events: TraceEvents, stage: int) -> Iterator[str]:
         receiver = events.place(arrow.receiver)[0]
         yield (
             f'{{"ph": "s", {head}, "pid": {rank}, "tid": {arrow.thread}, '
-            f'"ts": {_microseconds(arrow.start_ns)}}}'
+            f'"ts": {microseconds(arrow.start_ns)}}}'
         )
         yield (
             f'{{"ph": "f", "bp": "e", {head}, "pid": {receiver}, "tid": 0, '
-            f'"ts": {_microseconds(arrow.end_ns)}}}'
+            f'"ts": {microseconds(arrow.end_ns)}}}'
         )
     for name, unit, (times, values) in (
         ("memory", "bytes", events.memory_bytes(stage)),
@@ -88,7 +88,7 @@ def _of_stage(events: TraceEvents, stage: int) -> Iterator[str]:
     ):
         head = f'{{"ph": "C", "name": "{name}", "pid": {rank}, "ts": '
         for time, value in zip(times, values, strict=True):
-            yield f'{head}{_microseconds(time)}, "args": {{"{unit}": {value}}}}}'
+            yield f'{head}{microseconds(time)}, "args": {{"{unit}": {value}}}}}'
 
 
 def _step(events: TraceEvents, rank: int) -> str:
@@ -100,8 +100,8 @@ def _step(events: TraceEvents, rank: int) -> str:
 
 def _critical_path(events: TraceEvents) -> Iterator[str]:
     process = events.result.scenario.num_gpus  # one more than the last rank
-    yield _metadata(process, "process_name", name="critical path")
-    yield _metadata(process, "process_sort_index", sort_index=-1)
+    yield metadata(process, "process_name", name="critical path")
+    yield metadata(process, "process_sort_index", sort_index=-1)
     for slice_ in events.critical_path():
         yield _slice(slice_, process, "critical_path", None)
 
@@ -118,16 +118,18 @@ def _slice(slice_: Slice, process: int, category: str, gpu: int | None) -> str:
         stream += '"Collective name": "{}", "Group size": {}, '.format(*collective)
     return (
         f'{{"ph": "X", "cat": "{category}", "name": {quoted(name)}, "pid": {process}, '
-        f'"tid": {thread}, "ts": {_microseconds(start_ns)}, '
-        f'"dur": {_microseconds(end_ns - start_ns)}, '
+        f'"tid": {thread}, "ts": {microseconds(start_ns)}, '
+        f'"dur": {microseconds(end_ns - start_ns)}, '
         f'"args": {{{stream}"correlation": {number}}}}}'
     )
 
 
-def _metadata(process: int, event: str, thread: int | None = None, **values: object) -> str:
+def metadata(process: int, event: str, thread: int | None = None, **values: object) -> str:
+    """Return an event that names or sorts a process or a thread, as JSON."""
     tid = {} if thread is None else {"tid": thread}
     return json.dumps({"ph": "M", "name": event, "pid": process, **tid, "args": values})
 
 
-def _microseconds(time_ns: int) -> str:
+def microseconds(time_ns: int) -> str:
+    """Return nanoseconds as the microseconds of the format."""
     return f"{time_ns // 1000}.{time_ns % 1000:03d}"

@@ -73,10 +73,10 @@ def write_trace(
         files = [file / f"rank_{events.place(stage)[0]}.json.gz" for stage in stages]
         _check_no_other_rank(file, files)
         for stage, stage_file in zip(stages, files, strict=True):
-            with _opened(stage_file) as target:
+            with open_trace(stage_file) as target:
                 write_chrome(events, [stage], target, critical_path=False)
         return
-    with _opened(file) as target:
+    with open_trace(file) as target:
         trace_format.write(events, target)
 
 
@@ -89,7 +89,8 @@ def _check_no_other_rank(folder: Path, files: Sequence[Path]) -> None:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[IO[bytes]]:
+def open_trace(file: Path) -> Iterator[IO[bytes]]:
+    """Open a trace to write; the file appears when it is complete."""
     with writing_to(file, "a trace", _OPTION), ExitStack() as stack:
         unfinished = stack.enter_context(replacing(file))
         target: IO[bytes] = stack.enter_context(unfinished.open("wb"))

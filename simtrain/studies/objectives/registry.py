@@ -10,11 +10,14 @@ from simtrain.errors import InputError
 from simtrain.studies.objectives.cost import Cost
 from simtrain.studies.objectives.memory import PeakMemory
 from simtrain.studies.objectives.objective import Objective
+from simtrain.studies.objectives.p95 import P95
 from simtrain.studies.objectives.robust import Robust
 from simtrain.studies.objectives.time import Time
 from simtrain.studies.objectives.tokens_per_s import TokensPerSecond
 
-_HOUSE: tuple[Objective, ...] = (Time(), Cost(), PeakMemory(), TokensPerSecond(), Robust())
+_HOUSE: tuple[Objective, ...] = (
+    *(Time(), Cost(), PeakMemory(), TokensPerSecond(), Robust(), P95()),
+)
 OBJECTIVES = Parts[Objective]("objectives", Objective, _HOUSE)
 """The objectives by name. The first is the default."""
 OF_TRAININGS: dict[str, Objective] = {

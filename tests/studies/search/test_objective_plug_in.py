@@ -63,7 +63,7 @@ def test_help_and_errors_list_a_new_objective(outsider: Outsider) -> None:
     assert "gpu_hours (GPU-hours of a million tokens)" in help_text
     assert "or by GPU-hours" in " ".join(outsider.call("plan", "--help").replace("│", " ").split())
     error = outsider.refused(*SEARCH, "--objective", "gpu_hour")
-    assert "did you mean gpu_hours?" in error and "robust, gpu_hours" in error
+    assert "did you mean gpu_hours?" in error and "robust, p95, gpu_hours" in error
 
 
 def test_a_search_ranks_by_a_new_objective(outsider: Outsider) -> None:

@@ -1,0 +1,1 @@
+"""Iterations whose ranks, replicas and durations differ: what varies, and how durations follow."""

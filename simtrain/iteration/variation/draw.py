@@ -1,0 +1,191 @@
+"""One draw of an iteration: the factors of its durations, which sources of variation set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simtrain.engine.compiled import Floats, Ints
+from simtrain.iteration.variation.rank_layout import RankLayout
+from simtrain.iteration.variation.response import Cause, Response
+
+LEAST_FACTOR = 0.1
+"""Factors of durations are at least this: a normal distribution has no end, a duration has."""
+
+
+@dataclass(frozen=True, eq=False)
+class Speeds:
+    """What differs between ranks in every iteration, as factors of durations.
+
+    Args:
+        layout: the ranks.
+        replicas: [replicas], the numbers of the replicas that are simulated.
+        kernels: [members, stages, replicas], of kernels.
+        network: [stages, replicas], of what leaves the node.
+    """
+
+    layout: RankLayout
+    replicas: Ints
+    kernels: Floats
+    network: Floats
+
+    @classmethod
+    def equal(cls, layout: RankLayout, replicas: Ints) -> Speeds:
+        """Return ranks without a difference."""
+        shape = layout.mesh.pp, len(replicas)
+        return cls(layout, replicas, np.ones((layout.members, *shape)), np.ones(shape))
+
+    def replica_index(self, replica: int) -> int | None:
+        """Return the place of a replica among those that are simulated."""
+        places = np.flatnonzero(self.replicas == replica)
+        return int(places[0]) if len(places) else None
+
+
+@dataclass(frozen=True, eq=False)
+class RespondingTasks:
+    """The tasks that follow a cause, grouped by their response.
+
+    Args:
+        tasks: [n], numbers of the tasks; those of equal responses are neighbours.
+        responses: the different responses, each with its range of `tasks`.
+    """
+
+    tasks: Ints
+    responses: Sequence[tuple[Response, slice]]
+
+    @classmethod
+    def of(cls, responses: Sequence[Response], part_of: Ints) -> RespondingTasks:
+        """Group tasks, given the response of each part and the part of each task."""
+        numbers = {response: number for number, response in enumerate(dict.fromkeys(responses))}
+        number_of_part = np.array([numbers[response] for response in responses], np.intp)
+        number_of_task, tasks, ranges = number_of_part[part_of], [np.zeros(0, np.intp)], []
+        start = 0
+        for response, number in numbers.items():
+            if response.is_constant:
+                continue
+            of_response = np.flatnonzero(number_of_task == number)
+            tasks.append(of_response)
+            ranges.append((response, slice(start, start + len(of_response))))
+            start += len(of_response)
+        return cls(np.concatenate(tasks), ranges)
+
+    def ratios(self, factors: Floats) -> Floats:
+        """Return [n, replicas], the ratios of durations at factors of the same shape."""
+        ratios = np.empty_like(factors)
+        for response, places in self.responses:
+            ratios[places] = response.at(factors[places])
+        return ratios
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnTasks:
+    """The tasks of an iteration as sources of variation see them.
+
+    Args:
+        layout: the ranks.
+        replicas: [replicas], the numbers of the replicas that are simulated.
+        duration_s: [tasks], durations without variation.
+        stage_of: [tasks], the stage that runs a task; -1 for a collective over several stages.
+        computing: the tasks on the compute streams of stages.
+        microbatch_of: [tasks], the microbatch of a pass; -1 for other tasks.
+        num_microbatches: of a replica.
+        responding: the tasks that follow each cause.
+        leaders: [tasks of the cause "collectives", replicas], the first replica of the group that
+            runs a task together.
+        speeds: what differs in every iteration.
+        network: [tasks that follow the network, replicas], factors of every iteration; None if all
+            are 1.
+        documents: the passes that follow the lengths of documents; None if none are drawn.
+    """
+
+    layout: RankLayout
+    replicas: Ints
+    duration_s: Floats
+    stage_of: Ints
+    computing: Ints
+    microbatch_of: Ints
+    num_microbatches: int
+    responding: dict[Cause, RespondingTasks]
+    leaders: Ints
+    speeds: Speeds
+    network: Floats | None = None
+    documents: RespondingTasks | None = None
+
+    @property
+    def num_replicas(self) -> int:
+        """Replicas that are simulated."""
+        return len(self.replicas)
+
+    @cached_property
+    def kernel_speeds(self) -> NDArray[np.float32]:
+        """[members, tasks that follow kernels, replicas], factors of every iteration.
+
+        Single precision is enough for random factors, and takes half the time.
+        """
+        stages = self.stage_of[self.responding["kernels"].tasks]
+        return self.speeds.kernels[:, stages].astype(np.float32)
+
+    @cached_property
+    def slowest_kernels(self) -> Floats:
+        """[tasks that follow kernels, replicas], the factor of the slowest member."""
+        slowest: Floats = self.speeds.kernels.max(axis=0)
+        of_tasks: Floats = slowest[self.stage_of[self.responding["kernels"].tasks]]
+        return of_tasks
+
+    @cached_property
+    def computed_until_s(self) -> Floats:
+        """[computing tasks], their summed durations up to the end of each."""
+        return np.cumsum(self.duration_s[self.computing])
+
+    def durations_s(self, draw: Draw) -> Floats:
+        """Return [tasks, replicas], the durations in a draw."""
+        ratios = np.ones((len(self.duration_s), self.num_replicas))
+        factors = {"kernels": draw.kernels, "collectives": draw.collectives}
+        for cause, of_cause in factors.items():
+            if of_cause is not None:
+                responding = self.responding[cause]  # type: ignore[index]
+                ratios[responding.tasks] += responding.ratios(of_cause) - 1.0
+        if self.network is not None:
+            responding = self.responding["network"]
+            ratios[responding.tasks] += responding.ratios(self.network) - 1.0
+        if draw.attention is not None and self.documents is not None:
+            tasks = self.documents.tasks
+            ratios[tasks] *= self.documents.ratios(draw.attention.T[self.microbatch_of[tasks]])
+        # Factors far below their means could make a sum of responses negative.
+        durations_s = self.duration_s[:, None] * np.maximum(ratios, 0.0)
+        return durations_s if draw.added_s is None else durations_s + draw.added_s
+
+
+@dataclass(eq=False)
+class Draw:
+    """The factors of one iteration, which sources of variation change.
+
+    Args:
+        tasks: the tasks.
+        kernels: [tasks that follow kernels, replicas], factors of the slowest member.
+        collectives: [tasks that follow collectives, replicas], factors.
+        added_s: [tasks, replicas], time that is added; None for none.
+        attention: [replicas, microbatches], pairs of tokens that attend to each other, relative to
+            those of a sequence that is one document; None if no documents are drawn.
+    """
+
+    tasks: DrawnTasks
+    kernels: Floats
+    collectives: Floats | None = None
+    added_s: Floats | None = None
+    attention: Floats | None = None
+
+    @classmethod
+    def usual(cls, tasks: DrawnTasks) -> Draw:
+        """Return the iteration in which only speeds differ."""
+        return cls(tasks, tasks.slowest_kernels)
+
+    def add(self, task: Ints, replica: Ints, seconds: Floats) -> None:
+        """Add time to tasks of replicas."""
+        if self.added_s is None:
+            self.added_s = np.zeros((len(self.tasks.duration_s), self.tasks.num_replicas))
+        np.add.at(self.added_s, (task, replica), seconds)

@@ -1,0 +1,1 @@
+"""Draws of an iteration whose ranks and durations vary (`simtrain run --draws`)."""

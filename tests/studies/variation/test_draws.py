@@ -1,0 +1,269 @@
+"""Iterations that vary: closed forms, symmetry, determinism, and wrong questions."""
+
+import json
+import math
+import os
+import socket
+import sys
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simtrain
+from simtrain.errors import InputError
+from simtrain.studies.variation.run import draw
+from tests.helpers.command_line import call
+from tests.helpers.fake_ray import FakeRay
+from tests.helpers.pairwise import legal_pairs
+from tests.helpers.varied_iterations import STILL, drawn, mean_of_largest, replicas, small
+
+
+def test_the_mean_of_the_largest_of_n_normals_is_that_of_tables() -> None:
+    """Harter 1961, "Expected values of normal order statistics"."""
+    published = {2: 0.56419, 3: 0.84628, 5: 1.16296, 10: 1.53875, 100: 2.50759}
+    for number, mean in published.items():
+        assert mean_of_largest(number) == pytest.approx(mean, abs=1e-5)
+
+
+def test_a_stage_waits_for_the_slowest_of_its_ranks() -> None:
+    """Each pass takes the largest of 4 normal factors, as if all were slow by σ·m(4)."""
+    scenario, sigma = small({"parallelism.tensor": 4}), 0.02
+    result = drawn(scenario, {"variation.kernels": sigma}, draws=4000)
+    slow = [
+        drawn(scenario, {"variation.slow": {"what": "node", "factor": factor}}, draws=1).time.mean
+        for factor in (1.0, 1.0 + sigma * mean_of_largest(4))
+    ]
+    assert result.time.mean - result.usual_s == pytest.approx(slow[1] - slow[0], rel=0.04)
+
+
+def test_a_barrier_waits_for_the_slowest_of_n_replicas() -> None:
+    """The mean is longer by σ·m(n) times the root of the summed squares of independent times.
+
+    m(n) is the mean of the largest of n normal numbers. Replicas meet at the reduction, after the
+    passes and the average of gradients, and at the end, after the norm and the update.
+    """
+    seconds, sigma = simtrain.simulate(replicas(2)).seconds, 0.02
+    step = seconds.steps[0]
+    passes_s = [time.duration_s for time in seconds.passes.values()]
+    meeting_s = math.hypot(*passes_s, step["average"]) + math.hypot(step["norm"], step["update"])
+    for number in (2, 8, 32):
+        result = drawn(replicas(number), {"variation.kernels": sigma}, draws=6000)
+        excess_s = sigma * mean_of_largest(number) * meeting_s
+        assert result.time.mean - result.usual_s == pytest.approx(excess_s, rel=0.03), number
+
+
+def test_replicas_that_do_not_wait_have_no_barrier() -> None:
+    result = drawn(small(), {"variation.kernels": 0.02}, draws=200)
+    assert [reason.name for reason in result.reasons if reason.name == "barrier"] == []
+    assert result.time.mean == pytest.approx(result.usual_s, rel=0.002)
+
+
+def test_a_field_without_effect_is_named() -> None:
+    """A single GPU sends nothing, so that no collective varies."""
+    assert drawn(small(), {"variation.collectives": 0.1}, draws=3).without_effect == (
+        "variation.collectives",
+    )
+    shown = call("run", "gpt2_1_5b", "--set", "variation.collectives=0.1")
+    words = " ".join(shown.stdout.split())
+    gpus = simtrain.load_scenario("gpt2_1_5b").num_gpus
+    assert ("variation.collectives has no effect here" in words) == (gpus == 1)
+
+
+def test_more_replicas_wait_longer() -> None:
+    excess_s = []
+    for number in (1, 4, 16, 64):
+        result = drawn(replicas(number), {"variation.kernels": 0.02}, draws=400)
+        excess_s.append(result.time.mean - result.usual_s)
+    assert excess_s == sorted(excess_s)
+
+
+@pytest.mark.parametrize("engine", ["auto", "simpy"])
+def test_no_variation_is_the_plain_iteration_to_the_last_bit(engine: str) -> None:
+    for scenario in legal_pairs(seed=3, most=8):
+        still = scenario.replace({"variation": {}} | STILL)
+        try:
+            result = simtrain.simulate(still, engine=engine)  # type: ignore[arg-type]
+        except InputError:
+            continue  # the cluster cannot run it
+        if not result.plan.flushes:
+            continue  # another error
+        times = simtrain.draw(result, draws=2)
+        assert times.time.mean == times.time.p99 == result.iteration_time_s
+        assert times.slowdown == 1.0 and times.reasons == ()
+
+
+@pytest.mark.parametrize("changes", [{}, {"parallelism.pipeline": 2}, {"memory.zero_stage": 3}])
+def test_both_engines_draw_the_same_times(changes: dict[str, object]) -> None:
+    scenario = replicas(3, {"batch.global": 12, "parallelism.tensor": 2, **changes})
+    by_engine = [
+        simtrain.draw(simtrain.simulate(scenario, engine=engine), draws=3).times_s  # type: ignore[arg-type]
+        for engine in ("auto", "simpy", "compiled")
+    ]
+    assert np.array_equal(by_engine[0], by_engine[1])
+    assert np.array_equal(by_engine[0], by_engine[2])
+    assert len({*by_engine[0].tolist()}) == 3
+
+
+@given(st.floats(1.0, 5.0))
+@settings(max_examples=5, deadline=None)
+def test_kernels_of_a_slow_gpu_take_as_many_times_as_long(factor: float) -> None:
+    """A single GPU that waits for nothing else takes the factor."""
+    slow = drawn(small(), {"variation.slow": {"factor": factor}}, draws=2)
+    assert slow.time.mean == pytest.approx(factor * slow.usual_s, rel=1e-9)
+    assert slow.time.deviation == 0
+
+
+def test_it_does_not_matter_which_replica_is_slow() -> None:
+    scenario = replicas(4, {"parallelism.tensor": 2})
+    times = {
+        drawn(scenario, {"variation.slow": {"rank": rank, "factor": 1.5}}, draws=1).time.mean
+        for rank in range(8)
+    }
+    assert len(times) == 1
+
+
+def test_replicas_that_do_not_differ_share_a_simulation() -> None:
+    slow = drawn(replicas(8), {"variation.slow": {"rank": 5, "factor": 1.5}}, draws=1)
+    assert slow.num_simulated_ranks == 2
+    assert drawn(replicas(8), {"variation.gpu_spread": 0.01}, draws=1).num_simulated_ranks == 8
+    assert drawn(replicas(8), {}, draws=1).num_simulated_ranks == 1
+
+
+def test_a_slow_node_is_at_least_as_slow_as_a_slow_gpu() -> None:
+    scenario = replicas(16)
+    gpu, node = (
+        drawn(scenario, {"variation.slow": {"what": what, "factor": 1.3}}, draws=1).time.mean
+        for what in ("gpu", "node")
+    )
+    assert node >= gpu > simtrain.simulate(scenario).iteration_time_s
+
+
+def test_a_slow_link_slows_what_leaves_its_node_alone() -> None:
+    """16 replicas on two nodes reduce gradients between them; the reduction takes the factor."""
+    scenario = replicas(16)
+    usual = simtrain.simulate(scenario)
+    slow = drawn(scenario, {"variation.slow": {"what": "link", "factor": 3}}, draws=1)
+    reduction_s = usual.seconds.steps[0]["data_reduction"]
+    assert slow.time.mean == pytest.approx(usual.iteration_time_s + 2 * reduction_s)
+
+
+def test_pauses_come_at_their_rate() -> None:
+    """On one GPU each pause adds its time: rate × computing time × mean duration."""
+    per_hour, usual_s = 3600 * 200.0, simtrain.simulate(small()).iteration_time_s
+    pauses = {"variation.pauses": {"per_gpu_hour": per_hour, "duration": "1 ms"}}
+    result = drawn(small(), pauses, draws=20_000)
+    assert result.time.mean - usual_s == pytest.approx(200 * usual_s * 1e-3, rel=0.05)
+
+
+def test_fewer_draws_are_the_first_of_more() -> None:
+    few, more = (draw(replicas(4), draws=number).times_s for number in (60, 130))
+    assert np.array_equal(few, more[:60])
+    assert not np.array_equal(few, draw(replicas(4), draws=60, seed=1).times_s)
+
+
+@pytest.mark.slow
+def test_any_number_of_workers_prints_the_same_bytes() -> None:
+    words = ("run", "table5_22b_present", "--draws", "120", "--seed", "7", "--json")
+    alone = call(*words, "--set", "parallelism.data=2", "--set", "batch.global=8")
+    together = call(
+        *words, "--set", "parallelism.data=2", "--set", "batch.global=8", "--workers", "2"
+    )
+    assert alone.stdout == together.stdout and alone.exit_code == 0
+    variation = json.loads(alone.stdout)["variation"]
+    assert variation["draws"] == 120 and variation["seed"] == 7
+    time = variation["iteration_time_s"]
+    assert time["least"] <= time["p5"] <= time["p50"] <= time["p95"] <= time["p99"] <= time["most"]
+    assert time["mean_low"] < time["mean"] < time["mean_high"]
+    assert {entry["entry"] for entry in variation["entries"]} >= {"variation.kernels"}
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_draws_the_same_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with patch.dict(os.environ), socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        times_s = draw(replicas(4), draws=120, seed=3, ray=address).times_s
+    assert np.array_equal(times_s, draw(replicas(4), draws=120, seed=3).times_s)
+    assert ray.num_shutdowns == 1
+    with pytest.raises(InputError, match="E908"):
+        draw(replicas(4), ray="127.0.0.1:6379", workers=2)
+    with pytest.raises(InputError, match="E852"):
+        draw(replicas(4), ray="nowhere")
+
+
+def test_a_scenario_that_varies_is_drawn_without_being_told() -> None:
+    words = ("run", "table5_22b_present", "--json", "--set", "variation.slow.factor=2")
+    data = json.loads(call(*words).stdout)
+    assert data["variation"]["slowdown"] > 1.5
+    assert "variation" not in json.loads(call(*words[:3]).stdout)
+
+
+def test_the_terminal_names_the_barrier() -> None:
+    words = ("--set", "parallelism.data=4", "--set", "batch.global=16", "--draws", "20")
+    shown = call("run", "table5_22b_present", *words).stdout
+    assert "barrier waits for the slowest of 4" in " ".join(shown.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--draws", "0"), "E960"),
+        (("--draws", "5", "--seed", "-1"), "E960"),
+        (("--draws", "5", "--workers", "0"), "E960"),
+        (("--set", "variation.slow={rank: 8, factor: 2}"), "E961"),
+        (("--set", "variation.slow={what: link, factor: 2}"), "E962"),
+        (("--seed", "1"), "E908"),
+        (("--ray", "1.2.3.4:5"), "E908"),
+        (("--draws", "5", "--ops"), "E908"),
+        (("--set", "variation.kernels=-0.1"), "E20"),
+        (("--set", "variation.kernels=0.5"), "E20"),
+        (("--set", "variation.slow={factor: 0.5}"), "E20"),
+        (("--set", "variation.pauses.duration=-1 s"), "E20"),
+    ],
+)
+def test_a_wrong_question_has_an_error(words: tuple[str, ...], code: str) -> None:
+    answer = call("run", "table5_22b_present", *words)
+    assert answer.exit_code == 2 and code in answer.stderr, answer.stderr
+
+
+def test_iterations_that_run_into_each_other_are_not_drawn() -> None:
+    scenario = small(
+        {"parallelism.pipeline": 2, "batch.global": 8, "model.tied_embeddings": False}
+        | {"schedule": "pipedream_2bw"}
+    )
+    with pytest.raises(InputError, match="E966"):
+        simtrain.draw(scenario)
+    with pytest.raises(InputError, match="E966"):
+        simtrain.simulate(scenario.replace({"variation.kernels": 0.1}))
+
+
+def test_a_seed_is_a_whole_number() -> None:
+    with pytest.raises(InputError, match="E960"):
+        simtrain.draw(small(), seed=1.5)  # type: ignore[arg-type]
+
+
+def check_engines_on_random_scenarios(seed: int, most: int | None) -> None:
+    """Draw legal scenarios, some of which set fields of `variation`, with both engines."""
+    for scenario in legal_pairs(seed=seed, most=most):
+        times = []
+        for engine in ("auto", "simpy"):
+            try:
+                result = simtrain.simulate(scenario, engine=engine)  # type: ignore[arg-type]
+            except InputError:
+                continue  # the cluster cannot run it
+            if result.plan.flushes:
+                times.append(simtrain.draw(result, draws=2).times_s)
+        assert all(np.array_equal(times[0], other) for other in times[1:])
+
+
+def test_both_engines_draw_the_same_random_scenarios() -> None:
+    check_engines_on_random_scenarios(seed=11, most=6)
+
+
+@pytest.mark.ci
+def test_both_engines_draw_many_random_scenarios() -> None:
+    check_engines_on_random_scenarios(seed=12, most=150)
