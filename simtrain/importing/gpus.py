@@ -47,9 +47,8 @@ GPUS = (
     NamedGpu("GB200", "gb200", "NVL72", BLACKWELL, "nvl4 nvl36"),
     NamedGpu("GB300", "gb300", "NVL72", BLACKWELL),
     NamedGpu("MI300X", "mi300x", "OAM"),
-    *map(
-        NamedGpu, ("P100", "V100", "T4", "A10", "A10G", "A30", "A40", "A800", "L4", "L40", "L40S")
-    ),
+    NamedGpu("V100", "v100_dgx2", "SXM3, 32 GB", 7, "pcie 16g"),
+    *map(NamedGpu, ("P100", "T4", "A10", "A10G", "A30", "A40", "A800", "L4", "L40", "L40S")),
     *map(NamedGpu, ("MI210", "MI250", "MI250X", "MI300A", "MI325X", "MI355X", "GAUDI2", "GAUDI3")),
 )
 _LONGEST, _MOST_LINES = 300, 20_000

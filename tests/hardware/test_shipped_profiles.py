@@ -29,7 +29,7 @@ HOPPERS = ("h100_sxm", "h200_sxm")
 FITTED = (*HOPPERS, "b200_sxm")
 DIFFERENT = (
     *("h800_sxm", "h100_sxm_500w", "h20", "gh200"),
-    *("b300_sxm", "gb200", "gb300", "a100_pcie", "mi300x", "v100_p3"),
+    *("b300_sxm", "gb200", "gb300", "a100_pcie", "mi300x", "v100_dgx2", "v100_p3"),
 )
 """Profiles of machines that are like another one but for a few parts."""
 FIGURES = "calibrate/published/{}.yaml"

@@ -52,7 +52,7 @@ ASSUMED = {
     "#SBATCH --constraint=a100|h100": "allows A100 and H100: A100 is taken",
     "#SBATCH --gres=gpu:h100_pcie:8": "no profile of this variant; SXM, 80 GB is taken",
     "#SBATCH --gres=gpu:a100_3g.20gb:1": "a whole A100 is taken, not a slice of it",
-    "#SBATCH --gres=gpu:v100:8": "simtrain has no profile of V100",
+    "#SBATCH --gres=gpu:t4:8": "simtrain has no profile of T4",
 }
 
 
