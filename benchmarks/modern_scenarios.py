@@ -81,6 +81,7 @@ def modern_scenario(rng: random.Random) -> Values:
     scenario["software"] |= _software(rng, scenario)
     _save_few_bits(rng, scenario)
     _fuse_experts(rng, scenario)
+    _swap_states(rng, scenario)
     if rng.random() < 0.4:
         rng.choice(_ALONE)(rng, scenario)
     if rng.random() < 0.3:
@@ -309,7 +310,23 @@ def _memory(
         memory |= _sometimes(rng, reshard_after_forward=[False, 2])
     if rng.random() < 0.15:
         memory["offload_optimizer"] = True
+        memory |= _host_states(rng, split, memory)
     return memory | _sometimes(rng, deallocate_outputs=[True, False])
+
+
+def _host_states(rng: random.Random, split: Values, memory: Values) -> Values:
+    """Draw what else is on the host: pipelines copy nothing in passes (rule E976)."""
+    if split["pipeline"] > 1:
+        return {}
+    alone, stage = split["data"] * split.get("context", 1) == 1, memory["zero_stage"]
+    every = memory.get("reduce_every_microbatch", True)
+    keeps = memory.get("reshard_after_forward", True) is True and every
+    states = {
+        "offload_gradients": keeps and (alone or stage >= 2),
+        "offload_parameters": keeps and (alone or stage == 3),
+        "delayed_update": True,
+    }
+    return {name: True for name, can in states.items() if can and rng.random() < 0.5}
 
 
 def _overlap(rng: random.Random, split: Values, memory: Values) -> Values:
@@ -432,6 +449,21 @@ def _fuse_experts(rng: random.Random, scenario: Values) -> None:
             software |= _sometimes(rng, 0.5, paged_stash=[True])
     elif not software.get("cuda_graphs"):
         software |= _sometimes(rng, 0.1, grouped_products=[True, False])
+
+
+def _swap_states(rng: random.Random, scenario: Values) -> None:
+    """Move states from the host to NVMe, which one cluster has, or let one rank own parameters."""
+    memory, split = scenario["memory"], scenario["parallelism"]
+    copies = memory.get("offload_parameters", False)
+    if copies and split["data"] > 1:
+        memory |= _sometimes(rng, parameter_owners=["one"])
+    half = scenario["precision"]["compute"] in ("bf16", "fp16")
+    alone = split["pipeline"] == 1 and scenario["attention_backend"] == "unfused"
+    if memory.get("offload_optimizer") and alone and half and rng.random() < 0.7:
+        scenario["cluster"] = "v100_dgx2"
+        memory["nvme"] = rng.choice(["optimizer", "parameters", "all"] if copies else ["optimizer"])
+    if memory.get("delayed_update") or "nvme" in memory:
+        memory |= _sometimes(rng, sub_group_size=[100_000])
 
 
 def _train_adapters(rng: random.Random, scenario: Values) -> None:

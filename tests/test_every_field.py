@@ -68,6 +68,7 @@ HYBRID = FUSED | {
 }
 LORA: Changes = {"model.lora": {"rank": 8}}
 BLOCKWISE: Changes = {"precision": {"compute": "fp8", "fp8_recipe": "blockwise"}}
+ON_HOST: Changes = {"cluster": "v100_dgx2", "memory.offload_optimizer": True}
 ZERO_3 = HIDDEN | {"memory.zero_stage": 3}
 
 CASES: dict[str, tuple[Changes, Any]] = {
@@ -170,6 +171,15 @@ CASES: dict[str, tuple[Changes, Any]] = {
         2,
     ),
     "memory.offload_optimizer": ({"cluster": "a100_sxm4_80gb"}, True),
+    "memory.offload_gradients": (ON_HOST, True),
+    "memory.offload_parameters": (ON_HOST, True),
+    "memory.parameter_owners": (
+        ZERO_3 | ON_HOST | {"memory.offload_parameters": True},
+        "one",
+    ),
+    "memory.delayed_update": (ON_HOST, True),
+    "memory.nvme": (ON_HOST, "optimizer"),
+    "memory.sub_group_size": (ON_HOST | {"memory.nvme": "optimizer"}, 100_000),
     "memory.deallocate_outputs": (PIPELINE, False),
     "memory.in_place_cross_entropy": ({"model.vocab_size": 102400}, False),
     "software.stack": ({}, "deepspeed_2022"),

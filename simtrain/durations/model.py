@@ -64,10 +64,13 @@ class DurationModel:
         )
 
     def device_load(self, work: Work) -> float:
-        """Share of the GPU that work uses while it runs alone: 1, or less for a collective."""
+        """Share of the GPU that work uses while it runs alone: 1, or less for a collective.
+
+        Copy engines move bytes to and from the host, so they put no load on it.
+        """
         if isinstance(work, Collective):
             return device_load(work, self.seconds(work), self.profile)
-        return 1.0
+        return 0.0 if isinstance(work, HostWork) else 1.0
 
     def is_extrapolated(self, work: Work) -> bool:
         """Whether the work is outside the range on which the profile was fitted."""
@@ -101,7 +104,7 @@ class DurationModel:
             case Collective():
                 return collective_seconds(work, self.profile)
             case HostWork():
-                return work.num_bytes / self._host_bytes_per_s(work.resource)
+                return work.num_bytes / self._host_bytes_per_s(work)
 
     def _bandwidth(self, work: Elementwise) -> float:
         memory, family = self.profile.memory_bound, work.family
@@ -112,9 +115,19 @@ class DurationModel:
         default = memory.stream_bandwidth if family.streams else memory.fused_bandwidth
         return (measured or default).value
 
-    def _host_bytes_per_s(self, resource: HostResource) -> float:
-        """One GPU's share while all GPUs of the node use the resource."""
-        link = self.profile.host_link
+    def _host_bytes_per_s(self, work: HostWork) -> float:
+        """One GPU's share of a resource of its node, given the ranks that use it."""
+        gpus = self.profile.cluster.gpus_per_node.value
+        users = gpus if work.users is None else min(work.users, gpus)
+        link, disks = self.profile.host_link, self.profile.nvme
+        if work.resource in (HostResource.NVME_READ, HostResource.NVME_WRITE):
+            assert disks is not None, "scenario.check refuses states on NVMe without nvme"
+            is_read = work.resource is HostResource.NVME_READ
+            return (disks.read_bandwidth if is_read else disks.write_bandwidth).value / users
         assert link is not None, "scenario.check refuses offloading without a host_link"
-        is_adam = resource is HostResource.ADAM
-        return (link.adam_bandwidth if is_adam else link.bandwidth).value
+        is_adam = work.resource is HostResource.ADAM
+        of_each = (link.adam_bandwidth if is_adam else link.bandwidth).value
+        if link.single_bandwidth is None:
+            return of_each
+        shared = of_each * gpus / users
+        return shared if is_adam else min(shared, link.single_bandwidth.value)

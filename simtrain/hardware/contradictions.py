@@ -219,11 +219,16 @@ def _check_bandwidths(profile: HardwareProfile) -> None:
     memory = profile.gpu.memory_bandwidth.value
     highest = format_decimal(memory, "B/s")
     cached = f"write at most {highest}; a faster measurement came from a cache"
-    moved = {"host_link.bandwidth": _PINNED, "gemm.operand_bandwidth": cached} | {
-        name: cached
-        for name, entry in entries_of(profile.memory_bound, "memory_bound.")
-        if name.endswith(("_bandwidth", ".forward", ".backward"))
-    }
+    links = dict.fromkeys(("host_link.bandwidth", "host_link.single_bandwidth"), _PINNED)
+    moved = (
+        links
+        | {"gemm.operand_bandwidth": cached}
+        | {
+            name: cached
+            for name, entry in entries_of(profile.memory_bound, "memory_bound.")
+            if name.endswith(("_bandwidth", ".forward", ".backward"))
+        }
+    )
     entries = {name: entry for name, entry in entries_of(profile) if name in moved}
     faster = {name: entry.value for name, entry in entries.items() if entry.value > memory}
     if not faster:

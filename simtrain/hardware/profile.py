@@ -208,12 +208,26 @@ class HostLink(Strict):
     `bandwidth` is for copies between the GPU and pinned host memory, one way: GPUs that share a
     PCIe switch or a CPU have their part of it, as its source says. `adam_bandwidth` is for the
     host's Adam, which reads and writes 28 bytes per parameter. `memory` is that of a node; without
-    it, the memory that copies need is not checked.
+    it, the memory that copies need is not checked. `single_bandwidth` is that of copies while no
+    other GPU of the node uses its link. With it, n GPUs of a node that use their links share the
+    node's bandwidths, and none has more than this; without it, they have no more than all do.
     """
 
     bandwidth: Entry[BytesPerSecond]
     adam_bandwidth: Entry[BytesPerSecond]
     memory: Entry[Bytes] | None = None
+    single_bandwidth: Entry[BytesPerSecond] | None = None
+
+
+class Nvme(Strict):
+    """The NVMe disks of a node: bandwidths between disks and host memory, and their capacity.
+
+    The GPUs of a node that use them share the bandwidths. Disks read and write at the same time.
+    """
+
+    read_bandwidth: Entry[BytesPerSecond]
+    write_bandwidth: Entry[BytesPerSecond]
+    capacity: Entry[Bytes]
 
 
 class RunningCosts(Strict):
@@ -251,9 +265,10 @@ class Interference(Strict):
 class HardwareProfile(Strict):
     """A hardware profile: all numbers of a cluster.
 
-    Offloading needs `host_link`, and fused attention needs `fused_attention`. `intra_node` is
-    required with several GPUs per node, `inter_node` with several nodes. `uncertainty` is the
-    relative error that nine of ten times stay below, as the profile's own fit has it.
+    Offloading needs `host_link`, to disks also `nvme`, and fused attention needs
+    `fused_attention`. `intra_node` is required with several GPUs per node, `inter_node` with
+    several nodes. `uncertainty` is the relative error that nine of ten times stay below, as the
+    profile's own fit has it.
 
     Args:
         name: name of the machine.
@@ -276,6 +291,7 @@ class HardwareProfile(Strict):
     memory_bound: MemoryBound
     host: Host
     host_link: HostLink | None = None
+    nvme: Nvme | None = None
     overlap: Interference
     intra_node: IntraNode | None = None
     inter_node: InterNode | None = None

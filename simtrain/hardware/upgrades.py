@@ -74,6 +74,12 @@ def _network_latency(profile: HardwareProfile) -> Sentence:
     return _time(profile.network.point_to_point.latency.value, "between nodes")
 
 
+def _nvme(profile: HardwareProfile) -> Sentence:
+    disks = profile.nvme
+    rate = disks.read_bandwidth.value if disks else 0.0
+    return Sentence(Number(rate, f"{rate / 1e9:.3g} GB/s"), " of a node") if disks else Sentence()
+
+
 def _host_link(profile: HardwareProfile) -> Sentence:
     link = profile.host_link
     return _of_each_gpu(link.bandwidth.value) if link else Sentence()
@@ -164,9 +170,15 @@ RESOURCES = {
     ),
     "host_link": Resource(
         "link to the host",
-        "copies of an offloaded optimizer",
-        rates=("host_link.bandwidth",),
+        "copies of offloaded states and activations",
+        rates=("host_link.bandwidth", "host_link.single_bandwidth"),
         amount=_host_link,
+    ),
+    "nvme": Resource(
+        "NVMe disks",
+        "reads and writes of states on disks",
+        rates=("nvme.read_bandwidth", "nvme.write_bandwidth"),
+        amount=_nvme,
     ),
 }
 """The resources by the names of JSON."""

@@ -26,6 +26,7 @@ from simtrain.workload.buckets import GradientBuckets, bucket_ops, buckets_of
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters, whole_parameters
 from simtrain.workload.gpt import gpt_blocks, vocabulary_chunks
 from simtrain.workload.hashing import shared
+from simtrain.workload.host_update import group_sizes
 from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.merged_passes import MergedPass
 from simtrain.workload.model_chunks import (
@@ -60,6 +61,8 @@ from simtrain.workload.tensor_grid import TensorGrid
 from simtrain.workload.work import CollectiveKind
 
 Flags = NDArray[np.bool_]
+MIDDLE_TURN, LAST_TURN = 1, 2
+"""Turns of microbatches after the first one that add their gradients to a sum on the host."""
 _OF_ANY_ORDER = "options", "model_chunks", "stage_parameters", "step_options", "steps", "contents"
 """Properties of a plan that the order of the passes does not decide."""
 PassKey: TypeAlias = tuple[int, Kind, bool, int]
@@ -135,7 +138,8 @@ class Plan:
     def options(self) -> PassOptions:
         """Options shared by all passes."""
         scenario, mesh = self.scenario, self.mesh
-        sharding = sharding_of(scenario, mesh) if scenario.memory.zero_stage >= 2 else None
+        shards = scenario.memory.zero_stage >= 2 or scenario.memory.copies_in_passes
+        sharding = sharding_of(scenario, mesh) if shards else None
         facts = scenario.facts
         launch_s, call_s = scenario.host_issue_s, facts.host_call
         if facts.cuda_graphs:
@@ -231,6 +235,12 @@ class Plan:
         return tuple(step_ops(self.step_options, parameters) for parameters in different)
 
     @cached_property
+    def update_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """For each of the different optimizer steps, `host_update.group_sizes`."""
+        different = dict.fromkeys(self.stage_parameters)
+        return tuple(group_sizes(self.step_options, parameters) for parameters in different)
+
+    @cached_property
     def order(self) -> Order:
         """The order of each stage's actions."""
         return self.new_order or self.scenario.order
@@ -272,6 +282,11 @@ class Plan:
     def offloads(self) -> bool:
         """Whether saved activations are copied to the host."""
         return self.scenario.offload.unit != "none"
+
+    @property
+    def uses_hosts(self) -> bool:
+        """Whether hosts hold activations or model states."""
+        return self.offloads or self.scenario.memory.offload_optimizer
 
     @property
     def has_buckets(self) -> bool:
@@ -396,6 +411,36 @@ class Plan:
             for key, pass_ in self.passes.items()
             if in_pipeline or key[1] == "B"
         }
+
+    @cached_property
+    def passes_in_turn(self) -> dict[int, dict[PassKey, Pass]]:
+        """Later backward passes that copy gradients, by turn and by key of `passes`.
+
+        The first microbatch's gradients are the sum on the host (turn 0, in `passes`). Those of the
+        next ones are added to it (turn 1), and those of the last one complete it (turn 2). A single
+        microbatch does both.
+        """
+        sharding = self.options.sharding
+        if not self.has_turns or sharding is None or sharding.host is None:
+            return {}
+        turns = {
+            turn: replace(sharding.host, adds_sum=True, is_last=turn == LAST_TURN)
+            for turn in (MIDDLE_TURN, LAST_TURN)
+        }
+        return {
+            turn: {
+                key: replace(pass_, options=options)
+                for key, pass_ in self.passes.items()
+                if key[1] == "B"
+            }
+            for turn, host in turns.items()
+            for options in (shared(replace(self.options, sharding=replace(sharding, host=host))),)
+        }
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether gradients on the host are the sum of several microbatches."""
+        return self.scenario.memory.offload_gradients and self.scenario.num_microbatches > 1
 
     @property
     def num_deferred(self) -> int:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from simtrain.iteration.memory.fit import FitVerdict
-from simtrain.iteration.memory.report import HostMemory, MemoryReport, memory_report, peak_bytes
+from simtrain.iteration.memory.host_memory import HostMemory
+from simtrain.iteration.memory.report import MemoryReport, memory_report, peak_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.seconds import Machine
@@ -68,7 +69,8 @@ class PlannedIteration:
         """Whether the fullest stage fits, faster than from `memory`."""
         profile, copies = self.machine.profile, self._copies
         peak = peak_bytes(self.plan, profile, copies)
-        host_fits = copies is None or HostMemory.of(self.plan, profile, copies).fits
+        uses_hosts = self.plan.uses_hosts
+        host_fits = not uses_hosts or HostMemory.of(self.plan, profile, copies).fits
         return FitVerdict(peak, profile.gpu.memory_capacity.value, host_fits)
 
     @property

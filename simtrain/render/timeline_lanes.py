@@ -44,7 +44,7 @@ _LANES = np.full(len(StageStream), OWN, np.int32)  # all stages wait for shared 
 _LANES[StageStream.SENDS_FORWARD : StageStream.RECEIVES_BACKWARD + 1] = LINKS
 _LANES[StageStream.VOCABULARY] = LINKS  # other passes hide these collectives
 _LANES[StageStream.BUCKETS] = BUCKETS
-_LANES[[StageStream.TO_HOST, StageStream.FROM_HOST]] = HOST_COPIES
+_LANES[StageStream.FROM_HOST : StageStream.NVME_WRITES + 1] = HOST_COPIES
 
 
 def lanes_of(bars: Spans) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -13,6 +13,11 @@ _FlagOrCount = Annotated[
     Annotated[int, Field(ge=1, le=MAX_COUNT), Tag("count")] | Annotated[bool, Tag("flag")],
     Discriminator(lambda value: "flag" if isinstance(value, bool) else "count"),
 ]
+
+StatesOnNvme = Literal["none", "optimizer", "parameters", "all"]
+"""Offloaded states that are on NVMe."""
+ParameterOwners = Literal["all", "one"]
+"""Replicas that each offloaded parameter belongs to."""
 
 
 class MemoryOptions(Section):
@@ -38,6 +43,25 @@ class MemoryOptions(Section):
         chunk gathers it layer by layer, and everything is reduced after all passes.
     offload_optimizer: true keeps optimizer states on the host, where the CPUs run Adam; false by
         default.
+    offload_gradients: true copies the gradients of each layer to the host as soon as they are
+        reduced, beside the backward pass, so that the GPU never holds all of them (ZeRO-Offload,
+        Section 4.1). Later microbatches bring the sum back and add to it, as DeepSpeed does. It
+        needs offload_optimizer.
+    offload_parameters: true keeps parameters on the host too (ZeRO-Infinity). Before a layer needs
+        its parameters, each rank copies its shard to its GPU, and the ranks gather them.
+        overlap.prefetch is the number of layers that are gathered ahead; copies run one layer
+        farther ahead, and reads from NVMe two. It needs offload_optimizer.
+    parameter_owners: who copies an offloaded parameter. all (default): each rank has a shard of it
+        and copies this over its own link (ZeRO-Infinity's bandwidth-centric partitioning). one: one
+        rank has all of it, copies it over one link and broadcasts it.
+    delayed_update: true lets the host's Adam run beside the passes of the next iteration, which
+        still use the parameters of the iteration before (ZeRO-Offload's one-step delayed parameter
+        update). It needs offload_optimizer.
+    nvme: which offloaded states are on NVMe instead of in the host's memory: none (default);
+        optimizer, with the gradients if these are offloaded; parameters; or all.
+    sub_group_size: with nvme or a delayed update, number of parameters that Adam updates at once
+        (DeepSpeed's sub_group_size). NVMe reads the states of the next ones and writes those of the
+        last ones meanwhile.
     deallocate_outputs: true (default) frees the output of a stage after it is sent (paper, Appendix
         B).
     in_place_cross_entropy: true if the loss subtracts the maximum of the fp32 logits in place, as
@@ -51,5 +75,31 @@ class MemoryOptions(Section):
     reduce_every_microbatch: bool = Field(default=True, examples=["false"])
     gathered_chunks: Count | None = Field(default=None, examples=["2"])
     offload_optimizer: bool = Field(default=False, examples=["true"])
+    offload_gradients: bool = Field(default=False, examples=["true"])
+    offload_parameters: bool = Field(default=False, examples=["true"])
+    parameter_owners: ParameterOwners = Field(default="all", examples=["one"])
+    delayed_update: bool = Field(default=False, examples=["true"])
+    nvme: StatesOnNvme = Field(default="none", examples=["optimizer"])
+    sub_group_size: Count = Field(default=1_000_000_000, examples=[100_000_000])
     deallocate_outputs: bool = Field(default=True, examples=["false"])
     in_place_cross_entropy: bool | None = Field(default=None, examples=["false"])
+
+    @property
+    def optimizer_on_nvme(self) -> bool:
+        """Whether optimizer states, and offloaded gradients, are on NVMe."""
+        return self.nvme in ("optimizer", "all")
+
+    @property
+    def parameters_on_nvme(self) -> bool:
+        """Whether parameters are on NVMe."""
+        return self.nvme in ("parameters", "all")
+
+    @property
+    def updates_beside(self) -> bool:
+        """Whether the update of parameters has streams of its own: of the host, and of NVMe."""
+        return self.delayed_update or self.nvme != "none"
+
+    @property
+    def copies_in_passes(self) -> bool:
+        """Whether passes copy gradients or parameters between the GPU and its host."""
+        return self.offload_gradients or self.offload_parameters

@@ -23,6 +23,7 @@ from simtrain.scenario.deferred_rules import DEFERRED_RULES
 from simtrain.scenario.divisibility import Divides
 from simtrain.scenario.expert_rules import EXPERT_RULES
 from simtrain.scenario.fp8_saving_rules import FP8_SAVING_RULES
+from simtrain.scenario.host_state_rules import HOST_STATE_RULES
 from simtrain.scenario.hybrid_rules import HYBRID_RULES
 from simtrain.scenario.layout_rules import LAYOUT_RULES
 from simtrain.scenario.lora_rules import LORA_RULES
@@ -195,6 +196,7 @@ _RULES: list[Rule] = [
     *LORA_RULES,
     *VOCABULARY_RULES,
     *OFFLOAD_RULES,
+    *HOST_STATE_RULES,
     *PACKING_RULES,
     *SOFTWARE_RULES,
 ]

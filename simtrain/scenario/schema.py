@@ -498,6 +498,7 @@ class Scenario(Section):
             and self.memory.zero_stage < 2
             and not (split.vocabulary_split or split.sequence_slices > 1)
             and self.offload.unit == "none"
+            and not self.memory.copies_in_passes
         )
 
     @property

@@ -91,10 +91,9 @@ def does_not_fit(
     if report.missing_bytes <= 0 and report.host:
         return DoesNotFitError.of(
             "E601",
-            f"{name} does not fit: activations need {gib(report.host.needed_bytes)} GiB of the "
-            f"{gib(report.host.capacity_bytes or 0)} GiB of a node's host",
-            reason="the host holds each tensor from the start of its copy out to the end of its "
-            "copy back",
+            f"{name} does not fit: {report.host.shortage}",
+            reason="the host holds each activation from the start of its copy out to the end of "
+            "its copy back, and model states all the time",
             fix=f"{_advice(remedy)}, or run --allow-oom to simulate it anyway",
         )
     sizes = fullest.components_bytes

@@ -116,9 +116,7 @@ def memory_verdict(report: MemoryReport) -> Verdict:
     needs = f"stage {fullest.stage} needs {gib(fullest.peak_bytes)} GiB"
     of_capacity = f"{needs} of {gib(report.capacity_bytes)} GiB"
     if free >= 0 and report.host and not report.host.fits:
-        words = f"activations need {gib(report.host.needed_bytes)} GiB of a node's host"
-        capacity = gib(report.host.capacity_bytes or 0)
-        return Verdict(False, f"{words}, which has {capacity} GiB", failure=fit.label)
+        return Verdict(False, report.host.shortage, failure=fit.label)
     if fit.fits_surely:
         return Verdict(True, f"{of_capacity}, {gib(free)} GiB free")
     too_much = f", {gib(-free)} GiB too much" * (free < 0)
@@ -135,12 +133,16 @@ def _interval(report: MemoryReport) -> str:
 
 
 def _on_host(report: MemoryReport) -> Iterator[str]:
-    """Say how much memory a node's host needs, if activations are copied to it."""
+    """Say how much memory and NVMe a node's host needs, if something is offloaded to it."""
     if host := report.host:
         known = (
             f"of {gib(host.capacity_bytes)} GiB" if host.capacity_bytes else "(its size is open)"
         )
-        yield f"Activations on the host: at most {gib(host.needed_bytes)} GiB per node {known}."
+        subject = host.subject.capitalize()
+        yield f"{subject} on the host: at most {gib(host.needed_bytes)} GiB per node {known}."
+        if host.nvme_bytes:
+            capacity = gib(host.nvme_capacity_bytes or 0)
+            yield f"States on NVMe: {gib(host.nvme_bytes)} GiB per node of {capacity} GiB."
 
 
 def _outside_tensors(report: MemoryReport) -> str:

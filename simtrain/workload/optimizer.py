@@ -27,7 +27,9 @@ for all other parameters, each over its group (Megatron-LM's expert-data-paralle
 
 An offloaded optimizer (Ren et al., "ZeRO-Offload", 2021) has its states on the host. The rank's
 shard of the gradients is copied to the host, the host clips and runs Adam, and the parameters are
-copied back.
+copied back. Passes copy offloaded gradients, and compute the norms of layers. Offloaded parameters
+stay on the host. A delayed update, or one of states on NVMe, is not in these ops
+(`workload.host_update`).
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ import functools
 from simtrain.base.mesh import Group
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.fp8 import RECIPES
+from simtrain.workload.host_update import ADAM_READS, ADAM_WRITES, update_op
 from simtrain.workload.ops import Op, Phase, collective, elementwise
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import (
@@ -46,12 +49,6 @@ from simtrain.workload.work import (
     HostWork,
     KernelFamily,
 )
-
-ADAM_READS = 4
-"""Gradient, master weight, momentum, variance (all fp32)."""
-ADAM_WRITES = 3
-"""Master weight, momentum, variance."""
-
 
 STEP_FIELDS = (
     "average",
@@ -80,7 +77,7 @@ def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
     num_cast = (parameters.trained if options.keeps_fp8 else parameters).in_fp8
     parameters = parameters.trained
     numbers = number, _ = parameters.total, parameters.experts
-    reduced_in_passes = options.zero_stage >= 2 or options.reduces_during_backward or not number
+    reduced_in_passes = options.reduces_in_passes or not number
     fields = (
         () if reduced_in_passes else average(options, number),
         () if reduced_in_passes else data_reduction(options, *numbers),
@@ -147,8 +144,9 @@ def _embedding_reduction(options: StepOptions, parameters: Parameters) -> tuple[
 
 def _to_host(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
     num_bytes = _held(options, parameters, from_stage=1) * options.gradient_bytes
-    op = _host("gradients to host", num_bytes, HostResource.LINK)
-    return (op,) if options.offloads else ()
+    work = HostWork(num_bytes, HostResource.LINK, options.users, leaves=True)
+    op = Op("gradients to host", work, Phase.OPTIMIZER)
+    return (op,) if options.offloads and not options.offloads_gradients else ()
 
 
 def _gradient_norm(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
@@ -156,6 +154,8 @@ def _gradient_norm(options: StepOptions, parameters: Parameters) -> tuple[Op, ..
 
     With offload, the host converts and unscales them.
     """
+    if options.offloads_gradients:
+        return (_stream("gradient norm", FP32_BYTES, FP32_BYTES),)  # of the norms of layers
     num_held = _held(options, parameters, from_stage=1)
     fp32, gradient_bytes = num_held * FP32_BYTES, num_held * options.shard_gradient_bytes
     ops: list[Op] = []
@@ -185,11 +185,12 @@ def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
     gradients = _held(options, parameters, from_stage=2) * options.shard_gradient_bytes
     zero = _stream("gradient zero", 0, gradients)
     if options.offloads:
-        moved = (ADAM_READS + ADAM_WRITES) * fp32
+        adam = None if options.updates_beside else update_op(options, "adam", num_held)
+        back = HostWork(model, HostResource.LINK, options.users)
         return (
-            _host("Adam on the host", moved, HostResource.ADAM),
-            _host("parameters from host", model, HostResource.LINK),
-            zero,
+            *([adam] if adam else []),
+            *([] if options.offloads_parameters else [_parameters_from_host(back)]),
+            *([] if options.offloads_gradients else [zero]),
         )
     casts = _shard_casts(options, parameters)
     if options.narrow_states:
@@ -311,8 +312,8 @@ def _stream(name: str, read_bytes: int, write_bytes: int) -> Op:
     return elementwise(name, read_bytes, write_bytes, Phase.OPTIMIZER, family=stream)
 
 
-def _host(name: str, num_bytes: int, resource: HostResource) -> Op:
-    return Op(name, HostWork(num_bytes, resource), Phase.OPTIMIZER)
+def _parameters_from_host(work: HostWork) -> Op:
+    return Op("parameters from host", work, Phase.OPTIMIZER)
 
 
 def _all_reduce(name: str, num_bytes: int, group: Group) -> Op:

@@ -78,6 +78,7 @@ class PassRecord:
             second.
         gathered_bytes: peak of the parameters that ZeRO has gathered.
         bucket_bytes: peak of the gradients that ZeRO has not reduced yet.
+        staged_bytes: peak of the parameters that the host has read from NVMe and not copied yet.
     """
 
     segments: tuple[Segment, ...]
@@ -87,6 +88,7 @@ class PassRecord:
     follows: tuple[tuple[int, int], ...] = ()
     gathered_bytes: int = 0
     bucket_bytes: int = 0
+    staged_bytes: int = 0
 
     @property
     def ops(self) -> Iterator[Op]:
@@ -159,6 +161,14 @@ class PassBuilder:
             self.wait(handle)
         return handle
 
+    def copy(self, op: Op, *, after: Handle | None = None) -> Handle:
+        """Append a copy to or from the host, after a collective or another copy if given."""
+        handle = len(self.segments)
+        self.add(one_op_segment(op))
+        if after is not None:
+            self.follows.append((handle, after))
+        return handle
+
     def wait(self, handle: Handle | None) -> None:
         """Make the next segment wait for a collective."""
         if handle is not None:
@@ -168,11 +178,11 @@ class PassBuilder:
         """Mark the end of a layer's work."""
         self.layer_ends.append(len(self.segments))
 
-    def record(self, gathered_bytes: int, bucket_bytes: int) -> PassRecord:
+    def record(self, gathered_bytes: int, bucket_bytes: int, staged_bytes: int = 0) -> PassRecord:
         """Return the record of the pass."""
         work = tuple(self.segments), tuple(self.owners), tuple(self.layer_ends)
         waits = tuple(self.waits), tuple(self.follows)
-        return PassRecord(*work, *waits, gathered_bytes, bucket_bytes)
+        return PassRecord(*work, *waits, gathered_bytes, bucket_bytes, staged_bytes)
 
 
 @lru_cache(maxsize=4096)

@@ -236,7 +236,7 @@ def _sharded(
     if reduces:
         shards.reduce(ROOT)
         shards.finish()
-    return builder.record(shards.gathered_bytes, shards.bucket_bytes)
+    return builder.record(shards.gathered_bytes, shards.bucket_bytes, shards.staged_bytes)
 
 
 def _reduction(pass_: Pass, sharding: Sharding) -> PassRecord:
@@ -251,7 +251,7 @@ def _reduction(pass_: Pass, sharding: Sharding) -> PassRecord:
     for unit in units:
         shards.reduce(unit)
     shards.finish()
-    return builder.record(shards.gathered_bytes, shards.bucket_bytes)
+    return builder.record(shards.gathered_bytes, shards.bucket_bytes, shards.staged_bytes)
 
 
 def _gathering(pass_: Pass, sharding: Sharding) -> PassRecord:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from simtrain.base.mesh import Group, Mesh
 from simtrain.scenario import Scenario
+from simtrain.workload.host_copies import HostCopies
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Sharding:
         reduces: a backward pass reduces its gradients. Otherwise it adds them to unsharded ones.
         accumulates: reduced gradients are added to those of earlier microbatches.
         fully_shards: PyTorch's fully_shard, with its copies.
+        host: copies to and from the host; None without any.
     """
 
     groups: ShardGroups
@@ -55,6 +57,7 @@ class Sharding:
     reduces: bool = True
     accumulates: bool = True
     fully_shards: bool = False
+    host: HostCopies | None = None
 
 
 def shard_ranks(scenario: Scenario, mesh: Mesh) -> int:
@@ -86,7 +89,7 @@ def _replicate_group(mesh: Mesh, num_ranks: int) -> Group | None:
 
 
 def sharding_of(scenario: Scenario, mesh: Mesh) -> Sharding:
-    """Return what the passes of ZeRO stages 2 and 3 shard."""
+    """Return what the passes of ZeRO stages 2 and 3 shard, or what they copy to the host."""
     memory, reshards = scenario.memory, scenario.memory.reshard_after_forward
     groups = ShardGroups(
         mesh.shard_group(shard_ranks(scenario, mesh)),
@@ -96,7 +99,7 @@ def sharding_of(scenario: Scenario, mesh: Mesh) -> Sharding:
     experts, joined = expert_groups(scenario, mesh)
     return Sharding(
         groups,
-        memory.zero_stage == 3,
+        memory.zero_stage == 3 or memory.offload_parameters,
         ShardGroups(experts, joined)
         if experts and experts.num_ranks != groups.data.num_ranks
         else None,
@@ -105,4 +108,5 @@ def sharding_of(scenario: Scenario, mesh: Mesh) -> Sharding:
         reduces=mesh.pp == 1,
         accumulates=scenario.reduces_every_microbatch,
         fully_shards=scenario.fully_shards,
+        host=HostCopies.of(scenario, mesh),
     )

@@ -46,6 +46,12 @@ class StepOptions:
         state_bytes: bytes per parameter of master weight, momentum and variance.
         replicate_group: ranks that hold equal shards; None if `data` contains all replicas.
         keeps_gradients: gradients of all microbatches are added unsharded, even with ZeRO.
+        offloads_gradients, offloads_parameters: as the scenario's fields.
+        delays_update: the host's update is of the gradients of the iteration before.
+        updates_beside: the host's update has streams of its own (`workload.host_update`).
+        optimizer_on_nvme, parameters_on_nvme: states that are on NVMe.
+        sub_group_size: parameters that are then updated at once.
+        users: ranks that use their hosts at the same time.
         expert_data, expert_replicate_group, expert_model: as `data`, `replicate_group` and
             `model`, for the parameters of experts; None for a dense model.
     """
@@ -74,6 +80,14 @@ class StepOptions:
     fused_adam: bool = True
     fully_shards: bool = False
     weight_versions: int = 1
+    offloads_gradients: bool = False
+    offloads_parameters: bool = False
+    delays_update: bool = False
+    updates_beside: bool = False
+    optimizer_on_nvme: bool = False
+    parameters_on_nvme: bool = False
+    sub_group_size: int = 1
+    users: int | None = None
 
     @classmethod
     def of(cls, scenario: Scenario, mesh: Mesh) -> StepOptions:
@@ -117,6 +131,14 @@ class StepOptions:
                 expert_data=expert_data,
                 expert_replicate_group=expert_replicate_group,
                 expert_model=of_experts.group("tp", "ep", *all_stages) if of_experts else None,
+                offloads_gradients=memory.offload_gradients,
+                offloads_parameters=memory.offload_parameters,
+                delays_update=memory.delayed_update,
+                updates_beside=memory.updates_beside,
+                optimizer_on_nvme=memory.optimizer_on_nvme,
+                parameters_on_nvme=memory.parameters_on_nvme,
+                sub_group_size=memory.sub_group_size if memory.updates_beside else 1,
+                users=mesh.num_ranks if memory.offload_optimizer else None,
             )
         )
 
@@ -134,6 +156,11 @@ class StepOptions:
             -(-number // group.num_ranks)
             for number, group in self.over_replicas(num_parameters, num_expert)
         )
+
+    @property
+    def reduces_in_passes(self) -> bool:
+        """Whether backward passes reduce gradients, or copy them to the host."""
+        return self.zero_stage >= 2 or self.reduces_during_backward or self.offloads_gradients
 
     @property
     def shard_gradient_bytes(self) -> int:

@@ -386,18 +386,33 @@ class TokenExchange(Collective):
 
 
 class HostResource(StrEnum):
-    """The resource that limits work on the host."""
+    """The resource that limits work on the host.
+
+    LINK: the link between a GPU and its host. ADAM: the host's memory, while Adam runs. NVME_READ,
+    NVME_WRITE: the disks of a node, which read and write at the same time.
+    """
 
     LINK = "link"
     ADAM = "adam"
+    NVME_READ = "nvme_read"
+    NVME_WRITE = "nvme_write"
 
 
 @dataclass(frozen=True, slots=True)
 class HostWork:
-    """Bytes that cross the link between a GPU and its host, or that Adam moves on the host."""
+    """Bytes that cross the link between a GPU and its host, or that Adam moves on the host.
+
+    Args:
+        num_bytes: bytes of one rank.
+        resource: what they use.
+        users: ranks that use it at the same time, on all nodes; None for all GPUs of a node.
+        leaves: whether a copy is from the GPU to its host.
+    """
 
     num_bytes: int
     resource: HostResource
+    users: int | None = None
+    leaves: bool = False
 
 
 Product: TypeAlias = Gemm | GroupedGemm | FusedAttention | ScanKernel

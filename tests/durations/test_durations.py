@@ -17,6 +17,7 @@ from simtrain.durations.collectives import (
 from simtrain.durations.gemm import GemmMachine, gemm_is_extrapolated, gemm_seconds
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.links import CollectiveCurve
+from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import Tile
 from simtrain.workload.work import (
     RING_COLLECTIVES,
@@ -343,8 +344,22 @@ def test_a_send_is_a_transfer_to_the_next_rank_of_its_group() -> None:
 
 def test_work_on_the_host_takes_bytes_over_the_bandwidth_of_its_resource() -> None:
     profile = changed(a100(), host_link__bandwidth=20e9, host_link__adam_bandwidth=10e9)
-    link, adam = (DurationModel(profile).seconds(HostWork(10**9, one)) for one in HostResource)
+    resources = HostResource.LINK, HostResource.ADAM
+    link, adam = (DurationModel(profile).seconds(HostWork(10**9, one)) for one in resources)
     assert (link, adam) == (0.05, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("users", "link", "adam", "disk"),
+    # A DGX-2's 16 GPUs reach 48 GB/s together, one alone 12; Adam and the disks are shared.
+    [(None, 3, 2.475, 25 / 16), (512, 3, 2.475, 25 / 16), (8, 6, 4.95, 25 / 8), (1, 12, 39.6, 25)],
+)
+def test_gpus_share_what_their_host_has(
+    users: int | None, link: float, adam: float, disk: float
+) -> None:
+    model = DurationModel(load_profile("v100_dgx2"))
+    times_s = [model.seconds(HostWork(10**9, one, users)) for one in HostResource]
+    assert times_s == pytest.approx([1 / link, 1 / adam, 1 / disk, 1 / disk])
 
 
 def test_work_beyond_all_measurements_is_extrapolated() -> None:

@@ -90,6 +90,22 @@ VARIANTS = {
         recompute={"strategy": "full", "num_layers": 3},
     ),
     "zero 3, tensor parallel": zero(3, {"tensor": 4, "sequence_parallel": True, "data": 2}),
+    "zero-offload": zero(
+        2, memory={"offload_optimizer": True, "offload_gradients": True, "delayed_update": True}
+    ),
+    "zero-infinity": zero(
+        3,
+        overlap={"data_parallel": True},
+        memory={
+            "offload_optimizer": True,
+            "offload_gradients": True,
+            "offload_parameters": True,
+        },
+    ),
+    "one gpu and its host": small(
+        {"tensor": 1, "pipeline": 1},
+        memory={"offload_optimizer": True, "offload_gradients": True, "offload_parameters": True},
+    ),
     "alone": small({"tensor": 1, "pipeline": 1}),
     "eight layers": small({"pipeline": 1, "sequence_parallel": True}, recompute="selective"),
     "eight again": small({"pipeline": 1}, recompute={"strategy": "full", "distribute": True}),
@@ -170,7 +186,10 @@ def any_scenarios(draw: st.DrawFn, *, shards_gradients: bool = False) -> Scenari
             "recompute": recompute,
             "memory": {
                 "zero_stage": one_of(2, 3) if shards_gradients else one_of(0, 0, 1, 2, 3),
-                "offload_optimizer": one_of(False, False, True),
+                "offload_optimizer": (on_host := one_of(False, False, True)),
+                "offload_gradients": on_host and one_of(True, False),
+                "offload_parameters": on_host and one_of(True, False),
+                "delayed_update": on_host and one_of(True, False),
                 "deallocate_outputs": one_of(True, False),
             },
             "overlap": {name: one_of(True, False) for name in ("tensor_parallel", "data_parallel")}

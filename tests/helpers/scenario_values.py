@@ -86,6 +86,7 @@ _COUNTS: Values = {
     "memory.shard_over": (None, 2),
     "memory.reshard_after_forward": (True, False, 2),
     "memory.gathered_chunks": (None, 1, 2),
+    "memory.sub_group_size": (1_000_000_000, 10_000),
     "software.stack": (
         *("megatron_2022", "megatron_core", "torchtitan", "torchtitan_compiled"),
         *("megatron_bridge", "megatron_bridge@25.11"),
@@ -98,7 +99,7 @@ _COUNTS: Values = {
     "software.host_issue": (None, "5 us"),
     "software.host_call": (None, "5 us"),
     "software.cuda_graph_modules": (None, ("attn",), ("mlp", "moe_router")),
-    "cluster": ("h100_sxm", "a100_sxm4_80gb", "b200_sxm", "trn1", "trn2", "v100_p3"),
+    "cluster": ("h100_sxm", "a100_sxm4_80gb", "b200_sxm", "trn1", "trn2", "v100_dgx2", "v100_p3"),
     "precision.first_layers_bf16": (0, 1),
     "precision.last_layers_bf16": (0, 1),
     "overlap.prefetch": (1, 2),

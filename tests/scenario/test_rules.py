@@ -394,6 +394,7 @@ def test_a_scenario_built_in_python_is_checked_without_a_place() -> None:
 HAS_ALL: dict[str, Any] = {
     "nvlink_gpus": 8,
     "has_host_link": True,
+    "has_nvme": True,
     "has_fused_attention": True,
     "product_types": ("bf16",),
     "dispatchers": (),

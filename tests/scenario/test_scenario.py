@@ -79,6 +79,12 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "reduce_every_microbatch": True,
         "gathered_chunks": None,
         "offload_optimizer": False,
+        "offload_gradients": False,
+        "offload_parameters": False,
+        "parameter_owners": "all",
+        "delayed_update": False,
+        "nvme": "none",
+        "sub_group_size": 1_000_000_000,
         "deallocate_outputs": True,
         "in_place_cross_entropy": None,
     }

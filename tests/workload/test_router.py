@@ -118,6 +118,7 @@ def test_a_kernel_adds_the_weight_gradient_of_a_router(fuses: bool) -> None:
 def test_an_fp32_router_needs_tf32_products_in_a_16_bit_model() -> None:
     scenario = moe({"router_dtype": "fp32"})
     limits: Any = {"nvlink_gpus": 8, "has_host_link": True, "has_fused_attention": True}
+    limits["has_nvme"] = True
     limits["dispatchers"] = ()
     with pytest.raises(InputError, match=r"E391.*router_dtype is fp32.*tf32 products") as raised:
         check_cluster(scenario, 8, 1, **limits, product_types=("bf16", "fp32"))

@@ -126,7 +126,8 @@ def _exchanged_bytes(plan: Plan, chunks: Sequence[int], stage: int) -> tuple[int
         return parameters_bytes[stage], gradients_bytes[stage]
     passes = [
         (chunk, *_unsharded_bytes(_of_one_sequence(pass_)))
-        for (chunk, *_), pass_ in plan.passes.items()
+        for of_turn in (plan.passes, *plan.passes_in_turn.values())
+        for (chunk, *_), pass_ in of_turn.items()
         if chunk in chunks
     ]
     if not plan.reductions:

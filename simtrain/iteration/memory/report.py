@@ -19,7 +19,8 @@ from simtrain.iteration.memory.buffers import (
     workspaces_bytes,
 )
 from simtrain.iteration.memory.fit import FitVerdict, PeakInterval
-from simtrain.iteration.memory.offload_memory import OffloadMemory, with_offload
+from simtrain.iteration.memory.host_memory import HostMemory
+from simtrain.iteration.memory.offload_memory import with_offload
 from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.memory.states import ModelStates, rank_states
 from simtrain.iteration.plan import Plan
@@ -99,45 +100,6 @@ class StageMemory(PlainData):
         return action.words_on(self.stage, self.num_slices) if action else OPTIMIZER_STEP
 
 
-@dataclass(frozen=True, slots=True)
-class HostMemory(PlainData):
-    """Memory of a node's host that holds activations.
-
-    Args:
-        needed_bytes: the most that the ranks of a node need, if they need it at the same time.
-        capacity_bytes: memory of the host; None if the profile does not say it.
-    """
-
-    json_fields: ClassVar = keys("needed_bytes capacity_bytes fits")
-
-    needed_bytes: int
-    capacity_bytes: int | None
-
-    def __repr__(self) -> str:
-        capacity = "" if self.capacity_bytes is None else f" of {format_bytes(self.capacity_bytes)}"
-        return f"<HostMemory {format_bytes(self.needed_bytes)}{capacity}>"
-
-    @property
-    def fits(self) -> bool:
-        """Whether the host has this memory; true if that is not known."""
-        return self.capacity_bytes is None or self.needed_bytes <= self.capacity_bytes
-
-    @classmethod
-    def of(cls, plan: Plan, profile: HardwareProfile, iteration: IterationTimeline) -> HostMemory:
-        """Add up the peaks of the ranks of each node, which has consecutive ranks."""
-        mesh, link = plan.mesh, profile.host_link
-        of_stages = [*map(OffloadMemory.of(iteration).host_bytes, range(mesh.pp))]
-        per_node, stride = profile.cluster.gpus_per_node.value, mesh.stride("pp")
-        if stride >= per_node:
-            needed = per_node * max(of_stages)
-        else:
-            together = max(1, per_node // stride)
-            nodes = (of_stages[first : first + together] for first in range(0, mesh.pp, together))
-            needed = stride * max(map(sum, nodes))
-        memory = link.memory if link else None
-        return cls(needed, memory.value if memory else None)
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class MemoryReport(PlainData):
     """Peaks of all stages, compared with the memory of a GPU.
@@ -147,7 +109,7 @@ class MemoryReport(PlainData):
         stages: the peak of each stage.
         reserve_bytes: the part of each stage's `allocator_bytes` that driver, CUDA context and NCCL
             take; the rest is the allocator's fragmentation.
-        host: memory of a node's host, if activations are copied to it.
+        host: memory of a node's host, if states or activations are offloaded to it.
     """
 
     json_fields: ClassVar = keys(
@@ -212,7 +174,7 @@ def memory_report(
         for stage, place in enumerate(replay.fullest_actions())
     )
     capacity, reserve = profile.gpu.memory_capacity.value, profile.memory.allocator_reserve.value
-    host = HostMemory.of(plan, profile, iteration) if plan.offloads and iteration else None
+    host = HostMemory.of(plan, profile, iteration) if plan.uses_hosts else None
     return MemoryReport(capacity, stages, reserve, host)
 
 

@@ -14,6 +14,7 @@ from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.engine.program import starts_of
 from simtrain.iteration.programs.parts import (
     BucketPart,
+    HostUpdatePart,
     IterationPart,
     OffloadPart,
     OptimizerPart,
@@ -26,9 +27,12 @@ from simtrain.iteration.programs.parts import (
 from simtrain.iteration.programs.streams import (
     BUCKETS,
     FROM_HOST,
+    HOST,
     LINK_STEPS,
     MODEL,
     NUM_GROUPS,
+    NVME_READS,
+    NVME_WRITES,
     SHARED,
     TO_NEXT,
     TO_PREVIOUS,
@@ -52,6 +56,12 @@ _STEP_LABELS = {
     "update": ("Adam", "optimizer"),
     "parameter_gather": ("parameter all-gather", "parameter gather"),
     "weight_cast": ("weight casts", "optimizer"),
+}
+
+_UPDATE_LABELS = {
+    "read": "optimizer states from NVMe",
+    "adam": "Adam on the host",
+    "write": "states to NVMe",
 }
 
 
@@ -82,6 +92,8 @@ def label_of(part: IterationPart) -> tuple[str, str]:
             return f"{{action}} {'to' if to_host else 'from'} host", "host copy"
         case OptimizerPart(name=name):
             return _STEP_LABELS[name]
+        case HostUpdatePart(kind=kind):
+            return _UPDATE_LABELS[kind], "host update"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +126,8 @@ class IterationTasks:
     """The tasks of an iteration.
 
     The compute streams of the stages are the first streams. Stream `data 3` has the buckets of
-    stage 3, `to host 3` and `from host 3` its copies; `embedding`, `model` and `vocabulary` have
+    stage 3, `to host 3` and `from host 3` its copies, `host 3`, `NVMe reads 3` and `NVMe writes 3`
+    an update on its host; `embedding`, `model` and `vocabulary` have
     collectives over several stages.
 
     Args:
@@ -177,7 +190,8 @@ class IterationTasks:
         """Compute streams, streams that each stage may wait for, and their categories.
 
         The others are in the order of `idle_seconds`: links to the next stage (out, in) and the
-        previous one, embedding, vocabulary, buckets, norm, copies from the host.
+        previous one, embedding, vocabulary, buckets, norm, copies from the host; an update of the
+        host, its reads of NVMe and its writes count as the norm does.
         """
         num_stages, stages = self.num_stages, np.arange(self.num_stages, dtype=np.int32)
         embedding = NUM_GROUPS * num_stages
@@ -191,8 +205,10 @@ class IterationTasks:
             BUCKETS * num_stages + stages,
             np.full_like(stages, embedding + SHARED.index(MODEL)),
             FROM_HOST * num_stages + stages,
+            *(group * num_stages + stages for group in (HOST, NVME_READS, NVME_WRITES)),
         )
-        part_of = np.tile(np.array([0, 0, 0, 0, 0, 0, 1, 2, 3], np.int32), (len(stages), 1))
+        categories = np.array([0, 0, 0, 0, 0, 0, 1, 2, 3, 2, 2, 2], np.int32)
+        part_of = np.tile(categories, (len(stages), 1))
         return stages, np.stack(others, axis=1).astype(np.int32), part_of
 
 

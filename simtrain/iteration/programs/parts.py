@@ -16,6 +16,7 @@ from simtrain.iteration.offload import OffloadLayout, offload_layout
 from simtrain.iteration.pass_order import PassOrder
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.sync_skips import SyncSkipRule, sync_skip_rule
+from simtrain.workload.host_update import UPDATE_KINDS, UpdateKind, update_op
 from simtrain.workload.model_chunks import number_distinct
 from simtrain.workload.passes import PassKind
 
@@ -35,6 +36,7 @@ class PassPart:
         part: the slice of the sequences that it runs.
         skips_sync: it skips communication with other replicas (`programs.sync_skips`).
         defers: it leaves out the weight gradient of the output layer.
+        turn: which of the microbatches that add to gradients on the host (`Plan.passes_in_turn`).
         span: number of the bucket, in the order in which the last backward pass or the first
             forward pass runs the buckets; None for the whole pass.
         by_layer: the spans are layers, which are copied to the host, instead of buckets.
@@ -50,6 +52,7 @@ class PassPart:
     span: int | None = None
     by_layer: bool = False
     beside: PassPart | None = None
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,21 @@ class OptimizerPart:
 
 
 @dataclass(frozen=True, slots=True)
+class HostUpdatePart:
+    """Work of an update of the host that has streams of its own, on one group of parameters.
+
+    Args:
+        kind: Adam, or what NVMe reads or writes.
+        step: number of the stage's optimizer step among the different ones.
+        size: parameters of the group.
+    """
+
+    kind: UpdateKind
+    step: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class VocabularyPart:
     """A collective over all stages, which split the vocabulary.
 
@@ -181,6 +199,7 @@ IterationPart: TypeAlias = (
     | VocabularyPart
     | OffloadPart
     | OptimizerPart
+    | HostUpdatePart
 )
 
 
@@ -212,6 +231,11 @@ class IterationStructure:
         validates_after: a stage's optimizer waits for the norm of the stages before it instead of
             all stages.
         offload: which activations are copied to the host; None for none.
+        update_sizes: for each different step, the groups of an update of the host that has streams
+            of its own; empty without one.
+        update_kinds: what this update does with each group.
+        delays_update: this update is of the gradients of the iteration before.
+        has_turns: later microbatches add their gradients to a sum on the host.
     """
 
     pass_order: PassOrder
@@ -233,6 +257,10 @@ class IterationStructure:
     offload: OffloadLayout | None = None
     flushes: bool = True
     most_gathered: int | None = None
+    update_sizes: tuple[tuple[int, ...], ...] = ()
+    update_kinds: tuple[UpdateKind, ...] = ()
+    delays_update: bool = False
+    has_turns: bool = False
 
     def transfer(
         self, num_sends: int, levels_crossed: int, num_states: int, part: int = 0
@@ -275,4 +303,12 @@ def structure_of(plan: Plan) -> IterationStructure:
         offload=offload_layout(plan),
         flushes=plan.flushes,
         most_gathered=plan.most_gathered,
+        update_sizes=plan.update_sizes if plan.step_options.updates_beside else (),
+        update_kinds=tuple(
+            kind for kind in UPDATE_KINDS if update_op(plan.step_options, kind, size=1)
+        )
+        if plan.step_options.updates_beside
+        else (),
+        delays_update=scenario.memory.delayed_update,
+        has_turns=plan.has_turns,
     )

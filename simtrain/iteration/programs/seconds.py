@@ -19,6 +19,7 @@ from simtrain.iteration.offload import offload_op
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.parts import (
     BucketPart,
+    HostUpdatePart,
     IterationPart,
     IterationStructure,
     OffloadPart,
@@ -38,6 +39,7 @@ from simtrain.iteration.programs.pass_tasks import (
 )
 from simtrain.iteration.programs.recent_cache import RecentCache
 from simtrain.workload.chunk import Parameters
+from simtrain.workload.host_update import update_op, update_ops
 from simtrain.workload.issue import Segment, Stream, stream_of
 from simtrain.workload.merged_passes import RankPass, record_of
 from simtrain.workload.ops import Op, total_flops, total_model_flops
@@ -47,7 +49,9 @@ from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import Collective, TokenExchange
 
-OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | VocabularyPart | OffloadPart | OptimizerPart
+OpsPart: TypeAlias = (
+    ReceiveGatherPart | BucketPart | VocabularyPart | OffloadPart | OptimizerPart | HostUpdatePart
+)
 """Parts of an iteration that are ops one after another."""
 _CACHED = 8192
 """Number of passes, and of optimizer steps, whose times a machine caches."""
@@ -159,7 +163,13 @@ class IterationSeconds:
                 return self._pass_s(part)
             case TransferPart():
                 return part.seconds(self.machine.model, self.plan.sent_bytes)
-            case ReceiveGatherPart() | BucketPart() | VocabularyPart() | OffloadPart():
+            case (
+                ReceiveGatherPart()
+                | BucketPart()
+                | VocabularyPart()
+                | OffloadPart()
+                | HostUpdatePart()
+            ):
                 return self.machine.op_seconds(self.ops_of(part))
             case SynchronizationPart():
                 # Posting a message takes the host the time of a kernel launch; the GPU waits.
@@ -192,6 +202,9 @@ class IterationSeconds:
                     numbers = range(len(self.steps))
                     step = max(numbers, key=lambda number: self.steps[number].get(name, 0.0))
                 return self.plan.steps[step].get(name, ())
+            case HostUpdatePart(kind=kind, size=size):
+                op = update_op(self.plan.step_options, kind, size)
+                return () if op is None else (op,)
 
     def adapter_load(self, part: IterationPart) -> float:
         """Return the fraction of a GPU's share of adapters that a part uses, per direction.
@@ -260,6 +273,8 @@ class IterationSeconds:
                 yield from segment.ops
         for step in self.plan.steps:
             yield from itertools.chain.from_iterable(step.values())
+        for parameters in dict.fromkeys(self.plan.stage_parameters):
+            yield from update_ops(self.plan.step_options, parameters)
         if self.plan.mesh.pp > 1:
             yield from self.plan.receive_gathers
         yield from itertools.chain.from_iterable(self.plan.vocabulary_collectives.values())
@@ -291,6 +306,9 @@ def passes_of(plan: Plan) -> Iterator[tuple[PassPart, RankPass]]:
         yield PassPart(*of, skips_sync=True), pass_
     for of, pass_ in plan.passes_deferring.items():
         yield PassPart(*of, defers=True), pass_
+    for turn, passes in plan.passes_in_turn.items():
+        for of, pass_ in passes.items():
+            yield PassPart(*of, turn=turn), pass_
     if plan.deferred:
         yield PassPart(plan.model_chunks.numbers[-1], "D", saves_all=False), plan.deferred
     for chunk, pass_ in plan.reductions.items():

@@ -2,7 +2,8 @@
 
 A stage computes on one stream and has a link to either neighbour on the ring of stages. Messages
 are on the link to their receiver, in the order in which the stage sends them. Copies to the host
-and back have a stream each, because PCIe and NVLink-C2C carry both directions at full speed.
+and back have a stream each, because PCIe and NVLink-C2C carry both directions at full speed. An
+update of the host beside the passes has one for Adam, and one each for reads and writes of NVMe.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import numpy as np
 from simtrain.engine.compiled import Ints
 from simtrain.schedules.stage_placement import ring_neighbour
 
-COMPUTE, TO_NEXT, TO_PREVIOUS, BUCKETS, TO_HOST, FROM_HOST, NUM_GROUPS = range(7)
+COMPUTE, TO_NEXT, TO_PREVIOUS, BUCKETS, TO_HOST, FROM_HOST = range(6)
+HOST, NVME_READS, NVME_WRITES, NUM_GROUPS = range(6, 10)
 """Groups of one stream per stage. Stream `group * num_stages + stage` is that of a stage."""
-LINK_STEPS = np.array([0, 1, -1, 0, 0, 0], np.int32)
+LINK_STEPS = np.array([0, 1, -1, 0, 0, 0, 0, 0, 0], np.int32)
 """[groups], step from the stage of a stream to the stage that receives its messages."""
 
 SHARED = EMBEDDING, MODEL, VOCABULARY = "embedding", "model", "vocabulary"
@@ -30,6 +32,9 @@ def stream_names(num_stages: int) -> tuple[str, ...]:
         *(f"data {stage}" for stage in range(num_stages)),
         *(f"to host {stage}" for stage in range(num_stages)),
         *(f"from host {stage}" for stage in range(num_stages)),
+        *(f"host {stage}" for stage in range(num_stages)),
+        *(f"NVMe reads {stage}" for stage in range(num_stages)),
+        *(f"NVMe writes {stage}" for stage in range(num_stages)),
         *SHARED,
     )
 

@@ -13,6 +13,7 @@ from simtrain.iteration.programs.bucket_tasks import spread
 from simtrain.iteration.programs.iteration_tasks import IterationTasks, IterationTimeline
 from simtrain.iteration.programs.parts import (
     BucketPart,
+    HostUpdatePart,
     IterationPart,
     OffloadPart,
     OptimizerPart,
@@ -73,6 +74,9 @@ class StageStream(IntEnum):
     MODEL = 8
     FROM_HOST = 9
     TO_HOST = 10
+    HOST = 11
+    NVME_READS = 12
+    NVME_WRITES = 13
 
 
 _RECEIVES = StageStream.RECEIVES_FORWARD, StageStream.RECEIVES_BACKWARD
@@ -85,6 +89,9 @@ _OF_GROUP = np.array(
         StageStream.BUCKETS,
         StageStream.TO_HOST,
         StageStream.FROM_HOST,
+        StageStream.HOST,
+        StageStream.NVME_READS,
+        StageStream.NVME_WRITES,
     ],
     np.int32,
 )
@@ -288,6 +295,8 @@ def activity_of(part: IterationPart) -> Activity:
             return Activity.TRANSFER
         case OffloadPart():
             return Activity.HOST_COPY
+        case HostUpdatePart(kind=kind):
+            return Activity.OPTIMIZER if kind == "adam" else Activity.HOST_COPY
         case OptimizerPart():
             return Activity.OPTIMIZER if field_of(part) == "optimizer_s" else Activity.REDUCTION
 

@@ -12,6 +12,7 @@ from simtrain.engine import Timeline
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.iteration.programs.parts import (
     BucketPart,
+    HostUpdatePart,
     IterationPart,
     OffloadPart,
     OptimizerPart,
@@ -145,6 +146,8 @@ def _other_spans(result: Result, spans: Spans) -> Spans:
 
 def _longest_op(seconds: IterationSeconds, part: IterationPart) -> Op | None:
     """Return the op of a part that takes longest; None for a transfer."""
-    if not isinstance(part, ReceiveGatherPart | BucketPart | OffloadPart | OptimizerPart):
+    if not isinstance(
+        part, ReceiveGatherPart | BucketPart | OffloadPart | OptimizerPart | HostUpdatePart
+    ):
         return None
     return max(seconds.ops_of(part), key=lambda op: seconds.machine.model.seconds(op.work))

@@ -18,6 +18,7 @@ from simtrain.engine import exposed_seconds
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.parts import (
     BucketPart,
+    HostUpdatePart,
     OffloadPart,
     OptimizerPart,
     PassPart,
@@ -145,7 +146,13 @@ def _concurrent_ops(result: Result, stage: int) -> Iterator[_Ops]:
                     yield key, len(equal), *sums
                 case TransferPart() as part:
                     yield OpKey(*_MESSAGES[stream], part, field_of(part)), len(equal), *sums
-                case BucketPart() | VocabularyPart() | OffloadPart() | OptimizerPart() as part:
+                case (
+                    BucketPart()
+                    | VocabularyPart()
+                    | OffloadPart()
+                    | OptimizerPart()
+                    | HostUpdatePart()
+                ) as part:
                     yield from _divided(iteration.seconds, part, len(equal), *sums)
 
 
@@ -172,4 +179,6 @@ def _field_of(op: Op) -> str:
             return "recompute_s" if op.phase is Phase.RECOMPUTE else "compute_s"
         case Stream.COMMUNICATION:
             return "tensor_communication_s"
-    return "data_communication_s"
+        case Stream.DATA | Stream.SHARDS:
+            return "data_communication_s"
+    return "host_copies_s"

@@ -259,12 +259,13 @@ def _least_seconds(
 ) -> dict[Kind, list[float]]:
     """Return the least time of a slice's passes by kind, per different chunk; infinity for none.
 
-    A chunk's passes differ in what they recompute, and in whether they reduce gradients or leave
-    out the output layer's weight gradient.
+    A chunk's passes differ in what they recompute, in whether they reduce gradients or leave out
+    the output layer's weight gradient, and in whether they add to gradients on the host.
     """
     num_chunks = len(plan.model_chunks.different)
     times = {kind: [math.inf] * num_chunks for kind in KINDS}
-    for passes in (plan.passes, plan.passes_skipping_sync, plan.passes_deferring):
+    variants = plan.passes_skipping_sync, plan.passes_deferring, *plan.passes_in_turn.values()
+    for passes in (plan.passes, *variants):
         for (number, kind, _, of_slice), chunk_pass in passes.items():
             if of_slice == part:
                 times[kind][number] = min(times[kind][number], seconds(chunk_pass))

@@ -72,6 +72,9 @@ def pipeline(**sections: Any) -> Scenario:
     return base(**{"model": {"num_layers": 12}, "batch": {"global": 24}} | sections)
 
 
+ON_HOST = "offload_gradients", "offload_parameters", "delayed_update"
+
+
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
     """Draw legal scenarios with all kinds of tasks, most of them with several stages."""
@@ -126,7 +129,8 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             "zero_stage": zero_stage,
             "reduce_every_microbatch": zero_stage < 2 or draw(st.booleans()),
             "reshard_after_forward": zero_stage < 3 or draw(st.booleans()),
-            "offload_optimizer": draw(st.booleans()),
+            "offload_optimizer": (on_host := draw(st.booleans())),
+            **{name: on_host and draw(st.integers(0, 3)) == 0 for name in ON_HOST},
         },
         cluster=draw(st.sampled_from(["a100_sxm4_80gb", "h100_sxm"])),
         hardware=draw(st.sampled_from([{}, {"host": {"issue": "0 s"}}])),
@@ -142,6 +146,28 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     profile = EVALUATOR.profile_of(scenario)
     assume(profile.host_link is not None or not scenario.memory.offload_optimizer)
     return scenario
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_no_iteration_with_states_on_the_host_is_below_its_bounds(data: st.DataObject) -> None:
+    """Microbatches differ in their copies, and updates run beside the passes."""
+    replicas = data.draw(st.sampled_from([1, 2]))
+    nvme = data.draw(st.sampled_from(["none", "optimizer", "parameters", "all"]))
+    scenario = base(
+        parallelism={"tensor": data.draw(st.sampled_from([1, 2])), "data": replicas},
+        batch={"micro": data.draw(st.sampled_from([1, 2])), "global": 8},
+        memory={
+            "zero_stage": 3 * (replicas > 1),
+            "offload_optimizer": True,
+            **{name: data.draw(st.booleans()) for name in ON_HOST},
+            "nvme": nvme,
+        },
+        overlap={"data_parallel": replicas > 1 and data.draw(st.booleans())},
+        cluster="v100_dgx2",
+    )
+    assume(not any(rule.check(scenario) for rule in RULES))
+    check(plan_of(scenario))
 
 
 @pytest.mark.slow
