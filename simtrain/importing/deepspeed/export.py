@@ -113,13 +113,26 @@ def _renamed(argument: str) -> str:
     return argument
 
 
+def _pipelined(device: str) -> dict[str, Any]:
+    """Return the keys with which DeepSpeed reads and writes NVMe while Adam runs."""
+    flags = {"pipeline_read": True, "pipeline_write": True}
+    return {"nvme_path": "/local_nvme"} | flags if device == "nvme" else {}
+
+
 def _config(scenario: Scenario) -> dict[str, Any]:
     memory, batch, precision = scenario.memory, scenario.batch, scenario.precision
-    zero: dict[str, Any] = {"stage": memory.zero_stage}
+    # Without replicas, nothing is sharded, but states are offloaded in stages 2 and 3 only.
+    least = 3 if memory.offload_parameters else 2 if memory.offload_gradients else 0
+    zero: dict[str, Any] = {"stage": max(memory.zero_stage, least)}
     if memory.zero_stage:
         zero["overlap_comm"] = scenario.overlaps_data_parallel
     if memory.offload_optimizer:
-        zero["offload_optimizer"] = {"device": "cpu"}
+        device = "nvme" if memory.optimizer_on_nvme else "cpu"
+        zero["offload_optimizer"] = {"device": device} | _pipelined(device)
+    if memory.offload_parameters:
+        zero["offload_param"] = {"device": "nvme" if memory.parameters_on_nvme else "cpu"}
+    if memory.nvme != "none":
+        zero["sub_group_size"] = memory.sub_group_size
     if memory.zero_stage == 3:
         if memory.shard_over:
             zero["mics_shard_size"] = memory.shard_over
