@@ -62,6 +62,17 @@ BASES = {
     ),
     "gpipe": base(schedule="gpipe", precision={"compute": "fp16", "gradients": "fp16"}),
     "offloaded": base(memory={"offload_optimizer": True}, model={"vocab_size": 1004}),
+    "states on the host": base(
+        memory={
+            "offload_optimizer": True,
+            "offload_gradients": True,
+            "offload_parameters": True,
+            "delayed_update": True,
+            "nvme": "optimizer",
+        },
+        overlap={"data_parallel": True},
+        cluster="v100_dgx2",
+    ),
     "experts": holding(
         base(
             model=EXPERT_MODEL,

@@ -27,6 +27,8 @@ _OF_THE_FRAMEWORK = (
     "memory.deallocate_outputs",
 )
 """Fields that say what a version of the framework does: no one chooses them for a layout."""
+_OF_THE_TRAINING = ("memory.delayed_update",)
+"""Fields that change what a training computes: its parameters are one step older."""
 _REFINED_SECTIONS = ("parallelism", "placement", "memory", "overlap")
 _NUMBERS = {"overlap.prefetch": (1, 2)}
 """Values to try of fields that are numbers."""
@@ -76,7 +78,8 @@ def tunable_fields(scenario: Scenario) -> dict[str, tuple[Any, ...]]:
         for section in _REFINED_SECTIONS
         for name in type(getattr(scenario, section)).model_fields
     )
-    tunable = (field for field in fields if field not in {*FIELDS.values(), *_OF_THE_FRAMEWORK})
+    untuned = {*FIELDS.values(), *_OF_THE_FRAMEWORK, *_OF_THE_TRAINING}
+    tunable = (field for field in fields if field not in untuned)
     values_of = {field: _NUMBERS.get(field) or all_values(field) for field in tunable}
     return {field: values for field, values in values_of.items() if values}
 
