@@ -12,6 +12,7 @@ from docs.update import (
     fp8_gains,
     frontier,
     goodput_cases,
+    host_states,
     lists,
     network_errors,
     neuron,
@@ -32,7 +33,7 @@ from docs.update.request import Generator, Request, generators_of
 _MODULES = (
     *(simulations, recompute, offload, lists, papers, fit_errors, fp8_gains, network_errors),
     *(expert_errors, frontier, attention_errors, commands, goodput_cases, energy_cases),
-    *(related_work, alpa, neuron, terapipe, tensor_splits, variation_cases),
+    *(related_work, alpa, neuron, terapipe, tensor_splits, variation_cases, host_states),
 )
 GENERATORS: dict[str, Generator] = what_ifs.GENERATORS.copy()
 for _module in _MODULES:
