@@ -23,7 +23,8 @@ class HostCopies:
         parameters, gradients: the states on the host.
         one_owner: a parameter belongs to one rank, which copies all of it.
         parameters_on_nvme, gradients_on_nvme: the host reads or writes them on disks too.
-        users: ranks that copy at the same time.
+        users: ranks that copy gradients at the same time.
+        readers: ranks that copy parameters at the same time; with one owner, one per replica group.
         adds_sum: the gradients are added to the sum of earlier microbatches, which comes back.
         is_last: the gradients are complete after this microbatch.
     """
@@ -34,6 +35,7 @@ class HostCopies:
     parameters_on_nvme: bool
     gradients_on_nvme: bool
     users: int
+    readers: int
     adds_sum: bool = False
     is_last: bool = True
 
@@ -43,13 +45,15 @@ class HostCopies:
         memory = scenario.memory
         if not memory.copies_in_passes:
             return None
+        one_owner, ranks = memory.parameter_owners == "one", mesh.num_ranks
         return cls(
             memory.offload_parameters,
             memory.offload_gradients,
-            memory.parameter_owners == "one",
+            one_owner,
             memory.parameters_on_nvme,
             memory.offload_gradients and memory.optimizer_on_nvme,
-            mesh.num_ranks,
+            users=ranks,
+            readers=ranks // mesh.data_group.num_ranks if one_owner else ranks,
             is_last=scenario.num_microbatches == 1,
         )
 
@@ -59,11 +63,11 @@ class HostCopies:
 
     def read(self, num_bytes: int, phase: Phase) -> Op:
         """Read parameters from NVMe to the host."""
-        return _op("parameters from NVMe", num_bytes, HostResource.NVME_READ, self._readers, phase)
+        return _op("parameters from NVMe", num_bytes, HostResource.NVME_READ, self.readers, phase)
 
     def parameters_in(self, num_bytes: int, phase: Phase) -> Op:
         """Copy parameters to the GPU."""
-        return _op("parameters from host", num_bytes, HostResource.LINK, self._readers, phase)
+        return _op("parameters from host", num_bytes, HostResource.LINK, self.readers, phase)
 
     def sum_in(self, num_bytes: int) -> Op:
         """Bring the sum of earlier gradients back to the GPU."""
@@ -81,10 +85,6 @@ class HostCopies:
         name, phase = "gradients to NVMe", Phase.WEIGHT_GRADIENT
         num_bytes, resource = elements * FP32_BYTES, HostResource.NVME_WRITE
         return _op(name, num_bytes, resource, self.users, phase, leaves=True)
-
-    @property
-    def _readers(self) -> int:
-        return 1 if self.one_owner else self.users
 
 
 def _op(
