@@ -414,7 +414,7 @@ class Plan:
 
     @cached_property
     def passes_in_turn(self) -> dict[int, dict[PassKey, Pass]]:
-        """Later backward passes that copy gradients, by turn and by key of `passes`.
+        """Later passes that copy gradients, by turn and by key of `passes`.
 
         The first microbatch's gradients are the sum on the host (turn 0, in `passes`). Those of the
         next ones are added to it (turn 1), and those of the last one complete it (turn 2). A single
@@ -431,7 +431,7 @@ class Plan:
             turn: {
                 key: replace(pass_, options=options)
                 for key, pass_ in self.passes.items()
-                if key[1] == "B"
+                if key[1] in ("B", "W")
             }
             for turn, host in turns.items()
             for options in (shared(replace(self.options, sharding=replace(sharding, host=host))),)

@@ -10,14 +10,16 @@ from simtrain.schedules import KINDS, Schedule
 
 
 def microbatch_turns(schedule: Schedule, *, has_turns: bool) -> Ints:
-    """Return [actions], the turn of each backward pass (`Plan.passes_in_turn`); 0 without turns.
+    """Return [actions], the turn of each pass (`Plan.passes_in_turn`); 0 without turns.
 
-    The first backward pass of each virtual stage has turn 0, and the last one the last turn.
+    The passes of a virtual stage that end the gradients of a microbatch, which are whole backward
+    passes or weight gradients, take turns: the first one has turn 0, the last one the last turn.
     """
     turns = np.zeros(len(schedule.kind), np.int32)
     if not has_turns:
         return turns
-    backward = np.flatnonzero(schedule.kind == KINDS.index("B"))
+    ends = [KINDS.index(kind) for kind in ("B", "W")]
+    backward = np.flatnonzero(np.isin(schedule.kind, ends))
     turns[backward] = MIDDLE_TURN
     turns[schedule.last_backwards] = LAST_TURN
     _, firsts = np.unique(schedule.virtual_stage[backward], return_index=True)

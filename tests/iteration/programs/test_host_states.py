@@ -292,3 +292,11 @@ def test_both_engines_agree_to_the_last_bit(nvme: str, data: int) -> None:
     assert simpy.iteration_time_s == compiled.iteration_time_s
     assert simpy.breakdown == compiled.breakdown
     assert simpy.memory == compiled.memory
+
+
+def test_weight_gradients_that_are_split_off_leave_too() -> None:
+    whole, split = (
+        bytes_of(of_host(OFFLOAD, microbatches=3, schedule=schedule))
+        for schedule in ("1f1b", "zb1p")
+    )
+    assert whole == split
