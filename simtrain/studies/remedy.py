@@ -70,7 +70,7 @@ def _with_more_gpus(scenario: Scenario) -> Iterator[list[Change]]:
 
 def _saving_memory(scenario: Scenario) -> Iterator[Change]:
     """Yield single changes that save memory."""
-    return changes_of(
+    yield from changes_of(
         scenario,
         {
             "parallelism.sequence_parallel": [True],
@@ -81,6 +81,11 @@ def _saving_memory(scenario: Scenario) -> Iterator[Change]:
             "memory.offload_optimizer": [True],
         },
     )
+    if scenario.parallelism.pipeline > 1:
+        return
+    states = {"memory.offload_optimizer": True, "memory.offload_gradients": True}
+    yield Change(states)
+    yield Change(states | {"memory.offload_parameters": True})
 
 
 def does_not_fit(
