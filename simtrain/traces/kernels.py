@@ -29,7 +29,7 @@ from simtrain.traces.kinds import (
 )
 from simtrain.traces.ranks import RankTrace
 from simtrain.workload.ops import Op, Phase
-from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm
+from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm, HostWork
 
 _KIND_NAMED = {kind.name: kind for kind in KINDS}
 _REVERSED = {DISPATCH.name: COMBINE, COMBINE.name: DISPATCH}
@@ -201,6 +201,8 @@ def _kind_of(op: Op) -> KernelKind:
             return PRODUCTS
         case FusedAttention():
             return ATTENTION
+        case HostWork() if op.phase is not Phase.OPTIMIZER:
+            return COPY
     if op.stream_group is not None:
         return COPY
     return OPTIMIZER if op.phase is Phase.OPTIMIZER else kind_of_kernel(op.name)

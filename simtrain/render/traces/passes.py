@@ -19,7 +19,7 @@ from simtrain.iteration.report.stage_kernels import PassKernels
 from simtrain.render.traces.slices import PASS_THREADS, THREADS, Slice, SliceKind, nanoseconds
 from simtrain.render.traces.sums import KINDS, PassSums, sum_up
 from simtrain.workload.ops import Op
-from simtrain.workload.work import Collective
+from simtrain.workload.work import Collective, HostWork
 
 _NAMES = {
     "F": "forward",
@@ -156,4 +156,5 @@ def _collective(op: Op) -> tuple[str, int] | None:
 def _kind_of(op: Op) -> SliceKind:
     if isinstance(op.work, Collective):
         return SliceKind.COLLECTIVE
-    return SliceKind.KERNEL if op.stream_group is None else SliceKind.COPY
+    is_copy = op.stream_group is not None or isinstance(op.work, HostWork)
+    return SliceKind.COPY if is_copy else SliceKind.KERNEL

@@ -43,7 +43,8 @@ def threads_of(result: Result, stream: str) -> list[Thread]:
         way = "forward" if (receiver - sender) % num_stages == 1 else "backward"
         ends = [(sender, f"sends {way}"), (receiver, f"receives {way}")]
     elif places:
-        name = "stage" if stream.startswith("stage") else "gradient and parameter buckets"
+        names = {"stage": "stage", "host": "update on the host"}
+        name = names.get(stream.split()[0], "gradient and parameter buckets")
         ends = [(places[0], name)]
     else:
         stages = {0, num_stages - 1} if stream == "embedding" else range(num_stages)
@@ -156,7 +157,7 @@ def test_chosen_passes_show_their_kernels(name: str, suffix: str, tmp_path: path
             if re.fullmatch(rf"\d+[FB](0|{last})", one.name):
                 passes[one.name].append(one)
         intervals = [(own[0].start_ns, own[-1].end_ns) for own in passes.values()]
-        sums = re.compile("(forward|backward) (compute|communication)")
+        sums = re.compile("(forward|backward) (compute|communication|copies)")
         inside = [
             one for (of, thread), own in trace.slices.items() if of == rank and thread in INSIDE
             for one in own if not sums.fullmatch(one.name)
