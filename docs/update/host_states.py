@@ -16,7 +16,7 @@ from simtrain.studies.simulation import simulate
 
 _OFFLOAD = {"offload_optimizer": True, "offload_gradients": True}
 SCALED: dict[str, Any] = {}
-"""The profile as it is: products scaled from an A100's."""
+"""The profile as it is: products scaled by one of a V100."""
 ACHIEVABLE: dict[str, Any] = {"gemm": {"sustained_flops": ACHIEVABLE_FLOPS}}
 """Products at the rate that the paper takes a V100 to achieve."""
 

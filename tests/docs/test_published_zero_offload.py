@@ -89,7 +89,7 @@ def test_throughputs_are_above_the_published_bounds() -> None:
 
 def test_offload_gains_about_what_it_did() -> None:
     gain = tflops_of(ONE_GPU) / tflops_of(PYTORCH)
-    assert gain == pytest.approx(ONE_GPU.tflops / PYTORCH.tflops, rel=0.12)
+    assert gain == pytest.approx(ONE_GPU.tflops / PYTORCH.tflops, rel=0.15)
 
 
 def test_a_delayed_update_gains_little_more_than_published() -> None:
