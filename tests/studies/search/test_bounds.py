@@ -175,7 +175,8 @@ def test_no_iteration_with_states_on_the_host_is_below_its_bounds(data: st.DataO
 @given(scenarios())
 def test_no_iteration_is_below_its_bounds(scenario: Scenario) -> None:
     _, quick, close = check(plan_of(scenario))
-    assert close > 0.4 and quick > 0.01
+    # Bounds take each backward pass as that of the first microbatch, which adds to no sum.
+    assert close > (0.2 if scenario.memory.copies_in_passes else 0.4) and quick > 0.01
 
 
 @settings(max_examples=30)
