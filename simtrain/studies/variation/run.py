@@ -57,8 +57,8 @@ def draw(request: DrawRequest) -> DrawnTimes:
     """Draw the iteration of a scenario many times: every replica and rank that differs, by itself.
 
     Raises:
-        InputError: a number is out of its range (E960), a slow link is inside a node (E962),
-            iterations run into each other (E966), or as `simulate`.
+        InputError: a number is out of its range (E960), a slow link is inside a node (E962), or as
+            `simulate`.
     """
     return draw_with_progress(request)
 
