@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
-from simtrain.schedules.registry import NAMED
 
 VARIATION_RULES: list[Rule] = []
 
@@ -44,29 +43,7 @@ def _has_no_kernel(scenario: Scenario) -> bool:
     )
 
 
-_FLUSHING = [name for name, family in NAMED.items() if family.flushes]
-
-
-def _runs_into_the_next(scenario: Scenario) -> bool:
-    return scenario.variation.is_set and not scenario.schedule_family.flushes
-
-
 VARIATION_RULES += [
-    rule_against(
-        "E966",
-        "draws are of single iterations, which end before the next one begins",
-        {"schedule": _FLUSHING},
-        _runs_into_the_next,
-        "variation is set while schedule is {scenario.schedule}, whose iterations run into each "
-        "other",
-        ("schedule",),
-        what="variation is set while the schedule runs iterations into each other.",
-        fix="Set schedule to 1f1b, or remove the fields of variation.",
-        example=(
-            "parallelism: {pipeline: 4}\nmodel: {tied_embeddings: false}\n"
-            "schedule: pipedream_2bw\nvariation: {kernels: 0.02}"
-        ),
-    ),
     rule_against(
         "E963",
         "documents have either the same lengths in every sequence, or lengths that are drawn",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 from numpy.random import SFC64, Generator, SeedSequence
 
-from simtrain.engine import Timeline
+from simtrain.engine import TaskGraph, Timeline, simulate
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.replicas import ReplicaProgram, run_replicas
 from simtrain.hardware.variation import VariationEntries
@@ -23,6 +24,7 @@ from simtrain.iteration.programs.streams import (
     NUM_GROUPS,
     SHARED,
 )
+from simtrain.iteration.programs.unflushed import repeat
 from simtrain.iteration.variation.draw import Draw, DrawnTasks, RespondingTasks, Speeds
 from simtrain.iteration.variation.rank_layout import RankLayout
 from simtrain.iteration.variation.response import (
@@ -42,6 +44,8 @@ _STEPS = 4
 """Factors between 1 and the largest one at which passes are simulated."""
 _MOST_NUMBERS = 8_000_000
 """Durations of tasks that are kept at once, which bounds the memory of many draws."""
+_ITERATIONS = 8
+"""Iterations that are drawn together if they run into each other; the last interval counts."""
 _PERSISTENT, _OF_DRAW = range(2)
 
 
@@ -52,21 +56,25 @@ class DrawnIteration:
     Args:
         iteration: the iteration without variation.
         sources: what varies, with the number of each in the registry.
+        graph: the tasks of a replica. If iterations run into each other, those of several.
         tasks: the tasks, as sources see them.
         group_sizes: [tasks], as in `ReplicaProgram`.
+        number: [iterations, tasks of one], the number of each task of each iteration.
     """
 
     iteration: IterationTimeline
     sources: tuple[tuple[int, Source], ...]
+    graph: TaskGraph
     tasks: DrawnTasks
     group_sizes: Ints
+    number: Ints
 
     @classmethod
     def of(
         cls, iteration: IterationTimeline, sources: Sequence[tuple[int, Source]], seed: int
     ) -> Self:
         """Find what each source changes; `seed` draws what differs in every iteration."""
-        plan, tasks = iteration.seconds.plan, iteration.tasks
+        plan, (tasks, timeline, number_of) = iteration.seconds.plan, _tasks_of(iteration)
         layout = RankLayout.of(plan)
         differing = {
             replica for _, source in sources for replica in source.differing_replicas(layout)
@@ -90,10 +98,10 @@ class DrawnIteration:
         drawn = DrawnTasks(
             layout,
             replicas,
-            effective_durations(iteration.timeline),
+            effective_durations(timeline),
             _stages(tasks),
             np.flatnonzero(tasks.graph.stream_of < tasks.num_stages),
-            _microbatches(iteration),
+            _microbatches(iteration, number_of),
             plan.scenario.num_microbatches,
             responding,
             np.arange(len(replicas)) // sizes * sizes,
@@ -102,9 +110,9 @@ class DrawnIteration:
         drawn = replace(
             drawn,
             network=_network_factors(tasks, drawn),
-            documents=_documents(iteration, [source for _, source in sources]),
+            documents=_documents(iteration, tasks, [source for _, source in sources]),
         )
-        return cls(iteration, tuple(sources), drawn, group_sizes)
+        return cls(iteration, tuple(sources), tasks.graph, drawn, group_sizes, number_of)
 
     @property
     def num_simulated_ranks(self) -> int:
@@ -131,7 +139,7 @@ class DrawnIteration:
             durations_s = np.empty((len(self.group_sizes), len(part), replicas))
             for place, number in enumerate(part):
                 durations_s[:, place] = self._draw(seed, number)
-            program = ReplicaProgram(self.iteration.tasks.graph, self.group_sizes, durations_s)
+            program = ReplicaProgram(self.graph, self.group_sizes, durations_s)
             of_replicas = self._times_s(program if waits else program.alone())
             times_s.append(of_replicas.max(axis=1) if waits else of_replicas)
         return np.concatenate(times_s)
@@ -139,9 +147,13 @@ class DrawnIteration:
     def moments_s(self, seed: int, number: int) -> tuple[Floats, Floats]:
         """Return the starts and the ends of all tasks in one draw, [tasks, replicas] each."""
         durations_s = self._draw(seed, number)[:, np.newaxis]
-        program = ReplicaProgram(self.iteration.tasks.graph, self.group_sizes, durations_s)
+        program = ReplicaProgram(self.graph, self.group_sizes, durations_s)
         start_s, end_s = run_replicas(program, self.iteration.seconds.machine.engine)
-        return start_s[:, 0], end_s[:, 0]
+        if len(self.number) == 1:
+            return start_s[:, 0], end_s[:, 0]
+        shown = self.number[-2]
+        begin_s = start_s[shown, 0].min()
+        return start_s[shown, 0] - begin_s, end_s[shown, 0] - begin_s
 
     def _draw(self, seed: int, number: int) -> Floats:
         draw = Draw.usual(self.tasks)
@@ -151,16 +163,38 @@ class DrawnIteration:
 
     def _times_s(self, program: ReplicaProgram) -> Floats:
         """Return [draws, replicas], the time from one iteration to the next of each replica."""
-        seconds = self.iteration.seconds
-        start_s, end_s = run_replicas(program, seconds.machine.engine)
-        if not seconds.structure.validates_after:
+        iteration = self.iteration
+        start_s, end_s = run_replicas(program, iteration.seconds.machine.engine)
+        if iteration.period_s is not None:
+            # The rounding of long sums cancels, so that equal durations give the period exactly.
+            changes_s: Floats = self._interval_s(start_s) - self._usual_interval_s
+            return iteration.period_s + changes_s
+        if not iteration.seconds.structure.validates_after:
             times_s: Floats = end_s.max(axis=0)
             return times_s
-        num_stages = self.iteration.tasks.num_stages
+        num_stages = iteration.tasks.num_stages
         starts, queue = program.graph.queue
         first, last = queue[starts[:num_stages]], queue[starts[1 : num_stages + 1] - 1]
         of_stages: Floats = (end_s[last] - start_s[first]).max(axis=0)
         return of_stages
+
+    def _interval_s(self, start_s: Floats) -> Floats:
+        """Return [draws, replicas], the time between the last two iterations that run together.
+
+        It is the mean over stages, which begin an iteration one after the other.
+        """
+        starts, queue = self.iteration.tasks.graph.queue
+        firsts = queue[starts[: self.iteration.tasks.num_stages]]
+        begins_s = start_s[self.number[-2:, firsts]]
+        interval_s: Floats = (begins_s[1] - begins_s[0]).mean(axis=0)
+        return interval_s
+
+    @cached_property
+    def _usual_interval_s(self) -> float:
+        durations_s = self.tasks.duration_s[:, np.newaxis, np.newaxis]
+        ones = np.ones(len(self.group_sizes), np.intp)
+        start_s, _ = run_replicas(ReplicaProgram(self.graph, ones, durations_s))
+        return float(self._interval_s(start_s)[0, 0])
 
 
 def sources_of(
@@ -231,7 +265,19 @@ def _replicas_joined(tasks: IterationTasks, responses: Responses, layout: RankLa
     )
 
 
-def _documents(iteration: IterationTimeline, sources: Sequence[Source]) -> RespondingTasks | None:
+def _tasks_of(iteration: IterationTimeline) -> tuple[IterationTasks, Timeline, Ints]:
+    """Return the tasks that are drawn, their usual timeline, and their numbers by iteration."""
+    tasks, seconds = iteration.tasks, iteration.seconds
+    if iteration.period_s is None:
+        return tasks, iteration.timeline, np.arange(tasks.graph.num_tasks)[np.newaxis]
+    repeated = repeat(tasks, seconds.structure.pass_order.actions, _ITERATIONS)
+    timeline = simulate(repeated.tasks.program(seconds), seconds.machine.engine)
+    return repeated.tasks, timeline, repeated.number
+
+
+def _documents(
+    iteration: IterationTimeline, tasks: IterationTasks, sources: Sequence[Source]
+) -> RespondingTasks | None:
     """Return the passes that follow the attention of their microbatch; None if no source has it."""
     of_passes: dict[PassPart, Response] = {}
     for source in sources:
@@ -240,9 +286,9 @@ def _documents(iteration: IterationTimeline, sources: Sequence[Source]) -> Respo
         return None
     responses = [
         of_passes.get(whole_pass(part), CONSTANT) if isinstance(part, PassPart) else CONSTANT
-        for part in iteration.tasks.parts
+        for part in tasks.parts
     ]
-    return RespondingTasks.of(responses, iteration.tasks.part_of)
+    return RespondingTasks.of(responses, tasks.part_of)
 
 
 def _stages(tasks: IterationTasks) -> Ints:
@@ -252,8 +298,11 @@ def _stages(tasks: IterationTasks) -> Ints:
     return stages
 
 
-def _microbatches(iteration: IterationTimeline) -> Ints:
-    """Return [tasks], the microbatch of each pass; -1 for other tasks."""
+def _microbatches(iteration: IterationTimeline, number_of: Ints) -> Ints:
+    """Return [tasks], the microbatch of each pass; -1 for other tasks.
+
+    `number_of` has the number of each task of each iteration; all have the same microbatches.
+    """
     tasks, structure = iteration.tasks, iteration.seconds.structure
     schedule = structure.pass_order.actions
     microbatches = np.full(tasks.graph.num_tasks, -1, np.intp)
@@ -265,7 +314,9 @@ def _microbatches(iteration: IterationTimeline) -> Ints:
             schedule.microbatch[spans] // structure.pass_order.order.num_slices
         )
     microbatches[~is_pass] = -1
-    return microbatches
+    of_all = np.empty(number_of.size, np.intp)
+    of_all[number_of] = microbatches
+    return of_all
 
 
 def _network_factors(tasks: IterationTasks, drawn: DrawnTasks) -> Floats | None:

@@ -86,7 +86,8 @@ class Goodput(PlainData):
         cluster: hardware profile of the iteration.
         reliability: hardware profile of the failures.
         num_gpus: GPUs that the training uses.
-        iteration_time_s: time of one iteration without failures.
+        iteration_time_s: time of one iteration without failures: the mean if the scenario sets a
+            field of `variation`.
         tokens_per_s: of the training while iterations run.
         num_tokens: training tokens; None if the training ends after some days.
         fleet: nodes, failures, recovery and checkpoints.

@@ -29,6 +29,7 @@ from simtrain.studies.goodput.result import Goodput, Hinge, Lever
 from simtrain.studies.goodput.training import Training, draw_training
 from simtrain.studies.goodput_request import GoodputRequest
 from simtrain.studies.simulation import result_of, scenario_of
+from simtrain.studies.variation.run import mean_time_s
 
 _MOST_OF_LEVERS = 40
 """Trainings that are drawn for each lever; the same ones with and without it."""
@@ -56,12 +57,13 @@ def goodput_with_progress(
     scenario = result.scenario
     name, reliability = failures_of(result.profile, request.reliability)
     facts = _facts(result, terms, request)
+    iteration_time_s = facts.iteration_time_s
     check_memory(facts.num_nodes, request)
     fleet = fleet_of(facts, reliability)
     check_fleet(fleet, write_s(facts, reliability), request)
-    tokens_per_s = scenario.batch.global_ * scenario.model.seq_length / result.iteration_time_s
+    tokens_per_s = scenario.batch.global_ * scenario.model.seq_length / iteration_time_s
     work_s = math.inf if terms.num_tokens is None else terms.num_tokens / tokens_per_s
-    work_s = work_s if math.isinf(work_s) else _whole_iterations(work_s, result.iteration_time_s)
+    work_s = work_s if math.isinf(work_s) else _whole_iterations(work_s, iteration_time_s)
     check_length(fleet, work_s, terms.limit_s)
     end = (work_s, terms.limit_s)
     trainings = _draw(fleet, request, end, "trainings", request.draws, on_progress)
@@ -70,7 +72,7 @@ def goodput_with_progress(
         cluster=scenario.cluster,
         reliability=name,
         num_gpus=scenario.num_gpus,
-        iteration_time_s=result.iteration_time_s,
+        iteration_time_s=iteration_time_s,
         tokens_per_s=tokens_per_s,
         num_tokens=terms.num_tokens,
         fleet=fleet,
@@ -109,7 +111,7 @@ def _facts(result: Result, terms: Terms, request: GoodputRequest) -> TrainingFac
         gpus_per_node=result.profile.cluster.gpus_per_node.value,
         num_replicas=scenario.parallelism.data,
         num_parameters=result.num_parameters,
-        iteration_time_s=result.iteration_time_s,
+        iteration_time_s=mean_time_s(result),
         network_bytes_per_s=_network_bytes_per_s(result),
         checkpoint=request.checkpoint,
         interval_s=terms.interval_s,

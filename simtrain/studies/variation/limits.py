@@ -21,16 +21,8 @@ def check_numbers(request: DrawRequest) -> None:
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse iterations that run into each other (E966), and a slow link in a node (E962)."""
+    """Refuse a slow link of which nothing leaves its node (E962)."""
     scenario, mesh = plan.scenario, plan.mesh
-    if not plan.flushes:
-        raise InputError.of(
-            "E966",
-            f"schedule is {scenario.schedule}, whose iterations run into each other",
-            scenario.positions.of_value(("schedule",)),
-            fix="write schedule: 1f1b",
-            reason="draws are of single iterations, which end before the next one begins",
-        )
     slow = scenario.variation.slow
     if slow is None or slow.what != "link" or mesh.num_ranks > mesh.gpus_per_node:
         return

@@ -57,8 +57,8 @@ def draw(request: DrawRequest) -> DrawnTimes:
     """Draw the iteration of a scenario many times: every replica and rank that differs, by itself.
 
     Raises:
-        InputError: a number is out of its range (E960), a slow link is inside a node (E962),
-            iterations run into each other (E966), or as `simulate`.
+        InputError: a number is out of its range (E960), a slow link is inside a node (E962), or as
+            `simulate`.
     """
     return draw_with_progress(request)
 
@@ -91,13 +91,26 @@ def draw_with_progress(request: DrawRequest, on_progress: OnProgress = _silent) 
     )
 
 
+def mean_time_s(result: Result) -> float:
+    """Return the mean time of an iteration whose scenario varies; else its only time.
+
+    Raises:
+        InputError: as `draw`.
+    """
+    varies = result.scenario.variation.is_set
+    return _draw_times(result).mean if varies else result.iteration_time_s
+
+
 def draw_times(scenario: Scenario) -> Distribution:
     """Return the distribution of an iteration's time over 100 draws with seed 0, without reasons.
 
     Raises:
         InputError: as `draw`.
     """
-    result = simulate(scenario)
+    return _draw_times(simulate(scenario))
+
+
+def _draw_times(result: Result) -> Distribution:
     check_plan(result.plan)
     sources = sources_of(result.iteration, entries_for(result.profile)[1])
     study = _Study.of(result.iteration, sources, 0)

@@ -45,6 +45,15 @@ def test_json_is_the_same_for_the_same_seed() -> None:
     assert call(*words, "--seed", "1").stdout != first.stdout
 
 
+def test_iterations_of_a_training_take_their_mean_time_if_they_vary() -> None:
+    scenario = simtrain.load_scenario("table5_22b_present")
+    slow = scenario.replace({"variation.slow.factor": 2.0})
+    usual, longer = (simtrain.goodput(each, tokens="1B", draws=1) for each in (scenario, slow))
+    assert longer.iteration_time_s == simtrain.draw(slow).time.mean
+    assert longer.iteration_time_s > 1.5 * usual.iteration_time_s
+    assert longer.days.mean > 1.4 * usual.days.mean
+
+
 def test_fewer_draws_are_the_first_of_more() -> None:
     assert small(draws=2).trainings == small(draws=3).trainings[:2]
 

@@ -37,8 +37,6 @@ def test_the_best_layout_has_the_least_percentile_of_all() -> None:
 def test_a_bound_is_never_above_the_percentile() -> None:
     evaluator = Evaluator(allow_oom=True, breakdowns=False)
     for scenario in legal_pairs(seed=21, most=8):
-        if not scenario.schedule_family.flushes:
-            continue  # draws refuse it
         try:
             evaluation = evaluator.evaluate(scenario)
         except InputError:

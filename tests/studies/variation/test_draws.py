@@ -88,8 +88,6 @@ def test_no_variation_is_the_plain_iteration_to_the_last_bit(engine: str) -> Non
             result = simtrain.simulate(still, engine=engine)  # type: ignore[arg-type]
         except InputError:
             continue  # the cluster cannot run it
-        if not result.plan.flushes:
-            continue  # another error
         times = simtrain.draw(result, draws=2)
         assert times.time.mean == times.time.p99 == result.iteration_time_s
         assert times.slowdown == 1.0 and times.reasons == ()
@@ -230,15 +228,30 @@ def test_a_wrong_question_has_an_error(words: tuple[str, ...], code: str) -> Non
     assert answer.exit_code == 2 and code in answer.stderr, answer.stderr
 
 
-def test_iterations_that_run_into_each_other_are_not_drawn() -> None:
-    scenario = small(
-        {"parallelism.pipeline": 2, "batch.global": 8, "model.tied_embeddings": False}
-        | {"schedule": "pipedream_2bw"}
-    )
-    with pytest.raises(InputError, match="E966"):
-        simtrain.draw(scenario)
-    with pytest.raises(InputError, match="E966"):
-        simtrain.simulate(scenario.replace({"variation.kernels": 0.1}))
+UNFLUSHED = {
+    "parallelism.pipeline": 4,
+    "batch.global": 32,
+    "model.num_layers": 8,
+    "model.tied_embeddings": False,
+    "schedule": "pipedream_2bw",
+    "parallelism.data": 4,
+}
+
+
+@pytest.mark.parametrize("engine", ["auto", "simpy"])
+def test_iterations_that_run_into_each_other_are_drawn_several_together(engine: str) -> None:
+    scenario = small(UNFLUSHED)
+    still = simtrain.simulate(scenario.replace(STILL), engine=engine)  # type: ignore[arg-type]
+    assert simtrain.draw(still, draws=2).time.mean == still.iteration_time_s
+    times = simtrain.draw(simtrain.simulate(scenario, engine=engine), draws=2).times_s  # type: ignore[arg-type]
+    assert np.array_equal(times, simtrain.draw(scenario, draws=2).times_s)
+
+
+def test_a_slow_gpu_makes_iterations_that_run_into_each_other_as_slow_as_its_stage() -> None:
+    """Without a flush, the slowest stage decides: nothing of it is hidden."""
+    scenario = small(UNFLUSHED)
+    slow = drawn(scenario, {"variation.slow": {"rank": 13, "factor": 1.5}}, draws=1)
+    assert 1.4 < slow.slowdown <= 1.5
 
 
 def test_a_seed_is_a_whole_number() -> None:
@@ -255,8 +268,7 @@ def check_engines_on_random_scenarios(seed: int, most: int | None) -> None:
                 result = simtrain.simulate(scenario, engine=engine)  # type: ignore[arg-type]
             except InputError:
                 continue  # the cluster cannot run it
-            if result.plan.flushes:
-                times.append(simtrain.draw(result, draws=2).times_s)
+            times.append(simtrain.draw(result, draws=2).times_s)
         assert all(np.array_equal(times[0], other) for other in times[1:])
 
 
