@@ -84,8 +84,10 @@ def _saving_memory(scenario: Scenario) -> Iterator[Change]:
     if scenario.parallelism.pipeline > 1:
         return
     states = {"memory.offload_optimizer": True, "memory.offload_gradients": True}
-    yield Change(states)
-    yield Change(states | {"memory.offload_parameters": True})
+    if not scenario.memory.offload_gradients:
+        yield Change(states)
+    if not scenario.memory.offload_parameters:
+        yield Change(states | {"memory.offload_parameters": True})
 
 
 def does_not_fit(
