@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from simtrain.commands.declare import Written
-from simtrain.commands.options import SetOption
+from simtrain.commands.options import SetOption, refuse
 from simtrain.errors import InputError, Location
 
 _SUFFIX = ".program.json.gz"
@@ -42,11 +42,29 @@ def _parse_arguments(texts: list[str], option: str) -> dict[str, Any]:
     return arguments
 
 
+def _source(
+    program: tuple[Path, str] | None, config: Path | None, is_sharded: bool
+) -> tuple[Path, str]:
+    """Return the script and its function, or a config and no function."""
+    if config is not None:
+        refuse({"SCRIPT.py:FUNCTION": program}, "has no effect with --hf")
+        return config, ""
+    refuse({"--fsdp": is_sharded}, "is only for --hf", "call fully_shard in the program")
+    if program is None:
+        fix = "write SCRIPT.py:FUNCTION, or --hf config.json"
+        raise InputError.of("E903", "a program is missing", Location("SCRIPT.py:FUNCTION"), fix)
+    return program
+
+
 def import_torch(
     program: Annotated[
-        tuple[Path, str], typer.Argument(metavar="SCRIPT.py:FUNCTION"), Written(_parse_program)
-    ],
+        tuple[Path, str] | None,
+        typer.Argument(metavar="SCRIPT.py:FUNCTION"),
+        Written(_parse_program),
+    ] = None,
     *,
+    hf: Annotated[Path | None, typer.Option(metavar="CONFIG.json")] = None,
+    fsdp: bool = False,
     gpus: Annotated[int, typer.Option(min=1, max=1 << 20)] = 1,
     arguments: Annotated[
         dict[str, Any] | None, typer.Option("--arg"), Written(_parse_arguments, list[str])
@@ -60,6 +78,9 @@ def import_torch(
 
     Args:
         program: the Python file and its function, which returns (model, batch, loss, optimizer).
+        hf: the config of a model of Hugging Face transformers, in place of a program. Arguments are
+            sequences (1), tokens and fsdp.
+        fsdp: for --hf, shard each layer over all ranks with fully_shard, as --arg fsdp=true.
         gpus: number of ranks of the process group.
         arguments: a keyword argument of the function, such as layers=32. May be repeated.
         out: scenario to write, with the recording beside it. Default: the script's name, here.
@@ -71,6 +92,8 @@ def import_torch(
     and parallelizes the model as it does on GPUs; its loss(model, batch) is a scalar.
 
     Example: simtrain import torch train.py:main --gpus 64 --arg layers=32 --out run.yaml
+
+    Example: simtrain import torch --hf config.json --gpus 8 --fsdp --arg sequences=4
     """
     from simtrain.base.output_folder import check_new, replacing, write_text, writing_to
     from simtrain.base.program import write_program
@@ -79,19 +102,20 @@ def import_torch(
     from simtrain.recording.scenario_file import scenario_text
     from simtrain.scenario import load_scenario
 
-    script, function = program
+    script, function = _source(program, hf, fsdp)
     out = out or Path(f"{script.stem}.yaml")
     recording = out.with_name(f"{out.stem}{_SUFFIX}")
     check_new(out, force)
     check_new(recording, force)
     command = shlex.join(["simtrain", *sys.argv[1:]])
-    request = RecordingRequest(script, function, gpus, arguments or {}, seconds, command)
+    values = {**(arguments or {}), **({"fsdp": True} if fsdp else {})}
+    request = RecordingRequest(script, function, gpus, values, seconds, command)
     text = scenario_text(recording.name, command, overrides or ())
-    with status(f"recording {script}:{function}"):
+    with status(f"recording {script}"):
         recorded = record_program(request)
     with writing_to(recording, "the recording"), replacing(recording) as unfinished:
         write_program(recorded, unfinished)
-    write_text(out, text, "the scenario")
+    write_text(out, text, "the scenario", read=load_scenario)
     scenario = load_scenario(out)
     num_ops = sum(len(run.ops) for runs in recorded.passes.values() for run in runs)
     emit(

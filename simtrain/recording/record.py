@@ -18,12 +18,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from simtrain.base.extras import require
-from simtrain.base.input_file import FileVersion, similar_names_advice
+from simtrain.base.input_file import FileVersion, read_bytes, similar_names_advice
 from simtrain.base.program import Program, read_program
 from simtrain.errors import InputError, Location
 
 _CHILD = "simtrain.recording.child"
+_HUGGING_FACE = f"{_CHILD}.hugging_face"
 _SECONDS_TO_END = 2.0
+_MOST_BYTES = 1 << 20
 _HAS_NO_VALUES = "tensors of a recording have shapes and no values, so that no GPU is needed"
 
 
@@ -32,8 +34,8 @@ class RecordingRequest:
     """A program to record.
 
     Args:
-        script: the Python file.
-        function: its function, which returns (model, batch, loss, optimizer).
+        script: the Python file, or a config.json of Hugging Face.
+        function: its function, which returns (model, batch, loss, optimizer); "" for a config.
         gpus: number of ranks.
         arguments: keyword arguments of the function.
         seconds: how long it may run.
@@ -57,7 +59,10 @@ def record_program(request: RecordingRequest) -> Program:
         InputError: there is no such script (E101), torch is missing (E701), or the program cannot
             be recorded (E942 to E949).
     """
-    require("simtrain import torch", "torch")
+    if request.function:
+        require("simtrain import torch", "torch")
+    else:
+        require("simtrain import torch --hf", "torch", "transformers")
     if not request.script.is_file():
         fix = similar_names_advice(request.script)
         raise InputError.of("E101", "no such file", Location(str(request.script)), fix)
@@ -69,15 +74,20 @@ def record_program(request: RecordingRequest) -> Program:
             "function": request.function,
             "gpus": request.gpus,
             "arguments": dict(request.arguments),
+            "module": None,
             "command": request.command or f"{_CHILD} {request.script}",
             "recording": str(recording),
             "problem": str(problem),
         }
+        if not request.function:
+            config = {"config": str(request.script.resolve())}
+            message |= {"module": _HUGGING_FACE, "function": "train"}
+            message["arguments"] = {**config, **request.arguments}
         file = folder / "request.json"
         file.write_text(json.dumps(message), encoding="utf-8")
         status = _run([sys.executable, "-m", _CHILD, str(file)], request.seconds)
         if problem.is_file():
-            raise _error(json.loads(problem.read_text(encoding="utf-8")), request)
+            raise _error(json.loads(read_bytes(problem, _MOST_BYTES)), request)
         if status is None:
             raise _too_slow(request)
         if status or not recording.is_file():
@@ -130,7 +140,7 @@ def _crash(status: int | None, request: RecordingRequest) -> InputError:
 
 
 def _name(request: RecordingRequest) -> str:
-    return f"{request.script}:{request.function}"
+    return f"{request.script}:{request.function}".rstrip(":")
 
 
 def _error(problem: Mapping[str, Any], request: RecordingRequest) -> InputError:
@@ -166,7 +176,8 @@ def _package(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
 
 def _exit(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
     message = f"ends the program (exit code {problem['message']}) before a step"
-    return "E946", message, None, f"let {request.function} return (model, batch, loss, optimizer)"
+    fix = f"let {request.function or 'it'} return (model, batch, loss, optimizer)"
+    return "E946", message, None, fix
 
 
 def _wrong(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:

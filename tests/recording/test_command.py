@@ -87,6 +87,7 @@ def test_the_page_works_as_written(folder: Path) -> None:
     lines = [line for block in blocks(PAGE) for line in block.text.splitlines()]
     commands = [line for line in lines if line.startswith("simtrain ")]
     assert len(commands) > 4
+    pytest.importorskip("transformers")
     for command in commands:
         outcome = call(*shlex.split(command)[1:])
         assert outcome.exit_code == 0, (command, outcome.stderr)

@@ -204,6 +204,14 @@ def patched() -> Iterator[None]:
         output, _ = rms_norm(input, weight, eps or 0.0)
         return output
 
+    truncate = torch.nn.init.trunc_normal_
+
+    def truncated(tensor: Tensor, mean: float = 0.0, std: float = 1.0, **limits: Any) -> Tensor:
+        """Draw from a normal distribution: torch's function checks values."""
+        with torch.no_grad():
+            return tensor.normal_(mean, std)
+
+    torch.nn.init.trunc_normal_ = truncated  # type: ignore[assignment]
     F.scaled_dot_product_attention = fused  # type: ignore[assignment]
     F.dropout, F.rms_norm = masked, normalized
     optimizers = [
@@ -217,6 +225,7 @@ def patched() -> Iterator[None]:
     try:
         yield
     finally:
+        torch.nn.init.trunc_normal_ = truncate
         F.scaled_dot_product_attention, F.dropout, F.rms_norm = unfused, dropout, norm
         for module in optimizers:
             setattr(module, _CHOICE, choose)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from simtrain.recording.child.modules import Modules
 from simtrain.recording.child.streams import Streams
@@ -37,6 +36,8 @@ _OVERWRITES = {
     torch.ops.aten.fill_.Scalar,
 }
 """Ops that write their first argument without reading it."""
+_SILENT = {torch.ops.aten.detach.default, torch.ops.aten._unsafe_view.default}
+"""Ops that are views, although their schemas do not say so."""
 _SCALARS = bool, int, float, str
 
 
@@ -73,6 +74,41 @@ class LoggedOp:
     gradient_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """What the schema of an op says of it.
+
+    Args:
+        is_view: its results share the storage of its arguments, and it changes none.
+        waits: it waits for a collective.
+        writes: it changes arguments.
+        overwrites: names of arguments that it writes without reading them.
+    """
+
+    is_view: bool
+    waits: bool
+    writes: bool
+    overwrites: frozenset[str]
+
+    @classmethod
+    def of(cls, func: Any) -> _Signature:
+        """Read the schema of an op."""
+        arguments = func._schema.arguments
+        overwritten = (
+            argument.name
+            for argument in arguments
+            if argument.is_write
+            and (argument.is_out or argument.name == "out" or func in _OVERWRITES)
+        )
+        is_silent = func.namespace == "prim" or func in _SILENT
+        return cls(
+            bool(func.is_view) or is_silent,
+            func in _SYNC,
+            any(argument.is_write for argument in arguments),
+            frozenset(overwritten),
+        )
+
+
 class OpLog(TorchDispatchMode):
     """Logs every op that a GPU would run, once `phase` is set, and tracks all storages before."""
 
@@ -87,6 +123,7 @@ class OpLog(TorchDispatchMode):
         """Bytes of each living storage."""
         self.held_bytes = 0
         self._made_by: dict[int, int] = {}
+        self._signatures: dict[Any, _Signature] = {}
         self.group_streams: dict[tuple[int, ...], int] = {}
 
     def __torch_dispatch__(
@@ -97,42 +134,50 @@ class OpLog(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Run an op, and log it."""
-        if any(each not in _PLAIN for each in types):
+        if not _PLAIN.issuperset(types):
             return NotImplemented  # its ops on plain tensors follow
         kwargs = kwargs or {}
-        read = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        signature = self._signature(func)
+        if signature.is_view:  # it makes no storage and runs no kernel
+            return func(*args, **kwargs)
+        read = [*_tensors((*args, *kwargs.values()))]
         if read and not any(isinstance(x, torch._subclasses.FakeTensor) for x in read):
             with unset_fake_temporarily():  # numbers of ranks, which meshes of devices look up
                 return func(*args, **kwargs)
         if func is torch.ops.aten._local_scalar_dense.default and self.updates:
             # The number of the step, of which optimizers compute powers.
             return 1.0 if args[0].dtype.is_floating_point else 1
-        before = {_key(x) for x in read}
+        before = {*map(_key, read)}
         result = func(*args, **kwargs)
-        made = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
-        if func in _SYNC:
+        if signature.waits:
             self._wait_for(read)
             return result
-        new = {_key(x): x for x in made if _key(x) not in before}
-        mutated = [
-            x
-            for schema, value in _arguments(func, args, kwargs)
-            if schema.is_write
-            for x in tree_leaves(value)
-            if isinstance(x, torch.Tensor)
-        ]
-        if new or mutated or func in collective_ops:
+        new = {key: x for x in _tensors((result,)) if (key := _key(x)) not in before}
+        if self.phase is not None and (new or signature.writes or func in collective_ops):
+            named = [*_arguments(func, args, kwargs)]
             read = [
                 x
-                for schema, value in _arguments(func, args, kwargs)
-                if not _is_only_written(func, schema)
-                for x in tree_leaves(value)
-                if isinstance(x, torch.Tensor)
+                for argument, value in named
+                if argument.name not in signature.overwrites
+                for x in _tensors((value,))
             ]
-            self._log(func, args, kwargs, read, [*mutated, *new.values()])
+            mutated = [
+                x for argument, value in named if argument.is_write for x in _tensors((value,))
+            ]
+            if new or mutated or func in collective_ops:
+                self._log(func, args, kwargs, read, [*mutated, *new.values()])
+        elif new:
+            self.modules.saw_op()
         for x in new.values():
             self._allocate(x.untyped_storage())
         return result
+
+    def _signature(self, func: Any) -> _Signature:
+        """Return what the schema of an op says of it; each is read once."""
+        signature = self._signatures.get(func)
+        if signature is None:
+            signature = self._signatures[func] = _Signature.of(func)
+        return signature
 
     def _log(
         self,
@@ -142,9 +187,8 @@ class OpLog(TorchDispatchMode):
         read: Sequence[torch.Tensor],
         written: Sequence[torch.Tensor],
     ) -> None:
+        assert self.phase is not None, "only ops of passes are logged"
         self.modules.saw_op()
-        if self.phase is None:
-            return
         name = func._schema.name.replace("::", ".", 1)
         stream, number = self.streams.current, len(self.ops)
         op = LoggedOp(name, self.phase, self.modules.current())
@@ -153,7 +197,8 @@ class OpLog(TorchDispatchMode):
         op.options = {
             schema.name: value
             for schema, value in _arguments(func, args, kwargs)
-            if type(value) in _SCALARS and not (isinstance(value, float) and math.isnan(value))
+            if type(value) in _SCALARS
+            and not (isinstance(value, float) and not math.isfinite(value))
         }
         if func in collective_ops:
             group = CollectiveOp.get_process_group(func, args)
@@ -252,9 +297,13 @@ def _arguments(
             yield schema, kwargs[schema.name]
 
 
-def _is_only_written(func: Any, schema: Any) -> bool:
-    """Whether an op writes an argument without reading it."""
-    return schema.is_write and (schema.is_out or schema.name == "out" or func in _OVERWRITES)
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield the tensors among values and in lists of values."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
 
 
 def _is_asynchronous(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -124,7 +124,9 @@ def _convolution(kernel: RecordedKernel) -> Work:
 
 def _convolution_backward(kernel: RecordedKernel) -> Work:
     gradient, x, weight = kernel.read[:3]
-    return _convolved(kernel, x, weight, gradient, min(2, len(kernel.written)))
+    # A gradient of the bias is a sum, and not every input needs one.
+    products = [each for each in kernel.written if each.shape in (x.shape, weight.shape)]
+    return _convolved(kernel, x, weight, gradient, len(products))
 
 
 def _convolved(
@@ -139,6 +141,8 @@ def _convolved(
     m, k = output.num_stored // max(1, output.shape[1]), per_group
     for size in window:
         k *= size
+    if not times:
+        return _bytes_of(kernel, KernelFamily.FUSED)
     sizes = x.element_bytes, int(output.element_bytes)
     dtype = kernel.product_type(x)
     return Gemm(m, channels // groups, k, times * groups, *sizes, dtype=dtype)
