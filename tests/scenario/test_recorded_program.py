@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from simtrain.base.program import write_program
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario, check_scenario, load_scenario
+from simtrain.scenario.json_schema import scenario_schema
 from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call, refused
@@ -128,6 +130,17 @@ def test_traces_have_the_modules_of_a_program(file: str) -> None:
 def test_money_is_computed(file: str) -> None:
     outcome = call("cost", file, "--tokens", "1B")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
+
+
+def test_frameworks_are_refused(file: str) -> None:
+    assert "E952" in refused("export", "megatron", file)
+
+
+def test_the_schema_takes_a_program_in_place_of_a_model(file: str) -> None:
+    validator = jsonschema.Draft202012Validator(scenario_schema())
+    assert validator.is_valid({"program": "a.program.json.gz", "cluster": "h100_sxm"})
+    assert not validator.is_valid({"cluster": "h100_sxm"})
+    assert not validator.is_valid({"batch": {"micro": 1, "global": 1}})
 
 
 def test_errors_name_the_place(file: str) -> None:
