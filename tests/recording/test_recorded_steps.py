@@ -15,6 +15,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from benchmarks import torchtitan_program
 from simtrain.base.program import Program, ProgramOp, expanded
 from simtrain.iteration.report.result import Result
 from simtrain.recording.child import step as recorder
@@ -97,6 +98,16 @@ def test_a_checkpoint_recomputes_all_but_the_last_product(tmp_path: Path) -> Non
     result = simulate(scenario_of(program, tmp_path))
     assert result.breakdown.recompute_s > 0
     assert result.model_flops == simulate(scenario_of(recorded("llama"), tmp_path)).model_flops
+
+
+def test_a_selective_checkpoint_keeps_what_its_policy_names() -> None:
+    """torchtitan's keeps attention and every second product: it recomputes three of seven."""
+    sizes = {"layers": LAYERS, "hidden": HIDDEN, "heads": HEADS, "groups": 2, "inner": INNER}
+    arguments = {**sizes, "vocab": 512, "length": programs.LENGTH}
+    step = recorder.record(torchtitan_program.train, arguments, 8)
+    again = Counter(op.op for op in step.ops if op.again)
+    assert "simtrain.attention" not in again
+    assert again["aten.mm"] == 3 * LAYERS
 
 
 def test_equal_layers_are_written_once() -> None:

@@ -22,6 +22,7 @@ import torch.optim
 from torch import Tensor
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
+from torch.utils import checkpoint
 
 
 @torch.library.custom_op("simtrain::attention", mutates_args=())
@@ -204,7 +205,26 @@ def patched() -> Iterator[None]:
         output, _ = rms_norm(input, weight, eps or 0.0)
         return output
 
-    truncate = torch.nn.init.trunc_normal_
+    truncate, contexts = (
+        torch.nn.init.trunc_normal_,
+        checkpoint.create_selective_checkpoint_contexts,
+    )
+
+    def selecting(policy: Any, *arguments: Any, **options: Any) -> Any:
+        """Select the op that stands for attention like the kernels that it stands for."""
+        if callable(policy):
+
+            def knowing(context: Any, op: Any, *inputs: Any, **others: Any) -> Any:
+                """Ask for FlashAttention."""
+                known = _FLASH_ATTENTION if op is torch.ops.simtrain.attention.default else op
+                return policy(context, known, *inputs, **others)
+
+            return contexts(knowing, *arguments, **options)
+        more = [torch.ops.simtrain.attention.default] * bool(_ATTENTION & {*policy})
+        return contexts([*policy, *more], *arguments, **options)
+
+    checkpoints: Any = checkpoint
+    checkpoints.create_selective_checkpoint_contexts = selecting
 
     def truncated(tensor: Tensor, mean: float = 0.0, std: float = 1.0, **limits: Any) -> Tensor:
         """Draw from a normal distribution: torch's function checks values."""
@@ -226,11 +246,18 @@ def patched() -> Iterator[None]:
         yield
     finally:
         torch.nn.init.trunc_normal_ = truncate
+        checkpoints.create_selective_checkpoint_contexts = contexts
         F.scaled_dot_product_attention, F.dropout, F.rms_norm = unfused, dropout, norm
         for module in optimizers:
             setattr(module, _CHOICE, choose)
 
 
+_FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention.default
+_ATTENTION = {
+    _FLASH_ATTENTION,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
+}
 _CHOICE = "_default_to_fused_or_foreach"
 """The function by which torch's optimizers choose their kernels."""
 
