@@ -43,13 +43,13 @@ def _parse_arguments(texts: list[str], option: str) -> dict[str, Any]:
 
 
 def _source(
-    program: tuple[Path, str] | None, config: Path | None, is_sharded: bool
+    program: tuple[Path, str] | None, config: Path | None, of_config: dict[str, bool]
 ) -> tuple[Path, str]:
     """Return the script and its function, or a config and no function."""
     if config is not None:
         refuse({"SCRIPT.py:FUNCTION": program}, "has no effect with --hf")
         return config, ""
-    refuse({"--fsdp": is_sharded}, "is only for --hf", "call fully_shard in the program")
+    refuse(of_config, "is only for --hf", "parallelize the model in the program")
     if program is None:
         fix = "write SCRIPT.py:FUNCTION, or --hf config.json"
         raise InputError.of("E903", "a program is missing", Location("SCRIPT.py:FUNCTION"), fix)
@@ -65,6 +65,7 @@ def import_torch(
     *,
     hf: Annotated[Path | None, typer.Option(metavar="CONFIG.json")] = None,
     fsdp: bool = False,
+    tp: Annotated[int, typer.Option(min=1)] = 1,
     gpus: Annotated[int, typer.Option(min=1, max=1 << 20)] = 1,
     arguments: Annotated[
         dict[str, Any] | None, typer.Option("--arg"), Written(_parse_arguments, list[str])
@@ -79,8 +80,9 @@ def import_torch(
     Args:
         program: the Python file and its function, which returns (model, batch, loss, optimizer).
         hf: the config of a model of Hugging Face transformers, in place of a program. Arguments are
-            sequences (1), tokens and fsdp.
-        fsdp: for --hf, shard each layer over all ranks with fully_shard, as --arg fsdp=true.
+            sequences (1) and tokens.
+        fsdp: for --hf, shard each layer with fully_shard.
+        tp: for --hf, ranks that share each layer, by the model's own plan.
         gpus: number of ranks of the process group.
         arguments: a keyword argument of the function, such as layers=32. May be repeated.
         out: scenario to write, with the recording beside it. Default: the script's name, here.
@@ -102,13 +104,15 @@ def import_torch(
     from simtrain.recording.scenario_file import scenario_text
     from simtrain.scenario import load_scenario
 
-    script, function = _source(program, hf, fsdp)
+    script, function = _source(program, hf, {"--fsdp": fsdp, "--tp": tp > 1})
     out = out or Path(f"{script.stem}.yaml")
     recording = out.with_name(f"{out.stem}{_SUFFIX}")
     check_new(out, force)
     check_new(recording, force)
     command = shlex.join(["simtrain", *sys.argv[1:]])
-    values = {**(arguments or {}), **({"fsdp": True} if fsdp else {})}
+    values = dict(arguments or {})
+    if hf is not None:
+        values |= {"fsdp": fsdp, "tensor": tp}
     request = RecordingRequest(script, function, gpus, values, seconds, command)
     text = scenario_text(recording.name, command, overrides or ())
     with status(f"recording {script}"):

@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from simtrain.base.program import Program
+from simtrain.base.program import Program, expanded
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.recording import program_of
 from simtrain.studies.simulation import simulate
@@ -140,6 +140,39 @@ def test_parameters_are_exact(name: str, tmp_path: Path) -> None:
     assert program.num_parameters == sum(each.numel() for each in model.parameters())
     assert len(program.groups) == 1
     assert simulate(scenario_of(program, tmp_path)).num_parameters == program.num_parameters
+
+
+def test_tensor_parallelism_follows_the_plan_of_the_model(tmp_path: Path) -> None:
+    """By hand: forward two sums of each layer and the embedding's, backward one of each input."""
+    program = recorded(config_of("qwen3", tmp_path), 8, tokens=32, tensor=2, fsdp=True)
+    assert (program.tensor, program.data) == (2, 4)
+    numbers = [
+        sum(op.op.endswith("all_reduce") for op in expanded(runs))
+        for runs in (program.forward, program.backward)
+    ]
+    layers = TEXT["num_hidden_layers"]
+    assert numbers == [2 * layers + 1, 5 * layers + 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "arguments", "message"),
+    [
+        ("llama", 8, {}, "8 ranks would train a model each: add --fsdp"),
+        ("llama", 8, {"tensor": 3, "fsdp": True}, "8 ranks are no multiple of 3"),
+        ("bert", 2, {"tensor": 2}, "BertForMaskedLM has no plan for tensor parallelism"),
+        ("mixtral", 2, {"tensor": 2}, "parts of its tensor-parallel plan are not known"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(
+    name: str, gpus: int, arguments: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(recorder.WrongProgram, match=message):
+        recorded(config_of(name, tmp_path), gpus, tokens=32, **arguments)
+
+
+def test_one_rank_group_may_have_tensor_parallelism_alone(tmp_path: Path) -> None:
+    program = recorded(config_of("llama", tmp_path), 2, tokens=32, tensor=2)
+    assert program.groups == [[0, 1]]
 
 
 def test_a_config_becomes_a_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from simtrain.base.program import write_program
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.scenario.json_schema import scenario_schema
+from simtrain.scenario.resolved import settings_of
 from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call, refused
@@ -33,6 +34,11 @@ def test_products_of_fp32_numbers_have_their_own_type(tmp_path: Path) -> None:
         program = linear_layers(forward=[run(wide)], f32_products=products)
         scenario = scenario_of(program, tmp_path)
         assert (scenario.precision.compute, scenario.precision.product_type) == ("fp32", products)
+
+
+def test_settings_name_no_sizes_that_the_program_does_not_say(tmp_path: Path) -> None:
+    settings = settings_of(scenario_of(linear_layers(), tmp_path))
+    assert {field for field in settings if field.startswith("model.")} == {"model.seq_length"}
 
 
 def test_the_path_is_relative_to_the_scenario(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ has what the model's forward pass reads first: tokens, pixels or a spectrogram.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,32 @@ import torch.distributed as dist
 import transformers
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from simtrain.base.input_file import read_text
 from simtrain.errors import InputError
 from simtrain.recording.child.problems import WrongProgram
 
+_STYLES: dict[str, Callable[[], Any]] = {
+    "colwise": ColwiseParallel,
+    "rowwise": RowwiseParallel,
+    "embedding_rowwise": lambda: RowwiseParallel(input_layouts=Replicate()),
+    "colwise_gather_output": lambda: ColwiseParallel(output_layouts=Replicate()),
+}
+"""Styles of transformers' plans. Norms of heads stay whole. The all-reduce of their gradients, of
+some hundred bytes, is left out.
+"""
+_NOT_DIVIDED = "replicated_with_grad_allreduce"
 _PIXELS, _SPECTROGRAM, _TOKENS = "pixel_values", "input_features", "input_ids"
 
 
 def train(
-    config: str, sequences: int = 1, tokens: int | None = None, fsdp: bool = False
+    config: str,
+    sequences: int = 1,
+    tokens: int | None = None,
+    fsdp: bool = False,
+    tensor: int = 1,
 ) -> tuple[Any, ...]:
     """Return a model with random weights, a batch, its loss, and AdamW.
 
@@ -33,8 +51,9 @@ def train(
         config: path of config.json.
         sequences: sequences, images or recordings of a rank's batch.
         tokens: tokens of a sequence; by default the model's longest, at most 4096.
-        fsdp: shard parameters over all ranks with fully_shard; the weights are then in fp32, and
-            products in bf16. Otherwise weights are in bf16.
+        fsdp: shard parameters over the ranks with batches of their own, with fully_shard; weights
+            are then in fp32, and products in bf16. Otherwise weights are in bf16.
+        tensor: ranks that share each layer, by the model's own plan.
     """
     try:
         settings = transformers.AutoConfig.for_model(**json.loads(read_text(Path(config))))
@@ -44,15 +63,27 @@ def train(
     model = _model(settings)
     model.train()
     batch = _batch(model, settings, sequences, tokens)
+    world = dist.get_world_size()
+    if world % tensor:
+        raise WrongProgram(f"{world} ranks are no multiple of {tensor} tensor-parallel ranks")
+    if world > tensor and not fsdp:
+        raise WrongProgram(f"{world // tensor} ranks would train a model each: add --fsdp")
+    mesh = init_device_mesh("cpu", (world // tensor, tensor), mesh_dim_names=("dp", "tp"))
+    if tensor > 1:
+        _divide(model, mesh["tp"])
     if fsdp:
-        _shard(model)
+        _shard(model, mesh["dp"])
     else:
         model.to(torch.bfloat16)
         batch = {
             name: value.to(torch.bfloat16) if value.is_floating_point() else value
             for name, value in batch.items()
         }
-    return model, batch, _loss, torch.optim.AdamW(model.parameters(), fused=True)
+    kinds: dict[bool, list[Any]] = {True: [], False: []}
+    for each in model.parameters():
+        kinds[isinstance(each, DTensor)].append(each)
+    groups = [{"params": each} for each in kinds.values() if each]
+    return model, batch, _loss, torch.optim.AdamW(groups, fused=True)
 
 
 def _model(settings: Any) -> Any:
@@ -103,12 +134,30 @@ def _loss(model: Any, batch: dict[str, Any]) -> Any:
     return value
 
 
-def _shard(model: Any) -> None:
+def _divide(model: Any, mesh: Any) -> None:
+    """Divide a model over tensor-parallel ranks, by the plan of transformers for it.
+
+    Raises:
+        WrongProgram: it has no plan, or one with other parts than linear layers.
+    """
+    plan: dict[str, str] = {**(model.tp_plan or {})}
+    if not plan:
+        raise WrongProgram(f"{type(model).__name__} has no plan for tensor parallelism")
+    if others := {*plan.values()} - {*_STYLES, _NOT_DIVIDED}:
+        raise WrongProgram(f"parts of its tensor-parallel plan are not known: {sorted(others)}")
+    styles: dict[str, Any] = {}
+    for name, _ in model.named_modules():
+        pattern = re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
+        if plan.get(pattern, _NOT_DIVIDED) != _NOT_DIVIDED:
+            styles[name] = _STYLES[plan[pattern]]()
+    parallelize_module(model, mesh, styles)
+
+
+def _shard(model: Any, mesh: Any) -> None:
     """Shard each layer that transformers keeps whole, and the rest, with fully_shard.
 
     Layers with tied weights, such as an embedding's, are left to the rest.
     """
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     precision = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
     kept_whole = {*(model._no_split_modules or ())}
     uses = Counter(id(each) for _, each in model.named_parameters(remove_duplicate=False))
