@@ -15,7 +15,9 @@ from typing import Any, Final
 from simtrain.base.input_file import FileVersion
 from simtrain.base.program import Program, read_program
 
-PROGRAM_FIELDS: Final = (*("name", "description", "program", "software", "cluster", "hardware"),)
+PROGRAM_FIELDS: Final = (
+    *("name", "description", "program", "software", "cluster", "hardware", "variation"),
+)
 """Fields that a scenario with a program may set."""
 _ATTENTION = frozenset({"simtrain.attention"})
 _COMPUTE = {"bf16": "bf16", "f16": "fp16", "f32": "fp32"}

@@ -159,7 +159,7 @@ class Scenario(Section):
     description: one line that `simtrain scenarios` prints.
     program: path of a torch program that simtrain import torch has recorded, relative to the
         scenario's file. It takes the place of the model, and has its own batch, layout and data
-        types: with it, only software, cluster and hardware can be set.
+        types: with it, only software, cluster, hardware and variation can be set.
     model: the transformer to train.
     parallelism: how the model is split over ranks.
     placement: how ranks are numbered, which decides the ranks that share a node.
@@ -244,9 +244,12 @@ class Scenario(Section):
             is_known = name in derived or not field.default_factory
             if is_known and getattr(self, name) != default:
                 fix = f"remove {name}, or record the program again with other arguments"
-                message = "a recorded program has its own: only software, cluster and hardware"
-                raise FieldError((name,), f"{message} can be set beside it", fix)
+                message = "a recorded program has its own: only software, cluster, hardware"
+                raise FieldError((name,), f"{message} and variation can be set beside it", fix)
             self.model_fields_set.discard(name)
+        if self.variation.sequence_lengths is not None:
+            message = "a recorded program has the lengths that its batch had"
+            raise FieldError(("variation", "sequence_lengths"), message, "remove it")
         return self
 
     @model_validator(mode="after")

@@ -13,6 +13,7 @@ from simtrain.scenario.json_schema import scenario_schema
 from simtrain.scenario.resolved import settings_of
 from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
+from simtrain.studies.variation.run import draw
 from tests.helpers.command_line import call, refused
 from tests.helpers.recorded_programs import TOKENS, X, linear_layers, run, scenario_of
 
@@ -87,6 +88,15 @@ def test_what_does_not_decide_them_can_be_set(changes: dict[str, Any], tmp_path:
     before, after = simulate(scenario), simulate(scenario.replace(changes))
     assert after.hardware_flops == before.hardware_flops
     assert after.iteration_time_s != before.iteration_time_s
+
+
+def test_ranks_may_vary(tmp_path: Path) -> None:
+    idle_host = {"stack": "torchtitan", "host_issue": "0 s", "host_call": "0 s"}
+    scenario = scenario_of(linear_layers(gpus=8), tmp_path, software=idle_host)
+    slow = draw(scenario.replace({"variation.slow": {"factor": 2.0}}), draws=20)
+    assert slow.time.mean > 1.2 * draw(scenario, draws=20).time.mean
+    with pytest.raises(InputError, match=r"E206 variation\.sequence_lengths: a recorded"):
+        scenario.replace({"variation.sequence_lengths": {"mean": 100}})
 
 
 def test_a_search_is_refused(tmp_path: Path) -> None:
