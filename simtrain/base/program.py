@@ -25,6 +25,7 @@ from simtrain.base.input_file import FileVersion, open_input, read_text
 from simtrain.errors import InputError, Location
 
 _MOST_BYTES, _MOST_OPS, _MOST_RANKS = 256 << 20, 2_000_000, 1 << 20
+_MOST_MICROBATCHES = 4096
 _MOST_BYTES_OF_MEMORY = 1 << 50
 _TENSOR = re.compile(r"(?:(\d{1,9}) x )?([a-z]+[a-z0-9_]{0,30})\[([\d,*]{0,400})\]('?)")
 _MOST_ELEMENTS = 1 << 60
@@ -151,12 +152,14 @@ class ProgramStates(Strict):
     Args:
         parameters_bytes: parameters.
         optimizer_bytes: states of the optimizer.
+        gradients_bytes: gradients of earlier microbatches.
         other_bytes: everything else, such as the batch and buffers of modules.
     """
 
     parameters_bytes: Bytes
     optimizer_bytes: Bytes
     other_bytes: Bytes
+    gradients_bytes: Bytes = 0
 
 
 class Program(Strict):
@@ -169,9 +172,10 @@ class Program(Strict):
         command: the command that recorded it.
         gpus: number of ranks.
         tensor: ranks that share a batch; the others are replicas with batches of their own.
-        sequences, tokens: shape of a rank's batch.
+        sequences, tokens: shape of a rank's microbatch.
+        microbatches: of the step. The last one is recorded, and stands for all of them.
         num_parameters, num_trained: parameters of the whole model, and those with gradients.
-        states: what the rank holds before the step.
+        states: what the rank holds before the microbatch.
         groups: ranks of each group with a collective.
         group_streams: streams of process groups, with their asynchronous collectives. The program
             itself has made the other streams, except the first one.
@@ -186,6 +190,7 @@ class Program(Strict):
     tensor: Annotated[int, Field(ge=1, le=_MOST_RANKS)] = 1
     sequences: Annotated[int, Field(ge=1, le=_MOST_RANKS)]
     tokens: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    microbatches: Annotated[int, Field(ge=1, le=_MOST_MICROBATCHES)] = 1
     num_parameters: Annotated[int, Field(ge=0, le=_MOST_ELEMENTS)]
     num_trained: Annotated[int, Field(ge=0, le=_MOST_ELEMENTS)]
     states: ProgramStates

@@ -67,6 +67,7 @@ def import_torch(
     fsdp: bool = False,
     tp: Annotated[int, typer.Option(min=1)] = 1,
     gpus: Annotated[int, typer.Option(min=1, max=1 << 20)] = 1,
+    microbatches: Annotated[int, typer.Option(min=1, max=4096)] = 1,
     arguments: Annotated[
         dict[str, Any] | None, typer.Option("--arg"), Written(_parse_arguments, list[str])
     ] = None,
@@ -84,6 +85,8 @@ def import_torch(
         fsdp: for --hf, shard each layer with fully_shard.
         tp: for --hf, ranks that share each layer, by the model's own plan.
         gpus: number of ranks of the process group.
+        microbatches: how often forward and backward pass run before the optimizer, which adds up
+            their gradients.
         arguments: a keyword argument of the function, such as layers=32. May be repeated.
         out: scenario to write, with the recording beside it. Default: the script's name, here.
         seconds: how long the program may run.
@@ -113,7 +116,7 @@ def import_torch(
     values = dict(arguments or {})
     if hf is not None:
         values |= {"fsdp": fsdp, "tensor": tp}
-    request = RecordingRequest(script, function, gpus, values, seconds, command)
+    request = RecordingRequest(script, function, gpus, microbatches, values, seconds, command)
     text = scenario_text(recording.name, command, overrides or ())
     with status(f"recording {script}"):
         recorded = record_program(request)

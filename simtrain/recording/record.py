@@ -37,6 +37,7 @@ class RecordingRequest:
         script: the Python file, or a config.json of Hugging Face.
         function: its function, which returns (model, batch, loss, optimizer); "" for a config.
         gpus: number of ranks.
+        microbatches: how often forward and backward pass run before the optimizer.
         arguments: keyword arguments of the function.
         seconds: how long it may run.
         command: the command line, which the recording names.
@@ -45,6 +46,7 @@ class RecordingRequest:
     script: Path
     function: str
     gpus: int = 1
+    microbatches: int = 1
     arguments: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 600.0
     command: str = ""
@@ -73,6 +75,7 @@ def record_program(request: RecordingRequest) -> Program:
             "script": str(request.script.resolve()),
             "function": request.function,
             "gpus": request.gpus,
+            "microbatches": request.microbatches,
             "arguments": dict(request.arguments),
             "module": None,
             "command": request.command or f"{_CHILD} {request.script}",

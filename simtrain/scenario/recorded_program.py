@@ -47,7 +47,10 @@ def _settings(file: FileVersion) -> Mapping[str, Any]:
             "hidden_dropout": 0,
             "attention_dropout": 0,
         },
-        "batch": {"micro": program.sequences, "global": program.sequences * program.data},
+        "batch": {
+            "micro": program.sequences,
+            "global": program.microbatches * program.sequences * program.data,
+        },
         "parallelism": {"tensor": program.tensor, "data": program.data},
         "schedule": "1f1b",
         "precision": {

@@ -137,6 +137,7 @@ def programs(draw: st.DrawFn) -> Program:
         gpus=gpus,
         tensor=tensor,
         groups=groups,
+        microbatches=draw(st.integers(1, 3)),
         group_streams=draw(st.sampled_from([[], [2], [1, 3]])),
         **changes,
     )

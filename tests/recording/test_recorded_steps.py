@@ -212,6 +212,25 @@ def test_the_peak_is_that_of_torchs_own_tracker(
     assert tensors == pytest.approx(peaks[0], rel=0.02)
 
 
+def test_later_microbatches_add_their_gradients(tmp_path: Path) -> None:
+    """The last microbatch finds the gradients of the others, and adds to them."""
+    function = programs.sharded
+    steps = [recorder.record(function, {}, 8, number) for number in (1, 4)]
+    single, several = (
+        Program.model_validate_json(program_of(step, {"command": "x", "gpus": 8})) for step in steps
+    )
+    assert several.states.gradients_bytes == several.states.parameters_bytes
+    assert single.states.gradients_bytes == 0
+    assert several.states.other_bytes == single.states.other_bytes
+    results = [simulate(scenario_of(program, tmp_path)) for program in (single, several)]
+    assert results[1].scenario.num_microbatches == 4
+    assert results[1].hardware_flops == 4 * results[0].hardware_flops
+    peaks = [result.memory.fullest for result in results]
+    assert peaks[1].peak_bytes >= peaks[0].peak_bytes
+    assert peaks[1].peak_name == "0B3"
+    assert len(results[1].memory_curve(0).times_s) > len(several.forward)
+
+
 class Collectives(TorchDispatchMode):
     """Writes the collectives of a real process: name, tensors, and ranks of the group."""
 

@@ -321,6 +321,8 @@ def allocator_bytes(profile: HardwareProfile, tensor_bytes: int) -> int:
 
 
 _PASSES = "forward", "backward", "optimizer"
+_NUM_PASSES = 2
+"""Passes of a microbatch: forward and backward."""
 
 
 def recorded_report(
@@ -334,17 +336,18 @@ def recorded_report(
     number = int(np.argmax([part.held.max() for part in passes]))
     of_pass = passes[number]
     place = int(of_pass.held.argmax())
-    gradients, op = int(of_pass.gradients[place]), of_pass.ops[place]
+    new_gradients, op = int(of_pass.gradients[place]), of_pass.ops[place]
     program = step.program.states
+    gradients = program.gradients_bytes + new_gradients
     states = ModelStates(program.parameters_bytes, gradients, program.optimizer_bytes)
     buffers = {OTHER_TENSORS: program.other_bytes}
     buffers[WORKSPACES] = sum(workspaces_bytes(plan, profile.memory))
-    activations = int(of_pass.held[place]) - gradients
-    is_step = number == len(plan.schedule.kind)
-    action = None if is_step else plan.schedule.cell_at(number)
-    time_s = None
-    if iteration:
-        time_s = _starts_s(step, iteration)[number]
+    activations = int(of_pass.held[place]) - new_gradients
+    # The last microbatch is recorded, after the others.
+    is_step = number == _NUM_PASSES
+    place = len(plan.schedule.kind) - _NUM_PASSES + number
+    action = None if is_step else plan.schedule.cell_at(place)
+    time_s = _starts_s(step, iteration)[number] if iteration else None
     named = {name: size for name, size in buffers.items() if size}
     tensors = states.total_bytes + activations + sum(named.values())
     stage = StageMemory(
@@ -359,10 +362,14 @@ def recorded_report(
 def recorded_curve(
     plan: Plan, step: RecordedStep, profile: HardwareProfile, iteration: IterationTimeline
 ) -> MemoryCurve:
-    """Return the memory of a recorded program over time, with a point for each op."""
+    """Return the memory of a recorded program over time, with a point for each op.
+
+    Of several microbatches, the last one is shown.
+    """
     constant = sum(workspaces_bytes(plan, profile.memory))
     states = step.program.states
     constant += states.parameters_bytes + states.optimizer_bytes + states.other_bytes
+    constant += states.gradients_bytes
     times_s, held_bytes = [0.0], [constant + allocator_bytes(profile, constant)]
     starts_s = _starts_s(step, iteration)
     ends_s = (*starts_s[1:], iteration.time_s)
@@ -391,7 +398,7 @@ def _over_time(step: RecordedStep) -> list[BytesOverTime]:
 def _starts_s(step: RecordedStep, iteration: IterationTimeline) -> list[float]:
     """Return the start of each pass with ops: forward, backward and, if there is one, optimizer."""
     tasks, timeline = iteration.tasks, iteration.timeline
-    starts_s: list[float] = timeline.start_s[tasks.first].tolist()
+    starts_s: list[float] = timeline.start_s[tasks.first[-_NUM_PASSES:]].tolist()
     if step.memory["optimizer"].ops:
         starts_s.append(float(timeline.end_s[tasks.last[-1]]))
     return starts_s

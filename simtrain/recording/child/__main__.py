@@ -40,6 +40,7 @@ def write_recording(request: dict[str, Any]) -> None:
         lambda **arguments: function_of(request)(**arguments),
         request["arguments"],
         request["gpus"],
+        request["microbatches"],
     )
     program = program_of(step, request)
     Path(request["recording"]).write_text(program, encoding="utf-8")

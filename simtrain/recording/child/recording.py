@@ -21,10 +21,12 @@ def program_of(step: Step, request: dict[str, Any]) -> str:
     """Return the text of the recording of a step."""
     groups: dict[tuple[int, ...], int] = {}
     passes = {name: _runs(step.ops, name, groups) for name in _PASSES}
+    of_states = step.parameters_bytes, step.optimizer_bytes, step.gradients_bytes
     states = ProgramStates(
         parameters_bytes=step.parameters_bytes,
         optimizer_bytes=step.optimizer_bytes,
-        other_bytes=max(0, step.held_bytes - step.parameters_bytes - step.optimizer_bytes),
+        other_bytes=max(0, step.held_bytes - sum(of_states)),
+        gradients_bytes=step.gradients_bytes,
     )
     is_exact = torch.get_float32_matmul_precision() == "highest"
     program = Program(
@@ -36,6 +38,7 @@ def program_of(step: Step, request: dict[str, Any]) -> str:
         tensor=step.tensor,
         sequences=step.sequences,
         tokens=step.tokens,
+        microbatches=step.microbatches,
         num_parameters=step.num_parameters,
         num_trained=step.num_trained,
         states=states,

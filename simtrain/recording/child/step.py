@@ -39,8 +39,9 @@ class Step:
             gradients.
         parameters_bytes: this rank's parameters.
         optimizer_bytes: this rank's states of the optimizer.
-        held_bytes: all storages before the step.
-        sequences, tokens: shape of the batch.
+        gradients_bytes: this rank's gradients of earlier microbatches.
+        held_bytes: all storages before the last microbatch.
+        sequences, tokens, microbatches: shape of the batch.
         tensor: ranks that share the batch.
         group_streams: streams of process groups.
     """
@@ -50,15 +51,21 @@ class Step:
     num_trained: int
     parameters_bytes: int
     optimizer_bytes: int
+    gradients_bytes: int
     held_bytes: int
     sequences: int
     tokens: int
+    microbatches: int
     tensor: int
     group_streams: frozenset[int]
 
 
-def record(function: Callable[..., Any], arguments: Mapping[str, Any], gpus: int) -> Step:
+def record(
+    function: Callable[..., Any], arguments: Mapping[str, Any], gpus: int, microbatches: int = 1
+) -> Step:
     """Call a function of a program, and log the second step of what it returns.
+
+    Of several microbatches, the last one is logged: it adds its gradients to those of the others.
 
     Raises:
         WrongProgram: it returns no model, batch and loss.
@@ -78,7 +85,11 @@ def record(function: Callable[..., Any], arguments: Mapping[str, Any], gpus: int
         modules.name(model)
         stack.enter_context(modules.tracked())
         _run(log, model, batch, loss, optimizer, is_logged=False)
-        held_bytes = log.held_bytes
+        for _ in range(min(microbatches - 1, _ADDING)):
+            _loss(model, batch, loss).backward()
+        gradients = [each.grad for each in model.parameters() if each.grad is not None]
+        gradients_bytes, held_bytes = _bytes_of(gradients), log.held_bytes
+        del gradients
         _run(log, model, batch, loss, optimizer, is_logged=True)
         log.phase = None
         parameters = [*model.parameters()]
@@ -90,9 +101,11 @@ def record(function: Callable[..., Any], arguments: Mapping[str, Any], gpus: int
             sum(each.numel() for each in parameters if each.requires_grad),
             _bytes_of(parameters),
             _bytes_of(states),
+            gradients_bytes,
             held_bytes,
             sequences,
             tokens,
+            microbatches,
             _tensor_ranks(parameters, gpus),
             frozenset(log.group_streams.values()),
         )
@@ -127,11 +140,7 @@ def _run(
     """Run a step: forward, backward, optimizer."""
     if is_logged:
         log.begin("forward")
-    value = loss(model, batch)
-    if not isinstance(value, torch.Tensor) or value.numel() != 1:
-        raise WrongProgram("the loss is no scalar tensor")
-    if not value.requires_grad:
-        raise WrongProgram("the loss needs no gradient: no parameter is trained")
+    value = _loss(model, batch, loss)
     if is_logged:
         log.begin("backward")
     value.backward()
@@ -148,6 +157,16 @@ def _run(
         optimizer.zero_grad(set_to_none=True)
     else:
         model.zero_grad(set_to_none=True)
+
+
+def _loss(model: torch.nn.Module, batch: Any, loss: Callable[..., Any]) -> torch.Tensor:
+    """Return the loss of a batch, which must be a scalar with a gradient."""
+    value = loss(model, batch)
+    if not isinstance(value, torch.Tensor) or value.numel() != 1:
+        raise WrongProgram("the loss is no scalar tensor")
+    if not value.requires_grad:
+        raise WrongProgram("the loss needs no gradient: no parameter is trained")
+    return value
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
@@ -180,6 +199,8 @@ def _tensor_ranks(parameters: list[torch.nn.Parameter], gpus: int) -> int:
     return ranks if gpus % ranks == 0 else 1
 
 
+_ADDING = 2
+"""Microbatches before the logged one: from the second one on, gradients are added to others."""
 _TENSOR_AXES = "tp", "cp", "tensor", "model", "tensor_parallel", "context_parallel"
 """Names of mesh axes whose ranks work on the same sequences."""
 
