@@ -66,7 +66,10 @@ GUESTS: dict[str, set[str]] = {
         *("errors", "units", "base", "scenario", "workload", "engine", "iteration", "views"),
         *("render", "commands"),
     },
+    "recording": {"errors", "base", "scenario", "commands"},
 }
+CHILD = "simtrain/recording/child"
+"""Modules that only the process of a recorded program runs, after torch is known to exist."""
 # The front of the package may import every room.
 FRONT = {"__init__", "__main__"}
 CALIBRATION = LOWEST | {
@@ -232,6 +235,7 @@ def test_nothing_is_imported_that_is_not_installed_with_it() -> None:
     core = sys.stdlib_module_names | {"simtrain", *packages_of(PROJECT["dependencies"])}
     for path in files("simtrain"):
         usual = core | ({"calibrate"} if name_of(path) == "simtrain/commands/cli.py" else set())
+        usual |= {"torch", "transformers"} if name_of(path).startswith(CHILD) else set()
         assert {name.split(".")[0] for name in imported(path, at_once=True)} <= usual, path
         assert {name.split(".")[0] for name in imported(path)} <= (
             usual | EXTRA_OF.keys() | {"pandas"}

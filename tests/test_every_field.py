@@ -332,8 +332,8 @@ def test_every_field_of_variation_moves_the_mean_of_draws(field: str) -> None:
 
 
 def test_every_field_has_its_case() -> None:
-    # Other tests cover the entries of profiles.
-    assert {*CASES, *VARIATION_CASES, *FILES} | WITHOUT_EFFECT | {"hardware"} == {
+    # Other tests cover the entries of profiles, and recorded programs.
+    assert {*CASES, *VARIATION_CASES, *FILES} | WITHOUT_EFFECT | {"hardware", "program"} == {
         *fields_of(Scenario)
     }
 

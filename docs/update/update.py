@@ -19,6 +19,7 @@ from docs.update import (
     offload,
     papers,
     recompute,
+    recorded,
     related_work,
     simulations,
     tensor_splits,
@@ -34,6 +35,7 @@ _MODULES = (
     *(simulations, recompute, offload, lists, papers, fit_errors, fp8_gains, network_errors),
     *(expert_errors, frontier, attention_errors, commands, goodput_cases, energy_cases),
     *(related_work, alpa, neuron, terapipe, tensor_splits, variation_cases, host_states),
+    recorded,
 )
 GENERATORS: dict[str, Generator] = what_ifs.GENERATORS.copy()
 for _module in _MODULES:

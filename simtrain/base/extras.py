@@ -17,6 +17,7 @@ EXTRA_OF = {
     "ray": "ray",
     "scipy": "calibrate",
     "torch": "measure",
+    "transformers": "hf",
 }
 
 

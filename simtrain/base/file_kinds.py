@@ -55,7 +55,7 @@ PROFILE = FileKind(
 SWEEP = FileKind("a sweep", _line(r"^axes[ \t]*:"), "simtrain sweep {file} --out results")
 SCENARIO = FileKind(
     "a scenario",
-    _line(r"^model[ \t]*:"),
+    _line(r"^(?:model|program)[ \t]*:"),
     "simtrain run {file}; or write a sweep with base: {file}",
     # Configs of other tools have a section of this name too.
     _line(r"\A(?![\s\S]*^(?:trainer|_target_)[ \t]*:)"),

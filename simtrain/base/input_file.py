@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 import re
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,6 +23,24 @@ _MOST_NAMES = 10
 MOST_BYTES_OF_YAML = 256 << 10
 # Line breaks of YAML 1.2 and of ruamel's line counter.
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+
+
+@dataclass(frozen=True, slots=True)
+class FileVersion:
+    """A file at a moment; a later version of it has another time or size."""
+
+    file: str
+    modified_ns: int
+    num_bytes: int
+
+    @classmethod
+    def of(cls, file: str) -> FileVersion:
+        """Return the present version of a file; of a missing one, too, which cannot be read."""
+        try:
+            status = os.stat(file)
+        except OSError:
+            return cls(file, 0, 0)
+        return cls(file, status.st_mtime_ns, status.st_size)
 
 
 def open_input(path: Path) -> BinaryIO:

@@ -184,6 +184,19 @@ class Mesh:
         return [sum(position) for position in itertools.product(*reversed(steps))]
 
 
+def group_of_ranks(axes: tuple[Axis, ...], ranks: Sequence[int], domains: Domains) -> Group:
+    """Return the group of some ranks, by their numbers.
+
+    Args:
+        axes: the axes of the group.
+        ranks: the numbers.
+        domains: of the cluster.
+    """
+    node, *levels = (domains,) if isinstance(domains, int) else domains
+    mesh = Mesh(gpus_per_node=node, gpus_per_level=tuple(levels))
+    return _widest(mesh, axes, sorted(ranks), (0,))
+
+
 @functools.lru_cache(maxsize=4096)
 def _of_experts(mesh: Mesh, expert: int, expert_tensor: int) -> Mesh:
     replicas = mesh.size("tp", "cp", "dp") // (expert * expert_tensor)

@@ -44,6 +44,7 @@ from simtrain.workload.own_layers import check_own_layers
 from simtrain.workload.passes import Pass, PassKind, PassOptions
 from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.record import record_pass
+from simtrain.workload.recorded.step import RecordedModel, RecordedStep, recorded_step
 from simtrain.workload.saved_ops import check_saved_ops
 from simtrain.workload.shard_groups import sharding_of
 from simtrain.workload.slice_lengths import slice_lengths
@@ -82,6 +83,7 @@ class Plan:
         num_saved_per_stage: [stages], number of outstanding forward passes that save everything;
             None for the scenario's `keep_microbatches` on all stages.
         new_order: replaces the order of the scenario's schedule; it has the same placement.
+        recorded: the step of the scenario's recorded program; None if it has a model.
     """
 
     scenario: Scenario
@@ -89,6 +91,7 @@ class Plan:
     model: Chunk
     num_saved_per_stage: tuple[int, ...] | None = None
     new_order: Order | None = None
+    recorded: RecordedStep | None = None
 
     @classmethod
     def of(
@@ -109,6 +112,8 @@ class Plan:
         Raises:
             InputError: `layers` cannot replace the layers of the model (E505).
         """
+        if scenario.program_file is not None:
+            return cls._of_program(scenario, domains)
         mesh, model = scenario.mesh(domains), gpt_blocks(scenario)
         if layers is not None:
             check_own_layers(layers, scenario.model.num_layers, microbatch_of(scenario, mesh))
@@ -119,6 +124,15 @@ class Plan:
             units = (record(block, batch) for block, _ in model.runs if block.is_unit)
             check_saved_ops(units, scenario.recompute.saved_ops)
         return cls(scenario, mesh, model, num_saved_per_stage)
+
+    @classmethod
+    def _of_program(cls, scenario: Scenario, domains: Domains) -> Plan:
+        """Build the plan of a scenario with a recorded program."""
+        assert scenario.program_file is not None, "the scenario has a model"
+        step = recorded_step(scenario.program_file, domains, scenario.facts.kernels)
+        numbers = step.program.num_parameters, step.program.num_trained
+        model = Chunk(((RecordedModel(*numbers), 1),))
+        return cls(scenario, scenario.mesh(domains), model, recorded=step)
 
     def with_order(self, schedule: Schedule) -> Plan:
         """Return the plan with another order of the same placement.
@@ -149,7 +163,8 @@ class Plan:
         blocks = facts.blocking_launches and not facts.cuda_graphs
         runs_ahead = not blocks and (mesh.pp == 1 or posts)
         batch, overlap = microbatch_of(scenario, mesh), overlap_of(scenario)
-        return shared(PassOptions(batch, overlap, sharding, launch_s, call_s, runs_ahead, blocks))
+        host = launch_s, call_s, runs_ahead, blocks
+        return shared(PassOptions(batch, overlap, sharding, *host, recorded=self.recorded))
 
     @property
     def microbatch(self) -> Microbatch:
@@ -173,6 +188,8 @@ class Plan:
     @cached_property
     def model_chunks(self) -> ModelChunks:
         """The chunks of the model."""
+        if self.recorded:
+            return ModelChunks((self.model,), (0,))
         get_batch = GetBatch(causal_mask=self.scenario.attention_backend == "unfused")
         chunks = cut_into_chunks(self.model, self.contents, get_batch, self.scenario.model_copies)
         spread = vocabulary_chunks(self.scenario)
@@ -226,7 +243,7 @@ class Plan:
     @cached_property
     def step_options(self) -> StepOptions:
         """Options shared by the optimizer steps of all stages."""
-        return StepOptions.of(self.scenario, self.mesh)
+        return StepOptions.of(self.scenario, self.mesh, self.recorded)
 
     @cached_property
     def steps(self) -> tuple[StepOps, ...]:

@@ -26,6 +26,9 @@ def scenario_schema() -> dict[str, Any]:
         reference = whole.pop("$ref")
         word = schema["$defs"][reference.rpartition("/")[2]]["properties"][field]
         whole["anyOf"] = [{"$ref": reference}, word]
+    # A recorded program has its own model and batch.
+    model_or_program = [{"required": schema.pop("required")}, {"required": ["program"]}]
+    schema["anyOf"] = model_or_program
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Scenario of simtrain",

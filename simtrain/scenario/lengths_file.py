@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+from simtrain.base.input_file import FileVersion
 from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError, Location
 from simtrain.scenario.section import MAX_COUNT
-from simtrain.schedules.files import FileVersion
 
 _MOST_BYTES = 64 << 20
 

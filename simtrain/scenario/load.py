@@ -15,9 +15,9 @@ from simtrain.scenario.check import check_scenario
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.words import spell_out_words
 
-_FILE = "file"
-_PATHS = ("cluster",), ("schedule",), ("variation", "sequence_lengths", _FILE)
-"""Fields that may be paths; a field `file` always is one."""
+_FILES = "file", "program"
+_PATHS = ("cluster",), ("schedule",), ("program",), ("variation", "sequence_lengths", "file")
+"""Fields that may be paths; those of `_FILES` always are."""
 
 
 def load_scenario(path_or_name: str | pathlib.Path, overrides: Iterable[str] = ()) -> Scenario:
@@ -82,5 +82,5 @@ def _beside(data: dict[str, Any], path: Sequence[str], file: str) -> dict[str, A
     if not isinstance(value, str):
         return data
     # A bare name is that of a profile or a schedule, but also that of a file of lengths.
-    is_file = first == _FILE
+    is_file = first in _FILES
     return {**data, first: beside(os.path.join(os.curdir, value) if is_file else value, file)}

@@ -17,7 +17,7 @@ from simtrain.scenario.software import Stack, load_stack
 
 Decider = Literal["--set", "scenario", "software stack", "default"]
 """What decides a setting, in order of precedence."""
-_SOFTWARE = "software."
+_SOFTWARE, _TOKENS = "software.", "model.seq_length"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,15 @@ class ResolvedSettings(PlainData):
 def settings_of(scenario: Scenario) -> dict[str, Any]:
     """Return all settings of a scenario by their dotted names, with defaults resolved.
 
-    Entries of the software stack that the scenario does not override are null.
+    Entries of the software stack that the scenario does not override are null. Of the model of a
+    recorded program, only the number of tokens is known.
     """
     values = {".".join(map(str, path)): value for path, value in leaves(data_of(scenario))}
-    return values | scenario.stack_defaults
+    values |= scenario.stack_defaults
+    if scenario.program is not None:  # its ops have all sizes of its model
+        sizes = [field for field in values if field.startswith("model.") and field != _TOKENS]
+        values = {field: value for field, value in values.items() if field not in sizes}
+    return values
 
 
 def resolved_settings(scenario: Scenario) -> ResolvedSettings:

@@ -21,8 +21,10 @@ from pydantic import (
     model_validator,
 )
 
+from simtrain.base.input_file import FileVersion
 from simtrain.base.mesh import Domains, Mesh
 from simtrain.base.strict_yaml import (
+    FieldError,
     Positions,
     YamlDocument,
     data_of,
@@ -45,6 +47,7 @@ from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.pipeline_layout import ChunkContents
 from simtrain.scenario.precision import BYTES_OF, Fp8Weights, GradientType, Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
+from simtrain.scenario.recorded_program import PROGRAM_FIELDS, settings_of
 from simtrain.scenario.releases import Circumstances
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Count, Origin, Section, is_change
 from simtrain.scenario.software import AttentionBackend, StackFacts
@@ -52,7 +55,7 @@ from simtrain.scenario.software_section import Software
 from simtrain.scenario.variation_section import Variation
 from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
 from simtrain.schedules.family import ScheduleFamily
-from simtrain.schedules.files import FileVersion, read_schedule
+from simtrain.schedules.files import read_schedule
 from simtrain.schedules.order import Order
 from simtrain.schedules.order_options import OrderOptions
 from simtrain.schedules.registry import FAMILIES, NAMED, default_name, family_of
@@ -154,6 +157,9 @@ class Scenario(Section):
 
     name: name in reports; by default, the name of the file.
     description: one line that `simtrain scenarios` prints.
+    program: path of a torch program that simtrain import torch has recorded, relative to the
+        scenario's file. It takes the place of the model, and has its own batch, layout and data
+        types: with it, only software, cluster, hardware and variation can be set.
     model: the transformer to train.
     parallelism: how the model is split over ranks.
     placement: how ranks are numbered, which decides the ranks that share a node.
@@ -185,6 +191,9 @@ class Scenario(Section):
 
     name: str | None = Field(default=None, examples=["my-scenario"])
     description: str | None = Field(default=None, examples=["What this scenario shows"])
+    program: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, examples=["gpt.program.json.gz"]
+    )
     model: Model
     parallelism: Parallelism = Parallelism()
     placement: Placement = Placement()
@@ -206,6 +215,42 @@ class Scenario(Section):
 
     _origin: Origin = PrivateAttr(default_factory=lambda: BUILT_IN_PYTHON)
     _notes: tuple[str, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_settings_of_program(cls, data: Any) -> Any:
+        """Add the sections that follow from a recorded program."""
+        file = data.get("program") if isinstance(data, Mapping) else None
+        if not isinstance(file, str) or not file:
+            return data
+        settings = settings_of(file)
+        for name, value in data.items():
+            is_part = isinstance(value, Mapping) and isinstance(settings.get(name), Mapping)
+            settings[name] = {**settings[name], **value} if is_part else value
+        return settings
+
+    @model_validator(mode="after")
+    def _keep_settings_of_program(self) -> Self:
+        """Refuse other values than those of the recorded program, which stay unset."""
+        if self.program is None:
+            return self
+        derived = settings_of(self.program)
+        for name, field in type(self).model_fields.items():
+            if name in PROGRAM_FIELDS:
+                continue
+            section, default = field.annotation, derived.get(name, field.default)
+            if name in derived and isinstance(section, type) and issubclass(section, Section):
+                default = section(**default)
+            is_known = name in derived or not field.default_factory
+            if is_known and getattr(self, name) != default:
+                fix = f"remove {name}, or record the program again with other arguments"
+                message = "a recorded program has its own: only software, cluster, hardware"
+                raise FieldError((name,), f"{message} and variation can be set beside it", fix)
+            self.model_fields_set.discard(name)
+        if self.variation.sequence_lengths is not None:
+            message = "a recorded program has the lengths that its batch had"
+            raise FieldError(("variation", "sequence_lengths"), message, "remove it")
+        return self
 
     @model_validator(mode="after")
     def _take_chunks_of_schedule(self) -> Self:
@@ -327,6 +372,11 @@ class Scenario(Section):
         if self.model.experts is None:
             return None
         return mesh.of_experts(self.parallelism.expert, self.parallelism.ranks_of_expert)
+
+    @property
+    def program_file(self) -> FileVersion | None:
+        """The present version of the recorded program; None if the scenario has a model."""
+        return None if self.program is None else FileVersion.of(self.program)
 
     @property
     def facts(self) -> StackFacts:

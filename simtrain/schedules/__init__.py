@@ -1,5 +1,6 @@
 """Pipeline schedules: the order of each rank's actions, and the messages between ranks."""
 
+from simtrain.base.input_file import FileVersion
 from simtrain.schedules.actions import KINDS, Action, Cell, Kind, MergedActions, actions_of
 from simtrain.schedules.blocking import (
     blocking_slots,
@@ -18,7 +19,7 @@ from simtrain.schedules.exchanges import (
     asynchronous_slots,
 )
 from simtrain.schedules.family import ScheduleFamily
-from simtrain.schedules.files import FileVersion, read_schedule
+from simtrain.schedules.files import read_schedule
 from simtrain.schedules.order import Order
 from simtrain.schedules.order_options import OrderOptions
 from simtrain.schedules.partial_recompute import most_outstanding, save_all_actions

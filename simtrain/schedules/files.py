@@ -7,12 +7,12 @@ them pipeline_parallel_schedule_csv.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+from simtrain.base.input_file import FileVersion
 from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError, Location
 from simtrain.schedules.custom import Custom
@@ -26,24 +26,6 @@ from simtrain.schedules.stage_placement import StagePlacement, common_placements
 
 _MOST_SHOWN = 4
 _MOST_BYTES = 16 << 20  # 1,024 stages of 1,024 microbatches
-
-
-@dataclass(frozen=True, slots=True)
-class FileVersion:
-    """A file at a moment; a later version of it has another time or size."""
-
-    file: str
-    modified_ns: int
-    num_bytes: int
-
-    @classmethod
-    def of(cls, file: str) -> FileVersion:
-        """Return the present version of a file; of a missing one, too, which cannot be read."""
-        try:
-            status = os.stat(file)
-        except OSError:
-            return cls(file, 0, 0)
-        return cls(file, status.st_mtime_ns, status.st_size)
 
 
 @functools.lru_cache(maxsize=64)

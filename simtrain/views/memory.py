@@ -12,6 +12,7 @@ from simtrain.iteration.memory.buffers import (
     GLOBAL,
     GRADIENT_BUCKET,
     OPTIMIZER_ARRAY,
+    OTHER_TENSORS,
     RECOMPUTED,
     USERBUFFERS,
     WORKING,
@@ -33,6 +34,7 @@ MEANINGS = {
     USERBUFFERS: "receive buffers of pipelined GEMMs and collectives",
     FP8_WEIGHTS: "weights in fp8 for GEMMs, by rows and by columns",
     FP4_WEIGHTS: "weights in fp4 for GEMMs, by rows and by columns",
+    OTHER_TENSORS: "the batch, and tensors of modules that are no parameters",
     WORKSPACES: "scratch memory of cuBLAS and Transformer Engine, for the whole run",
 }
 """Description of each buffer, by name."""

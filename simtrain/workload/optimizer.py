@@ -72,8 +72,11 @@ StepOps = dict[str, tuple[Op, ...]]
 def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
     """Return the optimizer step of a rank.
 
-    Groups of one rank and stages without trained parameters reduce nothing.
+    Groups of one rank and stages without trained parameters reduce nothing. A recorded program
+    updates its parameters with the ops that it has recorded.
     """
+    if options.recorded:
+        return {"update": options.recorded.update} if options.recorded.update else {}
     num_cast = (parameters.trained if options.keeps_fp8 else parameters).in_fp8
     parameters = parameters.trained
     numbers = number, _ = parameters.total, parameters.experts

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import accumulate, chain, product
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import Chunk
@@ -17,6 +17,9 @@ from simtrain.workload.ops import Op
 from simtrain.workload.shard_groups import Sharding
 from simtrain.workload.tape import Microbatch
 from simtrain.workload.work import Collective
+
+if TYPE_CHECKING:
+    from simtrain.workload.recorded.step import RecordedStep
 
 PassKind = Literal["F", "B", "I", "W", "R", "D", "G"]
 """F: forward pass. B: whole backward pass. I, W: its input gradients, its weight gradients. R: the
@@ -40,6 +43,7 @@ class PassOptions:
         blocks: the host waits for each kernel and each collective that it launches.
         defers_output_gradient: backward passes leave the weight gradient of the output layer to
             another pass.
+        recorded: the step of a recorded program, whose passes these are; None for other models.
     """
 
     microbatch: Microbatch
@@ -50,6 +54,7 @@ class PassOptions:
     runs_ahead: bool = False
     blocks: bool = False
     defers_output_gradient: bool = False
+    recorded: RecordedStep | None = None
 
 
 @hashed_once

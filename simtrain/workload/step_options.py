@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from simtrain.base.mesh import Axis, Group, Mesh
 from simtrain.scenario import Scenario
@@ -11,6 +12,9 @@ from simtrain.workload.fp8 import RECIPES
 from simtrain.workload.hashing import hashed_once, shared
 from simtrain.workload.shard_groups import expert_groups, replicate_group, shard_ranks
 from simtrain.workload.work import FP32_BYTES
+
+if TYPE_CHECKING:
+    from simtrain.workload.recorded.step import RecordedStep
 
 _STAGES: tuple[Axis, ...] = ("pp",)
 
@@ -54,6 +58,7 @@ class StepOptions:
         users: ranks that use their hosts at the same time.
         expert_data, expert_replicate_group, expert_model: as `data`, `replicate_group` and
             `model`, for the parameters of experts; None for a dense model.
+        recorded: the step of a recorded program, whose optimizer this is; None for other models.
     """
 
     data: Group
@@ -88,17 +93,20 @@ class StepOptions:
     parameters_on_nvme: bool = False
     sub_group_size: int = 1
     users: int | None = None
+    recorded: RecordedStep | None = None
 
     @classmethod
-    def of(cls, scenario: Scenario, mesh: Mesh) -> StepOptions:
-        """Return the options of a scenario."""
+    def of(
+        cls, scenario: Scenario, mesh: Mesh, recorded: RecordedStep | None = None
+    ) -> StepOptions:
+        """Return the options of a scenario, and of the step of its recorded program."""
         memory, split, precision = scenario.memory, scenario.parallelism, scenario.precision
         of_experts = scenario.expert_mesh(mesh)
         expert_data, expert_replicate_group = expert_groups(scenario, mesh)
         replicas = max(
             each_mesh.data_group.num_ranks for each_mesh in (mesh, of_experts) if each_mesh
         )
-        reduces = replicas > 1 and memory.zero_stage < 2
+        reduces = replicas > 1 and memory.zero_stage < 2 and recorded is None
         buckets = reduces and scenario.overlaps_data_parallel
         all_stages = _STAGES if scenario.steps_together else ()
         return shared(
@@ -139,6 +147,7 @@ class StepOptions:
                 parameters_on_nvme=memory.parameters_on_nvme,
                 sub_group_size=memory.sub_group_size if memory.updates_beside else 1,
                 users=mesh.num_ranks if memory.offload_optimizer else None,
+                recorded=recorded,
             )
         )
 

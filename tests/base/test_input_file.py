@@ -20,6 +20,7 @@ OTHERS = {
     "simtrain/scenario/explanations/__init__.py": "texts of the package",
     "simtrain/importing/words_file.py": "files of the package",
     "simtrain/studies/sweep/ray_executor.py": "sends a profile that was read before",
+    "simtrain/recording/child/__main__.py": "what its parent process has written",
     "calibrate/benchmarks/conditions.py": "/proc/stat",
     "calibrate/benchmarks/measure.py": "/proc/cpuinfo",
 }

@@ -41,8 +41,10 @@ LONG = {"explore", "calibrate measure", "calibrate fit", "calibrate validate", "
 """Commands that take more than three seconds; other tests run them."""
 CI_ONLY = {"plan"}
 """Commands whose example takes longest."""
-MEASURED = {"calibrate nccl-tests", "calibrate from-trace", "calibrate products"}
-"""Commands that read what other programs measured; tests/calibrate runs them."""
+MEASURED = {"calibrate nccl-tests", "calibrate from-trace", "calibrate products", "import torch"}
+"""Commands that read what other programs measured, or run them; tests/calibrate and tests/recording
+run these commands.
+"""
 
 
 def examples() -> dict[str, list[list[str]]]:

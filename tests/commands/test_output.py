@@ -47,6 +47,7 @@ WITHOUT_TABLES = {
     ),
     *("export megatron", "export torchtitan", "export deepspeed", "import megatron"),
     *("import hf", "import torchtitan", "import bridge", "import nemo", "import deepspeed"),
+    "import torch",
     *("calibrate fit", "calibrate from-runs", "calibrate measure", "calibrate nccl-tests"),
     *("calibrate from-trace", "calibrate products"),
 }

@@ -142,7 +142,10 @@ def commands_of_outputs() -> set[str]:
     return {line for text in above for line in blocks_in(text)[-1].text.splitlines()}
 
 
+RECORDED = "docs/how_to/record_a_program.md"
+"""tests/recording runs its commands: they need torch, and files of each other."""
 ELSEWHERE = commands_of_outputs().union(*blocks_of_sweeps(*DOCUMENTS))
+ELSEWHERE |= {line for block in blocks(RECORDED) for line in block.text.splitlines()}
 CI_ONLY = ("simtrain reproduce all ", "simtrain search ", "simtrain validate ")
 """How the commands begin that take longest."""
 ALONE = [

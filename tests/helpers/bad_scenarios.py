@@ -73,7 +73,7 @@ WRONG_VALUES = [
         ":9:1: E201",
         'unknown key "paralelism" at the top level',
         "did you mean parallelism?",
-        "The keys there are name, description, model, parallelism, placement",
+        "The keys there are name, description, program, model, parallelism",
     ),
     bad(
         "unknown key",

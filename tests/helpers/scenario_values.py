@@ -132,7 +132,7 @@ _COUNTS: Values = {
 }
 """Values of fields that are neither flags nor choices, the one that most others allow first."""
 _FIRST: Values = {"precision.compute": "bf16", "schedule": "1f1b", "attention_backend": "fused"}
-_NOT_DRAWN = ("name", "description", "hardware", "variation.sequence_lengths.file")
+_NOT_DRAWN = ("name", "description", "hardware", "program", "variation.sequence_lengths.file")
 
 
 def _fields(section: type[BaseModel], path: str = "") -> Iterator[tuple[str, Any]]:

@@ -13,7 +13,7 @@ from simtrain.commands.app import App
 from simtrain.commands.declare import options_first
 from simtrain.commands.printing import emit
 from simtrain.commands.question import UnscaledQuestion
-from simtrain.errors import printable
+from simtrain.errors import InputError, Location, printable
 from simtrain.importing.exporters.exporter import EXPORTERS, Exporter
 
 export_app = App(
@@ -48,7 +48,12 @@ def _command_of(exporter: Exporter) -> Callable[..., None]:
         from simtrain.studies.evaluation import Evaluator
 
         # No framework chooses recompute: its answer is written.
-        chosen = Evaluator(allow_oom=True).evaluate(question.load())
+        scenario = question.load()
+        if scenario.program is not None:
+            message = f"the program {scenario.program} is code of its own"
+            fix = "run the script from which it was recorded"
+            raise InputError.of("E952", message, Location(question.scenario), fix)
+        chosen = Evaluator(allow_oom=True).evaluate(scenario)
         text = exporter.write(chosen.scenario, nearest=nearest)
         if out is None:
             emit(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,9 @@ def hugging_face_draft(request: ImportRequest) -> Draft:
     return draft
 
 
+_RECORD = "record the model: simtrain import torch --hf {} --gpus 8 --fsdp"
+
+
 def fields_of_config(document: YamlDocument, name: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the section `model` of a config that simtrain contains, and its notes.
 
@@ -91,9 +95,11 @@ def _family(document: YamlDocument, file: str) -> Family:
             "E877",
             f'model_type is "{kind}": simtrain has no {missing}',
             place,
-            "write the layer as blocks of your own: simtrain docs write_a_layer",
+            f"{_RECORD.format(shlex.quote(file))}; or write the layer as blocks of your own: "
+            "simtrain docs write_a_layer",
             "importing it as another type would give a wrong time and memory",
         )
+    record = f"{_RECORD.format(shlex.quote(file))}. " if isinstance(kind, str) else ""
     keys = [key for key in document.data if key in NOT_MODELLED]
     has = f"; it has keys that are not modelled: {', '.join(keys)}" if keys else ""
     raise InputError.of(
@@ -102,7 +108,7 @@ def _family(document: YamlDocument, file: str) -> Family:
         if kind
         else "model_type is missing",
         place,
-        f"{did_you_mean(str(kind), FAMILIES)}Supported types: {', '.join(FAMILIES)}",
+        f"{did_you_mean(str(kind), FAMILIES)}{record}Supported types: {', '.join(FAMILIES)}",
         "importing it as another type would give a wrong time and memory",
     )
 

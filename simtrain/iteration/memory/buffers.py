@@ -40,6 +40,7 @@ OPTIMIZER_ARRAY = "array of the optimizer's kernels"
 FP8_WEIGHTS, FP4_WEIGHTS = "fp8 copies of weights", "fp4 copies of weights"
 USERBUFFERS = "userbuffers"
 WORKSPACES = "workspaces of products"
+OTHER_TENSORS = "batch and buffers of modules"
 GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 
 

@@ -11,6 +11,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.buffers import (
     FP32_GRADIENTS,
+    OTHER_TENSORS,
     RECOMPUTED,
     WORKING,
     WORKSPACES,
@@ -28,6 +29,7 @@ from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.schedules import Cell
 from simtrain.units import format_bytes
 from simtrain.workload.model_chunks import number_distinct
+from simtrain.workload.recorded.step import BytesOverTime, RecordedStep
 
 OPTIMIZER_STEP = "optimizer step"
 
@@ -168,6 +170,8 @@ def memory_report(
 
     A plan that copies activations to the host needs the iteration (`PlannedIteration`).
     """
+    if plan.recorded:
+        return recorded_report(plan, plan.recorded, profile, iteration)
     replay = _replay(plan, iteration)
     stages = tuple(
         _StageRank.of(plan, profile, replay, stage).fullest(replay, place, iteration)
@@ -191,6 +195,8 @@ def peak_bytes(
     plan: Plan, profile: HardwareProfile, iteration: IterationTimeline | None = None
 ) -> int:
     """Return the peak of the fullest stage, faster than `memory_report`."""
+    if plan.recorded:
+        return memory_report(plan, profile).fullest.peak_bytes
     replay, steps = _replay(plan, iteration), number_distinct(plan.stage_parameters)
     dynamic = np.maximum.reduceat(replay.dynamic_bytes, plan.schedule.rank_starts[:-1]).tolist()
     peak = 0
@@ -216,7 +222,12 @@ class MemoryCurve:
 def memory_curve(
     plan: Plan, profile: HardwareProfile, iteration: IterationTimeline, stage: int
 ) -> MemoryCurve:
-    """Return the memory of a stage's rank, with the allocator, during and after each action."""
+    """Return the memory of a stage's rank, with the allocator, during and after each action.
+
+    That of a recorded program has a point for each op.
+    """
+    if plan.recorded:
+        return recorded_curve(plan, plan.recorded, profile, iteration)
     replay = _replay(plan, iteration)
     rank = _StageRank.of(plan, profile, replay, stage)
     actions = _actions(plan, stage)
@@ -307,3 +318,87 @@ def allocator_bytes(profile: HardwareProfile, tensor_bytes: int) -> int:
     """Return memory outside tensors: CUDA, NCCL, the driver, and fragmentation."""
     memory = profile.memory
     return memory.allocator_reserve.value + round(memory.fragmentation.value * tensor_bytes)
+
+
+_PASSES = "forward", "backward", "optimizer"
+_NUM_PASSES = 2
+"""Passes of a microbatch: forward and backward."""
+
+
+def recorded_report(
+    plan: Plan, step: RecordedStep, profile: HardwareProfile, iteration: IterationTimeline | None
+) -> MemoryReport:
+    """Return the peak of a recorded program: the most that its ops hold at a time.
+
+    Gradients at the peak are those that exist then; all else that ops allocate are activations.
+    """
+    passes = _over_time(step)
+    number = int(np.argmax([part.held.max() for part in passes]))
+    of_pass = passes[number]
+    place = int(of_pass.held.argmax())
+    new_gradients, op = int(of_pass.gradients[place]), of_pass.ops[place]
+    program = step.program.states
+    gradients = program.gradients_bytes + new_gradients
+    states = ModelStates(program.parameters_bytes, gradients, program.optimizer_bytes)
+    buffers = {OTHER_TENSORS: program.other_bytes}
+    buffers[WORKSPACES] = sum(workspaces_bytes(plan, profile.memory))
+    activations = int(of_pass.held[place]) - new_gradients
+    # The last microbatch is recorded, after the others.
+    is_step = number == _NUM_PASSES
+    place = len(plan.schedule.kind) - _NUM_PASSES + number
+    action = None if is_step else plan.schedule.cell_at(place)
+    time_s = _starts_s(step, iteration)[number] if iteration else None
+    named = {name: size for name, size in buffers.items() if size}
+    tensors = states.total_bytes + activations + sum(named.values())
+    stage = StageMemory(
+        *(0, states, activations, named, allocator_bytes(profile, tensors), action),
+        f"{op.module}: {op.op}" if op.module else op.op,
+        time_s,
+    )
+    reserve = profile.memory.allocator_reserve.value
+    return MemoryReport(profile.gpu.memory_capacity.value, (stage,), reserve)
+
+
+def recorded_curve(
+    plan: Plan, step: RecordedStep, profile: HardwareProfile, iteration: IterationTimeline
+) -> MemoryCurve:
+    """Return the memory of a recorded program over time, with a point for each op.
+
+    Of several microbatches, the last one is shown.
+    """
+    constant = sum(workspaces_bytes(plan, profile.memory))
+    states = step.program.states
+    constant += states.parameters_bytes + states.optimizer_bytes + states.other_bytes
+    constant += states.gradients_bytes
+    times_s, held_bytes = [0.0], [constant + allocator_bytes(profile, constant)]
+    starts_s = _starts_s(step, iteration)
+    ends_s = (*starts_s[1:], iteration.time_s)
+    for of_pass, start_s, end_s in zip(_over_time(step), starts_s, ends_s, strict=True):
+        # Ops are spread evenly over a pass: the curve shows their order, not their durations.
+        number = len(of_pass.ops)
+        for place, dynamic_bytes in enumerate(of_pass.held.tolist()):
+            tensors = constant + dynamic_bytes
+            times_s.append(start_s + place / number * (end_s - start_s))
+            held_bytes.append(tensors + allocator_bytes(profile, tensors))
+    return MemoryCurve((*times_s,), (*held_bytes,))
+
+
+def _over_time(step: RecordedStep) -> list[BytesOverTime]:
+    """Return the memory of each pass, relative to the start of the step."""
+    before, gradients, parts = 0, 0, []
+    for name in _PASSES:
+        of_pass = step.memory[name]
+        if len(of_pass.ops):
+            parts.append(of_pass.shifted(before, gradients))
+            before += int(of_pass.after[-1])
+            gradients += int(of_pass.gradients[-1])
+    return parts
+
+
+def _starts_s(step: RecordedStep, iteration: IterationTimeline) -> list[float]:
+    """Return the start of each pass with ops: forward, backward and, if there is one, optimizer."""
+    tasks, timeline = iteration.tasks, iteration.timeline
+    starts_s: list[float] = timeline.start_s[tasks.first[-_NUM_PASSES:]].tolist()
+    if step.memory["optimizer"].ops:
+        starts_s.append(float(timeline.end_s[tasks.last[-1]]))
+    return starts_s

@@ -235,6 +235,8 @@ class IterationSeconds:
             times * pass_flops(pass_)[int(recompute)]
             for pass_, times in self.plan.different_passes()
         )
+        if recompute and self.plan.recorded:
+            per_replica += total_flops(self.plan.recorded.update)  # of Muon, for example
         return per_replica * self.plan.mesh.size("tp", "cp", "dp")
 
     def extrapolated(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from simtrain.studies.search.stage_lengths import (
     lengths_to_try,
 )
 
-_QUESTION = ("name", "description", "model", "batch", "cluster", "hardware", "variation")
+_QUESTION = ("name", "description", "program", "model", "batch", "cluster", "hardware", "variation")
 """Sections of a scenario that are not part of a layout; the microbatch is."""
 LONG_SEQUENCE = 32_768
 """Sequence length from which context parallelism is searched by default."""

@@ -1,0 +1,302 @@
+"""A recorded torch program: the ops of one training step on one rank, and its file.
+
+`simtrain import torch` records a program. A scenario names the file, as in `program:
+gpt.program.json.gz`. The file is JSON, packed with gzip or not, so that people can read and compare
+recordings. Ops that repeat, such as those of equal layers, are written once with a count.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from simtrain.base.entry import Count, CountOrZero, Strict, Text
+from simtrain.base.input_file import FileVersion, open_input, read_text
+from simtrain.errors import InputError, Location
+
+_MOST_BYTES, _MOST_OPS, _MOST_RANKS = 256 << 20, 2_000_000, 1 << 20
+_MOST_MICROBATCHES = 4096
+_MOST_BYTES_OF_MEMORY = 1 << 50
+_TENSOR = re.compile(r"(?:(\d{1,9}) x )?([a-z]+[a-z0-9_]{0,30})\[([\d,*]{0,400})\]('?)")
+_MOST_ELEMENTS = 1 << 60
+_BITS = re.compile(r"[a-z]+(\d+)")
+
+Bytes = Annotated[int, Field(ge=0, le=_MOST_BYTES_OF_MEMORY)]
+Scalar = bool | int | float | str
+_Texts = Annotated[list[str], Field(default_factory=list)]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramTensor:
+    """A tensor of a recorded op.
+
+    Args:
+        dtype: such as "bf16".
+        shape: sizes of its dimensions.
+        num_stored: elements in memory: dimensions that repeat one element count once.
+        number: equal tensors.
+        is_transposed: its matrices are stored by columns.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    num_stored: int
+    number: int = 1
+    is_transposed: bool = False
+
+    @property
+    def element_bytes(self) -> float:
+        """Bytes of an element; 8 bits for booleans."""
+        bits = _BITS.match(self.dtype)
+        return int(bits[1]) / 8 if bits else 4
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes in memory of all equal tensors."""
+        return int(self.number * self.num_stored * self.element_bytes)
+
+
+@functools.lru_cache(maxsize=65536)
+def parse_tensor(text: str) -> ProgramTensor:
+    """Read a tensor: "bf16[4,1024,768]", "24 x f32[768]", "f32[4,1024*]", "bf16[768,768]'".
+
+    Raises:
+        ValueError: it has another form, or too many elements.
+    """
+    match = _TENSOR.fullmatch(text)
+    if match is None:
+        raise ValueError(f'"{text:.60}" is no tensor such as bf16[4,1024,768]')
+    number, dtype, sizes, transposed = match.groups()
+    shape, stored, elements = [], 1, 1
+    for size in sizes.split(",") if sizes else ():
+        if not size.rstrip("*").isdecimal() or size.count("*") > 1:
+            raise ValueError(f'"{text:.60}" is no tensor such as bf16[4,1024,768]')
+        length = int(size.rstrip("*"))
+        shape.append(length)
+        elements *= length
+        stored *= 1 if size.endswith("*") else length
+    times = int(number or 1)
+    if elements * times > _MOST_ELEMENTS:
+        raise ValueError(f'"{text:.60}" has more than 2^60 elements')
+    return ProgramTensor(dtype, tuple(shape), stored, times, bool(transposed))
+
+
+class ProgramOp(Strict):
+    """An op of a step on one rank.
+
+    Args:
+        op: torch's name, such as "aten.mm".
+        module: the module that it belongs to, with stars for numbers ("layers.*.mlp.up").
+        reads, writes: its tensors; of many, the number of each.
+        options: scalars among its arguments.
+        again: it is recomputed in the backward pass.
+        stream: the stream on which it runs; 0 computes.
+        group: number of its group in `Program.groups`, if it is a collective.
+        waits: for each op of another stream that it waits for, how many ops before it that one is.
+        makes_bytes: memory that it allocates.
+        frees_bytes: memory that is freed after it, before the next op.
+        gradient_bytes: the part of `makes_bytes` that are gradients of parameters.
+    """
+
+    op: Text
+    module: str = ""
+    reads: _Texts
+    writes: _Texts
+    options: dict[str, Scalar] = Field(default_factory=dict)
+    again: bool = False
+    stream: CountOrZero = 0
+    group: CountOrZero | None = None
+    waits: list[Count] = Field(default_factory=list)
+    makes_bytes: Bytes = 0
+    frees_bytes: Bytes = 0
+    gradient_bytes: Bytes = 0
+
+    @field_validator("reads", "writes")
+    @classmethod
+    def _are_tensors(cls, texts: list[str]) -> list[str]:
+        for text in texts:
+            parse_tensor(text)
+        return texts
+
+    @property
+    def read(self) -> list[ProgramTensor]:
+        """The tensors that it reads."""
+        return [*map(parse_tensor, self.reads)]
+
+    @property
+    def written(self) -> list[ProgramTensor]:
+        """The tensors that it writes."""
+        return [*map(parse_tensor, self.writes)]
+
+
+class ProgramRun(Strict):
+    """Ops that repeat `count` times."""
+
+    count: Count = 1
+    ops: Annotated[list[ProgramOp], Field(min_length=1)]
+
+
+class ProgramStates(Strict):
+    """Bytes that a rank holds before the step.
+
+    Args:
+        parameters_bytes: parameters.
+        optimizer_bytes: states of the optimizer.
+        gradients_bytes: gradients of earlier microbatches.
+        other_bytes: everything else, such as the batch and buffers of modules.
+    """
+
+    parameters_bytes: Bytes
+    optimizer_bytes: Bytes
+    other_bytes: Bytes
+    gradients_bytes: Bytes = 0
+
+
+class Program(Strict):
+    """A recorded training step.
+
+    Args:
+        version: of the format.
+        torch: version of torch that ran it.
+        f32_products: data type of the products of fp32 numbers (torch's setting).
+        command: the command that recorded it.
+        gpus: number of ranks.
+        tensor: ranks that share a batch; the others are replicas with batches of their own.
+        sequences, tokens: shape of a rank's microbatch.
+        microbatches: of the step. The last one is recorded, and stands for all of them.
+        num_parameters, num_trained: parameters of the whole model, and those with gradients.
+        states: what the rank holds before the microbatch.
+        groups: ranks of each group with a collective.
+        group_streams: streams of process groups, with their asynchronous collectives. The program
+            itself has made the other streams, except the first one.
+        forward, backward, optimizer: the ops of each pass, in order of issue.
+    """
+
+    version: Literal[1]
+    torch: Text
+    f32_products: Literal["fp32", "tf32"] = "fp32"
+    command: Text
+    gpus: Annotated[int, Field(ge=1, le=_MOST_RANKS)]
+    tensor: Annotated[int, Field(ge=1, le=_MOST_RANKS)] = 1
+    sequences: Annotated[int, Field(ge=1, le=_MOST_RANKS)]
+    tokens: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    microbatches: Annotated[int, Field(ge=1, le=_MOST_MICROBATCHES)] = 1
+    num_parameters: Annotated[int, Field(ge=0, le=_MOST_ELEMENTS)]
+    num_trained: Annotated[int, Field(ge=0, le=_MOST_ELEMENTS)]
+    states: ProgramStates
+    groups: list[Annotated[list[CountOrZero], Field(min_length=1)]] = Field(default_factory=list)
+    group_streams: list[CountOrZero] = Field(default_factory=list)
+    forward: Annotated[list[ProgramRun], Field(min_length=1)]
+    backward: Annotated[list[ProgramRun], Field(min_length=1)]
+    optimizer: list[ProgramRun] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.gpus % self.tensor:
+            raise ValueError(f"tensor is {self.tensor}, which does not divide gpus ({self.gpus})")
+        runs = [*self.forward, *self.backward, *self.optimizer]
+        if (number := sum(run.count * len(run.ops) for run in runs)) > _MOST_OPS:
+            raise ValueError(f"it has {number} ops, more than {_MOST_OPS}")
+        for ranks in self.groups:
+            if len({*ranks}) != len(ranks) or max(ranks) >= self.gpus:
+                raise ValueError(f"a group has ranks twice, or ranks beyond {self.gpus - 1}")
+        for op in (op for run in runs for op in run.ops):
+            if op.group is not None and op.group >= len(self.groups):
+                raise ValueError(f"an op has group {op.group}, of {len(self.groups)}")
+        for name, of_pass in self.passes.items():
+            first = 0
+            for run in of_pass:
+                for place, op in enumerate(run.ops, first):
+                    if op.waits and max(op.waits) > place:
+                        raise ValueError(f"an op of {name} waits for an op before the first one")
+                first += run.count * len(run.ops)
+        return self
+
+    @property
+    def passes(self) -> dict[str, list[ProgramRun]]:
+        """The passes by name."""
+        return {"forward": self.forward, "backward": self.backward, "optimizer": self.optimizer}
+
+    @property
+    def data(self) -> int:
+        """Ranks with batches of their own."""
+        return self.gpus // self.tensor
+
+
+def expanded(runs: Iterable[ProgramRun]) -> Iterator[ProgramOp]:
+    """Yield the ops of runs, repeated."""
+    for run in runs:
+        for _ in range(run.count):
+            yield from run.ops
+
+
+@functools.lru_cache(maxsize=16)
+def read_program(version: FileVersion) -> Program:
+    """Read a recording.
+
+    Raises:
+        InputError: the file cannot be read (E101, E102), or is no recording (E940).
+    """
+    place = Location(version.file)
+    fix = "record the program again: simtrain import torch SCRIPT.py:FUNCTION --out FILE"
+    try:
+        return Program.model_validate_json(_content(Path(version.file)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        reason = "a recording is written by simtrain import torch, and checked as a whole"
+        message = f"is no recording of a program: {where}: {first['msg']}"
+        raise InputError.of("E940", message, place, fix, reason) from None
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        message = f"is no recording of a program: {error}"
+        raise InputError.of("E940", message, place, fix) from None
+
+
+def _content(path: Path) -> bytes:
+    """Return the text of a recording, unpacked."""
+    if not path.is_file():
+        read_text(path)  # says what is wrong with the path
+    with open_input(path) as file:
+        packed = file.read(_MOST_BYTES + 1)
+    is_packed = packed[:2] == b"\x1f\x8b"
+    unpacked = gzip.GzipFile(fileobj=io.BytesIO(packed)) if is_packed else io.BytesIO(packed)
+    with unpacked:
+        content = unpacked.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+    return content
+
+
+def program_text(program: Program) -> str:
+    """Write a recording as JSON: a line for each op, so that two recordings compare well."""
+    data = program.model_dump(mode="json", exclude_defaults=True)
+    passes = {name: data.pop(name) for name in program.passes if name in data}
+    lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in data.items()]
+    lines += [f" {json.dumps(name)}: [\n{_runs_text(runs)}\n ]" for name, runs in passes.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _runs_text(runs: list[dict[str, Any]]) -> str:
+    texts = []
+    for run in runs:
+        ops = ",\n".join(f"   {json.dumps(op)}" for op in run["ops"])
+        texts.append(f'  {{"count": {run.get("count", 1)}, "ops": [\n{ops}\n  ]}}')
+    return ",\n".join(texts)
+
+
+def write_program(program: Program, file: Path) -> None:
+    """Write a recording to a file, packed if its name ends with .gz. Equal ones are equal files."""
+    content = program_text(program).encode()
+    if file.suffix == ".gz":
+        content = gzip.compress(content, mtime=0)
+    file.write_bytes(content)

@@ -1,0 +1,50 @@
+"""Record a program: `python -m simtrain.recording.child REQUEST`.
+
+The request is a JSON file with the script, its function, keyword arguments, the number of ranks,
+and the files to write: the recording, or what went wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from simtrain.recording.child.problems import problem_of
+
+
+def main(file: str) -> None:
+    """Record what a request says."""
+    request = json.loads(Path(file).read_text(encoding="utf-8"))
+    try:
+        write_recording(request)
+    except BaseException as error:  # also sys.exit and Ctrl-C of the program
+        problem = problem_of(error, request["script"])
+        if problem["name"] == "raised":
+            traceback.print_exc()
+        Path(request["problem"]).write_text(json.dumps(problem), encoding="utf-8")
+
+
+def write_recording(request: dict[str, Any]) -> None:
+    """Run the program of a request, and write its recording."""
+    import torch
+
+    from simtrain.recording.child.loading import function_of
+    from simtrain.recording.child.recording import program_of
+    from simtrain.recording.child.step import record
+
+    torch.set_num_threads(1)
+    step = record(
+        lambda **arguments: function_of(request)(**arguments),
+        request["arguments"],
+        request["gpus"],
+        request["microbatches"],
+    )
+    program = program_of(step, request)
+    Path(request["recording"]).write_text(program, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,168 @@
+"""A program for a model of Hugging Face transformers that is known by its config alone.
+
+The class is that of the config (`architectures`), or the one for its type without a head. The batch
+has what the model's forward pass reads first: tokens, pixels or a spectrogram.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import transformers
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from simtrain.base.input_file import read_text
+from simtrain.errors import InputError
+from simtrain.recording.child.problems import WrongProgram
+
+_STYLES: dict[str, Callable[[], Any]] = {
+    "colwise": ColwiseParallel,
+    "rowwise": RowwiseParallel,
+    "embedding_rowwise": lambda: RowwiseParallel(input_layouts=Replicate()),
+    "colwise_gather_output": lambda: ColwiseParallel(output_layouts=Replicate()),
+}
+"""Styles of transformers' plans. Norms of heads stay whole. The all-reduce of their gradients, of
+some hundred bytes, is left out.
+"""
+_NOT_DIVIDED = "replicated_with_grad_allreduce"
+_PIXELS, _SPECTROGRAM, _TOKENS = "pixel_values", "input_features", "input_ids"
+
+
+def train(
+    config: str,
+    sequences: int = 1,
+    tokens: int | None = None,
+    fsdp: bool = False,
+    tensor: int = 1,
+) -> tuple[Any, ...]:
+    """Return a model with random weights, a batch, its loss, and AdamW.
+
+    Args:
+        config: path of config.json.
+        sequences: sequences, images or recordings of a rank's batch.
+        tokens: tokens of a sequence; by default the model's longest, at most 4096.
+        fsdp: shard parameters over the ranks with batches of their own, with fully_shard; weights
+            are then in fp32, and products in bf16. Otherwise weights are in bf16.
+        tensor: ranks that share each layer, by the model's own plan.
+    """
+    try:
+        settings = transformers.AutoConfig.for_model(**json.loads(read_text(Path(config))))
+    except (InputError, ValueError, KeyError, TypeError) as error:
+        raise WrongProgram(f"it is no config of transformers: {error}") from None
+    settings.use_cache = False
+    model = _model(settings)
+    model.train()
+    batch = _batch(model, settings, sequences, tokens)
+    world = dist.get_world_size()
+    if world % tensor:
+        raise WrongProgram(f"{world} ranks are no multiple of {tensor} tensor-parallel ranks")
+    if world > tensor and not fsdp:
+        raise WrongProgram(f"{world // tensor} ranks would train a model each: add --fsdp")
+    mesh = init_device_mesh("cpu", (world // tensor, tensor), mesh_dim_names=("dp", "tp"))
+    if tensor > 1:
+        _divide(model, mesh["tp"])
+    if fsdp:
+        _shard(model, mesh["dp"])
+    else:
+        model.to(torch.bfloat16)
+        batch = {
+            name: value.to(torch.bfloat16) if value.is_floating_point() else value
+            for name, value in batch.items()
+        }
+    kinds: dict[bool, list[Any]] = {True: [], False: []}
+    for each in model.parameters():
+        kinds[isinstance(each, DTensor)].append(each)
+    groups = [{"params": each} for each in kinds.values() if each]
+    return model, batch, _loss, torch.optim.AdamW(groups, fused=True)
+
+
+def _model(settings: Any) -> Any:
+    """Build the model of a config."""
+    for name in getattr(settings, "architectures", None) or ():
+        if hasattr(transformers, name):
+            return getattr(transformers, name)(settings)
+    for auto in (transformers.AutoModelForCausalLM, transformers.AutoModel):
+        if type(settings) in auto._model_mapping:
+            return auto.from_config(settings)
+    raise WrongProgram(f"transformers {transformers.__version__} has no model of this config")
+
+
+def _batch(model: Any, settings: Any, sequences: int, tokens: int | None) -> dict[str, Any]:
+    """Return what a forward pass reads."""
+    text = settings.get_text_config()
+    longest = getattr(text, "max_position_embeddings", None) or 4096
+    length = tokens or min(longest, 4096)
+    batch: dict[str, Any] = {}
+    first = model.main_input_name
+    if first == _PIXELS:
+        size = getattr(settings, "image_size", 224)
+        height, width = size if isinstance(size, (list, tuple)) else (size, size)
+        channels = getattr(settings, "num_channels", 3)
+        batch[_PIXELS] = torch.zeros(sequences, channels, height, width)
+        if getattr(settings, "num_labels", 0) and "Classification" in type(model).__name__:
+            batch["labels"] = torch.zeros(sequences, dtype=torch.long)
+        return batch
+    if first == _SPECTROGRAM:
+        frames = 2 * getattr(settings, "max_source_positions", 1500)
+        batch[_SPECTROGRAM] = torch.zeros(sequences, settings.num_mel_bins, frames)
+        length = tokens or getattr(settings, "max_target_positions", 448)
+    else:
+        batch[_TOKENS] = torch.zeros(sequences, length, dtype=torch.long)
+    if settings.is_encoder_decoder:
+        batch["decoder_input_ids"] = torch.zeros(sequences, length, dtype=torch.long)
+    if hasattr(model, "loss_function") and model.get_output_embeddings() is not None:
+        batch["labels"] = torch.zeros(sequences, length, dtype=torch.long)
+    return batch
+
+
+def _loss(model: Any, batch: dict[str, Any]) -> Any:
+    """Return the model's own loss, or the mean of its first output."""
+    output = model(**batch)
+    value = getattr(output, "loss", None)
+    if value is None:
+        value = next(each for each in output.to_tuple() if isinstance(each, torch.Tensor)).mean()
+    return value
+
+
+def _divide(model: Any, mesh: Any) -> None:
+    """Divide a model over tensor-parallel ranks, by the plan of transformers for it.
+
+    Raises:
+        WrongProgram: it has no plan, or one with other parts than linear layers.
+    """
+    plan: dict[str, str] = {**(model.tp_plan or {})}
+    if not plan:
+        raise WrongProgram(f"{type(model).__name__} has no plan for tensor parallelism")
+    if others := {*plan.values()} - {*_STYLES, _NOT_DIVIDED}:
+        raise WrongProgram(f"parts of its tensor-parallel plan are not known: {sorted(others)}")
+    styles: dict[str, Any] = {}
+    for name, _ in model.named_modules():
+        pattern = re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
+        if plan.get(pattern, _NOT_DIVIDED) != _NOT_DIVIDED:
+            styles[name] = _STYLES[plan[pattern]]()
+    parallelize_module(model, mesh, styles)
+
+
+def _shard(model: Any, mesh: Any) -> None:
+    """Shard each layer that transformers keeps whole, and the rest, with fully_shard.
+
+    Layers with tied weights, such as an embedding's, are left to the rest.
+    """
+    precision = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    kept_whole = {*(model._no_split_modules or ())}
+    uses = Counter(id(each) for _, each in model.named_parameters(remove_duplicate=False))
+    for module in [*model.modules()]:
+        is_tied = any(uses[id(each)] > 1 for each in module.parameters())
+        if type(module).__name__ in kept_whole and not is_tied:
+            fully_shard(module, mesh=mesh, mp_policy=precision)
+    fully_shard(model, mesh=mesh, mp_policy=precision)

@@ -1,0 +1,270 @@
+"""Ops that GPUs run as one kernel, and that torch on a CPU would run as several.
+
+Attention becomes one op, forward and backward, which saves what FlashAttention saves (Dao 2023,
+Section 3.1): its inputs, its output and the log-sum-exp of each row. An RMS norm becomes one op
+each way too (torch's `_fused_rms_norm`, which CPUs lack). Dropout becomes the op that saves a mask
+of bytes, as it is on GPUs. Optimizers run kernels over many parameters by default.
+
+DTensors divide these ops by batch, attention also by heads, and norms by every dimension but the
+last.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import torch.optim
+from torch import Tensor
+from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor.experimental import register_sharding
+from torch.utils import checkpoint
+
+
+@torch.library.custom_op("simtrain::attention", mutates_args=())
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool
+) -> tuple[Tensor, Tensor]:
+    """Stand for fused attention: [..., heads, tokens, channels], and the log-sum-exp."""
+    raise NotImplementedError("it runs on fake tensors only")
+
+
+@attention.register_fake
+def _(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool
+) -> tuple[Tensor, Tensor]:
+    # FlashAttention's output has the layout of its query: [batch, tokens, heads, channels].
+    is_alike = query.shape[-1] == value.shape[-1]
+    shape = [*query.shape[:-1], value.shape[-1]]
+    output = torch.empty_like(query) if is_alike else query.new_empty(shape)
+    return output, query.new_empty(query.shape[:-1], dtype=torch.float32)
+
+
+@torch.library.custom_op("simtrain::attention_backward", mutates_args=())
+def attention_backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    log_sum_exp: Tensor,
+    is_causal: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Stand for the backward kernel: the gradients of query, key and value."""
+    raise NotImplementedError("it runs on fake tensors only")
+
+
+@attention_backward.register_fake
+def _(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    log_sum_exp: Tensor,
+    is_causal: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    query, key, value, _, ctx.is_causal = inputs
+    ctx.save_for_backward(query, key, value, *output)
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    gradients = attention_backward(gradient, *ctx.saved_tensors, ctx.is_causal)
+    return (*gradients, None, None)
+
+
+attention.register_autograd(_backward, setup_context=_save)
+
+
+@torch.library.custom_op("simtrain::rms_norm", mutates_args=())
+def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    """Stand for the fused norm: the result, and the reciprocal of each row's root mean square."""
+    raise NotImplementedError("it runs on fake tensors only")
+
+
+@rms_norm.register_fake
+def _(x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), x.new_empty([*x.shape[:-1], 1], dtype=torch.float32)
+
+
+@torch.library.custom_op("simtrain::rms_norm_backward", mutates_args=())
+def rms_norm_backward(
+    gradient: Tensor, x: Tensor, weight: Tensor | None, root: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Stand for the backward kernel: the gradients of input and weight."""
+    raise NotImplementedError("it runs on fake tensors only")
+
+
+@rms_norm_backward.register_fake
+def _(gradient: Tensor, x: Tensor, weight: Tensor | None, root: Tensor) -> tuple[Tensor, Tensor]:
+    of_weight = x.new_empty(0) if weight is None else torch.empty_like(weight)
+    return torch.empty_like(x), of_weight
+
+
+def _save_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, weight, _ = inputs
+    ctx.has_weight = weight is not None
+    ctx.save_for_backward(x, output[1], *([weight] if ctx.has_weight else []))
+    ctx.set_materialize_grads(False)
+
+
+def _backward_of_norm(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    x, root, *weight = ctx.saved_tensors
+    of_x, of_weight = rms_norm_backward(gradient, x, weight[0] if weight else None, root)
+    return of_x, of_weight if ctx.has_weight else None, None
+
+
+rms_norm.register_autograd(_backward_of_norm, setup_context=_save_norm)
+
+_Placements = list[tuple[list[Any], list[Any]]]
+
+
+def _shards_of_attention(
+    query: Any, key: Any, value: Any, mask: Any, is_causal: bool
+) -> _Placements:
+    whole = Replicate() if mask is not None else None
+    return [
+        ([place] * 2, [place] * 3 + [whole, None]) for place in (Replicate(), Shard(0), Shard(1))
+    ]
+
+
+def _shards_of_attention_backward(gradient: Any, query: Any, *others: Any) -> _Placements:
+    return [([place] * 3, [place] * 6 + [None]) for place in (Replicate(), Shard(0), Shard(1))]
+
+
+def _shards_of_rms_norm(x: Any, weight: Any, eps: float) -> _Placements:
+    whole = None if weight is None else Replicate()
+    rows = [Shard(dimension) for dimension in range(len(x.shape) - 1)]
+    return [([place] * 2, [place, whole, None]) for place in (Replicate(), *rows)]
+
+
+def _shards_of_rms_norm_backward(gradient: Any, x: Any, weight: Any, root: Any) -> _Placements:
+    whole = None if weight is None else Replicate()
+    rows = [Shard(dimension) for dimension in range(len(x.shape) - 1)]
+    return [
+        ([Replicate()] * 2, [Replicate(), Replicate(), whole, Replicate()]),
+        *(([place, Partial()], [place, place, whole, place]) for place in rows),
+    ]
+
+
+for _op, _shards in (
+    (torch.ops.simtrain.attention, _shards_of_attention),
+    (torch.ops.simtrain.attention_backward, _shards_of_attention_backward),
+    (torch.ops.simtrain.rms_norm, _shards_of_rms_norm),
+    (torch.ops.simtrain.rms_norm_backward, _shards_of_rms_norm_backward),
+):
+    register_sharding(_op.default)(_shards)
+
+
+@contextmanager
+def patched() -> Iterator[None]:
+    """Replace attention and dropout of `torch.nn.functional` inside the `with` block."""
+    unfused, dropout, norm = F.scaled_dot_product_attention, F.dropout, F.rms_norm
+
+    def fused(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **options: Any,
+    ) -> Tensor:
+        """Run the op that stands for the kernel."""
+        output: Tensor
+        output, _ = attention(query, key, value, attn_mask, is_causal)
+        return output
+
+    def masked(
+        input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
+        """Run the op that saves a mask."""
+        if not training or p == 0 or inplace:
+            return dropout(input, p, training, inplace)
+        return torch.native_dropout(input, p, True)[0]
+
+    def normalized(
+        input: Tensor,
+        normalized_shape: Sequence[int],
+        weight: Tensor | None = None,
+        eps: float | None = None,
+    ) -> Tensor:
+        """Run the op that stands for the norm of rows."""
+        if len(normalized_shape) != 1 or (weight is not None and weight.dtype != input.dtype):
+            return norm(input, [*normalized_shape], weight, eps)
+        output: Tensor
+        output, _ = rms_norm(input, weight, eps or 0.0)
+        return output
+
+    truncate, contexts = (
+        torch.nn.init.trunc_normal_,
+        checkpoint.create_selective_checkpoint_contexts,
+    )
+
+    def selecting(policy: Any, *arguments: Any, **options: Any) -> Any:
+        """Select the op that stands for attention like the kernels that it stands for."""
+        if callable(policy):
+
+            def knowing(context: Any, op: Any, *inputs: Any, **others: Any) -> Any:
+                """Ask for FlashAttention."""
+                known = _FLASH_ATTENTION if op is torch.ops.simtrain.attention.default else op
+                return policy(context, known, *inputs, **others)
+
+            return contexts(knowing, *arguments, **options)
+        more = [torch.ops.simtrain.attention.default] * bool(_ATTENTION & {*policy})
+        return contexts([*policy, *more], *arguments, **options)
+
+    checkpoints: Any = checkpoint
+    checkpoints.create_selective_checkpoint_contexts = selecting
+
+    def truncated(tensor: Tensor, mean: float = 0.0, std: float = 1.0, **limits: Any) -> Tensor:
+        """Draw from a normal distribution: torch's function checks values."""
+        with torch.no_grad():
+            return tensor.normal_(mean, std)
+
+    torch.nn.init.trunc_normal_ = truncated  # type: ignore[assignment]
+    F.scaled_dot_product_attention = fused  # type: ignore[assignment]
+    F.dropout, F.rms_norm = masked, normalized
+    optimizers = [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith("torch.optim.") and hasattr(module, _CHOICE)
+    ]
+    choose = getattr(optimizers[0], _CHOICE)
+    for module in optimizers:
+        setattr(module, _CHOICE, _chooses_foreach)
+    try:
+        yield
+    finally:
+        torch.nn.init.trunc_normal_ = truncate
+        checkpoints.create_selective_checkpoint_contexts = contexts
+        F.scaled_dot_product_attention, F.dropout, F.rms_norm = unfused, dropout, norm
+        for module in optimizers:
+            setattr(module, _CHOICE, choose)
+
+
+_FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention.default
+_ATTENTION = {
+    _FLASH_ATTENTION,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
+}
+_CHOICE = "_default_to_fused_or_foreach"
+"""The function by which torch's optimizers choose their kernels."""
+
+
+def _chooses_foreach(
+    parameters: list[Tensor], differentiable: bool, use_fused: bool = False
+) -> tuple[bool, bool]:
+    """Choose as on a GPU: kernels over many parameters, unless these are DTensors."""
+    plain = torch.nn.Parameter, torch._subclasses.FakeTensor
+    return False, not differentiable and all(isinstance(each, plain) for each in parameters)

@@ -1,0 +1,318 @@
+"""The log of a step: each op with its tensors, its stream, what it waits for, and its memory."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from simtrain.recording.child.modules import Modules
+from simtrain.recording.child.streams import Streams
+from simtrain.recording.child.tensors import texts_of
+
+_PLAIN = {torch.Tensor, torch.nn.Parameter, torch._subclasses.FakeTensor}
+_SYNC = {op for op in sync_ops if op.namespace == "_c10d_functional"}
+_ALLOCATES = {
+    "aten.empty",
+    "aten.empty_like",
+    "aten.empty_strided",
+    "aten.new_empty",
+    "aten.new_empty_strided",
+}
+"""Ops that no kernel runs."""
+_OVERWRITES = {
+    torch.ops.aten.copy_.default,
+    torch.ops.aten._foreach_copy_.default,
+    torch.ops.aten.zero_.default,
+    torch.ops.aten.fill_.Scalar,
+}
+"""Ops that write their first argument without reading it."""
+_SILENT = {torch.ops.aten.detach.default, torch.ops.aten._unsafe_view.default}
+"""Ops that are views, although their schemas do not say so."""
+_SCALARS = bool, int, float, str
+
+
+@dataclass(slots=True)
+class LoggedOp:
+    """An op of a step.
+
+    Args:
+        op: its name, such as "aten.mm".
+        phase: "forward", "backward" or "optimizer".
+        module: name of the module that it belongs to.
+        reads, writes: its tensors.
+        again: it is recomputed in the backward pass.
+        options: scalars among its arguments, by name.
+        stream: number of its stream; 0 computes.
+        group: ranks of its collective, if it is one.
+        waits: ops on other streams that it is the first to wait for.
+        makes_bytes, frees_bytes: storages that it allocates, and that are freed until the next op.
+        gradient_bytes: how much of `makes_bytes` are gradients of parameters.
+    """
+
+    op: str
+    phase: str
+    module: str = ""
+    reads: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    again: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+    stream: int = 0
+    group: tuple[int, ...] | None = None
+    waits: list[int] = field(default_factory=list)
+    makes_bytes: int = 0
+    frees_bytes: int = 0
+    gradient_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """What the schema of an op says of it.
+
+    Args:
+        is_view: its results share the storage of its arguments, and it changes none.
+        waits: it waits for a collective.
+        writes: it changes arguments.
+        overwrites: names of arguments that it writes without reading them.
+    """
+
+    is_view: bool
+    waits: bool
+    writes: bool
+    overwrites: frozenset[str]
+
+    @classmethod
+    def of(cls, func: Any) -> _Signature:
+        """Read the schema of an op."""
+        arguments = func._schema.arguments
+        overwritten = (
+            argument.name
+            for argument in arguments
+            if argument.is_write
+            and (argument.is_out or argument.name == "out" or func in _OVERWRITES)
+        )
+        is_silent = func.namespace == "prim" or func in _SILENT
+        return cls(
+            bool(func.is_view) or is_silent,
+            func in _SYNC,
+            any(argument.is_write for argument in arguments),
+            frozenset(overwritten),
+        )
+
+
+class OpLog(TorchDispatchMode):
+    """Logs every op that a GPU would run, once `phase` is set, and tracks all storages before."""
+
+    def __init__(self, streams: Streams, modules: Modules) -> None:
+        super().__init__()
+        self.streams, self.modules = streams, modules
+        self.ops: list[LoggedOp] = []
+        self.phase: str | None = None
+        self.updates = False
+        """Whether the optimizer runs."""
+        self.live: dict[int, int] = {}
+        """Bytes of each living storage."""
+        self.held_bytes = 0
+        self._made_by: dict[int, int] = {}
+        self._signatures: dict[Any, _Signature] = {}
+        self.group_streams: dict[tuple[int, ...], int] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run an op, and log it."""
+        if not _PLAIN.issuperset(types):
+            return NotImplemented  # its ops on plain tensors follow
+        kwargs = kwargs or {}
+        signature = self._signature(func)
+        if signature.is_view:  # it makes no storage and runs no kernel
+            return func(*args, **kwargs)
+        read = [*_tensors((*args, *kwargs.values()))]
+        if read and not any(isinstance(x, torch._subclasses.FakeTensor) for x in read):
+            with unset_fake_temporarily():  # numbers of ranks, which meshes of devices look up
+                return func(*args, **kwargs)
+        if func is torch.ops.aten._local_scalar_dense.default and self.updates:
+            # The number of the step, of which optimizers compute powers.
+            return 1.0 if args[0].dtype.is_floating_point else 1
+        before = {*map(_key, read)}
+        result = func(*args, **kwargs)
+        if signature.waits:
+            self._wait_for(read)
+            return result
+        new = {key: x for x in _tensors((result,)) if (key := _key(x)) not in before}
+        if self.phase is not None and (new or signature.writes or func in collective_ops):
+            named = [*_arguments(func, args, kwargs)]
+            read = [
+                x
+                for argument, value in named
+                if argument.name not in signature.overwrites
+                for x in _tensors((value,))
+            ]
+            mutated = [
+                x for argument, value in named if argument.is_write for x in _tensors((value,))
+            ]
+            if new or mutated or func in collective_ops:
+                self._log(func, args, kwargs, read, [*mutated, *new.values()])
+        elif new:
+            self.modules.saw_op()
+        for x in new.values():
+            self._allocate(x.untyped_storage())
+        return result
+
+    def _signature(self, func: Any) -> _Signature:
+        """Return what the schema of an op says of it; each is read once."""
+        signature = self._signatures.get(func)
+        if signature is None:
+            signature = self._signatures[func] = _Signature.of(func)
+        return signature
+
+    def _log(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        read: Sequence[torch.Tensor],
+        written: Sequence[torch.Tensor],
+    ) -> None:
+        assert self.phase is not None, "only ops of passes are logged"
+        self.modules.saw_op()
+        name = func._schema.name.replace("::", ".", 1)
+        stream, number = self.streams.current, len(self.ops)
+        op = LoggedOp(name, self.phase, self.modules.current())
+        op.again = self.phase == "backward" and self.modules.is_running
+        op.reads, op.writes = texts_of(read), texts_of(written)
+        op.options = {
+            schema.name: value
+            for schema, value in _arguments(func, args, kwargs)
+            if type(value) in _SCALARS
+            and not (isinstance(value, float) and not math.isfinite(value))
+        }
+        if func in collective_ops:
+            group = CollectiveOp.get_process_group(func, args)
+            op.group = tuple(dist.get_process_group_ranks(group))
+            op.options = {name: op.options[name] for name in ("reduce_op",) if name in op.options}
+            if _is_asynchronous(func, args, kwargs):
+                stream = self._stream_of(op.group)
+                self.streams.wait(stream, self.streams.last.get(self.streams.current))
+            for x in written:
+                self._made_by[_key(x)] = number
+        op.stream = stream
+        if name not in _ALLOCATES:  # no kernel waits, and none is waited for
+            op.waits = self.streams.issue(stream, number)
+        self.ops.append(op)
+
+    def _stream_of(self, group: tuple[int, ...]) -> int:
+        """Return the stream of a group's asynchronous collectives."""
+        if group not in self.group_streams:
+            self.group_streams[group] = self.streams.new()
+        return self.group_streams[group]
+
+    def _wait_for(self, tensors: Sequence[torch.Tensor]) -> None:
+        for x in tensors:
+            self.streams.wait(self.streams.current, self._made_by.get(_key(x)))
+
+    def _allocate(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key in self.live:
+            return
+        self._change(key, storage.nbytes())
+        weakref.finalize(storage, self._free, key)
+
+    def _free(self, key: int) -> None:
+        if key in self.live:
+            self._change(key, 0)
+            del self.live[key]
+            self._made_by.pop(key, None)
+
+    def _change(self, key: int, num_bytes: int) -> None:
+        """Set the bytes of a storage, and count the difference with the latest op."""
+        growth = num_bytes - self.live.get(key, 0)
+        self.live[key] = num_bytes
+        self.held_bytes += growth
+        if self.phase is not None and self.ops:
+            op = self.ops[-1]
+            op.makes_bytes += max(0, growth)
+            op.frees_bytes += max(0, -growth)
+            if growth > 0:
+                self._made_by[key] = len(self.ops) - 1
+
+    @contextmanager
+    def resizing(self) -> Iterator[None]:
+        """Count storages that change their size inside the `with` block, as fully_shard does."""
+        resize: Callable[..., Any] = torch.UntypedStorage.resize_
+
+        def counted(storage: torch.UntypedStorage, size: int) -> Any:
+            """Resize a storage, and count the difference."""
+            result = resize(storage, size)
+            if storage._cdata in self.live:
+                self._change(storage._cdata, size)
+            return result
+
+        torch.UntypedStorage.resize_ = counted  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
+
+    def begin(self, phase: str) -> None:
+        """Begin a pass. Its ops wait for none of the pass before."""
+        self.phase = phase
+        self.streams.forget()
+        self.modules.forget()
+
+    def mark_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
+        """Mark the ops that have made the gradients of parameters."""
+        for key in {*map(_key, gradients)}:
+            if key in self._made_by and key in self.live:
+                op = self.ops[self._made_by[key]]
+                op.gradient_bytes += self.live[key]
+
+
+def _key(tensor: torch.Tensor) -> int:
+    number: int = tensor.untyped_storage()._cdata
+    return number
+
+
+def _arguments(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[Any, Any]]:
+    """Yield the arguments of an op with what its schema says of them."""
+    for place, schema in enumerate(func._schema.arguments):
+        if place < len(args):
+            yield schema, args[place]
+        elif schema.name in kwargs:
+            yield schema, kwargs[schema.name]
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield the tensors among values and in lists of values."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _is_asynchronous(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a collective runs on its group's own stream instead of the current one.
+
+    Functional collectives do. Others run on the stream of the caller, unless this wants to wait
+    for them itself (`async_op`), since torch 2.8.
+    """
+    if func.namespace != "c10d":
+        return True
+    named = {schema.name: value for schema, value in _arguments(func, args, kwargs)}
+    return bool(named.get("async_op", named.get("asyncOp", False)))

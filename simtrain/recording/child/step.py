@@ -1,0 +1,281 @@
+"""Run a training step of a program on fake tensors, and log it.
+
+The program runs two steps, and the second is logged: the first makes the states of the optimizer,
+and whatever else is made once.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.distributed import device_mesh
+from torch.distributed.device_mesh import DeviceMesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._pytree import tree_leaves
+
+from simtrain.recording.child import kernels, streams
+from simtrain.recording.child.modules import Modules
+from simtrain.recording.child.op_log import LoggedOp, OpLog
+from simtrain.recording.child.problems import WrongProgram
+
+
+@dataclass(frozen=True)
+class Step:
+    """A logged step.
+
+    Args:
+        ops: in order of issue.
+        num_parameters, num_trained: elements of the whole model's parameters, and of those with
+            gradients.
+        parameters_bytes: this rank's parameters.
+        optimizer_bytes: this rank's states of the optimizer.
+        gradients_bytes: this rank's gradients of earlier microbatches.
+        held_bytes: all storages before the last microbatch.
+        sequences, tokens, microbatches: shape of the batch.
+        tensor: ranks that share the batch.
+        group_streams: streams of process groups.
+    """
+
+    ops: list[LoggedOp]
+    num_parameters: int
+    num_trained: int
+    parameters_bytes: int
+    optimizer_bytes: int
+    gradients_bytes: int
+    held_bytes: int
+    sequences: int
+    tokens: int
+    microbatches: int
+    tensor: int
+    group_streams: frozenset[int]
+
+
+def record(
+    function: Callable[..., Any], arguments: Mapping[str, Any], gpus: int, microbatches: int = 1
+) -> Step:
+    """Call a function of a program, and log the second step of what it returns.
+
+    Of several microbatches, the last one is logged: it adds its gradients to those of the others.
+
+    Raises:
+        WrongProgram: it returns no model, batch and loss.
+    """
+    log = OpLog(tracker := streams.Streams(), modules := Modules())
+    with ExitStack() as stack:
+        stack.enter_context(_process_group(gpus))
+        stack.enter_context(streams.patched(tracker))
+        stack.enter_context(kernels.patched())
+        stack.enter_context(_real_meshes())
+        stack.enter_context(_swaps())
+        stack.enter_context(log.resizing())
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(log)
+        model, batch, loss, optimizer = _program(function(**arguments))
+        modules.name(model)
+        stack.enter_context(modules.tracked())
+        _run(log, model, batch, loss, optimizer, is_logged=False)
+        for _ in range(min(microbatches - 1, _ADDING)):
+            _loss(model, batch, loss).backward()
+        gradients = [each.grad for each in model.parameters() if each.grad is not None]
+        gradients_bytes, held_bytes = _bytes_of(gradients), log.held_bytes
+        del gradients
+        _run(log, model, batch, loss, optimizer, is_logged=True)
+        log.phase = None
+        parameters = [*model.parameters()]
+        states = [] if optimizer is None else [*tree_leaves(dict(optimizer.state))]
+        sequences, tokens = _batch_sizes(batch)
+        return Step(
+            log.ops,
+            sum(each.numel() for each in parameters),
+            sum(each.numel() for each in parameters if each.requires_grad),
+            _bytes_of(parameters),
+            _bytes_of(states),
+            gradients_bytes,
+            held_bytes,
+            sequences,
+            tokens,
+            microbatches,
+            _tensor_ranks(parameters, gpus),
+            frozenset(log.group_streams.values()),
+        )
+
+
+def _program(result: Any) -> tuple[torch.nn.Module, Any, Callable[..., Any], Any]:
+    """Check what the function of a program returns."""
+    if not isinstance(result, tuple) or len(result) not in (3, 4):
+        kind = type(result).__name__
+        raise WrongProgram(f"the function returns a {kind}, not (model, batch, loss, optimizer)")
+    model, batch, loss, *others = result
+    if not isinstance(model, torch.nn.Module):
+        raise WrongProgram(f"the model is a {type(model).__name__}, not a torch.nn.Module")
+    if not callable(loss):
+        raise WrongProgram(f"the loss is a {type(loss).__name__}, not a function")
+    optimizer = others[0] if others else None
+    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+        kind = type(optimizer).__name__
+        raise WrongProgram(f"the optimizer is a {kind}, not a torch.optim.Optimizer")
+    return model, batch, loss, optimizer
+
+
+def _run(
+    log: OpLog,
+    model: torch.nn.Module,
+    batch: Any,
+    loss: Callable[..., Any],
+    optimizer: Any,
+    *,
+    is_logged: bool,
+) -> None:
+    """Run a step: forward, backward, optimizer."""
+    if is_logged:
+        log.begin("forward")
+    value = _loss(model, batch, loss)
+    if is_logged:
+        log.begin("backward")
+    value.backward()
+    del value
+    if is_logged:
+        gradients = [each.grad for each in model.parameters() if each.grad is not None]
+        log.mark_gradients([_local(each) for each in gradients])
+        del gradients
+        log.begin("optimizer")
+    if optimizer is not None:
+        log.updates = True
+        optimizer.step()
+        log.updates = False
+        optimizer.zero_grad(set_to_none=True)
+    else:
+        model.zero_grad(set_to_none=True)
+
+
+def _loss(model: torch.nn.Module, batch: Any, loss: Callable[..., Any]) -> torch.Tensor:
+    """Return the loss of a batch, which must be a scalar with a gradient."""
+    value = loss(model, batch)
+    if not isinstance(value, torch.Tensor) or value.numel() != 1:
+        raise WrongProgram("the loss is no scalar tensor")
+    if not value.requires_grad:
+        raise WrongProgram("the loss needs no gradient: no parameter is trained")
+    return value
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a DTensor, and any other tensor as it is."""
+    part: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    return part
+
+
+def _bytes_of(tensors: list[Any]) -> int:
+    """Return the bytes of the different storages of tensors."""
+    local = (_local(each) for each in tensors if isinstance(each, torch.Tensor))
+    storages = [each.untyped_storage() for each in local]
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
+
+
+def _tensor_ranks(parameters: list[torch.nn.Parameter], gpus: int) -> int:
+    """Return the number of ranks that share a batch, from the names of the mesh's axes."""
+    ranks = 1
+    for parameter in parameters:
+        mesh = getattr(parameter, "device_mesh", None)
+        if mesh is None:
+            continue
+        names = mesh.mesh_dim_names or ()
+        sizes = dict(zip(names, mesh.shape, strict=False))
+        along = [size for name, size in sizes.items() if name in _TENSOR_AXES]
+        product = 1
+        for size in along:
+            product *= size
+        ranks = max(ranks, product)
+    return ranks if gpus % ranks == 0 else 1
+
+
+_ADDING = 2
+"""Microbatches before the logged one: from the second one on, gradients are added to others."""
+_TENSOR_AXES = "tp", "cp", "tensor", "model", "tensor_parallel", "context_parallel"
+"""Names of mesh axes whose ranks work on the same sequences."""
+
+
+def _batch_sizes(batch: Any) -> tuple[int, int]:
+    """Return sequences and tokens of the batch: the shape of its first tensor of integers."""
+    tensors = [x for x in tree_leaves(batch) if isinstance(x, torch.Tensor) and x.dim()]
+    integers = [x for x in tensors if not x.dtype.is_floating_point and x.dim() == 2]
+    if integers:
+        sequences, tokens = integers[0].shape
+        return int(sequences), int(tokens)
+    return (int(tensors[0].shape[0]), 1) if tensors else (1, 1)
+
+
+@contextmanager
+def _process_group(gpus: int) -> Iterator[None]:
+    """Start a fake process group; a program that starts one itself gets this one."""
+    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(gpus)}
+    variables |= {"LOCAL_WORLD_SIZE": str(min(8, gpus)), "MASTER_ADDR": "127.0.0.1"}
+    os.environ.update(variables | {"MASTER_PORT": "29500"})
+    start = dist.init_process_group
+    start("fake", store=FakeStore(), rank=0, world_size=gpus)
+    dist.init_process_group = lambda *args, **options: None
+    dist.distributed_c10d.init_process_group = dist.init_process_group
+    try:
+        yield
+    finally:
+        dist.init_process_group = dist.distributed_c10d.init_process_group = start
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _real_meshes() -> Iterator[None]:
+    """Let meshes of devices work outside the fake mode: they look up values in their tensors."""
+    mesh: Any = DeviceMesh
+    before = dict(vars(mesh))
+    for attribute, value in before.items():
+        if isinstance(value, FunctionType):
+            setattr(mesh, attribute, _outside(value))
+        elif isinstance(value, staticmethod | classmethod):
+            setattr(mesh, attribute, type(value)(_outside(value.__func__)))
+        elif isinstance(value, property) and value.fget:
+            setattr(mesh, attribute, property(_outside(value.fget), value.fset))
+    init, name = device_mesh.init_device_mesh, "init_device_mesh"
+    places = [each for each in [*sys.modules.values()] if vars(each).get(name) is init]
+    for place in places:
+        setattr(place, name, _outside(init))
+    try:
+        yield
+    finally:
+        for place in places:
+            setattr(place, name, init)
+        for attribute, value in before.items():
+            if isinstance(value, FunctionType | staticmethod | classmethod | property):
+                setattr(mesh, attribute, value)
+
+
+def _outside(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that runs outside the fake mode."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **options: Any) -> Any:
+        with unset_fake_temporarily():
+            return function(*args, **options)
+
+    return run
+
+
+@contextmanager
+def _swaps() -> Iterator[None]:
+    """Let `Module.to` change parameters to which the fake mode has weak references."""
+    utils: Any = torch.utils
+    before = utils.weakref
+    utils.weakref = SimpleNamespace(getweakrefs=lambda tensor: [])
+    try:
+        yield
+    finally:
+        utils.weakref = before

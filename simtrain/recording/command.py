@@ -1,0 +1,132 @@
+"""`simtrain import torch`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simtrain.commands.declare import Written
+from simtrain.commands.options import SetOption, refuse
+from simtrain.errors import InputError, Location
+
+_SUFFIX = ".program.json.gz"
+
+
+def _parse_program(text: str, option: str) -> tuple[Path, str]:
+    """Read SCRIPT.py:FUNCTION."""
+    script, colon, function = text.rpartition(":")
+    if not colon or not function.isidentifier():
+        message = f'"{text}" names no function of a Python file'
+        fix = f"write {text.rstrip(':') or 'train.py'}:FUNCTION, such as train.py:main"
+        raise InputError.of("E950", message, Location("SCRIPT.py:FUNCTION"), fix)
+    return Path(script), function
+
+
+def _parse_arguments(texts: list[str], option: str) -> dict[str, Any]:
+    """Read NAME=VALUE, where a value is JSON or else text."""
+    arguments: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            fix = "write --arg NAME=VALUE, such as --arg layers=32"
+            raise InputError.of("E951", f'"{text}" is no argument', Location(option), fix)
+        try:
+            arguments[name] = json.loads(value)
+        except ValueError:
+            arguments[name] = value
+    return arguments
+
+
+def _source(
+    program: tuple[Path, str] | None, config: Path | None, of_config: dict[str, bool]
+) -> tuple[Path, str]:
+    """Return the script and its function, or a config and no function."""
+    if config is not None:
+        refuse({"SCRIPT.py:FUNCTION": program}, "has no effect with --hf")
+        return config, ""
+    refuse(of_config, "is only for --hf", "parallelize the model in the program")
+    if program is None:
+        fix = "write SCRIPT.py:FUNCTION, or --hf config.json"
+        raise InputError.of("E903", "a program is missing", Location("SCRIPT.py:FUNCTION"), fix)
+    return program
+
+
+def import_torch(
+    program: Annotated[
+        tuple[Path, str] | None,
+        typer.Argument(metavar="SCRIPT.py:FUNCTION"),
+        Written(_parse_program),
+    ] = None,
+    *,
+    hf: Annotated[Path | None, typer.Option(metavar="CONFIG.json")] = None,
+    fsdp: bool = False,
+    tp: Annotated[int, typer.Option(min=1)] = 1,
+    gpus: Annotated[int, typer.Option(min=1, max=1 << 20)] = 1,
+    microbatches: Annotated[int, typer.Option(min=1, max=4096)] = 1,
+    arguments: Annotated[
+        dict[str, Any] | None, typer.Option("--arg"), Written(_parse_arguments, list[str])
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.yaml")] = None,
+    overrides: SetOption = None,
+    seconds: Annotated[float, typer.Option(min=1)] = 600.0,
+    force: bool = False,
+) -> None:
+    """Record a training step of any torch program, without GPUs, as a scenario.
+
+    Args:
+        program: the Python file and its function, which returns (model, batch, loss, optimizer).
+        hf: the config of a model of Hugging Face transformers, in place of a program. Arguments are
+            sequences (1) and tokens.
+        fsdp: for --hf, shard each layer with fully_shard.
+        tp: for --hf, ranks that share each layer, by the model's own plan.
+        gpus: number of ranks of the process group.
+        microbatches: how often forward and backward pass run before the optimizer, which adds up
+            their gradients.
+        arguments: a keyword argument of the function, such as layers=32. May be repeated.
+        out: scenario to write, with the recording beside it. Default: the script's name, here.
+        seconds: how long the program may run.
+        force: replace the files if they exist.
+
+    This runs the program, as python SCRIPT.py does, in a process of its own: with torch on its CPU,
+    on tensors without values and in a process group without other processes. The function builds
+    and parallelizes the model as it does on GPUs; its loss(model, batch) is a scalar.
+
+    Example: simtrain import torch train.py:main --gpus 64 --arg layers=32 --out run.yaml
+
+    Example: simtrain import torch --hf config.json --gpus 8 --fsdp --arg sequences=4
+    """
+    from simtrain.base.output_folder import check_new, replacing, write_text, writing_to
+    from simtrain.base.program import write_program
+    from simtrain.commands.printing import emit, status
+    from simtrain.recording.record import RecordingRequest, record_program
+    from simtrain.recording.scenario_file import scenario_text
+    from simtrain.scenario import load_scenario
+
+    script, function = _source(program, hf, {"--fsdp": fsdp, "--tp": tp > 1})
+    out = out or Path(f"{script.stem}.yaml")
+    recording = out.with_name(f"{out.stem}{_SUFFIX}")
+    check_new(out, force)
+    check_new(recording, force)
+    command = shlex.join(["simtrain", *sys.argv[1:]])
+    values = dict(arguments or {})
+    if hf is not None:
+        values |= {"fsdp": fsdp, "tensor": tp}
+    request = RecordingRequest(script, function, gpus, microbatches, values, seconds, command)
+    text = scenario_text(recording.name, command, overrides or ())
+    with status(f"recording {script}"):
+        recorded = record_program(request)
+    with writing_to(recording, "the recording"), replacing(recording) as unfinished:
+        write_program(recorded, unfinished)
+    write_text(out, text, "the scenario", read=load_scenario)
+    scenario = load_scenario(out)
+    num_ops = sum(len(run.ops) for runs in recorded.passes.values() for run in runs)
+    emit(
+        f"{out} runs {recording}: {recorded.num_parameters:,} parameters, {num_ops} different "
+        f"ops, on {scenario.num_gpus} GPUs of {scenario.cluster} with {scenario.software.stack}.\n"
+        f"simtrain run {shlex.quote(str(out))}\n"
+    )

@@ -1,0 +1,209 @@
+"""Record a program: run it in a child process, with a time limit, and say what went wrong.
+
+The child runs code of the user, with the rights of the user, as `python SCRIPT.py` does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from simtrain.base.extras import require
+from simtrain.base.input_file import FileVersion, read_bytes, similar_names_advice
+from simtrain.base.program import Program, read_program
+from simtrain.errors import InputError, Location
+
+_CHILD = "simtrain.recording.child"
+_HUGGING_FACE = f"{_CHILD}.hugging_face"
+_SECONDS_TO_END = 2.0
+_MOST_BYTES = 1 << 20
+_HAS_NO_VALUES = "tensors of a recording have shapes and no values, so that no GPU is needed"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingRequest:
+    """A program to record.
+
+    Args:
+        script: the Python file, or a config.json of Hugging Face.
+        function: its function, which returns (model, batch, loss, optimizer); "" for a config.
+        gpus: number of ranks.
+        microbatches: how often forward and backward pass run before the optimizer.
+        arguments: keyword arguments of the function.
+        seconds: how long it may run.
+        command: the command line, which the recording names.
+    """
+
+    script: Path
+    function: str
+    gpus: int = 1
+    microbatches: int = 1
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 600.0
+    command: str = ""
+
+
+def record_program(request: RecordingRequest) -> Program:
+    """Run a program and return the recording of a training step.
+
+    What the program prints goes to stderr.
+
+    Raises:
+        InputError: there is no such script (E101), torch is missing (E701), or the program cannot
+            be recorded (E942 to E949).
+    """
+    if request.function:
+        require("simtrain import torch", "torch")
+    else:
+        require("simtrain import torch --hf", "torch", "transformers")
+    if not request.script.is_file():
+        fix = similar_names_advice(request.script)
+        raise InputError.of("E101", "no such file", Location(str(request.script)), fix)
+    with TemporaryDirectory(prefix="simtrain-") as name:
+        folder = Path(name)
+        recording, problem = folder / "step.program.json", folder / "problem.json"
+        message = {
+            "script": str(request.script.resolve()),
+            "function": request.function,
+            "gpus": request.gpus,
+            "microbatches": request.microbatches,
+            "arguments": dict(request.arguments),
+            "module": None,
+            "command": request.command or f"{_CHILD} {request.script}",
+            "recording": str(recording),
+            "problem": str(problem),
+        }
+        if not request.function:
+            config = {"config": str(request.script.resolve())}
+            message |= {"module": _HUGGING_FACE, "function": "train"}
+            message["arguments"] = {**config, **request.arguments}
+        file = folder / "request.json"
+        file.write_text(json.dumps(message), encoding="utf-8")
+        status = _run([sys.executable, "-m", _CHILD, str(file)], request.seconds)
+        if problem.is_file():
+            raise _error(json.loads(read_bytes(problem, _MOST_BYTES)), request)
+        if status is None:
+            raise _too_slow(request)
+        if status or not recording.is_file():
+            raise _crash(status, request)
+        return read_program(FileVersion.of(str(recording)))
+
+
+def _run(command: list[str], seconds: float) -> int | None:
+    """Run a command; return its exit code, or None if the time ended before."""
+    # Sessions end with all processes that a program has started.
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True, env=_environment()
+    )
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_SECONDS_TO_END)
+                break
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables of the child, which finds this package wherever it is installed."""
+    home = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH", "")]))
+    quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR", "TORCH_SHOW_CPP_STACKTRACES": "0"}
+    return {**os.environ, **quiet, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
+
+
+def _too_slow(request: RecordingRequest) -> InputError:
+    place = Location(_name(request))
+    message = f"is not recorded after {request.seconds:g} s"
+    fix = (
+        "record fewer layers, or allow more time: --seconds 3600; an endless loop needs another fix"
+    )
+    reason = "a step on fake tensors takes seconds, because nothing is computed"
+    return InputError.of("E947", message, place, fix, reason)
+
+
+def _crash(status: int | None, request: RecordingRequest) -> InputError:
+    how = f"signal {-status}" if status and status < 0 else f"exit code {status}"
+    message = f"ended with {how} and no recording"
+    fix = "see its output above; a call of compiled code, or too little memory, may be the cause"
+    return InputError.of("E948", message, Location(_name(request)), fix)
+
+
+def _name(request: RecordingRequest) -> str:
+    return f"{request.script}:{request.function}".rstrip(":")
+
+
+def _error(problem: Mapping[str, Any], request: RecordingRequest) -> InputError:
+    """Return the error of a problem that the child has met."""
+    source = problem["source"]
+    file = problem["file"]
+    if file == str(request.script.resolve()):
+        file = str(request.script)
+    place = Location(file, problem["line"], 1 if source else None, source)
+    code, message, reason, fix = _ERRORS[problem["name"]](problem, request)
+    return InputError.of(code, message, place, fix, reason)
+
+
+_Words = tuple[str, str, str | None, str]
+
+
+def _value(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
+    message = f"{problem['message']} needs a value that only a run has"
+    fix = "take the value from a shape or an argument, or return something typical while recording"
+    return "E943", message, _HAS_NO_VALUES, fix
+
+
+def _cuda(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
+    message = f"calls CUDA: {problem['message']}"
+    fix = "build on the default device: leave out .cuda() and device=, or make them an argument"
+    return "E944", message, "programs are recorded without GPUs, on torch's default device", fix
+
+
+def _package(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
+    message = f"needs the package {problem['message']}, which cannot be imported"
+    return "E945", message, None, f"install it beside simtrain: pip install {problem['message']}"
+
+
+def _exit(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
+    message = f"ends the program (exit code {problem['message']}) before a step"
+    fix = f"let {request.function or 'it'} return (model, batch, loss, optimizer)"
+    return "E946", message, None, fix
+
+
+def _wrong(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
+    reason = (
+        "the function is called without arguments, besides those of --arg, and returns "
+        "(model, batch, loss) or (model, batch, loss, optimizer), where loss(model, batch) is a "
+        "scalar"
+    )
+    fix = "see simtrain docs record_a_program"
+    return "E949", problem["message"], reason, fix
+
+
+def _raised(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
+    message = f"raises {problem['kind']}: {problem['message']}"
+    fix = "see the traceback above; the same program must run on real tensors"
+    return "E942", message, None, fix
+
+
+_ERRORS: Mapping[str, Callable[[Mapping[str, Any], RecordingRequest], _Words]] = {
+    "value": _value,
+    "cuda": _cuda,
+    "package": _package,
+    "exit": _exit,
+    "wrong": _wrong,
+    "raised": _raised,
+}

@@ -1,0 +1,1 @@
+"""Recorded torch programs (`simtrain.base.program`) as ops on the terms of the engine."""

@@ -1,0 +1,93 @@
+"""`simtrain import torch`: files, errors that name the program's line, and the page about it."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from docs.update.documents import blocks, write_files
+from simtrain.base.input_file import FileVersion
+from simtrain.base.program import read_program
+from simtrain.scenario import load_scenario
+from tests.helpers.command_line import ROOT, call, refused
+
+pytestmark = pytest.mark.slow
+PAGE = "docs/how_to/record_a_program.md"
+PROGRAMS = str(ROOT / "tests" / "helpers" / "torch_programs.py")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_program_becomes_a_scenario_and_its_recording(folder: Path) -> None:
+    words = "--gpus", "8", "--arg", "layers=5", "--set", "cluster=b200_sxm", "--out", "my.yaml"
+    outcome = call("import", "torch", f"{PROGRAMS}:sharded", *words)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert outcome.stdout.startswith("my.yaml runs my.program.json.gz: ")
+    scenario = load_scenario("my.yaml")
+    assert (scenario.num_gpus, scenario.cluster) == (8, "b200_sxm")
+    program = read_program(FileVersion.of("my.program.json.gz"))
+    assert program.command.endswith(" ".join(words))
+    assert max(run.count for run in program.forward) == 3  # the first and the last layer differ
+    assert "E113" in refused("import", "torch", f"{PROGRAMS}:sharded", *words)
+    assert call("run", "my.yaml").exit_code == 0
+
+
+PROBLEMS = {
+    "reads_value": ("E943", ".item() needs a value", "if total.item() > 0"),
+    "calls_cuda": ("E944", "calls CUDA", ".cuda()"),
+    "ends_itself": ("E946", "ends the program (exit code 3)", "sys.exit(3)"),
+    "lacks_package": ("E945", "a_package_that_does_not_exist", "import a_package"),
+    "raises_error": ("E942", "raises KeyError", 'raise KeyError("no such key")'),
+    "returns_model": ("E949", "the function returns a Linear", ""),
+    "crashes": ("E948", "ended with signal", ""),
+    "never_ends": ("E947", "is not recorded after", ""),
+    "no_such_function": ("E949", "it has no function no_such_function", ""),
+}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("function", PROBLEMS)
+def test_errors_name_the_line_of_the_program(
+    function: str, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, message, line = PROBLEMS[function]
+    seconds = ("--seconds", "20") if function == "never_ends" else ()
+    error = refused("import", "torch", f"{PROGRAMS}:{function}", *seconds)
+    assert f"{code} {message}" in error or (code in error and message in error)
+    assert line in error
+    if line:
+        assert f"{PROGRAMS}:" in error
+    assert not [*folder.iterdir()], "nothing is recorded by halves"
+    capfd.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["train.py"], "E950"),
+        (["train.py:1x"], "E950"),
+        (["missing.py:main"], "E101"),
+        (["missing.py:main", "--arg", "32"], "E951"),
+        (["missing.py:main", "--gpus", "0"], "E904"),
+    ],
+)
+def test_command_lines_are_checked_before_anything_runs(
+    words: list[str], code: str, folder: Path
+) -> None:
+    assert code in refused("import", "torch", *words)
+
+
+@pytest.mark.ci
+def test_the_page_works_as_written(folder: Path) -> None:
+    write_files(folder)
+    lines = [line for block in blocks(PAGE) for line in block.text.splitlines()]
+    commands = [line for line in lines if line.startswith("simtrain ")]
+    assert len(commands) > 4
+    pytest.importorskip("transformers")
+    for command in commands:
+        outcome = call(*shlex.split(command)[1:])
+        assert outcome.exit_code == 0, (command, outcome.stderr)

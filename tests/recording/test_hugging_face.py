@@ -1,0 +1,192 @@
+"""Models of transformers, known by configs alone: encoders, vision, speech, experts, scans."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from simtrain.base.program import Program, expanded
+from simtrain.recording.child import step as recorder
+from simtrain.recording.child.recording import program_of
+from simtrain.studies.simulation import simulate
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Gemm
+from tests.helpers.command_line import call, refused
+from tests.helpers.recorded_programs import scenario_of
+
+transformers = pytest.importorskip("transformers")
+hugging_face = pytest.importorskip("simtrain.recording.child.hugging_face")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # of transformers
+]
+TEXT = {
+    "num_hidden_layers": 3,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 256,
+    "max_position_embeddings": 128,
+}
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+LATENT = {
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 32,
+    "kv_lora_rank": 16,
+    "q_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "num_key_value_heads": 4,
+}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaForCausalLM", TEXT),
+    "qwen3": ("Qwen3ForCausalLM", TEXT | {"head_dim": 16}),
+    "gemma3_text": ("Gemma3ForCausalLM", TEXT | {"head_dim": 16}),
+    "mixtral": ("MixtralForCausalLM", TEXT | EXPERTS),
+    "gpt_oss": ("GptOssForCausalLM", TEXT | EXPERTS | {"head_dim": 16}),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", TEXT | LATENT),
+    "mamba2": (
+        "Mamba2ForCausalLM",
+        {"num_hidden_layers": 2, "hidden_size": 64, "num_heads": 8, "head_dim": 16}
+        | {"n_groups": 1, "state_size": 16, "vocab_size": 256, "chunk_size": 32},
+    ),
+    "bert": ("BertForMaskedLM", TEXT),
+    "vit": (
+        "ViTForImageClassification",
+        {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128}
+        | {"num_attention_heads": 4, "image_size": 32, "patch_size": 8},
+    ),
+    "t5": (
+        "T5ForConditionalGeneration",
+        {"num_layers": 2, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4}
+        | {"vocab_size": 256},
+    ),
+    "whisper": (
+        "WhisperForConditionalGeneration",
+        {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "vocab_size": 256}
+        | {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+        | {"encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "max_source_positions": 50}
+        | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1},
+    ),
+}
+
+
+_UNEQUAL = "convolution_backward"
+
+
+def config_of(name: str, folder: Path) -> Path:
+    architecture, sizes = MODELS[name]
+    file = folder / "config.json"
+    text = json.dumps({"model_type": name, "architectures": [architecture], **sizes})
+    file.write_text(text, "utf-8")
+    return file
+
+
+def recorded(config: Path, gpus: int = 1, **arguments: Any) -> Program:
+    arguments = {"config": str(config), **arguments}
+    step = recorder.record(hugging_face.train, arguments, gpus)
+    return Program.model_validate_json(program_of(step, {"command": "x", "gpus": gpus}))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_products_are_those_that_torch_counts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`FlopCounterMode` counts neither attention nor grouped products here.
+
+    It counts the backward pass of a convolution in groups as one without groups.
+    """
+    counts: list[dict[Any, int]] = []
+    run = recorder._run
+
+    def counted(*arguments: Any, is_logged: bool) -> None:
+        with FlopCounterMode(display=False) as counter:
+            run(*arguments, is_logged=is_logged)
+        counts.append(counter.get_flop_counts()["Global"])
+
+    monkeypatch.setattr(recorder, "_run", counted)
+    program = recorded(config_of(name, tmp_path), tokens=32)
+    result = simulate(scenario_of(program, tmp_path))
+    products = sum(
+        op.work.flops
+        for pass_, _ in result.plan.different_passes()
+        for op in record_pass(pass_).ops
+        if isinstance(op.work, Gemm) and not op.name.endswith(_UNEQUAL)
+    )
+    assert products == sum(
+        flops for packet, flops in counts[1].items() if not str(packet).endswith(_UNEQUAL)
+    )
+    assert result.hardware_flops >= products
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_are_exact(name: str, tmp_path: Path) -> None:
+    config = config_of(name, tmp_path)
+    program = recorded(config, tokens=32, fsdp=True, gpus=8)
+    with FakeTensorMode(), torch.device("cpu"):
+        model = getattr(transformers, MODELS[name][0])(
+            transformers.AutoConfig.for_model(**json.loads(config.read_text("utf-8")))
+        )
+    assert program.num_parameters == sum(each.numel() for each in model.parameters())
+    assert len(program.groups) == 1
+    assert simulate(scenario_of(program, tmp_path)).num_parameters == program.num_parameters
+
+
+def test_tensor_parallelism_follows_the_plan_of_the_model(tmp_path: Path) -> None:
+    """By hand: forward two sums of each layer and the embedding's, backward one of each input."""
+    program = recorded(config_of("qwen3", tmp_path), 8, tokens=32, tensor=2, fsdp=True)
+    assert (program.tensor, program.data) == (2, 4)
+    numbers = [
+        sum(op.op.endswith("all_reduce") for op in expanded(runs))
+        for runs in (program.forward, program.backward)
+    ]
+    layers = TEXT["num_hidden_layers"]
+    assert numbers == [2 * layers + 1, 5 * layers + 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "arguments", "message"),
+    [
+        ("llama", 8, {}, "8 ranks would train a model each: add --fsdp"),
+        ("llama", 8, {"tensor": 3, "fsdp": True}, "8 ranks are no multiple of 3"),
+        ("bert", 2, {"tensor": 2}, "BertForMaskedLM has no plan for tensor parallelism"),
+        ("mixtral", 2, {"tensor": 2}, "parts of its tensor-parallel plan are not known"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(
+    name: str, gpus: int, arguments: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(recorder.WrongProgram, match=message):
+        recorded(config_of(name, tmp_path), gpus, tokens=32, **arguments)
+
+
+def test_one_rank_group_may_have_tensor_parallelism_alone(tmp_path: Path) -> None:
+    program = recorded(config_of("llama", tmp_path), 2, tokens=32, tensor=2)
+    assert program.groups == [[0, 1]]
+
+
+def test_a_config_becomes_a_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config_of("qwen3", tmp_path)
+    words = ["--hf", "config.json", "--gpus", "8", "--fsdp", "--arg", "tokens=32"]
+    outcome = call("import", "torch", *words)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert call("run", "config.yaml").exit_code == 0
+
+
+def test_what_is_no_config_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "no_such_type"}', "utf-8")
+    assert "config.json: E949 it is no config of transformers" in refused(
+        "import", "torch", "--hf", "config.json"
+    )

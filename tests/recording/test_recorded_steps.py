@@ -1,0 +1,304 @@
+"""What is recorded of programs in torch, beside our blocks, torch's counters and real processes."""
+
+import functools
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
+from torch.distributed._tools.mem_tracker import MemTracker
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from benchmarks import torchtitan_program
+from simtrain.base.program import Program, ProgramOp, expanded
+from simtrain.iteration.report.result import Result
+from simtrain.recording.child import step as recorder
+from simtrain.recording.child.op_log import OpLog
+from simtrain.recording.child.recording import program_of
+from simtrain.recording.child.tensors import text_of
+from simtrain.scenario import Scenario
+from simtrain.studies.simulation import simulate
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective, FusedAttention, Gemm
+from tests.helpers import torch_programs as programs
+from tests.helpers.recorded_programs import scenario_of
+
+pytestmark = [
+    pytest.mark.slow,
+    # torch warns of the view that its own flatten returns.
+    pytest.mark.filterwarnings("ignore:FSDP2-wrapped module"),
+]
+HIDDEN, HEADS, INNER, LAYERS = 64, 4, 256, 3
+
+
+@functools.cache
+def recorded(name: str, gpus: int = 1, **arguments: Any) -> Program:
+    step = recorder.record(getattr(programs, name), arguments, gpus)
+    text = program_of(step, {"command": f"simtrain import torch x.py:{name}", "gpus": gpus})
+    return Program.model_validate_json(text)
+
+
+def ops_of(program: Program) -> list[ProgramOp]:
+    return [op for runs in program.passes.values() for op in expanded(runs)]
+
+
+def by_hand(**changes: Any) -> Scenario:
+    """Return the scenario that somebody would write for `programs.llama`."""
+    model = {
+        "num_layers": LAYERS,
+        "hidden_size": HIDDEN,
+        "num_attention_heads": HEADS,
+        "ffn_hidden_size": INNER,
+        "seq_length": programs.LENGTH,
+        "vocab_size": programs.VOCABULARY,
+        "tied_embeddings": False,
+        "activation": "swiglu",
+        "normalization": "rms_norm",
+        "position_embedding": "none",
+        "biases": False,
+        "hidden_dropout": 0,
+        "attention_dropout": 0,
+    }
+    data = {"model": model, "batch": {"micro": 2, "global": 2}, "cluster": "h100_sxm"}
+    return Scenario.model_validate(data | {"software": {"stack": "torchtitan"}}).replace(changes)
+
+
+def works(result: Result, *kinds: type) -> Counter[Any]:
+    """Count the works of some kinds in all passes."""
+    return Counter(
+        (pass_.kind, op.work)
+        for pass_, times in result.plan.different_passes()
+        for op in record_pass(pass_).ops
+        for _ in range(times)
+        if isinstance(op.work, kinds)
+    )
+
+
+def test_products_and_attention_are_those_of_our_blocks(tmp_path: Path) -> None:
+    """Shapes, layouts and types, with their numbers in the forward and the backward pass."""
+    results = [simulate(each) for each in (scenario_of(recorded("llama"), tmp_path), by_hand())]
+    ours, theirs = (works(result, Gemm, FusedAttention) for result in results)
+    assert ours == theirs
+    assert results[0].hardware_flops == results[1].hardware_flops
+    assert results[0].num_parameters == results[1].num_parameters
+
+
+def test_a_checkpoint_recomputes_all_but_the_last_product(tmp_path: Path) -> None:
+    """torch stops early: it has every saved tensor before the last product of a layer."""
+    program = recorded("llama", checkpoints=True)
+    again = Counter(op.op for op in expanded(program.backward) if op.again)
+    assert again["aten.mm"] == LAYERS * 6
+    assert again["simtrain.attention"] == LAYERS
+    result = simulate(scenario_of(program, tmp_path))
+    assert result.breakdown.recompute_s > 0
+    assert result.model_flops == simulate(scenario_of(recorded("llama"), tmp_path)).model_flops
+
+
+def test_a_selective_checkpoint_keeps_what_its_policy_names() -> None:
+    """torchtitan's keeps attention and every second product: it recomputes three of seven."""
+    sizes = {"layers": LAYERS, "hidden": HIDDEN, "heads": HEADS, "groups": 2, "inner": INNER}
+    arguments = {**sizes, "vocab": 512, "length": programs.LENGTH}
+    step = recorder.record(torchtitan_program.train, arguments, 8)
+    again = Counter(op.op for op in step.ops if op.again)
+    assert "simtrain.attention" not in again
+    assert again["aten.mm"] == 3 * LAYERS
+
+
+def test_equal_layers_are_written_once() -> None:
+    program = recorded("llama", layers=20)
+    num_written = sum(len(run.ops) for runs in program.passes.values() for run in runs)
+    assert num_written == sum(
+        len(run.ops) for runs in recorded("llama").passes.values() for run in runs
+    )
+    assert len([*expanded(program.forward)]) > num_written
+
+
+def test_gathers_and_reductions_are_those_of_our_sharding(tmp_path: Path) -> None:
+    """By default fully_shard keeps the root's parameters from the forward to the backward pass."""
+    program = recorded("sharded", gpus=8)
+    hand = by_hand(**{"parallelism.data": 8, "batch.global": 16, "memory.zero_stage": 3})
+    ours, theirs = (
+        works(simulate(each), Collective) for each in (scenario_of(program, tmp_path), hand)
+    )
+
+    def sizes(counts: Counter[Any]) -> Counter[Any]:
+        return Counter(
+            {
+                (kind, work.kind, work.array_bytes, work.group.num_ranks): number
+                for (kind, work), number in counts.items()
+            }
+        )
+
+    more = sizes(theirs) - sizes(ours)
+    assert not sizes(ours) - sizes(theirs)
+    assert [(kind, collective) for (kind, collective, *_) in more.elements()] == [
+        ("B", "all_gather")
+    ]
+
+
+def test_copies_and_gathers_run_beside_the_kernels() -> None:
+    program = recorded("sharded", gpus=8)
+    streams = {op.stream for op in expanded(program.forward)}
+    assert len(streams) == 3
+    gathers = [op for op in expanded(program.forward) if op.group is not None]
+    assert len(gathers) == LAYERS + 1 and all(op.stream and op.waits for op in gathers)
+    assert program.groups == [[*range(8)]]
+
+
+def test_tensor_parallel_collectives_have_their_ranks(tmp_path: Path) -> None:
+    program = recorded("sharded", gpus=8, tensor=2)
+    assert sorted(program.groups) == [[0, 1], [0, 2, 4, 6]]
+    assert (program.tensor, program.data) == (2, 4)
+    kinds = Counter(op.op for op in expanded(program.forward) if len(group_of(program, op)) == 2)
+    # Queries, keys, values, gate and up, and the logits twice: gathered, and their shards joined.
+    assert kinds["_c10d_functional.all_gather_into_tensor"] == 5 * LAYERS + 2
+    # The embedding, and two sums of each layer.
+    assert kinds["_c10d_functional.reduce_scatter_tensor"] == 2 * LAYERS + 1
+    result = simulate(scenario_of(program, tmp_path))
+    assert result.breakdown.tensor_communication_s > 0
+    assert result.breakdown.data_communication_s > 0
+
+
+def group_of(program: Program, op: ProgramOp) -> list[int]:
+    return [] if op.group is None else program.groups[op.group]
+
+
+def test_modules_have_the_names_of_the_model_forward_and_backward() -> None:
+    program = recorded("llama")
+    for runs in (program.forward, program.backward):
+        products = {op.module for op in expanded(runs) if op.op == "aten.mm"}
+        layer = {f"layers.*.{name}" for name in ("q", "k", "v", "out", "gate", "up", "down")}
+        assert products == layer | {"head"}
+
+
+def test_what_is_saved_is_freed_by_the_end_of_the_step() -> None:
+    for program in (recorded("llama"), recorded("sharded", gpus=8)):
+        assert sum(op.makes_bytes - op.frees_bytes for op in ops_of(program)) == 0
+
+
+@pytest.mark.parametrize(("name", "gpus"), [("llama", 1), ("sharded", 64)])
+def test_the_peak_is_that_of_torchs_own_tracker(
+    name: str, gpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`MemTracker` on the same fake program, the same op that stands for attention included."""
+    peaks: list[int] = []
+    run = recorder._run
+
+    def tracked(log: OpLog, model: Any, batch: Any, *others: Any, is_logged: bool) -> None:
+        if not is_logged:
+            run(log, model, batch, *others, is_logged=False)
+            return
+        tracker = MemTracker()
+        optimizer = others[1]
+        tracker.track_external(model, optimizer, batch)
+        with tracker:
+            run(log, model, batch, *others, is_logged=True)
+        snapshot = tracker.get_tracker_snapshot("peak")
+        peaks.append(next(iter(snapshot.values()))["Total"])
+
+    monkeypatch.setattr(recorder, "_run", tracked)
+    step = recorder.record(getattr(programs, name), {}, gpus)
+    text = program_of(step, {"command": "x", "gpus": gpus})
+    result = simulate(scenario_of(Program.model_validate_json(text), tmp_path))
+    stage = result.memory.fullest
+    workspaces = stage.buffers_bytes["workspaces of products"]
+    tensors = stage.peak_bytes - stage.allocator_bytes - workspaces
+    assert tensors == pytest.approx(peaks[0], rel=0.02)
+
+
+def test_later_microbatches_add_their_gradients(tmp_path: Path) -> None:
+    """The last microbatch finds the gradients of the others, and adds to them."""
+    function = programs.sharded
+    steps = [recorder.record(function, {}, 8, number) for number in (1, 4)]
+    single, several = (
+        Program.model_validate_json(program_of(step, {"command": "x", "gpus": 8})) for step in steps
+    )
+    assert several.states.gradients_bytes == several.states.parameters_bytes
+    assert single.states.gradients_bytes == 0
+    assert several.states.other_bytes == single.states.other_bytes
+    results = [simulate(scenario_of(program, tmp_path)) for program in (single, several)]
+    assert results[1].scenario.num_microbatches == 4
+    assert results[1].hardware_flops == 4 * results[0].hardware_flops
+    peaks = [result.memory.fullest for result in results]
+    assert peaks[1].peak_bytes >= peaks[0].peak_bytes
+    assert peaks[1].peak_name == "0B3"
+    assert len(results[1].memory_curve(0).times_s) > len(several.forward)
+
+
+class Collectives(TorchDispatchMode):
+    """Writes the collectives of a real process: name, tensors, and ranks of the group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(each, torch.distributed.tensor.DTensor) for each in types):
+            return NotImplemented
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name.replace("::", ".", 1)
+        if func in collective_ops - sync_ops:
+            tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+            group = CollectiveOp.get_process_group(func, args)
+            ranks = torch.distributed.get_process_group_ranks(group)
+            self.lines.append(f"{name} {[*map(text_of, tensors)]} {ranks}")
+        return result
+
+
+def real_process(rank: int, gpus: int, tensor: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=gpus
+    )
+    model, batch, loss, optimizer = programs.sharded(tensor=tensor)
+    with Collectives() as seen:
+        loss(model, batch).backward()
+        optimizer.step()
+    if rank == 0:
+        Path(folder, "lines").write_text("\n".join(seen.lines), "utf-8")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(("gpus", "tensor"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.ci)])
+def test_collectives_are_those_of_real_processes(gpus: int, tensor: int, tmp_path: Path) -> None:
+    """Names, types, shapes, ranks and order on gloo."""
+    mp.start_processes(  # type: ignore[attr-defined]
+        real_process, (gpus, tensor, str(tmp_path)), nprocs=gpus, start_method="spawn"
+    )
+    real = Path(tmp_path, "lines").read_text("utf-8").splitlines()
+    step = recorder.record(programs.sharded, {"tensor": tensor}, gpus)
+    fake = [f"{op.op} {op.reads} {[*op.group]}" for op in step.ops if op.group is not None]
+    assert fake == real
+
+
+def test_a_recording_does_not_depend_on_what_was_recorded_before() -> None:
+    recorded.cache_clear()
+    first = recorded("sharded", gpus=8, tensor=2)
+    recorded("llama")
+    recorded.cache_clear()
+    assert recorded("sharded", gpus=8, tensor=2) == first
+
+
+def test_nothing_stays_patched() -> None:
+    before: dict[str, Callable[..., Any]] = {
+        "attention": torch.nn.functional.scaled_dot_product_attention,
+        "stream": torch.cpu.Stream,
+        "resize": torch.UntypedStorage.resize_,
+    }
+    recorder.record(programs.llama, {}, 1)
+    with pytest.raises(recorder.WrongProgram):
+        recorder.record(programs.returns_model, {}, 1)
+    assert before == {
+        "attention": torch.nn.functional.scaled_dot_product_attention,
+        "stream": torch.cpu.Stream,
+        "resize": torch.UntypedStorage.resize_,
+    }
+    assert not torch.distributed.is_initialized()
+    assert torch._C._unset_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
+    assert FakeTensorMode is not None
