@@ -29,6 +29,8 @@ from tests.helpers.span_sums import assert_spans_add_up
 NOT_DRAWN = {
     "name",
     "description",
+    # It stands in place of a model (tests/iteration/test_recorded_program.py).
+    "program",
     # `random_scenarios` draws both.
     "parallelism.first_stage_layers",
     "parallelism.last_stage_layers",

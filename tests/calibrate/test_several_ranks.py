@@ -1,6 +1,6 @@
 """Tests that start torch in many processes: four ranks, a rank that dies, ranks on two nodes.
 
-CI runs this file after the suite (`pytest -n 0 -m ci`), because it takes longer than most of it.
+CI runs this file after the suite (`pytest -m ci`), because it takes longer than most of it.
 """
 
 import os

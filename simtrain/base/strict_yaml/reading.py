@@ -80,6 +80,7 @@ def compose(text: str, locate: Locate) -> Node | None:
     _refuse_nesting(text, locate)
     yaml = YAML(typ="safe", pure=True)
     yaml.Resolver = CoreResolver
+    yaml.composer.warn_double_anchors = False  # anchors are refused below
     try:
         node: Node | None = yaml.compose(text)
     except MarkedYAMLError as error:

@@ -1,6 +1,6 @@
 """A sweep on a real Ray cluster of two nodes, one of which dies during the sweep; half a minute.
 
-CI runs this file after the suite (`pytest -n 0 -m ci`).
+CI runs this file after the suite (`pytest -m ci`).
 """
 
 import json
