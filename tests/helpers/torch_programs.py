@@ -89,6 +89,37 @@ def sharded(layers: int = 3, tensor: int = 1) -> Step:
     return model, batch, loss, torch.optim.AdamW(model.parameters(), fused=True)
 
 
+def replicated(views: bool = False) -> Step:
+    """Return a model of which every rank has a replica, with buckets of 2 MiB."""
+    model = nn.parallel.DistributedDataParallel(
+        Llama(3, 256, 4, 1024), bucket_cap_mb=2, gradient_as_bucket_view=views
+    )
+    batch = torch.zeros(2, LENGTH, dtype=torch.long)
+    return model, batch, loss, torch.optim.AdamW(model.parameters(), fused=True)
+
+
+def reduced_by_hand(waits_at_once: bool) -> Step:
+    """Return a model whose gradients are all-reduced one by one, awaited at once or at the end."""
+    model = nn.Sequential(*(nn.Linear(256, 256, bias=False) for _ in range(4)))
+    works: list[Any] = []
+
+    def reduce(parameter: nn.Parameter) -> None:
+        work = dist.all_reduce(parameter.grad, async_op=not waits_at_once)
+        works.extend([] if waits_at_once else [work])
+
+    for each in model.parameters():
+        each.register_post_accumulate_grad_hook(reduce)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+
+    def wait(*others: Any) -> None:
+        for work in works:
+            work.wait()
+        works.clear()
+
+    optimizer.register_step_pre_hook(wait)
+    return model, torch.zeros(8, 256), lambda net, batch: net(batch).square().mean(), optimizer
+
+
 def _divide(model: Llama, mesh: Any) -> None:
     """Divide a model with tensor and sequence parallelism, as torchtitan does."""
     column, row = ColwiseParallel(input_layouts=Shard(1)), RowwiseParallel(output_layouts=Shard(1))

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks import torchtitan_program
-from simtrain.base.program import Program, ProgramOp, expanded
+from simtrain.base.program import Program, ProgramOp, expanded, parse_tensor
 from simtrain.iteration.report.result import Result
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.op_log import OpLog
@@ -275,6 +275,58 @@ def test_collectives_are_those_of_real_processes(gpus: int, tensor: int, tmp_pat
     step = recorder.record(programs.sharded, {"tensor": tensor}, gpus)
     fake = [f"{op.op} {op.reads} {[*op.group]}" for op in step.ops if op.group is not None]
     assert fake == real
+
+
+_SAMPLED = 12
+"""Steps after which DistributedDataParallel has written its sizes down."""
+
+
+def real_replica(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
+    )
+    model, batch, loss, optimizer = programs.replicated()
+    for _ in range(_SAMPLED):
+        loss(model, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    if rank == 0:
+        sizes = model._get_ddp_logging_data()["rebuilt_bucket_sizes"]  # type: ignore[operator]
+        Path(folder, "sizes").write_text(sizes, "utf-8")
+    torch.distributed.destroy_process_group()
+
+
+def test_buckets_are_those_of_distributed_data_parallel(tmp_path: Path) -> None:
+    """Of two real processes, after the first step has told the order of gradients."""
+    mp.start_processes(real_replica, (str(tmp_path),), nprocs=2, start_method="spawn")  # type: ignore[attr-defined]
+    sizes = [*map(int, Path(tmp_path, "sizes").read_text("utf-8").split(", "))]
+    for views in (False, True):
+        step = recorder.record(programs.replicated, {"views": views}, 2)
+        ours = [parse_tensor(op.reads[0]).num_bytes for op in step.ops if op.group]
+        assert ours == sizes
+        copies = sum(op.op == "aten.copy_" for op in step.ops if op.phase == "backward")
+        assert (copies == 0) == views
+
+
+def test_buckets_hide_behind_the_backward_pass(tmp_path: Path) -> None:
+    program = recorded("replicated", gpus=8)
+    reductions = [op for op in expanded(program.backward) if op.group is not None]
+    assert len(reductions) > 2 and {op.stream for op in reductions} == {*program.group_streams}
+    result = simulate(scenario_of(program, tmp_path, cluster="a100_sxm4_80gb"))
+    reduced_s = sum(
+        row.total_s for row in result.operators().rows if row.cause == "data_communication"
+    )
+    assert 0 < result.breakdown.data_communication_s < reduced_s
+
+
+def test_collectives_by_hand_wait_where_the_program_waits(tmp_path: Path) -> None:
+    at_once, at_the_end = (
+        simulate(scenario_of(recorded("reduced_by_hand", gpus=8, waits_at_once=each), tmp_path))
+        for each in (True, False)
+    )
+    assert works(at_once, Collective) == works(at_the_end, Collective)
+    assert at_the_end.breakdown.data_communication_s < at_once.breakdown.data_communication_s
 
 
 def test_a_recording_does_not_depend_on_what_was_recorded_before() -> None:

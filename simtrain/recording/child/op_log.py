@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,6 +37,13 @@ _OVERWRITES = {
     torch.ops.aten.fill_.Scalar,
 }
 """Ops that write their first argument without reading it."""
+_METHODS = (
+    *("allreduce", "allgather", "_allgather_base", "reduce_scatter", "_reduce_scatter_base"),
+    *("alltoall", "alltoall_base", "broadcast", "reduce", "gather", "scatter", "send", "recv"),
+    *("allreduce_coalesced", "allgather_into_tensor_coalesced"),
+    *("reduce_scatter_tensor_coalesced", "barrier"),
+)
+"""Methods of process groups that return the work of a collective."""
 _SILENT = {torch.ops.aten.detach.default, torch.ops.aten._unsafe_view.default}
 """Ops that are views, although their schemas do not say so."""
 _SCALARS = bool, int, float, str
@@ -267,6 +275,33 @@ class OpLog(TorchDispatchMode):
         finally:
             torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Let `wait` of a collective's work be seen inside the `with` block."""
+        group: Any = dist.ProcessGroup
+        before = {name: getattr(group, name) for name in _METHODS if hasattr(group, name)}
+        for name, method in before.items():
+            setattr(group, name, self._returning_work(method))
+        try:
+            yield
+        finally:
+            for name, method in before.items():
+                setattr(group, name, method)
+
+    def _returning_work(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method of process groups whose work says when a program waits for it."""
+
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            """Call the method."""
+            number = len(self.ops)
+            work = method(*args, **kwargs)
+            if self.phase is None or len(self.ops) == number:
+                return work
+            return _AwaitedWork(work, len(self.ops) - 1, self.streams)
+
+        return call
+
     def begin(self, phase: str) -> None:
         """Begin a pass. Its ops wait for none of the pass before."""
         self.phase = phase
@@ -279,6 +314,21 @@ class OpLog(TorchDispatchMode):
             if key in self._made_by and key in self.live:
                 op = self.ops[self._made_by[key]]
                 op.gradient_bytes += self.live[key]
+
+
+class _AwaitedWork:
+    """The work of a collective, which tells the streams when a program waits for it."""
+
+    def __init__(self, work: Any, op: int, streams: Streams) -> None:
+        self._work, self._op, self._streams = work, op, streams
+
+    def wait(self, *args: Any) -> Any:
+        """Let the current stream wait for the collective."""
+        self._streams.wait(self._streams.current, self._op)
+        return self._work.wait(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
 
 
 def _key(tensor: torch.Tensor) -> int:
@@ -314,5 +364,7 @@ def _is_asynchronous(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """
     if func.namespace != "c10d":
         return True
-    named = {schema.name: value for schema, value in _arguments(func, args, kwargs)}
-    return bool(named.get("async_op", named.get("asyncOp", False)))
+    # Calls leave out arguments with their default values.
+    named = {each.name: each.default_value for each in func._schema.arguments}
+    named |= {schema.name: value for schema, value in _arguments(func, args, kwargs)}
+    return bool(named.get("async_op", False))

@@ -23,7 +23,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
-from simtrain.recording.child import kernels, streams
+from simtrain.recording.child import data_parallel, kernels, streams
 from simtrain.recording.child.modules import Modules
 from simtrain.recording.child.op_log import LoggedOp, OpLog
 from simtrain.recording.child.problems import WrongProgram
@@ -75,9 +75,11 @@ def record(
         stack.enter_context(_process_group(gpus))
         stack.enter_context(streams.patched(tracker))
         stack.enter_context(kernels.patched())
+        stack.enter_context(data_parallel.patched())
         stack.enter_context(_real_meshes())
         stack.enter_context(_swaps())
         stack.enter_context(log.resizing())
+        stack.enter_context(log.waiting())
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(log)
