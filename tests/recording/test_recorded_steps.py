@@ -1,6 +1,7 @@
 """What is recorded of programs in torch, beside our blocks, torch's counters and real processes."""
 
 import functools
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -251,6 +252,20 @@ class Collectives(TorchDispatchMode):
         return result
 
 
+def run_processes(function: Callable[..., None], arguments: tuple[Any, ...], number: int) -> None:
+    """Run a function in so many processes, which must end within a minute and a half."""
+    spawned: Any = mp.start_processes(  # type: ignore[attr-defined]
+        function, arguments, nprocs=number, join=False, start_method="spawn"
+    )
+    end_s = time.monotonic() + 90
+    try:
+        while not spawned.join(1):
+            assert time.monotonic() < end_s, "the processes wait for each other"
+    finally:
+        for process in spawned.processes:
+            process.kill()
+
+
 def real_process(rank: int, gpus: int, tensor: int, folder: str) -> None:
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
@@ -268,9 +283,7 @@ def real_process(rank: int, gpus: int, tensor: int, folder: str) -> None:
 @pytest.mark.parametrize(("gpus", "tensor"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.ci)])
 def test_collectives_are_those_of_real_processes(gpus: int, tensor: int, tmp_path: Path) -> None:
     """Names, types, shapes, ranks and order on gloo."""
-    mp.start_processes(  # type: ignore[attr-defined]
-        real_process, (gpus, tensor, str(tmp_path)), nprocs=gpus, start_method="spawn"
-    )
+    run_processes(real_process, (gpus, tensor, str(tmp_path)), gpus)
     real = Path(tmp_path, "lines").read_text("utf-8").splitlines()
     step = recorder.record(programs.sharded, {"tensor": tensor}, gpus)
     fake = [f"{op.op} {op.reads} {[*op.group]}" for op in step.ops if op.group is not None]
@@ -299,7 +312,7 @@ def real_replica(rank: int, folder: str) -> None:
 
 def test_buckets_are_those_of_distributed_data_parallel(tmp_path: Path) -> None:
     """Of two real processes, after the first step has told the order of gradients."""
-    mp.start_processes(real_replica, (str(tmp_path),), nprocs=2, start_method="spawn")  # type: ignore[attr-defined]
+    run_processes(real_replica, (str(tmp_path),), 2)
     sizes = [*map(int, Path(tmp_path, "sizes").read_text("utf-8").split(", "))]
     for views in (False, True):
         step = recorder.record(programs.replicated, {"views": views}, 2)
