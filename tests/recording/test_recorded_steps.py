@@ -280,7 +280,8 @@ def real_process(rank: int, gpus: int, tensor: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize(("gpus", "tensor"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.ci)])
+@pytest.mark.ci
+@pytest.mark.parametrize(("gpus", "tensor"), [(2, 1), (4, 2)])
 def test_collectives_are_those_of_real_processes(gpus: int, tensor: int, tmp_path: Path) -> None:
     """Names, types, shapes, ranks and order on gloo."""
     run_processes(real_process, (gpus, tensor, str(tmp_path)), gpus)
@@ -310,6 +311,7 @@ def real_replica(rank: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.ci
 def test_buckets_are_those_of_distributed_data_parallel(tmp_path: Path) -> None:
     """Of two real processes, after the first step has told the order of gradients."""
     run_processes(real_replica, (str(tmp_path),), 2)

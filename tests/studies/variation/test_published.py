@@ -11,6 +11,7 @@ def tail(drawn: DrawnTimes) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_the_tail_grows_with_the_number_of_gpus_from_one_rate() -> None:
     """Published: 1.007 at 512 GPUs, 1.056 at 2,496. The rate is that of another system."""
     first, *_, last = (case for case in cases() if case.system.startswith("MLPerf v5.0"))
