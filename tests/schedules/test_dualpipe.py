@@ -124,6 +124,11 @@ def test_a_placement_of_two_directions() -> None:
         ("dualpipe", (4, 1, 9), "use 8 or 10 microbatches"),
         ("dualpipe", (4, 1, 6), "use 8 microbatches"),
         ("dualpipe", (4, 2, 8), "E412 schedule dualpipe with 2 chunks per stage"),
+        ("chimera", (3, 1, 4), "chimera needs an even number of stages"),
+        ("chimera", (4, 1, 5), "use 4 or 6 microbatches"),
+        ("chimera", (4, 2, 4), "E412 schedule chimera with 2 chunks per stage"),
+        ("hanayo", (4, 3, 4), "each of its waves adds 2 chunks to a stage"),
+        ("hanayo", (4, 1, 4), "E412 schedule hanayo with 1 chunks per stage"),
     ],
 )
 def test_sizes_that_no_order_has_are_refused(

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.engine import simulate
-from simtrain.errors import InputError
 from simtrain.schedules import Action, Schedule, build, most_outstanding, time_slots
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
 
@@ -122,21 +121,3 @@ def test_no_two_passes_share_a_slot(p: int, waves: int, n: int) -> None:
         assert (slots >= 0).all()
         num_units = math.ceil(n / p)
         assert slots.max() < 2 * schedule.placement.stages_per_copy * num_units + 2 * p
-
-
-@pytest.mark.parametrize(
-    ("name", "sizes", "message"),
-    [
-        ("chimera", (3, 1, 4), "chimera needs an even number of stages"),
-        ("chimera", (4, 1, 5), "use 4 or 6 microbatches"),
-        ("chimera", (4, 2, 4), "E412 schedule chimera with 2 chunks per stage"),
-        ("hanayo", (4, 3, 4), "each of its waves adds 2 chunks to a stage"),
-        ("hanayo", (4, 1, 4), "E412 schedule hanayo with 1 chunks per stage"),
-    ],
-)
-def test_sizes_that_no_order_has_are_refused(
-    name: str, sizes: tuple[int, int, int], message: str
-) -> None:
-    with pytest.raises(InputError) as error:
-        build(name, *sizes)
-    assert message in str(error.value)

@@ -19,6 +19,7 @@ from simtrain.studies.cost.terms import Terms, prices_by_contract
 from simtrain.studies.cost_request import Contract, CostRequest
 from simtrain.studies.goodput.of_cost import goodput_of
 from simtrain.studies.simulation import result_of
+from simtrain.studies.variation.run import mean_time_s
 from simtrain.units import DAY_S, HOUR_S, four_digits
 
 _TONNE_G = 1e6
@@ -174,11 +175,11 @@ def cost(request: CostRequest) -> TrainingCost:
 
 
 def cost_of_result(result: Result, terms: Terms) -> TrainingCost:
-    """Compute the cost of a training with the iterations of `result`."""
+    """Compute the cost of a training with the iterations of `result`, of mean time if they vary."""
     return training_cost(
         result.scenario,
         result.profile,
-        result.iteration_time_s,
+        mean_time_s(result),
         terms,
         interval=result.interval,
         breakdown_s=result.breakdown_s,

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+import simtrain
 from simtrain.base.resources import find_profile, list_profiles
 from simtrain.commands import printing
 from simtrain.errors import InputError
@@ -349,3 +350,11 @@ def test_a_profile_with_absurd_costs_is_refused(
     done = call("profile", "check", str(path))
     assert done.exit_code == 2
     assert excerpt in done.stderr and "running_costs" in done.stderr
+
+
+def test_iterations_that_vary_cost_their_mean_time() -> None:
+    varied = load_scenario("table5_22b_present", ["variation.kernels=0.05"])
+    plain = load_scenario("table5_22b_present")
+    cost = simtrain.cost(varied, "1B")
+    assert cost.iteration_time_s == simtrain.draw(varied).time.mean
+    assert cost.iteration_time_s > simtrain.cost(plain, "1B").iteration_time_s
