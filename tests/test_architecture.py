@@ -2,11 +2,13 @@
 
 import ast
 import functools
+import itertools
 import pathlib
 import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 
 import pytest
 
@@ -210,6 +212,30 @@ def test_files_of_different_rooms_are_in_no_circle() -> None:
     for module, others in after.items():
         circle = {other for other in others if module in after[other]}
         assert len({room_of(modules[other]) for other in circle}) <= 1, sorted(circle)
+
+
+def test_any_module_may_be_imported_first() -> None:
+    """What importing a module runs comes before it: a worker or an outsider starts anywhere.
+
+    Importing `a.b` runs `a` too, unless the importing module is part of `a`.
+    """
+    modules = {module_of(path): path for path in files("simtrain") if room_of(path) not in FRONT}
+    before = {
+        module: {
+            package
+            for name in imported(path, at_once=True)
+            for package in packages_and(name)
+            if package in modules and not module.startswith((f"{package}.", f"{name}."))
+        }
+        - {module}
+        for module, path in modules.items()
+    }
+    assert len(list(TopologicalSorter(before).static_order())) == len(modules)
+
+
+def packages_and(name: str) -> Iterator[str]:
+    """Return the dotted names of a module's packages, and its own."""
+    yield from itertools.accumulate(name.split("."), "{}.{}".format)
 
 
 def module_of(path: pathlib.Path) -> str:

@@ -22,7 +22,8 @@ from simtrain.base.output_folder import replacing
 from simtrain.errors import InputError, Location
 from simtrain.studies.sweep.counts import Counts
 from simtrain.studies.sweep.part import PartError, SweepPart, decoded
-from simtrain.studies.sweep.plan import SweepPlan, version_words, versions
+from simtrain.studies.sweep.plan import SweepPlan
+from simtrain.studies.sweep.versions import version_words, versions
 
 PLAN_FILE, PARTS_FOLDER = "sweep.json", "parts"
 MOST_BYTES_OF_PLAN, MOST_BYTES_OF_PART = 64 << 20, 1 << 30

@@ -30,10 +30,10 @@ from simtrain.studies.sweep.plan import (
     REPORTED_BY_DEFAULT,
     SweepPlan,
     default_part_size,
-    versions,
 )
 from simtrain.studies.sweep.request import MANY_POINTS
 from simtrain.studies.sweep.value_checks import check_values
+from simtrain.studies.sweep.versions import versions
 
 _MOST_POINTS = 10**9
 # The first points are enough, unless constraints remove all of them.

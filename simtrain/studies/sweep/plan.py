@@ -11,11 +11,9 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from importlib import metadata
 from typing import Any
 
 from simtrain.base.strict_yaml import Positions, validate, with_value
-from simtrain.base.version import VERSION
 from simtrain.errors import Location
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
@@ -161,16 +159,6 @@ class SweepPlan:
             "part_size": self.part_size,
             **self.identity(),
         }
-
-
-def versions() -> dict[str, str]:
-    """Versions of the installed programs that affect a part's bytes."""
-    return {"simtrain": VERSION, "pyarrow": metadata.version("pyarrow")}
-
-
-def version_words(versions: Mapping[str, str]) -> str:
-    """Format versions: "simtrain 0.1.0, pyarrow 18.0.0"."""
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def default_part_size(num_points: int) -> int:

@@ -16,15 +16,18 @@ from concurrent import futures
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from simtrain.base.extras import require
 from simtrain.base.resources import find_profile
 from simtrain.base.version import VERSION
 from simtrain.errors import InputError, Location
 from simtrain.hardware.load import give_profile
-from simtrain.studies.sweep.plan import SweepPlan, version_words, versions
+from simtrain.studies.sweep.versions import version_words, versions
 from simtrain.studies.sweep.workers import PartWorkers, Shard
+
+if TYPE_CHECKING:
+    from simtrain.studies.sweep.plan import SweepPlan
 
 P = ParamSpec("P")
 T = TypeVar("T")

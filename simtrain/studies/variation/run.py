@@ -27,8 +27,8 @@ from simtrain.studies.draw_request import DEFAULT_DRAWS, DrawRequest
 from simtrain.studies.search.workers import worker_died
 from simtrain.studies.simulation import result_of, simulate
 from simtrain.studies.sweep.executors import local_executor
-from simtrain.studies.sweep.plan import versions
 from simtrain.studies.sweep.ray_executor import Needs, connect
+from simtrain.studies.sweep.versions import versions
 from simtrain.studies.variation.data_queue import intervals_s
 from simtrain.studies.variation.distribution import Distribution
 from simtrain.studies.variation.limits import check_numbers, check_plan
