@@ -408,6 +408,7 @@ def _software(rng: random.Random, scenario: Values) -> Values:
         modules = [["attn"], ["mlp", "moe_router", "moe_preprocess"]]
         calls = _sometimes(rng, 0.12, host_call=["0 s", "90 us"], cuda_graph_modules=modules)
         software |= calls | _sometimes(rng, 0.06, blocking_launches=[True])
+    software |= _sometimes(rng, 0.06, checkpointed_fp32_norms=[True])
     if software.get("fused_cross_entropy"):
         software["cross_entropy_fusion"] = rng.choice(["native", "te"])
     if "torch_workspaces" in software:
@@ -565,6 +566,7 @@ def _split_matrices(rng: random.Random, scenario: Values) -> None:
             model[size] *= ranks
     scenario["batch"] = {key: size * sequences for key, size in scenario["batch"].items()}
     split.pop("scatter_gather", None)
+    scenario["software"].pop("checkpointed_fp32_norms", None)
     scenario["recompute"].pop("distribute", None)
     scenario["overlap"].pop("userbuffers", None)
 

@@ -206,6 +206,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "software.grouped_products": (EXPERTS | {"hardware.host.issue": "50 us"}, True),
     "software.fused_grouped_mlp": (MXFP8_EXPERTS, True),
     "software.paged_stash": (MXFP8_EXPERTS | {"software.fused_grouped_mlp": True}, True),
+    "software.checkpointed_fp32_norms": ({}, True),
     "software.attention_kernel": (FUSED | {"cluster": "h100_sxm"}, "flash_attention_2"),
     "software.attention_speed": (FUSED, 0.5),
     "software.host_issue": ({}, "50 us"),

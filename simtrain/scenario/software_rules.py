@@ -98,6 +98,11 @@ _USES = {
         {"software.fused_grouped_mlp": [True]},
         lambda scenario: scenario.model.experts and scenario.facts.kernels.fused_grouped_mlp,
     ),
+    "checkpointed_fp32_norms": _Use(
+        "norms over a grid of ranks are kernels of their own",
+        {"parallelism.tensor_split": ["1d"]},
+        lambda scenario: scenario.parallelism.grid_sizes is None,
+    ),
     "norm_in_linear": _Use(
         "this scenario recomputes nothing that depends on fusing norms into linear layers",
         {"recompute.modules": [["mlp"]]},

@@ -120,7 +120,8 @@ class FinalNorm:
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """Record the norm."""
-        return norm(tape, x, f"final {NORMS[self.normalization]}", self.normalization)
+        name = f"final {NORMS[self.normalization]}"
+        return norm(tape, x, name, self.normalization, is_checkpointed=False)
 
 
 @dataclass(frozen=True, slots=True)

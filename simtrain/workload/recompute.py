@@ -35,6 +35,9 @@ SAVE_ALL = RecomputePolicy()
 """The policy of passes that recompute nothing."""
 TOKEN_PREDICTION = "multi-token prediction"
 """The region of a module that predicts a further token. Full recompute includes it."""
+CHECKPOINTED_NORM = "checkpointed norm"
+"""The region of a norm that a software stack checkpoints where the policy recomputes less than the
+whole layer."""
 _PREDICTION = BlockRecompute(regions=frozenset({TOKEN_PREDICTION}))
 RECOMPUTE_WHOLE = BlockRecompute(whole_block=True)
 RECOMPUTE_FROM_INPUT = BlockRecompute(whole_block=True, saves_input=True)

@@ -18,7 +18,7 @@ from typing import Literal
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import IssueOrder, OverlapPolicy, Segment
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
-from simtrain.workload.recompute import NO_RECOMPUTE, BlockRecompute
+from simtrain.workload.recompute import CHECKPOINTED_NORM, NO_RECOMPUTE, BlockRecompute
 from simtrain.workload.regions import (
     Subgraph,
     TensorVersions,
@@ -56,7 +56,10 @@ class BlockRun:
         """The nodes, in order, as recomputed subgraphs and single nodes."""
         recording, block_recompute = self.recording, self.block_recompute
         if block_recompute.saved_ops is None:
-            return subgraphs_of(recording.nodes, block_recompute.regions)
+            regions = block_recompute.regions
+            if not block_recompute.whole_block:
+                regions |= {CHECKPOINTED_NORM}
+            return subgraphs_of(recording.nodes, regions)
         holds_unread = not self.microbatch.kernels.partitions_recompute
         return (layer_saving(recording, block_recompute.saved_ops, holds_unread=holds_unread),)
 
