@@ -2,30 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from io import StringIO
+from typing import Any
 
 from ruamel.yaml import YAML
 
+from simtrain.base.pipeline_program import PipelineProgram
+from simtrain.base.program import Program
 from simtrain.base.strict_yaml import Positions, YamlDocument, apply_overrides
 from simtrain.scenario.words import spell_out_words
+from simtrain.schedules import default_name
 
 CLUSTER, SOFTWARE = "h100_sxm", "torchtitan"
 """Defaults: torchtitan's software stack is PyTorch without a compiler."""
 
 
-def scenario_text(recording: str, command: str, overrides: Iterable[str]) -> str:
+def settings_of_pipeline(recorded: Program | PipelineProgram) -> dict[str, Any]:
+    """Return the settings of a recorded pipeline that its scenario names; none without one."""
+    if isinstance(recorded, Program):
+        return {}
+    sequences = recorded.microbatches * recorded.sequences * recorded.data
+    split = {"pipeline": recorded.pipeline}
+    if recorded.interleave > 1:
+        split["interleave"] = recorded.interleave
+    return {
+        "parallelism": split,
+        "batch": {"global": sequences},
+        "schedule": default_name(recorded.interleave),
+    }
+
+
+def scenario_text(
+    recording: str,
+    command: str,
+    overrides: Iterable[str],
+    of_pipeline: Mapping[str, Any] | None = None,
+) -> str:
     """Return the file of a scenario that runs a recording.
 
     Args:
         recording: name of the recording, which is in the same folder.
         command: the command that recorded it.
+        of_pipeline: settings of a recorded pipeline, which its file names for readers.
         overrides: assignments of fields, such as "cluster=b200_sxm".
 
     Raises:
         InputError: an assignment is malformed.
     """
-    data = {"program": recording, "cluster": CLUSTER, "software": SOFTWARE}
+    data: dict[str, Any] = {"program": recording, "cluster": CLUSTER, "software": SOFTWARE}
+    data |= of_pipeline or {}
     document = YamlDocument(data, Positions())
     for override in overrides:
         document = apply_overrides(spell_out_words(document), [override])
