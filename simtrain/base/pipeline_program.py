@@ -9,6 +9,7 @@ the gradients that later ones add to.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -132,13 +133,17 @@ class PipelineProgram(Strict):
         if self.gpus % self.pipeline:
             raise ValueError(f"pipeline is {self.pipeline}, which does not divide gpus")
         if len(self.chunk_numbers) % self.pipeline:
-            raise ValueError(f"its {len(self.chunk_numbers)} chunks do not fill {self.pipeline} stages")
+            raise ValueError(
+                f"its {len(self.chunk_numbers)} chunks do not fill {self.pipeline} stages"
+            )
         if {*self.chunk_numbers} != {*range(len(self.chunks))}:
             raise ValueError("chunk_numbers are not those of the chunks")
         chunks = self.chunks_in_order
-        for stage, (chunk, following) in enumerate(zip(chunks, chunks[1:], strict=False)):
+        for stage, (chunk, following) in enumerate(itertools.pairwise(chunks)):
             if chunk.sends != following.receives:
-                raise ValueError(f"stage {stage} sends other tensors than stage {stage + 1} receives")
+                raise ValueError(
+                    f"stage {stage} sends other tensors than stage {stage + 1} receives"
+                )
         for number in range(len(self.chunks)):
             for turn in range(len(BACKWARDS)):
                 self.program(number, turn)  # checked as any program
@@ -201,7 +206,9 @@ class PipelineProgram(Strict):
         backward = chunk.reduction if reduces else chunk.turn(BACKWARDS, turn)
         for ranks in chunk.groups:
             if max(ranks) >= self.stage_gpus:
-                raise ValueError(f"a group has ranks beyond {self.stage_gpus - 1}, the stage's last")
+                raise ValueError(
+                    f"a group has ranks beyond {self.stage_gpus - 1}, the stage's last"
+                )
         return Program(
             **{name: getattr(self, name) for name in _COMMON},
             **{name: getattr(chunk, name) for name in names},

@@ -132,8 +132,8 @@ class Plan:
         assert scenario.program_file is not None, "the scenario has a model"
         if scenario.parallelism.pipeline > 1:
             of_cluster = domains, scenario.facts.kernels
-            placement = scenario.stage_placement
-            pipeline = recorded_pipeline(scenario.program_file, placement, *of_cluster)
+            ranks = scenario.stage_placement.ranks
+            pipeline = recorded_pipeline(scenario.program_file, ranks, *of_cluster)
             model = Chunk(tuple((block, 1) for block in pipeline.blocks))
             return cls(scenario, scenario.mesh(domains), model, recorded=pipeline)
         step = recorded_step(scenario.program_file, domains, scenario.facts.kernels)
@@ -170,10 +170,8 @@ class Plan:
         blocks = facts.blocking_launches and not facts.cuda_graphs
         runs_ahead = not blocks and (mesh.pp == 1 or posts)
         batch, overlap = microbatch_of(scenario, mesh), overlap_of(scenario)
-        host, recorded = (launch_s, call_s, runs_ahead, blocks), self.recorded
-        if isinstance(recorded, RecordedPipeline):
-            recorded = recorded.in_turn[0]
-        return shared(PassOptions(batch, overlap, sharding, *host, recorded=recorded))
+        host = launch_s, call_s, runs_ahead, blocks
+        return shared(PassOptions(batch, overlap, sharding, *host, recorded=self.recorded))
 
     @property
     def microbatch(self) -> Microbatch:
@@ -350,8 +348,7 @@ class Plan:
     @property
     def message_sizes(self) -> tuple[int, ...]:
         """Places in `sent_bytes` of a recorded pipeline's messages (`IterationStructure`)."""
-        is_pipeline = isinstance(self.recorded, RecordedPipeline)
-        return self.recorded.message_sizes if is_pipeline else ()
+        return self.recorded.message_sizes if isinstance(self.recorded, RecordedPipeline) else ()
 
     @cached_property
     def receive_gathers(self) -> tuple[Op, ...]:
@@ -462,10 +459,12 @@ class Plan:
         microbatch does both. Passes of a recorded pipeline have turns of their own.
         """
         if isinstance(self.recorded, RecordedPipeline):
-            recorded = (replace(self.options, recorded=turn) for turn in self.recorded.in_turn[1:])
             return {
-                turn: {key: replace(pass_, options=options) for key, pass_ in self.passes.items()}
-                for turn, options in enumerate(recorded, 1)
+                each.turn: {
+                    key: replace(pass_, options=options) for key, pass_ in self.passes.items()
+                }
+                for each in self.recorded.later_turns
+                for options in (replace(self.options, recorded=each),)
             }
         sharding = self.options.sharding
         if not self.has_turns or sharding is None or sharding.host is None:
@@ -537,7 +536,9 @@ class Plan:
             if not self.recorded.reduces_after:
                 return {}
             different = enumerate(self.model_chunks.different)
-            return {number: _pass(chunk, kind, SAVE_ALL, self.options) for number, chunk in different}
+            return {
+                number: _pass(chunk, kind, SAVE_ALL, self.options) for number, chunk in different
+            }
         sharding = self.options.sharding
         if sharding is None or self.mesh.pp == 1:
             return {}

@@ -121,8 +121,9 @@ def import_torch(
     from simtrain.base.pipeline_program import write_recording
     from simtrain.commands.printing import emit, status
     from simtrain.recording.record import RecordingRequest, record_program
-    from simtrain.recording.scenario_file import scenario_text, settings_of_pipeline
+    from simtrain.recording.scenario_file import scenario_text
     from simtrain.scenario import load_scenario
+    from simtrain.scenario.recorded_program import settings_of_pipeline
 
     script, function = _source(program, hf, {"--fsdp": fsdp, "--tp": tp > 1})
     _check_pipeline(gpus, pp, chunks)

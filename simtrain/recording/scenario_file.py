@@ -8,29 +8,11 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from simtrain.base.pipeline_program import PipelineProgram
-from simtrain.base.program import Program
 from simtrain.base.strict_yaml import Positions, YamlDocument, apply_overrides
 from simtrain.scenario.words import spell_out_words
-from simtrain.schedules import default_name
 
 CLUSTER, SOFTWARE = "h100_sxm", "torchtitan"
 """Defaults: torchtitan's software stack is PyTorch without a compiler."""
-
-
-def settings_of_pipeline(recorded: Program | PipelineProgram) -> dict[str, Any]:
-    """Return the settings of a recorded pipeline that its scenario names; none without one."""
-    if isinstance(recorded, Program):
-        return {}
-    sequences = recorded.microbatches * recorded.sequences * recorded.data
-    split = {"pipeline": recorded.pipeline}
-    if recorded.interleave > 1:
-        split["interleave"] = recorded.interleave
-    return {
-        "parallelism": split,
-        "batch": {"global": sequences},
-        "schedule": default_name(recorded.interleave),
-    }
 
 
 def scenario_text(

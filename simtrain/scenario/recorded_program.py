@@ -77,9 +77,7 @@ def _settings(file: FileVersion) -> Mapping[str, Any]:
     return settings | _of_pipeline(program, settings)
 
 
-def _of_pipeline(
-    program: Program | PipelineProgram, settings: Mapping[str, Any]
-) -> dict[str, Any]:
+def _of_pipeline(program: Program | PipelineProgram, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sections that a pipeline changes."""
     if isinstance(program, Program):
         return {}
@@ -90,6 +88,23 @@ def _of_pipeline(
         "parallelism": settings["parallelism"] | split | {"scatter_gather": False},
         "schedule": default_name(program.interleave),
     }
+
+
+def settings_of_pipeline(recorded: Program | PipelineProgram) -> dict[str, Any]:
+    """Return the settings of a recorded pipeline that its scenario names; none without one."""
+    if isinstance(recorded, Program):
+        return {}
+    sequences = recorded.microbatches * recorded.sequences * recorded.data
+    settings: dict[str, Any] = {
+        "parallelism": {"pipeline": recorded.pipeline},
+        "batch": {"global": sequences},
+        "schedule": default_name(recorded.interleave),
+    }
+    if recorded.interleave > 1:
+        settings["parallelism"]["interleave"] = recorded.interleave
+        # torch runs several chunks in _PipelineScheduleRuntime, which does not block.
+        settings["overlap"] = {"pipeline": True}
+    return settings
 
 
 def fields_beside(file: str) -> dict[str, tuple[str, ...]]:

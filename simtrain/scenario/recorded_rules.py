@@ -16,9 +16,7 @@ _rule = registering(RECORDED_RULES)
     "split, merged with another pass or run on other weights has other ops",
     what="A schedule needs other passes than a recorded pipeline has.",
     fix="Name a schedule of whole passes, such as 1f1b, interleaved or gpipe.",
-    example=(
-        "program: gpt.program.json.gz, recorded with --pp 4 --chunks 2, and schedule: zbv"
-    ),
+    example=("A program that is recorded with --pp 4 --chunks 2, and schedule: zbv."),
 )
 def _recorded_passes_are_whole(scenario: Scenario) -> Violation | None:
     if scenario.program is None or scenario.parallelism.pipeline == 1:

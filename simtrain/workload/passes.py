@@ -19,7 +19,7 @@ from simtrain.workload.tape import Microbatch
 from simtrain.workload.work import Collective
 
 if TYPE_CHECKING:
-    from simtrain.workload.recorded.pipeline import RecordedTurn
+    from simtrain.workload.recorded.pipeline import RecordedPipeline, RecordedTurn
     from simtrain.workload.recorded.step import RecordedStep
 
 PassKind = Literal["F", "B", "I", "W", "R", "D", "G"]
@@ -55,7 +55,7 @@ class PassOptions:
     runs_ahead: bool = False
     blocks: bool = False
     defers_output_gradient: bool = False
-    recorded: RecordedStep | RecordedTurn | None = None
+    recorded: RecordedStep | RecordedPipeline | RecordedTurn | None = None
 
 
 @hashed_once

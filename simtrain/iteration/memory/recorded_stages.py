@@ -51,37 +51,33 @@ class PassOfStage:
 
 def passes_of_stage(plan: Plan, pipeline: RecordedPipeline, stage: int) -> Iterator[PassOfStage]:
     """Yield the passes of a stage in order: its actions, reductions of gradients, optimizers."""
-    schedule = plan.schedule
+    schedule, total_bytes, gradients = plan.schedule, 0, 0
+    numbers = plan.order.placement.virtual_stages[stage]
     turns = turns_of(schedule, turn_rule(plan))
-    held = gradients = 0
-    num_backwards = dict.fromkeys(plan.order.placement.virtual_stages[stage], 0)
+    alone = turns[schedule.last_backwards[0]] == LAST and schedule.num_microbatches == 1
+    if alone:  # the last backward pass, which is recorded after others, makes the gradients too
+        gradients = sum(_made_gradients(pipeline, pipeline.blocks[each]) for each in numbers)
+        total_bytes = gradients
     for place in range(*schedule.rank_starts[stage : stage + 2].tolist()):
-        number, turn = int(schedule.virtual_stage[place]), int(turns[place])
-        is_forward = int(schedule.kind[place]) == _FORWARD
-        step = pipeline.step(pipeline.blocks[number], turn)
-        memory = step.memory["forward" if is_forward else "backward"]
-        if not is_forward:
-            num_backwards[number] += 1
-            if turn == LAST and num_backwards[number] == 1:
-                # The only microbatch makes the gradients too.
-                made = pipeline.step(pipeline.blocks[number], 1).memory["backward"].gradients[-1]
-                held, gradients = held + int(made), gradients + int(made)
-        yield PassOfStage(memory.shifted(held, gradients), place)
-        held, gradients = held + int(memory.after[-1]), gradients + int(memory.gradients[-1])
-    reduced = 0
-    blocks = [pipeline.blocks[number] for number in num_backwards]
+        block = pipeline.blocks[int(schedule.virtual_stage[place])]
+        step = pipeline.step(block, int(turns[place]))
+        memory = step.memory["forward" if schedule.kind[place] == _FORWARD else "backward"]
+        yield PassOfStage(memory.shifted(total_bytes, gradients), place)
+        total_bytes += int(memory.after[-1])
+        gradients += int(memory.gradients[-1])
+    reduced, blocks = 0, [pipeline.blocks[number] for number in numbers]
     for block in blocks:
         if reduction := pipeline.reduction(block):
             memory = reduction.memory["backward"]
-            yield PassOfStage(memory.shifted(held, gradients))
-            held, reduced = held + int(memory.after[-1]), reduced + int(memory.gradients[-1])
+            yield PassOfStage(memory.shifted(total_bytes, gradients))
+            total_bytes += int(memory.after[-1])
+            reduced += int(memory.gradients[-1])
             gradients -= _made_gradients(pipeline, block)
-    gradients += reduced
     for block in blocks:
         memory = pipeline.step(block, 0).memory["optimizer"]
         if memory.ops:
-            yield PassOfStage(memory.shifted(held, gradients))
-            held += int(memory.after[-1])
+            yield PassOfStage(memory.shifted(total_bytes, gradients + reduced))
+            total_bytes += int(memory.after[-1])
 
 
 def _made_gradients(pipeline: RecordedPipeline, block: RecordedChunk) -> int:
@@ -122,10 +118,7 @@ def _peak(
     if fullest.action is not None:
         action = plan.schedule.cell_at(fullest.action)
     if iteration:
-        tasks = iteration.tasks
-        is_step = fullest.action is None
-        task = tasks.norms[stage] if is_step else tasks.first[fullest.action]
-        time_s = float(iteration.timeline.start_s[task])
+        time_s = _start_s(plan, iteration, stage, fullest.action)
     return StageMemory(
         *(stage, states, activations, named, allocator_bytes(profile, tensors), action),
         f"{op.module}: {op.op}" if op.module else op.op,
@@ -146,6 +139,14 @@ def _constant(plan: Plan, pipeline: RecordedPipeline, stage: int) -> tuple[int, 
     )
 
 
+def _start_s(plan: Plan, iteration: IterationTimeline, stage: int, action: int | None) -> float:
+    """Return the start of an action, or the end of a stage's last one."""
+    tasks, timeline = iteration.tasks, iteration.timeline
+    if action is None:
+        return float(timeline.end_s[tasks.last[plan.schedule.rank_starts[stage + 1] - 1]])
+    return float(timeline.start_s[tasks.first[action]])
+
+
 def stage_curve(
     plan: Plan,
     pipeline: RecordedPipeline,
@@ -159,13 +160,15 @@ def stage_curve(
     times_s, held_bytes = [0.0], [constant]
     for each in passes_of_stage(plan, pipeline, stage):
         if each.action is None:
-            times_s.append(max(times_s[-1], float(timeline.start_s[tasks.norms[stage]])))
+            times_s.append(_start_s(plan, iteration, stage, None))
             held_bytes.append(constant + each.peak_bytes)
             continue
-        start_s = float(timeline.start_s[tasks.first[each.action]])
+        start_s = _start_s(plan, iteration, stage, each.action)
         end_s = float(timeline.end_s[tasks.last[each.action]])
         times_s += [start_s, end_s]
         held_bytes += [constant + each.peak_bytes, constant + int(each.memory.after[-1])]
     tensors = np.array(held_bytes)
-    with_allocator = [held + allocator_bytes(profile, held) for held in tensors.tolist()]
+    with_allocator = [
+        num_bytes + allocator_bytes(profile, num_bytes) for num_bytes in tensors.tolist()
+    ]
     return MemoryCurve((*times_s,), (*with_allocator,))

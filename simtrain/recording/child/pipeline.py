@@ -67,9 +67,7 @@ def _chunk(stage: LoggedStage, num_ranks: int) -> ProgramChunk:
                 )
             op.group = tuple(rank - stage.rank for rank in op.group)
     groups: dict[tuple[int, ...], int] = {}
-    passes = {
-        name: runs_of(step.ops, name, groups) for name in (*FORWARDS, *BACKWARDS, *OTHERS)
-    }
+    passes = {name: runs_of(step.ops, name, groups) for name in (*FORWARDS, *BACKWARDS, *OTHERS)}
     for first, *others in (FORWARDS, BACKWARDS):
         for name in others:
             if passes[name] == passes[first]:

@@ -20,7 +20,7 @@ _PASSES = "forward", "backward", "optimizer"
 def program_of(step: Step, request: dict[str, Any]) -> str:
     """Return the text of the recording of a step."""
     groups: dict[tuple[int, ...], int] = {}
-    passes = {name: runs_of(step.ops, name, groups) for name in _PASSES}
+    passes: dict[str, Any] = {name: runs_of(step.ops, name, groups) for name in _PASSES}
     program = Program(
         **about(request),
         tensor=step.tensor,

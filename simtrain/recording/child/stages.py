@@ -12,9 +12,9 @@ from __future__ import annotations
 import gc
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -121,7 +121,9 @@ def record_stages(
             held_bytes = stage.run()
             # Only the batch of the first stage is cut into microbatches by its shape.
             sizes = sizes or batch_sizes(stage.batch)
-            step = step_of(log, stage.model, stage.optimizer, gpus, (0, held_bytes, *sizes, microbatches))
+            step = step_of(
+                log, stage.model, stage.optimizer, gpus, (0, held_bytes, *sizes, microbatches)
+            )
             texts = [each.text() for each in received]
             back = [each.text() for each in received if each.has_gradient]
             sends = [each.text() for each in stage.sends]
@@ -147,7 +149,7 @@ def _takes(function: Callable[..., Any], name: str) -> bool:
 
 
 class _Sent(BaseException):
-    """Ends a loss where a stage has called its part of the model; no `except Exception` stops it."""
+    """Ends a loss at the call of the model; no `except Exception` of a user stops it."""
 
     def __init__(self, output: Any) -> None:
         super().__init__()
@@ -267,7 +269,7 @@ class _Stage:
     def backward(self, *, reduces: bool = False) -> None:
         """Run the backward pass of the first microbatch that waits for it."""
         inputs, outputs = self.waiting.pop(0)
-        model, context = self.model, nullcontext()
+        model, context = self.model, cast(AbstractContextManager[None], nullcontext())
         if isinstance(model, FSDPModule):
             model.set_is_last_backward(False)
             model.set_reshard_after_backward(False)

@@ -16,7 +16,6 @@ from simtrain.base.mesh import Domains
 from simtrain.base.pipeline_program import BACKWARDS, PipelineProgram, read_recording
 from simtrain.base.program import parse_tensor
 from simtrain.scenario.software import Kernels
-from simtrain.schedules import StagePlacement
 from simtrain.workload.chunk import Chunk, Parameters
 from simtrain.workload.model_chunks import ModelChunks, number_distinct
 from simtrain.workload.ops import Op
@@ -24,7 +23,6 @@ from simtrain.workload.passes import Pass, PassRecord
 from simtrain.workload.recorded.step import RecordedModel, RecordedStep
 from simtrain.workload.work import Work
 
-TURNS = range(len(BACKWARDS))
 FIRST, AFTER_BACKWARD, LAST = 1, 2, 3
 """Turns of passes; 0 is that of a forward pass after another one, or of a backward pass after a
 forward pass.
@@ -58,13 +56,13 @@ class RecordedPipeline:
 
     Args:
         program: the recording.
-        placement: the stage of each virtual stage.
+        ranks: [virtual stages], the stage of each one.
         domains: of the cluster.
         kernels: of the software stack.
     """
 
     program: PipelineProgram
-    placement: StagePlacement
+    ranks: tuple[int, ...]
     domains: Domains
     kernels: Kernels
     _steps: dict[tuple[int, int, int], RecordedStep] = field(default_factory=dict, repr=False)
@@ -74,7 +72,7 @@ class RecordedPipeline:
         """[virtual stages], what each one runs; of equal ones, all have the first one's stage."""
         first: dict[object, RecordedChunk] = {}
         blocks = []
-        for number, stage in zip(self.program.chunk_numbers, self.placement.ranks, strict=True):
+        for number, stage in zip(self.program.chunk_numbers, self.ranks, strict=True):
             chunk = self.program.chunks[number]
             block = RecordedChunk(
                 chunk.num_parameters, chunk.num_trained, number=number, stage=stage
@@ -94,16 +92,17 @@ class RecordedPipeline:
     def stage_parameters(self) -> tuple[StageParameters, ...]:
         """[stages], parameters of all ranks of a stage."""
         stages = []
-        for numbers in self.placement.virtual_stages:
-            blocks = tuple(self.blocks[number] for number in numbers)
+        for stage in range(self.program.pipeline):
+            of_stage = zip(self.blocks, self.ranks, strict=True)
+            blocks = tuple(block for block, rank in of_stage if rank == stage)
             total = sum(block.num_parameters for block in blocks)
             stages.append(StageParameters(total, total, 0, 0, chunks=blocks))
         return tuple(stages)
 
     @cached_property
-    def in_turn(self) -> tuple[RecordedTurn, ...]:
-        """The passes of each turn."""
-        return tuple(RecordedTurn(self, turn) for turn in TURNS)
+    def later_turns(self) -> tuple[RecordedTurn, ...]:
+        """The passes of each turn but turn 0."""
+        return tuple(RecordedTurn(self, turn) for turn in range(1, len(BACKWARDS)))
 
     @property
     def reduces_last(self) -> bool:
@@ -120,9 +119,7 @@ class RecordedPipeline:
         key = block.number, turn, block.stage
         if key not in self._steps:
             reduces = turn == _REDUCES
-            program = self.program.program(
-                block.number, max(turn, 0), block.stage, reduces=reduces
-            )
+            program = self.program.program(block.number, max(turn, 0), block.stage, reduces=reduces)
             self._steps[key] = RecordedStep(program, self.domains, self.kernels)
         return self._steps[key]
 
@@ -197,9 +194,9 @@ class RecordedTurn:
 
 @functools.lru_cache(maxsize=64)
 def recorded_pipeline(
-    file: FileVersion, placement: StagePlacement, domains: Domains, kernels: Kernels
+    file: FileVersion, ranks: tuple[int, ...], domains: Domains, kernels: Kernels
 ) -> RecordedPipeline:
     """Return a recorded pipeline on a cluster; equal calls return one object."""
     program = read_recording(file)
     assert isinstance(program, PipelineProgram), "the file has a pipeline"
-    return RecordedPipeline(program, placement, domains, kernels)
+    return RecordedPipeline(program, ranks, domains, kernels)
