@@ -13,10 +13,10 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -33,6 +33,7 @@ _BITS = re.compile(r"[a-z]+(\d+)")
 
 Bytes = Annotated[int, Field(ge=0, le=_MOST_BYTES_OF_MEMORY)]
 Scalar = bool | int | float | str
+T = TypeVar("T")
 _Texts = Annotated[list[str], Field(default_factory=list)]
 
 
@@ -242,7 +243,12 @@ def expanded(runs: Iterable[ProgramRun]) -> Iterator[ProgramOp]:
 
 @functools.lru_cache(maxsize=16)
 def read_program(version: FileVersion) -> Program:
-    """Read a recording.
+    """Read a recording of a program without a pipeline; raises InputError as `parsed_file`."""
+    return parsed_file(version, Program.model_validate_json)
+
+
+def parsed_file(version: FileVersion, parse: Callable[[bytes], T]) -> T:
+    """Read a recording with a parser of its text.
 
     Raises:
         InputError: the file cannot be read (E101, E102), or is no recording (E940).
@@ -250,7 +256,7 @@ def read_program(version: FileVersion) -> Program:
     place = Location(version.file)
     fix = "record the program again: simtrain import torch SCRIPT.py:FUNCTION --out FILE"
     try:
-        return Program.model_validate_json(_content(Path(version.file)))
+        return parse(_content(Path(version.file)))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
@@ -282,11 +288,12 @@ def program_text(program: Program) -> str:
     data = program.model_dump(mode="json", exclude_defaults=True)
     passes = {name: data.pop(name) for name in program.passes if name in data}
     lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in data.items()]
-    lines += [f" {json.dumps(name)}: [\n{_runs_text(runs)}\n ]" for name, runs in passes.items()]
+    lines += [f" {json.dumps(name)}: [\n{runs_text(runs)}\n ]" for name, runs in passes.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _runs_text(runs: list[dict[str, Any]]) -> str:
+def runs_text(runs: list[dict[str, Any]]) -> str:
+    """Write the runs of a pass, a line for each op."""
     texts = []
     for run in runs:
         ops = ",\n".join(f"   {json.dumps(op)}" for op in run["ops"])
@@ -295,8 +302,13 @@ def _runs_text(runs: list[dict[str, Any]]) -> str:
 
 
 def write_program(program: Program, file: Path) -> None:
-    """Write a recording to a file, packed if its name ends with .gz. Equal ones are equal files."""
-    content = program_text(program).encode()
+    """Write a recording to a file (`write_packed`)."""
+    write_packed(program_text(program), file)
+
+
+def write_packed(text: str, file: Path) -> None:
+    """Write a text to a file, packed if its name ends with .gz. Equal texts are equal files."""
+    content = text.encode()
     if file.suffix == ".gz":
         content = gzip.compress(content, mtime=0)
     file.write_bytes(content)

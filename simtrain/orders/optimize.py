@@ -125,6 +125,13 @@ def _check(scenario: Scenario) -> None:
             "without vocabulary passes",
             fix="remove parallelism.vocabulary",
         )
+    if scenario.program is not None:
+        raise InputError.of(
+            "E956",
+            f"the memory of new orders is not known for the recorded pipeline {scenario.program}",
+            fix="compare orders: simtrain compare SCENARIO --change schedule=gpipe",
+            reason="a search keeps to a limit of memory, which it adds up from the model's layers",
+        )
     if scenario.overlap.optimizer_post_validation:
         raise InputError.of(
             "E450",

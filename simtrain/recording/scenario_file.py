@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from io import StringIO
+from typing import Any
 
 from ruamel.yaml import YAML
 
@@ -14,18 +15,25 @@ CLUSTER, SOFTWARE = "h100_sxm", "torchtitan"
 """Defaults: torchtitan's software stack is PyTorch without a compiler."""
 
 
-def scenario_text(recording: str, command: str, overrides: Iterable[str]) -> str:
+def scenario_text(
+    recording: str,
+    command: str,
+    overrides: Iterable[str],
+    of_pipeline: Mapping[str, Any] | None = None,
+) -> str:
     """Return the file of a scenario that runs a recording.
 
     Args:
         recording: name of the recording, which is in the same folder.
         command: the command that recorded it.
+        of_pipeline: settings of a recorded pipeline, which its file names for readers.
         overrides: assignments of fields, such as "cluster=b200_sxm".
 
     Raises:
         InputError: an assignment is malformed.
     """
-    data = {"program": recording, "cluster": CLUSTER, "software": SOFTWARE}
+    data: dict[str, Any] = {"program": recording, "cluster": CLUSTER, "software": SOFTWARE}
+    data |= of_pipeline or {}
     document = YamlDocument(data, Positions())
     for override in overrides:
         document = apply_overrides(spell_out_words(document), [override])

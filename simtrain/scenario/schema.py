@@ -47,7 +47,7 @@ from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.pipeline_layout import ChunkContents
 from simtrain.scenario.precision import BYTES_OF, Fp8Weights, GradientType, Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
-from simtrain.scenario.recorded_program import PROGRAM_FIELDS, settings_of
+from simtrain.scenario.recorded_program import fields_beside, refusal_words, settings_of
 from simtrain.scenario.releases import Circumstances
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Count, Origin, Section, is_change
 from simtrain.scenario.software import AttentionBackend, StackFacts
@@ -234,19 +234,21 @@ class Scenario(Section):
         """Refuse other values than those of the recorded program, which stay unset."""
         if self.program is None:
             return self
-        derived = settings_of(self.program)
+        derived, free = settings_of(self.program), fields_beside(self.program)
         for name, field in type(self).model_fields.items():
-            if name in PROGRAM_FIELDS:
+            if free.get(name) == ():
                 continue
             section, default = field.annotation, derived.get(name, field.default)
             if name in derived and isinstance(section, type) and issubclass(section, Section):
                 default = section(**default)
-            is_known = name in derived or not field.default_factory
-            if is_known and getattr(self, name) != default:
-                fix = f"remove {name}, or record the program again with other arguments"
-                message = "a recorded program has its own: only software, cluster, hardware"
-                raise FieldError((name,), f"{message} and variation can be set beside it", fix)
-            self.model_fields_set.discard(name)
+            is_known, value = name in derived or not field.default_factory, getattr(self, name)
+            is_changed = is_known and value != default
+            for attribute in free.get(name, ()):
+                default = default.model_copy(update={attribute: getattr(value, attribute)})
+            if is_known and value != default:
+                raise FieldError((name,), *refusal_words(name, self.program))
+            if not is_changed:
+                self.model_fields_set.discard(name)
         if self.variation.sequence_lengths is not None:
             message = "a recorded program has the lengths that its batch had"
             raise FieldError(("variation", "sequence_lengths"), message, "remove it")

@@ -19,6 +19,7 @@ from simtrain.workload.tape import Microbatch
 from simtrain.workload.work import Collective
 
 if TYPE_CHECKING:
+    from simtrain.workload.recorded.pipeline import RecordedPipeline, RecordedTurn
     from simtrain.workload.recorded.step import RecordedStep
 
 PassKind = Literal["F", "B", "I", "W", "R", "D", "G"]
@@ -43,7 +44,7 @@ class PassOptions:
         blocks: the host waits for each kernel and each collective that it launches.
         defers_output_gradient: backward passes leave the weight gradient of the output layer to
             another pass.
-        recorded: the step of a recorded program, whose passes these are; None for other models.
+        recorded: the recorded program whose passes these are; None for other models.
     """
 
     microbatch: Microbatch
@@ -54,7 +55,7 @@ class PassOptions:
     runs_ahead: bool = False
     blocks: bool = False
     defers_output_gradient: bool = False
-    recorded: RecordedStep | None = None
+    recorded: RecordedStep | RecordedPipeline | RecordedTurn | None = None
 
 
 @hashed_once

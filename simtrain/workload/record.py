@@ -41,8 +41,8 @@ from simtrain.workload.work import CollectiveKind
 @functools.lru_cache(maxsize=1024)
 def record_pass(pass_: Pass) -> PassRecord:
     """Record the ops of a pass in issue order."""
-    if step := pass_.options.recorded:
-        return step.forward if pass_.kind == "F" else step.backward
+    if recorded := pass_.options.recorded:
+        return recorded.record_of(pass_)
     if pass_.kind == "R" and pass_.options.sharding:
         return _reduction(pass_, pass_.options.sharding)
     if pass_.kind == "G" and pass_.options.sharding:

@@ -14,6 +14,7 @@ from simtrain.workload.shard_groups import expert_groups, replicate_group, shard
 from simtrain.workload.work import FP32_BYTES
 
 if TYPE_CHECKING:
+    from simtrain.workload.recorded.pipeline import RecordedPipeline
     from simtrain.workload.recorded.step import RecordedStep
 
 _STAGES: tuple[Axis, ...] = ("pp",)
@@ -58,7 +59,7 @@ class StepOptions:
         users: ranks that use their hosts at the same time.
         expert_data, expert_replicate_group, expert_model: as `data`, `replicate_group` and
             `model`, for the parameters of experts; None for a dense model.
-        recorded: the step of a recorded program, whose optimizer this is; None for other models.
+        recorded: the recorded program whose optimizer this is; None for other models.
     """
 
     data: Group
@@ -93,11 +94,14 @@ class StepOptions:
     parameters_on_nvme: bool = False
     sub_group_size: int = 1
     users: int | None = None
-    recorded: RecordedStep | None = None
+    recorded: RecordedStep | RecordedPipeline | None = None
 
     @classmethod
     def of(
-        cls, scenario: Scenario, mesh: Mesh, recorded: RecordedStep | None = None
+        cls,
+        scenario: Scenario,
+        mesh: Mesh,
+        recorded: RecordedStep | RecordedPipeline | None = None,
     ) -> StepOptions:
         """Return the options of a scenario, and of the step of its recorded program."""
         memory, split, precision = scenario.memory, scenario.parallelism, scenario.precision

@@ -29,6 +29,7 @@ from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.schedules import Cell
 from simtrain.units import format_bytes
 from simtrain.workload.model_chunks import number_distinct
+from simtrain.workload.recorded.pipeline import RecordedPipeline
 from simtrain.workload.recorded.step import BytesOverTime, RecordedStep
 
 OPTIMIZER_STEP = "optimizer step"
@@ -170,6 +171,10 @@ def memory_report(
 
     A plan that copies activations to the host needs the iteration (`PlannedIteration`).
     """
+    if isinstance(plan.recorded, RecordedPipeline):
+        from simtrain.iteration.memory.recorded_stages import stages_report  # it needs this module
+
+        return stages_report(plan, plan.recorded, profile, iteration)
     if plan.recorded:
         return recorded_report(plan, plan.recorded, profile, iteration)
     replay = _replay(plan, iteration)
@@ -226,6 +231,10 @@ def memory_curve(
 
     That of a recorded program has a point for each op.
     """
+    if isinstance(plan.recorded, RecordedPipeline):
+        from simtrain.iteration.memory.recorded_stages import stage_curve  # it needs this module
+
+        return stage_curve(plan, plan.recorded, profile, iteration, stage)
     if plan.recorded:
         return recorded_curve(plan, plan.recorded, profile, iteration)
     replay = _replay(plan, iteration)

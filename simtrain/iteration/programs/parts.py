@@ -15,6 +15,7 @@ from simtrain.durations.model import DurationModel
 from simtrain.iteration.offload import OffloadLayout, offload_layout
 from simtrain.iteration.pass_order import PassOrder
 from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.microbatch_turns import TurnRule, turn_rule
 from simtrain.iteration.programs.sync_skips import SyncSkipRule, sync_skip_rule
 from simtrain.workload.host_update import UPDATE_KINDS, UpdateKind, update_op
 from simtrain.workload.model_chunks import number_distinct
@@ -36,7 +37,7 @@ class PassPart:
         part: the slice of the sequences that it runs.
         skips_sync: it skips communication with other replicas (`programs.sync_skips`).
         defers: it leaves out the weight gradient of the output layer.
-        turn: which of the microbatches that add to gradients on the host (`Plan.passes_in_turn`).
+        turn: which of the variants that differ by what has run before (`Plan.passes_in_turn`).
         span: number of the bucket, in the order in which the last backward pass or the first
             forward pass runs the buckets; None for the whole pass.
         by_layer: the spans are layers, which are copied to the host, instead of buckets.
@@ -65,7 +66,7 @@ class TransferPart:
         num_states: hidden states in the message, or their gradients; 0 for a norm, whose few bytes
             take no time beside the latency.
         follows_shape: an earlier message says its shape.
-        part: the slice of the sequences.
+        part: the slice of the sequences, or which of the plan's sizes the message has.
     """
 
     num_sends: int
@@ -235,7 +236,9 @@ class IterationStructure:
             of its own; empty without one.
         update_kinds: what this update does with each group.
         delays_update: this update is of the gradients of the iteration before.
-        has_turns: later microbatches add their gradients to a sum on the host.
+        turn_rule: which passes differ by what has run before.
+        message_sizes: [2 virtual stages], for the activations and then the gradients after each
+            one, the place of their size in `Plan.sent_bytes`; empty if that is the slice.
     """
 
     pass_order: PassOrder
@@ -260,7 +263,8 @@ class IterationStructure:
     update_sizes: tuple[tuple[int, ...], ...] = ()
     update_kinds: tuple[UpdateKind, ...] = ()
     delays_update: bool = False
-    has_turns: bool = False
+    turn_rule: TurnRule = "none"
+    message_sizes: tuple[int, ...] = ()
 
     def transfer(
         self, num_sends: int, levels_crossed: int, num_states: int, part: int = 0
@@ -310,5 +314,6 @@ def structure_of(plan: Plan) -> IterationStructure:
         if plan.step_options.updates_beside
         else (),
         delays_update=scenario.memory.delayed_update,
-        has_turns=plan.has_turns,
+        turn_rule=turn_rule(plan),
+        message_sizes=plan.message_sizes,
     )

@@ -20,28 +20,16 @@ _PASSES = "forward", "backward", "optimizer"
 def program_of(step: Step, request: dict[str, Any]) -> str:
     """Return the text of the recording of a step."""
     groups: dict[tuple[int, ...], int] = {}
-    passes = {name: _runs(step.ops, name, groups) for name in _PASSES}
-    of_states = step.parameters_bytes, step.optimizer_bytes, step.gradients_bytes
-    states = ProgramStates(
-        parameters_bytes=step.parameters_bytes,
-        optimizer_bytes=step.optimizer_bytes,
-        other_bytes=max(0, step.held_bytes - sum(of_states)),
-        gradients_bytes=step.gradients_bytes,
-    )
-    is_exact = torch.get_float32_matmul_precision() == "highest"
+    passes: dict[str, Any] = {name: runs_of(step.ops, name, groups) for name in _PASSES}
     program = Program(
-        version=1,
-        torch=torch.__version__,
-        f32_products="fp32" if is_exact else "tf32",
-        command=request["command"],
-        gpus=request["gpus"],
+        **about(request),
         tensor=step.tensor,
         sequences=step.sequences,
         tokens=step.tokens,
         microbatches=step.microbatches,
         num_parameters=step.num_parameters,
         num_trained=step.num_trained,
-        states=states,
+        states=states_of(step),
         groups=[[*ranks] for ranks in groups],
         group_streams=sorted(step.group_streams),
         **passes,
@@ -49,7 +37,30 @@ def program_of(step: Step, request: dict[str, Any]) -> str:
     return program_text(program)
 
 
-def _runs(
+def about(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that say how a recording was made."""
+    is_exact = torch.get_float32_matmul_precision() == "highest"
+    return {
+        "version": 1,
+        "torch": torch.__version__,
+        "f32_products": "fp32" if is_exact else "tf32",
+        "command": request["command"],
+        "gpus": request["gpus"],
+    }
+
+
+def states_of(step: Step) -> ProgramStates:
+    """Return what a rank holds before a step."""
+    of_states = step.parameters_bytes, step.optimizer_bytes, step.gradients_bytes
+    return ProgramStates(
+        parameters_bytes=step.parameters_bytes,
+        optimizer_bytes=step.optimizer_bytes,
+        other_bytes=max(0, step.held_bytes - sum(of_states)),
+        gradients_bytes=step.gradients_bytes,
+    )
+
+
+def runs_of(
     ops: Sequence[LoggedOp], phase: str, groups: dict[tuple[int, ...], int]
 ) -> list[ProgramRun]:
     """Return the ops of a pass as runs; `groups` numbers the groups as they appear."""

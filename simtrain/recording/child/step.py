@@ -70,10 +70,55 @@ def record(
     Raises:
         WrongProgram: it returns no model, batch and loss.
     """
-    log = OpLog(tracker := streams.Streams(), modules := Modules())
+    log = OpLog(streams.Streams(), modules := Modules())
+    with as_rank(log, gpus):
+        model, batch, loss, optimizer = checked_program(function(**arguments))
+        modules.name(model)
+        _run(log, model, batch, loss, optimizer, is_logged=False)
+        for _ in range(min(microbatches - 1, _ADDING)):
+            _loss(model, batch, loss).backward()
+        gradients = [each.grad for each in model.parameters() if each.grad is not None]
+        gradients_bytes, held_bytes = bytes_of(gradients), log.held_bytes
+        del gradients
+        _run(log, model, batch, loss, optimizer, is_logged=True)
+        log.phase = None
+        sizes = gradients_bytes, held_bytes, *batch_sizes(batch), microbatches
+        return step_of(log, model, optimizer, gpus, sizes)
+
+
+def step_of(
+    log: OpLog,
+    model: torch.nn.Module,
+    optimizer: Any,
+    gpus: int,
+    sizes: tuple[int, int, int, int, int],
+) -> Step:
+    """Return a logged step; `sizes` are its fields from `gradients_bytes` to `microbatches`."""
+    gradients_bytes, held_bytes, sequences, tokens, microbatches = sizes
+    parameters = [*model.parameters()]
+    states = [] if optimizer is None else [*tree_leaves(dict(optimizer.state))]
+    return Step(
+        log.ops,
+        sum(each.numel() for each in parameters),
+        sum(each.numel() for each in parameters if each.requires_grad),
+        bytes_of(parameters),
+        bytes_of(states),
+        gradients_bytes,
+        held_bytes,
+        sequences,
+        tokens,
+        microbatches,
+        _tensor_ranks(parameters, gpus),
+        frozenset(log.group_streams.values()),
+    )
+
+
+@contextmanager
+def as_rank(log: OpLog, gpus: int, rank: int = 0) -> Iterator[None]:
+    """Log what a rank of a fake process group does inside the `with` block."""
     with ExitStack() as stack:
-        stack.enter_context(_process_group(gpus))
-        stack.enter_context(streams.patched(tracker))
+        stack.enter_context(_process_group(gpus, rank))
+        stack.enter_context(streams.patched(log.streams))
         stack.enter_context(kernels.patched())
         stack.enter_context(data_parallel.patched())
         stack.enter_context(_real_meshes())
@@ -83,37 +128,11 @@ def record(
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(log)
-        model, batch, loss, optimizer = _program(function(**arguments))
-        modules.name(model)
-        stack.enter_context(modules.tracked())
-        _run(log, model, batch, loss, optimizer, is_logged=False)
-        for _ in range(min(microbatches - 1, _ADDING)):
-            _loss(model, batch, loss).backward()
-        gradients = [each.grad for each in model.parameters() if each.grad is not None]
-        gradients_bytes, held_bytes = _bytes_of(gradients), log.held_bytes
-        del gradients
-        _run(log, model, batch, loss, optimizer, is_logged=True)
-        log.phase = None
-        parameters = [*model.parameters()]
-        states = [] if optimizer is None else [*tree_leaves(dict(optimizer.state))]
-        sequences, tokens = _batch_sizes(batch)
-        return Step(
-            log.ops,
-            sum(each.numel() for each in parameters),
-            sum(each.numel() for each in parameters if each.requires_grad),
-            _bytes_of(parameters),
-            _bytes_of(states),
-            gradients_bytes,
-            held_bytes,
-            sequences,
-            tokens,
-            microbatches,
-            _tensor_ranks(parameters, gpus),
-            frozenset(log.group_streams.values()),
-        )
+        stack.enter_context(log.modules.tracked())
+        yield
 
 
-def _program(result: Any) -> tuple[torch.nn.Module, Any, Callable[..., Any], Any]:
+def checked_program(result: Any) -> tuple[torch.nn.Module, Any, Callable[..., Any], Any]:
     """Check what the function of a program returns."""
     if not isinstance(result, tuple) or len(result) not in (3, 4):
         kind = type(result).__name__
@@ -177,7 +196,7 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     return part
 
 
-def _bytes_of(tensors: list[Any]) -> int:
+def bytes_of(tensors: list[Any]) -> int:
     """Return the bytes of the different storages of tensors."""
     local = (_local(each) for each in tensors if isinstance(each, torch.Tensor))
     storages = [each.untyped_storage() for each in local]
@@ -207,7 +226,7 @@ _TENSOR_AXES = "tp", "cp", "tensor", "model", "tensor_parallel", "context_parall
 """Names of mesh axes whose ranks work on the same sequences."""
 
 
-def _batch_sizes(batch: Any) -> tuple[int, int]:
+def batch_sizes(batch: Any) -> tuple[int, int]:
     """Return sequences and tokens of the batch: the shape of its first tensor of integers."""
     tensors = [x for x in tree_leaves(batch) if isinstance(x, torch.Tensor) and x.dim()]
     integers = [x for x in tensors if not x.dtype.is_floating_point and x.dim() == 2]
@@ -218,13 +237,14 @@ def _batch_sizes(batch: Any) -> tuple[int, int]:
 
 
 @contextmanager
-def _process_group(gpus: int) -> Iterator[None]:
+def _process_group(gpus: int, rank: int) -> Iterator[None]:
     """Start a fake process group; a program that starts one itself gets this one."""
-    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(gpus)}
-    variables |= {"LOCAL_WORLD_SIZE": str(min(8, gpus)), "MASTER_ADDR": "127.0.0.1"}
+    of_node = min(8, gpus)
+    variables = {"RANK": str(rank), "LOCAL_RANK": str(rank % of_node), "WORLD_SIZE": str(gpus)}
+    variables |= {"LOCAL_WORLD_SIZE": str(of_node), "MASTER_ADDR": "127.0.0.1"}
     os.environ.update(variables | {"MASTER_PORT": "29500"})
     start = dist.init_process_group
-    start("fake", store=FakeStore(), rank=0, world_size=gpus)
+    start("fake", store=FakeStore(), rank=rank, world_size=gpus)
     dist.init_process_group = lambda *args, **options: None
     dist.distributed_c10d.init_process_group = dist.init_process_group
     try:

@@ -21,9 +21,10 @@ from simtrain.base.input_file import FileVersion
 from simtrain.base.mesh import Axis, Domains, Group, group_of_ranks
 from simtrain.base.program import Program, ProgramOp, ProgramRun, expanded, read_program
 from simtrain.scenario.software import PAPER_KERNELS, Kernels
+from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import LaunchKind, Segment, Stream, stream_of
 from simtrain.workload.ops import Op, Phase, Tensor
-from simtrain.workload.passes import PassRecord
+from simtrain.workload.passes import Pass, PassRecord
 from simtrain.workload.recorded.fusion import fused
 from simtrain.workload.recorded.works import (
     RecordedKernel,
@@ -125,6 +126,14 @@ class RecordedStep:
     def memory(self) -> dict[str, BytesOverTime]:
         """Memory of each pass."""
         return {name: BytesOverTime.of(runs) for name, runs in self.program.passes.items()}
+
+    def record_of(self, pass_: Pass) -> PassRecord:
+        """Return the ops of a pass, which is the forward or the backward pass."""
+        return self.forward if pass_.kind == "F" else self.backward
+
+    def update_of(self, parameters: Parameters) -> tuple[Op, ...]:
+        """Return the ops of the optimizer of the only stage."""
+        return self.update
 
     def unpriced(self, seconds: Callable[[Work], float]) -> dict[str, float]:
         """Return the share of the time of all kernels that ops without a rule take, by name.
