@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
@@ -302,6 +303,18 @@ class HardwareProfile(Strict):
     variation: VariationEntries | None = None
     uncertainty: Entry[Positive] | None = None
     _host_speed: float = PrivateAttr(default=1.0)
+    _stand_in: Callable[[], HardwareProfile] | None = PrivateAttr(default=None)
+
+    @property
+    def variation_entries(self) -> tuple[str, VariationEntries]:
+        """The name of the profile whose variation counts, and its entries.
+
+        They are its own, or those of the profile that its loader has to stand in.
+        """
+        if self.variation is not None:
+            return self.name, self.variation
+        assert self._stand_in is not None, "a loaded profile has one that stands in"
+        return self._stand_in().variation_entries
 
     def __repr__(self) -> str:
         nodes, gpus = self.cluster.num_nodes.value, self.cluster.gpus_per_node.value

@@ -335,7 +335,7 @@ class Explorer:
         """Return a key before that of a plan with at least this time without variation."""
         scenario = plan.scenario
         if self._is_drawn(scenario):
-            least_s *= least_share(scenario)
+            least_s *= least_share(scenario, self._machine.profile)
         return self.objective.key_of(scenario, least_s, peak_bytes)
 
     def _is_drawn(self, scenario: Scenario) -> bool:

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from simtrain.engine.compiled import Floats
-from simtrain.hardware.load import load_profile, profile_of
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.variation import VariationEntries
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.variation.drawn import DrawnIteration, sources_of
 from simtrain.iteration.variation.sources.source import Source
@@ -24,8 +22,6 @@ from simtrain.studies.variation.distribution import Distribution
 from simtrain.studies.variation.limits import check_plan
 from simtrain.units import counted
 
-FALLBACK = "h100_sxm"
-"""Whose variation stands in for that of a profile without any."""
 _RANKING_DRAWS = range(4, 20)
 """Least and most draws of an iteration that a study ranks."""
 _RANKING_NUMBERS = 16_000_000
@@ -62,7 +58,7 @@ class Draws:
             InputError: a slow link is inside a node (E962).
         """
         check_plan(iteration.seconds.plan)
-        _, entries = entries_for(iteration.seconds.machine.profile)
+        _, entries = iteration.seconds.machine.profile.variation_entries
         return cls.of(iteration, sources_of(iteration, entries), seed)
 
     @property
@@ -150,7 +146,7 @@ def draws_in_words(draws: Iterable[int] | None) -> list[str]:
     return [f"Times are means of {several}{drawn} (section variation)."]
 
 
-def least_share(scenario: Scenario) -> float:
+def least_share(scenario: Scenario, profile: HardwareProfile) -> float:
     """Return a share of the time without variation that mean draws hardly ever fall below.
 
     Noise does not shorten the time in the mean, because the longest path is a convex function of
@@ -162,14 +158,5 @@ def least_share(scenario: Scenario) -> float:
         return 0.0
     spread = variation.gpu_spread
     if spread is None:
-        spread = entries_for(profile_of(scenario))[1].gpu_spread.value
+        spread = profile.variation_entries[1].gpu_spread.value
     return max(0.0, 1.0 - _DEVIATIONS * spread)
-
-
-def entries_for(profile: HardwareProfile) -> tuple[str, VariationEntries]:
-    """Return the entries of a profile, or those that stand in, with the name of their profile."""
-    if profile.variation is not None:
-        return profile.name, profile.variation
-    fallback = load_profile(FALLBACK)
-    assert fallback.variation is not None, "the fallback has entries"
-    return fallback.name, fallback.variation

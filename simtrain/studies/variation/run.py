@@ -22,7 +22,7 @@ from simtrain.studies.simulation import result_of
 from simtrain.studies.sweep.executors import local_executor
 from simtrain.studies.sweep.ray_executor import Needs, connect
 from simtrain.studies.sweep.versions import versions
-from simtrain.studies.variation.draws import Draws, drawn_time, entries_for
+from simtrain.studies.variation.draws import Draws, drawn_time
 from simtrain.studies.variation.limits import check_numbers
 from simtrain.studies.variation.result import DrawnTimes, Reason, UsedEntry
 
@@ -57,7 +57,7 @@ def draw_with_progress(request: DrawRequest, on_progress: OnProgress = _silent) 
     check_numbers(request)
     result = result_of(request.scenario)
     study = Draws.of_scenario(result.iteration, request.seed)
-    profile, entries = entries_for(result.profile)
+    profile, entries = result.profile.variation_entries
     with _executor(request) as executor:
         times_s = _drawn_times_s(study, request.draws, executor, on_progress)
     on_progress("reasons", 0, 1)

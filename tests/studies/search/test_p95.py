@@ -46,7 +46,7 @@ def test_a_bound_is_never_above_the_percentile() -> None:
         run = evaluation.run
         assert run.drawn is not None
         usual_s = simtrain.simulate(scenario).iteration_time_s
-        bound_s = least_share(scenario) * usual_s
+        bound_s = least_share(scenario, evaluator.profile_of(scenario)) * usual_s
         assert bound_s <= run.drawn.mean and bound_s <= P95.key(evaluation)[0]
 
 
