@@ -29,6 +29,7 @@ from simtrain.units import (
     BytesPerSecond,
     FlopsPerSecond,
     NonNegativeSeconds,
+    NonNegativeWatts,
     PricePerHour,
     Watts,
 )
@@ -238,8 +239,8 @@ class RunningCosts(Strict):
     `spot_price` for GPUs that the provider may take back. `gpu_power` is the maximum power of one
     GPU board, `node_power` that of a whole node. What a GPU draws while it computes, waits for
     communication, and has nothing to do is `gpu_busy_power`, `gpu_waiting_power` and
-    `gpu_idle_power`; `host_power` is everything else in a node, `network_power` a node's share of
-    the switches.
+    `gpu_idle_power`; `fan_power` is that of a node's fans, `host_power` everything else in a node,
+    `network_power` a node's share of the switches.
     """
 
     price: Entry[PricePerHour] | None = None
@@ -251,6 +252,7 @@ class RunningCosts(Strict):
     gpu_waiting_power: Entry[Watts] | None = None
     gpu_idle_power: Entry[Watts] | None = None
     host_power: Entry[Watts] | None = None
+    fan_power: Entry[NonNegativeWatts] | None = None
     network_power: Entry[Watts] | None = None
 
 
