@@ -174,6 +174,7 @@ parse_seconds = _reader(TIME)
 parse_non_negative_seconds = _reader(TIME, zero_allowed=True)
 parse_flops_per_s = _reader(COMPUTE_RATE)
 parse_watts = _reader(POWER)
+parse_non_negative_watts = _reader(POWER, zero_allowed=True)
 
 
 class Price(BaseModel):
@@ -287,6 +288,7 @@ Seconds = Annotated[float, BeforeValidator(parse_seconds)]
 NonNegativeSeconds = Annotated[float, BeforeValidator(parse_non_negative_seconds)]
 FlopsPerSecond = Annotated[float, BeforeValidator(parse_flops_per_s)]
 Watts = Annotated[float, BeforeValidator(parse_watts)]
+NonNegativeWatts = Annotated[float, BeforeValidator(parse_non_negative_watts)]
 PricePerHour = Annotated[Price, BeforeValidator(parse_price)]
 
 

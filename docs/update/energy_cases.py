@@ -22,8 +22,9 @@ _LLAMA2_70B_LORA: dict[str, Any] = {
     "precision.compute": "fp8",
     "software.stack": "mlperf_nvidia",
     "cluster": "h100_sxm",
+    "hardware.running_costs.fan_power": "0 W",
 }
-"""MLPerf Training v4.0's fine-tuning benchmark; its layouts are assumed."""
+"""MLPerf Training v4.0's fine-tuning benchmark; its layouts are assumed. The nodes are immersed."""
 _OLMO2_7B: dict[str, Any] = {
     "model.vocab_size": 100352,
     "model.qk_norm": True,

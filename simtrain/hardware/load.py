@@ -16,6 +16,9 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.scaling import SCALE, scaled
 from simtrain.scenario import Scenario
 
+STAND_IN = "h100_sxm"
+"""The shipped profile whose variation and failures stand in for those of a profile without any."""
+
 # Profiles passed to this process as text (see `give_profile`), by name or path.
 _given: dict[str, YamlDocument] = {}
 
@@ -60,7 +63,16 @@ def load_profile(
     overridden = overrides.positions if overrides is not None else Positions()
     spell = functools.partial(_spelled, overridden)
     profile = validate(HardwareProfile, document.data, document.positions, spell)
-    return profile if overrides is None else scaled(profile, overrides)
+    profile = profile if overrides is None else scaled(profile, overrides)
+    # Most simulations need no other profile, which takes as long to read as this one.
+    profile._stand_in = stand_in
+    return profile
+
+
+@functools.cache
+def stand_in() -> HardwareProfile:
+    """Return the shipped profile whose variation stands in for that of a profile without any."""
+    return load_profile(STAND_IN)
 
 
 def profile_version(scenario: Scenario) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
@@ -28,6 +29,7 @@ from simtrain.units import (
     BytesPerSecond,
     FlopsPerSecond,
     NonNegativeSeconds,
+    NonNegativeWatts,
     PricePerHour,
     Watts,
 )
@@ -237,8 +239,8 @@ class RunningCosts(Strict):
     `spot_price` for GPUs that the provider may take back. `gpu_power` is the maximum power of one
     GPU board, `node_power` that of a whole node. What a GPU draws while it computes, waits for
     communication, and has nothing to do is `gpu_busy_power`, `gpu_waiting_power` and
-    `gpu_idle_power`; `host_power` is everything else in a node, `network_power` a node's share of
-    the switches.
+    `gpu_idle_power`; `fan_power` is that of a node's fans, `host_power` everything else in a node,
+    `network_power` a node's share of the switches.
     """
 
     price: Entry[PricePerHour] | None = None
@@ -250,6 +252,7 @@ class RunningCosts(Strict):
     gpu_waiting_power: Entry[Watts] | None = None
     gpu_idle_power: Entry[Watts] | None = None
     host_power: Entry[Watts] | None = None
+    fan_power: Entry[NonNegativeWatts] | None = None
     network_power: Entry[Watts] | None = None
 
 
@@ -302,6 +305,18 @@ class HardwareProfile(Strict):
     variation: VariationEntries | None = None
     uncertainty: Entry[Positive] | None = None
     _host_speed: float = PrivateAttr(default=1.0)
+    _stand_in: Callable[[], HardwareProfile] | None = PrivateAttr(default=None)
+
+    @property
+    def variation_entries(self) -> tuple[str, VariationEntries]:
+        """The name of the profile whose variation counts, and its entries.
+
+        They are its own, or those of the profile that its loader has to stand in.
+        """
+        if self.variation is not None:
+            return self.name, self.variation
+        assert self._stand_in is not None, "a loaded profile has one that stands in"
+        return self._stand_in().variation_entries
 
     def __repr__(self) -> str:
         nodes, gpus = self.cluster.num_nodes.value, self.cluster.gpus_per_node.value

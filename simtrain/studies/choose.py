@@ -29,6 +29,7 @@ from simtrain.studies.changes.policies import (
 from simtrain.studies.changes.trial import Trial, ranked, try_change
 from simtrain.studies.most_that_fit import most_that_fit
 from simtrain.studies.op_sets import best_op_sets
+from simtrain.studies.variation.draws import ranked_time_s
 from simtrain.units import format_bytes, format_seconds
 from simtrain.workload.tape import Block
 
@@ -110,7 +111,7 @@ def choose(
 
 
 def _time_s(trial: PolicyTrial) -> float:
-    return trial.evaluation.iteration_time_s
+    return ranked_time_s(trial.evaluation.timeline)
 
 
 def _peak_bytes(trial: PolicyTrial) -> int:

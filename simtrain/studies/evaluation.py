@@ -23,6 +23,8 @@ from simtrain.scenario import Scenario, check_is_scenario
 from simtrain.studies.changes.change import Change
 from simtrain.studies.machines import Machines, OneMachine
 from simtrain.studies.on_machine import plan_on
+from simtrain.studies.variation.distribution import Distribution
+from simtrain.studies.variation.draws import drawn_time, ranked_time
 from simtrain.units import format_seconds
 
 
@@ -31,12 +33,13 @@ class Run:
     """Figures of one simulated iteration.
 
     Args:
-        iteration_time_s: time of the iteration.
+        iteration_time_s: time of the iteration, the mean of draws if the scenario varies.
         tokens_per_s: tokens of the global batch per second.
         mfu: model FLOPs utilization, relative to the bf16 peak.
         hfu: hardware FLOPs utilization, which counts recompute.
         breakdown: time by cause, the mean over stages, if requested.
         extrapolated: share of kernel time for shapes outside the fitted range, if requested.
+        drawn: distribution of the time over draws, if the scenario varies or it is requested.
     """
 
     iteration_time_s: float
@@ -45,6 +48,7 @@ class Run:
     hfu: float
     breakdown: Breakdown | None
     extrapolated: float | None = None
+    drawn: Distribution | None = None
 
     def __repr__(self) -> str:
         return f"<Run: {format_seconds(self.iteration_time_s)}, MFU {self.mfu:.1%}>"
@@ -104,6 +108,7 @@ class Evaluator:
         allow_oom: also simulate scenarios that do not fit in memory.
         breakdowns: compute breakdowns of time; evaluation is faster without.
         extrapolation: compute the extrapolated share of kernel time.
+        draws: draws of every iteration; None for few draws of scenarios that vary, none of others.
         engine: as for `simulate`; all give bit-identical results.
         machines: caches profiles and durations, or the one machine of all scenarios.
     """
@@ -111,6 +116,7 @@ class Evaluator:
     allow_oom: bool = False
     breakdowns: bool = True
     extrapolation: bool = False
+    draws: int | None = None
     engine: Engine = "auto"
     machines: Machines | OneMachine = field(default_factory=Machines, repr=False)
 
@@ -202,24 +208,28 @@ class Evaluator:
         return self.machines.of(scenario, self.engine)
 
     def _run(self, planned: PlannedIteration) -> Run:
-        iteration_time_s, seconds = planned.iteration_time_s, planned.timeline.seconds
-        scenario = planned.plan.scenario
+        timeline, scenario = planned.timeline, planned.plan.scenario
+        drawn = ranked_time(timeline) if self.draws is None else drawn_time(timeline, self.draws)
+        is_mean = drawn is not None and scenario.variation.is_set
+        iteration_time_s = drawn.mean if drawn and is_mean else timeline.time_s
+        seconds = timeline.seconds
         peak_flops = planned.machine.profile.gpu.peak_flops.value * scenario.num_gpus
         return Run(
             iteration_time_s,
             scenario.batch.global_ * scenario.model.seq_length / iteration_time_s,
             seconds.flops(recompute=False) / (peak_flops * iteration_time_s),
             seconds.flops(recompute=True) / (peak_flops * iteration_time_s),
-            mean_breakdown(stage_breakdowns(planned.timeline)) if self.breakdowns else None,
+            mean_breakdown(stage_breakdowns(timeline)) if self.breakdowns else None,
             seconds.extrapolated_compute() if self.extrapolation else None,
+            drawn,
         )
 
 
 def time_with(change: Change, result: Result) -> float:
-    """Return the iteration time of a result's scenario with a change that is legal.
+    """Return the time, without variation, of a result's scenario with a change that is legal.
 
     Raises:
         InputError: the change is illegal.
     """
-    evaluator = Evaluator.on(result.seconds.machine, allow_oom=True)
-    return evaluator.changing(result.scenario)(change).iteration_time_s
+    changed = change.applied_to(result.scenario)
+    return plan_on(changed, result.seconds.machine)[0].iteration_time_s

@@ -12,7 +12,9 @@ from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.studies.planning.layout import Status
 from simtrain.studies.planning.result import Miss, PlanRow, TrainingPlan
 from simtrain.studies.search.layout_words import in_short
+from simtrain.studies.search.search_end import End
 from simtrain.studies.search.space import Point
+from simtrain.studies.variation.draws import draws_in_words
 from simtrain.units import DAY_S, counted
 from simtrain.views.cost import cost_remarks
 from simtrain.views.kinds import (
@@ -202,6 +204,7 @@ def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
     if plan.costs:
         yield "The 90 % intervals are those of the iteration time."
     yield from sentences_of(cost.evidence for cost in plan.costs if cost.evidence.is_weak)
+    yield from draws_in_words(plan.draws)
     yield from _doubtful_fits(plan)
     yield from _reasons(plan)
     for cluster, num_nodes in plan.added_nodes.items():
@@ -264,6 +267,11 @@ def _problem(row: PlanRow) -> str:
 
 def _certainty(plan: TrainingPlan) -> str:
     """Say whether the layouts are proved to be the fastest, and else how close they are."""
+    if not plan.stopped and any(row.layout.end is End.FOUND_DRAWN for row in plan.rows):
+        return (
+            "Best of the layouts drawn. Bounds that drawn times hardly ever fall below rule out "
+            "the others, which is no proof."
+        )
     if not plan.stopped:
         return "Exact: no legal layout that surely fits is faster than that of its row."
     statuses = Counter(row.layout.status for row in plan.rows)

@@ -20,6 +20,7 @@ from simtrain.studies.search.refinement import Refinement
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.search_end import End
 from simtrain.studies.search.space import Point
+from simtrain.studies.variation.draws import draws_in_words
 from simtrain.units import counted, format_bytes, format_seconds, gib
 from simtrain.views.kinds import NUMBER, TEXT
 from simtrain.views.search_details import details_of
@@ -176,6 +177,7 @@ def _notes(result: SearchResult) -> Iterator[str]:
     if fits:
         shares = ", ".join(f"{fit.probability:.0%}" for fit in fits)
         yield f"{MAY_NOT_FIT} may not fit. Probability that it fits, row by row: {shares}."
+    yield from draws_in_words(result.draws)
     yield from _schedules_in_detail(result.ranked)
     yield from _layouts_in_detail(result.ranked)
     yield from mfu_remarks(layout.scenario for layout in result.ranked)
@@ -310,6 +312,12 @@ def _proved(result: SearchResult) -> str:
     outcome, legal, objective = result.outcome, len(result.legal.points), result.objective
     if result.exact:
         return f"Exact among {counted(legal, 'layout')}: {_none_better(result)}."
+    if outcome.end is End.FOUND_DRAWN:
+        drawn = counted(outcome.num_simulated, "layout")
+        return (
+            f"Best of {drawn} drawn, of {legal:,}. Bounds that drawn times hardly ever fall below "
+            "rule out the others, which is no proof."
+        )
     if outcome.bound is None or result.gap is None or result.gap > _USEFUL_GAP:
         simulated = counted(outcome.num_simulated, "layout")
         return f"Best found: simulated {simulated} of {legal:,}; others can be better."

@@ -84,4 +84,9 @@ def _notes(drawn: DrawnTimes) -> Part:
     idle = [
         f"{name} has no effect here: no draw changes by it alone." for name in drawn.without_effect
     ]
-    return remarks([note, *idle])
+    usual = format_seconds(drawn.usual_s)
+    shown = (
+        f"Other figures, timeline and --trace show the iteration without variation, {usual}; "
+        "--draws-trace FILE shows the draw at the 95th percentile."
+    )
+    return remarks([note, shown, *idle])

@@ -59,10 +59,16 @@ _CACHED = 8192
 
 @dataclass(frozen=True)
 class Machine:
-    """A hardware profile with a cache of the times of passes, which `engine` simulates."""
+    """A hardware profile with a cache of the times of passes, which `engine` simulates.
+
+    `responses` caches how these times follow factors of durations.
+    """
 
     model: DurationModel
     engine: Engine = "auto"
+    responses: RecentCache[Any, Any] = field(
+        default_factory=partial(RecentCache, _CACHED), repr=False
+    )
     _times: RecentCache[RankPass, PassTime] = field(
         default_factory=partial(RecentCache, _CACHED), repr=False
     )

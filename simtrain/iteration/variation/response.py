@@ -93,7 +93,6 @@ class Responses:
     def __init__(self, seconds: IterationSeconds, factors: Factors) -> None:
         self._seconds, self._factors = seconds, factors
         self._passes = dict(passes_of(seconds.plan))
-        self._of_passes: dict[tuple[PassPart, Cause], Response] = {}
 
     def pass_of(self, part: PassPart) -> RankPass:
         """Return the pass that a part is, or is a span of."""
@@ -116,10 +115,9 @@ class Responses:
         match part:
             case PassPart():
                 # A span of a pass follows the whole pass.
-                key = whole_pass(part), cause
-                if key not in self._of_passes:
-                    self._of_passes[key] = self._of_pass(self.pass_of(part), cause, factors)
-                return self._of_passes[key]
+                key = self.pass_of(part), cause, factors
+                response: Response = self._seconds.machine.responses.get(key, self._of_pass)
+                return response
             case TransferPart(levels_crossed=crossed):
                 depends = {"kernels": False, "collectives": True, "network": crossed > 0}
                 return _linear(factors, float(depends[cause]))
@@ -131,7 +129,8 @@ class Responses:
         of_cause_s = sum(time_s for work, time_s in times if _TAKES[cause](work))
         return _linear(factors, of_cause_s / total_s if total_s else 0.0)
 
-    def _of_pass(self, pass_: RankPass, cause: Cause, factors: tuple[float, ...]) -> Response:
+    def _of_pass(self, key: tuple[RankPass, Cause, tuple[float, ...]]) -> Response:
+        pass_, cause, factors = key
         takes = _TAKES[cause]
         record = record_of(pass_)
         if not any(takes(op.work) for segment in set(record.segments) for op in segment.ops):

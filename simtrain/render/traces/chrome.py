@@ -15,6 +15,7 @@ from typing import IO
 
 from simtrain.render.traces.events import TraceEvents
 from simtrain.render.traces.slices import HOST_THREAD, THREADS, Slice, SliceKind, nanoseconds
+from simtrain.scenario import Scenario
 
 _CATEGORIES = {
     SliceKind.KERNEL: "kernel",
@@ -40,7 +41,7 @@ def write_chrome(
     header = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
-        "traceName": result.scenario.name or "unnamed",
+        "traceName": _name(result.scenario),
         "distributedInfo": {
             "backend": "nccl",
             "rank": events.place(stages[0])[0],
@@ -54,6 +55,12 @@ def write_chrome(
     for number, block in enumerate(blocks):
         target.write(((",\n" if number else "") + ",\n".join(block)).encode())
     target.write(b"\n]}\n")
+
+
+def _name(scenario: Scenario) -> str:
+    """Name the trace; if the scenario varies, say that this iteration does not."""
+    shown = ", without variation" if scenario.variation.is_set else ""
+    return f"{scenario.name or 'unnamed'}{shown}"
 
 
 def _of_stage(events: TraceEvents, stage: int) -> Iterator[str]:

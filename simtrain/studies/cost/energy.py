@@ -56,8 +56,8 @@ def energy_of(
 ) -> Energy | None:
     """Return the energy of a training; None if the profile lacks a power.
 
-    Outside iterations GPUs are idle. Hosts and, on several nodes, the network draw the same power
-    all the time.
+    Outside iterations GPUs are idle. Hosts, fans and, on several nodes, the network draw the same
+    power all the time.
 
     Args:
         profile: of the cluster.
@@ -84,6 +84,7 @@ def energy_of(
         shares[name] * entry.value for name, entry in powers.items() if entry is not None
     )
     power_w += num_nodes * costs.host_power.value
+    power_w += num_nodes * costs.fan_power.value if costs.fan_power else 0.0
     if num_nodes > 1 and costs.network_power is not None:
         power_w += num_nodes * costs.network_power.value
     mean = power_w * time_s * pue / KWH_J

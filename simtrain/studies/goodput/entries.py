@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simtrain.errors import InputError, Location
 from simtrain.hardware.entries import entries_of
-from simtrain.hardware.load import load_profile
+from simtrain.hardware.load import STAND_IN, load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.reliability import Reliability
 from simtrain.studies.goodput.closed_forms import best_interval_s, spares_for
@@ -21,9 +21,6 @@ from simtrain.studies.goodput.fleet import (
 )
 from simtrain.studies.goodput_request import CheckpointMode
 from simtrain.units import DAY_S
-
-_FALLBACK = "h100_sxm"
-"""The shipped profile whose failures stand in for those of a profile without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +72,14 @@ def failures_of(profile: HardwareProfile, name: str | None = None) -> tuple[str,
     if name is None or name == profile.name:
         if profile.reliability is not None:
             return profile.name, profile.reliability
-        name = _FALLBACK
+        name = STAND_IN
     reliability = load_profile(name).reliability
     if reliability is None:
         raise InputError.of(
             "E889",
             f"{name} has no section reliability",
             Location(f"--reliability {name}"),
-            fix=f"write --reliability {_FALLBACK}, or add the section to the profile",
+            fix=f"write --reliability {STAND_IN}, or add the section to the profile",
             reason="how often machines fail is not known otherwise",
         )
     return name, reliability

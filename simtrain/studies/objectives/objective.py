@@ -37,6 +37,8 @@ class Objective(ABC):
     """Whether it ranks by peak memory, and equal peaks by time; otherwise the reverse."""
     needs_extrapolation: ClassVar[bool] = False
     """Whether it reads the extrapolated share of an evaluation's kernel time."""
+    draws: ClassVar[int | None] = None
+    """Draws of every iteration that it reads; None if it needs none."""
     training_text: ClassVar[str] = ""
     """By what it sorts trainings; empty if it sorts none."""
 

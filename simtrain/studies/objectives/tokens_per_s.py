@@ -23,7 +23,8 @@ class TokensPerSecond(Objective):
 
     def value(self, scenario: Scenario, time_s: float, peak_bytes: int) -> float:
         """Return minus the tokens per second."""
-        return -scenario.batch.global_ * scenario.model.seq_length / time_s
+        tokens = scenario.batch.global_ * scenario.model.seq_length
+        return -tokens / time_s if time_s else float("-inf")
 
     def words(self, value: float) -> str:
         """Write the tokens per second."""

@@ -14,6 +14,7 @@ from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search.explorer import Candidate, ProgressCallback
 from simtrain.studies.search.no_layout import SearchStoppedError
 from simtrain.studies.search.run import search
+from simtrain.studies.search.search_end import End
 from simtrain.units import counted
 
 
@@ -45,15 +46,23 @@ class LayoutResult:
         status: whether a layout was found, and if not, why.
         best: the best layout, if any was found.
         exact: whether the search proved that no legal layout is better.
-        gap: upper bound of (iteration time / optimal iteration time) - 1; None without a layout.
+        end: why the search ended, if a layout was found.
+        gap: upper bound of (iteration time / optimal iteration time) - 1; None without a layout
+            or a bound.
         problems: errors of the search, if no layout was found.
     """
 
     status: Status
     best: Candidate | None = None
     exact: bool = False
+    end: End | None = None
     gap: float | None = None
     problems: tuple[Problem, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the search was not stopped. Of drawn times it proves nothing all the same."""
+        return self.exact or self.end is End.FOUND_DRAWN
 
 
 NOT_SEARCHED = LayoutResult(Status.NOT_SEARCHED)
@@ -96,4 +105,5 @@ def best_layout(
         return LayoutResult(Status.DOES_NOT_FIT, exact=True, problems=error.problems)
     except InputError as error:
         return LayoutResult(Status.ILLEGAL, exact=True, problems=error.problems)
-    return LayoutResult(Status.FOUND, result.outcome.best[0], result.exact, result.gap)
+    outcome = result.outcome
+    return LayoutResult(Status.FOUND, outcome.best[0], result.exact, outcome.end, result.gap)

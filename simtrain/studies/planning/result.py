@@ -17,6 +17,7 @@ from simtrain.studies.objectives.registry import TrainingObjectiveName
 from simtrain.studies.objectives.time import Time
 from simtrain.studies.planning.layout import Combination, LayoutResult
 from simtrain.studies.search.explorer import Candidate
+from simtrain.studies.variation.draws import draws_of
 from simtrain.units import DAY_S, format_seconds, four_digits
 
 Miss = Literal["days", "budget", "no price"]
@@ -124,8 +125,9 @@ class TrainingPlan(PlainData):
 
     json_fields: ClassVar = keys(
         """scenario num_tokens goodput limits objective=objective_name fastest=fastest_place
-        cheapest=cheapest_place num_nodes=added_nodes stopped rows"""
+        cheapest=cheapest_place num_nodes=added_nodes stopped draws rows"""
     )
+    json_omits_none: ClassVar = frozenset({"draws"})
 
     scenario: str | None
     num_tokens: int
@@ -169,6 +171,11 @@ class TrainingPlan(PlainData):
 
     def _place(self, row: PlanRow | None) -> int | None:
         return next((place for place, other in enumerate(self.rows) if other is row), None)
+
+    @property
+    def draws(self) -> tuple[int, ...] | None:
+        """Draws of the layout of each row, whose time is their mean; absent if none varies."""
+        return draws_of(row.best.run.drawn for row in self.rows if row.best)
 
     @property
     def costs(self) -> list[TrainingCost]:

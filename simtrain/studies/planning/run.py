@@ -50,7 +50,7 @@ def plan(request: PlanRequest) -> TrainingPlan:
         rows=tuple(sorted(rows, key=lambda row: row.key(sorts_by))),
         added_nodes={name: number for name, number in num_nodes.items() if number is not None},
         shared_overrides=bool(base.hardware) and len(bases) > 1,
-        stopped=any(not row.layout.exact for row in rows),
+        stopped=any(not row.layout.is_complete for row in rows),
     )
 
 

@@ -66,14 +66,15 @@ def search_all(
     only_best: bool = False,
     with_front: bool = False,
 ) -> SearchOutcome:
-    """Find the `top` best points, exactly unless the search is stopped.
+    """Find the `top` best points, exactly unless the search is stopped or times are drawn.
 
-    It is not stopped before it has simulated a point that fits. With `only_best`, points that are
-    better than the best safe one, but may not fit, are not searched, and the points that fit are
-    not counted. `with_front` also searches the best points that need less memory.
+    Bounds of drawn times hold with probability only. The search is not stopped before it has
+    simulated a point that fits. With `only_best`, points that are better than the best safe one,
+    but may not fit, are not searched, and the points that fit are not counted. `with_front` also
+    searches the best points that need less memory.
     """
     search = _Search(explorer, workers, points, top, on_progress, stop)
-    end = End.FOUND_ALL
+    end = explorer.complete
     try:
         search.bound()
         search.rank(finds_faster=not only_best)
@@ -84,7 +85,7 @@ def search_all(
     except StopRequestedError as request:
         end = request.why
     if search.best:
-        return search.outcome(end)
+        return search.outcome(end, proves=explorer.complete.is_proof)
     return SearchOutcome((), len(points), 0, 0, end, _nearest(explorer, points), exact=True)
 
 
@@ -299,12 +300,16 @@ class _Search:
         is_safe = self.best and self.is_safe(self.best[0])
         return self.safe if is_safe else [*self.safe, *self.risky]
 
-    def outcome(self, end: End) -> SearchOutcome:
-        """Return the best points, the counts, and what is proved, until now."""
+    def outcome(self, end: End, *, proves: bool) -> SearchOutcome:
+        """Return the best points, the counts, and what is proved, until now.
+
+        If times are drawn, nothing is: `proves` is false.
+        """
         best, faster = self.best, self.faster
         num_seen, num_fitting = len(self.fits), sum(self.fits.values())
         # A safe point goes before all risky ones: nothing is proved of these while one may fit.
-        is_answer = self.has_bounds and (self.is_safe(best[0]) or not self.safe)
+        has_proof = self.has_bounds and proves
+        is_answer = has_proof and (self.is_safe(best[0]) or not self.safe)
         first = min(self.answer_queue, default=best[-1])
         num_proved = sum(place <= first for place in best) * is_answer
         is_complete = len(best) == self.top or not self.answer_queue
@@ -316,13 +321,12 @@ class _Search:
             len(self.simulated),
             end,
             exact=is_answer and is_complete and num_proved == len(best),
-            bound=min(best[0], first).key[0] if self.has_bounds else None,
+            bound=min(best[0], first).key[0] if has_proof else None,
             num_bounded=len(self.bounded),
             num_proved=num_proved,
             front=self.front(),
             faster=self.candidates(faster),
-            faster_exact=self.has_bounds
-            and fastest <= min(self.safe + self.risky, default=fastest),
+            faster_exact=has_proof and fastest <= min(self.safe + self.risky, default=fastest),
         )
 
     def front(self) -> tuple[Candidate, ...]:

@@ -21,6 +21,7 @@ from simtrain.studies.objectives.objective import Key, Objective
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.search_end import End
 from simtrain.studies.search.space import COORDINATES, Point, Space
+from simtrain.studies.variation.draws import least_share
 from simtrain.units import format_bytes, format_seconds
 from simtrain.workload.recompute import SAVE_ALL
 
@@ -262,7 +263,7 @@ class Explorer:
         peak_bytes = self._least_peak_bytes(plan, self.limit_bytes)
         if peak_bytes > self.limit_bytes:
             return None
-        return self.objective.key_of(plan.scenario, self.bounds.busy_s(plan), peak_bytes)
+        return self._bound(plan, self.bounds.busy_s(plan), peak_bytes)
 
     def group_key(self, points: Sequence[Point]) -> Key | None:
         """Quickest lower bound of the keys of points that differ in ZeRO stage and recompute.
@@ -285,7 +286,7 @@ class Explorer:
         if not plans:
             return None
         least_s = min(map(self.bounds.layers_s, plans))
-        return self.objective.key_of(plans[0].scenario, least_s, min(peaks_bytes.values()))
+        return self._bound(plans[0], least_s, min(peaks_bytes.values()))
 
     def states_bytes(self, point: Point) -> int:
         """Lower bound of a point's peak: its model states."""
@@ -328,7 +329,23 @@ class Explorer:
         if self._is_open:
             return self.key(point)
         plan = self._plan(point)
-        return self.objective.key_of(plan.scenario, self.bounds.iteration_s(plan), peak_bytes)
+        return self._bound(plan, self.bounds.iteration_s(plan), peak_bytes)
+
+    def _bound(self, plan: Plan, least_s: float, peak_bytes: int) -> Key:
+        """Return a key before that of a plan with at least this time without variation."""
+        scenario = plan.scenario
+        if self._is_drawn(scenario):
+            least_s *= least_share(scenario, self._machine.profile)
+        return self.objective.key_of(scenario, least_s, peak_bytes)
+
+    def _is_drawn(self, scenario: Scenario) -> bool:
+        return self.objective.draws is not None or scenario.variation.is_set
+
+    @property
+    def complete(self) -> End:
+        """How a search ends that leaves out only points with a bound after the best."""
+        is_drawn = any(map(self._is_drawn, self.space.bases))
+        return End.FOUND_DRAWN if is_drawn else End.FOUND_ALL
 
     def candidates(self, points: Sequence[Point]) -> tuple[Candidate, ...]:
         """Return points with their scenarios and evaluations."""

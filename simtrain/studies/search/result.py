@@ -21,6 +21,7 @@ from simtrain.studies.search.failures import FailedLayout
 from simtrain.studies.search.layout_words import num_gpus_in_words
 from simtrain.studies.search.legality import LegalPoints
 from simtrain.studies.search.refinement import Refinement
+from simtrain.studies.variation.draws import draws_of
 from simtrain.units import HOUR_S, Price, format_bytes, format_seconds
 
 
@@ -70,10 +71,12 @@ class SearchResult(PlainData):
         num_seen=outcome.num_seen num_fitting=outcome.num_fitting
         num_bounded=outcome.num_bounded num_simulated=outcome.num_simulated exact
         stopped=outcome.stopped num_unseen **bound gap reason best
-        interval_s=interval ranked faster
+        draws interval_s=interval ranked faster
         fastest_exact base_layout refined=refinement
         front=outcome.front failures"""
     )
+
+    json_omits_none: ClassVar = frozenset({"draws"})
 
     base: Scenario
     gpus: tuple[int, ...]
@@ -126,6 +129,12 @@ class SearchResult(PlainData):
         """Where the measured time of the best layout lies."""
         best = self.ranked[0]
         return Evaluator().interval(best.evaluation.scenario, best.run.iteration_time_s)
+
+    @property
+    def draws(self) -> tuple[int, ...] | None:
+        """Draws of each ranked layout that varies, whose time is their mean; absent without one."""
+        varied = (layout for layout in self.ranked if layout.scenario.variation.is_set)
+        return draws_of(layout.run.drawn for layout in varied)
 
     @property
     def num_legal(self) -> int:

@@ -63,7 +63,9 @@ def search(request: SearchRequest) -> SearchResult:
     _refuse_program(request.base)
     objective = objective_of(request.objective)
     evaluator = request.evaluator or Evaluator()
-    evaluator = replace(evaluator, extrapolation=objective.needs_extrapolation)
+    evaluator = replace(
+        evaluator, extrapolation=objective.needs_extrapolation, draws=objective.draws
+    )
     profile = evaluator.profile_of(request.base)
     limits = request.memory_limits(profile)
     space = request.space(limits)

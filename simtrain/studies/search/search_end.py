@@ -11,9 +11,15 @@ class End(StrEnum):
     """Why a search ended."""
 
     FOUND_ALL = "found all"
+    FOUND_DRAWN = "found all drawn"
     TRIALS = "trials"
     BUDGET = "budget"
     INTERRUPT = "interrupt"
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether the best layouts are proved. Bounds of drawn times hold with probability only."""
+        return self is End.FOUND_ALL
 
     @property
     def is_early(self) -> bool:

@@ -199,6 +199,12 @@ class Space:
             variant.axes = self.variant(settings[: len(self.all_settings[0])]).axes
         return variant
 
+    @property
+    def bases(self) -> list[Scenario]:
+        """The scenario with each of the settings."""
+        others = (each for each in self.all_settings if each != self.settings)
+        return [self.base, *(self.variant(each).base for each in others)]
+
     def within(self, memory: str) -> Space:
         """Return the space for GPUs with this capacity, so that `recompute: auto` fits in it."""
         if "recompute" not in self.held or not is_open(self.base):

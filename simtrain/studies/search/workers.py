@@ -112,9 +112,7 @@ def worker_died() -> InputError:
 def _explorer(pickled: bytes) -> Explorer:
     """The explorer of this worker, cached with the times of its passes."""
     space, objective, limit_bytes = pickle.loads(pickled)
-    return Explorer(
-        space, Evaluator(extrapolation=objective.needs_extrapolation), objective, limit_bytes
-    )
+    return Explorer(space, Evaluator(), objective, limit_bytes)
 
 
 @without_garbage_collection()

@@ -75,15 +75,17 @@ def _alike(point: tuple[int, Scenario]) -> tuple[object, ...]:
 
 
 @functools.cache
-def _evaluator(extrapolation: bool) -> Evaluator:
+def _evaluator(extrapolation: bool, draws: int | None) -> Evaluator:
     """One evaluator per process, so its caches live across parts."""
-    return Evaluator(extrapolation=extrapolation)
+    return Evaluator(extrapolation=extrapolation, draws=draws)
 
 
 def _row(scenario: Scenario, plan: SweepPlan) -> Row:
     """The result columns of one point, without the axes; costs only if they are needed."""
     objectives = [objective for objective in OBJECTIVES.values() if objective.field in plan.report]
-    evaluator = _evaluator(any(objective.needs_extrapolation for objective in objectives))
+    extrapolation = any(objective.needs_extrapolation for objective in objectives)
+    draws = max((objective.draws for objective in objectives if objective.draws), default=None)
+    evaluator = _evaluator(extrapolation, draws)
     start: Row = {"num_gpus": storable(scenario.num_gpus)}
     # Check the rules first: building an error with remedies takes far longer than a code.
     broken = next((rule.code for rule in RULES if rule.check(scenario)), None)

@@ -21,6 +21,7 @@ class Distribution(PlainData):
     """The distribution of an iteration's time.
 
     Args:
+        draws: their number.
         mean: over all draws.
         mean_error: standard error of the mean.
         deviation: standard deviation of the iterations.
@@ -32,6 +33,7 @@ class Distribution(PlainData):
         "mean mean_error mean_low mean_high least p5 p50 p95 p99 most deviation"
     )
 
+    draws: int
     mean: float
     mean_error: float
     deviation: float
@@ -71,6 +73,7 @@ class Distribution(PlainData):
         places = np.searchsorted(reached, np.array([0.05, 0.5, 0.95, 0.99]) - 1e-9)
         p5, p50, p95, p99 = values[np.minimum(places, len(values) - 1)].tolist()
         return cls(
+            draws=len(times_s),
             mean=usual_s + mean_excess_s + math.fsum(time_s / every for every, time_s in periods),
             mean_error=math.sqrt(of_draws / len(excess_s)),
             deviation=math.sqrt(variance),

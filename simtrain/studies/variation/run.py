@@ -7,7 +7,6 @@ import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,27 +14,18 @@ from simtrain.base.extras import require
 from simtrain.base.request import takes
 from simtrain.engine.compiled import Floats
 from simtrain.hardware.entries import entries_of
-from simtrain.hardware.load import load_profile, profile_of
-from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.variation import VariationEntries
-from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.variation.drawn import DrawnIteration, sources_of
-from simtrain.iteration.variation.sources.source import Source
-from simtrain.scenario import Scenario
-from simtrain.studies.draw_request import DEFAULT_DRAWS, DrawRequest
+from simtrain.studies.draw_request import DrawRequest
 from simtrain.studies.search.workers import worker_died
-from simtrain.studies.simulation import result_of, simulate
+from simtrain.studies.simulation import result_of
 from simtrain.studies.sweep.executors import local_executor
 from simtrain.studies.sweep.ray_executor import Needs, connect
 from simtrain.studies.sweep.versions import versions
-from simtrain.studies.variation.data_queue import intervals_s
-from simtrain.studies.variation.distribution import Distribution
-from simtrain.studies.variation.limits import check_numbers, check_plan
+from simtrain.studies.variation.draws import Draws, drawn_time
+from simtrain.studies.variation.limits import check_numbers
 from simtrain.studies.variation.result import DrawnTimes, Reason, UsedEntry
 
-FALLBACK = "h100_sxm"
-"""Whose variation stands in for that of a profile without any."""
 _MOST_OF_REASONS = 100
 """Draws from which reasons are computed."""
 _LEAST_SHOWN = 5e-4
@@ -45,7 +35,6 @@ _PART = 50
 """Draws of a task for a worker."""
 
 OnProgress = Callable[[str, int, int], None]
-NumberedSource = tuple[int, Source]
 
 
 def _silent(phase: str, done: int, total: int) -> None:
@@ -67,14 +56,12 @@ def draw_with_progress(request: DrawRequest, on_progress: OnProgress = _silent) 
     """As `draw`; `on_progress` gets a phase, and how many of its draws are done."""
     check_numbers(request)
     result = result_of(request.scenario)
-    check_plan(result.plan)
-    profile, entries = entries_for(result.profile)
-    sources = sources_of(result.iteration, entries)
-    study = _Study.of(result.iteration, sources, request.seed)
+    study = Draws.of_scenario(result.iteration, request.seed)
+    profile, entries = result.profile.variation_entries
     with _executor(request) as executor:
-        times_s = study.times_s(request.draws, executor, on_progress)
+        times_s = _drawn_times_s(study, request.draws, executor, on_progress)
     on_progress("reasons", 0, 1)
-    reasons, idle = study.reasons(min(request.draws, _MOST_OF_REASONS))
+    reasons, idle = _reasons(study, min(request.draws, _MOST_OF_REASONS))
     return DrawnTimes(
         scenario=result.scenario.name,
         draws=request.draws,
@@ -92,29 +79,13 @@ def draw_with_progress(request: DrawRequest, on_progress: OnProgress = _silent) 
 
 
 def mean_time_s(result: Result) -> float:
-    """Return the mean time of an iteration whose scenario varies; else its only time.
+    """Return the mean time of an iteration whose scenario varies, over 100 draws; else its time.
 
     Raises:
         InputError: as `draw`.
     """
     varies = result.scenario.variation.is_set
-    return _draw_times(result).mean if varies else result.iteration_time_s
-
-
-def draw_times(scenario: Scenario) -> Distribution:
-    """Return the distribution of an iteration's time over 100 draws with seed 0, without reasons.
-
-    Raises:
-        InputError: as `draw`.
-    """
-    return _draw_times(simulate(scenario))
-
-
-def _draw_times(result: Result) -> Distribution:
-    check_plan(result.plan)
-    sources = sources_of(result.iteration, entries_for(result.profile)[1])
-    study = _Study.of(result.iteration, sources, 0)
-    return study.distribution(study.times_s(DEFAULT_DRAWS))
+    return drawn_time(result.iteration).mean if varies else result.iteration_time_s
 
 
 def draw_if_varied(result: Result) -> DrawnTimes | None:
@@ -124,20 +95,6 @@ def draw_if_varied(result: Result) -> DrawnTimes | None:
         InputError: as `draw`.
     """
     return draw(result) if result.scenario.variation.is_set else None
-
-
-def entries_on(scenario: Scenario) -> VariationEntries:
-    """Return the entries of the profile of a scenario, or those that stand in."""
-    return entries_for(profile_of(scenario))[1]
-
-
-def entries_for(profile: HardwareProfile) -> tuple[str, VariationEntries]:
-    """Return the entries of a profile, or those that stand in, with the name of their profile."""
-    if profile.variation is not None:
-        return profile.name, profile.variation
-    fallback = load_profile(FALLBACK)
-    assert fallback.variation is not None, "the fallback has entries"
-    return fallback.name, fallback.variation
 
 
 def used_entries(result: Result, entries: VariationEntries) -> Iterator[UsedEntry]:
@@ -156,84 +113,54 @@ def used_entries(result: Result, entries: VariationEntries) -> Iterator[UsedEntr
             yield UsedEntry(f"variation.{name}", float(entry.value), entry.source)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Study:
-    """An iteration with its sources of variation, and a seed."""
+def _drawn_times_s(
+    study: Draws, draws: int, executor: Executor | None, on_progress: OnProgress
+) -> Floats:
+    """Return [draws], the times of the iterations, from this process or an executor."""
+    parts = [range(first, min(first + _PART, draws)) for first in range(0, draws, _PART)]
+    if executor is None:
+        drawn = []
+        for part in parts:
+            on_progress("draws", part.start, draws)
+            drawn.append(study.times_s(part))
+        return np.concatenate(drawn)
+    inputs = pickle.dumps((study.iteration, study.sources, study.seed))
+    try:
+        futures = [executor.submit(_times_s, inputs, part) for part in parts]
+        for part, future in zip(parts, futures, strict=True):
+            on_progress("draws", part.start, draws)
+            future.result()
+    except BrokenExecutor as error:
+        raise worker_died() from error
+    return np.concatenate([future.result() for future in futures])
 
-    iteration: IterationTimeline
-    sources: tuple[NumberedSource, ...]
-    seed: int
-    drawn: DrawnIteration
 
-    @classmethod
-    def of(
-        cls, iteration: IterationTimeline, sources: tuple[NumberedSource, ...], seed: int
-    ) -> _Study:
-        """Prepare the draws."""
-        return cls(iteration, sources, seed, DrawnIteration.of(iteration, sources, seed))
+def _reasons(study: Draws, draws: int) -> tuple[list[Reason], list[str]]:
+    """Return what makes iterations longer or shorter, the most first; and idle fields.
 
-    @property
-    def usual_s(self) -> float:
-        """Time of the iteration without variation."""
-        return self.iteration.time_s
+    Fields are idle if their sources, alone, change no draw.
+    """
+    reasons, idle, usual_s = [], [], study.usual_s
+    variation = study.iteration.seconds.plan.scenario.variation
+    for number, source in study.sources:
+        alone = Draws.of(study.iteration, ((number, source),), study.seed)
+        time = alone.distribution(alone.times_s(range(draws)))
+        reasons.append(Reason(source.name, source.words, time.mean / usual_s - 1))
+        changes_nothing = time.least == time.most == usual_s and not source.is_rare
+        if changes_nothing and getattr(variation, source.name) is not None:
+            idle.append(source.name)
+    if study.drawn.tasks.num_replicas > 1:
+        reasons.append(_barrier(study, range(draws)))
+    reasons = [reason for reason in reasons if abs(reason.change) >= _LEAST_SHOWN]
+    return sorted(reasons, key=lambda reason: -abs(reason.change)), idle
 
-    def times_s(
-        self, draws: int, executor: Executor | None = None, on_progress: OnProgress = _silent
-    ) -> Floats:
-        """Return [draws], the times of the iterations, from this process or an executor."""
-        parts = [range(first, min(first + _PART, draws)) for first in range(0, draws, _PART)]
-        if executor is None:
-            drawn = []
-            for part in parts:
-                on_progress("draws", part.start, draws)
-                drawn.append(self.drawn.times_s(self.seed, part))
-            return np.concatenate(drawn)
-        inputs = pickle.dumps((self.iteration, self.sources, self.seed))
-        try:
-            futures = [executor.submit(_times_s, inputs, part) for part in parts]
-            for part, future in zip(parts, futures, strict=True):
-                on_progress("draws", part.start, draws)
-                future.result()
-        except BrokenExecutor as error:
-            raise worker_died() from error
-        return np.concatenate([future.result() for future in futures])
 
-    def distribution(self, times_s: Floats) -> Distribution:
-        """Return the distribution of the time from one iteration to the next."""
-        periods = []
-        for _, source in self.sources:
-            if period := source.period():
-                periods.append(period)
-            if loading := source.load_s():
-                times_s = intervals_s(times_s, *loading)
-        return Distribution.of(times_s, self.usual_s, periods)
-
-    def reasons(self, draws: int) -> tuple[list[Reason], list[str]]:
-        """Return what makes iterations longer or shorter, the most first; and idle fields.
-
-        Fields are idle if their sources, alone, change no draw.
-        """
-        reasons, idle = [], []
-        variation = self.iteration.seconds.plan.scenario.variation
-        for number, source in self.sources:
-            alone = _Study.of(self.iteration, ((number, source),), self.seed)
-            time = alone.distribution(alone.times_s(draws))
-            reasons.append(Reason(source.name, source.words, time.mean / self.usual_s - 1))
-            changes_nothing = time.least == time.most == self.usual_s and not source.is_rare
-            if changes_nothing and getattr(variation, source.name) is not None:
-                idle.append(source.name)
-        if self.drawn.tasks.num_replicas > 1:
-            reasons.append(self._barrier(draws))
-        reasons = [reason for reason in reasons if abs(reason.change) >= _LEAST_SHOWN]
-        return sorted(reasons, key=lambda reason: -abs(reason.change)), idle
-
-    def _barrier(self, draws: int) -> Reason:
-        replicas = self.drawn.tasks.layout.mesh.dp
-        part = range(draws)
-        together_s = self.drawn.times_s(self.seed, part)
-        alone_s = self.drawn.times_s(self.seed, part, waits=False)
-        words = f"the data-parallel barrier waits for the slowest of {replicas:,} replicas"
-        return Reason("barrier", words, float(together_s.mean() / alone_s.mean()) - 1)
+def _barrier(study: Draws, draws: range) -> Reason:
+    replicas = study.drawn.tasks.layout.mesh.dp
+    together_s = study.times_s(draws)
+    alone_s = study.drawn.times_s(study.seed, draws, waits=False)
+    words = f"the data-parallel barrier waits for the slowest of {replicas:,} replicas"
+    return Reason("barrier", words, float(together_s.mean() / alone_s.mean()) - 1)
 
 
 @contextmanager
@@ -255,10 +182,10 @@ def _executor(request: DrawRequest) -> Iterator[Executor | None]:
 
 
 @functools.lru_cache(maxsize=1)
-def _study(pickled: bytes) -> _Study:
-    """The study of this worker."""
-    return _Study.of(*pickle.loads(pickled))
+def _study(pickled: bytes) -> Draws:
+    """The draws of this worker."""
+    return Draws.of(*pickle.loads(pickled))
 
 
 def _times_s(inputs: bytes, part: range) -> Floats:
-    return _study(inputs).drawn.times_s(_study(inputs).seed, part)
+    return _study(inputs).times_s(part)

@@ -9,9 +9,8 @@ import numpy as np
 from simtrain.engine import TaskGraph
 from simtrain.engine.compiled import Floats
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.variation.drawn import DrawnIteration, sources_of
+from simtrain.studies.variation.draws import Draws
 from simtrain.studies.variation.result import DrawnTimes
-from simtrain.studies.variation.run import entries_for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,8 +37,7 @@ def traced_draw(result: Result, drawn: DrawnTimes) -> TracedDraw:
     """Draw again the iteration whose time is the 95th percentile, with the times of its tasks."""
     order = np.argsort(drawn.times_s, kind="stable")
     number = int(order[min(len(order) - 1, int(0.95 * len(order)))])
-    sources = sources_of(result.iteration, entries_for(result.profile)[1])
-    iteration = DrawnIteration.of(result.iteration, sources, drawn.seed)
+    iteration = Draws.of_scenario(result.iteration, drawn.seed).drawn
     start_s, end_s = iteration.moments_s(drawn.seed, number)
     return TracedDraw(
         result.scenario.name or "unnamed",

@@ -97,3 +97,10 @@ def test_a_slow_gpu_keeps_its_replica_busy_and_the_others_waiting(tmp_path: path
         for replica in (0, 2)
     }
     assert ends[2] > 1.5 * ends[0]
+
+
+def test_a_trace_of_kernels_says_that_it_does_not_vary(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "usual.json"
+    shown = call(*WORDS, "--set", "variation.kernels=0.02", "--draws", "5", "--trace", str(file))
+    assert "without variation" in shown.stdout
+    assert json.loads(file.read_text())["traceName"].endswith(", without variation")

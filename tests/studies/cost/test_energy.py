@@ -36,9 +36,10 @@ def test_an_hour_by_hand() -> None:
     """Half of it busy, a quarter waiting, a quarter idle, on one node and on two."""
     shares = {"compute": 2.0, "tensor_communication": 1.0, "bubble": 1.0}
     gpus_w = 8 * (700 / 2 + 300 / 4 + 72 / 4)
+    node_w = gpus_w + 1630 + 1170
     one, two = drawn(shares), drawn(shares, num_gpus=16)
-    assert one.mean == pytest.approx((gpus_w + 2800) * 3600 / KWH_J)
-    assert two.mean == pytest.approx(2 * (gpus_w + 2800 + 2013) * 3600 / KWH_J)
+    assert one.mean == pytest.approx(node_w * 3600 / KWH_J)
+    assert two.mean == pytest.approx(2 * (node_w + 2013) * 3600 / KWH_J)
     assert (one.p5, one.p95) == (pytest.approx(0.9 * one.mean), pytest.approx(1.2 * one.mean))
     assert one.nameplate == pytest.approx(10.2)
     assert (one.busy, one.waiting) == (0.5, 0.25)
@@ -74,3 +75,13 @@ def test_a_cost_has_energy_and_its_nameplate() -> None:
     assert cost.co2_t == pytest.approx(energy["mean"] * 332 / 1e6)
     plain = simtrain.cost(simtrain.load_scenario("table5_22b_present"), "1B")
     assert plain.energy is None
+
+
+def test_an_immersed_node_draws_less_by_its_fans() -> None:
+    base = simtrain.load_scenario("llama3_70b")
+    immersed = base.replace({"hardware.running_costs.fan_power": "0 W"})
+    with_fans, without = (simtrain.cost(each, "1B") for each in (base, immersed))
+    assert with_fans.energy and without.energy
+    hours, num_nodes = with_fans.time_s / 3600, with_fans.num_gpus / 8
+    saved_kwh = with_fans.energy.mean - without.energy.mean
+    assert saved_kwh == pytest.approx(1.17 * hours * num_nodes)
