@@ -205,6 +205,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "software.fp8_columns": (FUSED | BLOCKWISE, "recast"),
     "software.grouped_products": (EXPERTS | {"hardware.host.issue": "50 us"}, True),
     "software.fused_grouped_mlp": (MXFP8_EXPERTS, True),
+    "software.separate_masking": ({"software.fused_softmax": False}, True),
     "software.paged_stash": (MXFP8_EXPERTS | {"software.fused_grouped_mlp": True}, True),
     "software.attention_kernel": (FUSED | {"cluster": "h100_sxm"}, "flash_attention_2"),
     "software.attention_speed": (FUSED, 0.5),

@@ -69,6 +69,8 @@ class Kernels:
             casts between them (Transformer Engine's fused operations, in CuTe DSL).
         paged_stash: kernels copy what fused experts save into pages, and back: the number of tokens
             of an expert needs no host (Megatron-LM's --moe-paged-stash).
+        separate_masking: unfused attention copies queries, keys and values by head, and divides,
+            masks and lowers the scores with a kernel each (Megatron-LM of 2019).
         cross_entropy_fusion: kernels of a fused loss. Megatron-LM's own (native) hold logits and
             exponentials in fp32; Transformer Engine's (te) hold logits in the compute type.
     """
@@ -90,6 +92,7 @@ class Kernels:
     grouped_products: bool = False
     fused_grouped_mlp: bool = False
     paged_stash: bool = False
+    separate_masking: bool = False
 
 
 PAPER_KERNELS = Kernels()
@@ -105,6 +108,7 @@ DEFAULT_FACTS = {
     "grouped_products": False,
     "fused_grouped_mlp": False,
     "paged_stash": False,
+    "separate_masking": False,
     "frozen_fp8_recipes": (),
     "trained_fp8_recipes": (),
     "host_call": 0.0,
@@ -161,7 +165,7 @@ class Stack(Strict):
         attention_kernel: by default the newest.
         attention_speed: by default 1.
         fp8_columns: by default cast.
-        grouped_products, fused_grouped_mlp, paged_stash: by default false.
+        grouped_products, fused_grouped_mlp, paged_stash, separate_masking: by default false.
 
     The other fields are described in `Kernels`.
     """
@@ -206,6 +210,7 @@ class Stack(Strict):
     grouped_products: Entry[bool] | None = None
     fused_grouped_mlp: Entry[bool] | None = None
     paged_stash: Entry[bool] | None = None
+    separate_masking: Entry[bool] | None = None
     overlap_data_parallel: Entry[bool] | None = None
     overlap_parameter_gather: Entry[bool] | None = None
     gradients: Entry[GradientType] | None = None

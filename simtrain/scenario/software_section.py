@@ -77,6 +77,8 @@ class Software(Section):
         NVTE_CUTEDSL_FUSED_GROUPED_MLP).
     paged_stash: true if what fused experts save is copied into pages, and back before the backward
         pass (--moe-paged-stash).
+    separate_masking: true if unfused attention copies queries, keys and values by head, and
+        divides, masks and lowers the scores with a kernel each (Megatron-LM of 2019).
     torch_workspaces: number of workspaces that PyTorch keeps for cuBLAS during the whole run.
     linear_workspaces: number of workspaces that Transformer Engine keeps for products of linear
         layers. The hardware profile has their size. Userbuffers need three times as many.
@@ -115,6 +117,7 @@ class Software(Section):
     grouped_products: bool | None = Field(default=None, examples=["true"])
     fused_grouped_mlp: bool | None = Field(default=None, examples=["true"])
     paged_stash: bool | None = Field(default=None, examples=["true"])
+    separate_masking: bool | None = Field(default=None, examples=["true"])
     torch_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
     linear_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
     expert_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
