@@ -266,6 +266,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "offload.modules": (WAITING | {"offload.unit": "layer"}, ["qkv_linear"]),
     "offload.layers": (WAITING | {"offload.unit": "layer"}, 1),
     "offload.chunks": (WAITING | {"offload.unit": "chunk"}, 1),
+    "offload.device": (WAITING | {"offload.unit": "layer", "cluster": "v100_dgx2"}, "nvme"),
     "overlap.merged_passes": (SPLIT_EXPERTS, True),
     "overlap.delayed_weight_gradients": (SPLIT_EXPERTS | {"overlap.merged_passes": True}, True),
 }
