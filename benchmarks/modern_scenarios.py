@@ -409,6 +409,8 @@ def _software(rng: random.Random, scenario: Values) -> Values:
         calls = _sometimes(rng, 0.12, host_call=["0 s", "90 us"], cuda_graph_modules=modules)
         software |= calls | _sometimes(rng, 0.06, blocking_launches=[True])
     software |= _sometimes(rng, 0.06, checkpointed_fp32_norms=[True])
+    if software.get("fused_softmax") is False:
+        software |= _sometimes(rng, separate_masking=flags)
     if software.get("fused_cross_entropy"):
         software["cross_entropy_fusion"] = rng.choice(["native", "te"])
     if "torch_workspaces" in software:
@@ -529,6 +531,9 @@ def _copy_to_the_host(rng: random.Random, scenario: Values) -> None:
     """Keep some saved tensors on the host between the passes."""
     unit = rng.choice(["layer", "chunk"] if scenario["parallelism"]["pipeline"] > 1 else ["layer"])
     scenario["offload"] = {"unit": unit} | _sometimes(rng, **{f"{unit}s": [1]})
+    half = scenario["precision"]["compute"] in ("bf16", "fp16")
+    if half and scenario["attention_backend"] == "unfused" and rng.random() < 0.5:
+        scenario["cluster"], scenario["offload"]["device"] = "v100_dgx2", "nvme"
     # Other stacks and recompute may save no tensor of a module.
     if scenario["recompute"]["strategy"] == "none" and "stack" not in scenario["software"]:
         modules = [["core_attn", "attn_proj"], ["qkv_linear"]]

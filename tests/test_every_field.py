@@ -205,6 +205,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "software.fp8_columns": (FUSED | BLOCKWISE, "recast"),
     "software.grouped_products": (EXPERTS | {"hardware.host.issue": "50 us"}, True),
     "software.fused_grouped_mlp": (MXFP8_EXPERTS, True),
+    "software.separate_masking": ({"software.fused_softmax": False}, True),
     "software.paged_stash": (MXFP8_EXPERTS | {"software.fused_grouped_mlp": True}, True),
     "software.checkpointed_fp32_norms": ({}, True),
     "software.attention_kernel": (FUSED | {"cluster": "h100_sxm"}, "flash_attention_2"),
@@ -266,6 +267,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "offload.modules": (WAITING | {"offload.unit": "layer"}, ["qkv_linear"]),
     "offload.layers": (WAITING | {"offload.unit": "layer"}, 1),
     "offload.chunks": (WAITING | {"offload.unit": "chunk"}, 1),
+    "offload.device": (WAITING | {"offload.unit": "layer", "cluster": "v100_dgx2"}, "nvme"),
     "overlap.merged_passes": (SPLIT_EXPERTS, True),
     "overlap.delayed_weight_gradients": (SPLIT_EXPERTS | {"overlap.merged_passes": True}, True),
 }

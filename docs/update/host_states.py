@@ -29,7 +29,7 @@ def _scenario(shape: tuple[int, int, int], **sections: Any) -> Scenario:
             "model": model | {"seq_length": 1024},
             "precision": {"compute": "fp16", "gradients": "fp16"},
             "recompute": "full",
-            "software": "deepspeed_2022",
+            "software": "deepspeed_2020",
             "cluster": "v100_dgx2",
             **sections,
         }
@@ -49,6 +49,7 @@ def scenario_of(run: Run) -> Scenario:
         batch={"micro": run.micro, "global": run.micro * run.microbatches * run.data},
         memory=memory,
         overlap={"data_parallel": run.data > 1},
+        software=run.software,
         offload="layer" if run.parameters_on_host else "none",
     )
 
@@ -57,7 +58,9 @@ def scenario_of(run: Run) -> Scenario:
 def tflops_of(run: Run, *, achievable: bool = False) -> float:
     """Return the TFLOP/s of each GPU, with those of the recompute: 8 per parameter and token.
 
-    ZeRO-Infinity counts so (equation 7); ZeRO-Offload does not say how it counts.
+    ZeRO-Infinity counts so (equation 7), and so does the code of its runs
+    (microsoft/DeepSpeedExamples@bdf8e59a, Megatron-LM-v1.1.5-ZeRO3/megatron/utils.py,
+    flops_calculator). ZeRO-Offload does not say how it counts.
     """
     hardware = ACHIEVABLE if achievable else SCALED
     scenario = scenario_of(run).replace({"hardware": hardware})

@@ -18,6 +18,9 @@ def scenario_of(setting: Setting, lengths: tuple[int, ...]) -> Scenario:
     the vocabulary is the smallest. Its layers are PyTorch's modules without dropout: mask and
     softmax, activation and residual are kernels of their own. One rank of a stage sends to the
     next, whose ranks share the message: as many bytes between nodes as with scatter_gather.
+    Messages are broadcasts that block (terapipe.py, forward_step and backward_step). The last rank
+    of a stage sends and the first one receives, so both run at the same time, as in one call of
+    Megatron-LM. Gradients are added in the type of the layers, fp16 (backward_step: w.grad +=).
     """
     layers, hidden, heads = MODELS[setting.model]
     cut = len(lengths) > 1
@@ -38,7 +41,8 @@ def scenario_of(setting: Setting, lengths: tuple[int, ...]) -> Scenario:
             "parallelism": axes | slices,
             "schedule": "terapipe" if cut else "gpipe",
             "batch": {"micro": 1, "global": setting.sequences},
-            "precision": {"compute": "fp16"},
+            "precision": {"compute": "fp16", "gradients": "fp16"},
+            "overlap": {"pipeline": False},
             "software": {"stack": "megatron_2021"} | dict.fromkeys(kernels, False),
             "cluster": "v100_p3",
         }

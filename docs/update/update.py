@@ -14,6 +14,7 @@ from docs.update import (
     goodput_cases,
     host_states,
     lists,
+    megatron_v100,
     network_errors,
     neuron,
     offload,
@@ -35,7 +36,7 @@ _MODULES = (
     *(simulations, recompute, offload, lists, papers, fit_errors, fp8_gains, network_errors),
     *(expert_errors, frontier, attention_errors, commands, goodput_cases, energy_cases),
     *(related_work, alpa, neuron, terapipe, tensor_splits, variation_cases, host_states),
-    recorded,
+    *(recorded, megatron_v100),
 )
 GENERATORS: dict[str, Generator] = what_ifs.GENERATORS.copy()
 for _module in _MODULES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simtrain.durations.attention import (
     AttentionMachine,
@@ -117,6 +117,10 @@ class DurationModel:
 
     def _host_bytes_per_s(self, work: HostWork) -> float:
         """One GPU's share of a resource of its node, given the ranks that use it."""
+        if work.resource is HostResource.SWAP:
+            disk = HostResource.NVME_WRITE if work.leaves else HostResource.NVME_READ
+            path = (HostResource.LINK, disk)
+            return min(self._host_bytes_per_s(replace(work, resource=each)) for each in path)
         gpus = self.profile.cluster.gpus_per_node.value
         users = gpus if work.users is None else min(work.users, gpus)
         link, disks = self.profile.host_link, self.profile.nvme

@@ -88,7 +88,8 @@ def offloaded_bytes(plan: Plan, chunk: int, saves_all: bool) -> tuple[int, ...]:
 def offload_op(plan: Plan, chunk: int, saves_all: bool, unit: int, *, to_host: bool) -> Op:
     """Return the copy of a unit to the host or back."""
     num_bytes, users = offloaded_bytes(plan, chunk, saves_all)[unit], plan.mesh.num_ranks
-    work = HostWork(num_bytes, HostResource.LINK, users, leaves=to_host)
+    resource = HostResource.SWAP if plan.scenario.offload.swaps else HostResource.LINK
+    work = HostWork(num_bytes, resource, users, leaves=to_host)
     if to_host:
         return Op("activations to host", work, Phase.FORWARD)
     return Op("activations from host", work, Phase.INPUT_GRADIENT)

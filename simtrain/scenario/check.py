@@ -13,7 +13,7 @@ from simtrain.errors import InputError, Problem, wrong_type
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.expert_rules import dispatcher_rule
 from simtrain.scenario.host_state_rules import NO_NVME
-from simtrain.scenario.offload_rules import NO_HOST_COPIES
+from simtrain.scenario.offload_rules import NO_DISKS, NO_HOST_COPIES
 from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.remedies import problem_of
 from simtrain.scenario.rules import RULES, size_rule
@@ -26,6 +26,7 @@ EVERY_RULE = (
     *RULES,
     size_rule(1, 1),
     NO_HOST_LINK,
+    NO_DISKS,
     NO_HOST_COPIES,
     NO_NVME,
     NO_FUSED_ATTENTION,
@@ -149,6 +150,6 @@ def check_cluster(
     rules.append(dispatcher_rule(dispatchers))
     rules.append(userbuffer_node_rule(nvlink_gpus))
     rules += [] if has_host_link else [NO_HOST_LINK, NO_HOST_COPIES]
-    rules += [] if has_nvme else [NO_NVME]
+    rules += [] if has_nvme else [NO_NVME, NO_DISKS]
     rules += [] if has_fused_attention else [NO_FUSED_ATTENTION]
     check_scenario(scenario, rules, kept=RULES)

@@ -27,7 +27,8 @@ def _projection_alone(scenario: Scenario) -> bool:
 
 def _reads_nothing(scenario: Scenario) -> bool:
     section = scenario.offload
-    return not offloads(scenario) and bool(section.modules or section.layers or section.chunks)
+    others = section.modules or section.layers or section.chunks or section.swaps
+    return not offloads(scenario) and bool(others)
 
 
 OFFLOAD_RULES: list[Rule] = [
@@ -124,3 +125,12 @@ NO_HOST_COPIES = Requires(
     example="offload: layer\ncluster: trn1",
 )
 """The rule that applies if the profile of the cluster has no link to the host."""
+
+NO_DISKS = Requires(
+    "E926",
+    "offload.device",
+    needs={"cluster": described_by("nvme")},
+    why="the time of activations to and from the disks follows from the profile's section nvme",
+    example="offload: {device: nvme}",
+)
+"""The rule that applies if the profile of the cluster has no disks."""

@@ -10,6 +10,7 @@ from simtrain.base.strict_yaml import FieldError
 from simtrain.scenario.section import Count, Section
 
 OffloadUnit = Literal["none", "layer", "chunk"]
+OffloadDevice = Literal["host", "nvme"]
 OffloadModule = Literal[
     "attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"
 ]
@@ -40,6 +41,8 @@ class Offload(Section):
         those that the module reads and its backward pass needs.
     layers: number of layers whose tensors are copied, the first ones of each chunk; by default
         (null) all (cpu_offloading_num_layers, without a pipeline).
+    device: where the tensors wait. host (default): in the host's memory. nvme: on the disks of the
+        node, to which they stream through a buffer of the host (ZeRO-Infinity, Section 5.1.2).
     chunks: number of chunks per stage whose tensors are copied, the first ones, which wait longest;
         by default (null) all (offload_chunk_num of PipeOffload).
     """
@@ -50,6 +53,12 @@ class Offload(Section):
     )
     layers: Count | None = Field(default=None, examples=[4])
     chunks: Count | None = Field(default=None, examples=[1])
+    device: OffloadDevice = Field(default="host", examples=["nvme"])
+
+    @property
+    def swaps(self) -> bool:
+        """Whether activations wait on disks."""
+        return self.device == "nvme"
 
     @model_validator(mode="before")
     @classmethod

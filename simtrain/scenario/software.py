@@ -71,6 +71,8 @@ class Kernels:
             of an expert needs no host (Megatron-LM's --moe-paged-stash).
         checkpointed_fp32_norms: norms read an fp32 copy of their input, which a kernel of its own
             makes, and run again in the backward pass (InternEvo).
+        separate_masking: unfused attention copies queries, keys and values by head, and divides,
+            masks and lowers the scores with a kernel each (Megatron-LM of 2019).
         cross_entropy_fusion: kernels of a fused loss. Megatron-LM's own (native) hold logits and
             exponentials in fp32; Transformer Engine's (te) hold logits in the compute type.
     """
@@ -93,6 +95,7 @@ class Kernels:
     fused_grouped_mlp: bool = False
     paged_stash: bool = False
     checkpointed_fp32_norms: bool = False
+    separate_masking: bool = False
 
 
 PAPER_KERNELS = Kernels()
@@ -109,6 +112,7 @@ DEFAULT_FACTS = {
     "fused_grouped_mlp": False,
     "paged_stash": False,
     "checkpointed_fp32_norms": False,
+    "separate_masking": False,
     "frozen_fp8_recipes": (),
     "trained_fp8_recipes": (),
     "host_call": 0.0,
@@ -165,7 +169,8 @@ class Stack(Strict):
         attention_kernel: by default the newest.
         attention_speed: by default 1.
         fp8_columns: by default cast.
-        grouped_products, fused_grouped_mlp, paged_stash, checkpointed_fp32_norms: by default false.
+        grouped_products, fused_grouped_mlp, paged_stash, checkpointed_fp32_norms, separate_masking:
+            by default false.
 
     The other fields are described in `Kernels`.
     """
@@ -211,6 +216,7 @@ class Stack(Strict):
     fused_grouped_mlp: Entry[bool] | None = None
     paged_stash: Entry[bool] | None = None
     checkpointed_fp32_norms: Entry[bool] | None = None
+    separate_masking: Entry[bool] | None = None
     overlap_data_parallel: Entry[bool] | None = None
     overlap_parameter_gather: Entry[bool] | None = None
     gradients: Entry[GradientType] | None = None

@@ -103,6 +103,13 @@ _USES = {
         {"parallelism.tensor_split": ["1d"]},
         lambda scenario: scenario.parallelism.grid_sizes is None,
     ),
+    "separate_masking": _Use(
+        "mask and softmax are one kernel",
+        {"attention_backend": ["unfused"], "software.fused_softmax": [False]},
+        lambda scenario: (
+            scenario.attention_backend == "unfused" and not scenario.facts.kernels.fused_softmax
+        ),
+    ),
     "norm_in_linear": _Use(
         "this scenario recomputes nothing that depends on fusing norms into linear layers",
         {"recompute.modules": [["mlp"]]},

@@ -79,6 +79,8 @@ class Software(Section):
         pass (--moe-paged-stash).
     checkpointed_fp32_norms: true if norms read an fp32 copy of their input, which a kernel of its
         own makes, and run again in the backward pass (InternEvo's dropout_selective_checkpoint).
+    separate_masking: true if unfused attention copies queries, keys and values by head, and
+        divides, masks and lowers the scores with a kernel each (Megatron-LM of 2019).
     torch_workspaces: number of workspaces that PyTorch keeps for cuBLAS during the whole run.
     linear_workspaces: number of workspaces that Transformer Engine keeps for products of linear
         layers. The hardware profile has their size. Userbuffers need three times as many.
@@ -118,6 +120,7 @@ class Software(Section):
     fused_grouped_mlp: bool | None = Field(default=None, examples=["true"])
     paged_stash: bool | None = Field(default=None, examples=["true"])
     checkpointed_fp32_norms: bool | None = Field(default=None, examples=["true"])
+    separate_masking: bool | None = Field(default=None, examples=["true"])
     torch_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
     linear_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
     expert_workspaces: CountOrZero | None = Field(default=None, examples=["0"])

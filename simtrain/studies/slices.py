@@ -3,7 +3,9 @@
 A slice of i tokens after j others takes the time of its forward and its backward pass on the
 slowest stage. With D slices on K stages, the pipeline takes the sum of all of them, once for each
 microbatch, and K - 1 times the longest one (Li et al. 2021, arXiv 2102.07988, Equation 5). For each
-longest time, the shortest sum is found slice by slice (Algorithm 1).
+longest time, the shortest sum is found slice by slice (Algorithm 1). Sequences can also be grouped
+into microbatches of several sizes, each with slices of its own (Section 3.4): a knapsack of the
+shortest sums, with one longest time for all.
 """
 
 from __future__ import annotations
@@ -44,6 +46,21 @@ class Slicing(PlainData):
 
 
 @dataclass(frozen=True, slots=True)
+class Microbatch(PlainData):
+    """A microbatch of the programme.
+
+    Args:
+        sequences: of the microbatch.
+        lengths: tokens of each slice.
+    """
+
+    json_fields: ClassVar = keys("sequences lengths")
+
+    sequences: int
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SliceSearch(PlainData):
     """Slices that were found, beside others.
 
@@ -53,25 +70,41 @@ class SliceSearch(PlainData):
         slicing: the lengths of the dynamic programme.
         predicted_s: its own time of the passes of a pipeline.
         others: whole sequences and equal slices.
+        sizes: of microbatches that were tried, in sequences.
+        micro: the size of microbatches with these slices.
+        mix: microbatches of sizes of their own, the best ones of the programme; not simulated.
+        mix_predicted_s: their time by the programme.
     """
 
-    json_fields: ClassVar = keys("schedule parts found=slicing predicted_s others")
+    json_fields: ClassVar = keys(
+        "schedule parts found=slicing predicted_s others sizes micro mix mix_predicted_s"
+    )
 
     schedule: str
     parts: int
     slicing: Slicing
     predicted_s: float
     others: tuple[Slicing, ...]
+    sizes: tuple[int, ...]
+    micro: int
+    mix: tuple[Microbatch, ...]
+    mix_predicted_s: float
 
 
 def find_slices(
-    scenario: Scenario, parts: int = 8, on_progress: OnProgress = lambda *_: None
+    scenario: Scenario,
+    parts: int = 8,
+    on_progress: OnProgress = lambda *_: None,
+    micros: Sequence[int] = (),
 ) -> SliceSearch:
     """Find the lengths of slices with which a pipeline is shortest, and simulate them.
 
     Args:
         scenario: its stages, microbatches and machine.
         parts: a slice has a multiple of 1/parts of the sequence.
+        micros: sizes of microbatches, in sequences, to choose from; by default the scenario's. All
+            microbatches of a scenario are equally large: the best of these is simulated, and the
+            best mix of them is predicted by the programme.
         on_progress: gets a phase, and how many of its iterations are simulated.
 
     Raises:
@@ -86,14 +119,34 @@ def find_slices(
             reason="the programme counts each slice once on every stage",
         )
     unit = _unit(scenario, parts)
-    base = _with_slices(scenario)
-    times = _pass_times(base, parts, unit, on_progress)
-    num_microbatches = scenario.num_microbatches
+    bases = {
+        micro: _with_slices(scenario.replace({"batch.micro": micro}))
+        for micro in sorted({*micros} or {scenario.batch.micro})
+    }
+    times = {
+        micro: _pass_times(base, parts, unit, on_progress, f"{micro} " * bool(micros))
+        for micro, base in bases.items()
+    }
     stages = scenario.parallelism.pipeline
-    lengths, predicted_s = best_slices(times, parts, stages, num_microbatches)
-    fastest = _simulated(base, "found", tuple(unit * number for number in lengths))
+    ways = {
+        micro: best_slices(times[micro], parts, stages, base.num_microbatches)
+        for micro, base in bases.items()
+    }
+    micro = min(ways, key=lambda each: ways[each][1])
+    lengths, predicted_s = ways[micro]
+    base = bases[micro]
+    sequences = scenario.batch.global_ // scenario.parallelism.data
+    mix, mix_s = best_microbatches(times, parts, stages, sequences)
     return SliceSearch(
-        base.schedule, parts, fastest, predicted_s, tuple(_others(base, scenario, parts))
+        base.schedule,
+        parts,
+        _simulated(base, "found", tuple(unit * number for number in lengths)),
+        predicted_s,
+        tuple(_others(base, scenario, parts)),
+        tuple(bases),
+        micro,
+        tuple(Microbatch(size, tuple(unit * each for each in cut)) for size, cut in mix),
+        mix_s,
     )
 
 
@@ -116,16 +169,55 @@ def best_slices(
     for limit_s in sorted({*times.values()}):
         if (stages - 1) * limit_s >= best[0]:
             break
-        sums, last = [0.0, *[math.inf] * parts], [0] * (parts + 1)
-        for end in range(1, parts + 1):
-            for length in range(1, end + 1):
-                seconds = times.get((length, end - length), math.inf)
-                if seconds <= limit_s and sums[end - length] + seconds < sums[end]:
-                    sums[end], last[end] = sums[end - length] + seconds, length
-        total = microbatches * sums[parts] + (stages - 1) * limit_s
+        lengths, sum_s = _shortest_sum(times, parts, limit_s)
+        total = microbatches * sum_s + (stages - 1) * limit_s
         if total < best[0]:
-            best = total, _lengths(last, parts)
+            best = total, lengths
     return best[1], best[0]
+
+
+def best_microbatches(
+    times: Mapping[int, Mapping[tuple[int, int], float]], parts: int, stages: int, sequences: int
+) -> tuple[tuple[tuple[int, tuple[int, ...]], ...], float]:
+    """Return the size and the slices of each microbatch, and the time of the shortest pipeline.
+
+    Args:
+        times: by size of a microbatch, in sequences, what `best_slices` takes.
+        parts, stages: as in `best_slices`.
+        sequences: of an iteration, which all microbatches together have.
+
+    For each limit of the longest slice, the shortest sum of each size is found as in `best_slices`,
+    and the sizes are chosen by a knapsack (Li et al. 2021, Section 3.4).
+    """
+    best: tuple[float, tuple[tuple[int, tuple[int, ...]], ...]] = (math.inf, ())
+    limits = {seconds for each in times.values() for seconds in each.values()}
+    for limit_s in sorted(limits):
+        if (stages - 1) * limit_s >= best[0]:
+            break
+        ways = {size: _shortest_sum(each, parts, limit_s) for size, each in times.items()}
+        sums, last = [0.0, *[math.inf] * sequences], [0] * (sequences + 1)
+        for end in range(1, sequences + 1):
+            for size, (_, sum_s) in ways.items():
+                if size <= end and sums[end - size] + sum_s < sums[end]:
+                    sums[end], last[end] = sums[end - size] + sum_s, size
+        total = sums[sequences] + (stages - 1) * limit_s
+        if total < best[0]:
+            sizes = _lengths(last, sequences)
+            best = total, tuple((size, ways[size][0]) for size in sizes)
+    return best[1], best[0]
+
+
+def _shortest_sum(
+    times: Mapping[tuple[int, int], float], parts: int, limit_s: float
+) -> tuple[tuple[int, ...], float]:
+    """Return the slices of a sequence with the shortest sum, none longer than a limit, and it."""
+    sums, last = [0.0, *[math.inf] * parts], [0] * (parts + 1)
+    for end in range(1, parts + 1):
+        for length in range(1, end + 1):
+            seconds = times.get((length, end - length), math.inf)
+            if seconds <= limit_s and sums[end - length] + seconds < sums[end]:
+                sums[end], last[end] = sums[end - length] + seconds, length
+    return (_lengths(last, parts), sums[parts]) if sums[parts] < math.inf else ((), math.inf)
 
 
 def _lengths(last: Sequence[int], parts: int) -> tuple[int, ...]:
@@ -171,7 +263,7 @@ def _cut(base: Scenario, lengths: tuple[int, ...]) -> Scenario:
 
 
 def _pass_times(
-    base: Scenario, parts: int, unit: int, on_progress: OnProgress
+    base: Scenario, parts: int, unit: int, on_progress: OnProgress, label: str
 ) -> dict[tuple[int, int], float]:
     """Return the seconds of each slice's passes on the slowest stage, by length and place.
 
@@ -182,7 +274,7 @@ def _pass_times(
     slices = [(n, before) for n in range(1, parts + 1) for before in range(parts - n + 1)]
     times: dict[tuple[int, int], float] = {}
     for done, (length, before) in enumerate(slices):
-        on_progress("passes of slices", done, len(slices))
+        on_progress(f"passes of {label}slices", done, len(slices))
         after = parts - length - before
         lengths = tuple(unit * number for number in (before, length, after) if number)
         result = simulate(_cut(single, lengths))

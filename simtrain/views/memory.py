@@ -144,7 +144,8 @@ def _on_host(report: MemoryReport) -> Iterator[str]:
         yield f"{subject} on the host: at most {gib(host.needed_bytes)} GiB per node {known}."
         if host.nvme_bytes:
             capacity = gib(host.nvme_capacity_bytes or 0)
-            yield f"States on NVMe: {gib(host.nvme_bytes)} GiB per node of {capacity} GiB."
+            of = host.nvme_subject.removeprefix("offloaded ").capitalize()
+            yield f"{of} on NVMe: {gib(host.nvme_bytes)} GiB per node of {capacity} GiB."
 
 
 def _outside_tensors(report: MemoryReport) -> str:

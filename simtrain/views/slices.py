@@ -11,13 +11,17 @@ from simtrain.views.view import Column, Facts, Row, Table, View, remarks
 def slices_view(search: SliceSearch) -> View:
     """Show the lengths that were found, and the iteration with these and with other slices."""
     lengths = ", ".join(map(str, search.slicing.lengths))
-    facts = Facts(
-        [
-            ("schedule", search.schedule),
-            ("slices found", f"{len(search.slicing.lengths)}: {lengths}"),
-            ("pipeline, by the programme", format_seconds(search.predicted_s)),
-        ]
-    )
+    rows = [
+        ("schedule", search.schedule),
+        ("slices found", f"{len(search.slicing.lengths)}: {lengths}"),
+        ("pipeline, by the programme", format_seconds(search.predicted_s)),
+    ]
+    if len(search.sizes) > 1:
+        rows.append(("sequences of a microbatch", str(search.micro)))
+    if {each.sequences for each in search.mix} != {search.micro}:
+        rows.append(("with mixed microbatches", format_seconds(search.mix_predicted_s)))
+        rows.append(("their sizes", ", ".join(str(each.sequences) for each in search.mix)))
+    facts = Facts(rows)
     columns = [
         Column("name", "slices", TEXT),
         Column("iteration_time_s", "iteration", SECONDS),
@@ -31,7 +35,9 @@ def slices_view(search: SliceSearch) -> View:
     )
     write = f"--set schedule={search.schedule} --set 'parallelism.slice_lengths=[{lengths}]'"
     number = f"--set parallelism.sequence_slices={len(search.slicing.lengths)}"
-    note = f"Slices have multiples of 1/{search.parts} of the sequence. Write: {write} {number}"
+    micro = f" --set batch.micro={search.micro}" if len(search.sizes) > 1 else ""
+    words = f"{write} {number}{micro}"
+    note = f"Slices have multiples of 1/{search.parts} of the sequence. Write: {words}"
     return View([facts, table, remarks([note])])
 
 

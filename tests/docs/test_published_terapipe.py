@@ -3,42 +3,43 @@
 import pytest
 
 from docs.update.published.terapipe import SETTINGS, Setting
-from docs.update.terapipe import equal, speedup, time_of
+from docs.update.terapipe import equal, scenario_of, speedup, time_of
+from simtrain.studies.simulation import simulate
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 BY_NUMBER = {each.number: each for each in SETTINGS}
-GPT3 = (BY_NUMBER[9], BY_NUMBER[10])
-"""The settings of GPT-3 175B, on 384 GPUs."""
 
 
-@pytest.mark.parametrize("setting", GPT3, ids=lambda setting: str(setting.number))
-def test_speedups_of_gpt3_on_384_gpus(setting: Setting) -> None:
-    """Published: 6.75 and 5.02. No number of the profile follows from them."""
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: str(setting.number))
+def test_speedups(setting: Setting) -> None:
+    """Published: 1.40 to 6.75. No number of the profile follows from them."""
     published = setting.whole_s / setting.sliced_s
-    assert speedup(setting) == pytest.approx(published, rel=0.1)
+    assert speedup(setting) == pytest.approx(published, rel=0.08)
 
 
-def test_times_of_48_stages() -> None:
-    setting = BY_NUMBER[10]
-    assert time_of(setting) == pytest.approx(setting.whole_s, rel=0.03)
-    assert time_of(setting, setting.lengths) == pytest.approx(setting.sliced_s, rel=0.03)
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: str(setting.number))
+def test_times(setting: Setting) -> None:
+    """13B is the slowest by prediction: its messages take a third of the time."""
+    bound = 0.25 if setting.number == 5 else 0.09
+    assert time_of(setting) == pytest.approx(setting.whole_s, rel=bound)
+    assert time_of(setting, setting.lengths) == pytest.approx(setting.sliced_s, rel=bound)
 
 
 def test_sixteen_slices_are_best_on_96_stages() -> None:
-    """All times are 9 to 20 % too long, so their order and ratios are as published."""
     setting = BY_NUMBER[9]
     published = {1: setting.whole_s} | dict(setting.equal_s)
     ours = {number: time_of(setting, equal(number)) for number in published}
     ratios = [ours[number] / published[number] for number in published]
-    assert min(ratios) > 1.08 and max(ratios) < 1.21
-    assert sorted(ours, key=ours.__getitem__) == sorted(published, key=published.__getitem__)
-    assert min(ours, key=ours.__getitem__) == 16
+    assert min(ratios) > 0.91 and max(ratios) < 1.13
+    # 8 and 64 slices, 15 % apart when measured and 2 % here, are in the other order.
+    order = [sorted(times, key=times.__getitem__) for times in (ours, published)]
+    assert order == [[16, 32, 64, 8, 128, 4, 1], [16, 32, 8, 64, 4, 128, 1]]
 
 
-@pytest.mark.parametrize("number", [5, 8])
-def test_slices_of_small_layers_are_predicted_too_fast(number: int) -> None:
-    """Each pass costs the host of TeraPipe's eager modules time that no stack has."""
-    setting = BY_NUMBER[number]
-    assert time_of(setting) == pytest.approx(setting.whole_s, rel=0.16)
-    assert 0.6 < time_of(setting, setting.lengths) / setting.sliced_s < 0.75
+def test_messages_that_block_explain_slices_of_small_layers() -> None:
+    """Sent beside the passes, they would make 13B and 44B faster than published by a third."""
+    for number in (5, 8):
+        setting = BY_NUMBER[number]
+        beside = scenario_of(setting, setting.lengths).replace({"overlap.pipeline": None})
+        assert simulate(beside).iteration_time_s < 0.7 * setting.sliced_s

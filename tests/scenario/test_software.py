@@ -145,6 +145,19 @@ def test_a_masked_softmax_of_eager_pytorch_by_hand() -> None:
     assert moved(fused) == scores // 2 + scores
 
 
+def test_separate_masking_by_hand() -> None:
+    """Scores are divided, masked and lowered, each reading and writing all of them, and the last
+    two read the mask; the sum has no backward kernel. Queries, keys and values are copied once.
+    """
+    scores, mask = 2 * B * HEADS * S**2, B * S**2
+    together = unfused(GPT, "fused_softmax")
+    kernels = {"fused_softmax": False, "separate_masking": True}
+    apart = scenario(GPT, {"stack": DEFAULT_STACK} | kernels)
+    more = {kind: moved(ops(apart, kind, "")) - moved(ops(together, kind, "")) for kind in "FB"}
+    assert more == {"F": 2 * 2 * scores + mask + 3 * 4 * N, "B": 2 * scores}
+    assert saved_bytes(ops(apart, "F", "")) == saved_bytes(ops(together, "F", ""))
+
+
 def test_a_weight_gradient_that_a_kernel_adds_by_hand() -> None:
     """The product writes 16 bits. The kernel reads them and the fp32 sum, and writes the sum."""
     fused = scenario(GPT, DEFAULT_STACK)
@@ -506,6 +519,7 @@ def test_every_entry_moves_time_or_memory(entry: str) -> None:
     }
     needs: dict[str, tuple[tuple[str, Any], ...]] = {
         "attention_speed": (("stack", "megatron_core"), ("host_call", "0 s")),
+        "separate_masking": (("fused_softmax", False),),
         "cublas_workspace": (("stack", "megatron_core"),),
         "cuda_graph_modules": (("host_call", "90 us"),),
         "grouped_products": (("host_issue", "90 us"),),

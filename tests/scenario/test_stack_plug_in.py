@@ -59,5 +59,5 @@ def test_a_remedy_names_a_stack_that_states_what_it_supports(outsider: Outsider)
     outcome = outsider.spawn("-c", f"{code}'transformer_engine'))").stdout
     # The paper's stack assumes its fp8.
     whole, variations = "'fork', 'megatron_core'", "'megatron_bridge', 'mlperf_nvidia', 'nemo'"
-    assumed = "'llm_foundry', 'megatron_2022', 'megatron_2021', 'megatron_2023'"
+    assumed = "'llm_foundry', 'megatron_2022', 'megatron_2019', 'megatron_2021', 'megatron_2023'"
     assert outcome == f"[{whole}, {variations}, {assumed}]\n"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from simtrain.studies.slices import best_slices, find_slices
+from simtrain.studies.slices import best_microbatches, best_slices, find_slices
 from tests.helpers.toys import scenario_with
 
 MODEL = {
@@ -65,6 +65,54 @@ def test_the_programme_equals_all_ways_to_cut(
     lengths, seconds_of_best = best_slices(times, parts, stages, microbatches)
     assert sum(lengths) == parts
     assert time_of(lengths) == seconds_of_best == min(map(time_of, compositions(parts)))
+
+
+@given(
+    parts=st.integers(1, 3),
+    stages=st.integers(1, 4),
+    sequences=st.integers(1, 4),
+    data=st.data(),
+)
+def test_the_joint_programme_equals_all_mixes(
+    parts: int, stages: int, sequences: int, data: st.DataObject
+) -> None:
+    """Every way to write the batch as a sum of sizes, and every way to cut each microbatch."""
+    seconds = st.integers(1, 40).map(float)
+    times = {
+        size: {
+            (length, before): data.draw(seconds)
+            for length in range(1, parts + 1)
+            for before in range(parts - length + 1)
+        }
+        for size in range(1, sequences + 1)
+    }
+
+    def time_of(mix: tuple[tuple[int, tuple[int, ...]], ...]) -> float:
+        each = [
+            times[size][length, start]
+            for size, lengths in mix
+            for length, start in zip(lengths, itertools.accumulate((0, *lengths[:-1])), strict=True)
+        ]
+        return sum(each) + (stages - 1) * max(each)
+
+    mixes = [
+        tuple(zip(sizes, cuts, strict=True))
+        for sizes in compositions(sequences)
+        for cuts in itertools.product(compositions(parts), repeat=len(sizes))
+    ]
+    mix, seconds_of_best = best_microbatches(times, parts, stages, sequences)
+    assert sum(size for size, _ in mix) == sequences
+    assert time_of(mix) == seconds_of_best == min(map(time_of, mixes))
+
+
+def test_equal_microbatches_are_a_mix() -> None:
+    search = find_slices(scenario(), parts=4, micros=(1, 2))
+    assert search.sizes == (1, 2) and search.micro in search.sizes
+    assert search.mix_predicted_s <= search.predicted_s
+    assert sum(each.sequences for each in search.mix) == 2
+    alone = find_slices(scenario(), parts=4)
+    assert search.predicted_s <= alone.predicted_s
+    assert alone.sizes == (1,) and alone.mix_predicted_s == pytest.approx(alone.predicted_s)
 
 
 def test_found_slices_are_shorter_where_they_attend_to_more() -> None:

@@ -1,9 +1,10 @@
 """Published throughputs of ZeRO-Offload and ZeRO-Infinity on V100s of 32 GB in DGX-2 nodes.
 
 Sources: Ren et al. 2021, "ZeRO-Offload" (arXiv 2101.06840), abstract and Section 6; DeepSpeed's
-tutorial "ZeRO-Offload" for the 10B model and its microbatch; DeepSpeed's post "ZeRO-3 Offload" (8
-March 2021). Figures that are only drawn are left out. Sizes that the text does not print are ours:
-see `assumed`.
+tutorial "ZeRO-Offload" for the 10B model and its microbatch, and its script
+(microsoft/DeepSpeedExamples@19624a6f, Megatron-LM/scripts/ds_zero-offload_10B_config.json) for the
+batch; DeepSpeed's post "ZeRO-3 Offload" (8 March 2021). Figures that are only drawn are left out.
+Sizes that the text does not print are ours: see `assumed`.
 """
 
 from typing import NamedTuple
@@ -36,6 +37,11 @@ class Run(NamedTuple):
     parameters_on_host: bool = False
     offloads: bool = True
 
+    @property
+    def software(self) -> str:
+        """The stack: ZeRO-Offload's examples have Megatron-LM of 2019, ZeRO-Infinity's v1.1.5."""
+        return "deepspeed_2022" if self.parameters_on_host else "deepspeed_2020"
+
 
 PYTORCH = Run(
     *("1.4B, one GPU, no offload", 26, 2048, 16, 1, 1, 2, 256, 30),
@@ -43,9 +49,14 @@ PYTORCH = Run(
     offloads=False,
 )
 ONE_GPU = Run("10B, one GPU", 50, 4096, 32, 1, 1, 10, 51, 40, "51 microbatches")
+SCRIPT = ONE_GPU._replace(
+    name="10B, one GPU, 3 microbatches", microbatches=3, assumed="that its script is the run's"
+)
+"""The batch of DeepSpeed's script for this model (DeepSpeedExamples@19624a6f)."""
 RUNS = (
     PYTORCH,
     ONE_GPU,
+    SCRIPT,
     Run("10B, 16 GPUs", 50, 4096, 32, 1, 16, 8, 4, -30, "microbatch"),
     Run("10B, 128 GPUs", 50, 4096, 32, 1, 128, 8, 1, -30, "microbatch, batch"),
     Run("70B, 16 GPUs", 69, 9216, 64, 8, 2, 8, 32, -30, "shape, tensor parallel, microbatch"),

@@ -105,12 +105,14 @@ class HostMemory(PlainData):
         needed_bytes: the most that the ranks of a node need, if they need it at the same time.
         capacity_bytes: memory of the host; None if the profile does not say it.
         states_bytes: the part of `needed_bytes` that model states are.
-        nvme_bytes: what the ranks of a node have on NVMe.
+        nvme_bytes: the most that the ranks of a node have on NVMe.
         nvme_capacity_bytes: NVMe of a node; None without.
+        nvme_states_bytes: the part of `nvme_bytes` that model states are.
     """
 
     json_fields: ClassVar = keys(
-        "needed_bytes capacity_bytes states_bytes nvme_bytes nvme_capacity_bytes fits"
+        "needed_bytes capacity_bytes states_bytes nvme_bytes nvme_capacity_bytes "
+        "nvme_states_bytes fits"
     )
 
     needed_bytes: int
@@ -118,6 +120,7 @@ class HostMemory(PlainData):
     states_bytes: int = 0
     nvme_bytes: int = 0
     nvme_capacity_bytes: int | None = None
+    nvme_states_bytes: int = 0
 
     def __repr__(self) -> str:
         capacity = "" if self.capacity_bytes is None else f" of {format_bytes(self.capacity_bytes)}"
@@ -138,11 +141,12 @@ class HostMemory(PlainData):
     @property
     def subject(self) -> str:
         """What the host holds, in words."""
-        if not self.states_bytes:
-            return "activations"
-        return "offloaded states" + (
-            " and activations" if self.needed_bytes > self.states_bytes else ""
-        )
+        return _subject(self.needed_bytes, self.states_bytes)
+
+    @property
+    def nvme_subject(self) -> str:
+        """What NVMe holds, in words."""
+        return _subject(self.nvme_bytes, self.nvme_states_bytes)
 
     @property
     def shortage(self) -> str:
@@ -150,7 +154,7 @@ class HostMemory(PlainData):
         if not self.memory_fits:
             needs = f"{self.subject} need {gib(self.needed_bytes)} GiB of a node's host"
             return f"{needs}, which has {gib(self.capacity_bytes or 0)} GiB"
-        needs = f"offloaded states need {gib(self.nvme_bytes)} GiB of a node's NVMe"
+        needs = f"{self.nvme_subject} need {gib(self.nvme_bytes)} GiB of a node's NVMe"
         return f"{needs}, which has {gib(self.nvme_capacity_bytes or 0)} GiB"
 
     @classmethod
@@ -161,12 +165,17 @@ class HostMemory(PlainData):
 
         A plan that copies activations needs the iteration.
         """
-        states = _states_of_stages(plan)
-        activations = [0] * plan.mesh.pp
+        states, stages = _states_of_stages(plan), range(plan.mesh.pp)
+        activations = swapped = [0] * plan.mesh.pp
         if plan.offloads and iteration:
-            activations = [*map(OffloadMemory.of(iteration).host_bytes, range(plan.mesh.pp))]
+            copies = OffloadMemory.of(iteration)
+            activations = [*map(copies.host_bytes, stages)]
+            if plan.scenario.offload.swaps:
+                activations, swapped = [*map(copies.staged_bytes, stages)], activations
         of_states = [stage.memory_bytes for stage in states]
+        on_nvme = [stage.nvme_bytes for stage in states]
         needed = [sum(parts) for parts in zip(activations, of_states, strict=True)]
+        on_disks = [sum(parts) for parts in zip(swapped, on_nvme, strict=True)]
         link, disks = profile.host_link, profile.nvme
         gpus = profile.cluster.gpus_per_node.value
         memory = link.memory if link else None
@@ -174,9 +183,17 @@ class HostMemory(PlainData):
             _on_a_node(plan, gpus, needed),
             memory.value if memory else None,
             _on_a_node(plan, gpus, of_states),
-            _on_a_node(plan, gpus, [stage.nvme_bytes for stage in states]),
+            _on_a_node(plan, gpus, on_disks),
             disks.capacity.value if disks else None,
+            _on_a_node(plan, gpus, on_nvme),
         )
+
+
+def _subject(num_bytes: int, states_bytes: int) -> str:
+    """Return what some bytes are, given the part of them that model states are."""
+    if not states_bytes:
+        return "activations"
+    return "offloaded states" + (" and activations" if num_bytes > states_bytes else "")
 
 
 def _on_a_node(plan: Plan, per_node: int, of_stages: list[int]) -> int:

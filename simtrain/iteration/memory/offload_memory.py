@@ -64,6 +64,20 @@ class OffloadMemory:
         _, sums = self._steps(stage, timeline.start_s, timeline.end_s)
         return int(sums.max(initial=0))
 
+    def staged_bytes(self, stage: int) -> int:
+        """Return the most bytes of copies that run at the same time, of a rank of a stage.
+
+        They are in the host's memory if the tensors wait on disks.
+        """
+        timeline = self.timeline
+        copies = np.concatenate([self.out, self.back])
+        copies = copies[self._stages_of(copies) == stage]
+        times_s = np.concatenate([timeline.end_s[copies], timeline.start_s[copies]])
+        changes = np.concatenate([-self.task_bytes[copies], self.task_bytes[copies]])
+        # Of copies that end as others begin, the former are gone.
+        sums = np.cumsum(changes[np.lexsort((changes, times_s))])
+        return int(sums.max(initial=0))
+
     def least_away(self, stage: int, start_s: Floats, end_s: Floats) -> Bytes:
         """Return [intervals], the least bytes of a stage that are not on the GPU in an interval.
 
@@ -79,16 +93,18 @@ class OffloadMemory:
         least: Bytes = np.minimum.reduceat(away, np.stack([first, last], axis=1).ravel())[::2]
         return least
 
+    def _stages_of(self, copies: Ints) -> Ints:
+        """Return [copies], the stage of each one."""
+        stages: Ints = self.timeline.program.graph.stream_of[copies] % self.num_stages
+        return stages
+
     def _steps(self, stage: int, leaves_s: Floats, returns_s: Floats) -> tuple[Floats, Bytes]:
         """Return the moments at which copies change a sum of bytes, and the sum from each one on.
 
         Bytes are added at `leaves_s` of copies to the host and removed at `returns_s` of copies
         back. At one moment, bytes are added first.
         """
-        stream_of = self.timeline.program.graph.stream_of
-        out, back = (
-            copies[stream_of[copies] % self.num_stages == stage] for copies in (self.out, self.back)
-        )
+        out, back = (copies[self._stages_of(copies) == stage] for copies in (self.out, self.back))
         times_s = np.concatenate([leaves_s[out], returns_s[back]])
         changes = np.concatenate([self.task_bytes[out], -self.task_bytes[back]])
         order = np.lexsort((-changes, times_s))

@@ -16,7 +16,7 @@ from simtrain.scenario import RULES, Rule
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.expert_rules import dispatcher_rule
 from simtrain.scenario.host_state_rules import NO_NVME
-from simtrain.scenario.offload_rules import NO_HOST_COPIES
+from simtrain.scenario.offload_rules import NO_DISKS, NO_HOST_COPIES
 from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
 from simtrain.studies.search.rule_reads import RuleReads
@@ -67,7 +67,7 @@ def refined_rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
     """Return the rules of a cluster that changes of any field can break."""
     of_kernels = products_rule(profile.product_types), dispatcher_rule(profile.dispatcher_names)
     absent = [] if profile.host_link else [NO_HOST_LINK, NO_HOST_COPIES]
-    absent += [] if profile.nvme else [NO_NVME]
+    absent += [] if profile.nvme else [NO_NVME, NO_DISKS]
     absent += [] if profile.fused_attention else [NO_FUSED_ATTENTION]
     return *rules_on(profile), *of_kernels, *absent
 

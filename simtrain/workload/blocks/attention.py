@@ -164,20 +164,32 @@ def _scores(core: AttentionCore, name: str, element_bytes: int | None = None) ->
 def _query_key_product(core: AttentionCore, query_key: tuple[Tensor, ...]) -> Tensor:
     """Record QKᵀ. `baddbmm` requires an addend as large as the scores, and ignores it."""
     scores, keys = _scores(core, "scores"), core.repeated("keys", core.head_size)
+    by_head = _copies_by_head(core, query_key)
     s, d = core.tape.microbatch.seq_length, core.head_size
     saved = (*query_key, keys) if keys else query_key
     product = core.product("QKᵀ", (s, s, d), Phase.FORWARD, saves=saved)
-    forward = [product.replace(buffer_bytes=scores.num_bytes)]
+    forward = [*by_head, product.replace(buffer_bytes=scores.num_bytes)]
     phase = Phase.INPUT_GRADIENT
     backward = [
         core.product("QKᵀ query gradient", (s, d, s), phase, reads=saved),
         core.product("QKᵀ key gradient", (s, d, s), phase, reads=query_key),
     ]
     if keys:
-        forward.insert(0, core.repeat(keys))
+        forward.insert(len(by_head), core.repeat(keys))
         backward.append(core.repeat_gradient(keys))
     core.tape.record("QKᵀ", query_key, (scores,), forward, backward)
     return scores
+
+
+def _copies_by_head(core: AttentionCore, tensors: tuple[Tensor, ...]) -> Ops:
+    """Return the copies of permuted queries, keys or values that a batched product needs.
+
+    The copies are saved in place of the originals. Megatron-LM since 2020 multiplies without them,
+    because its tensors begin with the sequence. Their gradients are views.
+    """
+    if not core.tape.microbatch.kernels.separate_masking:
+        return ()
+    return tuple(elementwise(f"{x.name} by head", x.num_bytes, x.num_bytes) for x in tensors)
 
 
 def _softmax(core: AttentionCore, scores: Tensor) -> Tensor:
@@ -198,7 +210,8 @@ def _softmax(core: AttentionCore, scores: Tensor) -> Tensor:
         )
     else:
         mask_bytes = scores.rows // core.heads * scores.width * MASK_BYTES
-        forward, backward = softmax_kernels(scores, y, mask_bytes)
+        separate = tape.microbatch.kernels.separate_masking
+        forward, backward = softmax_kernels(scores, y, mask_bytes, separate_masking=separate)
     tape.record("softmax", (scores,), (y,), forward, backward)
     return y
 
@@ -214,6 +227,7 @@ def _over_value(core: AttentionCore, probabilities: Tensor, value: Tensor) -> Te
     operand, phase = values or value, Phase.INPUT_GRADIENT
     saves, name = (operand, probabilities), "attention over V"
     forward = [
+        *_copies_by_head(core, (value,)),
         core.product(name, (s, d, s), Phase.FORWARD, saves=saves),
         elementwise("merge heads", output.num_bytes, output.num_bytes),
     ]

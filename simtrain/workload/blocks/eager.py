@@ -70,16 +70,30 @@ def rotation_kernels(name: str, size: int) -> tuple[Ops, Ops]:
     return forward, kernels((cosine, sine, negate, join, add), Phase.INPUT_GRADIENT)
 
 
-def softmax_kernels(scores: Tensor, y: Tensor, mask_bytes: int) -> tuple[Ops, Ops]:
-    """Return the forward and backward kernels of a causal mask and a softmax of all scores."""
+def softmax_kernels(
+    scores: Tensor, y: Tensor, mask_bytes: int, *, separate_masking: bool
+) -> tuple[Ops, Ops]:
+    """Return the forward and backward kernels of a causal mask and a softmax of all scores.
+
+    With `separate_masking`, scores are divided, multiplied by the mask and lowered where it is 0.
+    The last step is a sum, which has no backward kernel.
+    """
     size = scores.num_bytes
+    scale = lower = scale_gradient = ()
+    if separate_masking:
+        scale = (elementwise("scores division", size, size),)
+        lower = (elementwise("softmax mask sum", size + mask_bytes, size),)
+        scale_gradient = (_gradient("scores division", size, size),)
     forward = (
+        *scale,
         elementwise("softmax mask", size + mask_bytes, size, holds_bytes=size),
+        *lower,
         elementwise("softmax", size, size, saves=(y,)),
     )
     backward = (
         _gradient("softmax", 2 * size, size, reads=(y,)),
         _gradient("softmax mask", size + mask_bytes, size),
+        *scale_gradient,
     )
     return forward, backward
 

@@ -85,7 +85,8 @@ def _softmax(ring: _Ring, scores: Tensor) -> Tensor:
         back = gradient("softmax", 2 * size, size, reads=(y,), holds_bytes=2 * size, family=family)
         backward: Ops = (back,)
     else:
-        forward, backward = softmax_kernels(scores, y, mask_bytes)
+        separate = tape.microbatch.kernels.separate_masking
+        forward, backward = softmax_kernels(scores, y, mask_bytes, separate_masking=separate)
     tape.record("softmax", (scores,), (y,), forward, backward)
     return y
 

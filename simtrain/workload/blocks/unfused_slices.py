@@ -170,7 +170,8 @@ def _softmax(core: AttentionCore, keys: _KeptOperand, scores: Tensor) -> Tensor:
         )
     else:
         mask_bytes = scores.rows // core.heads * scores.width * MASK_BYTES
-        forward, backward = softmax_kernels(scores, y, mask_bytes)
+        separate = tape.microbatch.kernels.separate_masking
+        forward, backward = softmax_kernels(scores, y, mask_bytes, separate_masking=separate)
     tape.record("softmax", (scores,), (y,), forward, backward)
     return y
 

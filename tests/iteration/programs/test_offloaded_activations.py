@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.errors import InputError
+from simtrain.hardware.load import load_profile
 from simtrain.iteration.memory.offload_memory import OffloadMemory
 from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.offload import offloaded_bytes
@@ -24,6 +25,7 @@ from simtrain.render.traces.slices import THREADS
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search.bounds import Bounds
+from simtrain.studies.simulation import simulate
 from simtrain.views.memory import memory_verdict
 from tests.helpers.span_sums import assert_spans_add_up
 from tests.helpers.toys import a100, changed, machine_of, plan_of, run, scenario_with
@@ -234,3 +236,85 @@ def test_every_copy_has_a_part() -> None:
     parts = result_of("layers", 20e9).iteration.tasks.parts
     units = {part.unit for part in parts if isinstance(part, OffloadPart)}
     assert units == {*range(15)}
+
+
+# ------------------------------------------------------------------------------------- on disks
+
+CHECKPOINTS = scenario_with(
+    MODEL | {"seq_length": 1024},
+    batch={"micro": 2, "global": 8},
+    recompute="full",
+    precision={"compute": "fp16"},
+    cluster="v100_dgx2",
+)
+ON_DISKS = CHECKPOINTS.replace({"offload": {"device": "nvme"}})
+
+
+def test_disks_hold_the_checkpoints_of_zero_infinity() -> None:
+    """ZeRO-Infinity, Equation 3: 2 bsz seq hd bytes for each layer that is a checkpoint.
+
+    The last layer's is read at once and stays on the GPU. The host holds what is on its way.
+    """
+    host = simulate(ON_DISKS).memory_report.host
+    checkpoint = 2 * 2 * 1024 * 1024
+    assert host is not None
+    assert host.nvme_bytes == 15 * checkpoint and host.nvme_states_bytes == 0
+    assert checkpoint <= host.needed_bytes <= 2 * checkpoint
+    in_memory = simulate(CHECKPOINTS.replace({"offload": "layer"})).memory_report.host
+    assert in_memory is not None
+    assert (in_memory.needed_bytes, in_memory.nvme_bytes) == (host.nvme_bytes, 0)
+
+
+@given(
+    read=st.floats(1e7, 1e12),
+    write=st.floats(1e7, 1e12),
+    link=st.floats(1e7, 1e12),
+    gpus=st.sampled_from([1, 4, 16]),
+)
+@settings(max_examples=20)
+def test_a_copy_is_as_fast_as_the_slower_of_its_link_and_the_disks(
+    read: float, write: float, link: float, gpus: int
+) -> None:
+    """The ranks of a node share both; one rank alone has at most its own link."""
+    scenario = ON_DISKS.replace({"parallelism.tensor": gpus})
+    own = 12e9
+    profile = changed(
+        load_profile("v100_dgx2"),
+        host_link__bandwidth=link,
+        nvme__read_bandwidth=read,
+        nvme__write_bandwidth=write,
+    )
+    result = simulate_iteration(plan_of(scenario), Machine(DurationModel(profile)))
+    copies, time = OffloadMemory.of(result.iteration), result.timeline
+    for moves, disks in ((copies.out, write), (copies.back, read)):
+        seconds = time.end_s[moves] - time.start_s[moves]
+        rate = min(disks / gpus, link * 16 / gpus, own)
+        np.testing.assert_allclose(seconds, copies.task_bytes[moves] / rate, rtol=1e-6)
+
+
+@given(bandwidth=st.floats(1e7, 1e11))
+@settings(max_examples=10)
+def test_both_engines_agree_on_disks(bandwidth: float) -> None:
+    profile = changed(load_profile("v100_dgx2"), nvme__read_bandwidth=bandwidth)
+    compiled, simpy = (
+        simulate_iteration(plan_of(ON_DISKS), Machine(DurationModel(profile), engine))
+        for engine in ("auto", "simpy")
+    )
+    assert compiled.timeline.end_s.tolist() == simpy.timeline.end_s.tolist()
+    in_memory = simulate_iteration(
+        plan_of(CHECKPOINTS.replace({"offload": "layer"})), Machine(DurationModel(profile))
+    )
+    assert in_memory.iteration_time_s <= compiled.iteration_time_s * (1 + 1e-12)
+
+
+def test_disks_are_checked() -> None:
+    with pytest.raises(InputError, match="E926"):
+        simulate(ON_DISKS.replace({"cluster": "a100_sxm4_80gb"}))
+    with pytest.raises(InputError, match="E441"):
+        simulate(ON_DISKS.replace({"offload": {"unit": "none", "device": "nvme"}}))
+    host = simulate(ON_DISKS).memory_report.host
+    assert host is not None and host.fits
+    less = changed(load_profile("v100_dgx2"), nvme__capacity=host.nvme_bytes - 1)
+    small = simulate(ON_DISKS, less).memory_report
+    assert not small.fits
+    assert "activations need" in str(memory_verdict(small)) and "NVMe" in str(memory_verdict(small))
