@@ -70,7 +70,7 @@ def test_show_has_levels_and_algorithms(tmp_path: pathlib.Path) -> None:
         "LL: 6.6 µs, 0.6 µs per",
     ):
         assert words in page
-    assert "has 89 entries, each with a source" in call("profile", "check", str(path)).stdout
+    assert "has 92 entries, each with a source" in call("profile", "check", str(path)).stdout
     data = json.loads(call("profile", "show", str(path), "--json").stdout)["entries"]
     assert data["cluster.levels"]["value"][0]["nodes"] == 32
     assert data["collectives.tree"]["value"][0]["network_step"] == pytest.approx(2.7e-6)
