@@ -56,8 +56,8 @@ def _fleet(
 
 def _failing_every(fleet: Fleet, between_s: float, down_s: float) -> Fleet:
     """Return a fleet with one kind of failures, whose recovery takes a published time."""
-    cause = Cause("any", 1 / between_s, detection_s=down_s)
-    return replace(fleet, causes=(cause,), restart_s=0.0, corruption=None)
+    cause = Cause("any", 1 / between_s)
+    return replace(fleet, causes=(cause,), restart_s=down_s, corruption=None)
 
 
 def _ratio(training: Training) -> float:

@@ -153,5 +153,5 @@ def _notes(goodput: Goodput) -> Iterator[str]:
     yield from (f"{hinge.entry}: {hinge.source}." for hinge in goodput.hinges)
     yield (
         "Times between failures, repairs and discoveries are exponential, all other times are "
-        "constant; nothing fails during a restart."
+        "constant; restarts can fail again."
     )

@@ -45,16 +45,15 @@ class Energy(PlainData):
 
 def energy_of(
     profile: HardwareProfile,
-    breakdown_s: Mapping[str, float],
+    breakdown_s: Mapping[str, float] | None,
     num_gpus: int,
     time_s: float,
     goodput: float,
     ends: tuple[float, float],
-    *,
     pue: float,
     nameplate_kwh: float | None,
 ) -> Energy | None:
-    """Return the energy of a training; None if the profile lacks a power.
+    """Return the energy of a training; None without a breakdown, or if the profile lacks a power.
 
     Outside iterations GPUs are idle. Hosts, fans and, on several nodes, the network draw the same
     power all the time.
@@ -71,7 +70,7 @@ def energy_of(
     """
     costs = profile.running_costs or RunningCosts()
     powers: dict[str, Entry[float] | None] = {name: getattr(costs, name) for name in _STATES}
-    if costs.host_power is None or None in powers.values():
+    if breakdown_s is None or costs.host_power is None or None in powers.values():
         return None
     iteration_s = sum(breakdown_s.values())
     shares = {
@@ -83,10 +82,9 @@ def energy_of(
     power_w = num_gpus * sum(
         shares[name] * entry.value for name, entry in powers.items() if entry is not None
     )
-    power_w += num_nodes * costs.host_power.value
-    power_w += num_nodes * costs.fan_power.value if costs.fan_power else 0.0
-    if num_nodes > 1 and costs.network_power is not None:
-        power_w += num_nodes * costs.network_power.value
+    network = costs.network_power if num_nodes > 1 else None
+    for entry in (costs.host_power, costs.fan_power, network):
+        power_w += num_nodes * entry.value if entry else 0.0
     mean = power_w * time_s * pue / KWH_J
     return Energy(
         mean=mean,

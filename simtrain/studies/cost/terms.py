@@ -12,7 +12,7 @@ from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.studies.cost.limits import read_electricity, read_price, read_tokens
 from simtrain.studies.cost_request import CONTRACTS, Contract, CostRequest
-from simtrain.units import EnergyPrice, Price
+from simtrain.units import HOUR_S, EnergyPrice, Price
 
 _PRICE_ENTRIES: dict[Contract, str] = {
     "on_demand": "price",
@@ -21,6 +21,7 @@ _PRICE_ENTRIES: dict[Contract, str] = {
 }
 """The entry of `running_costs` with the price of each contract."""
 _GIVEN = "given for this estimate"
+_TONNE_G = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +111,26 @@ class Terms:
         name = _PRICE_ENTRIES[self.contract]
         return name, getattr(profile.running_costs or RunningCosts(), name)
 
+    def electricity_cost(self, kwh: float | None) -> float | None:
+        """Return the price of the site's energy; None if it is not counted or unknown."""
+        return kwh * self.electricity.per_kwh if kwh and self.electricity else None
 
-def prices_by_contract(profile: HardwareProfile) -> dict[Contract, Price]:
-    """Return the prices of a GPU-hour that a profile has."""
+    def co2_t(self, kwh: float | None) -> float | None:
+        """Return the emissions of the site's energy in tonnes; None if not counted or unknown."""
+        if kwh is None or self.co2_g_per_kwh is None:
+            return None
+        return kwh * self.co2_g_per_kwh / _TONNE_G
+
+
+def prices_by_contract(profile: HardwareProfile, gpu_s: float) -> dict[Contract, float]:
+    """Return the price of GPU-seconds with each contract that a profile has a price of."""
     costs = profile.running_costs or RunningCosts()
     entries = {contract: getattr(costs, name) for contract, name in _PRICE_ENTRIES.items()}
-    return {contract: entry.value for contract, entry in entries.items() if entry is not None}
+    return {
+        contract: entry.value.per_hour * gpu_s / HOUR_S
+        for contract, entry in entries.items()
+        if entry is not None
+    }
 
 
 def _words(name: str, value: object) -> str:

@@ -22,8 +22,6 @@ from simtrain.studies.simulation import result_of
 from simtrain.studies.variation.run import mean_time_s
 from simtrain.units import DAY_S, HOUR_S, four_digits
 
-_TONNE_G = 1e6
-
 
 @dataclass(frozen=True, slots=True)
 class TrainingCost(PlainData):
@@ -205,62 +203,67 @@ def training_cost(
     """
     costs = profile.running_costs or RunningCosts()
     price_name, price = terms.price_of(profile)
-    gpu, node = costs.gpu_power, costs.node_power
-    num_iterations = -(-terms.num_tokens // (scenario.batch.global_ * scenario.model.seq_length))
-    goodput, failures = terms.goodput, None
-    if goodput == "auto":
-        goodput, failures = goodput_of(scenario, profile, iteration_time_s, num_iterations)
-    time_s = num_iterations * iteration_time_s / goodput
-    gpu_s = scenario.num_gpus * time_s
+    length = _Length.of(scenario, profile, iteration_time_s, terms)
+    gpu_s = scenario.num_gpus * length.time_s
     num_nodes = scenario.num_gpus / profile.cluster.gpus_per_node.value
-    node_energy_j = node.value * num_nodes * time_s if node else None
+    node = costs.node_power
+    node_energy_j = node.value * num_nodes * length.time_s if node else None
     site_kwh = None if node_energy_j is None else node_energy_j * terms.pue / KWH_J
-    electricity, co2 = terms.electricity, terms.co2_g_per_kwh
     interval = interval or predicted_interval(scenario, profile, iteration_time_s)
     ends = interval.p5_s / iteration_time_s, interval.p95_s / iteration_time_s
-    energy = None
-    if breakdown_s is not None:
-        energy = energy_of(
-            profile,
-            breakdown_s,
-            scenario.num_gpus,
-            time_s,
-            goodput,
-            ends,
-            pue=terms.pue,
-            nameplate_kwh=site_kwh,
-        )
+    times = length.time_s, length.goodput, ends
+    energy = energy_of(profile, breakdown_s, scenario.num_gpus, *times, terms.pue, site_kwh)
     kwh = energy.mean if energy else site_kwh
-    entries = {price_name: price, "gpu_power": gpu, "node_power": node}
+    entries = {price_name: price, "gpu_power": costs.gpu_power, "node_power": node}
     sources = {name: entry.source for name, entry in entries.items() if entry is not None}
     return TrainingCost(
         scenario=scenario.name,
         cluster=scenario.cluster,
         num_gpus=scenario.num_gpus,
         num_tokens=terms.num_tokens,
-        num_iterations=num_iterations,
+        num_iterations=length.num_iterations,
         iteration_time_s=iteration_time_s,
-        goodput=goodput,
-        failures=failures,
-        time_s=time_s,
+        goodput=length.goodput,
+        failures=length.failures,
+        time_s=length.time_s,
         gpu_hours=gpu_s / HOUR_S,
         contract=None if terms.price else terms.contract,
         price=price.value.per_hour * gpu_s / HOUR_S if price else None,
         currency=price.value.currency if price else None,
-        price_by_contract={
-            contract: rate.per_hour * gpu_s / HOUR_S
-            for contract, rate in prices_by_contract(profile).items()
-        },
-        gpu_energy_j=gpu.value * gpu_s if gpu else None,
+        price_by_contract=prices_by_contract(profile, gpu_s),
+        gpu_energy_j=costs.gpu_power.value * gpu_s if costs.gpu_power else None,
         node_energy_j=node_energy_j,
         pue=terms.pue,
         site_energy_kwh=site_kwh,
         energy=energy,
-        electricity_cost=kwh * electricity.per_kwh if kwh and electricity else None,
-        electricity_currency=electricity.currency if electricity else None,
-        co2_t=None if kwh is None or co2 is None else kwh * co2 / _TONNE_G,
+        electricity_cost=terms.electricity_cost(kwh),
+        electricity_currency=terms.electricity.currency if terms.electricity else None,
+        co2_t=terms.co2_t(kwh),
         sources=sources,
         missing=tuple(name for name in entries if name not in sources),
         evidence=evidence_for(scenario, profile),
         interval=interval,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Length:
+    """How long a training takes; its fields are those of `TrainingCost`."""
+
+    num_iterations: int
+    goodput: float
+    failures: str | None
+    time_s: float
+
+    @classmethod
+    def of(
+        cls, scenario: Scenario, profile: HardwareProfile, iteration_time_s: float, terms: Terms
+    ) -> _Length:
+        """Count whole iterations; draw the goodput if it is asked for."""
+        tokens = scenario.batch.global_ * scenario.model.seq_length
+        num_iterations = -(-terms.num_tokens // tokens)
+        goodput, failures = terms.goodput, None
+        if goodput == "auto":
+            goodput, failures = goodput_of(scenario, profile, iteration_time_s, num_iterations)
+        time_s = num_iterations * iteration_time_s / goodput
+        return cls(num_iterations, goodput, failures, time_s)

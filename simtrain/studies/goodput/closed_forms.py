@@ -19,6 +19,28 @@ def best_interval_s(blocking_s: float, failures_per_s: float) -> float:
     return math.sqrt(2 * blocking_s / failures_per_s) if failures_per_s else math.inf
 
 
+def recovery_s(
+    found_s: float, restart_s: float, failures_per_s: float, restart_fails: float = 0.0
+) -> float:
+    """Return the mean time from a failure to the next iteration, if restarts can fail again.
+
+    The number of starts is geometric. One succeeds with q = (1 - p) exp(-rate R) and takes
+    (1 - exp(-rate R)) / rate in the mean; a failure before its end is found first. Without p this
+    is Daly's (1 / rate + D)(exp(rate R) - 1) after the first D.
+
+    Args:
+        found_s: time D to find a failure.
+        restart_s: time R of a start that succeeds.
+        failures_per_s: rate of failures, which go on during a start.
+        restart_fails: probability p that a start fails of itself at its end.
+    """
+    load = failures_per_s * restart_s
+    start_s = -math.expm1(-load) / failures_per_s if load else restart_s
+    fails_before_end = -math.expm1(-load)
+    succeeds = (1 - restart_fails) * math.exp(-load)
+    return found_s + (start_s + fails_before_end * found_s) / succeeds
+
+
 def expected_ratio(fleet: Fleet) -> float:
     """Return the effective training time ratio to first order in the rates.
 
@@ -26,22 +48,27 @@ def expected_ratio(fleet: Fleet) -> float:
     time from a failure to the next iteration. Here u has the rest of a write, which an asynchronous
     checkpoint loses too, and silent corruption loses the time until it is found. With recovery by
     replica, a failure stops all replicas for the reconfiguration, and one of them until it is back.
-    Waiting for nodes and slow nodes are left out.
+    Restarts may fail again (`recovery_s`). Waiting for nodes and slow nodes are left out.
     """
     each = fleet.checkpoint
     lost_s = each.interval_s / 2 + each.write_s
+    failures = [*fleet.failures()]
+    per_s = math.fsum(cause.per_s for cause in failures)
+    found_s = math.fsum(cause.per_s * (cause.detection_s + cause.diagnosis_s) for cause in failures)
+    found_s = found_s / per_s if per_s else 0.0
+    restart_s = recovery_s(found_s, fleet.restart_s, per_s, fleet.restart_fails) - found_s
     terms = []
     for cause in fleet.causes:
         if cause.is_planned:
-            down_s = each.blocking_s + each.write_s + fleet.restart_s
+            down_s = each.blocking_s + each.write_s + restart_s
         elif fleet.reconfiguration_s is not None:
             away_s = cause.detection_s + cause.diagnosis_s + fleet.restart_s
             down_s = fleet.reconfiguration_s + away_s / fleet.num_replicas
         else:
-            down_s = cause.detection_s + cause.diagnosis_s + fleet.restart_s + lost_s
+            down_s = cause.detection_s + cause.diagnosis_s + restart_s + lost_s
         terms.append(cause.per_s * down_s)
     if fleet.corruption:
-        down_s = fleet.corruption.discovery_s + lost_s + fleet.restart_s
+        down_s = fleet.corruption.discovery_s + lost_s + restart_s
         terms.append(fleet.corruption.per_s * down_s)
     return max(0.0, 1 - math.fsum(terms)) / (1 + each.blocking_s / each.interval_s)
 

@@ -19,8 +19,12 @@ from simtrain.studies.goodput.fleet import (
     Fleet,
     Slowness,
 )
+from simtrain.studies.goodput.storage import SharedStorage
 from simtrain.studies.goodput_request import CheckpointMode
 from simtrain.units import DAY_S
+
+_MOST_LOAD = 0.99
+"""Of a storage and of failed starts: an entry is doubled to find what the answer hangs on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +122,33 @@ def fleet_of(facts: TrainingFacts, reliability: Reliability) -> Fleet:
     )
     failures_per_s = math.fsum(cause.per_s for cause in causes if not cause.is_planned)
     failures_per_s += corruption.per_s if corruption else 0.0
-    restart = reliability.restart
+    restart, storage = reliability.restart, _storage(facts, reliability)
+    loading_s = load_s(facts, reliability)
+    shared_s = storage.mean_s(loading_s) if storage else loading_s
+    fails = restart.failure_probability
     return Fleet(
         num_nodes=facts.num_nodes,
         num_replicas=facts.num_replicas,
         spares=_spares(facts, causes) if facts.spares is None else facts.spares,
         causes=causes,
         checkpoint=_checkpointing(facts, reliability, failures_per_s),
-        restart_s=restart.process_groups.value + load_s(facts, reliability) + restart.warm_up.value,
+        restart_s=restart.process_groups.value + shared_s + restart.warm_up.value,
         reconfiguration_s=restart.reconfiguration.value if facts.by_replica else None,
         shrinks=facts.shrinks,
         corruption=corruption or None,
         slowness=slowness or None,
+        restart_fails=min(fails.value, _MOST_LOAD) if fails else 0.0,
+        load_s=loading_s,
+        storage=storage,
     )
+
+
+def _storage(facts: TrainingFacts, reliability: Reliability) -> SharedStorage | None:
+    """Return the storage that other jobs share; None if none do, or checkpoints stay in memory."""
+    load, others = reliability.checkpoints.others_load, reliability.checkpoints.others_transfer
+    if facts.checkpoint == "memory" or not load or not load.value or not others:
+        return None
+    return SharedStorage(min(load.value, _MOST_LOAD), others.value)
 
 
 def write_s(facts: TrainingFacts, reliability: Reliability) -> float:
@@ -157,7 +175,8 @@ def _checkpoint_bytes(facts: TrainingFacts, reliability: Reliability) -> float:
 def _checkpointing(
     facts: TrainingFacts, reliability: Reliability, failures_per_s: float
 ) -> Checkpointing:
-    writes_s = write_s(facts, reliability)
+    writes_s, storage = write_s(facts, reliability), _storage(facts, reliability)
+    writes_s = storage.mean_s(writes_s) if storage else writes_s
     is_blocking = facts.checkpoint == "blocking"
     blocking_s = writes_s if is_blocking else reliability.checkpoints.snapshot.value
     interval_s = facts.interval_s

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from simtrain.studies.goodput.storage import SharedStorage
+
 PLANNED = "planned stops"
 
 
@@ -56,7 +58,7 @@ class Checkpointing:
     Args:
         interval_s: iterations between two checkpoints, in seconds of work.
         blocking_s: time for which a checkpoint stops the training.
-        write_s: time from then on until the checkpoint can be loaded.
+        write_s: mean time from then on until the checkpoint can be loaded.
     """
 
     interval_s: float
@@ -74,7 +76,11 @@ class Fleet:
         spares: nodes that wait to replace others.
         causes: reasons for which it stops.
         checkpoint: how it saves its state.
-        restart_s: from the end of a diagnosis to the next iteration, once enough nodes are there.
+        restart_s: from the end of a diagnosis to the next iteration, once enough nodes are there:
+            the mean of a start that succeeds.
+        restart_fails: probability that a start fails of itself, and is tried again.
+        load_s: part of `restart_s` that reads a shared storage, if it had the storage alone.
+        storage: a storage that other jobs share; None for one of its own.
         reconfiguration_s: with recovery by replica, time for which the other replicas wait; None if
             a failure stops all replicas until the restart.
         shrinks: whether a training without a spare goes on with fewer replicas.
@@ -91,6 +97,9 @@ class Fleet:
     shrinks: bool = False
     corruption: Corruption | None = None
     slowness: Slowness | None = None
+    restart_fails: float = 0.0
+    load_s: float = 0.0
+    storage: SharedStorage | None = None
 
     @property
     def failures_per_s(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from simtrain.studies.goodput.fleet import Checkpointing
 
@@ -11,11 +12,20 @@ class Progress:
     """The position of a training in seconds of work, and its checkpoints.
 
     Work goes on at a speed (1 without slow or missing nodes). After each interval of work a
-    checkpoint stops it; the state can be loaded `write_s` later. Only the latest two checkpoints
-    can be unfinished, because a write takes no longer than an interval.
+    checkpoint stops it; the state can be loaded after a write. Without `draw_write_s`, a write
+    takes no longer than an interval, so only the latest two checkpoints can be unfinished; drawn
+    writes of a checkpoint that is eight intervals old count as finished.
+
+    Args:
+        checkpoint: how the state is saved.
+        draw_write_s: draws the time of a write; None if each takes `checkpoint.write_s`.
     """
 
-    def __init__(self, checkpoint: Checkpointing) -> None:
+    def __init__(
+        self, checkpoint: Checkpointing, draw_write_s: Callable[[], float] | None = None
+    ) -> None:
+        self._draw_write_s = draw_write_s or (lambda: checkpoint.write_s)
+        self._most_unfinished = 2 if draw_write_s is None else 8
         self.position_s = 0.0
         self.saved_s = 0.0
         self._checkpoint = checkpoint
@@ -55,8 +65,12 @@ class Progress:
         full, rest_s = divmod(left_s - to_first_s, cycle_s)
         num_checkpoints = int(full) + 1
         first_position_s = self.position_s + each.interval_s - self._since_s
-        for index in range(max(0, num_checkpoints - 2), num_checkpoints):
-            loadable_s = begin_s + to_first_s + index * cycle_s + each.blocking_s + each.write_s
+        oldest = max(0, num_checkpoints - self._most_unfinished)
+        if oldest:
+            self.saved_s = max(self.saved_s, first_position_s + (oldest - 1) * each.interval_s)
+        for index in range(oldest, num_checkpoints):
+            stopped_at_s = begin_s + to_first_s + index * cycle_s
+            loadable_s = stopped_at_s + each.blocking_s + self._draw_write_s()
             self._unfinished.append((loadable_s, first_position_s + index * each.interval_s))
         stop_s = min(rest_s, each.blocking_s)
         self._blocked_s = each.blocking_s - stop_s

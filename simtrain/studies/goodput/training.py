@@ -1,13 +1,14 @@
 """One whole training as a simulation of its own: work, failures, repairs and restarts (SimPy).
 
 The training is one process, and each node under repair another one. Times between failures are
-exponential. While nothing runs, nothing fails: a restart that fails again is not drawn.
+exponential. A restart fails too if something fails before its end, or of itself, and is tried again
+after the same recovery. While a failure is found, and while the training waits, nothing fails.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,7 +102,7 @@ class _Run:
         self.training, self.keeps_spans = Training(), spans
         self.env = simpy.Environment()
         self.pool = simpy.Container(self.env, init=fleet.spares)
-        self.progress = Progress(fleet.checkpoint)
+        self.progress = Progress(fleet.checkpoint, self._writing(fleet))
         self.missing = 0  # replicas that are not there while the others run
         self.dropped = 0  # those of them that lack nodes
         self.grown_s = math.inf  # when there are nodes for some of these
@@ -110,6 +111,8 @@ class _Run:
         self.corrupted_s = self._after(fleet.corruption.per_s if fleet.corruption else 0.0)
         self.found_s, self.clean_s = math.inf, 0.0
         self.rates = np.cumsum([cause.per_s for cause in fleet.causes])
+        self.unplanned = [*fleet.failures()]
+        self.unplanned_rates = np.cumsum([cause.per_s for cause in self.unplanned])
         self.env.run(self.env.process(self._train()))
 
     def _after(self, per_s: float) -> float:
@@ -125,8 +128,16 @@ class _Run:
     def _is_slow(self) -> bool:
         return self.slow_found_s < math.inf
 
+    def _writing(self, fleet: Fleet) -> Callable[[], float] | None:
+        """Return what draws the time of a write; None if the storage is not shared."""
+        storage, write_s = fleet.storage, fleet.checkpoint.write_s
+        if storage is None or not write_s:
+            return None
+        alone_s = write_s * (1 - storage.load)
+        return lambda: storage.draw_s(alone_s, self.rng)
+
     def _train(self) -> Steps:
-        yield from self._spend(RESTART, self.fleet.restart_s)
+        yield from self._restart()
         total = float(self.rates[-1]) if len(self.rates) else 0.0
         fails_s = self._after(total)
         slows_s = self._after(self.fleet.slowness.per_s if self.fleet.slowness else 0.0)
@@ -191,21 +202,57 @@ class _Run:
         if cause.is_planned:
             self.training.planned += 1
             yield from self._save()
-            yield from self._spend(RESTART, self.fleet.restart_s)
+            yield from self._restart()
             return
-        counts = self.training.interruptions
-        counts[cause.name] = counts.get(cause.name, 0) + 1
+        self._count_interruption(cause.name)
         if self.fleet.reconfiguration_s is not None and self.missing + 1 < self.fleet.num_replicas:
             self.missing += 1
             self.env.process(self._recover_replica(cause))
             yield from self._spend(RECONFIGURATION, self.fleet.reconfiguration_s)
             return
         self._lose(self.progress.saved_at(self.env.now))
+        yield from self._find(cause)
+        yield from self._restart()
+
+    def _count_interruption(self, name: str) -> None:
+        counts = self.training.interruptions
+        counts[name] = counts.get(name, 0) + 1
+
+    def _find(self, cause: Cause) -> Steps:
+        """Detect and diagnose a failure, and replace its node."""
         yield from self._spend(DETECTION, cause.detection_s)
         yield from self._spend(DIAGNOSIS, cause.diagnosis_s)
         if cause.repair_s:
             yield from self._replace_node(cause.repair_s)
-        yield from self._spend(RESTART, self.fleet.restart_s)
+
+    def _restart(self) -> Steps:
+        """Start until a start succeeds: it fails if something fails before its end, or of itself.
+
+        A start that fails of itself is noticed at its end.
+        """
+        total = float(self.unplanned_rates[-1]) if self.unplanned else 0.0
+        while self.env.now < self.limit_s:
+            restart_s, fails_s = self._restart_s(), self._after(total) - self.env.now
+            if fails_s < restart_s:
+                yield from self._spend(RESTART, fails_s)
+                drawn = self.rng.random() * total
+                number = np.searchsorted(self.unplanned_rates, drawn, side="right")
+                cause = self.unplanned[int(number)]
+                self._count_interruption(cause.name)
+                yield from self._find(cause)
+                continue
+            yield from self._spend(RESTART, restart_s)
+            if not self.fleet.restart_fails or self.rng.random() >= self.fleet.restart_fails:
+                return
+            self._count_interruption("restart")
+
+    def _restart_s(self) -> float:
+        """Return the time of a start that succeeds; draw how long it reads a shared storage."""
+        fleet = self.fleet
+        if fleet.storage is None or not fleet.load_s:
+            return fleet.restart_s
+        others_s = fleet.restart_s - fleet.storage.mean_s(fleet.load_s)
+        return others_s + fleet.storage.draw_s(fleet.load_s, self.rng)
 
     def _recover_replica(self, cause: Cause) -> Steps:
         """Bring a replica back while the others run; it copies its state from one of them."""
@@ -255,7 +302,7 @@ class _Run:
         self.dropped -= replicas
         self.training.planned += 1
         yield from self._save()
-        yield from self._spend(RESTART, self.fleet.restart_s)
+        yield from self._restart()
         if self.dropped and self.pool.level >= nodes:
             self.grown_s = self.env.now
 
@@ -273,7 +320,7 @@ class _Run:
         self.training.planned += 1
         yield from self._save()
         yield from self._replace_node(self.fleet.slowness.repair_s)
-        yield from self._spend(RESTART, self.fleet.restart_s)
+        yield from self._restart()
 
     def _corrupt(self) -> None:
         """From now on results are wrong: only checkpoints until now are good."""
@@ -286,12 +333,11 @@ class _Run:
 
     def _undo_corruption(self) -> Steps:
         assert self.fleet.corruption is not None, "only corruption is found"
-        counts = self.training.interruptions
-        counts["silent corruption"] = counts.get("silent corruption", 0) + 1
+        self._count_interruption("silent corruption")
         self.found_s = math.inf
         self._lose(self.clean_s)
         yield from self._replace_node(self.fleet.corruption.repair_s)
-        yield from self._spend(RESTART, self.fleet.restart_s)
+        yield from self._restart()
 
     def _save(self) -> Steps:
         """Write a checkpoint while nothing else runs."""

@@ -25,8 +25,8 @@ def drawn(breakdown_s: dict[str, float], num_gpus: int = 8, goodput: float = 1.0
         3600.0,
         goodput,
         ends,
-        pue=1.0,
-        nameplate_kwh=nameplate_kwh,
+        1.0,
+        nameplate_kwh,
     )
     assert energy is not None
     return energy

@@ -11,6 +11,7 @@ from simtrain.studies.goodput.closed_forms import (
     best_interval_s,
     exact_ratio,
     expected_ratio,
+    recovery_s,
     share_without_spare,
 )
 from simtrain.studies.goodput.fleet import (
@@ -51,7 +52,8 @@ def test_the_mean_is_that_of_daly(failures_per_s: float) -> None:
     cause = Cause("x", failures_per_s, detection_s=60.0, diagnosis_s=40.0)
     fleet = fleet_of(cause, restart_s=50.0)
     ratios = [each.effective_ratio for each in drawn(fleet, 40, work_s=400.0 * 500)]
-    exact = exact_ratio(SYNCHRONOUS, failures_per_s, down_s=150.0)
+    down_s = recovery_s(100.0, 50.0, failures_per_s)
+    exact = exact_ratio(SYNCHRONOUS, failures_per_s, down_s)
     error = float(np.std(ratios, ddof=1)) / math.sqrt(len(ratios))
     # The first start and the missing last checkpoint are 80 of at least 215,000 s.
     assert np.mean(ratios) == pytest.approx(exact, abs=4 * error + 4e-4)

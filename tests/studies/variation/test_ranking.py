@@ -34,6 +34,7 @@ def test_a_variation_of_zero_gives_the_time_without_variation_to_the_bit() -> No
     assert plain.iteration_time_s == still.iteration_time_s
 
 
+@pytest.mark.slow
 def test_a_search_of_drawn_times_proves_nothing() -> None:
     result = search(varied(), (4,), top=3)
     assert result.outcome.end is End.FOUND_DRAWN and result.outcome.stopped is None
@@ -47,6 +48,7 @@ def test_a_search_of_drawn_times_proves_nothing() -> None:
         assert layout.iteration_time_s == simtrain.draw(layout.scenario, draws=20).time.mean
 
 
+@pytest.mark.slow
 def test_a_search_by_percentile_proves_nothing_either() -> None:
     result = search(base(), (4,), "p95", top=1)
     assert result.outcome.end is End.FOUND_DRAWN and not result.exact
@@ -59,6 +61,7 @@ def test_a_search_without_variation_is_exact() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_the_drawn_search_finds_the_best_mean_of_all_layouts() -> None:
     """Bounds that hold with probability leave out none that is better, in this space."""
     ranked = search(varied(), (4,), top=10_000).ranked
@@ -67,6 +70,7 @@ def test_the_drawn_search_finds_the_best_mean_of_all_layouts() -> None:
     assert best.iteration_time_s == min(layout.iteration_time_s for layout in ranked)
 
 
+@pytest.mark.slow
 def test_documents_leave_no_bound_and_every_layout_is_drawn() -> None:
     documents = {"variation.sequence_lengths.mean": 32, "attention_backend": "fused"}
     result = search(base().replace(STILL | documents), (2,), "tokens_per_s", top=1)
@@ -110,7 +114,8 @@ def test_recompute_is_chosen_by_the_mean() -> None:
     assert evaluation.run.iteration_time_s == pytest.approx(mean_s)
 
 
-def test_search_and_advice_say_that_times_are_means() -> None:
+@pytest.mark.slow
+def test_a_search_says_that_times_are_means() -> None:
     shown = search_view(search(varied(), (4,), top=2))
     words = " ".join(text for part in shown.parts for text in getattr(part, "texts", ()))
     assert "Times are means of 20 drawn iterations" in words
