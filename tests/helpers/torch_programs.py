@@ -202,7 +202,9 @@ def stage(
     sharding: str = "none",
     sizes: tuple[int, int, int] = (64, 4, 256),
 ) -> Step:
-    """Return a stage: whole on each rank, sharded by fully_shard (or "again"), or "replicated"."""
+    """Return a stage: whole on each rank, sharded by fully_shard ("kept" or "again"), "replicated",
+    or "tensor", which divides it over two ranks and shards it over the others.
+    """
     model: nn.Module = Stage(stage, num_stages, layers, sizes)
     batch = torch.zeros(2, LENGTH, dtype=torch.long)
     if sharding == "none":
@@ -213,9 +215,15 @@ def stage(
         group = dist.new_group([*range(first, first + ranks)])
         model = nn.parallel.DistributedDataParallel(model, process_group=group)
     else:
-        shape = pp, dist.get_world_size() // pp
-        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("pp", "dp"))["dp"]
-        options: Any = {"mesh": mesh, "reshard_after_forward": sharding == "again"}
+        tensor = 2 if sharding == "tensor" else 1
+        shape = pp, dist.get_world_size() // pp // tensor, tensor
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("pp", "dp", "tp"))
+        if tensor > 1:
+            for layer in model.layers:  # type: ignore[union-attr]
+                plan = dict.fromkeys(("q", "k", "v", "gate", "up"), ColwiseParallel())
+                plan |= dict.fromkeys(("out", "down"), RowwiseParallel())
+                parallelize_module(layer, mesh["tp"], plan)
+        options: Any = {"mesh": mesh["dp"], "reshard_after_forward": sharding == "again"}
         options["mp_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
         for layer in model.layers:  # type: ignore[union-attr]
             fully_shard(layer, **options)

@@ -90,7 +90,7 @@ def test_equal_stages_are_written_once() -> None:
     assert recorded(pp=2, chunks=2).chunk_numbers == [0, 1, 1, 2]
 
 
-@pytest.mark.parametrize("sharding", ["none", "kept", "again", "replicated"])
+@pytest.mark.parametrize("sharding", ["none", "kept", "again", "tensor", "replicated"])
 def test_memory_returns_to_what_it_was(sharding: str) -> None:
     """After the first passes, a microbatch leaves nothing; the optimizer ends what they left."""
     for chunk in recorded(sharding=sharding).chunks:
@@ -121,6 +121,16 @@ def test_freed_parameters_are_gathered_unless_a_backward_pass_kept_them() -> Non
         assert len(collectives(chunk.backward)) == len(gathers)
         assert collectives(chunk.forward_after_backward) == []
         assert collectives(chunk.backward_after_backward) == []
+
+
+def test_groups_are_those_of_the_stage_with_tensor_parallelism() -> None:
+    """Four pairs of ranks on each stage, whose first ranks are 0, 8, 16 and 24."""
+    program = recorded(sharding="tensor")
+    assert program.chunk_numbers == [0, 1, 1, 2]
+    assert (program.tensor, program.data) == (2, 4)
+    for chunk in program.chunks:
+        assert sorted(chunk.groups) == [[0, 1], [0, 2, 4, 6]]
+        assert collectives(chunk.forward) == ["_c10d_functional.all_reduce"] * 2
 
 
 def test_replicas_reduce_in_the_last_backward_pass() -> None:

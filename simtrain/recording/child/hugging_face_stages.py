@@ -36,7 +36,8 @@ class DecoderStage(nn.Module):
 
     def __init__(self, model: Any, number: int, of: int) -> None:
         super().__init__()
-        base, head = getattr(model, "base_model", None), model.get_output_embeddings()
+        base: Any = model.base_model
+        head = model.get_output_embeddings()
         layers = getattr(base, "layers", None)
         names = "embed_tokens", "norm"
         has_parts = head is not None and all(hasattr(base, name) for name in names)
