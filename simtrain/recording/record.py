@@ -90,7 +90,10 @@ def record_program(request: RecordingRequest) -> Program | PipelineProgram:
         }
         if not request.function:
             config = {"config": str(request.script.resolve())}
-            message |= {"module": _HUGGING_FACE, "function": "train"}
+            names = (
+                (f"{_HUGGING_FACE}_stages", "stage") if request.pp > 1 else (_HUGGING_FACE, "train")
+            )
+            message |= dict(zip(("module", "function"), names, strict=True))
             message["arguments"] = {**config, **request.arguments}
         file = folder / "request.json"
         file.write_text(json.dumps(message), encoding="utf-8")

@@ -173,3 +173,81 @@ def crashes() -> Any:
 def never_ends() -> Any:
     while True:
         pass
+
+
+class Stage(nn.Module):
+    """A part of `Llama`: the first has the embedding, the last one norm and head."""
+
+    def __init__(self, number: int, of: int, layers: int, sizes: tuple[int, int, int]) -> None:
+        super().__init__()
+        hidden = sizes[0]
+        self.embedding = nn.Embedding(VOCABULARY, hidden) if number == 0 else None
+        self.layers = nn.ModuleList(Layer(*sizes) for _ in range(layers // of))
+        self.norm = nn.RMSNorm(hidden) if number == of - 1 else None
+        self.head = nn.Linear(hidden, VOCABULARY, bias=False) if number == of - 1 else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.embedding is not None:
+            x = self.embedding(x)
+        for layer in self.layers:
+            x = layer(x)
+        return x if self.head is None or self.norm is None else self.head(self.norm(x))
+
+
+def stage(
+    stage: int,
+    num_stages: int,
+    pp: int = 1,
+    layers: int = 4,
+    sharding: str = "none",
+    sizes: tuple[int, int, int] = (64, 4, 256),
+) -> Step:
+    """Return a stage: whole on each rank, sharded by fully_shard ("kept" or "again"), "replicated",
+    or "tensor", which divides it over two ranks and shards it over the others.
+    """
+    model: nn.Module = Stage(stage, num_stages, layers, sizes)
+    batch = torch.zeros(2, LENGTH, dtype=torch.long)
+    if sharding == "none":
+        model.to(torch.bfloat16)
+    elif sharding == "replicated":
+        ranks = dist.get_world_size() // pp
+        first = dist.get_rank()
+        group = dist.new_group([*range(first, first + ranks)])
+        model = nn.parallel.DistributedDataParallel(model, process_group=group)
+    else:
+        tensor = 2 if sharding == "tensor" else 1
+        shape = pp, dist.get_world_size() // pp // tensor, tensor
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("pp", "dp", "tp"))
+        if tensor > 1:
+            for layer in model.layers:  # type: ignore[union-attr]
+                plan = dict.fromkeys(("q", "k", "v", "gate", "up"), ColwiseParallel())
+                plan |= dict.fromkeys(("out", "down"), RowwiseParallel())
+                parallelize_module(layer, mesh["tp"], plan)
+        options: Any = {"mesh": mesh["dp"], "reshard_after_forward": sharding == "again"}
+        options["mp_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+        for layer in model.layers:  # type: ignore[union-attr]
+            fully_shard(layer, **options)
+        fully_shard(model, **options)
+    return model, batch, loss, torch.optim.AdamW(model.parameters(), fused=True)
+
+
+def stage_without_gradient(stage: int, num_stages: int) -> Step:
+    """Return a stage whose outputs have no gradients."""
+    model = nn.Linear(8, 8).requires_grad_(False)
+    return model, torch.zeros(4, 8), lambda net, x: net(x).sum(), None  # type: ignore[return-value]
+
+
+def stage_that_ignores_the_model(stage: int, num_stages: int) -> Step:
+    """Return a stage whose loss calls no model."""
+    return nn.Linear(8, 8), torch.zeros(4, 8), lambda net, x: x.sum(), None  # type: ignore[return-value]
+
+
+def stage_across_stages(stage: int, num_stages: int) -> Step:
+    """Return a stage that sums over the ranks of all stages."""
+
+    def mean(net: nn.Module, x: Tensor) -> Tensor:
+        dist.all_reduce(x)
+        return net(x).mean()
+
+    model = nn.Linear(8, 8)
+    return model, torch.zeros(4, 8), mean, torch.optim.SGD(model.parameters())

@@ -44,6 +44,8 @@ def train(
     tokens: int | None = None,
     fsdp: bool = False,
     tensor: int = 1,
+    pp: int = 1,
+    cut: Callable[[Any], Any] | None = None,
 ) -> tuple[Any, ...]:
     """Return a model with random weights, a batch, its loss, and AdamW.
 
@@ -54,6 +56,8 @@ def train(
         fsdp: shard parameters over the ranks with batches of their own, with fully_shard; weights
             are then in fp32, and products in bf16. Otherwise weights are in bf16.
         tensor: ranks that share each layer, by the model's own plan.
+        pp: stages of a pipeline.
+        cut: returns the part of a stage of the model.
     """
     try:
         settings = transformers.AutoConfig.for_model(**json.loads(read_text(Path(config))))
@@ -63,14 +67,17 @@ def train(
     model = _model(settings)
     model.train()
     batch = _batch(model, settings, sequences, tokens)
-    world = dist.get_world_size()
+    world = dist.get_world_size() // pp
     if world % tensor:
         raise WrongProgram(f"{world} ranks are no multiple of {tensor} tensor-parallel ranks")
     if world > tensor and not fsdp:
         raise WrongProgram(f"{world // tensor} ranks would train a model each: add --fsdp")
-    mesh = init_device_mesh("cpu", (world // tensor, tensor), mesh_dim_names=("dp", "tp"))
+    shape = (pp, world // tensor, tensor)[pp == 1 :]
+    names = ("pp", "dp", "tp")[pp == 1 :]
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
     if tensor > 1:
         _divide(model, mesh["tp"])
+    model = cut(model) if cut else model
     if fsdp:
         _shard(model, mesh["dp"])
     else:

@@ -9,14 +9,17 @@ last one.
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
+import torch.distributed.tensor.debug
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
@@ -131,6 +134,19 @@ def record_stages(
             received = stage.sends
         del stage, program
         gc.collect()  # the next stage must not find tensors of this one
+        _forget_meshes()
+
+
+def _forget_meshes() -> None:
+    """Clear what DTensor remembers: meshes of two stages are equal there, and their groups not."""
+    for name, module in [*sys.modules.items()]:
+        if name.startswith("torch.distributed.tensor"):
+            for value in [*vars(module).values()]:
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
+    clear = getattr(torch.distributed.tensor.debug, "_clear_sharding_prop_cache", None)
+    if clear is not None:
+        clear()
 
 
 def _check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
