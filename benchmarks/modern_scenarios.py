@@ -604,7 +604,7 @@ def _run_from_both_ends(rng: random.Random, scenario: Values) -> None:
     """Run two copies of the model in opposite directions."""
     split, batch = scenario["parallelism"], scenario["batch"]
     if split["pipeline"] % 2 == 0 and split["interleave"] == 1:
-        scenario["schedule"] = "chimera"
+        scenario["schedule"] = rng.choice(["chimera", "chimera_double"])
         batch["global"] *= 1 + batch["global"] // batch["micro"] // split["data"] % 2
 
 

@@ -6,8 +6,12 @@ gradients with the rank that has them the other way round. With passes of F and 
 units of p microbatches, the bubble is (p - 2)(max(F, B) + (K - 1)|F - B|) seconds, and rank r keeps
 p/2 + 1 + min(r, p - 1 - r) microbatches of a stage (Table 2). Parameters are kept twice.
 
-Units follow each other by direct concatenation. Forward doubling and backward halving, which avoid
-the bubbles between them, run two microbatches or half of one in a pass, and are not simulated.
+Units of `chimera` follow each other by direct concatenation, with bubbles between them if B > F.
+Forward doubling (Section 3.5) runs the forward passes of two microbatches in a slot, which lasts as
+long as one backward pass of 2F, and keeps twice as many microbatches. Here each microbatch has
+passes and messages of its own, so the second one is sent later than the first: with F <= B <= 2F,
+the bubble is (p - 2)(F + B)/2 seconds for any number of units, where one pass of both has (p - 2)B.
+Backward halving is the same order with microbatches of half the size.
 """
 
 from __future__ import annotations
@@ -30,9 +34,21 @@ class Chimera(ScheduleFamily):
     def uneven_groups(self, p: int, m: int, n: int) -> str:
         """Return why p stages cannot run n microbatches; "" if they can."""
         if p % 2:
-            return "chimera needs an even number of stages, or both directions meet in one slot"
-        return "chimera runs half of the microbatches in each direction" if n % 2 else ""
+            return (
+                f"{self.name} needs an even number of stages, or both directions meet in one slot"
+            )
+        return f"{self.name} runs half of the microbatches in each direction" if n % 2 else ""
 
     def build(self, p: int, m: int, n: int) -> Schedule:
         """Return the order of actions of legal sizes."""
         return paired_slots(self.name, self.placement(p, m), n, unit=p // 2)
+
+
+class ChimeraDouble(Chimera):
+    """Chimera with forward doubling: two microbatches in each slot."""
+
+    name = "chimera_double"
+
+    def build(self, p: int, m: int, n: int) -> Schedule:
+        """Return the order of actions of legal sizes."""
+        return paired_slots(self.name, self.placement(p, m), n, unit=p // 2, together=2)

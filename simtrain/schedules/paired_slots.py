@@ -12,28 +12,34 @@ units); Liu et al. 2023 (arXiv 2308.15762), whose waves have the same slots.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from simtrain.schedules.actions import Action
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement
 
 
-def paired_slots(name: str, placement: StagePlacement, n: int, unit: int) -> Schedule:
+def paired_slots(
+    name: str, placement: StagePlacement, n: int, unit: int, *, together: int = 1
+) -> Schedule:
     """Return the order of n microbatches.
 
     Args:
         name: of the schedule.
         placement: walks from one end of the pipeline to the other.
         n: number of microbatches, of all copies of the model.
-        unit: microbatches of each copy in a unit; the last unit may have fewer.
+        unit: slots of each copy in a unit, forward and backward; the last unit may have fewer.
+        together: microbatches that follow each other in a slot.
     """
     num_slots, ranks = 2 * placement.stages_per_copy, []
     for stages in placement.virtual_stages:
-        slots: dict[int, Action] = {}
+        slots: defaultdict[int, list[Action]] = defaultdict(list)
         for stage in stages:
             place = stage % placement.stages_per_copy
             for number, microbatch in enumerate(placement.microbatches(stage, n)):
-                start = num_slots * (number // unit) + 2 * (number % unit)
-                slots[start + place] = Action(stage, "F", microbatch)
-                slots[start + num_slots - 1 - place] = Action(stage, "B", microbatch)
-        ranks.append([slots[slot] for slot in sorted(slots)])
+                slot = number // together
+                start = num_slots * (slot // unit) + 2 * (slot % unit)
+                slots[start + place].append(Action(stage, "F", microbatch))
+                slots[start + num_slots - 1 - place].append(Action(stage, "B", microbatch))
+        ranks.append([action for slot in sorted(slots) for action in slots[slot]])
     return Schedule.of(name, placement, n, ranks)

@@ -5,7 +5,7 @@ package (`base/plug_ins.py`).
 from __future__ import annotations
 
 from simtrain.base.plug_ins import Parts
-from simtrain.schedules.chimera import Chimera
+from simtrain.schedules.chimera import Chimera, ChimeraDouble
 from simtrain.schedules.custom import Custom
 from simtrain.schedules.dualpipe import DualPipe
 from simtrain.schedules.dualpipev import DualPipeV
@@ -44,6 +44,7 @@ _HOUSE: tuple[ScheduleFamily, ...] = (
     DualPipeV(),
     DualPipe(),
     Chimera(),
+    ChimeraDouble(),
     Hanayo(),
     PipeDream2BW(),
     Seq1F1B(),

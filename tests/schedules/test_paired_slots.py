@@ -58,6 +58,53 @@ def test_the_bubble_of_chimera(half: int, units: int, forward_s: int, backward_s
     assert bubble_s == (p - 2) * (longer_s + (units - 1) * difference_s)
 
 
+def test_forward_doubling_of_two_stages_by_hand() -> None:
+    """Two microbatches per slot and direction, forward together and then backward together."""
+    assert build("chimera_double", 2, 1, 4).to_csv().splitlines() == [
+        "0F0,0F1,3F2,3F3,3B2,3B3,0B0,0B1",
+        "2F2,2F3,1F0,1F1,1B0,1B1,2B2,2B3",
+    ]
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 6), st.integers(0, 12))
+@settings(max_examples=40)
+def test_the_bubble_of_forward_doubling(half: int, units: int, forward_s: int, more_s: int) -> None:
+    """With B up to 2F, the bubbles between units are gone (Li and Hoefler 2021, Section 3.5)."""
+    p, backward_s = 2 * half, forward_s + more_s
+    schedule = build("chimera_double", p, 1, 2 * units * p)
+    busy_s = 2 * units * p * (forward_s + backward_s)
+    bubble_s = makespan_s(schedule, forward_s, backward_s) - busy_s
+    first = max(forward_s + backward_s, 2 * (backward_s - forward_s))
+    assert 2 * bubble_s == (p - 2) * (first + 2 * (units - 1) * max(0, backward_s - 2 * forward_s))
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 5))
+@settings(max_examples=20)
+def test_one_pass_of_both_has_the_published_bubble(half: int, units: int, forward_s: int) -> None:
+    """A pass of two microbatches takes as long as a backward pass: p - 2 of these are the bubble.
+
+    The first microbatch of a pair then has the time of both, and is sent with the second.
+    """
+    p = 2 * half
+    schedule = build("chimera_double", p, 1, 2 * units * p)
+    of_pair = {0: 2 * forward_s, 1: 0}
+    durations = PipelineSeconds(
+        lambda action: of_pair[action.microbatch % 2] if action.kind == "F" else 2 * forward_s,
+        lambda *_: 0,
+    )
+    time_s = simulate(pipeline_program(schedule, durations, overlap=True)[0]).makespan_s
+    assert time_s - 2 * units * p * 3 * forward_s == (p - 2) * 2 * forward_s
+
+
+@given(st.integers(1, 5), st.integers(1, 3))
+@settings(max_examples=10)
+def test_forward_doubling_keeps_twice_as_many_microbatches(half: int, units: int) -> None:
+    p = 2 * half
+    once = most_outstanding(build("chimera", p, 1, units * p))
+    doubled = most_outstanding(build("chimera_double", p, 1, 2 * units * p))
+    assert doubled.tolist() == (2 * once).tolist()
+
+
 @pytest.mark.parametrize("p", [4, 6, 8])
 def test_the_bubble_ratio_of_chimera_with_backward_passes_of_twice_the_time(p: int) -> None:
     time_s = makespan_s(build("chimera", p, 1, p), 1, 2)
@@ -75,6 +122,21 @@ def test_the_bubble_of_hanayo(
     longer_s, difference_s = max(forward_s, backward_s), abs(forward_s - backward_s)
     bubble_s = makespan_s(schedule, forward_s, backward_s) - busy_s
     assert bubble_s == 2 * (p - 1) * (longer_s + (units - 1) * difference_s)
+
+
+@pytest.mark.parametrize(("p", "waves"), [(2, 1), (4, 1), (4, 2), (8, 2)])
+def test_the_bubble_ratio_of_hanayo_counts_its_bubble_once(p: int, waves: int) -> None:
+    """With B = 2F and m = p: (2p - 2)/(3pw + 2p - 2), a share of busy and idle time together.
+
+    The printed ratio has 3pw + p - 1 below, so busy time and bubble would not add up to the
+    iteration. One wave is one half of Chimera on 2p ranks, whose printed ratio is ours.
+    """
+    time_s = makespan_s(build("hanayo", p, 2 * waves, p), 1, 2)
+    ratio = (time_s - 2 * waves * p * 3) / time_s
+    assert ratio == pytest.approx((2 * p - 2) / (3 * p * waves + 2 * p - 2))
+    assert ratio < (2 * p - 2) / (3 * p * waves + p - 1)
+    if waves == 1:
+        assert ratio == pytest.approx((2 * p - 2) / (3 * p + 2 * p - 2))
 
 
 @given(st.integers(1, 5), st.integers(1, 3))
@@ -115,6 +177,7 @@ def test_a_wave_is_one_half_of_chimera_on_twice_the_ranks(p: int, n: int) -> Non
 @settings(max_examples=25)
 def test_no_two_passes_share_a_slot(p: int, waves: int, n: int) -> None:
     """Each rank runs all passes, also in a last unit with fewer microbatches, and none waits."""
+    build("chimera_double", 2 * p, 1, 2 * n).validate()
     for schedule in (build("hanayo", p, 2 * waves, n), build("chimera", 2 * p, 1, 2 * n)):
         schedule.validate()
         slots = time_slots(schedule)

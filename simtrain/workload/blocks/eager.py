@@ -79,7 +79,9 @@ def softmax_kernels(
     The last step is a sum, which has no backward kernel.
     """
     size = scores.num_bytes
-    scale = lower = scale_gradient = ()
+    scale: Ops = ()
+    lower: Ops = ()
+    scale_gradient: Ops = ()
     if separate_masking:
         scale = (elementwise("scores division", size, size),)
         lower = (elementwise("softmax mask sum", size + mask_bytes, size),)

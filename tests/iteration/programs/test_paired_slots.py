@@ -8,7 +8,7 @@ from simtrain.scenario.load import load_scenario
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.simulation import simulate
 
-CASES = {"1f1b": 1, "chimera": 1, "hanayo": 2, "two waves": 4}
+CASES = {"1f1b": 1, "chimera": 1, "chimera_double": 1, "hanayo": 2, "two waves": 4}
 P = 4
 
 
