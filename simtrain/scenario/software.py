@@ -69,6 +69,11 @@ class Kernels:
             casts between them (Transformer Engine's fused operations, in CuTe DSL).
         paged_stash: kernels copy what fused experts save into pages, and back: the number of tokens
             of an expert needs no host (Megatron-LM's --moe-paged-stash).
+        complex_rotary: an unfused rotation multiplies complex numbers in fp32 (torchtitan's Llama),
+            in place of cosines and sines of halves in the compute type.
+        repeated_keys: kernels repeat grouped keys and values for each query head before attention.
+        log_softmax_loss: the unfused loss is torch's `F.cross_entropy`, unless ranks divide the
+            vocabulary. Otherwise it has Megatron-LM's kernels.
         cross_entropy_fusion: kernels of a fused loss. Megatron-LM's own (native) hold logits and
             exponentials in fp32; Transformer Engine's (te) hold logits in the compute type.
     """
@@ -90,6 +95,9 @@ class Kernels:
     grouped_products: bool = False
     fused_grouped_mlp: bool = False
     paged_stash: bool = False
+    complex_rotary: bool = False
+    repeated_keys: bool = False
+    log_softmax_loss: bool = False
 
 
 PAPER_KERNELS = Kernels()
@@ -105,6 +113,9 @@ DEFAULT_FACTS = {
     "grouped_products": False,
     "fused_grouped_mlp": False,
     "paged_stash": False,
+    "complex_rotary": False,
+    "repeated_keys": False,
+    "log_softmax_loss": False,
     "frozen_fp8_recipes": (),
     "trained_fp8_recipes": (),
     "host_call": 0.0,
@@ -161,7 +172,8 @@ class Stack(Strict):
         attention_kernel: by default the newest.
         attention_speed: by default 1.
         fp8_columns: by default cast.
-        grouped_products, fused_grouped_mlp, paged_stash: by default false.
+        grouped_products, fused_grouped_mlp, paged_stash, complex_rotary, repeated_keys,
+            log_softmax_loss: by default false.
 
     The other fields are described in `Kernels`.
     """
@@ -206,6 +218,9 @@ class Stack(Strict):
     grouped_products: Entry[bool] | None = None
     fused_grouped_mlp: Entry[bool] | None = None
     paged_stash: Entry[bool] | None = None
+    complex_rotary: Entry[bool] | None = None
+    repeated_keys: Entry[bool] | None = None
+    log_softmax_loss: Entry[bool] | None = None
     overlap_data_parallel: Entry[bool] | None = None
     overlap_parameter_gather: Entry[bool] | None = None
     gradients: Entry[GradientType] | None = None

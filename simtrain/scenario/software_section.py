@@ -77,6 +77,10 @@ class Software(Section):
         NVTE_CUTEDSL_FUSED_GROUPED_MLP).
     paged_stash: true if what fused experts save is copied into pages, and back before the backward
         pass (--moe-paged-stash).
+    complex_rotary: true if the kernels of a rotation that is not fused multiply complex numbers in
+        fp32, as torchtitan's Llama does. Otherwise they multiply halves by cosines and sines.
+    repeated_keys: true if kernels repeat grouped keys and values for each query head before fused
+        attention, which then saves the repeated ones (torchtitan's repeat_kv).
     torch_workspaces: number of workspaces that PyTorch keeps for cuBLAS during the whole run.
     linear_workspaces: number of workspaces that Transformer Engine keeps for products of linear
         layers. The hardware profile has their size. Userbuffers need three times as many.
@@ -115,6 +119,8 @@ class Software(Section):
     grouped_products: bool | None = Field(default=None, examples=["true"])
     fused_grouped_mlp: bool | None = Field(default=None, examples=["true"])
     paged_stash: bool | None = Field(default=None, examples=["true"])
+    complex_rotary: bool | None = Field(default=None, examples=["true"])
+    repeated_keys: bool | None = Field(default=None, examples=["true"])
     torch_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
     linear_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
     expert_workspaces: CountOrZero | None = Field(default=None, examples=["0"])

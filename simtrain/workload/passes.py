@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import accumulate, chain, product
@@ -99,6 +99,11 @@ class PassRecord:
     def ops(self) -> Iterator[Op]:
         """All ops in issue order."""
         return chain.from_iterable(segment.ops for segment in self.segments)
+
+    @property
+    def unled(self) -> Sequence[int]:
+        """Ops off the stream of kernels that do not wait for the kernel issued before them."""
+        return ()
 
     @cached_property
     def starts(self) -> tuple[int, ...]:

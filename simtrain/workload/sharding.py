@@ -330,7 +330,8 @@ class ShardedPass:
     def _add_reduced(self, part: _Part) -> None:
         """Add a reduced gradient to the rank's fp32 shard; without accumulation, only cast it."""
         shard = -(-part.elements // part.groups.data.num_ranks)
-        gradient_bytes, adds = self.batch.gradient_bytes, self.sharding.accumulates
+        gradient_bytes = self.batch.gradient_bytes
+        adds = self.sharding.accumulates and not self.sharding.is_only_microbatch
         if adds or gradient_bytes != FP32_BYTES:
             read, group = gradient_bytes + FP32_BYTES * adds, part.groups.last_group
             name, phase = "gradient accumulate", Phase.WEIGHT_GRADIENT
