@@ -72,6 +72,8 @@ class Kernels:
         complex_rotary: an unfused rotation multiplies complex numbers in fp32 (torchtitan's Llama),
             in place of cosines and sines of halves in the compute type.
         repeated_keys: kernels repeat grouped keys and values for each query head before attention.
+        biases_in_products: products of linear layers add biases in their epilogues (torch's addmm).
+            Otherwise a kernel of its own does, unless it is fused with the activation or residual.
         log_softmax_loss: the unfused loss is torch's `F.cross_entropy`, unless ranks divide the
             vocabulary. Otherwise it has Megatron-LM's kernels.
         cross_entropy_fusion: kernels of a fused loss. Megatron-LM's own (native) hold logits and
@@ -97,6 +99,7 @@ class Kernels:
     paged_stash: bool = False
     complex_rotary: bool = False
     repeated_keys: bool = False
+    biases_in_products: bool = False
     log_softmax_loss: bool = False
 
 
@@ -115,6 +118,7 @@ DEFAULT_FACTS = {
     "paged_stash": False,
     "complex_rotary": False,
     "repeated_keys": False,
+    "biases_in_products": False,
     "log_softmax_loss": False,
     "frozen_fp8_recipes": (),
     "trained_fp8_recipes": (),
@@ -173,7 +177,7 @@ class Stack(Strict):
         attention_speed: by default 1.
         fp8_columns: by default cast.
         grouped_products, fused_grouped_mlp, paged_stash, complex_rotary, repeated_keys,
-            log_softmax_loss: by default false.
+            biases_in_products, log_softmax_loss: by default false.
 
     The other fields are described in `Kernels`.
     """
@@ -220,6 +224,7 @@ class Stack(Strict):
     paged_stash: Entry[bool] | None = None
     complex_rotary: Entry[bool] | None = None
     repeated_keys: Entry[bool] | None = None
+    biases_in_products: Entry[bool] | None = None
     log_softmax_loss: Entry[bool] | None = None
     overlap_data_parallel: Entry[bool] | None = None
     overlap_parameter_gather: Entry[bool] | None = None
