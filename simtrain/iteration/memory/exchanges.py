@@ -5,9 +5,10 @@ With fully_shard a pass has them when its ops need them: the loss is computed wh
 resharded, and a step that keeps no gradients (`zero_grad(set_to_none=True)`) starts without any. So
 the loss of a large vocabulary and the gradients of layers are not held at the same time.
 
-The hook that gathers the root's parameters for the backward pass runs when the gradient of the
-model's output arrives (torch/distributed/fsdp/_fully_shard/_fsdp_state.py, `_pre_backward`), which
-is after the kernels of the loss.
+The root's parameters are resharded when the model returns its logits, and gathered again by a hook
+that runs when the gradient of the logits arrives (torch/distributed/fsdp/_fully_shard/
+_fsdp_state.py, `_post_forward` and `_pre_backward`). So the loss, which is not part of the model,
+runs without them.
 """
 
 from __future__ import annotations
@@ -74,9 +75,10 @@ def memory_with_exchanges(pass_: Pass) -> PassMemory:
 
 def _exchanged(pass_: Pass) -> Iterator[ExchangedBytes]:
     """Yield what a pass holds besides shards while each of its ops runs."""
-    record = record_pass(pass_)
+    record, sharding = record_pass(pass_), pass_.options.sharding
     starts = [each.start for each in record.exchanged]
-    loss = _ops_of_loss(record) if pass_.kind == "B" else range(0)
+    stays = sharding is None or sharding.unsharded_until_backward
+    loss = range(0) if stays else _ops_of_loss(record, is_backward=pass_.kind == "B")
     for number, segment in enumerate(record.segments):
         place = bisect_right(starts, number)
         exchanged = record.exchanged[place - 1] if place else _NOTHING
@@ -84,8 +86,13 @@ def _exchanged(pass_: Pass) -> Iterator[ExchangedBytes]:
             yield _NOTHING if op in loss else exchanged
 
 
-def _ops_of_loss(record: PassRecord) -> range:
-    """Return the ops of a backward pass before the first product of its first block."""
-    first = next(number for number, owner in enumerate(record.owners) if owner >= 0)
-    ops, start = record.segments[first].ops, record.starts[first]
-    return range(start, start + len([*takewhile(lambda op: not isinstance(op.work, Product), ops)]))
+def _ops_of_loss(record: PassRecord, *, is_backward: bool) -> range:
+    """Return the ops after the last product of the last block, or before its first gradient's."""
+    blocks = [number for number, owner in enumerate(record.owners) if owner >= 0]
+    number = blocks[0 if is_backward else -1]
+    ops, start, end = record.segments[number].ops, *record.starts[number : number + 2]
+    outside = takewhile(
+        lambda op: not isinstance(op.work, Product), ops if is_backward else reversed(ops)
+    )
+    length = len([*outside])
+    return range(start, start + length) if is_backward else range(end - length, end)
