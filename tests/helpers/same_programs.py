@@ -46,7 +46,7 @@ SMALL: Mapping[str, Sizes] = {
     "gpt": Sizes(3, 256, 4, 4, 1024, 512, 128, 64),
     "llama": Sizes(3, 256, 4, 2, 512, 512, 128, 64),
     "qwen3": Sizes(3, 256, 4, 2, 512, 512, 128, 128),
-    "mixtral": Sizes(3, 256, 4, 2, 512, 512, 128, 64, experts=4),
+    "mixtral": Sizes(3, 256, 4, 2, 512, 512, 128, 64, experts=8),
 }
 TOP_K = 2
 

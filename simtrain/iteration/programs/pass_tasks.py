@@ -339,8 +339,8 @@ def _graph(record: RankRecord, blocks: bool) -> tuple[TaskGraph, bool]:
     """Return the tasks of a pass, and whether a collective can overlap another op.
 
     An op waits for its launch and awaited collectives. A collective waits for the previous kernel
-    of its pass, unless its record says that it does not. A launch waits for an op whose result the host needs; its run-ahead ends there. If
-    launches block, it waits for the op before.
+    of its pass, unless its record says that it does not. A launch waits for an op whose result the
+    host needs; its run-ahead ends there. If launches block, it waits for the op before.
     """
     issued = _Issued.of(record)
     ops = np.arange(len(issued.streams), dtype=np.int32)

@@ -44,9 +44,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simtrain.iteration.memory.exchanges import makes_gradients
 from simtrain.iteration.memory.report import allocator_bytes
 from simtrain.iteration.memory.states import rank_states
-from simtrain.iteration.memory.exchanges import makes_gradients
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.offload import offloaded_bytes
 from simtrain.iteration.plan import PassKey, Plan
@@ -318,9 +318,7 @@ def _states_of_stages(
     options: StepOptions, stages: tuple[Parameters, ...], *, has_gradients: bool
 ) -> list[int]:
     states = [rank_states(options, stage) for stage in stages]
-    return [
-        each.total_bytes - each.gradients_bytes * (not has_gradients) for each in states
-    ]
+    return [each.total_bytes - each.gradients_bytes * (not has_gradients) for each in states]
 
 
 def _activations_bytes(plan: Plan) -> Iterator[tuple[Parameters, int]]:

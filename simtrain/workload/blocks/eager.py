@@ -76,15 +76,15 @@ def complex_rotation_kernels(name: str, size: int) -> tuple[Ops, Ops]:
     Source: torchtitan, models/llama3 (`apply_rotary_emb`).
     """
     wide = 2 * size
-
-    def kernels(phase: Phase) -> Ops:
-        return (
+    forward, backward = (
+        (
             elementwise(f"{name} to fp32", size, wide, phase),
             elementwise(f"{name} product", wide, wide, phase),
             elementwise(f"{name} from fp32", wide, size, phase),
         )
-
-    return kernels(Phase.FORWARD), kernels(Phase.INPUT_GRADIENT)
+        for phase in (Phase.FORWARD, Phase.INPUT_GRADIENT)
+    )
+    return forward, backward
 
 
 def softmax_kernels(scores: Tensor, y: Tensor, mask_bytes: int) -> tuple[Ops, Ops]:

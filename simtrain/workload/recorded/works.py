@@ -105,7 +105,7 @@ def _grouped_mm(kernel: RecordedKernel) -> Work:
     output = kernel.written[0]
     if len(output.shape) == 3 and len(left.shape) == 2:  # weight gradients: sums over tokens
         batch, rows = output.shape[0], left.shape[1]
-        inputs, outputs, is_weight = left.shape[0], right.shape[1], True
+        inputs, outputs, is_weight = right.shape[1], left.shape[0], True
     else:
         batch, rows = right.shape[0], left.shape[-2]
         rows *= batch if len(left.shape) == 3 else 1
@@ -282,8 +282,9 @@ _POINTWISE = _words("""
     silu_backward sin softplus softplus_backward sqrt sqrt_ square sub sub_ sum tanh tanh_backward
     threshold_backward topk tril triu var_mean where all any argmax max min amax amin sort
     linalg_vector_norm scatter_add scatter_add_ scatter scatter_ index_add index_add_ index_put
-    index_put_ flip roll cat clone copy_ _to_copy stack repeat bernoulli bernoulli_ rand_like randn_like native_group_norm
-    native_group_norm_backward avg_pool2d max_pool2d_with_indices constant_pad_nd slice_backward
+    index_put_ flip roll cat clone copy_ _to_copy stack repeat bernoulli bernoulli_ rand_like
+    randn_like native_group_norm native_group_norm_backward avg_pool2d max_pool2d_with_indices
+    constant_pad_nd slice_backward
     select_backward
 """)
 _FOREACH = _words("""
