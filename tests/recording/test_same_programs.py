@@ -120,6 +120,19 @@ def test_time_and_memory_are_those_of_the_scenario_by_hand(kind: str, tmp_path: 
 
 
 @pytest.mark.ci
+@pytest.mark.parametrize("kind", KINDS)
+def test_compiled_times_agree(kind: str, tmp_path: Path) -> None:
+    """A recording fuses kernels that follow one another; by hand the stack says which are fused."""
+    compiled = {"software": {"stack": "torchtitan_compiled"}, "cluster": CLUSTER}
+    recording = scenario_of(recorded(kind, is_small=False), tmp_path, **compiled)
+    by_hand = same_programs.by_hand(kind, sizes_of(kind, is_small=False), GPUS) | compiled
+    times_s = [
+        simulate(each).iteration_time_s for each in (recording, Scenario.model_validate(by_hand))
+    ]
+    assert times_s[0] == pytest.approx(times_s[1], rel=WITHIN_TIME)
+
+
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["gpt", "llama", "qwen3"])
 def test_kernels_of_each_kind_move_the_same_bytes(kind: str, tmp_path: Path) -> None:
     """Each side counts the bytes of a kernel by its own rule. Small models have other shares."""
