@@ -411,6 +411,11 @@ def _software(rng: random.Random, scenario: Values) -> Values:
     software |= _sometimes(rng, 0.06, checkpointed_fp32_norms=[True])
     if software.get("fused_softmax") is False:
         software |= _sometimes(rng, separate_masking=flags)
+    if used["fused_rotary"] and software.get("fused_rotary") is False:
+        software |= _sometimes(rng, 0.5, complex_rotary=flags)
+    has_groups = model.get("num_query_groups", heads := model["num_attention_heads"]) != heads
+    if has_groups and scenario["attention_backend"] == "fused":
+        software |= _sometimes(rng, 0.12, repeated_keys=flags)
     if software.get("fused_cross_entropy"):
         software["cross_entropy_fusion"] = rng.choice(["native", "te"])
     if "torch_workspaces" in software:

@@ -185,6 +185,8 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "software.stack": ({}, "deepspeed_2022"),
     "software.fused_softmax": ({}, False),
     "software.fused_rotary": (ROPE, False),
+    "software.complex_rotary": (ROPE | {"software.fused_rotary": False}, True),
+    "software.repeated_keys": (FUSED | {"model.num_query_groups": 2}, True),
     "software.fused_rms_norm": ({"model.normalization": "rms_norm"}, False),
     "software.fused_activation": ({}, False),
     "software.fused_dropout_add": ({}, False),

@@ -73,6 +73,13 @@ class Kernels:
             makes, and run again in the backward pass (InternEvo).
         separate_masking: unfused attention copies queries, keys and values by head, and divides,
             masks and lowers the scores with a kernel each (Megatron-LM of 2019).
+        complex_rotary: an unfused rotation multiplies complex numbers in fp32 (torchtitan's Llama),
+            in place of cosines and sines of halves in the compute type.
+        repeated_keys: kernels repeat grouped keys and values for each query head before attention.
+        biases_in_products: products of linear layers add biases in their epilogues (torch's addmm).
+            Otherwise a kernel of its own does, unless it is fused with the activation or residual.
+        log_softmax_loss: the unfused loss is torch's `F.cross_entropy`, unless ranks divide the
+            vocabulary. Otherwise it has Megatron-LM's kernels.
         cross_entropy_fusion: kernels of a fused loss. Megatron-LM's own (native) hold logits and
             exponentials in fp32; Transformer Engine's (te) hold logits in the compute type.
     """
@@ -96,6 +103,10 @@ class Kernels:
     paged_stash: bool = False
     checkpointed_fp32_norms: bool = False
     separate_masking: bool = False
+    complex_rotary: bool = False
+    repeated_keys: bool = False
+    biases_in_products: bool = False
+    log_softmax_loss: bool = False
 
 
 PAPER_KERNELS = Kernels()
@@ -113,6 +124,10 @@ DEFAULT_FACTS = {
     "paged_stash": False,
     "checkpointed_fp32_norms": False,
     "separate_masking": False,
+    "complex_rotary": False,
+    "repeated_keys": False,
+    "biases_in_products": False,
+    "log_softmax_loss": False,
     "frozen_fp8_recipes": (),
     "trained_fp8_recipes": (),
     "host_call": 0.0,
@@ -169,8 +184,9 @@ class Stack(Strict):
         attention_kernel: by default the newest.
         attention_speed: by default 1.
         fp8_columns: by default cast.
-        grouped_products, fused_grouped_mlp, paged_stash, checkpointed_fp32_norms, separate_masking:
-            by default false.
+        grouped_products, fused_grouped_mlp, paged_stash, checkpointed_fp32_norms,
+            separate_masking, complex_rotary, repeated_keys, biases_in_products,
+            log_softmax_loss: by default false.
 
     The other fields are described in `Kernels`.
     """
@@ -217,6 +233,10 @@ class Stack(Strict):
     paged_stash: Entry[bool] | None = None
     checkpointed_fp32_norms: Entry[bool] | None = None
     separate_masking: Entry[bool] | None = None
+    complex_rotary: Entry[bool] | None = None
+    repeated_keys: Entry[bool] | None = None
+    biases_in_products: Entry[bool] | None = None
+    log_softmax_loss: Entry[bool] | None = None
     overlap_data_parallel: Entry[bool] | None = None
     overlap_parameter_gather: Entry[bool] | None = None
     gradients: Entry[GradientType] | None = None

@@ -62,6 +62,21 @@ _USES = {
     "fused_rotary": _Use(
         "the model has no rotary embedding", {"model.position_embedding": ["rope"]}
     ),
+    "complex_rotary": _Use(
+        "the model has no rotary embedding, or its rotation is one kernel",
+        {"model.position_embedding": ["rope"], "software.fused_rotary": [False]},
+        lambda scenario: (
+            scenario.model.position_embedding == "rope" and not scenario.facts.kernels.fused_rotary
+        ),
+    ),
+    "repeated_keys": _Use(
+        "attention is not fused, or each query head has keys of its own",
+        {"attention_backend": ["fused"]},
+        lambda scenario: (
+            scenario.attention_backend == "fused"
+            and scenario.model.num_query_groups not in (None, scenario.model.num_attention_heads)
+        ),
+    ),
     "fused_rms_norm": _Use("the model has no RMS norm", {"model.normalization": ["rms_norm"]}),
     "fused_activation": _Use(
         "a GeLU without bias is always one kernel",

@@ -81,6 +81,10 @@ class Software(Section):
         own makes, and run again in the backward pass (InternEvo's dropout_selective_checkpoint).
     separate_masking: true if unfused attention copies queries, keys and values by head, and
         divides, masks and lowers the scores with a kernel each (Megatron-LM of 2019).
+    complex_rotary: true if the kernels of a rotation that is not fused multiply complex numbers in
+        fp32, as torchtitan's Llama does. Otherwise they multiply halves by cosines and sines.
+    repeated_keys: true if kernels repeat grouped keys and values for each query head before fused
+        attention, which then saves the repeated ones (torchtitan's repeat_kv).
     torch_workspaces: number of workspaces that PyTorch keeps for cuBLAS during the whole run.
     linear_workspaces: number of workspaces that Transformer Engine keeps for products of linear
         layers. The hardware profile has their size. Userbuffers need three times as many.
@@ -121,6 +125,8 @@ class Software(Section):
     paged_stash: bool | None = Field(default=None, examples=["true"])
     checkpointed_fp32_norms: bool | None = Field(default=None, examples=["true"])
     separate_masking: bool | None = Field(default=None, examples=["true"])
+    complex_rotary: bool | None = Field(default=None, examples=["true"])
+    repeated_keys: bool | None = Field(default=None, examples=["true"])
     torch_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
     linear_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
     expert_workspaces: CountOrZero | None = Field(default=None, examples=["0"])

@@ -30,6 +30,7 @@ from simtrain.views.kinds import (
 )
 from simtrain.views.result import iteration_time, token_rate
 from simtrain.views.view import Cell, Column, Facts, Paragraphs, Part, Row, Table, View, remarks
+from simtrain.views.work_kinds import differs_by_recording, work_table
 
 _MOST_OTHERS = 3
 """Scenarios in a table of 80 columns, besides the first."""
@@ -111,6 +112,7 @@ def compare_view(comparison: ScenarioComparison) -> View:
         parts += [fields] if fields.rows else []
     for letter, difference in zip([*named][1:], differences, strict=True):
         parts += [_causes(letter, difference), Paragraphs(_sentences(letter, difference), None)]
+        parts += [work_table(letter, difference)] if differs_by_recording(difference) else []
     parts += [_critical_paths(columns, number) for number, columns in enumerate(groups)]
     parts += [
         _resources(columns, number)

@@ -209,8 +209,8 @@ def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
         _stream("gradient clip", fp32, fp32),
         *_adam(options, fp32),
     )
-    if options.fully_shards:
-        return (*update, zero, *_shard_scales(options, parameters))
+    if options.fully_shards:  # zero_grad frees gradients (set_to_none) and runs no kernel
+        return (*update, *_shard_scales(options, parameters))
     if options.element_bytes == FP32_BYTES:
         return (*update, zero)
     return (*update, _stream("master weights to model", fp32, model), *casts, zero)

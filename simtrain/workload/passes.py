@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import accumulate, chain, product
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import Chunk
@@ -85,6 +85,7 @@ class PassRecord:
         gathered_bytes: peak of the parameters that ZeRO has gathered.
         bucket_bytes: peak of the gradients that ZeRO has not reduced yet.
         staged_bytes: peak of the parameters that the host has read from NVMe and not copied yet.
+        exchanged: what ZeRO holds from each segment on at which that changes.
     """
 
     segments: tuple[Segment, ...]
@@ -95,11 +96,17 @@ class PassRecord:
     gathered_bytes: int = 0
     bucket_bytes: int = 0
     staged_bytes: int = 0
+    exchanged: tuple[ExchangedBytes, ...] = ()
 
     @property
     def ops(self) -> Iterator[Op]:
         """All ops in issue order."""
         return chain.from_iterable(segment.ops for segment in self.segments)
+
+    @property
+    def unled(self) -> Sequence[int]:
+        """Ops off the stream of kernels that do not wait for the kernel issued before them."""
+        return ()
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
@@ -132,6 +139,22 @@ class PassRecord:
                     awaited = {}
             if segment.awaited:
                 awaited |= dict.fromkeys([start + place for place in segment.awaited])
+
+
+class ExchangedBytes(NamedTuple):
+    """What ZeRO holds besides a rank's shards, from a segment on.
+
+    Args:
+        start: number of the segment.
+        gathered: bytes of unsharded parameters and of buffers that they are copied from.
+        bucket: bytes of gradients that are not reduced, and of buffers that are reduced.
+        reduced: bytes of the gradients that the pass has reduced so far.
+    """
+
+    start: int
+    gathered: int
+    bucket: int
+    reduced: int
 
 
 @dataclass
@@ -184,11 +207,17 @@ class PassBuilder:
         """Mark the end of a layer's work."""
         self.layer_ends.append(len(self.segments))
 
-    def record(self, gathered_bytes: int, bucket_bytes: int, staged_bytes: int = 0) -> PassRecord:
+    def record(
+        self,
+        gathered_bytes: int,
+        bucket_bytes: int,
+        staged_bytes: int = 0,
+        exchanged: Iterable[ExchangedBytes] = (),
+    ) -> PassRecord:
         """Return the record of the pass."""
         work = tuple(self.segments), tuple(self.owners), tuple(self.layer_ends)
-        waits = tuple(self.waits), tuple(self.follows)
-        return PassRecord(*work, *waits, gathered_bytes, bucket_bytes, staged_bytes)
+        waits, peaks = (tuple(self.waits), tuple(self.follows)), (gathered_bytes, bucket_bytes)
+        return PassRecord(*work, *waits, *peaks, staged_bytes, tuple(exchanged))
 
 
 @lru_cache(maxsize=4096)

@@ -238,7 +238,8 @@ def _sharded(
     if reduces:
         shards.reduce(ROOT)
         shards.finish()
-    return builder.record(shards.gathered_bytes, shards.bucket_bytes, shards.staged_bytes)
+    peaks = shards.gathered_bytes, shards.bucket_bytes, shards.staged_bytes
+    return builder.record(*peaks, shards.exchanged)
 
 
 def _reduction(pass_: Pass, sharding: Sharding) -> PassRecord:

@@ -45,6 +45,8 @@ class Sharding:
             pass.
         reduces: a backward pass reduces its gradients. Otherwise it adds them to unsharded ones.
         accumulates: reduced gradients are added to those of earlier microbatches.
+        is_only_microbatch: there are none. PyTorch's fully_shard then keeps the reduced gradients
+            as they are (_fsdp_collectives.py, `foreach_reduce`: `to_accumulate_grad`).
         fully_shards: PyTorch's fully_shard, with its copies.
         host: copies to and from the host; None without any.
     """
@@ -56,6 +58,7 @@ class Sharding:
     unsharded_until_backward: bool = False
     reduces: bool = True
     accumulates: bool = True
+    is_only_microbatch: bool = False
     fully_shards: bool = False
     host: HostCopies | None = None
 
@@ -107,6 +110,7 @@ def sharding_of(scenario: Scenario, mesh: Mesh) -> Sharding:
         unsharded_until_backward=reshards is False,
         reduces=mesh.pp == 1,
         accumulates=scenario.reduces_every_microbatch,
+        is_only_microbatch=scenario.num_microbatches == 1,
         fully_shards=scenario.fully_shards,
         host=HostCopies.of(scenario, mesh),
     )

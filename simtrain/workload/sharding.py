@@ -45,7 +45,7 @@ from simtrain.workload.fp8 import recipe_of
 from simtrain.workload.host_copies import HostCopies
 from simtrain.workload.issue import Handle
 from simtrain.workload.ops import Op, Phase, collective, elementwise
-from simtrain.workload.passes import Pass, PassBuilder
+from simtrain.workload.passes import ExchangedBytes, Pass, PassBuilder
 from simtrain.workload.shard_groups import ShardGroups, Sharding
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily
 
@@ -72,6 +72,7 @@ class ShardedPass:
     `bucket_bytes` are the peaks of unsharded parameters and gradients, which exist besides the
     rank's shards; with offload also of the shards that come from the host and go to it.
     `staged_bytes` is the peak of parameters in the buffers of the host between NVMe and the GPU.
+    `exchanged` has both over time.
 
     Args:
         order: receives the ops.
@@ -97,6 +98,8 @@ class ShardedPass:
         self.resharded: set[_Part] = set()
         self.whole: set[_Part] = set()
         self.gathered_bytes = self.bucket_bytes = self.staged_bytes = 0
+        self.exchanged: list[ExchangedBytes] = []
+        self._held = ExchangedBytes(0, 0, 0, 0)
         self._gathering: deque[list[Handle | None]] = deque()
         self._reducing: list[tuple[_Part, Handle | None]] = []
         self._buffer: _Part | None = None
@@ -176,6 +179,7 @@ class ShardedPass:
                 shard_bytes = self._shard_bytes(part)
                 self.order.compute(_pass_over("gradient accumulate", 2 * shard_bytes, shard_bytes))
         self._reducing = []
+        self._count_buckets()
 
     def _reduce(self, part: _Part) -> None:
         sharding, groups = self.sharding, part.groups
@@ -206,6 +210,13 @@ class ShardedPass:
             self._add_reduced(part)
         if sharding.fully_shards or not self.overlaps:
             self.whole.discard(part)
+        self._note(reduced=self._held.reduced + self._shard_bytes(part))
+        self._count_buckets()
+
+    def _note(self, **changes: int) -> None:
+        """Note what is held from the next segment on."""
+        self._held = self._held._replace(start=len(self.order.segments), **changes)
+        self.exchanged.append(self._held)
 
     def _finish_on_host(self, part: _Part, host: HostCopies) -> None:
         """Add the sum of earlier microbatches, if any, and compute the norm of complete gradients.
@@ -330,7 +341,8 @@ class ShardedPass:
     def _add_reduced(self, part: _Part) -> None:
         """Add a reduced gradient to the rank's fp32 shard; without accumulation, only cast it."""
         shard = -(-part.elements // part.groups.data.num_ranks)
-        gradient_bytes, adds = self.batch.gradient_bytes, self.sharding.accumulates
+        gradient_bytes = self.batch.gradient_bytes
+        adds = self.sharding.accumulates and not self.sharding.is_only_microbatch
         if adds or gradient_bytes != FP32_BYTES:
             read, group = gradient_bytes + FP32_BYTES * adds, part.groups.last_group
             name, phase = "gradient accumulate", Phase.WEIGHT_GRADIENT
@@ -366,6 +378,7 @@ class ShardedPass:
         )
         held_bytes += sum(map(self._shard_bytes, (*leaving, *self._sums)))
         self.bucket_bytes = max(self.bucket_bytes, held_bytes)
+        self._note(bucket=held_bytes)
 
     def _count_gathered(self) -> None:
         held_bytes = sum(map(self._gathered_bytes, self.gathered))
@@ -382,6 +395,7 @@ class ShardedPass:
             if group := part.groups.reshard_group:
                 held_bytes += self._gathered_bytes(part, group.num_ranks)
         self.gathered_bytes = max(self.gathered_bytes, held_bytes)
+        self._note(gathered=held_bytes)
 
     def _gathered_bytes(self, part: _Part, ranks: int = 1) -> int:
         """Bytes of gathered parameters, or of the shard of one of `ranks` ranks."""

@@ -135,6 +135,15 @@ def machine_of(profile: HardwareProfile) -> Machine:
     return Machine(DurationModel(profile))
 
 
+def exchange_peaks(scenario: Scenario) -> tuple[int, int]:
+    """Return the most bytes of gathered parameters and of unreduced gradients in any pass."""
+    records = [record_pass(pass_) for pass_ in plan_of(scenario).passes.values()]
+    return (
+        max(record.gathered_bytes for record in records),
+        max(record.bucket_bytes for record in records),
+    )
+
+
 def plan_of(scenario: Scenario, num_saved_per_stage: tuple[int, ...] | None = None) -> Plan:
     """Return the scenario's plan on nodes of eight GPUs, as in the shipped profile."""
     return Plan.of(scenario, a100().cluster.gpus_per_node.value, num_saved_per_stage)

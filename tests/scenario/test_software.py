@@ -523,6 +523,8 @@ def test_every_entry_moves_time_or_memory(entry: str) -> None:
         "cublas_workspace": (("stack", "megatron_core"),),
         "cuda_graph_modules": (("host_call", "90 us"),),
         "grouped_products": (("host_issue", "90 us"),),
+        "complex_rotary": (("fused_rotary", False),),
+        "repeated_keys": (("stack", "megatron_core"), ("host_call", "0 s")),
         "cross_entropy_fusion": (("fused_cross_entropy", True),),
     }
     found = [

@@ -23,6 +23,7 @@ from dataclasses import replace
 import numpy as np
 
 from simtrain.hardware.profile import Memory
+from simtrain.iteration.memory.exchanges import times_exchanges
 from simtrain.iteration.plan import Plan
 from simtrain.schedules.gathered_chunks import gathers_of, most_held, most_unreduced
 from simtrain.workload.blocks.userbuffers import NUM_STREAMS, registered_bytes
@@ -117,10 +118,12 @@ def workspaces_bytes(plan: Plan, memory: Memory) -> tuple[int, int]:
 def _exchanged_bytes(plan: Plan, chunks: Sequence[int], stage: int) -> tuple[int, int]:
     """Return the peaks of gathered parameters and of unreduced gradients.
 
+    Both are 0 if the memory of passes includes them (`memory.exchanges`).
+
     In a pipeline, all parameters are unsharded from the first backward pass of each chunk until the
     reduction of gradients. A forward pass adds the buffers from which it copies parameters.
     """
-    if not plan.options.sharding:
+    if not plan.options.sharding or times_exchanges(plan):
         return 0, 0
     if plan.most_gathered:
         parameters_bytes, gradients_bytes = _of_gathered_chunks(plan, plan.most_gathered)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.iteration.deferred import actions_deferring
+from simtrain.iteration.memory.exchanges import memory_with_exchanges, times_exchanges
 from simtrain.iteration.memory.working import PassMemory, merged_memory, pass_memory
 from simtrain.iteration.pass_order import PassOrder
 from simtrain.iteration.plan import PassKey, Plan
@@ -55,7 +56,8 @@ class MemoryReplay:
     def of(cls, plan: Plan) -> MemoryReplay:
         """Replay the schedule of a plan and add up the tensors that its passes save and free."""
         order, most = plan.pass_order, 0
-        passes = {key: pass_memory(pass_) for key, pass_ in plan.passes.items()}
+        memory_of = memory_with_exchanges if times_exchanges(plan) else pass_memory
+        passes = {key: memory_of(pass_) for key, pass_ in plan.passes.items()}
         # Both arrays have the axes of `_shape` and a value for each kind of pass:
         # `change` is the growth of the saved tensors, `beyond` the memory above them at the peak.
         change, beyond = np.zeros((2, *_shape(order)), object)

@@ -11,6 +11,8 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.buffers import (
     FP32_GRADIENTS,
+    GATHERED_PARAMETERS,
+    GRADIENT_BUCKET,
     OTHER_TENSORS,
     RECOMPUTED,
     WORKING,
@@ -19,6 +21,7 @@ from simtrain.iteration.memory.buffers import (
     buffers_of,
     workspaces_bytes,
 )
+from simtrain.iteration.memory.exchanges import makes_gradients
 from simtrain.iteration.memory.fit import FitVerdict, PeakInterval
 from simtrain.iteration.memory.host_memory import HostMemory
 from simtrain.iteration.memory.offload_memory import with_offload
@@ -208,7 +211,7 @@ def peak_bytes(
     # Of stages with equal parameters, `dict` keeps the last one, with the highest dynamic memory.
     for step, fullest in dict(sorted(zip(steps, dynamic, strict=True))).items():
         rank = _StageRank.of(plan, profile, replay, steps.index(step))
-        peak = max(peak, rank.held_bytes(rank.buffers, fullest), rank.held_bytes(rank.step_buffers))
+        peak = max(peak, rank.pass_bytes(fullest), rank.step_bytes)
     return peak
 
 
@@ -245,14 +248,12 @@ def memory_curve(
     schedule, shows = plan.schedule, np.ones_like(dynamic, np.bool_)
     shows[:-1, 1] = ~schedule.follows_merged[actions][1:]
     shows[:, 0] = ~schedule.follows_merged[actions]
-    running = [
-        rank.held_bytes(rank.buffers, saved_bytes) for saved_bytes in (0, *dynamic[shows].tolist())
-    ]
+    running = [rank.pass_bytes(saved_bytes) for saved_bytes in (0, *dynamic[shows].tolist())]
     tasks, timeline = iteration.tasks, iteration.timeline
     starts_s, ends_s = timeline.start_s[tasks.first[actions]], timeline.end_s[tasks.last[actions]]
     times_s = np.stack([starts_s, ends_s], axis=1)[shows].tolist()
     step_s = float(timeline.start_s[tasks.norms[stage]])
-    held_bytes = (*running, rank.held_bytes(rank.step_buffers))
+    held_bytes = (*running, rank.step_bytes)
     return MemoryCurve((0.0, *times_s, step_s), held_bytes)
 
 
@@ -270,6 +271,7 @@ class _StageRank:
     states: ModelStates
     buffers: Buffers
     step_buffers: Buffers
+    pass_states: ModelStates
 
     @classmethod
     def of(
@@ -292,11 +294,21 @@ class _StageRank:
             stage=stage,
             reads_fp8_both_ways=profile.reads_fp8_both_ways,
         )
-        return cls(profile, stage, states, running | workspaces, stepping | workspaces)
+        in_passes = states.with_gradients(0) if makes_gradients(plan) else states
+        buffers = running | workspaces, stepping | workspaces
+        return cls(profile, stage, states, *buffers, in_passes)
 
-    def held_bytes(self, buffers: Buffers, dynamic_bytes: int = 0) -> int:
-        """Return its memory, with the allocator, at a moment with `dynamic_bytes`."""
-        tensors = self.states.total_bytes + sum(buffers.values()) + dynamic_bytes
+    def pass_bytes(self, dynamic_bytes: int = 0) -> int:
+        """Return its memory, with the allocator, at a moment of a pass with `dynamic_bytes`."""
+        return self._held_bytes(self.pass_states, self.buffers, dynamic_bytes)
+
+    @property
+    def step_bytes(self) -> int:
+        """Its memory, with the allocator, in the optimizer step."""
+        return self._held_bytes(self.states, self.step_buffers)
+
+    def _held_bytes(self, states: ModelStates, buffers: Buffers, dynamic_bytes: int = 0) -> int:
+        tensors = states.total_bytes + sum(buffers.values()) + dynamic_bytes
         return tensors + allocator_bytes(self.profile, tensors)
 
     def fullest(
@@ -304,23 +316,35 @@ class _StageRank:
     ) -> StageMemory:
         """Return the higher peak of the action at `place` and the optimizer step."""
         memory, activations = replay.memory(place), int(replay.running_bytes[place])
-        working = memory.extra_bytes - memory.recomputed_bytes
-        buffers = self.buffers | {RECOMPUTED: memory.recomputed_bytes, WORKING: working}
+        exchanged = {
+            GATHERED_PARAMETERS: memory.gathered_bytes,
+            GRADIENT_BUCKET: memory.bucket_bytes,
+        }
+        made_bytes = sum(exchanged.values()) + memory.gradients_bytes
+        beyond = memory.extra_bytes - memory.recomputed_bytes - made_bytes
+        # The peak may come after saved tensors are freed.
+        activations += min(0, beyond)
+        buffers = self.buffers | {RECOMPUTED: memory.recomputed_bytes, WORKING: max(0, beyond)}
+        buffers |= {name: size for name, size in exchanged.items() if size}
+        states = self.pass_states
+        states = states.with_gradients(states.gradients_bytes + memory.gradients_bytes)
         action, action_s, step_s = replay.pass_order.actions.cell_at(place), None, None
         if iteration:
             tasks = [iteration.tasks.first[place], iteration.tasks.norms[self.stage]]
             action_s, step_s = iteration.timeline.start_s[tasks].tolist()
         slices = replay.pass_order.order.num_slices
-        running = self._memory(activations, buffers, action, memory.op, action_s, slices)
-        stepping = self._memory(0, self.step_buffers, None, FP32_GRADIENTS, step_s)
+        running = self._memory(states, activations, buffers, action, memory.op, action_s, slices)
+        stepping = self._memory(self.states, 0, self.step_buffers, None, FP32_GRADIENTS, step_s)
         return max(running, stepping, key=lambda moment: moment.peak_bytes)
 
-    def _memory(self, activations: int, buffers: Buffers, *peak: Any) -> StageMemory:
+    def _memory(
+        self, states: ModelStates, activations: int, buffers: Buffers, *peak: Any
+    ) -> StageMemory:
         """Return its memory at a moment; `peak` are the last fields of `StageMemory`."""
         named = {name: size for name, size in buffers.items() if size}
-        tensors = self.states.total_bytes + activations + sum(named.values())
+        tensors = states.total_bytes + activations + sum(named.values())
         allocator = allocator_bytes(self.profile, tensors)
-        return StageMemory(self.stage, self.states, activations, named, allocator, *peak)
+        return StageMemory(self.stage, states, activations, named, allocator, *peak)
 
 
 def allocator_bytes(profile: HardwareProfile, tensor_bytes: int) -> int:

@@ -7,7 +7,7 @@ parameters (3). Megatron-LM accumulates gradients in fp32: 18 bytes per paramete
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simtrain.units import format_bytes
 from simtrain.workload.chunk import Parameters
@@ -16,7 +16,10 @@ from simtrain.workload.step_options import StepOptions
 
 @dataclass(frozen=True, slots=True)
 class ModelStates:
-    """Bytes of model states on a rank, which stay for the whole training."""
+    """Bytes of model states on a rank, which stay for the whole training.
+
+    With fully_shard and one microbatch, gradients exist from their reduction to the step only.
+    """
 
     parameters_bytes: int
     gradients_bytes: int
@@ -27,6 +30,10 @@ class ModelStates:
         sizes |= {"optimizer": self.optimizer_bytes}
         words = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes.items())
         return f"<ModelStates: {words}>"
+
+    def with_gradients(self, gradients_bytes: int) -> ModelStates:
+        """Return the states with so many bytes of gradients."""
+        return replace(self, gradients_bytes=gradients_bytes)
 
     @property
     def total_bytes(self) -> int:

@@ -37,6 +37,9 @@ class PassMemory:
         recomputed_bytes: recomputed tensors in `extra_bytes`.
         op: name of the op at the peak.
         buffer_bytes: bytes that its ops need of the framework's global buffer.
+        gathered_bytes, bucket_bytes, gradients_bytes: parameters that are gathered, gradients that
+            are not reduced, and reduced gradients of the pass, in `extra_bytes`
+            (`memory.exchanges`).
     """
 
     saved_bytes: int
@@ -45,6 +48,9 @@ class PassMemory:
     recomputed_bytes: int
     op: str
     buffer_bytes: int
+    gathered_bytes: int = 0
+    bucket_bytes: int = 0
+    gradients_bytes: int = 0
 
 
 @functools.lru_cache(maxsize=65536)

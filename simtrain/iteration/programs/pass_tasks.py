@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simtrain.engine import (
     Engine,
@@ -247,6 +248,7 @@ class _Issued:
         waiting, awaited: op `waiting[i]` waits for the collective `awaited[i]`.
         host_waits: [waits, 2], ops whose launch waits, each with the op that the host waits for.
         pass_of: [ops], 1 for ops of the backward pass that a forward pass is merged with, else 0.
+        unled: [ops], ops that do not wait for the kernel issued before them.
     """
 
     streams: Ints
@@ -255,6 +257,7 @@ class _Issued:
     awaited: Ints
     host_waits: Ints
     pass_of: Ints
+    unled: NDArray[np.bool_]
 
     @classmethod
     def of_pass(cls, record: PassRecord) -> _Issued:
@@ -266,8 +269,9 @@ class _Issued:
             pairs += np.repeat(np.array(record.starts[:-1], np.int32), num_waits)[:, np.newaxis]
         joints = np.array([*record.joints()], np.int32).reshape(-1, 2)
         waiting, awaited = np.concatenate([waits, joints]).T
-        of_one_pass = np.zeros(len(streams), np.int8)
-        return cls(streams, phases, waiting, awaited, host_waits, of_one_pass)
+        of_one_pass, unled = np.zeros(len(streams), np.int8), np.zeros(len(streams), np.bool_)
+        unled[[*record.unled]] = True
+        return cls(streams, phases, waiting, awaited, host_waits, of_one_pass, unled)
 
     @classmethod
     def of_merged(cls, record: MergedRecord) -> _Issued:
@@ -298,7 +302,8 @@ class _Issued:
         )
         host_waits = number[np.concatenate([forward.host_waits, start + backward.host_waits])]
         pass_of = (order >= start).astype(np.int8)
-        return cls(streams, phases, waiting, awaited, host_waits, pass_of)
+        unled = np.concatenate([forward.unled, backward.unled])[order]
+        return cls(streams, phases, waiting, awaited, host_waits, pass_of, unled)
 
     @classmethod
     def of(cls, record: RankRecord) -> _Issued:
@@ -334,15 +339,15 @@ def _graph(record: RankRecord, blocks: bool) -> tuple[TaskGraph, bool]:
     """Return the tasks of a pass, and whether a collective can overlap another op.
 
     An op waits for its launch and awaited collectives. A collective waits for the previous kernel
-    of its pass. A launch waits for an op whose result the host needs; its run-ahead ends there. If
-    launches block, it waits for the op before.
+    of its pass, unless its record says that it does not. A launch waits for an op whose result the
+    host needs; its run-ahead ends there. If launches block, it waits for the op before.
     """
     issued = _Issued.of(record)
     ops = np.arange(len(issued.streams), dtype=np.int32)
     if blocks:
         issued = replace(issued, host_waits=np.stack([ops[1:], ops[:-1]], axis=1))
     last_kernel, collectives = issued.previous_kernels(), ops[issued.streams != Stream.COMPUTE]
-    led = collectives[last_kernel[collectives] >= 0]
+    led = collectives[(last_kernel[collectives] >= 0) & ~issued.unled[collectives]]
     rows = rows_of(
         2 * len(ops),
         np.concatenate(

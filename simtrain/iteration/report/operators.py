@@ -251,7 +251,7 @@ def _operator(key: OpKey, seconds: OpSeconds, result: Result, find: BottleneckFi
         count=count,
         flops=count * flops,
         model_flops=0 if key.phase is Phase.RECOMPUTE else count * model_flops,
-        num_bytes=count * _num_bytes(work, sent_bytes),
+        num_bytes=count * work_bytes(work, sent_bytes),
         alone_s=alone_s,
         total_s=seconds.total_s,
         exposed_s=seconds.exposed_s if is_exposed else 0.0,
@@ -308,7 +308,8 @@ def _basis(work: OpWork, model: DurationModel, main: EntrySource | None) -> Basi
     return "fitted" if main and main.fitted_on else "published"
 
 
-def _num_bytes(work: OpWork, sent_bytes: Sequence[float]) -> float:
+def work_bytes(work: OpWork, sent_bytes: Sequence[float]) -> float:
+    """Return the bytes that work moves through HBM, or that a rank sends."""
     match work:
         case Gemm() | Elementwise() | FusedAttention():
             return work.moved_bytes

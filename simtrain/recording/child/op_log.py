@@ -44,6 +44,8 @@ _METHODS = (
     *("reduce_scatter_tensor_coalesced", "barrier"),
 )
 """Methods of process groups that return the work of a collective."""
+_COPIES_IN = torch.ops.fsdp.all_gather_copy_in.default
+"""fully_shard's copy into its buffer, which its schema does not say: it returns views of it."""
 _SILENT = {torch.ops.aten.detach.default, torch.ops.aten._unsafe_view.default}
 """Ops that are views, although their schemas do not say so."""
 _SCALARS = bool, int, float, str
@@ -160,6 +162,8 @@ class OpLog(TorchDispatchMode):
         if signature.waits:
             self._wait_for(read)
             return result
+        if func is _COPIES_IN and self.phase is not None:
+            self._log(func, args, kwargs, args[0], [result[0]])
         new = {key: x for x in _tensors((result,)) if (key := _key(x)) not in before}
         if self.phase is not None and (new or signature.writes or func in collective_ops):
             named = [*_arguments(func, args, kwargs)]

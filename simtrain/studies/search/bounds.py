@@ -44,6 +44,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simtrain.iteration.memory.exchanges import makes_gradients
 from simtrain.iteration.memory.report import allocator_bytes
 from simtrain.iteration.memory.states import rank_states
 from simtrain.iteration.memory.working import pass_memory
@@ -307,13 +308,17 @@ def _most_common_layer(chunk: Chunk) -> tuple[Chunk, int] | None:
 
 
 def _states_bytes(plan: Plan) -> list[int]:
-    """Return the model states of the different stages."""
-    return _states_of_stages(plan.step_options, tuple(dict.fromkeys(plan.stage_parameters)))
+    """Return the model states of the different stages, without gradients that a pass makes."""
+    stages = tuple(dict.fromkeys(plan.stage_parameters))
+    return _states_of_stages(plan.step_options, stages, has_gradients=not makes_gradients(plan))
 
 
 @functools.lru_cache(maxsize=1024)
-def _states_of_stages(options: StepOptions, stages: tuple[Parameters, ...]) -> list[int]:
-    return [rank_states(options, stage).total_bytes for stage in stages]
+def _states_of_stages(
+    options: StepOptions, stages: tuple[Parameters, ...], *, has_gradients: bool
+) -> list[int]:
+    states = [rank_states(options, stage) for stage in stages]
+    return [each.total_bytes - each.gradients_bytes * (not has_gradients) for each in states]
 
 
 def _activations_bytes(plan: Plan) -> Iterator[tuple[Parameters, int]]:

@@ -41,7 +41,8 @@ def activation(
         if tape.microbatch.fp8_activation_inputs:
             forward, backward = saving_fp8(tape, inputs, forward[0], backward[0])
     else:
-        options = {"gated": gated, "biased": bool(biased), "squared": squared}
+        adds_bias = bool(biased) and not tape.microbatch.kernels.biases_in_products
+        options = {"gated": gated, "biased": adds_bias, "squared": squared}
         forward, backward = activation_kernels(tape, inputs, y, name, **options)
     deferred = 0
     if biased:

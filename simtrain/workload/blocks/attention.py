@@ -7,6 +7,8 @@ scores and writes all of them. Fused, it is one kernel, which saves no scores.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simtrain.errors import InputError
 from simtrain.scenario.model import Normalization
 from simtrain.workload.blocks.attention_core import AttentionCore
@@ -123,6 +125,8 @@ def _fused(core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor) ->
         core.output(),
         core.log_sum_exp(),
     )
+    if core.groups != core.heads and tape.microbatch.kernels.repeated_keys:
+        core, query_key, value = _repeated(core, query_key, value)
     inputs, bits = (*query_key, value), tape.microbatch.attention_output_bits
     is_narrow = bits < _FULL_BITS and tape.microbatch.fp8_recipe
     narrow = narrow_copy(tape, output, bits, writes_rows=True) if is_narrow else None
@@ -141,6 +145,20 @@ def _fused(core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor) ->
         casts, casts_back = (narrow.cast.replace(saves=narrow.tensors),), (narrow.cast_back,)
     tape.record(name, inputs, (output,), (forward, *casts), (*casts_back, backward))
     return output
+
+
+def _repeated(
+    core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor
+) -> tuple[AttentionCore, tuple[Tensor, ...], Tensor]:
+    """Record kernels that repeat keys and values for each query head; nothing is saved for them."""
+    keys, values = core.repeated("keys", core.head_size), core.repeated("values", core.value_size)
+    assert keys and values, "there are fewer keys than queries"
+    queries = core.tape.tensor("queries", keys.rows, core.heads * core.head_size)
+    forward = core.repeat(keys), core.repeat(values)
+    backward = core.repeat_gradient(values), core.repeat_gradient(keys)
+    inputs, outputs = (*query_key, value), (queries, keys, values)
+    core.tape.record("repeated keys and values", inputs, outputs, forward, backward)
+    return replace(core, groups=core.heads), (queries, keys), values
 
 
 def _unfused(

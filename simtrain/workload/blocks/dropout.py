@@ -54,7 +54,7 @@ def dropout_add(
     else:
         drop = elementwise(name, size, masked, saves=(mask,))
         add_residual = _add_residual((y,), residual, label)
-        forward = (*_branch_sum(branches, label, bias=bias), drop, add_residual)
+        forward = (*_branch_sum(tape, branches, label, bias=bias), drop, add_residual)
     if bias:
         backward += _bias_gradients(branches, name)
     deferred = y.num_bytes if bias else 0
@@ -80,7 +80,7 @@ def add(
     forward: Ops = (_add_residual(branches, residual, label),)
     if not tape.microbatch.kernels.fused_dropout_add:
         add_residual = _add_residual((y,), residual, label)
-        forward = (*_branch_sum(branches, label, bias=bias), add_residual)
+        forward = (*_branch_sum(tape, branches, label, bias=bias), add_residual)
     backward = _bias_gradients(branches, f"{label} sum") if bias else ()
     deferred = y.num_bytes if bias else 0
     inputs = (*branches, residual)
@@ -96,9 +96,13 @@ def _add_residual(branches: tuple[Tensor, ...], residual: Tensor, label: str) ->
     )
 
 
-def _branch_sum(branches: tuple[Tensor, ...], label: str, *, bias: bool) -> Ops:
-    """Return kernels that add each branch's bias, and then the branches."""
-    sizes = [branch.num_bytes for branch in branches]
+def _branch_sum(tape: Tape, branches: tuple[Tensor, ...], label: str, *, bias: bool) -> Ops:
+    """Return kernels that add each branch's bias, and then the branches.
+
+    Products whose results ranks sum cannot add the bias themselves.
+    """
+    batch, sizes = tape.microbatch, [branch.num_bytes for branch in branches]
+    bias = bias and not (batch.kernels.biases_in_products and batch.tensor.num_ranks == 1)
     biases = [elementwise(f"{label} bias", size, size) for size in sizes if bias]
     return (*biases, *(elementwise(f"{label} branches", 2 * size, size) for size in sizes[1:]))
 

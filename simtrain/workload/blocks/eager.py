@@ -70,6 +70,23 @@ def rotation_kernels(name: str, size: int) -> tuple[Ops, Ops]:
     return forward, kernels((cosine, sine, negate, join, add), Phase.INPUT_GRADIENT)
 
 
+def complex_rotation_kernels(name: str, size: int) -> tuple[Ops, Ops]:
+    """Return the kernels of a product of complex numbers in fp32; tables are not counted.
+
+    Source: torchtitan, models/llama3 (`apply_rotary_emb`).
+    """
+    wide = 2 * size
+    forward, backward = (
+        (
+            elementwise(f"{name} to fp32", size, wide, phase),
+            elementwise(f"{name} product", wide, wide, phase),
+            elementwise(f"{name} from fp32", wide, size, phase),
+        )
+        for phase in (Phase.FORWARD, Phase.INPUT_GRADIENT)
+    )
+    return forward, backward
+
+
 def softmax_kernels(
     scores: Tensor, y: Tensor, mask_bytes: int, *, separate_masking: bool
 ) -> tuple[Ops, Ops]:

@@ -7,7 +7,11 @@ Their outputs are new tensors; values stay in the output of the QKV product.
 from __future__ import annotations
 
 from simtrain.scenario.model import Normalization
-from simtrain.workload.blocks.eager import rms_norm_kernels, rotation_kernels
+from simtrain.workload.blocks.eager import (
+    complex_rotation_kernels,
+    rms_norm_kernels,
+    rotation_kernels,
+)
 from simtrain.workload.blocks.norm import norm_parameters
 from simtrain.workload.ops import Ops, Tensor, elementwise, gradient
 from simtrain.workload.tape import Parameter, Tape
@@ -44,8 +48,10 @@ def rotary(tape: Tape, query_key: tuple[Tensor, ...], heads: int, groups: int) -
     """
     kernels = _fused(query_key, heads, groups, "rotation", KernelFamily.ROTARY)
     if not tape.microbatch.kernels.fused_rotary:
+        is_complex = tape.microbatch.kernels.complex_rotary
+        kernels_of = complex_rotation_kernels if is_complex else rotation_kernels
         sizes = _sizes(query_key, heads, groups)
-        kernels = [rotation_kernels(f"{part} rotation", size) for part, size in sizes.items()]
+        kernels = [kernels_of(f"{part} rotation", size) for part, size in sizes.items()]
     return _on_both(tape, query_key, "rotation", kernels)
 
 

@@ -210,7 +210,7 @@ class _ColumnParallel:
             if batch.sequence_parallel:
                 order.block(self._gather(f"{self.label} g", Phase.FORWARD))
             order.compute(ops.product())
-        if self.adds_bias:
+        if self.adds_bias and not ops.microbatch.kernels.biases_in_products:
             order.compute(elementwise(f"{ops.name} bias", y.num_bytes, y.num_bytes))
 
     def backward(self, order: IssueOrder) -> None:

@@ -12,7 +12,15 @@ from simtrain.base.mesh import Group
 from simtrain.workload.blocks.grid_vectors import grid_look_up, grid_positions
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise, gradient
 from simtrain.workload.tape import Parameter, Tape
+from simtrain.workload.torch_loss import (
+    label_gradient_work,
+    label_loss_work,
+    log_softmax_gradient_work,
+    log_softmax_work,
+)
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily
+
+_LABEL_BYTES = 8
 
 
 def look_up(tape: Tape, vocab: int, *, tied: str = "") -> Tensor:
@@ -39,8 +47,9 @@ def look_up(tape: Tape, vocab: int, *, tied: str = "") -> Tensor:
     backward: Ops = (
         elementwise("embedding table zero", 0, table, phase, family=stream),
         elementwise("embedding scatter", 2 * whole, whole, phase, holds_bytes=whole + table),
-        elementwise(*add, phase, holds_bytes=table, family=stream),
     )
+    if batch.adds_gradients:
+        backward += (elementwise(*add, phase, holds_bytes=table, family=stream),)
     if divided:
         gather = CollectiveKind.ALL_GATHER, whole, batch.tensor, Phase.INPUT_GRADIENT
         backward = collective("embedding sum", *gather), *backward
@@ -78,6 +87,9 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
     if batch.kernels.fused_cross_entropy:
         _FUSIONS[batch.kernels.cross_entropy_fusion](tape, logits)
         return
+    if batch.kernels.log_softmax_loss and not in_place and batch.tensor.num_ranks == 1:
+        _log_softmax_loss(tape, logits)
+        return
     kept = tape.tensor("logits", logits.rows, logits.width, FP32_BYTES)
     is_fp32 = logits.element_bytes == FP32_BYTES
     logits_bytes, fp32 = 0 if is_fp32 else logits.num_bytes, kept.num_bytes
@@ -112,6 +124,37 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
         backward.append(
             elementwise("logits from fp32", *sizes, phase, reads=(kept,), family=family)
         )
+    tape.record("cross entropy", (logits,), (), forward, backward)
+
+
+def _log_softmax_loss(tape: Tape, logits: Tensor) -> None:
+    """Record torch's `F.cross_entropy` of fp32 logits, which saves log-probabilities.
+
+    The caller holds the logits in the compute type until the loss is computed (torchtitan/train.py:
+    "need to free pred before bwd"). The gradient of the loss, with one number in each row, is an
+    array of its own. The conversion back frees both fp32 arrays.
+    """
+    batch, rows, phase = tape.microbatch, logits.rows, Phase.INPUT_GRADIENT
+    kept = tape.tensor("log-probabilities", rows, logits.width, FP32_BYTES)
+    fp32, row_bytes = kept.num_bytes, logits.width * FP32_BYTES
+    is_fp32 = logits.element_bytes == FP32_BYTES
+    narrow = 0 if is_fp32 else logits.num_bytes
+    softmax, labels = log_softmax_work(rows, row_bytes), label_loss_work(rows, _LABEL_BYTES)
+    forward = [
+        Op("log-softmax of logits", softmax, Phase.FORWARD, (kept,), holds_bytes=narrow + 2 * fp32),
+        Op("loss of labels", labels, Phase.FORWARD, holds_bytes=narrow + fp32),
+    ]
+    labels = label_gradient_work(rows, row_bytes, _LABEL_BYTES)
+    softmax = log_softmax_gradient_work(rows, row_bytes)
+    backward = [
+        Op("loss of labels gradient", labels, phase, holds_bytes=fp32),
+        Op("log-softmax gradient", softmax, phase, reads=(kept,), holds_bytes=3 * fp32),
+    ]
+    if not is_fp32:
+        forward.insert(0, elementwise("logits to fp32", narrow, fp32))
+        backward.append(elementwise("logits from fp32", fp32, narrow, phase))
+    if batch.context:
+        forward.append(_loss_sum(batch.context.group))
     tape.record("cross entropy", (logits,), (), forward, backward)
 
 

@@ -44,9 +44,12 @@ class ProgramRecord(PassRecord):
 
     Args:
         op_waits: pairs of an op and an earlier op of another stream that it waits for.
+        unled: ops of other streams than the first one. These wait for events alone, so that a
+            gather overlaps kernels that the program has issued before it.
     """
 
     op_waits: tuple[tuple[int, int], ...] = ()
+    unled: tuple[int, ...] = ()
 
     def joints(self) -> Iterator[tuple[int, int]]:
         """Pairs of an op and an op that it waits for."""
@@ -220,9 +223,10 @@ class _Lowering:
                 empty = ((),) * len(ops)
                 segment = Segment(ops, empty, (), (0,) * len(ops), launches)
                 segments += [segment] * run.count
-        waits = tuple(self.waits(kernels))
+        waits, unled = tuple(self.waits(kernels)), tuple(self.unled(kernels))
         owners = (-1,) * len(segments)
-        return ProgramRecord(tuple(segments), owners, (len(segments),), op_waits=waits)
+        ends = (len(segments),)
+        return ProgramRecord(tuple(segments), owners, ends, op_waits=waits, unled=unled)
 
     def op(self, op: ProgramOp) -> Op | None:
         """Return an op; None if it runs no kernel."""
@@ -269,6 +273,15 @@ class _Lowering:
             if op.stream not in groups and (group := first.get(self.is_data(op))) is not None:
                 groups[op.stream] = group
         return groups
+
+    def unled(self, lowered: Sequence[Sequence[Op | None]]) -> Iterator[int]:
+        """Yield the numbers of ops that the program has issued on other streams than the first."""
+        number = 0
+        for run, of_run in zip(self.runs, lowered, strict=True):
+            others = [bool(op.stream) for op, kernel in zip(run.ops, of_run, strict=True) if kernel]
+            for _ in range(run.count):
+                yield from (number + place for place, is_other in enumerate(others) if is_other)
+                number += len(others)
 
     def waits(self, lowered: Sequence[Sequence[Op | None]]) -> Iterator[tuple[int, int]]:
         """Yield pairs of an op and an op that it waits for, by their numbers among those that run.

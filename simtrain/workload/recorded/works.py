@@ -14,6 +14,12 @@ from typing import TypeAlias
 from simtrain.base.mesh import Group
 from simtrain.base.program import ProgramOp, ProgramTensor
 from simtrain.scenario.software import PAPER_KERNELS, Kernels
+from simtrain.workload.torch_loss import (
+    label_gradient_work,
+    label_loss_work,
+    log_softmax_gradient_work,
+    log_softmax_work,
+)
 from simtrain.workload.work import (
     Collective,
     CollectiveKind,
@@ -65,6 +71,9 @@ class RecordedKernel:
         return Gemm(m, n, k, batch, *sizes, dtype=dtype, layout=layout)
 
 
+_ADAM_ARGUMENTS = 4
+"""Equal lists that Adam changes by its schema: parameters, gradients and two averages. With amsgrad
+it changes one more."""
 _FUSED_BYTES = 2
 """Bytes of the widest elements of fused attention."""
 Rule: TypeAlias = Callable[[RecordedKernel], Work]
@@ -96,7 +105,7 @@ def _grouped_mm(kernel: RecordedKernel) -> Work:
     output = kernel.written[0]
     if len(output.shape) == 3 and len(left.shape) == 2:  # weight gradients: sums over tokens
         batch, rows = output.shape[0], left.shape[1]
-        inputs, outputs, is_weight = left.shape[0], right.shape[1], True
+        inputs, outputs, is_weight = right.shape[1], left.shape[0], True
     else:
         batch, rows = right.shape[0], left.shape[-2]
         rows *= batch if len(left.shape) == 3 else 1
@@ -177,6 +186,47 @@ def _attention(kernel: RecordedKernel) -> Work:
     )
 
 
+def _log_softmax(kernel: RecordedKernel) -> Work:
+    return log_softmax_work(*_rows(kernel.read[0]))
+
+
+def _log_softmax_gradient(kernel: RecordedKernel) -> Work:
+    return log_softmax_gradient_work(*_rows(kernel.read[0]))
+
+
+def _label_loss(kernel: RecordedKernel) -> Work:
+    probabilities, labels = kernel.read[:2]
+    return label_loss_work(_rows(probabilities)[0], int(labels.element_bytes))
+
+
+def _label_gradient(kernel: RecordedKernel) -> Work:
+    probabilities, labels = kernel.read[1:3]
+    return label_gradient_work(*_rows(probabilities), int(labels.element_bytes))
+
+
+def _rows(tensor: ProgramTensor) -> tuple[int, int]:
+    """Return the number of rows of a tensor and the bytes of each."""
+    width = tensor.shape[-1] if tensor.shape else 1
+    return max(1, tensor.num_stored // max(1, width)), int(width * tensor.element_bytes)
+
+
+def _fused_adam(kernel: RecordedKernel) -> Work:
+    """Price Adam in one kernel, which writes all but the gradients among its arguments.
+
+    Source: pytorch, native/cuda/fused_adam_utils.cuh: gradients are stored only if they are scaled.
+    """
+    written = sum(x.num_bytes for x in kernel.written)
+    lists = _ADAM_ARGUMENTS + bool(kernel.op.options.get("amsgrad"))
+    read = sum(x.num_bytes for x in kernel.read)
+    return Elementwise(read, written - written // lists, KernelFamily.STREAM)
+
+
+def _embedding_gradient(kernel: RecordedKernel) -> Work:
+    """Price the gradient of a table: zeros, partial sums of equal tokens, and their scatter."""
+    gradient, table = kernel.read[0].num_bytes, sum(x.num_bytes for x in kernel.written)
+    return Elementwise(2 * gradient, table + gradient, KernelFamily.STREAM, is_backward=True)
+
+
 def _looked_up(kernel: RecordedKernel) -> Work:
     """Price a look-up: it reads the rows that it writes, and their numbers."""
     rows = sum(tensor.num_bytes for tensor in kernel.written)
@@ -232,13 +282,16 @@ _POINTWISE = _words("""
     silu_backward sin softplus softplus_backward sqrt sqrt_ square sub sub_ sum tanh tanh_backward
     threshold_backward topk tril triu var_mean where all any argmax max min amax amin sort
     linalg_vector_norm scatter_add scatter_add_ scatter scatter_ index_add index_add_ index_put
-    index_put_ flip roll _fused_adamw_ _fused_adam_ _foreach_add _foreach_add_ _foreach_addcdiv_
-    _foreach_addcmul_ _foreach_div _foreach_div_ _foreach_lerp_ _foreach_mul _foreach_mul_
-    _foreach_norm _foreach_sqrt _foreach_sqrt_ _foreach_copy_ _foreach_neg _foreach_reciprocal_
-    _foreach_maximum_ bernoulli bernoulli_ rand_like randn_like native_group_norm
-    native_group_norm_backward avg_pool2d max_pool2d_with_indices constant_pad_nd slice_backward
+    index_put_ flip roll cat clone copy_ _to_copy stack repeat bernoulli bernoulli_ rand_like
+    randn_like native_group_norm native_group_norm_backward avg_pool2d max_pool2d_with_indices
+    constant_pad_nd slice_backward
     select_backward
 """)
+_FOREACH = _words("""
+    add add_ addcdiv_ addcmul_ div div_ lerp_ mul mul_ norm sqrt sqrt_ copy_ neg reciprocal_
+    maximum_
+""")
+"""Kernels over lists of parameters or gradients, which stream like copies, as Adam does."""
 _RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "aten.mm": _mm,
@@ -256,7 +309,13 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.index": _looked_up,
         "aten.gather": _looked_up,
         "aten.slice_scatter": _moved(KernelFamily.STREAM),
-        "aten.embedding_dense_backward": _moved(KernelFamily.FUSED),
+        "aten.embedding_dense_backward": _embedding_gradient,
+        "aten._fused_adam_": _fused_adam,
+        "aten._fused_adamw_": _fused_adam,
+        "aten._log_softmax": _log_softmax,
+        "aten._log_softmax_backward_data": _log_softmax_gradient,
+        "aten.nll_loss_forward": _label_loss,
+        "aten.nll_loss_backward": _label_gradient,
         "aten.native_layer_norm": _moved(KernelFamily.LAYER_NORM),
         "aten.native_layer_norm_backward": _moved(KernelFamily.LAYER_NORM),
         "simtrain.rms_norm": _moved(KernelFamily.RMS_NORM),
@@ -269,18 +328,11 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.native_dropout_backward": _moved(KernelFamily.DROPOUT),
     }
     | {
-        f"aten.{name}": _moved(KernelFamily.CROSS_ENTROPY)
-        for name in (
-            *("_log_softmax", "_log_softmax_backward_data"),
-            *("nll_loss_forward", "nll_loss_backward"),
-        )
-    }
-    | {
         name: _moved(KernelFamily.STREAM)
         for name in (
-            *("aten.cat", "aten.clone", "aten.copy_", "aten._to_copy", "aten.stack"),
-            *("aten.repeat", "aten.split_with_sizes_copy", "fsdp.all_gather_copy_in"),
+            *("aten.split_with_sizes_copy", "fsdp.all_gather_copy_in"),
             *("fsdp.split_with_sizes_copy", "fsdp.chunk_cat", "aten._chunk_cat"),
+            *(f"aten._foreach_{name}" for name in _FOREACH),
         )
     }
     | {

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.durations.collectives import wire_bytes
+from simtrain.iteration.memory.states import rank_states
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action
@@ -20,7 +21,7 @@ from simtrain.workload.ops import Op
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective, CollectiveKind, Elementwise
 from tests.helpers.expert_models import EXPERTS, FFN, HIDDEN, SEQ, moe
-from tests.helpers.toys import a100, machine_of, ops_of, plan_of
+from tests.helpers.toys import a100, exchange_peaks, machine_of, ops_of, plan_of
 
 GATHER, REDUCE = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 JOIN = CollectiveKind.ALL_REDUCE
@@ -134,7 +135,8 @@ def test_states_by_hand(expert: int) -> None:
         held = plan_of(sharded(stage, expert)).stage_parameters[0]
         assert states.parameters_bytes == 2 * (shard if stage == 3 else held.total)
         assert (states.gradients_bytes, states.optimizer_bytes) == (4 * shard, 12 * shard)
-    states = simulate_memory(sharded(3, expert, **TITAN)).stages[0].states
+    plan = plan_of(sharded(3, expert, **TITAN))
+    states = rank_states(plan.step_options, plan.stage_parameters[0])
     assert (states.parameters_bytes, states.total_bytes) == (4 * shard, 16 * shard)
 
 
@@ -147,13 +149,9 @@ def test_buffers_by_hand() -> None:
     """
     own = ALL_EXPERTS // 2
     layer = REST + own
-    plain, titan = (
-        simulate_memory(sharded(**stack)).stages[0].buffers_bytes for stack in (PLAIN, TITAN)
-    )
-    assert plain["gathered parameters"] == 2 * (ROOT + LAYERS * layer)
-    assert plain["gradient bucket"] == 4 * (ROOT + LAYERS * layer)
-    assert titan["gathered parameters"] == 2 * (ROOT + LAYERS * layer + own)
-    assert titan["gradient bucket"] == 2 * (ROOT + layer) + 4 * layer
+    plain, titan = (exchange_peaks(sharded(**stack)) for stack in (PLAIN, TITAN))
+    assert plain == (2 * (ROOT + LAYERS * layer), 4 * (ROOT + LAYERS * layer))
+    assert titan == (2 * (ROOT + LAYERS * layer + own), 2 * (ROOT + layer) + 4 * layer)
 
 
 def test_a_layer_and_its_experts_are_prefetched_together() -> None:

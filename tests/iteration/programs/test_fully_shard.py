@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from simtrain.engine import simulate
 from simtrain.errors import InputError
+from simtrain.iteration.memory.exchanges import makes_gradients, memory_with_exchanges
 from simtrain.iteration.programs.pass_tasks import pass_program
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action
@@ -19,6 +20,7 @@ from simtrain.workload.work import Elementwise
 from tests.helpers.toys import (
     NARROW,
     a100,
+    exchange_peaks,
     layer_parameters,
     machine_of,
     num_parameters,
@@ -64,7 +66,7 @@ def test_a_shard_of_parameters_is_its_master_weights() -> None:
 
 def test_a_step_reads_and_writes_fp32_shards_alone() -> None:
     step = plan_of(titan(precision=NARROW)).steps[0]
-    assert [op.name for op in step["update"]] == ["gradient clip", "Adam", "gradient zero"]
+    assert [op.name for op in step["update"]] == ["gradient clip", "Adam"]
     assert [op.name for op in step["norm"]] == ["gradient norm"]
 
 
@@ -121,11 +123,11 @@ def test_buffers_exist_in_addition_to_copied_parameters() -> None:
     one = titan()
     layer = layer_parameters(one)
     root = num_parameters(one) - 8 * layer
-    buffers = simulate_memory(one).stages[0].buffers_bytes
-    assert buffers["gathered parameters"] == 2 * (root + 3 * layer)
+    gathered, bucket = exchange_peaks(one)
+    assert gathered == 2 * (root + 3 * layer)
     # The root's gradients wait for all layers. A layer's buffer is reduced during the next layer.
     layers = 2 * (root + layer) + 4 * layer
-    assert buffers["gradient bucket"] == max(layers, 2 * root + 4 * root)
+    assert bucket == max(layers, 2 * root + 4 * root)
 
 
 def test_copies_into_buffers_run_on_the_streams_of_collectives() -> None:
@@ -170,3 +172,29 @@ def test_the_states_shrink_by_two_bytes_a_parameter(
     assert states[1] - states[0] == 2 * -(-num_parameters(one) // data)
     result = run(one)
     assert math.isclose(result.breakdown.total_s, result.iteration_time_s, rel_tol=1e-9)
+
+
+def test_gradients_exist_for_passes_only_if_microbatches_add_to_them() -> None:
+    """One microbatch makes them; the next ones find them."""
+    one = titan(overlap={"data_parallel": True})
+    single, several = (
+        plan_of(one.replace({"batch.global": number * 4 * one.batch.micro})) for number in (1, 3)
+    )
+    assert makes_gradients(single) and not makes_gradients(several)
+    memories = [
+        memory_with_exchanges(plan.pass_of(Action(0, "B", 0))) for plan in (single, several)
+    ]
+    assert memories[1].gradients_bytes == 0
+    # At the end, with the root's gradients and their buffer, all layers are reduced.
+    shard = 4 * (8 * layer_parameters(one) // 4)
+    assert memories[0].gradients_bytes <= shard + 4 * 8
+
+
+def test_the_loss_is_computed_without_the_roots_parameters() -> None:
+    """A pass whose peak is the loss has neither gathered parameters nor gradients there."""
+    vocabulary = {"model.vocab_size": 102_400, "batch.micro": 8, "batch.global": 32}
+    one = titan(overlap={"data_parallel": True}).replace(vocabulary)
+    for kind in "FB":
+        memory = memory_with_exchanges(plan_of(one).pass_of(Action(0, kind, 0)))
+        assert "logits" in memory.op or "cross entropy" in memory.op
+        assert (memory.gathered_bytes, memory.bucket_bytes, memory.gradients_bytes) == (0, 0, 0)

@@ -1,0 +1,157 @@
+"""Four models, recorded and written by hand: the same products, time and memory.
+
+What differs is named in docs/validation_details.md#recorded-programs.
+"""
+
+import functools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs.update.request import signed_percent
+from simtrain.base.program import Program
+from simtrain.iteration.report.difference import Difference
+from simtrain.iteration.report.result import Result
+from simtrain.iteration.report.work_kinds import work_kinds
+from simtrain.recording.child import step as recorder
+from simtrain.recording.child.recording import program_of
+from simtrain.scenario import Scenario
+from simtrain.studies.simulation import simulate
+from simtrain.views.compare import ScenarioColumn, ScenarioComparison, compare_view
+from simtrain.views.view import Table
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm
+from tests.helpers import same_programs
+from tests.helpers.command_line import ROOT
+from tests.helpers.recorded_programs import scenario_of
+
+pytestmark = [
+    pytest.mark.slow,
+    # torch warns of the view that its own flatten returns.
+    pytest.mark.filterwarnings("ignore:FSDP2-wrapped module"),
+]
+GPUS, CLUSTER = 8, "h100_sxm"
+LABELS = {
+    "gpt": "GPT, 24 layers of 2048",
+    "llama": "Llama 3 8B",
+    "qwen3": "Qwen3 8B",
+    "mixtral": "Mixtral 8x7B, 4 layers",
+}
+KINDS = [*same_programs.MODELS]
+WITHIN_TIME, WITHIN_MEMORY, WITHIN_BYTES = 0.01, 0.02, 0.01
+# torch fills gradients of slices of rotate_half with zeros and adds them; our kernel joins them.
+WITHIN_OTHERS = {"gpt": 0.02, "llama": 0.02, "qwen3": 0.09}
+
+
+@functools.cache
+def recorded(kind: str, *, is_small: bool) -> Program:
+    """Record a model. That of its full size takes seconds: tensors have no values."""
+    arguments = same_programs.arguments_of(kind, sizes_of(kind, is_small=is_small))
+    step = recorder.record(same_programs.train, arguments, GPUS)
+    text = program_of(step, {"command": f"simtrain import torch x.py:{kind}", "gpus": GPUS})
+    return Program.model_validate_json(text)
+
+
+def sizes_of(kind: str, *, is_small: bool) -> same_programs.Sizes:
+    models = same_programs.SMALL if is_small else same_programs.MODELS
+    return models[kind]
+
+
+def results(kind: str, folder: Path, *, is_small: bool) -> tuple[Result, Result]:
+    """Simulate a recording, and the scenario by hand."""
+    by_hand = same_programs.by_hand(kind, sizes_of(kind, is_small=is_small), GPUS)
+    scenarios = (
+        scenario_of(recorded(kind, is_small=is_small), folder, cluster=CLUSTER),
+        Scenario.model_validate(by_hand | {"cluster": CLUSTER}),
+    )
+    first, second = map(simulate, scenarios)
+    return first, second
+
+
+@pytest.fixture(params=KINDS)
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Result, Result]:
+    """A small model, recorded and by hand."""
+    return results(request.param, tmp_path, is_small=True)
+
+
+def works(result: Result, *kinds: type) -> Counter[tuple[str, Any]]:
+    """Count the works of some kinds in all passes."""
+    return Counter(
+        (pass_.kind, op.work)
+        for pass_, times in result.plan.different_passes()
+        for op in record_pass(pass_).ops
+        for _ in range(times)
+        if isinstance(op.work, kinds)
+    )
+
+
+def exchanges(result: Result) -> Counter[tuple[str, str, int, int]]:
+    """Count collectives by pass, kind, ranks and MiB: flat buffers pad some parameters."""
+    counts: Counter[tuple[str, str, int, int]] = Counter()
+    for (kind, work), number in works(result, Collective).items():
+        mebibytes = round(work.array_bytes / 2**20)
+        counts[kind, work.kind, work.group.num_ranks, mebibytes] += number
+    return counts
+
+
+def test_products_attention_and_exchanges_are_equal(both: tuple[Result, Result]) -> None:
+    ours, theirs = both
+    kinds = Gemm, GroupedGemm, FusedAttention
+    assert works(ours, *kinds) == works(theirs, *kinds)
+    assert exchanges(ours) == exchanges(theirs)
+    assert ours.hardware_flops == theirs.hardware_flops
+    assert ours.num_parameters == theirs.num_parameters
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("kind", KINDS)
+def test_time_and_memory_are_those_of_the_scenario_by_hand(kind: str, tmp_path: Path) -> None:
+    both = ours, theirs = results(kind, tmp_path, is_small=False)
+    kinds = Gemm, GroupedGemm, FusedAttention
+    assert works(ours, *kinds) == works(theirs, *kinds)
+    assert ours.iteration_time_s == pytest.approx(theirs.iteration_time_s, rel=WITHIN_TIME)
+    peaks = [result.memory.fullest.peak_bytes for result in both]
+    assert peaks[0] == pytest.approx(peaks[1], rel=WITHIN_MEMORY)
+    quoted = (ROOT / "docs" / "validation_details.md").read_text(encoding="utf-8")
+    of_time = signed_percent(ours.iteration_time_s / theirs.iteration_time_s - 1)
+    assert f"| {LABELS[kind]} | {of_time} | {signed_percent(peaks[0] / peaks[1] - 1)} |" in quoted
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("kind", KINDS)
+def test_compiled_times_agree(kind: str, tmp_path: Path) -> None:
+    """A recording fuses kernels that follow one another; by hand the stack says which are fused."""
+    compiled = {"software": {"stack": "torchtitan_compiled"}, "cluster": CLUSTER}
+    recording = scenario_of(recorded(kind, is_small=False), tmp_path, **compiled)
+    by_hand = same_programs.by_hand(kind, sizes_of(kind, is_small=False), GPUS) | compiled
+    times_s = [
+        simulate(each).iteration_time_s for each in (recording, Scenario.model_validate(by_hand))
+    ]
+    assert times_s[0] == pytest.approx(times_s[1], rel=WITHIN_TIME)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("kind", ["gpt", "llama", "qwen3"])
+def test_kernels_of_each_kind_move_the_same_bytes(kind: str, tmp_path: Path) -> None:
+    """Each side counts the bytes of a kernel by its own rule. Small models have other shares."""
+    ours, theirs = map(work_kinds, results(kind, tmp_path, is_small=False))
+    assert {*ours} - {*theirs} <= {("other kernels", "optimizer")}
+    for key, of_hand in theirs.items():
+        within = WITHIN_OTHERS[kind] if key[0] == "other kernels" else WITHIN_BYTES
+        if key[0] != "all-reduce":  # of norms: their number of bytes does not matter
+            assert ours[key].num_bytes == pytest.approx(of_hand.num_bytes, rel=within), key
+            assert ours[key].flops == of_hand.flops
+
+
+def test_comparisons_show_the_work_of_both(both: tuple[Result, Result]) -> None:
+    """By kind, so that a difference is found. Two scenarios by hand need no such table."""
+    ours, theirs = both
+    columns = [ScenarioColumn(name, each) for name, each in zip("AB", both, strict=True)]
+    view = compare_view(ScenarioComparison(columns, [Difference(ours, theirs)]))
+    (table,) = (part for part in view.parts if getattr(part, "name", "") == "work-B")
+    assert isinstance(table, Table)
+    assert {row.cells[:2] for row in table.rows} >= {("products", "forward"), ("loss", "backward")}
+    same = ScenarioComparison(columns[1:] * 2, [Difference(theirs, theirs)])
+    assert all(getattr(part, "name", "") != "work-B" for part in compare_view(same).parts)
