@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
-from simtrain.recording.child import data_parallel, kernels, streams
+from simtrain.recording.child import data_parallel, kernels, sharding_flags, streams
 from simtrain.recording.child.modules import Modules
 from simtrain.recording.child.op_log import LoggedOp, OpLog
 from simtrain.recording.child.problems import WrongProgram
@@ -76,6 +76,7 @@ def record(
         stack.enter_context(streams.patched(tracker))
         stack.enter_context(kernels.patched())
         stack.enter_context(data_parallel.patched())
+        stack.enter_context(sharding_flags.patched())
         stack.enter_context(_real_meshes())
         stack.enter_context(_swaps())
         stack.enter_context(log.resizing())
@@ -265,10 +266,18 @@ def _outside(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(*args: Any, **options: Any) -> Any:
-        with unset_fake_temporarily():
+        # What torch's `unset_fake_temporarily` does, which takes longer than most functions here.
+        fake = torch._C._unset_dispatch_mode(_FAKE)
+        try:
             return function(*args, **options)
+        finally:
+            if fake is not None:
+                torch._C._set_dispatch_mode(fake)
 
     return run
+
+
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
 @contextmanager
