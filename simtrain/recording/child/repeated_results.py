@@ -1,10 +1,10 @@
 """Build the results of ops that repeat, without asking torch again for their shapes.
 
-Fake tensors have no values, so what an op returns follows from the shapes, strides and types of its
-arguments. Models repeat their layers, and a step repeats the step before it: most ops of a recording
-have been seen before. Torch's fake mode finds the result of the first op of a kind, and what is
-needed to build another one is kept. Torch has such a cache too, whose keys and results take ten
-times as long.
+Fake tensors have no values, so what an op returns follows from the shapes, strides and types of
+its arguments. Models repeat their layers, and a step repeats the step before it: most ops of a
+recording have been seen before. Torch's fake mode finds the result of the first op of a kind, and
+what is needed to build another one is kept. Torch has such a cache too, whose keys and results take
+ten times as long.
 
 A recipe is kept only if what it builds equals what torch has built.
 """
