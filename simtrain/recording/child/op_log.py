@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from simtrain.recording.child.lifetimes import Lifetimes
 from simtrain.recording.child.modules import Modules
 from simtrain.recording.child.repeated_results import RepeatedResults
 from simtrain.recording.child.streams import Streams
@@ -137,6 +138,7 @@ class OpLog(TorchDispatchMode):
         self.live: dict[int, int] = {}
         """Bytes of each living storage."""
         self.held_bytes = 0
+        self.lifetimes = Lifetimes()
         self._results = RepeatedResults(self.live)
         self._made_by: dict[int, int] = {}
         self._signatures: dict[Any, _Signature] = {}
@@ -256,6 +258,7 @@ class OpLog(TorchDispatchMode):
         if key in self.live:
             self._change(key, 0)
             del self.live[key]
+            self.lifetimes.forget(key)
             self._made_by.pop(key, None)
 
     def _change(self, key: int, num_bytes: int) -> None:
@@ -264,11 +267,14 @@ class OpLog(TorchDispatchMode):
         self.live[key] = num_bytes
         self.held_bytes += growth
         if self.phase is not None and self.ops:
-            op = self.ops[-1]
-            op.makes_bytes += max(0, growth)
-            op.frees_bytes += max(0, -growth)
+            op, number = self.ops[-1], len(self.ops) - 1
             if growth > 0:
-                self._made_by[key] = len(self.ops) - 1
+                op.makes_bytes += growth
+                self.lifetimes.grow(key, growth, number)
+                self._made_by[key] = number
+            elif growth < 0:
+                op.frees_bytes -= growth
+                self.lifetimes.shrink(key, -growth, number)
 
     @contextmanager
     def resizing(self) -> Iterator[None]:
@@ -323,7 +329,9 @@ class OpLog(TorchDispatchMode):
 
     def mark_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
         """Mark the ops that have made the gradients of parameters."""
-        for key in {*map(_key, gradients)}:
+        keys = {*map(_key, gradients)}
+        self.lifetimes.mark_gradients(keys & self.live.keys())
+        for key in keys:
             if key in self._made_by and key in self.live:
                 op = self.ops[self._made_by[key]]
                 op.gradient_bytes += self.live[key]

@@ -24,6 +24,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
 from simtrain.recording.child import data_parallel, kernels, sharding_flags, streams
+from simtrain.recording.child.lifetimes import Lifetime
 from simtrain.recording.child.modules import Modules
 from simtrain.recording.child.op_log import LoggedOp, OpLog
 from simtrain.recording.child.problems import WrongProgram
@@ -35,6 +36,7 @@ class Step:
 
     Args:
         ops: in order of issue.
+        lifetimes: the bytes that they make and free.
         num_parameters, num_trained: elements of the whole model's parameters, and of those with
             gradients.
         parameters_bytes: this rank's parameters.
@@ -47,6 +49,7 @@ class Step:
     """
 
     ops: list[LoggedOp]
+    lifetimes: list[Lifetime]
     num_parameters: int
     num_trained: int
     parameters_bytes: int
@@ -100,6 +103,7 @@ def record(
         sequences, tokens = _batch_sizes(batch)
         return Step(
             log.ops,
+            log.lifetimes.all(),
             sum(each.numel() for each in parameters),
             sum(each.numel() for each in parameters if each.requires_grad),
             _bytes_of(parameters),
@@ -266,6 +270,7 @@ def _outside(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(*args: Any, **options: Any) -> Any:
+        """Call the function."""
         # What torch's `unset_fake_temporarily` does, which takes longer than most functions here.
         fake = torch._C._unset_dispatch_mode(_FAKE)
         try:
