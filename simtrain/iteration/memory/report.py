@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.program import GRADIENTS
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.buffers import (
     FP32_GRADIENTS,
@@ -343,15 +344,16 @@ def recorded_report(
     new_gradients, op = int(of_pass.gradients[place]), of_pass.ops[place]
     program = step.program.states
     gradients = program.gradients_bytes + new_gradients
-    states = ModelStates(program.parameters_bytes, gradients, program.optimizer_bytes)
     buffers = {OTHER_TENSORS: program.other_bytes}
     buffers[WORKSPACES] = sum(workspaces_bytes(plan, profile.memory))
-    activations = int(of_pass.held[place]) - new_gradients
-    holders = None
+    dynamic_bytes = program.gradients_bytes + int(of_pass.held[place])
+    holders, buffers[WORKING] = None, 0
     if step.program.names_lifetimes:
         holders = holders_at(step.program, _PASSES[number], place)
         buffers[WORKING] = sum(each.num_bytes for each in holders if each.kind == TEMPORARY)
-        activations -= buffers[WORKING]
+        gradients = sum(each.num_bytes for each in holders if each.kind == GRADIENTS)
+    activations = dynamic_bytes - gradients - buffers[WORKING]
+    states = ModelStates(program.parameters_bytes, gradients, program.optimizer_bytes)
     # The last microbatch is recorded, after the others.
     is_step = number == _NUM_PASSES
     place = len(plan.schedule.kind) - _NUM_PASSES + number

@@ -183,7 +183,7 @@ def _recipe_of(result: Any, tensors: Sequence[FakeTensor], live: dict[int, int])
     is_set = {name for name, value in attributes.items() if value is not None}
     if is_set != {_MODE, _DEVICE} or result.requires_grad:
         raise _Unrepeatable
-    shape, stride, offset = result.shape, result.stride(), result.storage_offset()
+    shape, stride, offset = result.shape, result.stride(), int(result.storage_offset())
     place = _only(viewed) if viewed else None
     return _NewTensor(shape, stride, offset, result.dtype, attributes, place)
 
