@@ -17,7 +17,7 @@ _CLUSTERS = "a100_sxm4_80gb", "h100_sxm", "h200_sxm", "b200_sxm"
 _STACKS = "torchtitan", "torchtitan_compiled", "eager", "megatron_core"
 _PASSES = "forward", "backward", "optimizer"
 _SIZES = 0, 1, 3, 64, 64, 256, 1000, 4096
-_MODULES = "", "head", "layers.*.mlp.up", "layers.*.attention", "encoder.blocks.*.norm"
+MODULES = "", "head", "layers.*.mlp.up", "layers.*.attention", "encoder.blocks.*.norm"
 _POINTWISE = "aten.add", "aten.gelu", "aten.native_layer_norm", "aten._softmax", "mine.scan"
 _COLLECTIVES = (
     *("c10d._allgather_base_", "c10d._reduce_scatter_base_", "c10d.allreduce_", "c10d.send"),
@@ -98,7 +98,7 @@ def _op(rng: random.Random, place: int, num_groups: int, dtype: str, phase: str)
         op = _collective(rng, num_groups, dtype)
     else:
         op = rng.choice(draws)(rng, dtype, rng.choice(_SIZES), rng.choice(_SIZES))
-    op["module"] = rng.choice(_MODULES)
+    op["module"] = rng.choice(MODULES)
     op["again"] = phase == "backward" and rng.random() < 0.2
     if rng.random() < 0.3:
         op["waits"] = sorted(rng.sample(range(1, place + 1), min(place, rng.randint(1, 2))))

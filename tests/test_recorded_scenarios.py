@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from benchmarks.random_programs import times_by_engine
-from benchmarks.random_recordings import random_recording, recorded_scenarios
+from benchmarks.random_recordings import MODULES, random_recording, recorded_scenarios
 from simtrain.base.program import Program, expanded
 from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
@@ -22,6 +22,7 @@ from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate
 from simtrain.studies.variation.run import draw
+from simtrain.views.modules import modules_table
 from simtrain.workload.recorded.holders import UNNAMED, holders_at
 from tests.helpers.command_line import call, refused
 from tests.helpers.poisoned import GARBAGE, outcome, poisoned
@@ -102,6 +103,15 @@ def test_parts_and_spans_add_up(result: Result) -> None:
     for stage in result.stages:
         assert stage.total_s == pytest.approx(result.iteration_time_s, rel=1e-9)
     assert_spans_add_up(result)
+
+
+def test_modules_add_up_to_the_iteration(result: Result) -> None:
+    operators = result.operators()
+    table = modules_table(operators)
+    total_s = sum(row.cells[-2] for row in table.rows)
+    waiting_s = operators.breakdown.launch_s + operators.breakdown.bubble_s
+    assert total_s + waiting_s == pytest.approx(result.iteration_time_s)
+    assert {row.cells[0] for row in table.rows} <= {*MODULES, "outside of modules"}
 
 
 def test_all_bytes_have_a_name_at_every_op(result: Result) -> None:
