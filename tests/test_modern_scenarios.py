@@ -29,7 +29,7 @@ from tests.helpers.span_sums import assert_spans_add_up
 NOT_DRAWN = {
     "name",
     "description",
-    # It stands in place of a model (tests/iteration/test_recorded_program.py).
+    # It stands in place of a model (tests/test_recorded_scenarios.py).
     "program",
     # `random_scenarios` draws both.
     "parallelism.first_stage_layers",

@@ -31,9 +31,15 @@ _TENSOR = re.compile(r"(?:(\d{1,9}) x )?([a-z]+[a-z0-9_]{0,30})\[([\d,*]{0,400})
 _MOST_ELEMENTS = 1 << 60
 _BITS = re.compile(r"[a-z]+(\d+)")
 
+END_OF_STEP = "end of the step"
+BEFORE_STEP = "before the step"
+GRADIENTS, EARLIER_GRADIENTS = "gradients", "gradients of earlier microbatches"
+"""Words in the names of what ops keep and free (`ProgramOp.keeps_until`, `frees_of`)."""
+
 Bytes = Annotated[int, Field(ge=0, le=_MOST_BYTES_OF_MEMORY)]
 Scalar = bool | int | float | str
 T = TypeVar("T")
+_BytesByName = Annotated[dict[str, Bytes], Field(default_factory=dict)]
 _Texts = Annotated[list[str], Field(default_factory=list)]
 
 
@@ -92,6 +98,11 @@ def parse_tensor(text: str) -> ProgramTensor:
     return ProgramTensor(dtype, tuple(shape), stored, times, bool(transposed))
 
 
+def op_name(module: str, op: str) -> str:
+    """Return a module with its op, such as "layers.*.mlp.up: aten.mm"."""
+    return f"{module}: {op}" if module else op
+
+
 class ProgramOp(Strict):
     """An op of a step on one rank.
 
@@ -107,6 +118,10 @@ class ProgramOp(Strict):
         makes_bytes: memory that it allocates.
         frees_bytes: memory that is freed after it, before the next op.
         gradient_bytes: the part of `makes_bytes` that are gradients of parameters.
+        keeps_until: the parts of `makes_bytes` that outlive the pass, by the op after which they
+            are freed: "backward layers.*.mlp.up: aten.mm", or "end of the step".
+        frees_of: the parts of `frees_bytes` that other ops have made, by these: "forward
+            layers.*.norm: aten.add", or "gradients layers.*.mlp.up: aten.mm".
     """
 
     op: Text
@@ -121,6 +136,13 @@ class ProgramOp(Strict):
     makes_bytes: Bytes = 0
     frees_bytes: Bytes = 0
     gradient_bytes: Bytes = 0
+    keeps_until: _BytesByName
+    frees_of: _BytesByName
+
+    @property
+    def name(self) -> str:
+        """Its module and its name."""
+        return op_name(self.module, self.op)
 
     @field_validator("reads", "writes")
     @classmethod
@@ -227,6 +249,12 @@ class Program(Strict):
     def passes(self) -> dict[str, list[ProgramRun]]:
         """The passes by name."""
         return {"forward": self.forward, "backward": self.backward, "optimizer": self.optimizer}
+
+    @property
+    def names_lifetimes(self) -> bool:
+        """Whether ops say what they keep and free; recordings by hand may not."""
+        runs = (run for runs in self.passes.values() for run in runs)
+        return any(op.keeps_until or op.frees_of for run in runs for op in run.ops)
 
     @property
     def data(self) -> int:

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,10 +19,10 @@ from simtrain.base.input_file import FileVersion, read_bytes, similar_names_advi
 from simtrain.base.pipeline_program import PipelineProgram, read_recording
 from simtrain.base.program import Program
 from simtrain.errors import InputError, Location
+from simtrain.recording.process import MOST_OUTPUT_BYTES, run_limited
 
 _CHILD = "simtrain.recording.child"
 _HUGGING_FACE = f"{_CHILD}.hugging_face"
-_SECONDS_TO_END = 2.0
 _MOST_BYTES = 1 << 20
 _HAS_NO_VALUES = "tensors of a recording have shapes and no values, so that no GPU is needed"
 
@@ -63,7 +60,7 @@ def record_program(request: RecordingRequest) -> Program | PipelineProgram:
 
     Raises:
         InputError: there is no such script (E101), torch is missing (E701), or the program cannot
-            be recorded (E942 to E949, E955).
+            be recorded (E942 to E949, E955, E969, E979).
     """
     if request.function:
         require("simtrain import torch", "torch")
@@ -97,33 +94,17 @@ def record_program(request: RecordingRequest) -> Program | PipelineProgram:
             message["arguments"] = {**config, **request.arguments}
         file = folder / "request.json"
         file.write_text(json.dumps(message), encoding="utf-8")
-        status = _run([sys.executable, "-m", _CHILD, str(file)], request.seconds)
+        command = [sys.executable, "-m", _CHILD, str(file)]
+        end = run_limited(command, request.seconds, _environment())
         if problem.is_file():
             raise _error(json.loads(read_bytes(problem, _MOST_BYTES)), request)
-        if status is None:
+        if end.printed_too_much:
+            raise _too_talkative(request)
+        if end.status is None:
             raise _too_slow(request)
-        if status or not recording.is_file():
-            raise _crash(status, request)
+        if end.status or not recording.is_file():
+            raise _crash(end.status, request)
         return read_recording(FileVersion.of(str(recording)))
-
-
-def _run(command: list[str], seconds: float) -> int | None:
-    """Run a command; return its exit code, or None if the time ended before."""
-    # Sessions end with all processes that a program has started.
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True, env=_environment()
-    )
-    try:
-        return process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, number)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_SECONDS_TO_END)
-                break
 
 
 def _environment() -> dict[str, str]:
@@ -142,6 +123,13 @@ def _too_slow(request: RecordingRequest) -> InputError:
     )
     reason = "a step on fake tensors takes seconds, because nothing is computed"
     return InputError.of("E947", message, place, fix, reason)
+
+
+def _too_talkative(request: RecordingRequest) -> InputError:
+    message = f"prints more than {MOST_OUTPUT_BYTES >> 20} MiB, and was ended"
+    fix = "print less, or not in a loop without end"
+    reason = "what a program prints is shown while it is recorded"
+    return InputError.of("E969", message, Location(_name(request)), fix, reason)
 
 
 def _crash(status: int | None, request: RecordingRequest) -> InputError:
@@ -186,6 +174,11 @@ def _package(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
     return "E945", message, None, f"install it beside simtrain: pip install {problem['message']}"
 
 
+def _memory(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
+    fix = "build on the default device, inside the function, so that tensors have no values"
+    return "E979", f"needs more memory than there is: {problem['message']}", _HAS_NO_VALUES, fix
+
+
 def _exit(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
     message = f"ends the program (exit code {problem['message']}) before a step"
     fix = f"let {request.function or 'it'} return (model, batch, loss, optimizer)"
@@ -222,6 +215,7 @@ _ERRORS: Mapping[str, Callable[[Mapping[str, Any], RecordingRequest], _Words]] =
     "cuda": _cuda,
     "package": _package,
     "exit": _exit,
+    "memory": _memory,
     "wrong": _wrong,
     "stages": _stages,
     "raised": _raised,

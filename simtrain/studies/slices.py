@@ -20,6 +20,7 @@ from simtrain.errors import InputError, Location
 from simtrain.iteration.report.stage_kernels import passes_of
 from simtrain.scenario import Scenario
 from simtrain.schedules.terapipe import TeraPipe
+from simtrain.studies.one_layout import refuse_program
 from simtrain.studies.simulation import simulate
 
 OnProgress = Callable[[str, int, int], None]
@@ -111,6 +112,7 @@ def find_slices(
         InputError: the sequence has no such parts, or stages have several chunks (E894), or the
             scenario cannot have slices.
     """
+    refuse_program(scenario)
     if scenario.parallelism.interleave > 1:
         raise InputError.of(
             "E894",

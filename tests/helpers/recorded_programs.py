@@ -73,6 +73,38 @@ def linear_layers(**changes: Any) -> Program:
     return Program.model_validate(data | changes)
 
 
+def named_layers() -> Program:
+    """Return `linear_layers` with the names of what is kept and freed, as torch records it."""
+    product = {"op": "aten.mm", "module": "layers.*", "reads": [X, X], "writes": [X]}
+    forward = product | {
+        "makes_bytes": 2 * SIZE,
+        "frees_bytes": SIZE,  # a copy of its own
+        "keeps_until": {"backward layers.*: aten.mm": SIZE},
+    }
+    weight = product | {
+        "op": "aten.t_mm",
+        "makes_bytes": WEIGHT,
+        "gradient_bytes": WEIGHT,
+        "keeps_until": {"optimizer aten._fused_adamw_": WEIGHT},
+    }
+    inputs = product | {
+        "makes_bytes": SIZE,
+        "frees_bytes": 2 * SIZE,
+        "frees_of": {"forward layers.*: aten.mm": SIZE, "backward head: aten.ones": SIZE},
+    }
+    ones = {"op": "aten.ones", "module": "head", "makes_bytes": LAYERS * SIZE}
+    step = {
+        "op": "aten._fused_adamw_",
+        "frees_bytes": LAYERS * WEIGHT,
+        "frees_of": {"gradients layers.*: aten.t_mm": LAYERS * WEIGHT},
+    }
+    return linear_layers(
+        forward=[run(forward, count=LAYERS)],
+        backward=[run(ones), run(weight, inputs, count=LAYERS)],
+        optimizer=[run(step)],
+    )
+
+
 def scenario_of(program: Program, folder: Path, **changes: Any) -> Scenario:
     """Write a program to a folder and return a scenario that runs it."""
     file = folder / f"{len([*folder.iterdir()])}.program.json"

@@ -1,6 +1,10 @@
 """Programs in torch, as a user writes them; `simtrain import torch` records them."""
 
+import os
+import signal
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -251,3 +255,40 @@ def stage_across_stages(stage: int, num_stages: int) -> Step:
 
     model = nn.Linear(8, 8)
     return model, torch.zeros(4, 8), mean, torch.optim.SGD(model.parameters())
+
+
+def leaves_at_once() -> Any:
+    os._exit(3)
+
+
+def prints_for_ever() -> Any:
+    while True:
+        print("x" * 10_000)
+
+
+def takes_all_memory() -> Any:
+    blocks = []
+    while True:
+        blocks.append(bytearray(1 << 28))
+
+
+def forks(marker: str) -> Step:
+    """Leave a process that does not end, and one that goes on as this one does."""
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        Path(f"{marker}.new").write_text(str(os.getpid()))
+        Path(f"{marker}.new").rename(marker)
+        while True:
+            time.sleep(1)
+    os.fork()
+    while not Path(marker).exists():
+        time.sleep(0.01)
+    return llama()
+
+
+def waits(marker: str) -> Any:
+    """Say that it runs, and wait for ever."""
+    Path(f"{marker}.new").write_text(str(os.getpid()))
+    Path(f"{marker}.new").rename(marker)
+    while True:
+        time.sleep(1)

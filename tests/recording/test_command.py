@@ -1,6 +1,11 @@
 """`simtrain import torch`: files, errors that name the program's line, and the page about it."""
 
+import os
 import shlex
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -44,6 +49,9 @@ PROBLEMS = {
     "raises_error": ("E942", "raises KeyError", 'raise KeyError("no such key")'),
     "returns_model": ("E949", "the function returns a Linear", ""),
     "crashes": ("E948", "ended with signal", ""),
+    "leaves_at_once": ("E948", "ended with exit code 3", ""),
+    "prints_for_ever": ("E969", "prints more than 8 MiB", ""),
+    "takes_all_memory": ("E979", "needs more memory", "blocks.append(bytearray(1 << 28))"),
     "never_ends": ("E947", "is not recorded after", ""),
     "no_such_function": ("E949", "it has no function no_such_function", ""),
 }
@@ -63,6 +71,45 @@ def test_errors_name_the_line_of_the_program(
         assert f"{PROGRAMS}:" in error
     assert not [*folder.iterdir()], "nothing is recorded by halves"
     capfd.readouterr()
+
+
+def runs(process: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads the states of processes")
+def test_no_process_of_the_program_is_left(folder: Path) -> None:
+    """One ignores SIGTERM; another one returns from the function, as the program itself does."""
+    words = "--arg", f"marker={folder / 'number'}", "--out", "x.yaml"
+    outcome = call("import", "torch", f"{PROGRAMS}:forks", *words)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert not runs(int((folder / "number").read_text()))
+    assert call("run", "x.yaml").exit_code == 0
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads the states of processes")
+def test_ctrl_c_leaves_no_process_and_no_file(folder: Path) -> None:
+    command = [sys.executable, "-m", "simtrain", "import", "torch", f"{PROGRAMS}:waits"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [*command, "--arg", f"marker={folder / 'number'}"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        while not (folder / "number").is_file():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not runs(int((folder / "number").read_text()))
+    assert [each.name for each in folder.iterdir()] == ["number"]
 
 
 @pytest.mark.parametrize(

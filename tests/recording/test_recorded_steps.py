@@ -26,6 +26,7 @@ from simtrain.recording.child.tensors import text_of
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.record import record_pass
+from simtrain.workload.recorded.holders import SAVED, UNNAMED, holders_at
 from simtrain.workload.work import Collective, FusedAttention, Gemm
 from tests.helpers import torch_programs as programs
 from tests.helpers.recorded_programs import scenario_of
@@ -181,6 +182,41 @@ def test_modules_have_the_names_of_the_model_forward_and_backward() -> None:
 def test_what_is_saved_is_freed_by_the_end_of_the_step() -> None:
     for program in (recorded("llama"), recorded("sharded", gpus=8)):
         assert sum(op.makes_bytes - op.frees_bytes for op in ops_of(program)) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "arguments"),
+    [
+        ("llama", 1, {}),
+        ("llama", 1, {"checkpoints": True}),
+        ("sharded", 8, {"tensor": 2}),
+        ("replicated", 4, {}),
+    ],
+)
+def test_at_every_op_all_bytes_have_a_name(name: str, gpus: int, arguments: dict[str, Any]) -> None:
+    program = recorded(name, gpus, **arguments)
+    states = program.states
+    expected = states.parameters_bytes + states.optimizer_bytes + states.other_bytes
+    for phase, runs in program.passes.items():
+        for place, op in enumerate(expanded(runs)):
+            expected += op.makes_bytes
+            holders = holders_at(program, phase, place)
+            assert sum(each.num_bytes for each in holders) == expected
+            assert UNNAMED not in {each.kind for each in holders}
+            expected -= op.frees_bytes
+
+
+def test_saved_tensors_are_freed_by_the_backward_pass_of_their_layer() -> None:
+    """After the forward pass, the products up and gate are kept for the product after them."""
+    program = recorded("llama")
+    last = len([*expanded(program.forward)]) - 1
+    holders = holders_at(program, "forward", last)
+    saved = {each.made_by: each for each in holders if each.kind == SAVED}
+    of_layers = 2 * 2 * programs.LENGTH * INNER * LAYERS  # bf16, sequences
+    for name in ("gate", "up"):
+        product = saved[f"layers.*.{name}: aten.mm"]
+        assert product.num_bytes == of_layers
+        assert product.freed_after.startswith("backward layers.*")
 
 
 @pytest.mark.parametrize(("name", "gpus"), [("llama", 1), ("sharded", 64)])

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.program import GRADIENTS
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.buffers import (
     FP32_GRADIENTS,
@@ -32,6 +33,7 @@ from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.schedules import Cell
 from simtrain.units import format_bytes
 from simtrain.workload.model_chunks import number_distinct
+from simtrain.workload.recorded.holders import TEMPORARY, Holder, holders_at
 from simtrain.workload.recorded.pipeline import RecordedPipeline
 from simtrain.workload.recorded.step import BytesOverTime, RecordedStep
 
@@ -58,12 +60,14 @@ class StageMemory(PlainData):
         peak_op: op at the peak.
         peak_time_s: start of the action; None if the iteration was not simulated.
         num_slices: slices of each sequence, of which an action runs one.
+        holders: the ops of a recorded program that have made what it holds at the peak.
     """
 
     json_fields: ClassVar = keys(
         """stage peak_bytes peak_time_s peak_action=peak_name peak_op components_bytes
-        buffers_bytes"""
+        buffers_bytes holders"""
     )
+    json_omits_none: ClassVar = frozenset({"holders"})
 
     stage: int
     states: ModelStates
@@ -74,6 +78,7 @@ class StageMemory(PlainData):
     peak_op: str
     peak_time_s: float | None = None
     num_slices: int = 1
+    holders: tuple[Holder, ...] | None = None
 
     def __repr__(self) -> str:
         peak = format_bytes(self.peak_bytes)
@@ -372,10 +377,16 @@ def recorded_report(
     new_gradients, op = int(of_pass.gradients[place]), of_pass.ops[place]
     program = step.program.states
     gradients = program.gradients_bytes + new_gradients
-    states = ModelStates(program.parameters_bytes, gradients, program.optimizer_bytes)
     buffers = {OTHER_TENSORS: program.other_bytes}
     buffers[WORKSPACES] = sum(workspaces_bytes(plan, profile.memory))
-    activations = int(of_pass.held[place]) - new_gradients
+    dynamic_bytes = program.gradients_bytes + int(of_pass.held[place])
+    holders, buffers[WORKING] = None, 0
+    if step.program.names_lifetimes:
+        holders = holders_at(step.program, _PASSES[number], place)
+        buffers[WORKING] = sum(each.num_bytes for each in holders if each.kind == TEMPORARY)
+        gradients = sum(each.num_bytes for each in holders if each.kind == GRADIENTS)
+    activations = dynamic_bytes - gradients - buffers[WORKING]
+    states = ModelStates(program.parameters_bytes, gradients, program.optimizer_bytes)
     # The last microbatch is recorded, after the others.
     is_step = number == _NUM_PASSES
     place = len(plan.schedule.kind) - _NUM_PASSES + number
@@ -385,8 +396,9 @@ def recorded_report(
     tensors = states.total_bytes + activations + sum(named.values())
     stage = StageMemory(
         *(0, states, activations, named, allocator_bytes(profile, tensors), action),
-        f"{op.module}: {op.op}" if op.module else op.op,
+        op.name,
         time_s,
+        holders=holders,
     )
     reserve = profile.memory.allocator_reserve.value
     return MemoryReport(profile.gpu.memory_capacity.value, (stage,), reserve)

@@ -7,28 +7,39 @@ and the files to write: the recording, or what went wrong.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
+from simtrain.recording.child.memory_limit import limit_memory
 from simtrain.recording.child.problems import problem_of
 
 
 def main(file: str) -> None:
     """Record what a request says."""
     request = json.loads(Path(file).read_text(encoding="utf-8"))
+    number = os.getpid()
+    limit_memory()
     try:
-        write_recording(request)
+        write_recording(request, number)
     except BaseException as error:  # also sys.exit and Ctrl-C of the program
+        _end_copies(number)
         problem = problem_of(error, request["script"])
         if problem["name"] == "raised":
             traceback.print_exc()
         Path(request["problem"]).write_text(json.dumps(problem), encoding="utf-8")
 
 
-def write_recording(request: dict[str, Any]) -> None:
-    """Run the program of a request, and write its recording."""
+def _end_copies(number: int) -> None:
+    """End a process that the program has forked, and that has returned to here."""
+    if os.getpid() != number:
+        os._exit(0)
+
+
+def write_recording(request: dict[str, Any], number: int) -> None:
+    """Run the program of a request, and write its recording in the process with a number."""
     import torch
 
     from simtrain.recording.child.loading import function_of
@@ -48,6 +59,7 @@ def write_recording(request: dict[str, Any]) -> None:
         request["gpus"],
         request["microbatches"],
     )
+    _end_copies(number)
     program = program_of(step, request)
     Path(request["recording"]).write_text(program, encoding="utf-8")
 

@@ -12,15 +12,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from simtrain.recording.child.lifetimes import Lifetimes
 from simtrain.recording.child.modules import Modules
+from simtrain.recording.child.repeated_results import RepeatedResults
 from simtrain.recording.child.streams import Streams
 from simtrain.recording.child.tensors import texts_of
 
-_PLAIN = {torch.Tensor, torch.nn.Parameter, torch._subclasses.FakeTensor}
+_PLAIN = {torch.Tensor, torch.nn.Parameter, FakeTensor}
 _SYNC = {op for op in sync_ops if op.namespace == "_c10d_functional"}
 _ALLOCATES = {
     "aten.empty",
@@ -48,6 +50,7 @@ _COPIES_IN = torch.ops.fsdp.all_gather_copy_in.default
 """fully_shard's copy into its buffer, which its schema does not say: it returns views of it."""
 _SILENT = {torch.ops.aten.detach.default, torch.ops.aten._unsafe_view.default}
 """Ops that are views, although their schemas do not say so."""
+_DEVICE = torch.ops.prim.device.default
 _SCALARS = bool, int, float, str
 
 
@@ -122,6 +125,11 @@ class _Signature:
 class OpLog(TorchDispatchMode):
     """Logs every op that a GPU would run, once `phase` is set, and tracks all storages before."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch wraps the mode so that no compiler traces it: none runs here."""
+        return False
+
     def __init__(self, streams: Streams, modules: Modules) -> None:
         super().__init__()
         self.streams, self.modules = streams, modules
@@ -132,6 +140,8 @@ class OpLog(TorchDispatchMode):
         self.live: dict[int, int] = {}
         """Bytes of each living storage."""
         self.held_bytes = 0
+        self.lifetimes = Lifetimes()
+        self._results = RepeatedResults(self.live)
         self._made_by: dict[int, int] = {}
         self._signatures: dict[Any, _Signature] = {}
         self.group_streams: dict[tuple[int, ...], int] = {}
@@ -146,19 +156,24 @@ class OpLog(TorchDispatchMode):
         """Run an op, and log it."""
         if not _PLAIN.issuperset(types):
             return NotImplemented  # its ops on plain tensors follow
+        if func is _DEVICE and isinstance(args[0], FakeTensor):
+            return args[0].fake_device  # which torch asks for at every op
         kwargs = kwargs or {}
+        if func.namespace == "profiler":  # it marks a range, and has no tensors
+            with torch._C._DisableTorchDispatch():
+                return func(*args, **kwargs)
         signature = self._signature(func)
         if signature.is_view:  # it makes no storage and runs no kernel
-            return func(*args, **kwargs)
+            return self._results.run(func, args, kwargs)
         read = [*_tensors((*args, *kwargs.values()))]
-        if read and not any(isinstance(x, torch._subclasses.FakeTensor) for x in read):
+        if read and not any(isinstance(x, FakeTensor) for x in read):
             with unset_fake_temporarily():  # numbers of ranks, which meshes of devices look up
                 return func(*args, **kwargs)
         if func is torch.ops.aten._local_scalar_dense.default and self.updates:
             # The number of the step, of which optimizers compute powers.
             return 1.0 if args[0].dtype.is_floating_point else 1
         before = {*map(_key, read)}
-        result = func(*args, **kwargs)
+        result = self._results.run(func, args, kwargs)
         if signature.waits:
             self._wait_for(read)
             return result
@@ -247,6 +262,7 @@ class OpLog(TorchDispatchMode):
         if key in self.live:
             self._change(key, 0)
             del self.live[key]
+            self.lifetimes.forget(key)
             self._made_by.pop(key, None)
 
     def _change(self, key: int, num_bytes: int) -> None:
@@ -255,11 +271,14 @@ class OpLog(TorchDispatchMode):
         self.live[key] = num_bytes
         self.held_bytes += growth
         if self.phase is not None and self.ops:
-            op = self.ops[-1]
-            op.makes_bytes += max(0, growth)
-            op.frees_bytes += max(0, -growth)
+            op, number = self.ops[-1], len(self.ops) - 1
             if growth > 0:
-                self._made_by[key] = len(self.ops) - 1
+                op.makes_bytes += growth
+                self.lifetimes.grow(key, growth, number)
+                self._made_by[key] = number
+            elif growth < 0:
+                op.frees_bytes -= growth
+                self.lifetimes.shrink(key, -growth, number)
 
     @contextmanager
     def resizing(self) -> Iterator[None]:
@@ -314,7 +333,9 @@ class OpLog(TorchDispatchMode):
 
     def mark_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
         """Mark the ops that have made the gradients of parameters."""
-        for key in {*map(_key, gradients)}:
+        keys = {*map(_key, gradients)}
+        self.lifetimes.mark_gradients(keys & self.live.keys())
+        for key in keys:
             if key in self._made_by and key in self.live:
                 op = self.ops[self._made_by[key]]
                 op.gradient_bytes += self.live[key]

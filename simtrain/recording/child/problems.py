@@ -23,6 +23,7 @@ _VALUE = "DataDependentOutputException", "DynamicOutputShapeException"
 """Errors of fake tensors, which have no values."""
 _VALUES = "UnsupportedFakeTensorException", "GuardOnDataDependentSymNode"
 _CUDA = "CUDA", "NVIDIA driver", "cuda devices", "cuda is not available"
+_MEMORY = "can't allocate memory", "not enough memory", "std::bad_alloc"
 _CALLS = {
     "aten._local_scalar_dense.default": ".item()",
     "aten.nonzero.default": "nonzero()",
@@ -48,6 +49,8 @@ def problem_of(error: BaseException, script: str) -> dict[str, Any]:
     elif isinstance(error, ImportError):
         name = "package"
         message = error.name or message
+    elif isinstance(error, MemoryError) or any(words in message for words in _MEMORY):
+        name, message = "memory", message or kind
     elif isinstance(error, SystemExit):
         name, message = "exit", str(error.code)
     elif any(words in message for words in _CUDA):
@@ -58,7 +61,7 @@ def problem_of(error: BaseException, script: str) -> dict[str, Any]:
         "message": message,
         "file": line[0] if line else script,
         "line": line[1] if line else None,
-        "source": text,
+        "source": text[:300],
     }
 
 

@@ -17,13 +17,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
-from simtrain.recording.child import data_parallel, kernels, streams
+from simtrain.recording.child import data_parallel, kernels, sharding_flags, streams
+from simtrain.recording.child.lifetimes import Lifetime
 from simtrain.recording.child.modules import Modules
 from simtrain.recording.child.op_log import LoggedOp, OpLog
 from simtrain.recording.child.problems import WrongProgram
@@ -35,6 +36,7 @@ class Step:
 
     Args:
         ops: in order of issue.
+        lifetimes: the bytes that they make and free.
         num_parameters, num_trained: elements of the whole model's parameters, and of those with
             gradients.
         parameters_bytes: this rank's parameters.
@@ -47,6 +49,7 @@ class Step:
     """
 
     ops: list[LoggedOp]
+    lifetimes: list[Lifetime]
     num_parameters: int
     num_trained: int
     parameters_bytes: int
@@ -99,6 +102,7 @@ def step_of(
     states = [] if optimizer is None else [*tree_leaves(dict(optimizer.state))]
     return Step(
         log.ops,
+        log.lifetimes.all(),
         sum(each.numel() for each in parameters),
         sum(each.numel() for each in parameters if each.requires_grad),
         bytes_of(parameters),
@@ -121,6 +125,7 @@ def as_rank(log: OpLog, gpus: int, rank: int = 0) -> Iterator[None]:
         stack.enter_context(streams.patched(log.streams))
         stack.enter_context(kernels.patched())
         stack.enter_context(data_parallel.patched())
+        stack.enter_context(sharding_flags.patched())
         stack.enter_context(_real_meshes())
         stack.enter_context(_swaps())
         stack.enter_context(log.resizing())
@@ -285,10 +290,19 @@ def _outside(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(*args: Any, **options: Any) -> Any:
-        with unset_fake_temporarily():
+        """Call the function."""
+        # What torch's `unset_fake_temporarily` does, which takes longer than most functions here.
+        fake = torch._C._unset_dispatch_mode(_FAKE)
+        try:
             return function(*args, **options)
+        finally:
+            if fake is not None:
+                torch._C._set_dispatch_mode(fake)
 
     return run
+
+
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from simtrain.studies.variation.result import DrawnTimes
 from simtrain.units import format_bytes
 from simtrain.views.compare import ScenarioComparison, compare_view
 from simtrain.views.memory import memory_verdict, memory_view
+from simtrain.views.modules import modules_table
 from simtrain.views.operators import operators_view
 from simtrain.views.origins import entries_table, figure_branch
 from simtrain.views.profile import validation_lines
@@ -218,8 +219,11 @@ def _memory(run: ReportedRun) -> Html:
 
 
 def _operators(run: ReportedRun, scope: str) -> Html:
-    view = operators_view(run.result.operators(), run.name)
-    return view_html(view, f"{run.run_command} --ops", scope)
+    operators = run.result.operators()
+    page = view_html(operators_view(operators, run.name), f"{run.run_command} --ops", scope)
+    if not run.result.plan.recorded:
+        return page
+    return joined(view_html(View([modules_table(operators)]), scope=scope), page)
 
 
 def _sources(run: ReportedRun, scope: str) -> Html:

@@ -13,6 +13,7 @@ from simtrain.scenario import Scenario, check_values
 from simtrain.studies.cost import CostLimits, Terms, training_cost
 from simtrain.studies.objectives.objective import Objective
 from simtrain.studies.objectives.registry import OF_TRAININGS, objective_of
+from simtrain.studies.one_layout import refuse_program
 from simtrain.studies.planning.layout import NOT_SEARCHED
 from simtrain.studies.planning.problems import check_currencies, check_plan, no_layout
 from simtrain.studies.planning.request import PlanRequest
@@ -33,6 +34,7 @@ def plan(request: PlanRequest) -> TrainingPlan:
     """
     terms, limits, base = request.terms, request.limits, request.base
     check_values(base)
+    refuse_program(base)
     check_plan(request)
     sorts_by = objective_of(request.objective, OF_TRAININGS)
     most_gpus = max(number for _, number in request.combinations)

@@ -10,11 +10,11 @@ from typing import Any
 
 from simtrain.base.function_caches import without_garbage_collection
 from simtrain.base.request import takes
-from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.scenario import Scenario, check_scenario
+from simtrain.scenario import check_scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import objective_of
+from simtrain.studies.one_layout import refuse_program
 from simtrain.studies.search.exact_search import search_all
 from simtrain.studies.search.explorer import Candidate, Explorer, SearchOutcome
 from simtrain.studies.search.failures import FailedLayout
@@ -60,7 +60,7 @@ def search(request: SearchRequest) -> SearchResult:
     """
     stop = stop_after(request.seconds, request.interrupted)
     request.check()
-    _refuse_program(request.base)
+    refuse_program(request.base)
     objective = objective_of(request.objective)
     evaluator = request.evaluator or Evaluator()
     evaluator = replace(
@@ -94,16 +94,6 @@ def search(request: SearchRequest) -> SearchResult:
         None if request.only_best else _base_layout(explorer, legal.points),
         tuple(itertools.starmap(FailedLayout.of, explorer.failures.items())),
     )
-
-
-def _refuse_program(base: Scenario) -> None:
-    """Refuse a scenario with a recorded program, which has one layout (E941)."""
-    if base.program is None:
-        return
-    reason = "a recording has the ops of the layout in which the program ran"
-    fix = "record the program with other arguments and numbers of GPUs, and compare the scenarios"
-    message = f"no layouts can be searched for the recorded program {base.program}"
-    raise InputError.of("E941", message, base.positions.of_value(("program",)), fix, reason)
 
 
 def _legal_points(space: Space, profile: HardwareProfile) -> LegalPoints:

@@ -74,6 +74,7 @@ class RecordedKernel:
 _ADAM_ARGUMENTS = 4
 """Equal lists that Adam changes by its schema: parameters, gradients and two averages. With amsgrad
 it changes one more."""
+_ATTENTION_BACKWARD = "simtrain.attention_backward"
 _FUSED_BYTES = 2
 """Bytes of the widest elements of fused attention."""
 Rule: TypeAlias = Callable[[RecordedKernel], Work]
@@ -159,15 +160,18 @@ def _convolved(
 
 def _attention(kernel: RecordedKernel) -> Work:
     """Price fused attention: [..., heads, tokens, channels]."""
-    tensors = kernel.read[1:] if kernel.is_backward else kernel.read
-    query, key, value = tensors[:3]
+    # Functions that recompute attention run it in the backward pass, too.
+    is_backward = kernel.op.op == _ATTENTION_BACKWARD
+    query, key, value = kernel.read[is_backward : is_backward + 3]
+    if not (query.num_stored and key.num_stored):  # zeros
+        return _filled(kernel)
     heads, batch = query.shape[-3], 1
     for size in query.shape[:-3]:
         batch *= size
     if query.element_bytes > _FUSED_BYTES:
         # Without a fused kernel: two products of all scores, and five in the backward pass.
         m, n, k = query.shape[-2], key.shape[-2], query.shape[-1]
-        number = (5 if kernel.is_backward else 2) * batch * heads
+        number = (5 if is_backward else 2) * batch * heads
         sizes = query.element_bytes, int(query.element_bytes)
         return Gemm(m, n, k, number, *sizes, dtype=kernel.product_type(query))
     is_causal = bool(kernel.op.options.get("is_causal", False))
@@ -175,7 +179,7 @@ def _attention(kernel: RecordedKernel) -> Work:
         batch * heads,
         query.shape[-2],
         query.shape[-1],
-        kernel.is_backward,
+        is_backward,
         int(query.element_bytes),
         kv_heads=None if key.shape[-3] == heads else batch * key.shape[-3],
         value_size=None if value.shape[-1] == query.shape[-1] else value.shape[-1],
@@ -303,7 +307,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.convolution": _convolution,
         "aten.convolution_backward": _convolution_backward,
         "simtrain.attention": _attention,
-        "simtrain.attention_backward": _attention,
+        _ATTENTION_BACKWARD: _attention,
         "aten.embedding": _looked_up,
         "aten.index_select": _looked_up,
         "aten.index": _looked_up,
@@ -353,8 +357,9 @@ def has_rule(op: ProgramOp) -> bool:
 
 def kernel_work(kernel: RecordedKernel) -> Work | None:
     """Return the work of an op that is no collective; None if it runs no kernel."""
-    if kernel.op.op in _NO_KERNEL:
-        return None
+    writes = kernel.written
+    if kernel.op.op in _NO_KERNEL or (writes and not any(x.num_stored for x in writes)):
+        return None  # nothing to compute: torch launches nothing for empty results
     rule = _RULES.get(kernel.op.op)
     return rule(kernel) if rule else _bytes_of(kernel, KernelFamily.FUSED)
 

@@ -1,0 +1,239 @@
+"""Laws of all scenarios, and every study, on random recordings of torch programs.
+
+Recordings are files: none of this needs torch.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from benchmarks.random_programs import times_by_engine
+from benchmarks.random_recordings import MODULES, random_recording, recorded_scenarios
+from simtrain.base.program import Program, expanded
+from simtrain.errors import InputError
+from simtrain.iteration.report.result import Result
+from simtrain.scenario import Scenario
+from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.simulation import simulate
+from simtrain.studies.variation.run import draw
+from simtrain.views.modules import modules_table
+from simtrain.workload.recorded.holders import UNNAMED, holders_at
+from tests.helpers.command_line import call, refused
+from tests.helpers.poisoned import GARBAGE, outcome, poisoned
+from tests.helpers.span_sums import assert_spans_add_up
+
+NUMBER, SEED = 12, 5
+EVALUATORS = [
+    Evaluator(allow_oom=True, breakdowns=True, engine=engine) for engine in ("auto", "simpy")
+]
+STILL = {"kernels": 0, "collectives": 0, "gpu_spread": 0, "pauses": {"per_gpu_hour": 0}}
+ALLOWED: dict[str, tuple[Any, ...]] = {
+    "cluster": ("a100_sxm4_80gb", "b200_sxm"),
+    "software.stack": ("eager", "torchtitan_compiled", "megatron_core"),
+    "software.host_issue": ("0 s", "20 us"),
+    "hardware.scale.memory_bandwidth": (0.5, 2.0),
+    "hardware.scale.compute": (2.0,),
+    "variation.kernels": (0.1,),
+    "variation.slow.factor": (2.0,),
+}
+"""What a scenario with a recording may set."""
+
+
+@pytest.fixture(scope="module", params=range(NUMBER))
+def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scenario:
+    folder = tmp_path_factory.mktemp("recordings")
+    (values,) = recorded_scenarios(1, SEED * NUMBER + request.param, folder)
+    return Scenario.model_validate(values)
+
+
+@pytest.fixture(scope="module")
+def result(scenario: Scenario) -> Result:
+    return simulate(scenario)
+
+
+def test_draws_have_ops_of_every_kind() -> None:
+    rng = random.Random(0)
+    programs = [random_recording(rng) for _ in range(60)]
+    names = Counter(op.op for each in programs for op in ops_of(each))
+    assert names["simtrain.attention_backward"] and names["aten._grouped_mm"]
+    assert names["mine.scan"] and names["aten.convolution_backward"] and names["c10d.send"]
+    assert any(not op.written[0].num_stored for each in programs for op in ops_of(each))
+    assert {program.names_lifetimes for program in programs} == {True}
+
+
+def ops_of(program: Program) -> Iterator[Any]:
+    for runs in program.passes.values():
+        yield from expanded(runs)
+
+
+def test_all_engines_give_identical_times(result: Result) -> None:
+    times = times_by_engine(result.timeline.program)
+    for found in times.values():
+        assert all(map(np.array_equal, found, times["simpy"]))
+    assert 0 < result.iteration_time_s == times["simpy"][1].max()
+
+
+def test_both_engines_draw_the_same_times_which_without_variation_are_those(
+    scenario: Scenario, result: Result
+) -> None:
+    for changes, is_still in (({}, False), ({"variation": STILL}, True)):
+        changed = scenario.replace(changes)
+        times = [
+            draw(simulate(changed, engine=engine), draws=2).times_s for engine in ("auto", "simpy")
+        ]
+        assert np.array_equal(*times)
+        assert not is_still or (times[0] == result.iteration_time_s).all()
+
+
+def test_an_evaluator_gives_the_same_figures(scenario: Scenario, result: Result) -> None:
+    ours, theirs = (each.evaluate(scenario) for each in EVALUATORS)
+    assert ours.run is not None and ours.run == theirs.run
+    assert ours.run.iteration_time_s == result.iteration_time_s
+    assert ours.run.breakdown == result.breakdown
+    assert ours.peak_bytes == theirs.peak_bytes == result.memory.fullest.peak_bytes
+
+
+def test_parts_and_spans_add_up(result: Result) -> None:
+    for stage in result.stages:
+        assert stage.total_s == pytest.approx(result.iteration_time_s, rel=1e-9)
+    assert_spans_add_up(result)
+
+
+def test_modules_add_up_to_the_iteration(result: Result) -> None:
+    operators = result.operators()
+    table = modules_table(operators)
+    total_s = sum(row.cells[-2] for row in table.rows)
+    waiting_s = operators.breakdown.launch_s + operators.breakdown.bubble_s
+    assert total_s + waiting_s == pytest.approx(result.iteration_time_s)
+    assert {row.cells[0] for row in table.rows} <= {*MODULES, "outside of modules"}
+
+
+def test_all_bytes_have_a_name_at_every_op(result: Result) -> None:
+    assert result.plan.recorded is not None
+    program = result.plan.recorded.program
+    states = program.states
+    expected = states.parameters_bytes + states.optimizer_bytes + states.other_bytes
+    for phase, runs in program.passes.items():
+        for place, op in enumerate(expanded(runs)):
+            expected += op.makes_bytes
+            holders = holders_at(program, phase, place)
+            assert sum(each.num_bytes for each in holders) == expected
+            assert UNNAMED not in {each.kind for each in holders}
+            expected -= op.frees_bytes
+
+
+def test_the_peak_is_that_of_its_holders(result: Result) -> None:
+    (stage,) = result.memory.stages
+    named = sum(each.num_bytes for each in stage.holders or ())
+    workspaces = stage.buffers_bytes.get("workspaces of products", 0)
+    assert named == stage.peak_bytes - stage.allocator_bytes - workspaces
+    kinds = Counter[str]()
+    for each in stage.holders or ():
+        kinds[each.kind] += each.num_bytes
+    assert stage.activations_bytes == kinds["saved"]
+    assert stage.buffers_bytes.get("working tensors", 0) == kinds["temporary"]
+    assert stage.states.gradients_bytes == kinds["gradients"]
+
+
+@pytest.mark.parametrize("byte", GARBAGE)
+def test_iterations_do_not_read_garbage(byte: int, tmp_path: Path) -> None:
+    for values in recorded_scenarios(3, byte, tmp_path):
+        drawn = Scenario.model_validate(values)
+        expected = outcome(drawn)
+        with poisoned(byte):
+            assert outcome(drawn) == expected
+
+
+def test_pairs_of_what_may_be_set_are_evaluated_alike_by_both_engines(tmp_path: Path) -> None:
+    settings = [{name: value} for name, values in ALLOWED.items() for value in values]
+    rng = random.Random(1)
+    (values,) = recorded_scenarios(1, 3, tmp_path)
+    base = Scenario.model_validate({name: values[name] for name in ("program", "cluster")})
+    pairs = [one | other for one in settings for other in settings if {*one} != {*other}]
+    for pair in rng.sample(pairs, 25):
+        found = []
+        for evaluator in EVALUATORS:
+            try:
+                evaluation = evaluator.evaluate(base.replace(pair))
+                found.append((evaluation.run, evaluation.peak_bytes))
+            except InputError as error:  # a stack that the profile has no kernels for
+                found.append(str(error))
+        assert found[0] == found[1], pair
+
+
+STUDIES = [
+    "run --allow-oom",
+    "run --allow-oom --json",
+    "run --allow-oom --ops",
+    "run --allow-oom --explain-settings",
+    "run --allow-oom --draws 3",
+    "run --allow-oom --scale memory_bandwidth=2",
+    "run --allow-oom --trace {out}.json",
+    "run --allow-oom --draws 2 --draws-trace {out}.json",
+    "memory",
+    "memory --json",
+    "timeline --out {out}.svg",
+    "report --out {out}.html",
+    "schedule",
+    "schedule compare",
+    "compare --change cluster=b200_sxm --allow-oom",
+    "compare --change software.stack=torchtitan_compiled --allow-oom",
+    "advise",
+    "explain",
+    "cost --tokens 1B",
+    "goodput --days 3",
+    "sweep --out {out}",
+]
+REFUSED = {
+    "search --gpus 8": "E941",
+    "plan --tokens 1B --gpus 8": "E941",
+    "schedule slices": "E941",
+    "schedule optimize": "E8",
+    "export megatron": "E952",
+    "export torchtitan": "E952",
+    "export deepspeed": "E952",
+}
+
+
+def words_of(command: str, file: Path) -> list[str]:
+    """Put the scenario after the words of a command, or a sweep of it."""
+    if command.startswith("sweep"):
+        axes = {"cluster": ["h100_sxm", "b200_sxm"], "software.host_issue": ["0 s", "3 us"]}
+        sweep = file.with_name("sweep.yaml")
+        sweep.write_text(yaml.safe_dump({"base": str(file), "axes": axes}), "utf-8")
+        file = sweep
+    words = command.format(out=file.with_name("out")).split()
+    number = (
+        2 if words[0] == "export" or words[1:2] in (["compare"], ["slices"], ["optimize"]) else 1
+    )
+    return [*words[:number], str(file), *words[number:]]
+
+
+def write_scenario(seed: int, folder: Path) -> Path:
+    (values,) = recorded_scenarios(1, seed, folder)
+    file = folder / "drawn.yaml"
+    file.write_text(yaml.safe_dump(values), "utf-8")
+    return file
+
+
+@pytest.mark.parametrize("command", STUDIES)
+def test_every_study_takes_recordings(command: str, tmp_path: Path) -> None:
+    """Two recordings for each study; JSON and pages are written in full."""
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        seed = 2 * STUDIES.index(command) + number
+        done = call(*words_of(command, write_scenario(seed, folder)))
+        assert done.exit_code == 0, done.stderr
+        assert done.stdout or any(folder.glob("out*"))
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_what_needs_a_model_is_refused(command: str, tmp_path: Path) -> None:
+    assert REFUSED[command] in refused(*words_of(command, write_scenario(0, tmp_path)))
