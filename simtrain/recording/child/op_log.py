@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from simtrain.recording.child.known_values import KnownValues
 from simtrain.recording.child.modules import Modules
 from simtrain.recording.child.streams import Streams
 from simtrain.recording.child.tensors import texts_of
@@ -133,6 +134,7 @@ class OpLog(TorchDispatchMode):
         self._made_by: dict[int, int] = {}
         self._signatures: dict[Any, _Signature] = {}
         self.group_streams: dict[tuple[int, ...], int] = {}
+        self.values = KnownValues()
 
     def __torch_dispatch__(
         self,
@@ -155,8 +157,11 @@ class OpLog(TorchDispatchMode):
         if func is torch.ops.aten._local_scalar_dense.default and self.updates:
             # The number of the step, of which optimizers compute powers.
             return 1.0 if args[0].dtype.is_floating_point else 1
+        if func is torch.ops.aten._local_scalar_dense.default:
+            number = self.values.scalar(args[0])
+            return func(*args, **kwargs) if number is None else number
         before = {*map(_key, read)}
-        result = func(*args, **kwargs)
+        result = self.values.run(func, args, kwargs, read, signature.writes)
         if signature.waits:
             self._wait_for(read)
             return result
@@ -240,6 +245,7 @@ class OpLog(TorchDispatchMode):
         weakref.finalize(storage, self._free, key)
 
     def _free(self, key: int) -> None:
+        self.values.forget(key)
         if key in self.live:
             self._change(key, 0)
             del self.live[key]

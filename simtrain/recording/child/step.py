@@ -44,6 +44,7 @@ class Step:
         sequences, tokens, microbatches: shape of the batch.
         tensor: ranks that share the batch.
         group_streams: streams of process groups.
+        remarks: what the recording assumes or leaves out.
     """
 
     ops: list[LoggedOp]
@@ -58,6 +59,7 @@ class Step:
     microbatches: int
     tensor: int
     group_streams: frozenset[int]
+    remarks: tuple[str, ...]
 
 
 def record(
@@ -110,6 +112,7 @@ def record(
             microbatches,
             _tensor_ranks(parameters, gpus),
             frozenset(log.group_streams.values()),
+            tuple(log.values.remarks()),
         )
 
 
