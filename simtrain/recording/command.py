@@ -66,6 +66,7 @@ def import_torch(
     hf: Annotated[Path | None, typer.Option(metavar="CONFIG.json")] = None,
     fsdp: bool = False,
     tp: Annotated[int, typer.Option(min=1)] = 1,
+    ep: Annotated[int, typer.Option(min=1)] = 1,
     gpus: Annotated[int, typer.Option(min=1, max=1 << 20)] = 1,
     microbatches: Annotated[int, typer.Option(min=1, max=4096)] = 1,
     arguments: Annotated[
@@ -84,6 +85,7 @@ def import_torch(
             sequences (1) and tokens.
         fsdp: for --hf, shard each layer with fully_shard.
         tp: for --hf, ranks that share each layer, by the model's own plan.
+        ep: for --hf, ranks among which experts are divided, by the model's own plan.
         gpus: number of ranks of the process group.
         microbatches: how often forward and backward pass run before the optimizer, which adds up
             their gradients.
@@ -107,7 +109,7 @@ def import_torch(
     from simtrain.recording.scenario_file import scenario_text
     from simtrain.scenario import load_scenario
 
-    script, function = _source(program, hf, {"--fsdp": fsdp, "--tp": tp > 1})
+    script, function = _source(program, hf, {"--fsdp": fsdp, "--tp": tp > 1, "--ep": ep > 1})
     out = out or Path(f"{script.stem}.yaml")
     recording = out.with_name(f"{out.stem}{_SUFFIX}")
     check_new(out, force)
@@ -115,7 +117,7 @@ def import_torch(
     command = shlex.join(["simtrain", *sys.argv[1:]])
     values = dict(arguments or {})
     if hf is not None:
-        values |= {"fsdp": fsdp, "tensor": tp}
+        values |= {"fsdp": fsdp, "tensor": tp, "experts": ep}
     request = RecordingRequest(script, function, gpus, microbatches, values, seconds, command)
     text = scenario_text(recording.name, command, overrides or ())
     with status(f"recording {script}"):
