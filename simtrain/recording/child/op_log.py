@@ -160,11 +160,11 @@ class OpLog(TorchDispatchMode):
         if func is torch.ops.aten._local_scalar_dense.default:
             number = self.values.scalar(args[0])
             return func(*args, **kwargs) if number is None else number
+        if signature.waits:  # it returns its argument; that of fake tensors makes another one
+            self._wait_for(read)
+            return args[0]
         before = {*map(_key, read)}
         result = self.values.run(func, args, kwargs, read, signature.writes)
-        if signature.waits:
-            self._wait_for(read)
-            return result
         new = {key: x for x in _tensors((result,)) if (key := _key(x)) not in before}
         if self.phase is not None and (new or signature.writes or func in collective_ops):
             named = [*_arguments(func, args, kwargs)]
@@ -225,6 +225,18 @@ class OpLog(TorchDispatchMode):
         op.stream = stream
         if name not in _ALLOCATES:  # no kernel waits, and none is waited for
             op.waits = self.streams.issue(stream, number)
+        self.ops.append(op)
+
+    def launch(self, name: str, tensors: Sequence[torch.Tensor]) -> None:
+        """Log a kernel that is no op of torch."""
+        for x in tensors:
+            self.values.forget(_key(x))
+        if self.phase is None:
+            return
+        stream = self.streams.current
+        op = LoggedOp(f"triton.{name}", self.phase, self.modules.current(), stream=stream)
+        op.again = self.phase == "backward" and self.modules.is_running
+        op.reads, op.waits = texts_of(tensors), self.streams.issue(stream, len(self.ops))
         self.ops.append(op)
 
     def _stream_of(self, group: tuple[int, ...]) -> int:

@@ -23,7 +23,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
-from simtrain.recording.child import data_parallel, kernels, streams
+from simtrain.recording.child import cuda_calls, data_parallel, kernels, streams, triton_kernels
+from simtrain.recording.child.compilation import Compilation
 from simtrain.recording.child.modules import Modules
 from simtrain.recording.child.op_log import LoggedOp, OpLog
 from simtrain.recording.child.problems import WrongProgram
@@ -79,10 +80,13 @@ def record(
         stack.enter_context(kernels.patched())
         stack.enter_context(data_parallel.patched())
         stack.enter_context(_real_meshes())
+        stack.enter_context(cuda_calls.patched())
+        stack.enter_context((compilation := Compilation()).patched())
         stack.enter_context(_swaps())
         stack.enter_context(log.resizing())
         stack.enter_context(log.waiting())
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        stack.enter_context(triton_kernels.patched(log.launch))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(log)
         model, batch, loss, optimizer = _program(function(**arguments))
@@ -97,7 +101,9 @@ def record(
         _run(log, model, batch, loss, optimizer, is_logged=True)
         log.phase = None
         parameters = [*model.parameters()]
-        states = [] if optimizer is None else [*tree_leaves(dict(optimizer.state))]
+        # torchtitan's optimizers are containers of others.
+        optimizers = [optimizer, *getattr(optimizer, "optimizers", ())] if optimizer else []
+        states = [*tree_leaves([dict(each.state) for each in optimizers])]
         sequences, tokens = _batch_sizes(batch)
         return Step(
             log.ops,
@@ -112,7 +118,7 @@ def record(
             microbatches,
             _tensor_ranks(parameters, gpus),
             frozenset(log.group_streams.values()),
-            tuple(log.values.remarks()),
+            (*log.values.remarks(), *compilation.remarks()),
         )
 
 
