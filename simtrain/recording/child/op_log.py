@@ -135,6 +135,7 @@ class OpLog(TorchDispatchMode):
         self._signatures: dict[Any, _Signature] = {}
         self.group_streams: dict[tuple[int, ...], int] = {}
         self.values = KnownValues()
+        self._before = LoggedOp("", "")  # the bytes of what happens before the first op
 
     def __torch_dispatch__(
         self,
@@ -225,7 +226,7 @@ class OpLog(TorchDispatchMode):
         op.stream = stream
         if name not in _ALLOCATES:  # no kernel waits, and none is waited for
             op.waits = self.streams.issue(stream, number)
-        self.ops.append(op)
+        self._append(op)
 
     def launch(self, name: str, tensors: Sequence[torch.Tensor]) -> None:
         """Log a kernel that is no op of torch."""
@@ -237,6 +238,11 @@ class OpLog(TorchDispatchMode):
         op = LoggedOp(f"triton.{name}", self.phase, self.modules.current(), stream=stream)
         op.again = self.phase == "backward" and self.modules.is_running
         op.reads, op.waits = texts_of(tensors), self.streams.issue(stream, len(self.ops))
+        self._append(op)
+
+    def _append(self, op: LoggedOp) -> None:
+        if not self.ops:  # FullyShardedDataParallel drops old gradients before its first op
+            op.makes_bytes, op.frees_bytes = self._before.makes_bytes, self._before.frees_bytes
         self.ops.append(op)
 
     def _stream_of(self, group: tuple[int, ...]) -> int:
@@ -268,11 +274,11 @@ class OpLog(TorchDispatchMode):
         growth = num_bytes - self.live.get(key, 0)
         self.live[key] = num_bytes
         self.held_bytes += growth
-        if self.phase is not None and self.ops:
-            op = self.ops[-1]
+        if self.phase is not None:
+            op = self.ops[-1] if self.ops else self._before
             op.makes_bytes += max(0, growth)
             op.frees_bytes += max(0, -growth)
-            if growth > 0:
+            if growth > 0 and self.ops:
                 self._made_by[key] = len(self.ops) - 1
 
     @contextmanager

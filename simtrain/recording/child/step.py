@@ -23,7 +23,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
-from simtrain.recording.child import cuda_calls, data_parallel, kernels, streams, triton_kernels
+from simtrain.recording.child import (
+    cuda_calls,
+    data_parallel,
+    flat_parameters,
+    kernels,
+    streams,
+    triton_kernels,
+)
 from simtrain.recording.child.compilation import Compilation
 from simtrain.recording.child.modules import Modules
 from simtrain.recording.child.op_log import LoggedOp, OpLog
@@ -79,6 +86,7 @@ def record(
         stack.enter_context(streams.patched(tracker))
         stack.enter_context(kernels.patched())
         stack.enter_context(data_parallel.patched())
+        stack.enter_context(flat_parameters.patched())
         stack.enter_context(_real_meshes())
         stack.enter_context(cuda_calls.patched())
         stack.enter_context((compilation := Compilation()).patched())
@@ -100,15 +108,15 @@ def record(
         del gradients
         _run(log, model, batch, loss, optimizer, is_logged=True)
         log.phase = None
-        parameters = [*model.parameters()]
+        parameters, sizes = [*model.parameters()], flat_parameters.sizes_of(model)
         # torchtitan's optimizers are containers of others.
         optimizers = [optimizer, *getattr(optimizer, "optimizers", ())] if optimizer else []
         states = [*tree_leaves([dict(each.state) for each in optimizers])]
         sequences, tokens = _batch_sizes(batch)
         return Step(
             log.ops,
-            sum(each.numel() for each in parameters),
-            sum(each.numel() for each in parameters if each.requires_grad),
+            sum(sizes.values()),
+            sum(sizes[id(each)] for each in parameters if each.requires_grad),
             _bytes_of(parameters),
             _bytes_of(states),
             gradients_bytes,
