@@ -16,10 +16,13 @@ from unittest import mock
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 _CUDA, _DEVICE = "cuda", "cpu"
+_CAPABILITY = 9, 0
+"""What programs that choose kernels by the GPU are told: that it is as new as Hopper."""
 
 
 def _is_cuda(value: Any) -> bool:
@@ -60,6 +63,17 @@ def _named(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _placed(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method whose argument `device_id` may be a GPU or its number."""
+
+    def call(self: Any, *args: Any, device_id: Any = None, **options: Any) -> Any:
+        """Call the method."""
+        place = torch.device(_DEVICE) if isinstance(device_id, int) else _moved(device_id)
+        return method(self, *args, device_id=place, **options)
+
+    return call
+
+
 def _returning(value: Any) -> Callable[..., Any]:
     """Return a new function that returns a value: torch's compiler tells functions apart."""
     return lambda *args, **options: value
@@ -79,6 +93,8 @@ def _stand_ins() -> dict[str, Any]:
     stand_ins |= {name: _returning(0) for name in ("current_device", *numbers)}
     stand_ins["device_count"] = _returning(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     stand_ins["device"] = lambda *args: nullcontext()
+    stand_ins["get_device_capability"] = _returning(_CAPABILITY)
+    stand_ins["get_device_name"] = _returning("GPU of a recording")
     stand_ins["is_bf16_supported"] = _returning(True)
     return stand_ins
 
@@ -93,6 +109,8 @@ def patched() -> Iterator[None]:
             stack.enter_context(mock.patch.object(torch.cuda, name, stand_in, create=True))
         for kind in (torch.autocast, torch.amp.GradScaler, mesh):
             stack.enter_context(mock.patch.object(kind, "__init__", _named(kind.__init__)))
+        flat = FullyShardedDataParallel
+        stack.enter_context(mock.patch.object(flat, "__init__", _placed(flat.__init__)))
         moving = mock.patch.object(
             torch, "set_default_device", lambda device: set_default(_moved(device))
         )

@@ -1,17 +1,8 @@
-"""`FullyShardedDataParallel`, whose flat parameters have storages without addresses here.
-
-It compares addresses of storages to find out which parameters were replaced. Fake tensors have
-none, so their storages are compared instead.
-"""
+"""Sizes of parameters of which `FullyShardedDataParallel` keeps a rank's part."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from unittest import mock
-
 import torch
-from torch.distributed.fsdp import _flat_param
 from torch.distributed.fsdp._traversal_utils import _get_fsdp_handles
 
 
@@ -28,21 +19,3 @@ def sizes_of(model: torch.nn.Module) -> dict[int, int]:
         trained = [each for each in parts if each.requires_grad] or parts
         sizes[id(trained[0])] = sum(flat._numels)
     return sizes
-
-
-def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
-
-
-def _is_allocated(tensor: torch.Tensor) -> bool:
-    return tensor.untyped_storage().nbytes() > 0
-
-
-@contextmanager
-def patched() -> Iterator[None]:
-    """Compare storages instead of addresses inside the `with` block."""
-    with (
-        mock.patch.object(_flat_param, "_same_storage", _is_same),
-        mock.patch.object(_flat_param, "_data_ptr_allocated", _is_allocated),
-    ):
-        yield

@@ -24,6 +24,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
 from simtrain.recording.child import (
+    addresses,
     cuda_calls,
     data_parallel,
     flat_parameters,
@@ -86,7 +87,7 @@ def record(
         stack.enter_context(streams.patched(tracker))
         stack.enter_context(kernels.patched())
         stack.enter_context(data_parallel.patched())
-        stack.enter_context(flat_parameters.patched())
+        stack.enter_context(addresses.patched())
         stack.enter_context(_real_meshes())
         stack.enter_context(cuda_calls.patched())
         stack.enter_context((compilation := Compilation()).patched())
