@@ -32,7 +32,7 @@ def patched() -> Iterator[None]:
         if not isinstance(tensor, FakeTensor):
             return of_tensor(tensor)
         start = storage_address(tensor.untyped_storage())
-        return start and start + tensor.storage_offset() * tensor.element_size()
+        return start and start + int(tensor.storage_offset()) * tensor.element_size()
 
     with (
         mock.patch.object(torch.Tensor, "data_ptr", tensor_address),

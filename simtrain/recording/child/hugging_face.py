@@ -142,7 +142,7 @@ def _divide(model: Any, tensor: int, experts: int) -> Any:
         if ranks > 1 and not plan:
             raise WrongProgram(f"{type(model).__name__} has no plan for {name} parallelism")
     try:
-        from transformers.distributed import DistributedConfig
+        from transformers.distributed.configuration_utils import DistributedConfig
         from transformers.distributed.utils import TransformersDeviceMesh
     except ImportError:
         message = f"transformers {transformers.__version__} cannot divide models: 5.24 can"

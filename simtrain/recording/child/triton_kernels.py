@@ -5,12 +5,15 @@ What a kernel computes is not known, so each of its tensors counts as read once.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
 import torch
+
+_MODULES = "triton.runtime.jit", "triton.runtime.autotuner"
 
 
 @contextmanager
@@ -21,7 +24,7 @@ def patched(launch: Callable[[str, Sequence[torch.Tensor]], None]) -> Iterator[N
         launch: takes the name of a kernel and its tensors.
     """
     try:
-        from triton.runtime import autotuner, jit
+        jit, autotuner = map(importlib.import_module, _MODULES)
     except ImportError:
         yield
         return
