@@ -86,3 +86,47 @@ def test_a_value_that_only_the_batch_has_is_not_known() -> None:
 
     with pytest.raises(torch._subclasses.fake_tensor.DataDependentOutputException):
         recorder.record(train, {}, 1)
+
+
+COUNTS: dict[str, Any] = {
+    "histc": lambda chosen: torch.histc(chosen, bins=8, min=0, max=7),
+    "bincount": lambda chosen: torch.bincount(chosen, minlength=8),
+    "scatter_add": lambda chosen: torch.zeros(8, dtype=torch.long).scatter_add(
+        0, chosen, torch.ones_like(chosen)
+    ),
+}
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_routers_may_count_in_any_way(count: str) -> None:
+    """100,001 choices of eight experts, of which the first receives one more."""
+    numbers: list[int] = []
+
+    def train() -> Any:
+        def loss(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+            y = model(x)
+            counts = COUNTS[count](y.topk(1).indices.flatten())
+            numbers[:] = counts.tolist()
+            rows = torch.arange(8).repeat_interleave(counts.long())
+            return y[:, 0].sum() * rows.shape[0]
+
+        return torch.nn.Linear(4, 8), torch.zeros(100_001, 4), loss
+
+    assert recorder.record(train, {}, 1).remarks
+    assert numbers == [12_501] + 7 * [12_500]
+
+
+def test_what_follows_from_constants_is_exact() -> None:
+    """Also the number of elements that a mask selects."""
+    found: list[int] = []
+
+    def train() -> Any:
+        def loss(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+            kept = (torch.arange(10) % 3 == 0).nonzero()
+            found[:] = [kept.shape[0], int(kept.sum())]
+            return model(x).sum()
+
+        return torch.nn.Linear(4, 4), torch.zeros(2, 4), loss
+
+    assert not recorder.record(train, {}, 1).remarks
+    assert found == [4, 0 + 3 + 6 + 9]
