@@ -18,7 +18,11 @@ from tests.helpers import expert_programs as programs
 from tests.helpers.real_processes import real_collectives, recorded_collectives
 from tests.helpers.recorded_programs import scenario_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    # torch warns of the view that its own flatten returns.
+    pytest.mark.filterwarnings("ignore:FSDP2-wrapped module"),
+]
 LAYOUTS = [
     (2, {"experts": 2}),
     (4, {"experts": 4}),
