@@ -43,6 +43,7 @@ _COMMON = "version", "torch", "f32_products", "command", "tensor", "sequences", 
 
 _Runs = Annotated[list[ProgramRun], Field(default_factory=list)]
 _Tensors = Annotated[list[str], Field(default_factory=list)]
+_Texts = Annotated[list[Text], Field(default_factory=list)]
 
 
 class ProgramChunk(Strict):
@@ -113,6 +114,7 @@ class PipelineProgram(Strict):
         microbatches: of the scenario that was written with it; another one may have others.
         chunk_numbers: [virtual stages], the number of the chunk that each one runs.
         chunks: the different chunks.
+        remarks: as in `Program`.
     """
 
     version: Literal[1]
@@ -127,6 +129,7 @@ class PipelineProgram(Strict):
     microbatches: Count = 1
     chunk_numbers: Annotated[list[CountOrZero], Field(min_length=2, max_length=_MOST_STAGES)]
     chunks: Annotated[list[ProgramChunk], Field(min_length=1)]
+    remarks: _Texts
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

@@ -200,6 +200,7 @@ class Program(Strict):
         num_parameters, num_trained: parameters of the whole model, and those with gradients.
         states: what the rank holds before the microbatch.
         groups: ranks of each group with a collective.
+        remarks: what the recording assumes or leaves out, a sentence each.
         group_streams: streams of process groups, with their asynchronous collectives. The program
             itself has made the other streams, except the first one.
         forward, backward, optimizer: the ops of each pass, in order of issue.
@@ -218,6 +219,7 @@ class Program(Strict):
     num_trained: Annotated[int, Field(ge=0, le=_MOST_ELEMENTS)]
     states: ProgramStates
     groups: list[Annotated[list[CountOrZero], Field(min_length=1)]] = Field(default_factory=list)
+    remarks: list[Text] = Field(default_factory=list)
     group_streams: list[CountOrZero] = Field(default_factory=list)
     forward: Annotated[list[ProgramRun], Field(min_length=1)]
     backward: Annotated[list[ProgramRun], Field(min_length=1)]

@@ -77,6 +77,7 @@ def import_torch(
     hf: Annotated[Path | None, typer.Option(metavar="CONFIG.json")] = None,
     fsdp: bool = False,
     tp: Annotated[int, typer.Option(min=1)] = 1,
+    ep: Annotated[int, typer.Option(min=1)] = 1,
     gpus: Annotated[int, typer.Option(min=1, max=1 << 20)] = 1,
     pp: Annotated[int, typer.Option(min=1, max=1024)] = 1,
     chunks: Annotated[int, typer.Option(min=1, max=64)] = 1,
@@ -97,6 +98,7 @@ def import_torch(
             sequences (1) and tokens.
         fsdp: for --hf, shard each layer with fully_shard.
         tp: for --hf, ranks that share each layer, by the model's own plan.
+        ep: for --hf, ranks among which experts are divided, by the model's own plan.
         gpus: number of ranks of the process group.
         pp: stages of a pipeline. The function is called for each, with stage= and num_stages=.
         chunks: parts of the model on each stage, for the interleaved schedule.
@@ -125,7 +127,7 @@ def import_torch(
     from simtrain.scenario import load_scenario
     from simtrain.scenario.recorded_program import settings_of_pipeline
 
-    script, function = _source(program, hf, {"--fsdp": fsdp, "--tp": tp > 1})
+    script, function = _source(program, hf, {"--fsdp": fsdp, "--tp": tp > 1, "--ep": ep > 1})
     _check_pipeline(gpus, pp, chunks)
     out = out or Path(f"{script.stem}.yaml")
     recording = out.with_name(f"{out.stem}{_SUFFIX}")
@@ -134,7 +136,7 @@ def import_torch(
     command = shlex.join(["simtrain", *sys.argv[1:]])
     values = dict(arguments or {})
     if hf is not None:
-        values |= {"fsdp": fsdp, "tensor": tp}
+        values |= {"fsdp": fsdp, "tensor": tp, "experts": ep}
     number = microbatches or (1 if pp == 1 else 2 * pp)
     request = RecordingRequest(
         *(script, function, gpus, number, values, seconds, command), pp=pp, chunks=chunks

@@ -165,8 +165,8 @@ def _value(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
 
 def _cuda(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
     message = f"calls CUDA: {problem['message']}"
-    fix = "build on the default device: leave out .cuda() and device=, or make them an argument"
-    return "E944", message, "programs are recorded without GPUs, on torch's default device", fix
+    fix = "call it only if torch.cuda.is_available(), which is false while a program is recorded"
+    return "E944", message, "programs are recorded without GPUs, and this needs one", fix
 
 
 def _package(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:

@@ -12,7 +12,14 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    ShardingStrategy,
+    fully_shard,
+)
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -93,6 +100,21 @@ def sharded(layers: int = 3, tensor: int = 1) -> Step:
     return model, batch, loss, torch.optim.AdamW(model.parameters(), fused=True)
 
 
+def flat(keeps_names: bool = True, strategy: str = "FULL_SHARD") -> Step:
+    """Return a model that FullyShardedDataParallel shards, as a Llama of Lightning's."""
+    precision = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    model = FullyShardedDataParallel(
+        Llama(3, 64, 4, 256),
+        auto_wrap_policy=ModuleWrapPolicy({Layer}),
+        mixed_precision=precision,
+        sharding_strategy=ShardingStrategy[strategy],
+        use_orig_params=keeps_names,
+        device_id=torch.device("cpu"),
+    )
+    batch = torch.zeros(2, LENGTH, dtype=torch.long)
+    return model, batch, loss, torch.optim.AdamW(model.parameters(), fused=True)
+
+
 def replicated(views: bool = False) -> Step:
     """Return a model of which every rank has a replica, with buckets of 2 MiB."""
     model = nn.parallel.DistributedDataParallel(
@@ -149,7 +171,7 @@ def reads_value() -> Any:
 
 
 def calls_cuda() -> Any:
-    return nn.Linear(4, 4).cuda(), torch.zeros(2, 4), loss
+    return nn.Linear(4, 4), torch.cuda.get_rng_state(), loss
 
 
 def ends_itself() -> Any:

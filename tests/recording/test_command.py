@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from docs.update.documents import blocks, write_files
 from simtrain.base.input_file import FileVersion
 from simtrain.base.program import read_program
 from simtrain.scenario import load_scenario
+from simtrain.studies.simulation import simulate
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import FusedAttention, Gemm
 from tests.helpers.command_line import ROOT, call, refused
 
 pytestmark = pytest.mark.slow
@@ -43,7 +47,7 @@ def test_a_program_becomes_a_scenario_and_its_recording(folder: Path) -> None:
 
 PROBLEMS = {
     "reads_value": ("E943", ".item() needs a value", "if total.item() > 0"),
-    "calls_cuda": ("E944", "calls CUDA", ".cuda()"),
+    "calls_cuda": ("E944", "calls CUDA", "torch.cuda.get_rng_state()"),
     "ends_itself": ("E946", "ends the program (exit code 3)", "sys.exit(3)"),
     "lacks_package": ("E945", "a_package_that_does_not_exist", "import a_package"),
     "raises_error": ("E942", "raises KeyError", 'raise KeyError("no such key")'),
@@ -128,11 +132,63 @@ def test_command_lines_are_checked_before_anything_runs(
     assert code in refused("import", "torch", *words)
 
 
+FRAMEWORKS = {"accelerate": "", "lightning": "", "torchtitan": "triton"}
+"""Frameworks that the page shows, and what else they need. They are installed only where they are
+tried.
+"""
+SCRIPTS = {"accelerate": "with_accelerate", "lightning": "with_fabric"}
+
+
+def commands_of_page() -> list[str]:
+    lines = [line for block in blocks(PAGE) for line in block.text.splitlines()]
+    return [line for line in lines if line.startswith("simtrain ")]
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_frameworks_work_as_written(framework: str, folder: Path) -> None:
+    """Every rank has an eighth of the parameters in fp32 or, of Fabric's example, in bf16."""
+    for package in filter(None, (framework, FRAMEWORKS[framework])):
+        pytest.importorskip(package, exc_type=ImportError)
+    write_files(folder)
+    script = SCRIPTS.get(framework, f"with_{framework}")
+    (command,) = (each for each in commands_of_page() if f"{script}.py" in each)
+    words = shlex.split(command.partition(" --out")[0])[1:]
+    outcome = call(*words, "--out", "framework.yaml")
+    assert outcome.exit_code == 0, outcome.stderr
+    program = read_program(FileVersion.of("framework.program.json.gz"))
+    width = 2 if framework == "lightning" else 4
+    share = width * program.num_parameters / 8
+    assert program.states.parameters_bytes == pytest.approx(share, rel=1e-3)
+    assert program.states.optimizer_bytes == pytest.approx(2 * share, rel=1e-3)
+    assert program.groups == [[*range(8)]]
+
+
+@pytest.mark.ci
+def test_torchtitan_runs_the_products_that_its_importer_expects(folder: Path) -> None:
+    for package in ("torchtitan", "triton"):
+        pytest.importorskip(package, exc_type=ImportError)
+    write_files(folder)
+    for command in commands_of_page():
+        if "torchtitan" in command:
+            assert call(*shlex.split(command)[1:]).exit_code == 0
+    recorded, imported = (
+        Counter(
+            (pass_.kind, op.work)
+            for pass_, times in simulate(load_scenario(name)).plan.different_passes()
+            for op in record_pass(pass_).ops
+            for _ in range(times)
+            if isinstance(op.work, Gemm | FusedAttention)
+        )
+        for name in ("recorded.yaml", "imported.yaml")
+    )
+    assert recorded == imported
+
+
 @pytest.mark.ci
 def test_the_page_works_as_written(folder: Path) -> None:
     write_files(folder)
-    lines = [line for block in blocks(PAGE) for line in block.text.splitlines()]
-    commands = [line for line in lines if line.startswith("simtrain ")]
+    commands = [each for each in commands_of_page() if "with_" not in each]
     assert len(commands) > 9
     pytest.importorskip("transformers")
     for command in commands:

@@ -9,15 +9,17 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from simtrain.base.program import Program, expanded
+from simtrain.base.program import Program, ProgramOp, expanded
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.problems import WrongStage
 from simtrain.recording.child.recording import program_of
 from simtrain.recording.child.stages import record_stages
 from simtrain.studies.simulation import simulate
+from simtrain.workload.ops import Op
 from simtrain.workload.record import record_pass
-from simtrain.workload.work import Gemm
+from simtrain.workload.work import Gemm, GroupedGemm
 from tests.helpers.command_line import call, refused
+from tests.helpers.real_processes import real_collectives, recorded_collectives
 from tests.helpers.recorded_programs import scenario_of
 
 transformers = pytest.importorskip("transformers")
@@ -58,6 +60,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("MixtralForCausalLM", TEXT | EXPERTS),
     "gpt_oss": ("GptOssForCausalLM", TEXT | EXPERTS | {"head_dim": 16}),
     "deepseek_v3": ("DeepseekV3ForCausalLM", TEXT | LATENT),
+    "qwen3_moe": (
+        "Qwen3MoeForCausalLM",
+        TEXT
+        | {"head_dim": 16, "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2},
+    ),
     "mamba2": (
         "Mamba2ForCausalLM",
         {"num_hidden_layers": 2, "hidden_size": 64, "num_heads": 8, "head_dim": 16}
@@ -93,6 +100,17 @@ def config_of(name: str, folder: Path) -> Path:
     text = json.dumps({"model_type": name, "architectures": [architecture], **sizes})
     file.write_text(text, "utf-8")
     return file
+
+
+def all_ops(program: Program) -> list[ProgramOp]:
+    return [op for runs in program.passes.values() for op in expanded(runs)]
+
+
+def ops_of(program: Program, folder: Path) -> list[Op]:
+    """Return the ops that are simulated."""
+    result = simulate(scenario_of(program, folder))
+    passes = result.plan.different_passes()
+    return [op for pass_, times in passes for op in [*record_pass(pass_).ops] * times]
 
 
 def recorded(config: Path, gpus: int = 1, **arguments: Any) -> Program:
@@ -163,7 +181,12 @@ def test_tensor_parallelism_follows_the_plan_of_the_model(tmp_path: Path) -> Non
         ("llama", 8, {}, "8 ranks would train a model each: add --fsdp"),
         ("llama", 8, {"tensor": 3, "fsdp": True}, "8 ranks are no multiple of 3"),
         ("bert", 2, {"tensor": 2}, "BertForMaskedLM has no plan for tensor parallelism"),
-        ("mixtral", 2, {"tensor": 2}, "parts of its tensor-parallel plan are not known"),
+        ("llama", 2, {"experts": 2, "fsdp": True}, "LlamaForCausalLM has no plan for expert"),
+        ("mixtral", 6, {"experts": 3, "fsdp": True}, "Cannot evenly shard 4 experts across 3"),
+        (
+            *("mixtral", 4, {"tensor": 4, "experts": 2}),
+            "`ep_size` must be a multiple of `tp_size`",
+        ),
     ],
 )
 def test_what_cannot_be_divided_is_refused(
@@ -171,6 +194,82 @@ def test_what_cannot_be_divided_is_refused(
 ) -> None:
     with pytest.raises(recorder.WrongProgram, match=message):
         recorded(config_of(name, tmp_path), gpus, tokens=32, **arguments)
+
+
+def test_experts_are_divided_like_layers(tmp_path: Path) -> None:
+    """Each rank has a part of every expert, so products keep their rows and lose half a dimension.
+
+    By hand, forward: sums of the embedding, and per layer of the outputs of attention and experts.
+    Backward: of the input of the head, and per layer of the inputs
+    of queries, keys, values and experts, and of the weights of the router.
+    """
+    whole, halves = (
+        recorded(config_of("mixtral", tmp_path), tensor, tokens=32, tensor=tensor)
+        for tensor in (1, 2)
+    )
+    products = [
+        sum(op.work.flops for op in ops_of(program, tmp_path) if isinstance(op.work, GroupedGemm))
+        for program in (whole, halves)
+    ]
+    assert products[0] == 2 * products[1] > 0
+    numbers = [
+        sum("reduce" in op.op for op in expanded(runs) if op.group is not None)
+        for runs in (halves.forward, halves.backward)
+    ]
+    layers = TEXT["num_hidden_layers"]
+    assert numbers == [2 * layers + 1, 5 * layers + 1]
+
+
+EXPERT_LAYOUTS: list[tuple[str, int, dict[str, Any]]] = [
+    ("mixtral", 2, {"tensor": 2}),
+    ("mixtral", 4, {"tensor": 2, "fsdp": True}),
+    ("mixtral", 2, {"experts": 2, "fsdp": True}),
+    ("mixtral", 4, {"tensor": 2, "experts": 2, "fsdp": True}),
+    ("qwen3_moe", 4, {"experts": 4, "fsdp": True}),
+    ("gpt_oss", 2, {"experts": 2, "fsdp": True}),
+    ("deepseek_v3", 4, {"experts": 2, "fsdp": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "gpus", "arguments"), EXPERT_LAYOUTS)
+def test_mixtures_are_divided_by_their_plans(
+    name: str, gpus: int, arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    program = recorded(config_of(name, tmp_path), gpus, tokens=32, **arguments)
+    assert program.num_parameters == recorded(config_of(name, tmp_path), tokens=32).num_parameters
+    assert bool(program.remarks) == ("experts" in arguments)
+    exchanged = sum("alltoall" in op.op or "all_to_all" in op.op for op in all_ops(program))
+    mixtures = TEXT["num_hidden_layers"] - (name == "deepseek_v3")
+    # Numbers of tokens, and tokens there and back, forward and backward.
+    assert exchanged == (5 * mixtures if "experts" in arguments else 0)
+    assert simulate(scenario_of(program, tmp_path)).iteration_time_s > 0
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(("name", "gpus", "arguments"), EXPERT_LAYOUTS[:4])
+def test_collectives_of_a_mixture_are_those_of_real_processes(
+    name: str, gpus: int, arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    """In the real processes, routers choose experts in turns, as a recording assumes."""
+    config = {"config": str(config_of(name, tmp_path)), "tokens": 32, **arguments}
+    real = real_collectives(evenly_routed, config, gpus, tmp_path)
+    assert recorded_collectives(hugging_face.train, config, gpus) == real
+
+
+def evenly_routed(**arguments: Any) -> Any:
+    """Return a Mixtral whose routers choose experts in turns."""
+    from transformers.models.mixtral import modeling_mixtral
+
+    router = modeling_mixtral.MixtralTopKRouter
+    route = router.forward
+
+    def in_turns(self: Any, x: torch.Tensor) -> Any:
+        logits, weights, chosen = route(self, x)
+        turns = torch.arange(chosen.numel()) % logits.shape[-1]
+        return logits, weights, turns.view(chosen.shape)
+
+    router.forward = in_turns
+    return hugging_face.train(**arguments)
 
 
 def test_one_rank_group_may_have_tensor_parallelism_alone(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """What is recorded of programs in torch, beside our blocks, torch's counters and real processes."""
 
 import functools
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
 from torch.distributed._tools.mem_tracker import MemTracker
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from benchmarks import torchtitan_program
 from simtrain.base.program import Program, ProgramOp, expanded, parse_tensor
@@ -22,13 +17,17 @@ from simtrain.iteration.report.result import Result
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.op_log import OpLog
 from simtrain.recording.child.recording import program_of
-from simtrain.recording.child.tensors import text_of
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.record import record_pass
 from simtrain.workload.recorded.holders import SAVED, UNNAMED, holders_at
 from simtrain.workload.work import Collective, FusedAttention, Gemm
 from tests.helpers import torch_programs as programs
+from tests.helpers.real_processes import (
+    real_collectives,
+    recorded_collectives,
+    run_processes,
+)
 from tests.helpers.recorded_programs import scenario_of
 
 pytestmark = [
@@ -268,63 +267,12 @@ def test_later_microbatches_add_their_gradients(tmp_path: Path) -> None:
     assert len(results[1].memory_curve(0).times_s) > len(several.forward)
 
 
-class Collectives(TorchDispatchMode):
-    """Writes the collectives of a real process: name, tensors, and ranks of the group."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(issubclass(each, torch.distributed.tensor.DTensor) for each in types):
-            return NotImplemented
-        result = func(*args, **(kwargs or {}))
-        name = func._schema.name.replace("::", ".", 1)
-        if func in collective_ops - sync_ops:
-            tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-            group = CollectiveOp.get_process_group(func, args)
-            ranks = torch.distributed.get_process_group_ranks(group)
-            self.lines.append(f"{name} {[*map(text_of, tensors)]} {ranks}")
-        return result
-
-
-def run_processes(function: Callable[..., None], arguments: tuple[Any, ...], number: int) -> None:
-    """Run a function in so many processes, which must end within a minute and a half."""
-    spawned: Any = mp.start_processes(  # type: ignore[attr-defined]
-        function, arguments, nprocs=number, join=False, start_method="spawn"
-    )
-    end_s = time.monotonic() + 90
-    try:
-        while not spawned.join(1):
-            assert time.monotonic() < end_s, "the processes wait for each other"
-    finally:
-        for process in spawned.processes:
-            process.kill()
-
-
-def real_process(rank: int, gpus: int, tensor: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=gpus
-    )
-    model, batch, loss, optimizer = programs.sharded(tensor=tensor)
-    with Collectives() as seen:
-        loss(model, batch).backward()
-        optimizer.step()
-    if rank == 0:
-        Path(folder, "lines").write_text("\n".join(seen.lines), "utf-8")
-    torch.distributed.destroy_process_group()
-
-
 @pytest.mark.ci
 @pytest.mark.parametrize(("gpus", "tensor"), [(2, 1), (4, 2)])
 def test_collectives_are_those_of_real_processes(gpus: int, tensor: int, tmp_path: Path) -> None:
     """Names, types, shapes, ranks and order on gloo."""
-    run_processes(real_process, (gpus, tensor, str(tmp_path)), gpus)
-    real = Path(tmp_path, "lines").read_text("utf-8").splitlines()
-    step = recorder.record(programs.sharded, {"tensor": tensor}, gpus)
-    fake = [f"{op.op} {op.reads} {[*op.group]}" for op in step.ops if op.group is not None]
-    assert fake == real
+    arguments = programs.sharded, {"tensor": tensor}, gpus
+    assert recorded_collectives(*arguments) == real_collectives(*arguments, tmp_path)
 
 
 _SAMPLED = 12

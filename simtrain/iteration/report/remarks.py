@@ -146,6 +146,7 @@ def _recorded_program(result: Result) -> Iterator[str]:
         f"The ops are those that torch {program.torch} issued ({program.command}). Measured runs "
         "were compared with simtrain's own models, not with recorded programs."
     )
+    yield from program.remarks
     shares = step.unpriced(result.seconds.machine.model.seconds)
     if shares:
         names = sorted(shares, key=lambda name: -shares[name])

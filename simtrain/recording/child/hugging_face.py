@@ -7,7 +7,6 @@ has what the model's forward pass reads first: tokens, pixels or a spectrogram.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,23 +17,11 @@ import torch.distributed as dist
 import transformers
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from simtrain.base.input_file import read_text
 from simtrain.errors import InputError
 from simtrain.recording.child.problems import WrongProgram
 
-_STYLES: dict[str, Callable[[], Any]] = {
-    "colwise": ColwiseParallel,
-    "rowwise": RowwiseParallel,
-    "embedding_rowwise": lambda: RowwiseParallel(input_layouts=Replicate()),
-    "colwise_gather_output": lambda: ColwiseParallel(output_layouts=Replicate()),
-}
-"""Styles of transformers' plans. Norms of heads stay whole. The all-reduce of their gradients, of
-some hundred bytes, is left out.
-"""
-_NOT_DIVIDED = "replicated_with_grad_allreduce"
 _PIXELS, _SPECTROGRAM, _TOKENS = "pixel_values", "input_features", "input_ids"
 
 
@@ -44,6 +31,7 @@ def train(
     tokens: int | None = None,
     fsdp: bool = False,
     tensor: int = 1,
+    experts: int = 1,
     pp: int = 1,
     cut: Callable[[Any], Any] | None = None,
 ) -> tuple[Any, ...]:
@@ -56,6 +44,7 @@ def train(
         fsdp: shard parameters over the ranks with batches of their own, with fully_shard; weights
             are then in fp32, and products in bf16. Otherwise weights are in bf16.
         tensor: ranks that share each layer, by the model's own plan.
+        experts: ranks that have different experts, by the model's own plan.
         pp: stages of a pipeline.
         cut: returns the part of a stage of the model.
     """
@@ -72,24 +61,26 @@ def train(
         raise WrongProgram(f"{world} ranks are no multiple of {tensor} tensor-parallel ranks")
     if world > tensor and not fsdp:
         raise WrongProgram(f"{world // tensor} ranks would train a model each: add --fsdp")
-    shape = (pp, world // tensor, tensor)[pp == 1 :]
-    names = ("pp", "dp", "tp")[pp == 1 :]
-    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
-    if tensor > 1:
-        _divide(model, mesh["tp"])
-    model = cut(model) if cut else model
-    if fsdp:
-        _shard(model, mesh["dp"])
-    else:
+    if cut and experts > 1:
+        raise WrongProgram("transformers divides experts among ranks of whole models: leave out pp")
+    if not fsdp:
         model.to(torch.bfloat16)
         batch = {
             name: value.to(torch.bfloat16) if value.is_floating_point() else value
             for name, value in batch.items()
         }
-    kinds: dict[bool, list[Any]] = {True: [], False: []}
+    if tensor > 1 or experts > 1:
+        mesh = _divide(model, pp, tensor, experts)
+    else:
+        mesh = init_device_mesh("cpu", (pp, world), mesh_dim_names=("pp", "fsdp"))["fsdp"]
+    model = cut(model) if cut else model
+    if fsdp and experts == 1:
+        _shard(model, mesh)
+    # One kernel of the optimizer takes parameters of one mesh.
+    meshes: dict[Any, list[Any]] = {}
     for each in model.parameters():
-        kinds[isinstance(each, DTensor)].append(each)
-    groups = [{"params": each} for each in kinds.values() if each]
+        meshes.setdefault(getattr(each, "device_mesh", None), []).append(each)
+    groups = [{"params": each} for each in meshes.values()]
     return model, batch, _loss, torch.optim.AdamW(groups, fused=True)
 
 
@@ -141,23 +132,47 @@ def _loss(model: Any, batch: dict[str, Any]) -> Any:
     return value
 
 
-def _divide(model: Any, mesh: Any) -> None:
-    """Divide a model over tensor-parallel ranks, by the plan of transformers for it.
+def _divide(model: Any, pp: int, tensor: int, experts: int) -> Any:
+    """Divide a model over ranks with transformers' own code, by its plans for the model.
+
+    With experts on ranks of their own, transformers shards the model too.
+
+    Returns:
+        The mesh of ranks with batches of their own.
 
     Raises:
-        WrongProgram: it has no plan, or one with other parts than linear layers.
+        WrongProgram: the model has no plan, or the plan does not fit these numbers.
     """
-    plan: dict[str, str] = {**(model.tp_plan or {})}
-    if not plan:
-        raise WrongProgram(f"{type(model).__name__} has no plan for tensor parallelism")
-    if others := {*plan.values()} - {*_STYLES, _NOT_DIVIDED}:
-        raise WrongProgram(f"parts of its tensor-parallel plan are not known: {sorted(others)}")
-    styles: dict[str, Any] = {}
-    for name, _ in model.named_modules():
-        pattern = re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
-        if plan.get(pattern, _NOT_DIVIDED) != _NOT_DIVIDED:
-            styles[name] = _STYLES[plan[pattern]]()
-    parallelize_module(model, mesh, styles)
+    for ranks, plan, name in (
+        (tensor, model.tp_plan, "tensor"),
+        (experts, getattr(model, "ep_plan", None), "expert"),
+    ):
+        if ranks > 1 and not plan:
+            raise WrongProgram(f"{type(model).__name__} has no plan for {name} parallelism")
+    try:
+        from transformers.distributed.configuration_utils import DistributedConfig
+        from transformers.distributed.utils import TransformersDeviceMesh
+    except ImportError:
+        message = f"transformers {transformers.__version__} cannot divide models: 5.24 can"
+        raise WrongProgram(message) from None
+    data = dist.get_world_size() // pp // tensor
+    try:
+        config = DistributedConfig(
+            tp_size=tensor, fsdp_size=data, ep_size=experts, fsdp_mixed_precision=True
+        )
+        of_experts = config.efsdp_size, experts
+        # Meshes as transformers makes them, without the accelerator that it looks for.
+        dense, expert = (
+            init_device_mesh("cpu", (pp, 1, *sizes), mesh_dim_names=("pp", "dp_replicate", *names))
+            for sizes, names in (((data, tensor), ("fsdp", "tp")), (of_experts, ("efsdp", "ep")))
+        )
+        if experts == 1:
+            config.fsdp_size = 1
+        meshes = TransformersDeviceMesh(dense, expert)
+        type(model).maybe_distribute_model(model, config, meshes)
+    except ValueError as error:
+        raise WrongProgram(f"transformers cannot divide it: {error}") from None
+    return meshes.get_mesh("fsdp")
 
 
 def _shard(model: Any, mesh: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import torch
 from torch._C._autograd import _get_sequence_nr
 from torch.nn.modules import module as hooks
+
+_WRAPPER = re.compile(r"\b_fsdp_wrapped_module(\.|$)")
+"""The name under which FullyShardedDataParallel keeps the module that it wraps."""
 
 
 class Modules:
@@ -25,7 +29,8 @@ class Modules:
 
     def name(self, model: torch.nn.Module) -> None:
         """Name the modules of a model as its parameters are named."""
-        self.names = {id(each): name for name, each in model.named_modules()}
+        named = model.named_modules()
+        self.names = {id(each): _WRAPPER.sub("", name).rstrip(".") for name, each in named}
 
     @property
     def is_running(self) -> bool:

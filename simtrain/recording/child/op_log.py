@@ -16,6 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from simtrain.recording.child.compilation import Compilation
+from simtrain.recording.child.known_values import KnownValues
 from simtrain.recording.child.lifetimes import Lifetimes
 from simtrain.recording.child.modules import Modules
 from simtrain.recording.child.repeated_results import RepeatedResults
@@ -142,9 +144,12 @@ class OpLog(TorchDispatchMode):
         self.held_bytes = 0
         self.lifetimes = Lifetimes()
         self._results = RepeatedResults(self.live)
+        self.values = KnownValues(self._results)
+        self.compilation = Compilation()
         self._made_by: dict[int, int] = {}
         self._signatures: dict[Any, _Signature] = {}
         self.group_streams: dict[tuple[int, ...], int] = {}
+        self._before = LoggedOp("", "")  # the bytes of what happens before the first op
 
     def __torch_dispatch__(
         self,
@@ -172,11 +177,14 @@ class OpLog(TorchDispatchMode):
         if func is torch.ops.aten._local_scalar_dense.default and self.updates:
             # The number of the step, of which optimizers compute powers.
             return 1.0 if args[0].dtype.is_floating_point else 1
-        before = {*map(_key, read)}
-        result = self._results.run(func, args, kwargs)
-        if signature.waits:
+        if func is torch.ops.aten._local_scalar_dense.default:
+            number = self.values.scalar(args[0])
+            return func(*args, **kwargs) if number is None else number
+        if signature.waits:  # it returns its argument; that of fake tensors makes another one
             self._wait_for(read)
-            return result
+            return args[0]
+        before = {*map(_key, read)}
+        result = self.values.run(func, args, kwargs, read, signature.writes)
         if func is _COPIES_IN and self.phase is not None:
             self._log(func, args, kwargs, args[0], [result[0]])
         new = {key: x for x in _tensors((result,)) if (key := _key(x)) not in before}
@@ -239,6 +247,23 @@ class OpLog(TorchDispatchMode):
         op.stream = stream
         if name not in _ALLOCATES:  # no kernel waits, and none is waited for
             op.waits = self.streams.issue(stream, number)
+        self._append(op)
+
+    def launch(self, name: str, tensors: Sequence[torch.Tensor]) -> None:
+        """Log a kernel that is no op of torch."""
+        for x in tensors:
+            self.values.forget(_key(x))
+        if self.phase is None:
+            return
+        stream = self.streams.current
+        op = LoggedOp(f"triton.{name}", self.phase, self.modules.current(), stream=stream)
+        op.again = self.phase == "backward" and self.modules.is_running
+        op.reads, op.waits = texts_of(tensors), self.streams.issue(stream, len(self.ops))
+        self._append(op)
+
+    def _append(self, op: LoggedOp) -> None:
+        if not self.ops:  # FullyShardedDataParallel drops old gradients before its first op
+            op.makes_bytes, op.frees_bytes = self._before.makes_bytes, self._before.frees_bytes
         self.ops.append(op)
 
     def _stream_of(self, group: tuple[int, ...]) -> int:
@@ -259,6 +284,7 @@ class OpLog(TorchDispatchMode):
         weakref.finalize(storage, self._free, key)
 
     def _free(self, key: int) -> None:
+        self.values.forget(key)
         if key in self.live:
             self._change(key, 0)
             del self.live[key]
@@ -270,8 +296,8 @@ class OpLog(TorchDispatchMode):
         growth = num_bytes - self.live.get(key, 0)
         self.live[key] = num_bytes
         self.held_bytes += growth
-        if self.phase is not None and self.ops:
-            op, number = self.ops[-1], len(self.ops) - 1
+        if self.phase is not None:
+            op, number = self.ops[-1] if self.ops else self._before, max(0, len(self.ops) - 1)
             if growth > 0:
                 op.makes_bytes += growth
                 self.lifetimes.grow(key, growth, number)

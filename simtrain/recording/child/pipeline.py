@@ -47,6 +47,7 @@ def pipeline_program(stages: Iterable[LoggedStage], request: dict[str, Any]) -> 
         microbatches=first.microbatches,
         chunk_numbers=chunk_numbers,
         chunks=chunks,
+        remarks=[*dict.fromkeys(remark for step in steps for remark in step.remarks)],
     )
 
 

@@ -43,6 +43,7 @@ def program_of(step: Step, request: dict[str, Any]) -> str:
         num_parameters=step.num_parameters,
         num_trained=step.num_trained,
         states=states_of(step),
+        remarks=[*step.remarks],
         groups=[[*ranks] for ranks in groups],
         group_streams=sorted(step.group_streams),
         **passes,

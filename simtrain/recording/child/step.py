@@ -23,7 +23,16 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
-from simtrain.recording.child import data_parallel, kernels, sharding_flags, streams
+from simtrain.recording.child import (
+    addresses,
+    cuda_calls,
+    data_parallel,
+    flat_parameters,
+    kernels,
+    sharding_flags,
+    streams,
+    triton_kernels,
+)
 from simtrain.recording.child.lifetimes import Lifetime
 from simtrain.recording.child.modules import Modules
 from simtrain.recording.child.op_log import LoggedOp, OpLog
@@ -46,6 +55,7 @@ class Step:
         sequences, tokens, microbatches: shape of the batch.
         tensor: ranks that share the batch.
         group_streams: streams of process groups.
+        remarks: what the recording assumes or leaves out.
     """
 
     ops: list[LoggedOp]
@@ -61,6 +71,7 @@ class Step:
     microbatches: int
     tensor: int
     group_streams: frozenset[int]
+    remarks: tuple[str, ...]
 
 
 def record(
@@ -98,13 +109,15 @@ def step_of(
 ) -> Step:
     """Return a logged step; `sizes` are its fields from `gradients_bytes` to `microbatches`."""
     gradients_bytes, held_bytes, sequences, tokens, microbatches = sizes
-    parameters = [*model.parameters()]
-    states = [] if optimizer is None else [*tree_leaves(dict(optimizer.state))]
+    parameters, elements = [*model.parameters()], flat_parameters.sizes_of(model)
+    # torchtitan's optimizers are containers of others.
+    optimizers = [optimizer, *getattr(optimizer, "optimizers", ())] if optimizer else []
+    states = [*tree_leaves([dict(each.state) for each in optimizers])]
     return Step(
         log.ops,
         log.lifetimes.all(),
-        sum(each.numel() for each in parameters),
-        sum(each.numel() for each in parameters if each.requires_grad),
+        sum(elements.values()),
+        sum(elements[id(each)] for each in parameters if each.requires_grad),
         bytes_of(parameters),
         bytes_of(states),
         gradients_bytes,
@@ -114,6 +127,7 @@ def step_of(
         microbatches,
         _tensor_ranks(parameters, gpus),
         frozenset(log.group_streams.values()),
+        (*log.values.remarks(), *log.compilation.remarks()),
     )
 
 
@@ -126,11 +140,15 @@ def as_rank(log: OpLog, gpus: int, rank: int = 0) -> Iterator[None]:
         stack.enter_context(kernels.patched())
         stack.enter_context(data_parallel.patched())
         stack.enter_context(sharding_flags.patched())
+        stack.enter_context(addresses.patched())
         stack.enter_context(_real_meshes())
+        stack.enter_context(cuda_calls.patched())
+        stack.enter_context(log.compilation.patched())
         stack.enter_context(_swaps())
         stack.enter_context(log.resizing())
         stack.enter_context(log.waiting())
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        stack.enter_context(triton_kernels.patched(log.launch))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(log)
         stack.enter_context(log.modules.tracked())

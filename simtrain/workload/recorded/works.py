@@ -407,9 +407,17 @@ _COLLECTIVES: Mapping[str, CollectiveKind] = MappingProxyType(
 )
 """Kinds of collectives. A broadcast, a gather and a scatter take the time of an all-gather of their
 array, a reduction that of an all-reduce, at most."""
+_TAKE_LISTS = {"c10d.allgather_", "c10d.reduce_scatter_", "c10d.alltoall_"}
+"""Collectives whose arrays are lists with a tensor of each rank."""
 
 
 def collective_work(op: ProgramOp, group: Group) -> Collective:
-    """Return the work of a collective: its array is the largest of its tensors."""
+    """Return the work of a collective: its array is its largest tensor, or a whole list."""
     kind = _COLLECTIVES.get(op.op, CollectiveKind.ALL_REDUCE)
-    return Collective(kind, max(1, _largest([*op.read, *op.written])), group)
+    num_bytes = _largest([*op.read, *op.written])
+    if op.op in _TAKE_LISTS:
+        # A tensor of each rank, and this rank's own result or contribution; of an exchange, two.
+        ranks = group.num_ranks
+        others = ranks if kind is CollectiveKind.ALL_TO_ALL else 1
+        num_bytes = sum(x.num_bytes for x in op.read) * ranks // (ranks + others)
+    return Collective(kind, max(1, num_bytes), group)
