@@ -63,16 +63,17 @@ def load_profile(
     overridden = overrides.positions if overrides is not None else Positions()
     spell = functools.partial(_spelled, overridden)
     profile = validate(HardwareProfile, document.data, document.positions, spell)
-    profile = profile if overrides is None else scaled(profile, overrides)
-    # Most simulations need no other profile, which takes as long to read as this one.
-    profile._stand_in = stand_in
-    return profile
+    return profile if overrides is None else scaled(profile, overrides)
 
 
 @functools.cache
 def stand_in() -> HardwareProfile:
     """Return the shipped profile whose variation stands in for that of a profile without any."""
     return load_profile(STAND_IN)
+
+
+# Most simulations need no other profile, which takes as long to read as their own.
+HardwareProfile._stand_in = staticmethod(stand_in)
 
 
 def profile_version(scenario: Scenario) -> object:

@@ -21,6 +21,7 @@ OTHERS = {
     "simtrain/importing/words_file.py": "files of the package",
     "simtrain/studies/sweep/ray_executor.py": "sends a profile that was read before",
     "simtrain/recording/child/__main__.py": "what its parent process has written",
+    "simtrain/recording/child/memory_limit.py": "/proc/meminfo",
     "calibrate/benchmarks/conditions.py": "/proc/stat",
     "calibrate/benchmarks/measure.py": "/proc/cpuinfo",
 }

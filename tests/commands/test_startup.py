@@ -122,6 +122,7 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
         *(
             "simtrain.base.file_kinds",
             "simtrain.studies.cost_request",
+            "simtrain.studies.draw_request",
             "simtrain.studies.goodput_request",
             "simtrain.studies.planning.request",
             "simtrain.studies.search.request",

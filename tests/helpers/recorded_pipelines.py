@@ -47,7 +47,7 @@ def chunk(**changes: Any) -> dict[str, Any]:
                 {
                     "op": "aten._fused_adamw_",
                     "reads": [f"4 x {W}"],
-                    "writes": [f"3 x {W}"],
+                    "writes": [f"4 x {W}"],
                     "frees_bytes": WEIGHT,
                 }
             )

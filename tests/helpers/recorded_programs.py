@@ -45,7 +45,7 @@ def linear_layers(**changes: Any) -> Program:
     adam = {
         "op": "aten._fused_adamw_",
         "reads": [f"{4 * LAYERS} x {W}"],
-        "writes": [f"{3 * LAYERS} x {W}"],
+        "writes": [f"{4 * LAYERS} x {W}"],
         "frees_bytes": LAYERS * WEIGHT,
     }
     data = {

@@ -16,7 +16,7 @@ from simtrain.iteration.report.remarks import remarks_on
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate, simulate_memory
-from simtrain.workload.work import Elementwise, Gemm
+from simtrain.workload.work import Elementwise, Gemm, KernelFamily
 from tests.helpers.recorded_pipelines import (
     WITHOUT_COMMUNICATION,
     chunk,
@@ -31,7 +31,7 @@ FORWARD_S = MODEL.seconds(Gemm(TOKENS, HIDDEN, HIDDEN, layout="TN"))
 BACKWARD_S = MODEL.seconds(Gemm(HIDDEN, HIDDEN, TOKENS, layout="NT")) + MODEL.seconds(
     Gemm(TOKENS, HIDDEN, HIDDEN, layout="NN")
 )
-ADAM_S = MODEL.seconds(Elementwise(4 * WEIGHT, 3 * WEIGHT))
+ADAM_S = MODEL.seconds(Elementwise(4 * WEIGHT, 3 * WEIGHT, KernelFamily.STREAM))
 
 
 def without_communication(program: PipelineProgram, folder: Path, **changes: Any) -> Result:

@@ -56,7 +56,7 @@ def test_the_time_is_the_sum_of_the_kernels(tmp_path: Path) -> None:
     inputs = seconds(Gemm(TOKENS, HIDDEN, HIDDEN, layout="NN"))
     ones = seconds(Elementwise(0, SIZE, KernelFamily.STREAM))
     total = seconds(Elementwise(SIZE, 2, is_backward=True))
-    adam = seconds(Elementwise(4 * LAYERS * WEIGHT, 3 * LAYERS * WEIGHT))
+    adam = seconds(Elementwise(4 * LAYERS * WEIGHT, 3 * LAYERS * WEIGHT, KernelFamily.STREAM))
     result = result_of(linear_layers(), tmp_path)
     expected = math.fsum([LAYERS * (forward + weight + inputs), ones, total, adam])
     assert result.iteration_time_s == pytest.approx(expected, rel=1e-12)
