@@ -1,5 +1,7 @@
 """Mixtures of experts whose tokens go to the ranks of their experts."""
 
+import gc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,10 @@ from simtrain.base.program import Program
 from simtrain.iteration.report.remarks import remarks_on
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.known_values import balanced
+from simtrain.recording.child.modules import Modules
+from simtrain.recording.child.op_log import OpLog
 from simtrain.recording.child.recording import program_of
+from simtrain.recording.child.streams import Streams
 from simtrain.studies.simulation import simulate
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective, CollectiveKind
@@ -134,3 +139,20 @@ def test_what_follows_from_constants_is_exact() -> None:
 
     assert not recorder.record(train, {}, 1).remarks
     assert found == [4, 0 + 3 + 6 + 9]
+
+
+@pytest.mark.parametrize(
+    ("make", "number"), [(lambda: torch.tensor(3.0), 4), (lambda: torch.zeros(4), 1)]
+)
+def test_values_are_forgotten_with_their_tensors(
+    make: Callable[[], torch.Tensor], number: int
+) -> None:
+    """The next tensor may have the same address, and another size."""
+    log = OpLog(Streams(), Modules())
+    with recorder.as_rank(log, 1):
+        counted = make().add_(1)
+        assert counted.sum().item() == number * counted.numel()
+        assert log.values._values or counted.constant is not None
+        del counted
+        gc.collect()
+        assert not log.values._values and not log.values._fills

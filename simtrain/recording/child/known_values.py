@@ -12,6 +12,7 @@ are all known is also computed on real tensors. Values belong to storages, so vi
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -97,7 +98,7 @@ class KnownValues:
         """Whether the program has read a number that follows from a router's choices."""
 
     def forget(self, storage: int) -> None:
-        """Forget a storage that is freed."""
+        """Forget what is in a storage."""
         self._values.pop(storage, None)
         self._fills.pop(storage, None)
 
@@ -182,6 +183,8 @@ class KnownValues:
         """Find out what is known after an op."""
         if func in sync_ops or (isinstance(result, Tensor) and result.is_meta):
             return
+        if writes and all(isinstance(x, FakeTensor) and x.constant is not None for x in read):
+            return  # the fake mode has computed it on the constants already
         if func in collective_ops:
             self._exchange(func, args, read, result)
             return
@@ -199,6 +202,7 @@ class KnownValues:
                 if isinstance(fake, Tensor):
                     self._set(fake, real, is_routed)
         if func in _FILLS and isinstance(result, Tensor):
+            self._forget_with(result)
             self._fills[result.untyped_storage()._cdata] = _FILLS[func]
 
     def _computable(
@@ -263,11 +267,17 @@ class KnownValues:
         length = fake.untyped_storage().nbytes() // max(1, fake.element_size())
         if length > _MOST_ELEMENTS or not _is_small(fake):
             return
+        self._forget_with(fake)
         with unset_fake_temporarily():
             elements = torch.zeros(length, dtype=fake.dtype)
             place = fake.storage_offset()
             elements.as_strided(fake.shape, fake.stride(), place).copy_(real.view(fake.shape))
         self._values[key] = _Value(elements, is_routed)
+
+    def _forget_with(self, tensor: Tensor) -> None:
+        """Forget a storage as soon as it is freed: another one may have its address."""
+        storage = tensor.untyped_storage()
+        weakref.finalize(storage, self.forget, storage._cdata)
 
     def _know(self, fake: Tensor, elements: Sequence[int]) -> None:
         """Know the numbers of tokens in a tensor."""

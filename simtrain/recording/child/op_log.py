@@ -284,7 +284,6 @@ class OpLog(TorchDispatchMode):
         weakref.finalize(storage, self._free, key)
 
     def _free(self, key: int) -> None:
-        self.values.forget(key)
         if key in self.live:
             self._change(key, 0)
             del self.live[key]
@@ -316,6 +315,7 @@ class OpLog(TorchDispatchMode):
             result = resize(storage, size)
             if storage._cdata in self.live:
                 self._change(storage._cdata, size)
+            self.values.forget(storage._cdata)
             return result
 
         torch.UntypedStorage.resize_ = counted  # type: ignore[method-assign, assignment]
