@@ -464,7 +464,7 @@ def _swap_states(rng: random.Random, scenario: Values) -> None:
     memory, split = scenario["memory"], scenario["parallelism"]
     copies = memory.get("offload_parameters", False)
     if copies and split["data"] > 1:
-        memory |= _sometimes(rng, parameter_owners=["one"])
+        memory |= _sometimes(rng, 0.8, parameter_owners=["one"])
     half = scenario["precision"]["compute"] in ("bf16", "fp16")
     alone = split["pipeline"] == 1 and scenario["attention_backend"] == "unfused"
     if memory.get("offload_optimizer") and alone and half and rng.random() < 0.7:
@@ -567,7 +567,9 @@ def _split_matrices(rng: random.Random, scenario: Values) -> None:
         return
     split["sequence_parallel"] = False
     grids: list[tuple[str, int, int]] = [("hidden", split["tensor"], 1), ("2d", 4, 2)]
-    split["tensor_split"], ranks, sequences = rng.choice([*grids, ("2.5d", 8, 4), ("3d", 8, 4)])
+    split["tensor_split"], ranks, sequences = rng.choice(
+        [*grids, *[("2.5d", 8, 4)] * 3, ("3d", 8, 4)]
+    )
     split["tensor"] = ranks
     if split["tensor_split"] == "2.5d":
         split["tensor_depth"] = 2
@@ -641,7 +643,9 @@ _ALONE = (
     *(_train_adapters, _pack_documents, _copy_to_the_host, _cut_sequences, _split_vocabulary),
     *(_validate_steps, _keep_ends_in_bf16, _defer_output_gradients, _split_matrices),
     *(_run_from_both_ends, _run_in_waves, _skip_the_flush),
-    *[_copy_to_the_host] * 3,  # few of these scenarios can have modules of an offload
+    # Few scenarios can have modules of an offload, or a grid of ranks.
+    *[_copy_to_the_host] * 3,
+    *[_split_matrices] * 3,
 )
 """Draws of options that few others may accompany: a scenario has at most one of them."""
 

@@ -86,12 +86,13 @@ def test_half_of_the_draws_are_legal_and_the_same_for_a_seed() -> None:
     assert [*modern_scenarios(5, seed=0)] == [*modern_scenarios(5, seed=0)]
 
 
-# Two seeds, of 900, that together draw adapters in fp8; activations, gradients and parameters on
-# hosts; NVMe, post-validation, deferred gradients, hybrid layers and ring self-attention.
+# Three seeds that together draw adapters in fp8; activations, gradients and parameters on hosts; NVMe
+# for states and activations, post-validation, deferred gradients, hybrid layers, ring
+# self-attention, matrices split in 2.5 dimensions, and a pipeline that runs from both ends.
 DRAWS = [
     values | {"name": f"{seed}-{number}"}
-    for seed in (598, 896)
-    for number, values in enumerate(modern_scenarios(16, seed=seed))
+    for seed, draws in ((571, 15), (681, 15), (280, 2))
+    for number, values in enumerate(modern_scenarios(draws, seed=seed))
 ]
 
 
@@ -163,7 +164,9 @@ def test_flops_and_parameters_are_those_of_the_model_on_one_gpu(drawn: Drawn) ->
     same = {name: value for name, value in values.items() if name not in SPLIT_AND_MACHINE}
     experts = values["model"].get("experts", {})
     if experts:  # The load of one rank is the mean.
-        same["model"] = values["model"] | {"experts": experts | {"imbalance": 1.0}}
+        same["model"] = values["model"] | {
+            "experts": experts | {"imbalance": 1.0, "imbalance_seed": None}
+        }
     if "layer_pattern" in values["model"]:  # Only this stack has such layers.
         same["software"] = "megatron_core"
     if "lora" in values["model"] and values["recompute"]["strategy"] == "full":
@@ -172,4 +175,8 @@ def test_flops_and_parameters_are_those_of_the_model_on_one_gpu(drawn: Drawn) ->
     assert result.num_parameters == alone.num_parameters
     # Each rank rounds the capacity of its experts up.
     rel = 1e-3 if "capacity_factor" in experts else 0
-    assert result.model_flops == pytest.approx(alone.model_flops, rel=rel, abs=0)
+    # Unfused attention multiplies no scores of later slices, but those of a whole sequence.
+    if "sequence_slices" in values["parallelism"] and values["attention_backend"] == "unfused":
+        assert result.model_flops < alone.model_flops
+    else:
+        assert result.model_flops == pytest.approx(alone.model_flops, rel=rel, abs=0)

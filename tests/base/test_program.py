@@ -108,6 +108,7 @@ def test_what_is_no_recording_is_refused(text: str, message: str, tmp_path: Path
     assert message in str(caught.value)
 
 
+@pytest.mark.ci
 def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "x.program.json.gz"
     with gzip.open(file, "wb") as packed:

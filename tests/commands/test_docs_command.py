@@ -53,6 +53,7 @@ def test_a_reference_is_made_from_the_program(name: str) -> None:
     assert printed.count("\n") > 300 and "\x1b" not in printed
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_references_need_no_optional_package() -> None:
     """A plain installation has neither torch nor the packages of other extras."""

@@ -206,6 +206,7 @@ def test_attention_and_mlp_side_by_side(config: dict[str, Any], norms: str, grou
     assert (model.parallel_attention_mlp, model.num_query_groups) == (norms, groups)
 
 
+@pytest.mark.ci
 def test_the_command_asks_for_what_a_config_does_not_say() -> None:
     config = json.dumps(of("llama", max_position_embeddings=1 << 17))
     Path("config.json").write_text(config, encoding="utf-8")

@@ -56,6 +56,7 @@ def test_a_new_importer_has_a_command(outsider: Outsider, job: str) -> None:
     assert "import tiny" in outsider.refused("import", "tiy", job)
 
 
+@pytest.mark.ci
 def test_files_of_a_new_importer_are_recognised(outsider: Outsider, job: str) -> None:
     for command in ("import", "torchtitan", job), ("sweep", job, "--out", "out"):
         error = outsider.refused(*command)

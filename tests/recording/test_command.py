@@ -86,6 +86,7 @@ def runs(process: int) -> bool:
     return state != "Z"
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads the states of processes")
 def test_no_process_of_the_program_is_left(folder: Path) -> None:
     """One ignores SIGTERM; another one returns from the function, as the program itself does."""
@@ -96,6 +97,7 @@ def test_no_process_of_the_program_is_left(folder: Path) -> None:
     assert call("run", "x.yaml").exit_code == 0
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads the states of processes")
 def test_ctrl_c_leaves_no_process_and_no_file(folder: Path) -> None:
     command = [sys.executable, "-m", "simtrain", "import", "torch", f"{PROGRAMS}:waits"]

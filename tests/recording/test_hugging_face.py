@@ -91,6 +91,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+_BY_DEFAULT = "llama", "mixtral", "mamba2", "vit", "whisper"
+SOME_BY_DEFAULT = [
+    name if name in _BY_DEFAULT else pytest.param(name, marks=pytest.mark.ci) for name in MODELS
+]
 _UNEQUAL = "convolution_backward"
 
 
@@ -119,7 +123,7 @@ def recorded(config: Path, gpus: int = 1, **arguments: Any) -> Program:
     return Program.model_validate_json(program_of(step, {"command": "x", "gpus": gpus}))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SOME_BY_DEFAULT)
 def test_products_are_those_that_torch_counts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +154,7 @@ def test_products_are_those_that_torch_counts(
     assert result.hardware_flops >= products
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SOME_BY_DEFAULT)
 def test_parameters_are_exact(name: str, tmp_path: Path) -> None:
     config = config_of(name, tmp_path)
     program = recorded(config, tokens=32, fsdp=True, gpus=8)
@@ -231,7 +235,13 @@ EXPERT_LAYOUTS: list[tuple[str, int, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "gpus", "arguments"), EXPERT_LAYOUTS)
+@pytest.mark.parametrize(
+    ("name", "gpus", "arguments"),
+    [
+        *EXPERT_LAYOUTS[:3],
+        *(pytest.param(*each, marks=pytest.mark.ci) for each in EXPERT_LAYOUTS[3:]),
+    ],
+)
 def test_mixtures_are_divided_by_their_plans(
     name: str, gpus: int, arguments: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -277,6 +287,7 @@ def test_one_rank_group_may_have_tensor_parallelism_alone(tmp_path: Path) -> Non
     assert program.groups == [[0, 1]]
 
 
+@pytest.mark.ci
 def test_a_config_becomes_a_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config_of("qwen3", tmp_path)
@@ -286,6 +297,7 @@ def test_a_config_becomes_a_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert call("run", "config.yaml").exit_code == 0
 
 
+@pytest.mark.ci
 def test_what_is_no_config_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "no_such_type"}', "utf-8")
@@ -294,7 +306,13 @@ def test_what_is_no_config_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     )
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3_text", "mixtral"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama",
+        *(pytest.param(x, marks=pytest.mark.ci) for x in ("qwen3", "gemma3_text", "mixtral")),
+    ],
+)
 def test_layers_of_decoders_are_cut_into_stages(name: str, tmp_path: Path) -> None:
     """Each stage has half of the layers; the first has the embedding, the last one the head."""
     config = config_of(name, tmp_path)

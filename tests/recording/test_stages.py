@@ -139,6 +139,7 @@ def test_replicas_reduce_in_the_last_backward_pass() -> None:
         assert collectives(chunk.backward) == collectives(chunk.reduction) == []
 
 
+@pytest.mark.ci
 def test_every_order_of_whole_passes_runs_without_another_recording(tmp_path: Path) -> None:
     program = recorded(sharding="kept", pp=2, chunks=2)
     file = tmp_path / "a.program.json.gz"

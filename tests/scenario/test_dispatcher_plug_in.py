@@ -75,6 +75,7 @@ def test_a_layer_is_dispatched_by_it(outsider: Outsider) -> None:
     assert entries["dispatchers.copy_engines.num_sms"]["value"] == 1
 
 
+@pytest.mark.ci
 def test_rules_know_it(outsider: Outsider) -> None:
     error = outsider.refused("run", "qwen3_30b_a3b", *CHOICE, "--set", "cluster=h200_sxm")
     assert "E399" in error and "no entry dispatchers.copy_engines" in error
@@ -84,6 +85,7 @@ def test_rules_know_it(outsider: Outsider) -> None:
     assert "hybridep, copy_engines" in error and "did you mean copy_engines?" in error
 
 
+@pytest.mark.ci
 def test_help_and_files_of_other_tools_know_it(outsider: Outsider) -> None:
     outsider.call("init", "--full")
     template = (outsider.folder / "scenario.yaml").read_text("utf-8").replace("#", "")

@@ -24,6 +24,7 @@ def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
     return Outsider.install(tmp_path_factory.mktemp("outsider"), files, parts)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("options", [(), FP8])
 def test_a_stack_runs_as_its_entries_say(outsider: Outsider, options: tuple[str, ...]) -> None:
     new, copied = (

@@ -84,6 +84,7 @@ def test_a_named_schedule_takes_as_long_as_its_order_in_a_file(outsider: Outside
     assert named["memory"]["stages"] == of_file["memory"]["stages"]
 
 
+@pytest.mark.ci
 def test_commands_know_a_new_schedule(outsider: Outsider, tmp_path: pathlib.Path) -> None:
     options = settings("zero_bubble")
     assert outsider.call("schedule", "gpt2_1_5b", *options, "--csv") == zero_bubble_csv(*SIZES)
@@ -98,6 +99,7 @@ def test_commands_know_a_new_schedule(outsider: Outsider, tmp_path: pathlib.Path
 V_SHAPED = settings("v_shaped", "parallelism.interleave=2")
 
 
+@pytest.mark.ci
 def test_commands_know_a_new_placement(outsider: Outsider) -> None:
     csv = outsider.call("schedule", "gpt2_1_5b", *V_SHAPED, "--csv")
     assert csv == VShaped().build(4, 2, 8).to_csv()
@@ -133,6 +135,7 @@ def test_the_first_rank_of_a_v_has_both_ends_of_the_model(
     assert json.loads(simpy)["iteration_time_s"] == results[0]["iteration_time_s"]
 
 
+@pytest.mark.ci
 def test_files_can_have_the_order_of_a_new_placement(outsider: Outsider) -> None:
     file = outsider.folder / "v.csv"
     file.write_text(VShaped().build(4, 2, 8).to_csv(), "utf-8")

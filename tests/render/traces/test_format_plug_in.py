@@ -36,6 +36,7 @@ def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
     return Outsider.install(tmp_path_factory.mktemp("outsider"), {"lines.py": NEW_FILE}, parts)
 
 
+@pytest.mark.ci
 def test_a_run_writes_a_new_format(outsider: Outsider, tmp_path: pathlib.Path) -> None:
     plain, compressed = tmp_path / "trace.txt", tmp_path / "trace.txt.gz"
     for trace in (plain, compressed):

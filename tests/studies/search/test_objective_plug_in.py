@@ -66,6 +66,7 @@ def test_help_and_errors_list_a_new_objective(outsider: Outsider) -> None:
     assert "did you mean gpu_hours?" in error and "robust, p95, gpu_hours" in error
 
 
+@pytest.mark.ci
 def test_a_search_ranks_by_a_new_objective(outsider: Outsider) -> None:
     named, cost = (
         json.loads(outsider.call(*SEARCH, "--objective", name, "--json"))

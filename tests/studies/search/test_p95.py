@@ -26,6 +26,7 @@ def test_its_value_is_the_percentile_of_the_draws() -> None:
     assert P95.key(best.evaluation)[0] == drawn.time.p95
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_the_best_layout_has_the_least_percentile_of_all() -> None:
     result = search(base(), (4,), "p95", top=1000)

@@ -162,6 +162,7 @@ def test_fewer_draws_are_the_first_of_more() -> None:
     assert not np.array_equal(few, draw(replicas(4), draws=60, seed=1).times_s)
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_any_number_of_workers_prints_the_same_bytes() -> None:
     words = ("run", "table5_22b_present", "--draws", "120", "--seed", "7", "--json")

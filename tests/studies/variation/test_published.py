@@ -22,6 +22,7 @@ def test_the_tail_grows_with_the_number_of_gpus_from_one_rate() -> None:
     assert 1.04 < tail(last.drawn) < 1.085
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_the_fitted_steps_have_about_the_published_deviation() -> None:
     """A coefficient of variation of 1.76 %, and a 99th percentile of 1.0625 medians."""
