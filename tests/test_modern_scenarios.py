@@ -86,8 +86,8 @@ def test_half_of_the_draws_are_legal_and_the_same_for_a_seed() -> None:
     assert [*modern_scenarios(5, seed=0)] == [*modern_scenarios(5, seed=0)]
 
 
-# Three seeds that together draw adapters in fp8; activations, gradients and parameters on hosts; NVMe
-# for states and activations, post-validation, deferred gradients, hybrid layers, ring
+# Three seeds that together draw adapters in fp8; activations, gradients and parameters on hosts;
+# NVMe for states and activations, post-validation, deferred gradients, hybrid layers, ring
 # self-attention, matrices split in 2.5 dimensions, and a pipeline that runs from both ends.
 DRAWS = [
     values | {"name": f"{seed}-{number}"}
