@@ -62,6 +62,8 @@ class Kernels:
             values of a gated MLP. Their input is gathered once, by a collective of its own.
         partitions_recompute: a compiler decides what recompute by op keeps: saved outputs that
             nothing reads are freed. Otherwise they are cached until the backward pass.
+        stops_recompute: full recompute of a layer ends with the last tensor that its backward pass
+            reads, so that its last product does not run again.
         fp8_columns: how weight gradients in fp8 get copies by columns.
         grouped_products: one kernel has the products of all experts (torch._grouped_mm), and one
             casts their operands. Otherwise the host launches a kernel for each expert.
@@ -97,6 +99,7 @@ class Kernels:
     cross_entropy_fusion: CrossEntropyFusion = "native"
     separate_projections: bool = False
     partitions_recompute: bool = False
+    stops_recompute: bool = False
     fp8_columns: Fp8Columns = "cast"
     grouped_products: bool = False
     fused_grouped_mlp: bool = False
@@ -128,6 +131,7 @@ DEFAULT_FACTS = {
     "repeated_keys": False,
     "biases_in_products": False,
     "log_softmax_loss": False,
+    "stops_recompute": False,
     "frozen_fp8_recipes": (),
     "trained_fp8_recipes": (),
     "host_call": 0.0,
@@ -237,6 +241,7 @@ class Stack(Strict):
     repeated_keys: Entry[bool] | None = None
     biases_in_products: Entry[bool] | None = None
     log_softmax_loss: Entry[bool] | None = None
+    stops_recompute: Entry[bool] | None = None
     overlap_data_parallel: Entry[bool] | None = None
     overlap_parameter_gather: Entry[bool] | None = None
     gradients: Entry[GradientType] | None = None

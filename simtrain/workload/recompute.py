@@ -20,6 +20,7 @@ class BlockRecompute:
         regions: names of regions that save only their inputs and are recomputed.
         whole_block: the whole block is recomputed, and saves nothing or only its input.
         saves_input: with `whole_block`, it saves its input, as the first block of a unit.
+        ends_unit: with `whole_block`, no other block needs its output, as that of the last one.
         saved_ops: it saves its input and the outputs of these ops (`workload.saved_ops`); None if
             not by op.
     """
@@ -27,6 +28,7 @@ class BlockRecompute:
     regions: frozenset[str] = frozenset()
     whole_block: bool = False
     saves_input: bool = False
+    ends_unit: bool = False
     saved_ops: tuple[str, ...] | None = None
 
 
@@ -39,8 +41,6 @@ CHECKPOINTED_NORM = "checkpointed norm"
 """The region of a norm that a software stack checkpoints where the policy recomputes less than the
 whole layer."""
 _PREDICTION = BlockRecompute(regions=frozenset({TOKEN_PREDICTION}))
-RECOMPUTE_WHOLE = BlockRecompute(whole_block=True)
-RECOMPUTE_FROM_INPUT = BlockRecompute(whole_block=True, saves_input=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,9 @@ class RecomputeUnit:
         """Return what a layer of the unit recomputes."""
         if self.recomputes:
             saves_input = layer == self.first and not self.distribute
-            return RECOMPUTE_FROM_INPUT if saves_input else RECOMPUTE_WHOLE
+            return BlockRecompute(
+                whole_block=True, saves_input=saves_input, ends_unit=layer == self.layers[-1]
+            )
         return BlockRecompute(self.regions, saved_ops=self.saved_ops)
 
     @property

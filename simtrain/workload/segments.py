@@ -29,7 +29,7 @@ from simtrain.workload.regions import (
     saving_too,
     subgraphs_of,
 )
-from simtrain.workload.saved_ops import layer_saving
+from simtrain.workload.saved_ops import layer_saving, layer_tensors
 from simtrain.workload.tape import Block, Microbatch, Node, Recording, record
 
 BackwardKind = Literal["B", "I", "W"]
@@ -85,12 +85,23 @@ def forward_segment(run: BlockRun) -> Segment:
 def recompute_segment(run: BlockRun, waiting_bytes: int) -> Segment:
     """Return the recompute of a whole block within the backward pass.
 
-    The gradient of its unit's output, of `waiting_bytes`, exists at the same time.
+    The gradient of its unit's output, of `waiting_bytes`, exists at the same time. A stack may stop
+    at the last tensor that the backward pass reads (torch/utils/checkpoint.py, `early_stop`).
     """
-    order = IssueOrder(run.overlap)
+    order, nodes = IssueOrder(run.overlap), run.recording.nodes
+    left_out: Sequence[Op] = ()
+    if run.block_recompute.ends_unit and run.microbatch.kernels.stops_recompute:
+        tensors = layer_tensors(run.recording)
+        again, _ = tensors.needed(frozenset())
+        nodes = tuple(nodes[number] for number in again)
+        left_out = [
+            op for number, ops in enumerate(tensors.ops) if number not in again for op in ops
+        ]
     with order.transforming(_as_recompute, waiting_bytes):
-        for node in run.recording.nodes:
+        for node in nodes:
             node.forward(order)
+    for tensor in dict.fromkeys(tensor for op in left_out for tensor in op.saves):
+        order.change(-1, lambda op, tensor=tensor: saving_too(op, tensor))  # type: ignore[misc]
     return order.segment()
 
 

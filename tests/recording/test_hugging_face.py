@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simtrain.base.program import Program, ProgramOp, expanded
 from simtrain.recording.child import step as recorder
-from simtrain.recording.child.problems import WrongStage
+from simtrain.recording.child.problems import WrongProgram, WrongStage
 from simtrain.recording.child.recording import program_of
 from simtrain.recording.child.stages import record_stages
 from simtrain.studies.simulation import simulate
@@ -330,6 +330,32 @@ def test_layers_of_decoders_are_cut_into_stages(name: str, tmp_path: Path) -> No
         for stage in stages
     ]
     assert sum(products) == sum(op.op == "aten.mm" for op in expanded(whole.forward))
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", ["llama", "mixtral"])
+def test_stages_are_divided_over_ranks(name: str, tmp_path: Path) -> None:
+    """Half of each product's elements on each of two ranks, and a batch for two of the four."""
+    config = config_of(name, tmp_path)
+    settings = json.loads(Path(config).read_text("utf-8"))
+    Path(config).write_text(json.dumps(settings | {"num_hidden_layers": 4}), "utf-8")
+    arguments = {"config": config, "tokens": 32, "fsdp": True, "tensor": 2}
+    stages = [*record_stages(hugging_face_stages.stage, arguments, 8, 2, 1, 4)]
+    whole = recorded(gpus=4, **arguments)  # type: ignore[arg-type]
+    assert [stage.step.tensor for stage in stages] == [whole.tensor] * 2 == [2, 2]
+    assert sum(stage.step.num_parameters for stage in stages) == whole.num_parameters
+    # The ranks of a stage follow one another.
+    groups = {op.group for stage in stages for op in stage.step.ops if op.group}
+    first, second = stages
+    assert {len(group) for group in groups} == {2}
+    for stage, ranks in ((first, range(4)), (second, range(4, 8))):
+        assert {rank for op in stage.step.ops for rank in op.group or ()} <= {*ranks}
+
+
+def test_experts_are_not_divided_among_ranks_of_stages(tmp_path: Path) -> None:
+    arguments = {"config": config_of("mixtral", tmp_path), "tokens": 32, "experts": 2, "fsdp": True}
+    with pytest.raises(WrongProgram, match="leave out pp"):
+        [*record_stages(hugging_face_stages.stage, arguments, 4, 2, 1, 2)]
 
 
 @pytest.mark.parametrize(

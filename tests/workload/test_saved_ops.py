@@ -93,9 +93,25 @@ def test_a_layer_that_saves_no_op_keeps_its_input() -> None:
     assert kept_bytes(scenario) == 2 * TOKENS * H
     full = scenario.replace({"recompute": "full"})
     assert kept_bytes(full) == kept_bytes(scenario)
-    # Nothing reads the output of the last product: recompute stops before it.
-    (down,) = {op.name for op in again(full)} - {op.name for op in again(scenario)} - {"MLP sum"}
-    assert down == "down"
+    # Nothing reads the output of the last product: recompute stops before it, in both.
+    assert [op.work for op in again(full)] == [op.work for op in again(scenario)]
+    assert remaining_bytes(full, "B") == 0
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_full_recompute_stops_before_the_last_product_of_its_unit(layers: int) -> None:
+    """Layers that are recomputed together need all outputs but the last one's."""
+    counts = {}
+    for stack in ("torchtitan", "eager"):
+        scenario = llama(stack).replace(
+            {"recompute": {"strategy": "full", "num_layers": layers}, "model.num_layers": 2}
+        )
+        memory = pass_memory(plan_of(scenario).layers_pass(2, "B"))
+        assert memory.remaining_bytes == 0
+        works = [*record_pass(plan_of(scenario).layers_pass(2, "B")).ops]
+        names = [op.name for op in works if op.phase is Phase.RECOMPUTE]
+        counts[stack] = [names.count(name) for name in ("projection", "down", "MLP sum")]
+    assert counts == {"torchtitan": [2, 2 - 2 // layers, 2 - 2 // layers], "eager": [2, 2, 2]}
 
 
 def test_a_layer_that_saves_every_op_recomputes_nothing() -> None:
@@ -190,6 +206,12 @@ def test_pytorch_runs_the_same_products_again() -> None:
     y = checkpoint(layer, x, use_reentrant=False, context_fn=contexts)
     with Counts() as counts:
         y.sum().backward()
-    again_of_ours = [op.name for op in again(llama().replace({"recompute": "ops"}))]
-    ours = [name for name in again_of_ours if name in ("key", "projection", "up")]
+    of_layer = {"query", "key", "value", "projection", "gate", "up", "down"}
+    ours = [op.name for op in again(llama().replace({"recompute": "ops"})) if op.name in of_layer]
+    assert ours == ["key", "projection", "up"]
     assert counts.products == 2 * 7 + len(ours)  # both gradients of seven products
+    with Counts() as counts:
+        checkpoint(layer, x, use_reentrant=False).sum().backward()
+    ours = [op.name for op in again(llama().replace({"recompute": "full"})) if op.name in of_layer]
+    assert {*ours} == of_layer - {"down"}
+    assert counts.products == 7 + 2 * 7 + len(ours)

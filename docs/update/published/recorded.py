@@ -14,20 +14,58 @@ class RecordedRun:
 
     Args:
         recording: name of the file, without its suffix.
-        words: the run in words.
         cluster: the hardware profile.
         tokens_per_s: published, per GPU.
+        flavor: the model's name and flavor in torchtitan's job.
+        sequences: of a rank.
+        recompute: `activation_checkpoint.mode` of the job.
     """
 
     recording: str
-    words: str
     cluster: str
     tokens_per_s: float
+    flavor: tuple[str, str]
+    sequences: int
+    recompute: str
+
+    @property
+    def words(self) -> str:
+        """The run in words."""
+        name, size = self.flavor
+        number = f"{self.sequences} sequence" + "s" * (self.sequences > 1)
+        return f"{_NAMES[name]} {size}, {number}, {self.recompute}"
+
+    @property
+    def job(self) -> str:
+        """The job of torchtitan as TOML."""
+        name, size = self.flavor
+        return _JOB.format(
+            name=name,
+            flavor=size,
+            sequences=self.sequences,
+            tokens=_TOKENS[name],
+            recompute=self.recompute,
+        )
 
 
+_NAMES = {"llama2": "Llama 2", "llama3": "Llama 3.1"}
+_TOKENS = {"llama2": 4096, "llama3": 8192}
+_JOB = """\
+[model]
+name = "{name}"
+flavor = "{flavor}"
+[training]
+batch_size = {sequences}
+seq_len = {tokens}
+[activation_checkpoint]
+mode = "{recompute}"
+selective_ac_option = "op"
+"""
+
+_A100, _H100 = "a100_sxm4_80gb", "h100_sxm_500w"
 RECORDED = (
-    RecordedRun("llama2_13b", "Llama 2 13B, 2 sequences, selective", "a100_sxm4_80gb", 1904),
-    RecordedRun("llama2_70b", "Llama 2 70B, 1 sequence, selective", "a100_sxm4_80gb", 355),
-    RecordedRun("llama2_70b_full", "Llama 2 70B, 2 sequences, full", "a100_sxm4_80gb", 353),
-    RecordedRun("llama3_8b", "Llama 3.1 8B, 2 sequences, selective", "h100_sxm_500w", 5762),
+    RecordedRun("llama2_13b", _A100, 1904, ("llama2", "13B"), 2, "selective"),
+    RecordedRun("llama2_70b", _A100, 355, ("llama2", "70B"), 1, "selective"),
+    RecordedRun("llama2_70b_full", _A100, 353, ("llama2", "70B"), 2, "full"),
+    RecordedRun("llama3_8b", _H100, 5762, ("llama3", "8B"), 2, "selective"),
 )

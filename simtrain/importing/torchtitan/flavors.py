@@ -24,6 +24,13 @@ _SHIPPED = {
 }
 """The scenario with the model of a name and a flavor."""
 
+_FORMER = {
+    ("llama2", "7B"): "llama2_7b",
+    ("llama2", "13B"): "llama2_13b",
+    ("llama2", "70B"): "llama2_70b",
+}
+"""Those that torchtitan had in 2024: old jobs name them, and none is written with them."""
+
 _PUBLISHED = {
     ("llama3", "1B"): "meta-llama/Llama-3.2-1B",
     ("llama3", "3B"): "meta-llama/Llama-3.2-3B",
@@ -97,9 +104,9 @@ _ALL_DEBUG: dict[str, Any] = {
 _VARIANTS = ("_flex_attn", "_varlen_attn", "_non_fused_qkv", "_fused_qkv", "_flex", "_varlen")
 """Endings of flavors that have other kernels and the same sizes."""
 
-NAMES = tuple(dict.fromkeys(name for name, _ in (*_SHIPPED, *_PUBLISHED)))
+NAMES = tuple(dict.fromkeys(name for name, _ in (*_SHIPPED, *_PUBLISHED, *_FORMER)))
 """The names of models that have flavors here."""
-FLAVORS = ", ".join(" ".join(pair) for pair in (*_SHIPPED, *_PUBLISHED))
+FLAVORS = ", ".join(" ".join(pair) for pair in (*_SHIPPED, *_PUBLISHED, *_FORMER))
 """All names and flavors, for errors."""
 MISSING = {
     "qwen3_5": "linear attention (Gated DeltaNet) in most layers",
@@ -134,7 +141,7 @@ def model_of_flavor(name: str, flavor: str) -> tuple[dict[str, Any], str, tuple[
     for variant in _VARIANTS:
         flavor = flavor.removesuffix(variant)
     fields, notes, source = dict[str, Any](), tuple[str, ...](), ""
-    if shipped := _SHIPPED.get((name, flavor)):
+    if shipped := (_SHIPPED | _FORMER).get((name, flavor)):
         fields, source = getattr(models, shipped).model_dump(exclude_unset=True), shipped
     elif published := _PUBLISHED.get((name, flavor)):
         model = published_model(published)
