@@ -322,7 +322,7 @@ def test_layers_of_decoders_are_cut_into_stages(name: str, tmp_path: Path) -> No
     )
     whole = recorded(config, 1, tokens=32)
     arguments = {"config": config, "tokens": 32, "fsdp": True}
-    stages = [*record_stages(hugging_face_stages.stage, arguments, 8, 2, 1, 4)]
+    stages = [*record_stages(lambda: hugging_face_stages.stage, arguments, 8, 2, 1, 4)]
     assert sum(stage.step.num_parameters for stage in stages) == whole.num_parameters
     assert [stage.sends for stage in stages] == [["bf16[1,32,64]"], []]
     products = [
@@ -340,7 +340,7 @@ def test_stages_are_divided_over_ranks(name: str, tmp_path: Path) -> None:
     settings = json.loads(Path(config).read_text("utf-8"))
     Path(config).write_text(json.dumps(settings | {"num_hidden_layers": 4}), "utf-8")
     arguments = {"config": config, "tokens": 32, "fsdp": True, "tensor": 2}
-    stages = [*record_stages(hugging_face_stages.stage, arguments, 8, 2, 1, 4)]
+    stages = [*record_stages(lambda: hugging_face_stages.stage, arguments, 8, 2, 1, 4)]
     whole = recorded(gpus=4, **arguments)  # type: ignore[arg-type]
     assert [stage.step.tensor for stage in stages] == [whole.tensor] * 2 == [2, 2]
     assert sum(stage.step.num_parameters for stage in stages) == whole.num_parameters
@@ -355,7 +355,7 @@ def test_stages_are_divided_over_ranks(name: str, tmp_path: Path) -> None:
 def test_experts_are_not_divided_among_ranks_of_stages(tmp_path: Path) -> None:
     arguments = {"config": config_of("mixtral", tmp_path), "tokens": 32, "experts": 2, "fsdp": True}
     with pytest.raises(WrongProgram, match="leave out pp"):
-        [*record_stages(hugging_face_stages.stage, arguments, 4, 2, 1, 2)]
+        [*record_stages(lambda: hugging_face_stages.stage, arguments, 4, 2, 1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -374,4 +374,4 @@ def test_models_that_no_stages_can_be_cut_from_are_refused(
     Path(config).write_text(json.dumps(settings | changes), "utf-8")
     arguments = {"config": config, "tokens": 32}
     with pytest.raises(WrongStage, match=message):
-        [*record_stages(hugging_face_stages.stage, arguments, 2, 2, 1, 4)]
+        [*record_stages(lambda: hugging_face_stages.stage, arguments, 2, 2, 1, 4)]

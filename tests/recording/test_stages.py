@@ -33,7 +33,9 @@ def recorded(
     gpus = 8 * pp if arguments.get("sharding", "none") != "none" else pp
     request = {"command": "simtrain import torch", "gpus": gpus, "pp": pp}
     sizes = gpus, pp, chunks, 2 * pp
-    return pipeline_program(record_stages(getattr(programs, name), arguments, *sizes), request)
+    return pipeline_program(
+        record_stages(lambda: getattr(programs, name), arguments, *sizes), request
+    )
 
 
 def ops(runs: list[ProgramRun]) -> list[ProgramOp]:
@@ -51,7 +53,7 @@ def collectives(runs: list[ProgramRun]) -> list[str]:
 
 def test_a_pipeline_of_one_stage_is_the_program_itself() -> None:
     """Also its memory, of the second microbatch, which adds its gradients to others."""
-    (alone,) = record_stages(programs.stage, {}, 1, 1, 1, 2)
+    (alone,) = record_stages(lambda: programs.stage, {}, 1, 1, 1, 2)
     whole = recorder.record(programs.stage, {"stage": 0, "num_stages": 1}, 1, microbatches=2)
     for name in ("forward", "backward"):
         parts = [runs_of(each.ops, name, {}) for each in (alone.step, whole)]

@@ -50,7 +50,7 @@ def write_recording(request: dict[str, Any], number: int) -> None:
     if request["pp"] > 1:
         from simtrain.recording.child.pipeline import pipeline_of
 
-        text = pipeline_of(lambda **arguments: function_of(request)(**arguments), request)
+        text = pipeline_of(lambda: function_of(request), request)
         Path(request["recording"]).write_text(text, encoding="utf-8")
         return
     step = record(

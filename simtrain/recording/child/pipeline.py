@@ -18,10 +18,10 @@ from simtrain.recording.child.recording import about, runs_of, states_of
 from simtrain.recording.child.stages import LoggedStage, record_stages
 
 
-def pipeline_of(function: Callable[..., Any], request: dict[str, Any]) -> str:
+def pipeline_of(load: Callable[[], Callable[..., Any]], request: dict[str, Any]) -> str:
     """Return the text of the recording of a pipeline."""
     names = "arguments", "gpus", "pp", "chunks", "microbatches"
-    stages = record_stages(function, *(request[name] for name in names))
+    stages = record_stages(load, *(request[name] for name in names))
     return recording_text(pipeline_program(stages, request))
 
 

@@ -90,7 +90,7 @@ class LoggedStage:
 
 
 def record_stages(
-    function: Callable[..., Any],
+    load: Callable[[], Callable[..., Any]],
     arguments: Mapping[str, Any],
     gpus: int,
     pp: int,
@@ -100,7 +100,8 @@ def record_stages(
     """Log the passes of each virtual stage, first to last.
 
     Args:
-        function: called with `stage` and `num_stages`, and `pp` if it takes it.
+        load: returns the program's function, in a process group: what it imports may look for one.
+            The function is called with `stage` and `num_stages`, and `pp` if it takes it.
         arguments: its other keyword arguments.
         gpus: ranks of all stages; those of a stage follow one another.
         pp, chunks: stages, and virtual stages of each.
@@ -109,13 +110,15 @@ def record_stages(
     Raises:
         WrongStage: the function builds no stages.
     """
-    _check_arguments(function, arguments)
+    function: Callable[..., Any] | None = None
     received: list[SentTensor] = []
     sizes: tuple[int, int] | None = None
     for number in range(num_stages := pp * chunks):
         rank = number % pp * (gpus // pp)
         log = OpLog(Streams(), Modules())
         with as_rank(log, gpus, rank):
+            if function is None:
+                _check_arguments(function := load())
             values = {"stage": number, "num_stages": num_stages, "pp": pp}
             taken = {name: value for name, value in values.items() if _takes(function, name)}
             program = checked_program(function(**arguments, **taken))
@@ -149,7 +152,7 @@ def _forget_meshes() -> None:
         clear()
 
 
-def _check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+def _check_arguments(function: Callable[..., Any]) -> None:
     """Refuse functions that do not say which stage they build."""
     missing = [name for name in _NAMES[:2] if not _takes(function, name)]
     if missing:
