@@ -9,7 +9,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from simtrain.base.entry import Entry, NonNegative, Strict
+from simtrain.base.entry import Entry, Strict
+from simtrain.scenario.variation_section import MOST_PAUSES
 from simtrain.units import NonNegativeSeconds
 
 Relative = Annotated[float, Field(ge=0, le=0.3)]
@@ -23,7 +24,7 @@ class PauseEntries(Strict):
         duration: mean duration; durations are exponential.
     """
 
-    per_gpu_hour: Entry[NonNegative]
+    per_gpu_hour: Entry[Annotated[float, Field(ge=0, le=MOST_PAUSES)]]
     duration: Entry[NonNegativeSeconds]
 
 

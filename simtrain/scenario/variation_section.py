@@ -14,6 +14,9 @@ from simtrain.units import parse_non_negative_seconds, parse_seconds
 MOST_RELATIVE = 0.3
 """Largest relative standard deviation. Beyond it, normal factors would often be near zero."""
 
+MOST_PAUSES = 360_000.0
+"""Most pauses per GPU and hour, 100 a second. Beyond it, they are no longer rare."""
+
 
 def _time(text: str) -> str:
     parse_non_negative_seconds(text)
@@ -37,7 +40,7 @@ class Pauses(Section):
     duration: mean duration of a pause; durations are exponential. By default (null) the profile's.
     """
 
-    per_gpu_hour: Annotated[float, Field(ge=0)] | None = Field(default=None, examples=[0.5])
+    per_gpu_hour: Annotated[float, Field(ge=0, le=MOST_PAUSES)] | None = Field(default=None, examples=[0.5])
     duration: _Time | None = Field(default=None, examples=["50 ms"])
 
 

@@ -57,7 +57,10 @@ def values(name: str, objective: str) -> list[float]:
 
 @pytest.mark.ci
 @settings(max_examples=10)
-@given(st.integers(1, 400), st.sampled_from(list(OBJECTIVES)))
+@given(
+    st.integers(1, 400),
+    st.sampled_from([name for name, one in OBJECTIVES.items() if one.draws is None]),
+)
 def test_bound_and_gap_hold_whenever_a_search_stops(number: int, objective: str) -> None:
     result, all_values = stopped(number, objective), values("narrow", objective)
     found = [OBJECTIVES[objective].key(one.evaluation)[0] for one in result.ranked]
