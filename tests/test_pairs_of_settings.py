@@ -8,10 +8,17 @@ import pytest
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator
+from simtrain.studies.variation import draws
 from tests.helpers.pairwise import legal_pairs
 
 COMPILED = Evaluator(allow_oom=True, breakdowns=True)
 REFERENCE = Evaluator(allow_oom=True, breakdowns=True, engine="simpy")
+
+
+@pytest.fixture(autouse=True)
+def _few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank by two draws: the engines agree on each, and most of these scenarios vary."""
+    monkeypatch.setattr(draws, "_RANKING_DRAWS", range(2, 2))
 
 
 def evaluated(evaluator: Evaluator, scenario: Scenario) -> Evaluation | str:
