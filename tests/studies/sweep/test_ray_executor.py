@@ -19,9 +19,9 @@ from simtrain.hardware.load import load_profile
 from simtrain.studies.sweep.executor_kinds import EXECUTOR_KINDS
 from simtrain.studies.sweep.part import _evaluator
 from simtrain.studies.sweep.plan import SweepPlan
-from simtrain.studies.sweep.versions import versions
 from simtrain.studies.sweep.ray_executor import Needs, RayExecutor, connect, needs_of, on_node
 from simtrain.studies.sweep.request import ExecutorName
+from simtrain.studies.sweep.versions import versions
 from tests.helpers.command_line import ROOT, Outcome, call
 from tests.helpers.fake_ray import (
     DEATHS,
