@@ -40,7 +40,9 @@ class Pauses(Section):
     duration: mean duration of a pause; durations are exponential. By default (null) the profile's.
     """
 
-    per_gpu_hour: Annotated[float, Field(ge=0, le=MOST_PAUSES)] | None = Field(default=None, examples=[0.5])
+    per_gpu_hour: Annotated[float, Field(ge=0, le=MOST_PAUSES)] | None = Field(
+        default=None, examples=[0.5]
+    )
     duration: _Time | None = Field(default=None, examples=["50 ms"])
 
 
