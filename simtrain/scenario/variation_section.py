@@ -14,8 +14,8 @@ from simtrain.units import parse_non_negative_seconds, parse_seconds
 MOST_RELATIVE = 0.3
 """Largest relative standard deviation. Beyond it, normal factors would often be near zero."""
 
-MOST_PAUSES = 360_000.0
-"""Most pauses per GPU and hour, 100 a second. Beyond it, they are no longer rare."""
+MOST_PAUSES = 3_600_000.0
+"""Most pauses per GPU and hour, 1,000 a second. Beyond it, they are no longer rare."""
 
 
 def _time(text: str) -> str:

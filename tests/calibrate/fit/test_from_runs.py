@@ -156,7 +156,7 @@ def test_one_run_never_widens_or_narrows_the_interval_of_the_base(
     (tmp_path / "validated_on").mkdir()
     (tmp_path / "validated_on" / "mine.yaml").write_text(errors_text(errors), "utf-8")
     after = simulate(scenario.replace({"cluster": str(output)}))
-    assert after.interval.within == pytest.approx(before.interval.within, rel=0.05)
+    assert after.interval.within == pytest.approx(before.interval.within, rel=0.07)
     assert errors.measured_runs[-1].num_runs == 1 and errors.measured_runs[-1].seen == "fitted"
 
 
