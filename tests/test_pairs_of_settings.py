@@ -7,8 +7,8 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
+from simtrain.studies import evaluation
 from simtrain.studies.evaluation import Evaluation, Evaluator
-from simtrain.studies.variation import draws
 from tests.helpers.pairwise import legal_pairs
 
 COMPILED = Evaluator(allow_oom=True, breakdowns=True)
@@ -16,9 +16,9 @@ REFERENCE = Evaluator(allow_oom=True, breakdowns=True, engine="simpy")
 
 
 @pytest.fixture(autouse=True)
-def _few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank by two draws: the engines agree on each, and most of these scenarios vary."""
-    monkeypatch.setattr(draws, "_RANKING_DRAWS", range(2, 2))
+def _no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no times: tests/studies/variation compares the draws of both engines."""
+    monkeypatch.setattr(evaluation, "ranked_time", lambda timeline: None)
 
 
 def evaluated(evaluator: Evaluator, scenario: Scenario) -> Evaluation | str:
