@@ -40,6 +40,9 @@ def pytest_collection_finish() -> None:
 _TESTS = pathlib.Path(__file__).parent
 # The longest first, so that at the end no worker waits long for another.
 _LONG = (
+    "test_pairs_of_settings",
+    "docs/test_wheel",
+    "scenario/test_every_rule_answers",
     "docs/test_docs",
     "commands/test_examples",
     "calibrate/fit/test_from_records",
