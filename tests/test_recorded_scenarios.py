@@ -24,9 +24,9 @@ from simtrain.studies.simulation import simulate
 from simtrain.studies.variation.draws import ranked_time_s
 from simtrain.studies.variation.run import draw
 from simtrain.views.modules import modules_table
-from simtrain.workload.recorded.holders import UNNAMED, holders_at
 from tests.helpers.command_line import call, refused
 from tests.helpers.poisoned import GARBAGE, outcome, poisoned
+from tests.helpers.recorded_programs import assert_all_bytes_have_a_name
 from tests.helpers.span_sums import assert_spans_add_up
 
 NUMBER, SEED = 12, 5
@@ -117,16 +117,7 @@ def test_modules_add_up_to_the_iteration(result: Result) -> None:
 
 def test_all_bytes_have_a_name_at_every_op(result: Result) -> None:
     assert result.plan.recorded is not None
-    program = result.plan.recorded.program
-    states = program.states
-    expected = states.parameters_bytes + states.optimizer_bytes + states.other_bytes
-    for phase, runs in program.passes.items():
-        for place, op in enumerate(expanded(runs)):
-            expected += op.makes_bytes
-            holders = holders_at(program, phase, place)
-            assert sum(each.num_bytes for each in holders) == expected
-            assert UNNAMED not in {each.kind for each in holders}
-            expected -= op.frees_bytes
+    assert_all_bytes_have_a_name(result.plan.recorded.program)
 
 
 def test_the_peak_is_that_of_its_holders(result: Result) -> None:

@@ -1,12 +1,16 @@
 """Recorded programs written by hand or drawn, and scenarios that run them."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
-from simtrain.base.program import Program, write_program
+from simtrain.base.program import Program, expanded, write_program
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
+from simtrain.workload.record import record_pass
+from simtrain.workload.recorded.holders import UNNAMED, holders_at
 
 TOKENS, HIDDEN, LAYERS = 256, 128, 4
 X, W = f"bf16[{TOKENS},{HIDDEN}]", f"bf16[{HIDDEN},{HIDDEN}]"
@@ -173,3 +177,27 @@ def programs(draw: st.DrawFn) -> Program:
         group_streams=draw(st.sampled_from([[], [2], [1, 3]])),
         **changes,
     )
+
+
+def works(result: Result, *kinds: type) -> Counter[Any]:
+    """Count the works of some kinds in all passes."""
+    return Counter(
+        (pass_.kind, op.work)
+        for pass_, times in result.plan.different_passes()
+        for op in record_pass(pass_).ops
+        for _ in range(times)
+        if isinstance(op.work, kinds)
+    )
+
+
+def assert_all_bytes_have_a_name(program: Program) -> None:
+    """Check at every op that the holders have the bytes that were made and not freed."""
+    states = program.states
+    expected = states.parameters_bytes + states.optimizer_bytes + states.other_bytes
+    for phase, runs in program.passes.items():
+        for place, op in enumerate(expanded(runs)):
+            expected += op.makes_bytes
+            holders = holders_at(program, phase, place)
+            assert sum(each.num_bytes for each in holders) == expected
+            assert UNNAMED not in {each.kind for each in holders}
+            expected -= op.frees_bytes

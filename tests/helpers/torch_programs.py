@@ -314,3 +314,22 @@ def waits(marker: str) -> Any:
     Path(f"{marker}.new").rename(marker)
     while True:
         time.sleep(1)
+
+
+def model_by_hand(layers: int, hidden: int, heads: int, inner: int) -> dict[str, Any]:
+    """Return the section `model` that somebody would write for `Llama`."""
+    return {
+        "num_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "ffn_hidden_size": inner,
+        "seq_length": LENGTH,
+        "vocab_size": VOCABULARY,
+        "tied_embeddings": False,
+        "activation": "swiglu",
+        "normalization": "rms_norm",
+        "position_embedding": "none",
+        "biases": False,
+        "hidden_dropout": 0,
+        "attention_dropout": 0,
+    }

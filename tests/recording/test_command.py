@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,9 @@ from simtrain.base.input_file import FileVersion
 from simtrain.base.program import read_program
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate
-from simtrain.workload.record import record_pass
 from simtrain.workload.work import FusedAttention, Gemm
 from tests.helpers.command_line import ROOT, call, refused
+from tests.helpers.recorded_programs import works
 
 pytestmark = pytest.mark.slow
 PAGE = "docs/how_to/record_a_program.md"
@@ -175,13 +174,7 @@ def test_torchtitan_runs_the_products_that_its_importer_expects(folder: Path) ->
         if "torchtitan" in command:
             assert call(*shlex.split(command)[1:]).exit_code == 0
     recorded, imported = (
-        Counter(
-            (pass_.kind, op.work)
-            for pass_, times in simulate(load_scenario(name)).plan.different_passes()
-            for op in record_pass(pass_).ops
-            for _ in range(times)
-            if isinstance(op.work, Gemm | FusedAttention)
-        )
+        works(simulate(load_scenario(name)), Gemm, FusedAttention)
         for name in ("recorded.yaml", "imported.yaml")
     )
     assert recorded == imported

@@ -13,14 +13,12 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from benchmarks import torchtitan_program
 from simtrain.base.program import Program, ProgramOp, expanded, parse_tensor
-from simtrain.iteration.report.result import Result
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.op_log import OpLog
 from simtrain.recording.child.recording import program_of
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from simtrain.workload.record import record_pass
-from simtrain.workload.recorded.holders import SAVED, UNNAMED, holders_at
+from simtrain.workload.recorded.holders import SAVED, holders_at
 from simtrain.workload.work import Collective, FusedAttention, Gemm
 from tests.helpers import torch_programs as programs
 from tests.helpers.real_processes import (
@@ -28,7 +26,7 @@ from tests.helpers.real_processes import (
     recorded_collectives,
     run_processes,
 )
-from tests.helpers.recorded_programs import scenario_of
+from tests.helpers.recorded_programs import assert_all_bytes_have_a_name, scenario_of, works
 
 pytestmark = [
     pytest.mark.slow,
@@ -51,34 +49,9 @@ def ops_of(program: Program) -> list[ProgramOp]:
 
 def by_hand(**changes: Any) -> Scenario:
     """Return the scenario that somebody would write for `programs.llama`."""
-    model = {
-        "num_layers": LAYERS,
-        "hidden_size": HIDDEN,
-        "num_attention_heads": HEADS,
-        "ffn_hidden_size": INNER,
-        "seq_length": programs.LENGTH,
-        "vocab_size": programs.VOCABULARY,
-        "tied_embeddings": False,
-        "activation": "swiglu",
-        "normalization": "rms_norm",
-        "position_embedding": "none",
-        "biases": False,
-        "hidden_dropout": 0,
-        "attention_dropout": 0,
-    }
+    model = programs.model_by_hand(LAYERS, HIDDEN, HEADS, INNER)
     data = {"model": model, "batch": {"micro": 2, "global": 2}, "cluster": "h100_sxm"}
     return Scenario.model_validate(data | {"software": {"stack": "torchtitan"}}).replace(changes)
-
-
-def works(result: Result, *kinds: type) -> Counter[Any]:
-    """Count the works of some kinds in all passes."""
-    return Counter(
-        (pass_.kind, op.work)
-        for pass_, times in result.plan.different_passes()
-        for op in record_pass(pass_).ops
-        for _ in range(times)
-        if isinstance(op.work, kinds)
-    )
 
 
 def test_products_and_attention_are_those_of_our_blocks(tmp_path: Path) -> None:
@@ -193,16 +166,7 @@ def test_what_is_saved_is_freed_by_the_end_of_the_step() -> None:
     ],
 )
 def test_at_every_op_all_bytes_have_a_name(name: str, gpus: int, arguments: dict[str, Any]) -> None:
-    program = recorded(name, gpus, **arguments)
-    states = program.states
-    expected = states.parameters_bytes + states.optimizer_bytes + states.other_bytes
-    for phase, runs in program.passes.items():
-        for place, op in enumerate(expanded(runs)):
-            expected += op.makes_bytes
-            holders = holders_at(program, phase, place)
-            assert sum(each.num_bytes for each in holders) == expected
-            assert UNNAMED not in {each.kind for each in holders}
-            expected -= op.frees_bytes
+    assert_all_bytes_have_a_name(recorded(name, gpus, **arguments))
 
 
 def test_saved_tensors_are_freed_by_the_backward_pass_of_their_layer() -> None:

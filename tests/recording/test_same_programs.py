@@ -6,7 +6,6 @@ What differs is named in docs/validation_details.md#recorded-programs.
 import functools
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,11 +20,10 @@ from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.views.compare import ScenarioColumn, ScenarioComparison, compare_view
 from simtrain.views.view import Table
-from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm
 from tests.helpers import same_programs
 from tests.helpers.command_line import ROOT
-from tests.helpers.recorded_programs import scenario_of
+from tests.helpers.recorded_programs import scenario_of, works
 
 pytestmark = [
     pytest.mark.slow,
@@ -74,17 +72,6 @@ def results(kind: str, folder: Path, *, is_small: bool) -> tuple[Result, Result]
 def both(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Result, Result]:
     """A small model, recorded and by hand."""
     return results(request.param, tmp_path, is_small=True)
-
-
-def works(result: Result, *kinds: type) -> Counter[tuple[str, Any]]:
-    """Count the works of some kinds in all passes."""
-    return Counter(
-        (pass_.kind, op.work)
-        for pass_, times in result.plan.different_passes()
-        for op in record_pass(pass_).ops
-        for _ in range(times)
-        if isinstance(op.work, kinds)
-    )
 
 
 def exchanges(result: Result) -> Counter[tuple[str, str, int, int]]:

@@ -172,21 +172,7 @@ def test_a_sharded_pipeline_takes_the_time_of_the_scenario_by_hand(tmp_path: Pat
     software = {"stack": "torchtitan", "host_issue": "0 s", "host_call": "0 s"}
     shared = {"cluster": "h100_sxm", "software": software}
     ours = Scenario.model_validate(shared | {"program": str(file)})
-    model = {
-        "num_layers": LAYERS,
-        "hidden_size": HIDDEN,
-        "num_attention_heads": HEADS,
-        "ffn_hidden_size": INNER,
-        "seq_length": programs.LENGTH,
-        "vocab_size": programs.VOCABULARY,
-        "tied_embeddings": False,
-        "activation": "swiglu",
-        "normalization": "rms_norm",
-        "position_embedding": "none",
-        "biases": False,
-        "hidden_dropout": 0,
-        "attention_dropout": 0,
-    }
+    model = programs.model_by_hand(LAYERS, HIDDEN, HEADS, INNER)
     theirs = Scenario.model_validate(
         shared
         | {
