@@ -6,6 +6,7 @@ beyond rounding, 1 if something moved or exists in one revision only, 2 if a rev
 """
 
 import argparse
+import csv
 import json
 import pathlib
 import signal
@@ -21,10 +22,20 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.compare_speed import compare_speed
-from benchmarks.prediction_changes import WIDTH, Comparison, compare, moved_table, summary_lines
+from benchmarks.prediction_changes import (
+    ROUNDING,
+    WIDTH,
+    Comparison,
+    compare,
+    moved_table,
+    summary_lines,
+)
 from benchmarks.random_scenarios import coverage_lines
-from benchmarks.revisions import Revision, checked_out, working_tree
+from benchmarks.revisions import WORKING_TREE, Revision, checked_out, working_tree
 from benchmarks.speed_probe import WORKLOADS
+
+MOVES = WORKING_TREE / "docs" / "predictions.csv"
+"""Shipped predictions that moved: commit, scenario, figure, before, after, why."""
 
 Records = dict[str, str]
 Pair = tuple[Revision, Revision]
@@ -67,6 +78,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the random scenarios (default: 0)"
     )
+    parser.add_argument(
+        "--why", metavar="REASON", help="add shipped scenarios that moved to docs/predictions.csv"
+    )
     parser.add_argument("--sweeps", action="store_true", help="compare the shipped sweeps too")
     parser.add_argument(
         "--speed",
@@ -95,6 +109,8 @@ def _compare_predictions(revisions: Pair, options: argparse.Namespace) -> Compar
         _print_coverage(scenarios)
         num_shipped = len(list((revisions[1].tree / "scenarios").glob("*.yaml")))
         old, new = _recorded(revisions, num_shipped + len(scenarios), "scenarios", str(draws))
+        if options.why:
+            _write_moves(revisions[0].name.split()[0], old, new, options.why)
         if options.sweeps:
             for records, rows in zip((old, new), _recorded(revisions, None, "sweeps"), strict=True):
                 records |= rows
@@ -156,6 +172,24 @@ def _recorded(revisions: Pair, total: int | None, kind: str, *arguments: str) ->
         for reader in wait(readers, return_when=FIRST_EXCEPTION).done:
             reader.result()
     return [reader.result() for reader in readers]
+
+
+def _write_moves(commit: str, old: Records, new: Records, why: str) -> None:
+    """Append the times and peaks of shipped scenarios that moved since a commit."""
+    with MOVES.open("a", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        for name in sorted(old.keys() & new.keys()):
+            if name.startswith(("random-", "modern-")):
+                continue
+            before, after = (json.loads(records[name])["evaluator"] for records in (old, new))
+            for figure in ("iteration_time_s", "peak_bytes"):
+                values = before.get(figure), after.get(figure)
+                if values[0] != values[1] and _moved(*values):
+                    rows.writerow([commit, name, figure, *values, why])
+
+
+def _moved(before: float | None, after: float | None) -> bool:
+    return not before or not after or abs(after - before) > ROUNDING * before
 
 
 def _recorder(revision: Revision, kind: str, arguments: tuple[str, ...]) -> subprocess.Popen[str]:
