@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 11106,
     "docs/update": 4451,
     "benchmarks": 3052,
-    "tests": 70270,
+    "tests": 69798,
 }
 """Lines of Python, JavaScript and CSS by room."""
 

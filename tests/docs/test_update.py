@@ -4,29 +4,13 @@ import re
 
 import pytest
 
-from docs.update import commands, fit_errors, papers, what_ifs
+from docs.update import commands
 from docs.update.commands import lines_of_fact, printed
-from docs.update.documents import ROOT, documents
+from docs.update.documents import ROOT
 from docs.update.markers import Marked, marked, replaced
 from docs.update.pictures import footer_differences, pictures, stale_pictures
 from docs.update.request import generators_of
 from docs.update.update import GENERATORS, stale
-
-# Tests that need the results for other reasons compute these: tests/paper/,
-# tests/docs/test_what_ifs.py, tests/hardware/test_shipped_profiles.py.
-ELSEWHERE = {*generators_of(papers), *what_ifs.GENERATORS, *generators_of(fit_errors)}
-
-
-@pytest.mark.ci
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "document",
-    # CI also runs `python -m docs.update --check`, which compares all of them.
-    [pytest.param(one, marks=[] if one == "README.md" else pytest.mark.ci) for one in documents()],
-)
-def test_a_document_is_current(document: str) -> None:
-    assert [*stale([document], GENERATORS.keys() - ELSEWHERE)] == []
-
 
 TEXT = """\
 It takes 1.00 s, and 13.00 s
