@@ -43,8 +43,9 @@ def test_some_pairs_of_settings_are_evaluated_or_refused() -> None:
 
 
 @pytest.mark.ci
-def test_all_pairs_of_settings_are_evaluated_or_refused() -> None:
-    check(legal_pairs(seed=1))
+def test_most_pairs_of_settings_are_evaluated_or_refused() -> None:
+    # A quarter of the scenarios that all pairs take: the first ones have the most pairs.
+    check(legal_pairs(seed=1, most=700))
 
 
 def test_scenarios_of_a_seed_are_always_the_same() -> None:
