@@ -60,10 +60,6 @@ GUESTS: dict[str, set[str]] = {
         *("units", "base", "schedules", "scenario", "hardware", "workload", "durations"),
         *("iteration", "studies", "views", "render", "commands"),
     },
-    "orders": {
-        *("errors", "units", "base", "schedules", "scenario", "hardware", "engine", "iteration"),
-        *("studies", "views", "commands"),
-    },
     "traces": {
         *("errors", "units", "base", "scenario", "workload", "engine", "iteration", "views"),
         *("render", "commands"),

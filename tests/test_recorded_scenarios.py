@@ -186,7 +186,6 @@ REFUSED = {
     "search --gpus 8": "E941",
     "plan --tokens 1B --gpus 8": "E941",
     "schedule slices": "E941",
-    "schedule optimize": "E8",
     "export megatron": "E952",
     "export torchtitan": "E952",
     "export deepspeed": "E952",

@@ -104,7 +104,7 @@ class _Commands(Mapping[str, Any]):
 
     def __init__(self, panels: Panels) -> None:
         self._sources: dict[str, tuple[str | None, str]] = {}
-        # Commands that plug-ins add to a group, such as "schedule optimize", by the group.
+        # Commands that plug-ins add to a group, such as "import torch", by the group.
         self._inner = defaultdict[str, dict[str, str]](dict)
         for panel, sources in panels.items():
             for name, source in sources.items():

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from simtrain.studies.schedule_comparison import ScheduleComparison
 
 schedule_app = App(
-    help="Print a pipeline schedule, compare all of them, or search a faster order. Without a "
-    "command: show. Layouts and schedules together: simtrain search X --gpus N "
-    "--vary schedule=1f1b,zbv.",
+    help="Print a pipeline schedule, or compare all of them. Without a command: show. "
+    "Layouts and schedules together: simtrain search X --gpus N --vary schedule=1f1b,zbv.",
     default="show",
 )
 

@@ -127,7 +127,6 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
             "simtrain.studies.planning.request",
             "simtrain.studies.search.request",
             "simtrain.studies.sweep.request",
-            "simtrain.orders.command",
             "simtrain.recording.command",
             "simtrain.traces",
         ),
@@ -138,7 +137,7 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
         *("simtrain.studies", "simtrain.studies.planning", "simtrain.studies.search"),
         "simtrain.studies.sweep",
         *("simtrain.render", "simtrain.render.traces"),
-        *("simtrain.orders", "simtrain.paper", "simtrain.recording"),
+        *("simtrain.paper", "simtrain.recording"),
     }
     assert rooms - listed - packages == base | {"simtrain", "simtrain.commands", "simtrain.errors"}
 

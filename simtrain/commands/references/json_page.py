@@ -29,7 +29,6 @@ _OUTPUTS: dict[str, str] = {
     "explain SCENARIO FIGURE": "simtrain.iteration.report.origins:Explained",
     "advise": "simtrain.studies.advice:Advice",
     "schedule compare": "simtrain.studies.schedule_comparison:ScheduleComparison",
-    "schedule optimize": "simtrain.orders.result:OptimizedOrder",
     "search": "simtrain.studies.search.result:SearchResult",
     "plan": "simtrain.studies.planning.result:TrainingPlan",
     "sweep": "simtrain.views.sweep:Summary",

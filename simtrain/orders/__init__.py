@@ -1,1 +1,0 @@
-"""A guest: a fast order of a pipeline's passes, `simtrain schedule optimize`."""
