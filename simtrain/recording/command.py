@@ -56,17 +56,6 @@ def _source(
     return program
 
 
-def _check_pipeline(gpus: int, pp: int, chunks: int) -> None:
-    """Refuse numbers of stages that do not divide the ranks."""
-    if pp == 1:
-        refuse({"--chunks": chunks > 1}, "is only for --pp", "leave it out, or add --pp 4")
-    if gpus % pp:
-        message = f"{gpus} ranks cannot be divided over {pp} stages"
-        more = -(-gpus // pp) * pp
-        reason = "each stage has equally many ranks"
-        raise InputError.of("E954", message, Location("--gpus"), f"write --gpus {more}", reason)
-
-
 def import_torch(
     program: Annotated[
         tuple[Path, str] | None,
@@ -79,9 +68,7 @@ def import_torch(
     tp: Annotated[int, typer.Option(min=1)] = 1,
     ep: Annotated[int, typer.Option(min=1)] = 1,
     gpus: Annotated[int, typer.Option(min=1, max=1 << 20)] = 1,
-    pp: Annotated[int, typer.Option(min=1, max=1024)] = 1,
-    chunks: Annotated[int, typer.Option(min=1, max=64)] = 1,
-    microbatches: Annotated[int | None, typer.Option(min=1, max=4096)] = None,
+    microbatches: Annotated[int, typer.Option(min=1, max=4096)] = 1,
     arguments: Annotated[
         dict[str, Any] | None, typer.Option("--arg"), Written(_parse_arguments, list[str])
     ] = None,
@@ -100,10 +87,8 @@ def import_torch(
         tp: for --hf, ranks that share each layer, by the model's own plan.
         ep: for --hf, ranks among which experts are divided, by the model's own plan.
         gpus: number of ranks of the process group.
-        pp: stages of a pipeline. The function is called for each, with stage= and num_stages=.
-        chunks: parts of the model on each stage, for the interleaved schedule.
         microbatches: how often forward and backward pass run before the optimizer, which adds up
-            their gradients. Default: 1; with --pp, twice the number of stages.
+            their gradients.
         arguments: a keyword argument of the function, such as layers=32. May be repeated.
         out: scenario to write, with the recording beside it. Default: the script's name, here.
         seconds: how long the program may run.
@@ -115,20 +100,16 @@ def import_torch(
 
     Example: simtrain import torch train.py:main --gpus 64 --arg layers=32 --out run.yaml
 
-    Example: simtrain import torch train.py:stage --gpus 64 --pp 4 --microbatches 16 --out run.yaml
-
     Example: simtrain import torch --hf config.json --gpus 8 --fsdp --arg sequences=4
     """
     from simtrain.base.output_folder import check_new, replacing, write_text, writing_to
-    from simtrain.base.pipeline_program import write_recording
+    from simtrain.base.program import write_program
     from simtrain.commands.printing import emit, status
     from simtrain.recording.record import RecordingRequest, record_program
     from simtrain.recording.scenario_file import scenario_text
     from simtrain.scenario import load_scenario
-    from simtrain.scenario.recorded_program import settings_of_pipeline
 
     script, function = _source(program, hf, {"--fsdp": fsdp, "--tp": tp > 1, "--ep": ep > 1})
-    _check_pipeline(gpus, pp, chunks)
     out = out or Path(f"{script.stem}.yaml")
     recording = out.with_name(f"{out.stem}{_SUFFIX}")
     check_new(out, force)
@@ -137,17 +118,13 @@ def import_torch(
     values = dict(arguments or {})
     if hf is not None:
         values |= {"fsdp": fsdp, "tensor": tp, "experts": ep}
-    number = microbatches or (1 if pp == 1 else 2 * pp)
-    request = RecordingRequest(
-        *(script, function, gpus, number, values, seconds, command), pp=pp, chunks=chunks
-    )
+    request = RecordingRequest(script, function, gpus, microbatches, values, seconds, command)
     scenario_text(recording.name, command, overrides or ())  # refuses malformed ones at once
     with status(f"recording {script}"):
         recorded = record_program(request)
     with writing_to(recording, "the recording"), replacing(recording) as unfinished:
-        write_recording(recorded, unfinished)
-    of_pipeline = settings_of_pipeline(recorded)
-    text = scenario_text(recording.name, command, overrides or (), of_pipeline)
+        write_program(recorded, unfinished)
+    text = scenario_text(recording.name, command, overrides or ())
     write_text(out, text, "the scenario", read=load_scenario)
     scenario = load_scenario(out)
     num_ops = sum(len(run.ops) for runs in recorded.passes.values() for run in runs)

@@ -16,8 +16,7 @@ from typing import Any
 
 from simtrain.base.extras import require
 from simtrain.base.input_file import FileVersion, read_bytes, similar_names_advice
-from simtrain.base.pipeline_program import PipelineProgram, read_recording
-from simtrain.base.program import Program
+from simtrain.base.program import Program, read_program
 from simtrain.errors import InputError, Location
 from simtrain.recording.process import MOST_OUTPUT_BYTES, run_limited
 
@@ -36,7 +35,6 @@ class RecordingRequest:
         function: its function, which returns (model, batch, loss, optimizer); "" for a config.
         gpus: number of ranks.
         microbatches: how often forward and backward pass run before the optimizer.
-        pp, chunks: stages of a pipeline, and virtual stages of each; 1 for no pipeline.
         arguments: keyword arguments of the function.
         seconds: how long it may run.
         command: the command line, which the recording names.
@@ -49,18 +47,16 @@ class RecordingRequest:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 600.0
     command: str = ""
-    pp: int = 1
-    chunks: int = 1
 
 
-def record_program(request: RecordingRequest) -> Program | PipelineProgram:
+def record_program(request: RecordingRequest) -> Program:
     """Run a program and return the recording of a training step.
 
     What the program prints goes to stderr.
 
     Raises:
         InputError: there is no such script (E101), torch is missing (E701), or the program cannot
-            be recorded (E942 to E949, E955, E969, E979).
+            be recorded (E942 to E949, E969, E979).
     """
     if request.function:
         require("simtrain import torch", "torch")
@@ -77,8 +73,6 @@ def record_program(request: RecordingRequest) -> Program | PipelineProgram:
             "function": request.function,
             "gpus": request.gpus,
             "microbatches": request.microbatches,
-            "pp": request.pp,
-            "chunks": request.chunks,
             "arguments": dict(request.arguments),
             "module": None,
             "command": request.command or f"{_CHILD} {request.script}",
@@ -87,10 +81,7 @@ def record_program(request: RecordingRequest) -> Program | PipelineProgram:
         }
         if not request.function:
             config = {"config": str(request.script.resolve())}
-            names = (
-                (f"{_HUGGING_FACE}_stages", "stage") if request.pp > 1 else (_HUGGING_FACE, "train")
-            )
-            message |= dict(zip(("module", "function"), names, strict=True))
+            message |= {"module": _HUGGING_FACE, "function": "train"}
             message["arguments"] = {**config, **request.arguments}
         file = folder / "request.json"
         file.write_text(json.dumps(message), encoding="utf-8")
@@ -104,7 +95,7 @@ def record_program(request: RecordingRequest) -> Program | PipelineProgram:
             raise _too_slow(request)
         if end.status or not recording.is_file():
             raise _crash(end.status, request)
-        return read_recording(FileVersion.of(str(recording)))
+        return read_program(FileVersion.of(str(recording)))
 
 
 def _environment() -> dict[str, str]:
@@ -195,15 +186,6 @@ def _wrong(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
     return "E949", problem["message"], reason, fix
 
 
-def _stages(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
-    reason = (
-        "with --pp, the function is called with stage= and num_stages= for each stage, and returns "
-        "(module, batch, loss, optimizer) of this stage; loss(model, batch) is that of the whole "
-        "model"
-    )
-    return "E955", problem["message"], reason, "see simtrain docs record_a_program"
-
-
 def _raised(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
     message = f"raises {problem['kind']}: {problem['message']}"
     fix = "see the traceback above; the same program must run on real tensors"
@@ -217,6 +199,5 @@ _ERRORS: Mapping[str, Callable[[Mapping[str, Any], RecordingRequest], _Words]] =
     "exit": _exit,
     "memory": _memory,
     "wrong": _wrong,
-    "stages": _stages,
     "raised": _raised,
 }

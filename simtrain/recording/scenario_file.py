@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from io import StringIO
 from typing import Any
 
@@ -15,25 +15,18 @@ CLUSTER, SOFTWARE = "h100_sxm", "torchtitan"
 """Defaults: torchtitan's software stack is PyTorch without a compiler."""
 
 
-def scenario_text(
-    recording: str,
-    command: str,
-    overrides: Iterable[str],
-    of_pipeline: Mapping[str, Any] | None = None,
-) -> str:
+def scenario_text(recording: str, command: str, overrides: Iterable[str]) -> str:
     """Return the file of a scenario that runs a recording.
 
     Args:
         recording: name of the recording, which is in the same folder.
         command: the command that recorded it.
-        of_pipeline: settings of a recorded pipeline, which its file names for readers.
         overrides: assignments of fields, such as "cluster=b200_sxm".
 
     Raises:
         InputError: an assignment is malformed.
     """
     data: dict[str, Any] = {"program": recording, "cluster": CLUSTER, "software": SOFTWARE}
-    data |= of_pipeline or {}
     document = YamlDocument(data, Positions())
     for override in overrides:
         document = apply_overrides(spell_out_words(document), [override])

@@ -11,9 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simtrain.base.program import Program, ProgramOp, expanded
 from simtrain.recording.child import step as recorder
-from simtrain.recording.child.problems import WrongProgram, WrongStage
 from simtrain.recording.child.recording import program_of
-from simtrain.recording.child.stages import record_stages
 from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op
 from simtrain.workload.record import record_pass
@@ -24,7 +22,6 @@ from tests.helpers.recorded_programs import scenario_of
 
 transformers = pytest.importorskip("transformers")
 hugging_face = pytest.importorskip("simtrain.recording.child.hugging_face")
-hugging_face_stages = pytest.importorskip("simtrain.recording.child.hugging_face_stages")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),  # of transformers
@@ -304,74 +301,3 @@ def test_what_is_no_config_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "config.json: E949 it is no config of transformers" in refused(
         "import", "torch", "--hf", "config.json"
     )
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "llama",
-        *(pytest.param(x, marks=pytest.mark.ci) for x in ("qwen3", "gemma3_text", "mixtral")),
-    ],
-)
-def test_layers_of_decoders_are_cut_into_stages(name: str, tmp_path: Path) -> None:
-    """Each stage has half of the layers; the first has the embedding, the last one the head."""
-    config = config_of(name, tmp_path)
-    settings = json.loads(Path(config).read_text("utf-8"))
-    Path(config).write_text(
-        json.dumps(settings | {"num_hidden_layers": 4, "tie_word_embeddings": False}), "utf-8"
-    )
-    whole = recorded(config, 1, tokens=32)
-    arguments = {"config": config, "tokens": 32, "fsdp": True}
-    stages = [*record_stages(lambda: hugging_face_stages.stage, arguments, 8, 2, 1, 4)]
-    assert sum(stage.step.num_parameters for stage in stages) == whole.num_parameters
-    assert [stage.sends for stage in stages] == [["bf16[1,32,64]"], []]
-    products = [
-        sum(op.op == "aten.mm" for op in stage.step.ops if op.phase == "forward")
-        for stage in stages
-    ]
-    assert sum(products) == sum(op.op == "aten.mm" for op in expanded(whole.forward))
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("name", ["llama", "mixtral"])
-def test_stages_are_divided_over_ranks(name: str, tmp_path: Path) -> None:
-    """Half of each product's elements on each of two ranks, and a batch for two of the four."""
-    config = config_of(name, tmp_path)
-    settings = json.loads(Path(config).read_text("utf-8"))
-    Path(config).write_text(json.dumps(settings | {"num_hidden_layers": 4}), "utf-8")
-    arguments = {"config": config, "tokens": 32, "fsdp": True, "tensor": 2}
-    stages = [*record_stages(lambda: hugging_face_stages.stage, arguments, 8, 2, 1, 4)]
-    whole = recorded(gpus=4, **arguments)  # type: ignore[arg-type]
-    assert [stage.step.tensor for stage in stages] == [whole.tensor] * 2 == [2, 2]
-    assert sum(stage.step.num_parameters for stage in stages) == whole.num_parameters
-    # The ranks of a stage follow one another.
-    groups = {op.group for stage in stages for op in stage.step.ops if op.group}
-    first, second = stages
-    assert {len(group) for group in groups} == {2}
-    for stage, ranks in ((first, range(4)), (second, range(4, 8))):
-        assert {rank for op in stage.step.ops for rank in op.group or ()} <= {*ranks}
-
-
-def test_experts_are_not_divided_among_ranks_of_stages(tmp_path: Path) -> None:
-    arguments = {"config": config_of("mixtral", tmp_path), "tokens": 32, "experts": 2, "fsdp": True}
-    with pytest.raises(WrongProgram, match="leave out pp"):
-        [*record_stages(lambda: hugging_face_stages.stage, arguments, 4, 2, 1, 2)]
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
-        ("t5", {}, "is no decoder"),
-        ("llama", {"tie_word_embeddings": True}, "share weights"),
-        ("llama", {"tie_word_embeddings": False}, "3 layers cannot be cut into 2 equal stages"),
-    ],
-)
-def test_models_that_no_stages_can_be_cut_from_are_refused(
-    name: str, changes: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    config = config_of(name, tmp_path)
-    settings = json.loads(Path(config).read_text("utf-8"))
-    Path(config).write_text(json.dumps(settings | changes), "utf-8")
-    arguments = {"config": config, "tokens": 32}
-    with pytest.raises(WrongStage, match=message):
-        [*record_stages(lambda: hugging_face_stages.stage, arguments, 2, 2, 1, 4)]

@@ -47,12 +47,6 @@ def write_recording(request: dict[str, Any], number: int) -> None:
     from simtrain.recording.child.step import record
 
     torch.set_num_threads(1)
-    if request["pp"] > 1:
-        from simtrain.recording.child.pipeline import pipeline_of
-
-        text = pipeline_of(lambda: function_of(request), request)
-        Path(request["recording"]).write_text(text, encoding="utf-8")
-        return
     step = record(
         lambda **arguments: function_of(request)(**arguments),
         request["arguments"],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,6 @@ def train(
     fsdp: bool = False,
     tensor: int = 1,
     experts: int = 1,
-    pp: int = 1,
-    cut: Callable[[Any], Any] | None = None,
 ) -> tuple[Any, ...]:
     """Return a model with random weights, a batch, its loss, and AdamW.
 
@@ -45,8 +42,6 @@ def train(
             are then in fp32, and products in bf16. Otherwise weights are in bf16.
         tensor: ranks that share each layer, by the model's own plan.
         experts: ranks that have different experts, by the model's own plan.
-        pp: stages of a pipeline.
-        cut: returns the part of a stage of the model.
     """
     try:
         settings = transformers.AutoConfig.for_model(**json.loads(read_text(Path(config))))
@@ -56,13 +51,11 @@ def train(
     model = _model(settings)
     model.train()
     batch = _batch(model, settings, sequences, tokens)
-    world = dist.get_world_size() // pp
+    world = dist.get_world_size()
     if world % tensor:
         raise WrongProgram(f"{world} ranks are no multiple of {tensor} tensor-parallel ranks")
     if world > tensor and not fsdp:
         raise WrongProgram(f"{world // tensor} ranks would train a model each: add --fsdp")
-    if cut and experts > 1:
-        raise WrongProgram("transformers divides experts among ranks of whole models: leave out pp")
     if not fsdp:
         model.to(torch.bfloat16)
         batch = {
@@ -70,10 +63,9 @@ def train(
             for name, value in batch.items()
         }
     if tensor > 1 or experts > 1:
-        mesh = _divide(model, pp, tensor, experts)
+        mesh = _divide(model, tensor, experts)
     else:
-        mesh = init_device_mesh("cpu", (pp, world), mesh_dim_names=("pp", "fsdp"))["fsdp"]
-    model = cut(model) if cut else model
+        mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("fsdp",))
     if fsdp and experts == 1:
         _shard(model, mesh)
     # One kernel of the optimizer takes parameters of one mesh.
@@ -132,7 +124,7 @@ def _loss(model: Any, batch: dict[str, Any]) -> Any:
     return value
 
 
-def _divide(model: Any, pp: int, tensor: int, experts: int) -> Any:
+def _divide(model: Any, tensor: int, experts: int) -> Any:
     """Divide a model over ranks with transformers' own code, by its plans for the model.
 
     With experts on ranks of their own, transformers shards the model too.
@@ -155,7 +147,7 @@ def _divide(model: Any, pp: int, tensor: int, experts: int) -> Any:
     except ImportError:
         message = f"transformers {transformers.__version__} cannot divide models: 5.24 can"
         raise WrongProgram(message) from None
-    data = dist.get_world_size() // pp // tensor
+    data = dist.get_world_size() // tensor
     try:
         config = DistributedConfig(
             tp_size=tensor, fsdp_size=data, ep_size=experts, fsdp_mixed_precision=True
@@ -163,7 +155,7 @@ def _divide(model: Any, pp: int, tensor: int, experts: int) -> Any:
         of_experts = config.efsdp_size, experts
         # Meshes as transformers makes them, without the accelerator that it looks for.
         dense, expert = (
-            init_device_mesh("cpu", (pp, 1, *sizes), mesh_dim_names=("pp", "dp_replicate", *names))
+            init_device_mesh("cpu", (1, 1, *sizes), mesh_dim_names=("pp", "dp_replicate", *names))
             for sizes, names in (((data, tensor), ("fsdp", "tp")), (of_experts, ("efsdp", "ep")))
         )
         if experts == 1:

@@ -10,14 +10,6 @@ from typing import Any
 class WrongProgram(Exception):
     """A program that is not as the recorder needs it."""
 
-    problem = "wrong"
-
-
-class WrongStage(WrongProgram):
-    """A function that does not build the stages of a pipeline as the recorder needs them."""
-
-    problem = "stages"
-
 
 _VALUE = "DataDependentOutputException", "DynamicOutputShapeException"
 """Errors of fake tensors, which have no values."""
@@ -42,7 +34,7 @@ def problem_of(error: BaseException, script: str) -> dict[str, Any]:
     kind, message = type(error).__name__, str(error).strip().split("\n")[0][:300]
     name = "raised"
     if isinstance(error, WrongProgram):
-        name = error.problem
+        name = "wrong"
     elif kind in _VALUE or kind in _VALUES:
         name = "value"
         message = _CALLS.get(str(getattr(error, "func", message)), message)

@@ -132,10 +132,10 @@ def step_of(
 
 
 @contextmanager
-def as_rank(log: OpLog, gpus: int, rank: int = 0) -> Iterator[None]:
-    """Log what a rank of a fake process group does inside the `with` block."""
+def as_rank(log: OpLog, gpus: int) -> Iterator[None]:
+    """Log what the first rank of a fake process group does inside the `with` block."""
     with ExitStack() as stack:
-        stack.enter_context(_process_group(gpus, rank))
+        stack.enter_context(_process_group(gpus))
         stack.enter_context(streams.patched(log.streams))
         stack.enter_context(kernels.patched())
         stack.enter_context(data_parallel.patched())
@@ -260,14 +260,14 @@ def batch_sizes(batch: Any) -> tuple[int, int]:
 
 
 @contextmanager
-def _process_group(gpus: int, rank: int) -> Iterator[None]:
+def _process_group(gpus: int) -> Iterator[None]:
     """Start a fake process group; a program that starts one itself gets this one."""
     of_node = min(8, gpus)
-    variables = {"RANK": str(rank), "LOCAL_RANK": str(rank % of_node), "WORLD_SIZE": str(gpus)}
+    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(gpus)}
     variables |= {"LOCAL_WORLD_SIZE": str(of_node), "MASTER_ADDR": "127.0.0.1"}
     os.environ.update(variables | {"MASTER_PORT": "29500"})
     start = dist.init_process_group
-    start("fake", store=FakeStore(), rank=rank, world_size=gpus)
+    start("fake", store=FakeStore(), rank=0, world_size=gpus)
     dist.init_process_group = lambda *args, **options: None
     dist.distributed_c10d.init_process_group = dist.init_process_group
     try:
