@@ -34,7 +34,7 @@ def load_scenario(request: ImportRequest) -> Scenario:
 
     Raises:
         InputError: the file, the overrides or the combination is wrong, or the source leaves the
-            number of GPUs open (E881).
+            number of GPUs or the batch open (E881).
     """
     from simtrain.base.importer import importer_of_file
     from simtrain.scenario import check_scenario
@@ -132,9 +132,16 @@ def _usual_batch(scenario: Scenario, gpus: int, options: Sequence[str]) -> list[
     fields = {"model.seq_length": str(min(length, _USUAL_LENGTH))}
     if not _sets("model.seq_length", options):
         length = min(length, _USUAL_LENGTH)
-    fields |= {"batch.global": str(max(_USUAL_TOKENS // length, gpus)), "cluster": "h100_sxm"}
+    fields |= {"batch.global": str(_usual_sequences(scenario, length, gpus))}
+    fields["cluster"] = "h100_sxm"
     open_fields = {name: value for name, value in fields.items() if not _sets(name, options)}
     return [word for name, value in open_fields.items() for word in ("--set", f"{name}={value}")]
+
+
+def _usual_sequences(scenario: Scenario, length: int, least: int) -> int:
+    """Return a usual batch of at least this many sequences that the stages and replicas share."""
+    step = scenario.batch.micro * scenario.parallelism.data * scenario.parallelism.pipeline
+    return -(-max(_USUAL_TOKENS // length, least) // step) * step
 
 
 def _sets(field: str, options: Sequence[str]) -> bool:
@@ -158,27 +165,16 @@ def _import(
         first, *others = error.problems
         raise InputError([*others, replace(first, fix=line)]) from None
     scenario: Scenario = draft.scenario().replace({"name": Path(source).stem})
-    if importer.is_model:
-        _refuse_open_model(draft, scenario, request, is_layout_open)
-    elif not is_layout_open and draft.is_default("parallelism.data"):
+    axes = ("tensor", "pipeline", "data") if importer.is_model else ("data",)
+    if not is_layout_open and all(draft.is_default(f"parallelism.{axis}") for axis in axes):
+        if importer.is_model:
+            what = "the layout and the batch: it describes a model alone"
+            raise _open(source, what, _search_line(scenario, request))
         raise _open(source, "how many GPUs it uses", _with_replicas(importer, request))
+    if draft.is_default("batch.global"):
+        raise _open(source, "the batch", _with_batch(importer, scenario))
     _say_what_was_read(importer, draft, source)
     return scenario
-
-
-def _refuse_open_model(
-    draft: ImportDraft, scenario: Scenario, request: ImportRequest, is_layout_open: bool
-) -> None:
-    """Refuse to simulate a model without a layout, or to search layouts without a batch."""
-    if is_layout_open and draft.is_default("batch.global"):
-        gpus = _FEWEST_GPUS
-        words = ["simtrain", *sys.argv[1:]]
-        line = shlex.join([*words, *_usual_batch(scenario, gpus, words)])
-        raise _open(request.file, "the batch", line)
-    axes = ("tensor", "pipeline", "data")
-    if not is_layout_open and all(draft.is_default(f"parallelism.{axis}") for axis in axes):
-        what = "the layout and the batch: it describes a model alone"
-        raise _open(request.file, what, _search_line(scenario, request))
 
 
 def _legal_replicas(importer: Importer, request: ImportRequest) -> str:
@@ -203,6 +199,15 @@ def _with_replicas(importer: Importer, request: ImportRequest) -> str:
     """Return the command line with a number of replicas that is legal, if there is one."""
     field = _legal_replicas(importer, request) or "parallelism.data=1"
     return shlex.join(["simtrain", *sys.argv[1:], "--set", field])
+
+
+def _with_batch(importer: Importer, scenario: Scenario) -> str:
+    """Return the command line with a usual batch; for a model alone, with a usual length too."""
+    words = ["simtrain", *sys.argv[1:]]
+    if importer.is_model:
+        return shlex.join([*words, *_usual_batch(scenario, _FEWEST_GPUS, words)])
+    number = _usual_sequences(scenario, scenario.model.seq_length, 1)
+    return shlex.join([*words, "--set", f"batch.global={number}"])
 
 
 def _open(source: str, what: str, line: str) -> InputError:

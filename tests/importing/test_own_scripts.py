@@ -2,6 +2,7 @@
 
 import random
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -219,8 +220,22 @@ def test_a_pattern_without_quotes_is_kept_and_said(pattern: str) -> None:
 def test_a_file_of_settings_is_run_on_a_number_of_gpus() -> None:
     pattern = next(iter(PATTERNS))
     script = written("nemotron.sh", SETTINGS.format(HYBRID + pattern))
-    outcome = call("run", script, "--gpus", "8", "--set", "cluster=h100_sxm")
+    options = "--gpus", "8", "--set", "cluster=h100_sxm", "--set", "batch.global=8"
+    outcome = call("run", script, *options)
     assert outcome.exit_code == 0 and "GPUs used: 8" in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["run", "search", "cost --tokens 1B", "plan --tokens 1B --cluster h100_sxm", "memory"],
+)
+def test_every_command_asks_for_a_batch_and_takes_the_one_that_it_writes(command: str) -> None:
+    script = written("nemotron.sh", SETTINGS.format(HYBRID + next(iter(PATTERNS))))
+    name, *options = command.split()
+    errors = refused(name, script, "--gpus", "8", *options, "--set", "cluster=h100_sxm")
+    message, fix = errors.splitlines()
+    assert message == "nemotron.sh: E881 the file does not say the batch"
+    assert call(*shlex.split(fix)[2:]).exit_code == 0
 
 
 CONFIG = """\

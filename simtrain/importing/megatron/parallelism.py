@@ -210,7 +210,7 @@ def set_batch(draft: MegatronDraft) -> None:
         draft.set("batch.global", _largest_batch(schedule), schedule.name, detail="the largest")
     else:
         total = micro * draft.data["parallelism"]["data"]
-        draft.set_because("batch.global", total, "default of Megatron-LM: micro x data")
+        draft.set_because("batch.global", total, f"{DEFAULT}; micro x data, as Megatron-LM")
     if schedule and len(listed(schedule)) > 1:
         draft.note(schedule, "the first iterations have smaller batches")
 
