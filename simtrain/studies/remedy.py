@@ -2,7 +2,7 @@
 
 Single changes and pairs of changes on the same GPUs are tried first. If none of them is enough,
 more GPUs are tried, alone and with one other change. The cheapest change has the fewest GPU-seconds
-per iteration.
+per iteration, of those that surely fit; one that may not fit is named if none does.
 """
 
 from __future__ import annotations
@@ -37,10 +37,14 @@ def cheapest_change(
         """Say why a change is tried."""
         on_progress(f"it does not fit; {attempt}")
 
+    unsure: list[Trial[Change, Evaluation]] = []
     for changes in (_without_more_gpus(scenario), *_with_more_gpus(scenario)):
-        if best := ranked(try_each(changes, evaluator.changing(scenario, report)), _cost):
-            return best[0]
-    return None
+        fitting = ranked(try_each(changes, evaluator.changing(scenario, report)), _cost)
+        for trial in fitting:
+            if trial.evaluation.fit.fits_surely:
+                return trial
+        unsure += fitting
+    return unsure[0] if unsure else None
 
 
 def _cost(trial: Trial[Change, Evaluation]) -> tuple[float, int]:
@@ -77,7 +81,7 @@ def _saving_memory(scenario: Scenario) -> Iterator[Change]:
             "parallelism.sequence_parallel": [True],
             "memory.deallocate_outputs": [True],
             "memory.zero_stage": ZERO_STAGES[scenario.memory.zero_stage + 1 :],
-            "recompute": ["auto"],
+            "recompute": ["auto", "selective", "full"],
             "batch.micro": [max(scenario.batch.micro // 2, 1)],
             "memory.offload_optimizer": [True],
         },
@@ -102,7 +106,7 @@ def does_not_fit(
             f"{name} does not fit: {report.host.shortage}",
             reason="the host holds each activation from the start of its copy out to the end of "
             "its copy back, and model states all the time",
-            fix=f"{_advice(remedy)}, or run --allow-oom to simulate it anyway",
+            fix=f"{_advice(scenario, remedy)}, or run --allow-oom to simulate it anyway",
         )
     sizes = fullest.components_bytes
     parts = [f"{COMPONENT_LABELS[part]} {gib(size)}" for part, size in sizes.items()]
@@ -112,11 +116,16 @@ def does_not_fit(
         f"{gib(fullest.peak_bytes)} GiB of the {gib(report.capacity_bytes)} GiB of its GPU, "
         f"{gib(report.missing_bytes)} GiB too much",
         reason=f"its peak, during the {fullest.peak_words}, consists of (GiB) {', '.join(parts)}",
-        fix=f"{_advice(remedy)}, or run --allow-oom to simulate it anyway",
+        fix=f"{_advice(scenario, remedy)}, or run --allow-oom to simulate it anyway",
     )
 
 
-def _advice(remedy: Trial[Change, Evaluation] | None) -> str:
+def _advice(scenario: Scenario, remedy: Trial[Change, Evaluation] | None) -> str:
+    if remedy is None and scenario.program is not None:
+        return (
+            "none of the changes tried is enough: record the program again with a smaller batch, "
+            "with checkpoints or with more shards, or use GPUs with more memory"
+        )
     if remedy is None:
         return "none of the changes tried is enough: use GPUs with more memory, or more GPUs"
     evaluation, change, chosen = remedy.evaluation, remedy.change, ""
@@ -127,7 +136,9 @@ def _advice(remedy: Trial[Change, Evaluation] | None) -> str:
         else:
             chosen = f", where recompute=auto chooses {words}"
     time, gpus = format_seconds(evaluation.iteration_time_s), evaluation.scenario.num_gpus
+    fit = evaluation.fit
+    fits = "fits" if fit.fits_surely else f"may fit ({fit.probability:.0%})"
     return (
-        f"the cheapest change that fits is {change.options}{chosen}: "
+        f"the cheapest change that {fits} is {change.options}{chosen}: "
         f"{gib(evaluation.peak_bytes)} GiB, {time} on {counted(gpus, 'GPU')}"
     )

@@ -139,9 +139,12 @@ def _doubts(result: SearchResult) -> Iterator[str]:
     interval = result.interval
     said = f"90 % interval of number 1: {interval.ends}"
     if not result.objective.ranks_memory:
-        said += f". Differences below {100 * interval.least_difference:.1f} % mean nothing"
+        said += (
+            f". Predictions that differ by less than {100 * interval.least_difference:.1f} % "
+            "cannot be told apart for certain"
+        )
         if (number := result.num_alike) > 1:
-            said += f": numbers 1 {'and' if number == 2 else 'to'} {number} are equal"
+            said += f": numbers 1 {'and' if number == 2 else 'to'} {number}"
     yield f"{said}."
     if result.evidence.is_weak:
         yield result.evidence.sentence

@@ -56,20 +56,15 @@ def rules_of_base(space: Space) -> list[Rule]:
 
 
 def rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
-    """Return the rules of a cluster that only some points of a space break.
+    """Return the rules of a cluster that only some points of a space may break.
 
     The cluster's other rules concern the base and the number of GPUs.
     """
-    return (userbuffer_node_rule(profile.cluster.nvlink_gpus),)
-
-
-def refined_rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
-    """Return the rules of a cluster that changes of any field can break."""
     of_kernels = products_rule(profile.product_types), dispatcher_rule(profile.dispatcher_names)
     absent = [] if profile.host_link else [NO_HOST_LINK, NO_HOST_COPIES]
     absent += [] if profile.nvme else [NO_NVME, NO_DISKS]
     absent += [] if profile.fused_attention else [NO_FUSED_ATTENTION]
-    return *rules_on(profile), *of_kernels, *absent
+    return userbuffer_node_rule(profile.cluster.nvlink_gpus), *of_kernels, *absent
 
 
 def legal_points(space: Space, of_cluster: Sequence[Rule] = ()) -> LegalPoints:

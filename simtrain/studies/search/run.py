@@ -21,7 +21,6 @@ from simtrain.studies.search.failures import FailedLayout
 from simtrain.studies.search.legality import (
     LegalPoints,
     legal_points,
-    refined_rules_on,
     rules_of_base,
     rules_on,
 )
@@ -153,7 +152,7 @@ def _refinement(
     is_safe = outcome.best[0].peak_bytes <= explorer.safe_bytes
     within = explorer.within(explorer.safe_bytes if is_safe else explorer.limit_bytes)
     fields = _refined_fields(explorer.space, check_held(request.hold))
-    of_cluster = refined_rules_on(profile)
+    of_cluster = rules_on(profile)
     return refine(within, outcome.best, fields, of_cluster, request.on_progress, stop)
 
 

@@ -170,3 +170,15 @@ def test_a_front_needs_less_and_less_memory_for_more_time() -> None:
         if line.startswith("With less memory than number 1: ")
     )
     assert line.count("% slower with ") == len(front) - 1
+
+
+def test_a_varied_field_keeps_the_rules_of_the_cluster() -> None:
+    """H100s of DGX machines have no NVMe: their layouts with it are counted as illegal."""
+    hosts = {"zero_stage": 3, "offload_optimizer": True, "offload_parameters": True}
+    scenario = base(memory=hosts, cluster="h100_sxm", software="deepspeed_2022")
+    result = search(scenario, gpus=4, vary={"memory.nvme": ["none", "all"]}, only_best=True)
+    assert result.exact and not result.failures
+    assert result.num_illegal_by_rule["E978"] > 0
+    assert {layout.point.settings for layout in result.ranked if layout.point} == {
+        (("memory.nvme", "none"),)
+    }
