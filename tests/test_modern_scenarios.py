@@ -25,6 +25,10 @@ from simtrain.studies.variation.draws import ranked_time_s
 from simtrain.studies.variation.run import draw
 from simtrain.views.memory import memory_view
 from simtrain.views.result import result_view
+from tests.helpers.floors import (
+    assert_mfu_is_hfu_at_most_unless_masked,
+    assert_no_op_is_below_its_floor,
+)
 from tests.helpers.span_sums import assert_spans_add_up
 
 NOT_DRAWN = {
@@ -148,6 +152,11 @@ def test_every_page_can_be_printed(drawn: Drawn) -> None:
     for stage in result.memory.stages:
         console.print(terminal_page(memory_view(replace(result.memory_report, stages=(stage,)))))
     json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_no_op_is_faster_than_the_chip_and_mfu_is_hfu_at_most_unless_masked(drawn: Drawn) -> None:
+    assert_no_op_is_below_its_floor(drawn[1])
+    assert_mfu_is_hfu_at_most_unless_masked(drawn[1])
 
 
 def test_the_parts_of_each_stage_add_up(drawn: Drawn) -> None:

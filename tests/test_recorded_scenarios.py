@@ -25,8 +25,17 @@ from simtrain.studies.variation.draws import ranked_time_s
 from simtrain.studies.variation.run import draw
 from simtrain.views.modules import modules_table
 from tests.helpers.command_line import call, refused
+from tests.helpers.floors import (
+    assert_mfu_is_hfu_at_most_unless_masked,
+    assert_no_op_is_below_its_floor,
+)
 from tests.helpers.poisoned import GARBAGE, outcome, poisoned
-from tests.helpers.recorded_programs import assert_all_bytes_have_a_name
+from tests.helpers.recorded_programs import (
+    assert_all_bytes_have_a_name,
+    linear_layers,
+    run,
+    scenario_of,
+)
 from tests.helpers.span_sums import assert_spans_add_up
 
 NUMBER, SEED = 12, 5
@@ -104,6 +113,36 @@ def test_parts_and_spans_add_up(result: Result) -> None:
     for stage in result.stages:
         assert stage.total_s == pytest.approx(result.iteration_time_s, rel=1e-9)
     assert_spans_add_up(result)
+
+
+def test_no_op_is_faster_than_the_chip_and_mfu_is_hfu_at_most_unless_masked(
+    result: Result,
+) -> None:
+    assert_no_op_is_below_its_floor(result)
+    assert_mfu_is_hfu_at_most_unless_masked(result)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_attention_has_the_flops_of_the_products_of_all_scores(
+    is_causal: bool, tmp_path: Path
+) -> None:
+    """As `torch.utils.flop_counter` counts: two products forward, four backward and QK^T again."""
+    q, k, z = "bf16[2,4,96,64]", "bf16[2,2,128,64]", "f32[2,4,96]"
+    options = {"is_causal": is_causal}
+    forward = {"op": "simtrain.attention", "reads": [q, k, k], "writes": [q, z]}
+    backward = {"op": "simtrain.attention_backward", "reads": [q, q, k, k, q, z]}
+    backward["writes"] = [q, k, k]
+    program = linear_layers(
+        forward=[run(forward | {"options": options})],
+        backward=[run(backward | {"options": options})],
+        optimizer=[],
+    )
+    result = simulate(scenario_of(program, tmp_path))
+    product = 2 * 8 * 96 * 128 * 64
+    assert result.model_flops == (2 + 4) * product
+    skipped = 8 * 96 * 96 * 64 if is_causal else 0  # half of the square of each product
+    assert result.hardware_flops == (2 + 5) * (product - skipped)
+    assert (result.hfu < result.mfu) == is_causal
 
 
 def test_modules_add_up_to_the_iteration(result: Result) -> None:

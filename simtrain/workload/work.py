@@ -149,6 +149,8 @@ class FusedAttention:
         documents: lengths of documents with their numbers, if sequences pack several and attention
             stays within each (kernels for variable lengths). The lengths are in queries, whose sum
             is `seq_length`; keys are divided in the same proportions.
+        is_of_causal_model: the model masks half of the scores of its sequences, here or in the
+            kernels of other ranks. Otherwise the model has all scores of the queries and keys.
     """
 
     heads: int
@@ -164,6 +166,7 @@ class FusedAttention:
     kernel: AttentionKernel = "newest"
     speed: float = 1.0
     documents: tuple[tuple[int, int], ...] = ()
+    is_of_causal_model: bool = True
 
     @property
     def num_keys(self) -> int:
@@ -210,7 +213,8 @@ class FusedAttention:
         A product without mask has twice the FLOPs of a causal one.
         """
         channels = self.head_size + self.channels_of_value
-        return (4 if self.is_backward else 2) * self.heads * self.band * channels
+        scores = self.band if self.is_of_causal_model else self.seq_length * self.num_keys
+        return (4 if self.is_backward else 2) * self.heads * scores * channels
 
     @property
     def band(self) -> int:

@@ -187,6 +187,7 @@ def _attention(kernel: RecordedKernel) -> Work:
         is_causal=is_causal and query.shape[-2] <= key.shape[-2],
         kernel=kernel.kernels.attention_kernel,
         speed=kernel.kernels.attention_speed,
+        is_of_causal_model=False,
     )
 
 
