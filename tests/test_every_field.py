@@ -1,12 +1,19 @@
 """Each field of a scenario changes the time or memory of some scenario, so none is ignored."""
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, get_args
 
+import annotated_types
 import pytest
 from pydantic import BaseModel
 
+from simtrain.errors import InputError
 from simtrain.scenario import Scenario
+from simtrain.scenario.field_docs import name_in_files, section_of
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.variation.run import draw
 
@@ -353,3 +360,61 @@ def fields_of(section: type[BaseModel], path: str = "") -> Iterator[str]:
             yield from fields_of(inside[0], f"{path}{alias}.")
         else:
             yield f"{path}{alias}"
+
+
+def most_of(field: str) -> list[Any]:
+    """Return the largest numbers, a long text and long lists, of which a field takes some."""
+    section, name = Scenario, field
+    while "." in name:
+        outer, _, name = name.partition(".")
+        section = section_of(section, outer)  # type: ignore[assignment]
+    (info,) = (
+        one for key, one in section.model_fields.items() if name_in_files(section, key) == name
+    )
+    return [
+        *limits_of(info.annotation, info.metadata),
+        1e300,
+        "t|" * 50_000,
+        [1] * 100_000,
+        ["x"] * 100_000,
+    ]
+
+
+def limits_of(annotation: Any, metadata: Any) -> Iterator[int]:
+    """Yield the upper limits of integers in a type."""
+    yield from (int(one.le) for one in metadata if isinstance(one, annotated_types.Le))
+    for inner in get_args(annotation):
+        yield from limits_of(inner, getattr(inner, "__metadata__", ()))
+
+
+def in_bounds(work: Callable[[], None]) -> int:
+    """Run a function in a process with 10 s of CPU and 1 GB more than now; return its status."""
+    import resource  # not on Windows
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most_bytes = pages * resource.getpagesize() + 10**9
+    if child := os.fork():
+        return os.waitpid(child, 0)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
+    resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
+    try:
+        work()
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
+
+
+@pytest.mark.ci
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("field", CASES)
+def test_no_value_of_a_field_takes_long_or_fills_the_memory(field: str) -> None:
+    """The largest number, a long text or a long list is refused, or runs in 10 s and 1 GB."""
+    context, _ = CASES[field]
+    scenario = BASE.replace(context)
+
+    def work() -> None:
+        for value in most_of(field):
+            with suppress(InputError):
+                EVALUATOR.evaluate(scenario.replace({field: value}))
+
+    assert in_bounds(work) == 0

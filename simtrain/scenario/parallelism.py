@@ -18,6 +18,7 @@ from simtrain.scenario.dispatchers import DISPATCHERS, ExpertDispatch
 from simtrain.scenario.other_names import names_within
 from simtrain.scenario.pipeline_layout import (
     EXAMPLE,
+    MOST_CHARACTERS,
     checked_layout,
     chunks_of_layout,
     layers_of_layout,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 else:
     Vocabulary = Literal["first_last", *SPLITS]  # so that errors list the names
     TensorSplitName = Literal["1d", *TENSOR_SPLITS]
+_MOST_SLICES = 256
+"""Each slice has ops of its own: 1,000 of them take 20 s."""
 RankOrder = Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]
 _AXES_IN_ORDER: dict[RankOrder, tuple[Axis, ...]] = {
     "tp-cp-ep-dp-pp": AXES,
@@ -111,16 +114,16 @@ class Parallelism(Section):
     pipeline: Degree = Field(default=1, examples=[8])
     interleave: Degree = Field(default=1, examples=[3])
     microbatch_group_size: Count | None = Field(default=None, examples=[8])
-    sequence_slices: Count = Field(default=1, examples=[4])
+    sequence_slices: Annotated[int, Field(ge=1, le=_MOST_SLICES)] = Field(default=1, examples=[4])
     slice_balance: Literal["tokens", "flops"] = Field(default="tokens", examples=["flops"])
-    slice_lengths: Annotated[tuple[Count, ...], Field(strict=False, max_length=1024)] | None = (
-        Field(default=None, examples=[[640, 512, 448, 448]])
-    )
+    slice_lengths: (
+        Annotated[tuple[Count, ...], Field(strict=False, max_length=_MOST_SLICES)] | None
+    ) = Field(default=None, examples=[[640, 512, 448, 448]])
     first_stage_layers: Count | None = Field(default=None, examples=[5])
     last_stage_layers: Count | None = Field(default=None, examples=[5])
-    layout: Annotated[str, AfterValidator(checked_layout)] | None = Field(
-        default=None, examples=[EXAMPLE]
-    )
+    layout: (
+        Annotated[str, Field(max_length=MOST_CHARACTERS), AfterValidator(checked_layout)] | None
+    ) = Field(default=None, examples=[EXAMPLE])
     vocabulary: Vocabulary = Field(default="first_last", examples=["vocab_1"])
     data: Degree = Field(default=1, examples=[8])
     context: Degree = Field(default=1, examples=[2])

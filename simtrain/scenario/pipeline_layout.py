@@ -17,8 +17,12 @@ EXAMPLE = "Et*5|(t*6|)*6t*7L"
 _FIX = f"write the chunks as in {EXAMPLE}"
 _LETTERS = "EtmL"
 # First groups, then single characters, as in Megatron-Core: groups are not nested.
-_REPETITIONS = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
+_REPETITIONS = (re.compile(r"\(([^()]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
 _MOST_REPETITIONS = 1000
+MOST_CHARACTERS = 10_000
+"""Length of a layout as it is written."""
+_MOST_LETTERS = 100_000
+"""Length of a layout whose repetitions are written out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,9 @@ def chunks_of_layout(layout: str) -> tuple[str, ...]:
     """
     text = layout.replace(",", "")
     for pattern in _REPETITIONS:
-        text = pattern.sub(_repeated, text)
+        if _expanded_length(text, pattern) > _MOST_LETTERS:
+            raise FieldError((), f"has more than {_MOST_LETTERS} letters", _FIX)
+        text = pattern.sub(lambda match: match[1] * int(match[2]), text)
     chunks = tuple(text.split("|"))
     if unknown := sorted({*text} - {*_LETTERS, "|"}):
         message = f"{''.join(unknown)!r} is neither one of {', '.join(_LETTERS)} nor | between "
@@ -90,8 +96,12 @@ def checked_layout(layout: str) -> str:
     return layout
 
 
-def _repeated(match: re.Match[str]) -> str:
-    text, times = match.groups()
-    if len(times) > len(str(_MOST_REPETITIONS)) or int(times) > _MOST_REPETITIONS:
-        raise FieldError((), f"*{times} repeats more than {_MOST_REPETITIONS} times", _FIX)
-    return text * int(times)
+def _expanded_length(text: str, repetitions: re.Pattern[str]) -> int:
+    """Return the length of a layout with its repetitions written out, before that is done."""
+    length = len(text)
+    for match in repetitions.finditer(text):
+        times = match[2]
+        if len(times) > len(str(_MOST_REPETITIONS)) or int(times) > _MOST_REPETITIONS:
+            raise FieldError((), f"*{times:.9} repeats more than {_MOST_REPETITIONS} times", _FIX)
+        length += len(match[1]) * int(times) - len(match[0])
+    return length

@@ -6,6 +6,7 @@ import pathlib
 import re
 import shlex
 import subprocess
+import textwrap
 import tomllib
 from typing import get_args
 
@@ -39,6 +40,7 @@ DOCUMENTS = [
 # On the site these pages exist too; mkdocs checks their anchors.
 GENERATED = [f"docs/{name}.md" for name in REFERENCES]
 ALL_TESTS = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+PYTHON_PAGE = "docs/how_to/use_from_python.md"
 SWEEPS = ["docs/tutorial.md", "docs/how_to/run_a_sweep.md"]
 
 
@@ -230,7 +232,7 @@ def test_benchmarks_can_be_imported(command: str) -> None:
 @pytest.mark.ci
 @pytest.mark.usefixtures("newcomer")
 def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
-    page = "docs/how_to/use_from_python.md"
+    page = PYTHON_PAGE
     names: dict[str, object] = {}
     simulations, studies, others = (block for block in blocks(page) if block.language == "python")
     exec(compile(simulations.text, page, "exec"), names)
@@ -250,6 +252,26 @@ def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
     *notes, validation = capsys.readouterr().out.splitlines()
     assert len(notes) > 1 and notes[0].startswith("Simulated on ")
     assert validation.startswith("<Validation on h100_sxm: ")
+
+
+def python_of(page: str) -> list[str]:
+    """Return the blocks of a page that are Python of simtrain; those of other programs are "py"."""
+    return [textwrap.dedent(one.text) for one in blocks(page) if one.language == "python"]
+
+
+@pytest.mark.parametrize(
+    "page", [one for one in documents() if python_of(one) and one != PYTHON_PAGE]
+)
+@pytest.mark.usefixtures("newcomer")
+def test_python_of_every_page_runs(page: str) -> None:
+    names: dict[str, object] = {"__name__": "page"}
+    for text in python_of(page):
+        exec(compile(text, page, "exec"), names)
+
+
+def test_the_page_about_importers_has_the_importer_that_is_tested() -> None:
+    importer, *_ = python_of("docs/how_to/add_an_importer.md")
+    assert importer == text_of("tests/helpers/tiny_importer.py")
 
 
 @pytest.mark.usefixtures("newcomer")

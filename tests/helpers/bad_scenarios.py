@@ -110,7 +110,13 @@ WRONG_VALUES = [
         "write 48, an integer without quotes or point",
     ),
     bad("a decimal point", layers("48.0"), ":2:15: E203", "not the decimal number 48.0"),
-    bad("a fraction", layers("4.5"), ":2:15: E203", "must be an integer", "write 48"),
+    bad(
+        "a fraction",
+        layers("4.5"),
+        ":2:15: E203",
+        "must be an integer",
+        "write an integer, such as 48",
+    ),
     bad("an exponent", layers("48e0"), ":2:15: E203", "write 48, an integer"),
     bad("underscores", edited("6144", "6_144"), ":3:16: E203", 'not the text "6_144"'),
     bad("a boolean count", layers("true"), ":2:15: E203", "not the boolean true"),
@@ -162,7 +168,7 @@ WRONG_VALUES = [
         adding("recompute: {strategy: full, keep_microbatches: two}\n"),
         ":9:48: E203",
         'recompute.keep_microbatches must be an integer, not the text "two"',
-        "write 2 or auto",
+        "such as 2 or auto",
     ),
     bad(
         "a negative number kept",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from simtrain.base.resources import find_profile, find_scenario, list_scenarios
+from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError, Location
 from simtrain.scenario import RecomputePolicy, Scenario, load_scenario
 from tests.helpers.scenario_texts import MINIMAL, edited, scenario_of
@@ -323,3 +324,39 @@ def test_shipped_scenarios_run_on_the_software_of_their_machines_time(name: str)
     if scenario.model.lora:
         stack = "megatron_bridge"  # whose recipe the scenario is
     assert scenario.software.stack == stack
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        ("(" * 100_000, "at most 10000 characters"),
+        ("(t*1000|)*1000" * 9, "more than 100000 letters"),
+        ("t*1001", "*1001 repeats more than 1000 times"),
+    ],
+)
+def test_a_layout_is_limited_before_it_is_written_out(layout: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        load_scenario("llama3_8b").replace({"parallelism.layout": layout})
+
+
+def test_many_errors_are_counted_instead_of_listed() -> None:
+    keys = "".join(f"key{number}: 1\n" for number in range(20_000))
+    with pytest.raises(InputError) as caught:
+        Scenario.from_document(parse_document(MINIMAL + keys, "x.yaml"))
+    assert len(caught.value.problems) == 50
+    assert "19950 more errors" in str(caught.value.problems[-1])
+
+
+@pytest.mark.parametrize(
+    ("override", "fix"),
+    [
+        ("batch=64", "write batch.micro: 64 or batch.global: 64"),
+        ("precision=fp16", "write precision.compute: fp16 or precision.gradients: fp16"),
+        ("variation.slow=1.3", "write variation.slow.factor: 1.3"),
+        ("parallelism.tensor=two", "write an integer, such as 8"),
+    ],
+)
+def test_a_value_in_place_of_a_section_names_fields_that_take_it(override: str, fix: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_scenario("llama3_8b", [override])
+    assert caught.value.problems[0].fix == fix

@@ -77,8 +77,12 @@ def test_what_needs_whole_sequences_is_refused(changes: dict[str, Any], words: s
         ({"parallelism__sequence_slices": 1}, "E455 schedule seq1f1b runs slices"),
         ({"parallelism__sequence_slices": 3}, "E456 model.seq_length is 2048, which cannot be"),
         (
-            {"parallelism__sequence_slices": 1024, "parallelism__slice_balance": "flops"},
-            "E456 model.seq_length is 2048, which cannot be cut into 1024 slices",
+            {
+                "model__seq_length": 1024,
+                "parallelism__sequence_slices": 256,
+                "parallelism__slice_balance": "flops",
+            },
+            "E456 model.seq_length is 1024, which cannot be cut into 256 slices",
         ),
         (
             {"precision__compute": "fp8", "parallelism__sequence_slices": 8, "cluster": "h100_sxm"},

@@ -327,7 +327,7 @@ def test_the_device_idles_from_the_counts_to_the_next_launch(name: str) -> None:
     """
     record = record_pass(plan_of(split(name)).layers_pass(1, "F"))
     names = [op.name for op in record.ops]
-    counts = names.index({"deepep": "dispatch notify", "hybridep": "dispatch scan"}[name])
+    counts = names.index(dict(waits_of_host(split(name)))["dispatch"])
     dispatch, up = names.index("dispatch"), names.index("experts up")
     machine = PassMachine(lambda work: 1e-6, 1e-4, lambda work: 1.0)
     timeline = simulate_program(pass_program(record, machine))
@@ -365,9 +365,7 @@ def test_a_merged_pass_hides_the_exchanges(name: str) -> None:
     cuts = [names.index(op) for op in ("combination gradient", "dispatch", "dispatch gradient")]
     assert cuts == sorted(cuts)
     assert names.index("dispatch") < names.index("experts down input gradient")
-    (pair,) = host_waits_of(record)
-    counts = {"deepep": "dispatch notify", "hybridep": "dispatch scan"}[name]
-    assert pair == ("dispatch", counts)
+    assert host_waits_of(record) == waits_of_host(split(name))
     program = pass_program(record, PassMachine(lambda work: 1e-4, 1e-6, lambda work: 0.5))
     ends = {simulate_program(program, engine).makespan_s for engine in ("simpy", "compiled")}
     assert len(ends) == 1

@@ -50,10 +50,13 @@ class Positions:
 
     def moved(self, paths: Iterable[Path], location: Location) -> Positions:
         """Return a copy with `paths` at `location` and without positions below them."""
-        places = dict(self.places)
-        for path in paths:
-            move_places(path, {path: Place(location, location)}, places)
-        return Positions(places)
+        moved = set(paths)
+        places = {
+            where: place
+            for where, place in self.places.items()
+            if not any(where[:depth] in moved for depth in range(len(where) + 1))
+        }
+        return Positions(places | dict.fromkeys(moved, Place(location, location)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from simtrain.base.strict_yaml.document import Path
@@ -47,6 +47,20 @@ def example(model_class: type[BaseModel], path: Path) -> str | None:
     section = annotation_of(model_class, path[:-1])
     field = _fields(section).get(str(path[-1])) if path else None
     return str(field.examples[0]) if field and field.examples else None
+
+
+def fields_taking(section: Any, value: Any) -> list[str]:
+    """Names of a section's fields that accept a plain value, by their types and limits alone."""
+    names = []
+    adapter = TypeAdapter[Any](section)
+    for name in _fields(section):
+        try:
+            adapter.validate_python({name: value})
+        except ValidationError as error:
+            if any(name in detail["loc"] for detail in error.errors(include_url=False)):
+                continue
+        names.append(name)
+    return names
 
 
 def data_of(value: Any, *, only_set: bool = False) -> Any:

@@ -14,7 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from simtrain.base.strict_yaml.document import Path, Positions, as_scalar, dotted
 from simtrain.base.strict_yaml.model_fields import (
+    annotation_of,
     example,
+    fields_taking,
     legal_keys,
     names_of,
     other_names,
@@ -27,6 +29,8 @@ Model = TypeVar("Model", bound=BaseModel)
 # Errors that pydantic reports only as a consequence of another error.
 _CONSEQUENCES = frozenset({"default_factory_not_called"})
 _MAX_SHOWN = 40
+_MOST_PROBLEMS = 50
+"""Further errors are counted: each is compared with all names of its section."""
 _MOST_NAMES = 3
 _FILE = "the file"
 # Suffixes of numbers, as powers of 1024 or 1000.
@@ -82,9 +86,15 @@ def input_error(
 
     `home` names the origin of the data: the file, or the class whose constructor was called.
     """
-    problems = []
-    for detail in error.errors():
+    problems: list[Problem] = []
+    for detail in error.errors(include_url=False):
         if (kind := detail["type"]) not in _CONSEQUENCES:
+            if len(problems) == _MOST_PROBLEMS:
+                left = error.error_count() - _MOST_PROBLEMS
+                problems[-1] = replace(
+                    problems[-1], message=f"{problems[-1].message}; {left} more errors"
+                )
+                break
             path = _written_path(data, detail["loc"])
             refusal = _Refusal(model_class, positions, home, path, detail, spell)
             problems.append(_EXPLANATIONS.get(kind, _explain_otherwise)(refusal))
@@ -225,10 +235,28 @@ def _expecting(
         the_type = "" if kind in _WORDS else f"the {_TYPES.get(kind, kind.__name__)} "
         value_text = the_type + as_written(value)
         message = f"{refusal.name} must be {expected}, not {value_text}"
-        meant = hint(value) or refusal.example
-        return refusal.at_value("E203", message, f"write {meant or expected}")
+        fix = hint(value) or _such_as(expected, refusal.example)
+        return refusal.at_value("E203", message, f"write {fix}")
 
     return explain
+
+
+def _such_as(expected: str, example: str | None) -> str:
+    return f"{expected}, such as {example}" if example else expected
+
+
+def _explain_no_section(refusal: _Refusal) -> Problem:
+    """Name the fields of the section that take the value: --set batch=64 means batch.global."""
+    value = refusal.detail["input"]
+    problem = _expecting('a section with "name: value" lines')(refusal)
+    if isinstance(value, list | dict) or value is None:
+        return problem
+    section = annotation_of(refusal.model_class, refusal.path)
+    taking = fields_taking(section, value)
+    if not taking:
+        return problem
+    names = [f"{refusal.name}.{name}: {as_scalar(value)}" for name in taking[:_MOST_NAMES]]
+    return replace(problem, fix=f"write {' or '.join(names)}")
 
 
 def _integer_hint(value: Any) -> str | None:
@@ -308,7 +336,7 @@ _EXPLANATIONS: dict[str, Callable[[_Refusal], Problem]] = {
     "bool_type": _expecting("true or false", _bool_hint),
     "string_type": _expecting("text", _text_hint),
     **dict.fromkeys(("list_type", "tuple_type"), _expecting("a list")),
-    **dict.fromkeys(("model_type", "dict_type"), _expecting('a section with "name: value" lines')),
+    **dict.fromkeys(("model_type", "dict_type"), _explain_no_section),
     **dict.fromkeys(_LIMITS, _explain_limit),
     "literal_error": _explain_choice,
     "value_error": _explain_value_error,
