@@ -25,7 +25,7 @@ BUDGET = {
     "studies": 14798,
     "views": 3493,
     "render": 7043,
-    "commands": 4003,
+    "commands": 3870,
     "top": 688,
     "importing": 13315,
     "recording": 3580,

@@ -19,10 +19,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from simtrain.base.request import without_descriptions
-from simtrain.commands.completion import complete_in_bash, is_requested_by_bash
 from simtrain.commands.declare import declared
 from simtrain.commands.printing import emit, emit_data
-from simtrain.commands.usage import check_usage, is_usage_error
+from simtrain.commands.usage import check_words, is_usage_error, unknown_command, usage_error
 from simtrain.errors import InputError, SimtrainError
 
 MISSED = 4
@@ -55,11 +54,10 @@ class _Explained:
                 raise
             settings = self.context_settings  # type: ignore[attr-defined]
             context = typer.Context(self, info_name=info_name, parent=parent, **settings)  # type: ignore[arg-type]
-            check_usage(context, words, error)
-            raise
-        # Shell completion parses unfinished command lines.
-        if not context.resilient_parsing:
-            check_usage(context, words)
+            raise usage_error(context, words, error) from None
+        # Shell completion parses unfinished command lines; a group passes on the words of others.
+        if not context.resilient_parsing and not hasattr(self, "commands"):
+            check_words(context, words)
         return context
 
 
@@ -80,6 +78,12 @@ class _Group(_Explained, TyperGroup):
         if self.default and first not in ("", "-h", "--help", *self.list_commands(None)):  # type: ignore[arg-type]
             args = [self.default, *args]
         return super().make_context(info_name, args, parent, **extra)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Refuse the name of no command."""
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            raise unknown_command(ctx, args)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; Ctrl-C ends it quietly, unless the command does more."""
@@ -241,10 +245,7 @@ def run_app(app: Callable[[], None]) -> None:
     # pydantic would look for plugins in the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     try:
-        if is_requested_by_bash():
-            complete_in_bash(app)
-        else:
-            app()
+        app()
     except (SimtrainError, OSError) as error:
         problem = error if isinstance(error, SimtrainError) else _problem_of_system(error)
         emit(f"{problem}\n", sys.stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
@@ -14,6 +14,7 @@ from simtrain.commands.options import SetOption, refuse
 from simtrain.commands.output import Output, show
 from simtrain.commands.printing import emit, text_width
 from simtrain.commands.question import ImportFields, Question, simulate_with_status
+from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
     from simtrain.scenario import Scenario
@@ -55,6 +56,9 @@ def explain(
     from simtrain.render.explanations import code_list, errors_document, explanation_page
     from simtrain.scenario.explanations import explain, explanations
 
+    if subject in get_args(Figure):
+        message, fix = "the scenario is missing", f"simtrain explain llama3_70b {subject}"
+        raise InputError.of("E903", message, Location(f"simtrain explain {subject}"), fix)
     is_figure = not (all_codes or subject is None or _CODE.fullmatch(subject.strip()))
     if not is_figure:
         of_figures = {

@@ -46,10 +46,8 @@ def test_rules_ask_the_entries_of_a_stack(outsider: Outsider) -> None:
 
 def test_errors_completion_and_documents_list_a_stack(outsider: Outsider) -> None:
     assert "fork" in outsider.refused(*RUN, "software=for")
-    code = (
-        "from simtrain.commands.completion import settable_fields; print(settable_fields('soft'))"
-    )
-    assert "software=fork" in outsider.spawn("-c", code).stdout
+    code = "from simtrain.commands.completion import shipped_stacks; print(shipped_stacks('fo'))"
+    assert "fork" in outsider.spawn("-c", code).stdout
     code = "from docs.update.lists import stacks; print(stacks(None))"
     header = outsider.spawn("-c", code).stdout.splitlines()[0]
     assert "fork" in header and "plain" in header
