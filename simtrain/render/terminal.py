@@ -195,28 +195,45 @@ class DenseTable:
             if number:
                 yield Text()
             columns = [table.columns[place] for place in places]
+            is_narrow = sum(widths[place] + _DENSE_GAP for place in places) > options.max_width
             yield _framed(
-                table, columns, is_whole=True, box=box.SIMPLE_HEAD, show_edge=False, padding=0
+                table,
+                columns,
+                is_whole=True,
+                breaks_words=is_narrow,
+                box=box.SIMPLE_HEAD,
+                show_edge=False,
+                padding=0,
             )
 
 
 @dataclass(frozen=True)
 class FittedTable:
-    """A table that omits optional columns until it fits the terminal."""
+    """A table that omits optional columns until it fits, or else goes on below."""
 
     table: Table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw the table with as many columns as fit."""
-        optional = self.table.optional
+        table, most = self.table, options.max_width
+        optional = table.optional
         choices = (self._without(optional[:number]) for number in range(len(optional)))
-        fitting = (columns for columns in choices if self._width(columns) <= options.max_width)
+        fitting = (columns for columns in choices if self._width(columns) <= most)
         columns = next(fitting, None) or self._without(optional)
         # A title of rich is as narrow as its table.
-        if self.table.title:
-            yield Text(self.table.title, style="italic")
-        is_narrow = self._width(columns) > options.max_width
-        yield _framed(self.table, columns, breaks_words=is_narrow, expand=bool(self.table.widths))
+        if table.title:
+            yield Text(table.title, style="italic")
+        groups = [columns]
+        if self._width(columns) > most:
+            widths = [self._width([column]) - 1 - _FRAME for column in columns]
+            places = _groups_that_fit(widths, max(table.num_keys, 1), _FRAME, most - _FRAME - 1)
+            groups = [[columns[place] for place in group] for group in places]
+        for group in groups:
+            is_narrow = self._width(group) > most
+            settings: dict[str, Any] = {"breaks_words": is_narrow, "expand": bool(table.widths)}
+            if not (is_narrow or table.widths):
+                settings["most"] = _widths_within(table, group, most - 1 - _FRAME * len(group))
+            yield _framed(table, group, **settings)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         """Use the full width."""
@@ -233,6 +250,37 @@ class FittedTable:
         """Return the width that the table needs if only text is wrapped, between words."""
         places = [place for place, column in enumerate(self.table.columns) if column in columns]
         return sum(_least_column_width(self.table, place) + _FRAME for place in places) + 1
+
+
+def _widths_within(table: Table, columns: Sequence[Column], most: int) -> list[int]:
+    """Return the widths of columns that together have at most `most`: the widest give way first.
+
+    Rich would let them fall below their least widths, and cut the last columns off.
+    """
+    places = [place for place, column in enumerate(table.columns) if column in columns]
+    least = [_least_column_width(table, place) for place in places]
+    whole = [_column_width(table, place) for place in places]
+    cap = next(
+        (cap for cap in range(max(whole), 0, -1) if sum(_capped(least, whole, cap)) <= most), 0
+    )
+    widths = _capped(least, whole, cap)
+    for place in reversed(range(len(widths))):
+        widths[place] += widths[place] < whole[place] and sum(widths) < most
+    return widths
+
+
+def _capped(least: Sequence[int], whole: Sequence[int], cap: int) -> list[int]:
+    return [max(low, min(high, cap)) for low, high in zip(least, whole, strict=True)]
+
+
+def _column_width(table: Table, place: int) -> int:
+    """Return the width of a column without breaks."""
+    column = table.columns[place]
+    rows = [*table.rows, table.end] if table.end else table.rows
+    if column.kind.is_bar:
+        return max(_BAR_WIDTH, _longest_line(column.heading))
+    texts = (text_of(row.cells[place], column) for row in rows)
+    return max(map(_longest_line, (column.heading, *texts)))
 
 
 def _least_column_width(table: Table, place: int) -> int:
@@ -262,6 +310,7 @@ def _framed(
     *,
     is_whole: bool = False,
     breaks_words: bool = False,
+    most: Sequence[int] = (),
     **settings: Any,
 ) -> RichTable:
     """Return some columns of a table in a frame.
@@ -271,20 +320,23 @@ def _framed(
         columns: the columns to show.
         is_whole: every text is on one line.
         breaks_words: the terminal is too narrow for the longest words of the columns.
+        most: the largest width of each column; by default rich finds it.
         **settings: of rich's table.
     """
     # Without a least width, rich breaks words of a narrow column while another has room.
     has_least = not (breaks_words or table.widths)
     framed = RichTable(**settings)
     places = [place for place, column in enumerate(table.columns) if column in columns]
-    for place in places:
+    for number, place in enumerate(places):
         column = table.columns[place]
         framed.add_column(
             column.heading,
             justify=_justify(column),
-            no_wrap=is_whole or column.kind.is_number or column.kind.is_whole,
+            no_wrap=not breaks_words
+            and (is_whole or column.kind.is_number or column.kind.is_whole),
             ratio=table.widths[place] if table.widths else None,
             min_width=_least_column_width(table, place) if has_least else None,
+            max_width=most[number] if most else None,
             overflow="fold",
         )
     for row in table.rows:
@@ -327,9 +379,10 @@ class ContinuedTable:
         for number, places in enumerate(groups):
             if number:
                 yield Text()
-            yield self._part(places)
+            is_narrow = sum(widths[place] + _GAP for place in places) > options.max_width + _GAP
+            yield self._part(places, is_whole=not (self.table.num_keys or is_narrow))
 
-    def _part(self, places: Sequence[int]) -> RichTable:
+    def _part(self, places: Sequence[int], *, is_whole: bool) -> RichTable:
         table = self.table
         part = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
         for place in places:
@@ -339,7 +392,7 @@ class ContinuedTable:
                 Text(column.heading),
                 justify=_justify(column),
                 style=style,
-                no_wrap=not table.num_keys,
+                no_wrap=is_whole,
                 overflow="fold",
             )
         for row in table.rows:

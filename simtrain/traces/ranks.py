@@ -25,6 +25,7 @@ from simtrain.traces.kinds import (
     OPTIMIZER,
     OPTIMIZER_STEP,
     OTHER,
+    TRANSFER,
     KernelKind,
     Role,
     kind_of_kernel,
@@ -54,6 +55,8 @@ class TracedKernel(NamedTuple):
         start_us, end_us: moments, counted from the first event of the file.
         launched_us: when the host had launched it; NaN if the trace does not say it.
         op: number of the op that launched it, if that op is of the same kind; -1 for another.
+        meets: the group of ranks that take part in it, or its sender and receiver; "" if the trace
+            does not say it.
     """
 
     name: str
@@ -64,6 +67,7 @@ class TracedKernel(NamedTuple):
     end_us: float
     launched_us: float
     op: int
+    meets: str = ""
 
 
 class Step(NamedTuple):
@@ -162,7 +166,9 @@ def _kernels(
         begin = float(event["ts"]) - zero_us
         times = begin, begin + duration_s(event) * 1e6, launched_us
         stream = str(arguments_of(event).get("stream", event.get("tid")))
-        kernels[_process(event)].append(TracedKernel(name, kind, group, stream, *times, number))
+        kernels[_process(event)].append(
+            TracedKernel(name, kind, group, stream, *times, number, _meets(event, kind))
+        )
     return kernels
 
 
@@ -229,6 +235,20 @@ def _rank_of_process(event: Event) -> Iterator[int]:
 def _group(event: Event) -> int:
     """Return the ranks of a collective's group; 0 if the trace does not say it."""
     return _count(arguments_of(event).get("Group size")) or 0
+
+
+def _meets(event: Event, kind: KernelKind) -> str:
+    """Return who takes part in a communication, as PyTorch 2.4 and newer say it."""
+    if kind.role is not Role.COMMUNICATION:
+        return ""
+    arguments = arguments_of(event)
+    ends = arguments.get("Src Rank"), arguments.get("Dst Rank")
+    if kind is TRANSFER and None not in map(_count, ends):
+        return "{} to {}".format(*ends)
+    ranks = arguments.get("Process Group Ranks")
+    if kind is TRANSFER or not isinstance(ranks, str):
+        return ""
+    return f"{str(arguments.get('Process Group Name'))[:100]} {ranks[:1000]}"
 
 
 def _count(value: Any) -> int | None:

@@ -10,6 +10,7 @@ from simtrain.units import counted
 from simtrain.views.kinds import COUNT, GIB, SECONDS, SHARE, TEXT, WHOLE_TEXT
 from simtrain.views.view import Column, Heading, Row, SchedulePicture, Table, View, remarks
 
+_MOST_PICTURES = 3
 _LEGAL = (
     Column("name", "schedule", WHOLE_TEXT),
     Column("chunks", "chunks\nper stage", COUNT),
@@ -35,11 +36,11 @@ def schedules_view(
         comparison: the schedules.
         scenario: its name or file, for the commands that go on from here.
         file: where the timelines are drawn; None if nowhere.
-        draws: whether to draw the order of each schedule below the tables.
+        draws: whether to draw the order of the fastest schedules below the tables.
     """
     pictures = [
         part
-        for trial in comparison.trials
+        for trial in comparison.trials[:_MOST_PICTURES]
         for part in (
             Heading(f"{trial.name}, {counted(trial.chunks, 'chunk')} per stage"),
             SchedulePicture(trial.result.plan.schedule),
@@ -50,6 +51,8 @@ def schedules_view(
     heading = Heading("Schedules of the pipeline")
     words = [*_remarks(comparison, scenario)]
     words += [f"All timelines are in {file}."] if file else []
+    if draws and len(comparison.trials) > _MOST_PICTURES:
+        words.append("simtrain schedule show NAME prints the order of any other; --out draws all.")
     return View([heading, *tables, *(pictures if draws else []), remarks(words)])
 
 
@@ -76,7 +79,7 @@ def _legal(comparison: ScheduleComparison) -> Table:
 def _refused(comparison: ScheduleComparison) -> Table:
     rows = [Row([each.name, each.code, each.reason]) for each in comparison.refused]
     title = "What it refuses; simtrain explain CODE says more"
-    return Table("refused", title, _REFUSED, rows, layout="dense")
+    return Table("refused", title, _REFUSED, rows)
 
 
 def _remarks(comparison: ScheduleComparison, scenario: str) -> list[str]:

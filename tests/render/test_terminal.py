@@ -3,8 +3,11 @@
 import re
 import shlex
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from simtrain.commands import printing
@@ -63,6 +66,31 @@ def drawn(view: View, width: int, continued: int | None = None) -> str:
     with console.capture() as capture:
         console.print(terminal_page(view, continued))
     return capture.get()
+
+
+@given(
+    sizes=st.lists(st.lists(st.integers(1, 14), min_size=3, max_size=3), min_size=2, max_size=12),
+    layout=st.sampled_from(["fitted", "dense", "continued"]),
+    longest=st.sampled_from([0, 150]),
+)
+def test_no_column_and_no_cell_is_lost_at_any_width(
+    sizes: list[list[int]], layout: Any, longest: int
+) -> None:
+    """Words that fit stay whole, longer ones go on in the next line."""
+    words = [[f"{place}{row}".ljust(size, "x") for row, size in enumerate(column)]
+             for place, column in enumerate(sizes)]  # fmt: skip
+    columns = [Column(column[0], column[0], TEXT) for column in words]
+    rows = [Row([column[row] for column in words]) for row in (1, 2)]
+    rows.append(Row(["y" * longest, *("" for _ in words[1:])]))
+    rows.append(Row([" ".join(f"z{place}" for place in range(30)) for _ in words]))
+    table = Table("any", "", columns, rows, layout=layout)
+    for width in (40, 80, 200):
+        text = drawn(View([table]), width)
+        assert max(map(len, text.splitlines())) <= width
+        for word in (word for column in words[1:] for word in column):
+            assert word in text
+        assert all(text.count(f"z{place}") >= len(words) for place in range(10, 30))
+        assert text.count("y") >= longest
 
 
 @pytest.mark.parametrize("width", [40, 60, 100])

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.report.windows import windows_of
 from simtrain.render.figures import style
 from simtrain.render.figures.timeline import Scale, draw_stages, legend_of_activities
 from simtrain.units import format_seconds
@@ -20,13 +19,12 @@ _WIDTH_IN, _ROWS_IN, _TITLE_IN, _REST_IN, _HIGH_IN = 10.0, 1.4, 0.45, 1.0, 0.3
 
 @style.picture
 def plot_schedules(results: Mapping[str, Result]) -> Figure:
-    """Draw the stages of each iteration over time; of long iterations, the start.
+    """Draw the stages of each iteration over time, up to the end of the longest.
 
     Args:
         results: the iterations by the name of their schedule.
     """
-    firsts = [next(iter(windows_of(result).values())) for result in results.values()]
-    window_s = 0.0, max(end_s for _, end_s in firsts)
+    window_s = 0.0, max(result.timeline.makespan_s for result in results.values())
     num_stages = max(result.num_stages for result in results.values())
     row_in = min(_ROWS_IN / num_stages, _HIGH_IN)
     height_in = (row_in * num_stages + _TITLE_IN) * len(results) + _REST_IN

@@ -2,7 +2,8 @@
 
 import json
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,10 @@ from hypothesis import strategies as st
 
 from simtrain.engine import simulate
 from simtrain.errors import InputError
-from simtrain.traces.stragglers.replay import Replay
-from simtrain.traces.stragglers.traced_step import TracedOp, Worker, read_traced_step
-from simtrain.traces.stragglers.what_if import find_stragglers
-from tests.helpers.command_line import call
+from simtrain.traces.stragglers.report import StragglerReport, find_stragglers
+from simtrain.traces.stragglers.table import TracedOp, Worker, read_table, step_of
+from tests.helpers.command_line import call, refused
+from tests.helpers.kineto import kernel, step, write
 
 Duration = Callable[[Worker, str, int], float]
 SYNC_S = 0.25
@@ -79,6 +80,11 @@ def traced(
     return tuple(sorted(ops, key=lambda op: (op.worker.replica, op.worker.stage, op.start_s)))
 
 
+def report_of(ops: Sequence[TracedOp]) -> StragglerReport:
+    """Return the stragglers of some ops."""
+    return find_stragglers(step_of(ops, "step.csv"))
+
+
 def even(worker: Worker, kind: str, number: int) -> float:
     """Let a backward pass take twice a forward pass."""
     return 1.0 if kind == "forward" else 2.0
@@ -95,15 +101,15 @@ def test_a_replay_follows_the_trace(
 ) -> None:
     rng = np.random.default_rng(seed)
     ops = traced(num_stages, replicas, microbatches, lambda *_: float(rng.uniform(0.5, 2)))
-    replay = Replay(ops)
+    replay = step_of(ops, "step.csv")
     assert replay.time_s == pytest.approx(replay.measured_s)
-    assert np.abs(replay.pass_errors).max() < 1e-9
+    assert replay.largest_pass_error < 1e-9
     by_events = simulate(replay.program, "simpy")
     assert np.array_equal(by_events.end_s, simulate(replay.program).end_s)
 
 
 def test_even_workers_have_no_straggler() -> None:
-    report = find_stragglers(Replay(traced(4, 2, 8, even)))
+    report = report_of(traced(4, 2, 8, even))
     assert report.culprit is None
     assert report.slowdown == pytest.approx(1)
     # (microbatches + stages - 1) passes of each kind, and the reduction.
@@ -118,7 +124,7 @@ def test_a_slow_worker_is_named(factor: float) -> None:
     def duration(worker: Worker, kind: str, number: int) -> float:
         return even(worker, kind, number) * (factor if worker == slow else 1.0)
 
-    report = find_stragglers(Replay(traced(4, 4, 32, duration)))
+    report = report_of(traced(4, 4, 32, duration))
     assert report.culprit is not None
     assert (report.culprit.kind, report.culprit.name) == ("worker", str(slow))
     # A slow stage paces the pipeline; one of 16 workers raises the mean a little.
@@ -130,7 +136,7 @@ def test_a_long_last_stage_is_named() -> None:
     def duration(worker: Worker, kind: str, number: int) -> float:
         return even(worker, kind, number) * (1.4 if worker.stage == 3 else 1.0)
 
-    culprit = find_stragglers(Replay(traced(4, 2, 8, duration))).culprit
+    culprit = report_of(traced(4, 2, 8, duration)).culprit
     assert culprit and (culprit.kind, culprit.name) == ("stage", "stage 3")
 
 
@@ -139,12 +145,23 @@ def test_a_long_sequence_is_named() -> None:
         is_long = worker.replica == 1 and number == 3
         return even(worker, kind, number) * (4.0 if is_long else 1.0)
 
-    culprit = find_stragglers(Replay(traced(2, 4, 8, duration))).culprit
+    culprit = report_of(traced(2, 4, 8, duration)).culprit
     assert culprit and culprit.name == "microbatch 3 of replica 1"
+
+
+@given(st.permutations(range(len(traced(2, 2, 3, even)))))
+def test_rows_in_any_order_are_the_same_step(order: list[int]) -> None:
+    """Transfers without duration begin with the passes after them."""
+    ops = traced(2, 2, 3, lambda worker, kind, number: 1.0 + (worker.replica == number))
+    assert report_of([ops[place] for place in order]) == report_of(ops)
 
 
 HEAD = "dp_rank,stage,op,microbatch,start_s,duration_s"
 STEP = ["0,0,forward-compute,0,0.0,1.0", "0,0,backward-compute,0,1.0,2.0"]
+STAGES = [
+    *("0,0,forward-send,-1,0,1", "0,0,backward-recv,-1,1,1"),
+    *("0,1,backward-send,-1,0,1", "0,1,forward-recv,-1,1,1"),
+]
 
 
 def written(folder: pathlib.Path, *lines: str) -> pathlib.Path:
@@ -163,19 +180,76 @@ def test_a_step_of_one_worker(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "code"),
+    ("lines", "code", "line"),
     [
-        (["op,start_s,duration_s", "forward-compute,0,1"], "E865"),
-        ([HEAD], "E865"),
-        ([HEAD, "0,0,forward,0,0.0,1.0"], "E866"),
-        ([HEAD, "0,0,forward-compute,0,0.0,-1.0"], "E866"),
-        ([HEAD, "0,0,forward-compute,0,nan,1.0"], "E866"),
-        ([HEAD, "0,x,forward-compute,0,0.0,1.0"], "E866"),
-        ([f"{HEAD},step", f"{STEP[0]},1", f"{STEP[1]},2"], "E867"),
-        ([HEAD, *STEP, "0,0,forward-send,-1,3.0,0.0"], "E868"),
+        (["op,start_s,duration_s", "forward-compute,0,1"], "E865", None),
+        ([HEAD], "E865", None),
+        (["# note", HEAD, f"{'9' * 200_000},0,gc,0,0,1"], "E865", 3),
+        ([HEAD, "0,0,forward,0,0.0,1.0"], "E866", 2),
+        (["# note", HEAD, "0,0,forward-compute,0,0.0,-1.0"], "E866", 3),
+        ([HEAD, "0,0,forward-compute,0,nan,1.0"], "E866", 2),
+        ([HEAD, "0,x,forward-compute,0,0.0,1.0"], "E866", 2),
+        ([HEAD, f"{'9' * 5000},0,forward-compute,0,0.0,1.0"], "E866", 2),
+        ([HEAD, "--1,0,forward-compute,0,0.0,1.0"], "E866", 2),
+        ([HEAD, *STEP, *STEP], "E866", 4),
+        ([HEAD, "0,0,gc,0,1.0,0.0"], "E866", None),
+        ([f"{HEAD},step", f"{STEP[0]},1", f"{STEP[1]},2"], "E867", 3),
+        ([HEAD, *STEP, "0,0,forward-send,-1,3.0,0.0"], "E868", 4),
+        ([HEAD, *STEP, "0,1,forward-send,-1,3.0,0.0"], "E868", 4),
+        ([HEAD, *STAGES], "E869", 2),
     ],
 )
-def test_wrong_steps_are_errors(tmp_path: pathlib.Path, lines: list[str], code: str) -> None:
+def test_wrong_steps_are_errors(
+    tmp_path: pathlib.Path, lines: list[str], code: str, line: int | None
+) -> None:
     with pytest.raises(InputError) as caught:
-        Replay(read_traced_step(written(tmp_path, *lines)))
-    assert caught.value.problems[0].code == code
+        find_stragglers(read_table(written(tmp_path, *lines)))
+    (problem,) = caught.value.problems
+    assert problem.code == code
+    assert problem.location is not None and problem.location.line == line
+
+
+RANKS = {"Group size": 3, "Process Group Name": "0", "Process Group Ranks": "[0, 1, 2]"}
+
+
+def rank_trace(folder: pathlib.Path, rank: int, work_us: float, **group: Any) -> pathlib.Path:
+    """Write a rank that works, waits for a reduction of 5 us up to 25 us, and updates in 2 us.
+
+    A gather of 3 us begins after half of the work, which hides it.
+    """
+    gather, reduction = "ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_AllReduce_RING_LL"
+    events = [
+        step(0, 0, 27),
+        kernel("cutlass_gemm", 0, work_us),
+        kernel(gather, work_us / 2, 3, 9, **group),
+        kernel(reduction, work_us, 25 - work_us, 9, **group),
+        kernel("multi_tensor_apply_adam", 25, 2),
+    ]
+    world = {"distributedInfo": {"rank": rank, "world_size": 3}}
+    return write(folder / f"rank{rank}.json.gz", events, **world)
+
+
+def test_a_slow_rank_of_traces_is_named(tmp_path: pathlib.Path) -> None:
+    for rank, work_us in enumerate((10.0, 10.0, 20.0)):
+        rank_trace(tmp_path, rank, work_us, **RANKS)
+    data = json.loads(call("straggler", str(tmp_path), "--json").stdout)
+    assert [data["measured_s"], data["replayed_s"]] == pytest.approx([27e-6, 27e-6])
+    assert data["largest_pass_error"] == pytest.approx(0, abs=1e-9)
+    assert data["culprit"]["name"] == "rank 2"
+    # Half of 10 us, then the mean of the other halves, the reduction and the update.
+    assert data["culprit"]["without_s"] == pytest.approx((40 / 3 + 5 + 2) * 1e-6)
+
+
+def test_traces_that_do_not_fit_together_are_errors(tmp_path: pathlib.Path) -> None:
+    for rank in range(3):
+        rank_trace(tmp_path, rank, 10.0, **RANKS)
+    files = [str(tmp_path / f"rank{rank}.json.gz") for rank in (0, 1, 1)]
+    assert "E866" in refused("straggler", *files)
+    write(tmp_path / "rank2.json.gz", [step(0, 0, 9), kernel("gemm", 0, 9)])
+    assert "E868" in refused("straggler", str(tmp_path))
+    rank_trace(tmp_path, 2, 10.0)
+    assert "E868" in refused("straggler", str(tmp_path))
+    write(tmp_path / "rank2.json.gz", [step(1, 0, 9), kernel("gemm", 0, 9)])
+    assert "E867" in refused("straggler", str(tmp_path))
+    (tmp_path / "rank2.json.gz").write_bytes(b"\x1f\x8bno trace")
+    assert "E726" in refused("straggler", str(tmp_path))
