@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from simtrain.errors import SimtrainError as SimtrainError
     from simtrain.hardware.load import load_profile as load_profile
     from simtrain.importing.import_scenario import import_scenario as import_scenario
-    from simtrain.importing.runs.validate import validate as validate
+    from simtrain.importing.runs import validate as validate
     from simtrain.iteration.report.difference import Difference as Difference
     from simtrain.iteration.report.difference import compare as compare
     from simtrain.iteration.report.result import Result as Result
@@ -78,7 +78,7 @@ _HOMES = {
     "sensitivity": "simtrain.studies.sensitivity.sensitivity",
     "simulate": "simtrain.studies.simulation.simulate",
     "sweep": "simtrain.studies.sweep.run.sweep",
-    "validate": "simtrain.importing.runs.validate.validate",
+    "validate": "simtrain.importing.runs.validate",
     "write_trace": "simtrain.render.traces.write.write_trace",
 }
 """Where each public name is defined."""

@@ -17,10 +17,9 @@ from calibrate.fit.result import profile_of
 from calibrate.fit.robust import Estimate, FitProblem, Floats, estimate
 from calibrate.fit.run_times import RunTimes, measured_s
 from simtrain.base.accuracy import Comparison
-from simtrain.errors import InputError, Problem
+from simtrain.errors import InputError
 from simtrain.hardware.validated_on import validated_on
 from simtrain.studies.validation.measured import MeasuredRun
-from simtrain.studies.validation.wrong_units import MeasuredFigure, wrong_units
 from simtrain.units import counted
 from simtrain.views.kinds import SHARE, TEXT
 from simtrain.views.view import Column, Paragraphs, Row, Table, View
@@ -36,6 +35,8 @@ _LEAST_WEIGHT = 0.25
 _NORMAL_90 = 1.645
 _MEAN_TO_DEVIATION = 1.25
 """Standard deviation of normal errors over the mean of their absolute values."""
+_OTHER_UNIT = 30
+"""A measured time that is off by this factor is in another unit than its column says."""
 _SET_BY_RUNS = "set by all measured runs of this machine"
 Progress = Callable[[str, int, int], None]
 
@@ -87,13 +88,11 @@ class RunsFit:
             InputError: a column is in another unit than its name says (E732), or the fit is worse
                 than the base (E733).
         """
-        figures = (
-            MeasuredFigure(run.time_column, "s", measured_s(run), time_s)
-            for run, time_s in zip(self.runs, self.before_s.tolist(), strict=True)
-        )
-        if doubts := [*wrong_units(figures)]:
-            fix = "correct the column and fit again; nothing was written"
-            raise InputError([Problem("E732", doubt, fix=fix) for doubt in doubts])
+        ratios = np.abs(np.log([*map(measured_s, self.runs)] / self.before_s))
+        if far := int(np.sum(ratios > math.log(_OTHER_UNIT))):
+            message = f"{far} of {counted(len(self.runs), 'measured time')} are {_OTHER_UNIT} "
+            fix = "correct the unit of their column and fit again; nothing was written"
+            raise InputError.of("E732", f"{message}times as long or short as predicted", fix=fix)
         base, fit = (self.comparison("", times_s) for times_s in (self.before_s, self.fitted_s))
         medians = [float(np.median(np.abs(each.errors))) for each in (base, fit)]
         if fit.mean_abs_error > base.mean_abs_error and medians[1] > medians[0]:

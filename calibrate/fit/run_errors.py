@@ -7,7 +7,7 @@ from pathlib import Path
 
 from calibrate.fit.from_runs import RunsFit
 from simtrain.hardware.validated_on import MeasuredRuns, ValidatedOn, validated_on
-from simtrain.studies.validation import ValidatedRun, error_classes, validate_runs
+from simtrain.studies.validation import Validation, error_classes, validate_runs
 from simtrain.studies.validation.measured import MeasuredRun
 from simtrain.units import counted
 
@@ -37,8 +37,11 @@ def errors_of_fit(fit: RunsFit, cluster: str, base: str, source: str) -> Validat
     runs = [_on(cluster, run) for run in fit.runs]
     validation = validate_runs(runs, cluster)
     times_s = fit.held_out_s.tolist()
-    rows = [_with_time(row, time_s) for row, time_s in zip(validation.rows, times_s, strict=True)]
-    errors = error_classes(replace(validation, rows=rows), source)
+    rows = [
+        replace(row, simulated_s=time_s)
+        for row, time_s in zip(validation.rows, times_s, strict=True)
+    ]
+    errors = error_classes(Validation.of(cluster, rows), source)
     before = validated_on(base)
     if len(runs) > 1:
         in_sample = f"{fit.comparison('the fit', fit.fitted_s).mean_abs_error:.1%}"
@@ -87,9 +90,3 @@ def _on(cluster: str, run: MeasuredRun) -> MeasuredRun:
     """Return a run on another machine."""
     assert run.scenario is not None, "only runs with a scenario are fitted"
     return replace(run, scenario=run.scenario.replace({"cluster": cluster}))
-
-
-def _with_time(row: ValidatedRun, time_s: float) -> ValidatedRun:
-    """Return a row with another predicted time."""
-    assert row.prediction is not None, "the fit simulated it"
-    return replace(row, prediction=replace(row.prediction, time_s=time_s))

@@ -165,10 +165,7 @@ def _similar_machine(name: str, known: list[str]) -> str:
     """Suggest a profile whose name is misspelt or cut short; others are different machines."""
     lower = name.lower()
     begins = [name for name in known if name.startswith(lower)]
-    if question := did_you_mean(name, begins) or did_you_mean(name, known, _SAME_MACHINE):
-        return question
-    similar = did_you_mean(name, known).removeprefix("did you mean ").removesuffix("? ")
-    return f"{similar} is a different machine. " if similar else ""
+    return did_you_mean(name, begins) or did_you_mean(name, known, _SAME_MACHINE)
 
 
 def _other_kind(name: str) -> str:

@@ -27,51 +27,28 @@ _STATISTICS = (
 )
 _ALL = (
     *("name", "model", "file", "line", "measured_s", "simulated_s", "error"),
-    *("could_account_for_it", "measured_peak_bytes", "simulated_peak_bytes", "peak_error"),
+    *("measured_peak_bytes", "simulated_peak_bytes", "peak_error"),
     *("ran", "fits", "refusal"),
+)
+_DO_NOT_FIT = (
+    "Warning: most runs that ran are predicted not to fit, so they ran with settings that the "
+    "source does not state, such as recompute."
 )
 _FIRST_OMITTED = ("p25", "p75", "median_error", "p5", "p95", "within_10_percent")
 
 
 def validation_view(validation: Validation) -> View:
     """Errors of times and peaks, the worst runs, errors by setting, and what was not simulated."""
-    doubts = [f"Warning: {text}." for text in validation.wrong_units] + [*_shared(validation)]
     return View(
         [
-            *([Paragraphs(doubts, style=None)] if doubts else []),
+            *([Paragraphs([_DO_NOT_FIT], style=None)] if validation.most_do_not_fit else []),
             _statistics(validation),
             _worst(validation),
             _by_setting(validation),
-            _refusals(validation.refused),
+            _refusals([row for row in validation.rows if row.refusal]),
             remarks(_remarks(validation)),
             _verdict(validation),
         ]
-    )
-
-
-def _shared(validation: Validation) -> Iterator[str]:
-    """Yield what is wrong with all runs, and what would explain it."""
-    if validation.most_do_not_fit:
-        missing = validation.num_ran - validation.num_ran_and_fit
-        yield (
-            f"Warning: {missing} of {validation.num_ran} runs that ran are predicted not to fit, "
-            "so they ran with settings that the source does not state, such as recompute."
-        )
-    guess = validation.guess
-    if guess is None:
-        return
-    of, before, after = counted(guess.num_runs, "run"), guess.before, guess.after
-    effects = []
-    if before.errors:
-        effects.append(
-            f"the mean |error| of {of} would be {after.mean_abs_error:.1%}, not "
-            f"{before.mean_abs_error:.1%}"
-        )
-    if before.num_fit != after.num_fit:
-        effects.append(f"{after.num_fit} of {of} would fit, not {before.num_fit}")
-    yield (
-        f"A guess: with {guess.change.options}, {', and '.join(effects)}. No run states this "
-        "setting. Look up how the runs were made before you add it."
     )
 
 
@@ -95,15 +72,11 @@ def _worst(validation: Validation) -> Table:
         Column("measured_s", "measured", SECONDS),
         Column("simulated_s", "simulated", SECONDS),
         Column("error", "error", SIGNED_SHARE, "of predicted / measured - 1"),
-        Column(
-            "could_account_for_it",
-            "could account for it",
-            TEXT,
-            "the smallest cause that takes the excess; compute if the prediction is too fast",
-        ),
     )
     names = [column.name for column in columns]
-    cells = [Row([getattr(row, name) for name in names]) for row in validation.worst[:_WORST]]
+    timed = [row for row in validation.rows if row.error is not None]
+    worst = sorted(timed, key=lambda row: -abs(row.error or 0.0))
+    cells = [Row([getattr(row, name) for name in names]) for row in worst[:_WORST]]
     data = [{name: getattr(row, name) for name in _ALL} for row in validation.rows]
     return Table("runs", "The largest errors", columns, cells, optional=("model",), data=data)
 
@@ -163,8 +136,8 @@ def _remarks(validation: Validation) -> Iterator[str]:
             f"{validation.num_out_of_memory_and_does_not_fit} are predicted not to fit."
         )
     assumed: dict[str, int] = {}
-    for row in validation.simulated:
-        for what in row.assumed:
+    for row in validation.rows:
+        for what in () if row.refusal else row.assumed:
             assumed[what] = assumed.get(what, 0) + 1
     for what, count in sorted(assumed.items(), key=lambda item: -item[1]):
         yield f"Assumed for {counted(count, 'run')}: {what}."
@@ -177,12 +150,9 @@ def _verdict(validation: Validation) -> Verdict:
         return Verdict(False, of)
     kinds = {"mean |error|": validation.time_errors, "of peaks": validation.peak_errors}
     words = [f"{name} {e.mean_abs_error:.1%}" for name, e in kinds.items() if e.mean_abs_error]
-    if validation.wrong_units:
-        words.append("units are wrong: see the warnings above")
-    elif not validation.is_close:
+    if not validation.is_close:
         words.append(f"OK is up to {MOST_MEAN_ERROR:.0%}")
     elif validation.most_do_not_fit:
         words.append("most do not fit: see the warning above")
-    is_ok = validation.is_close and not validation.wrong_units
     doubt = "DOUBTFUL" if validation.most_do_not_fit else ""
-    return Verdict(is_ok, ", ".join([*words, of]), "FAR OFF", doubt)
+    return Verdict(validation.is_close, ", ".join([*words, of]), "FAR OFF", doubt)

@@ -15,7 +15,9 @@ H100 = RunSettings("h100_sxm", None, (), "megatron_core")
 HEAD = (
     "name,model,layers,hidden,heads,seq,gpus,tp,global_batch,sharding,notes,iteration_s,peak_mem_gb"
 )
-ROW = 'a,"Llama, 3",24,2048,16,2048,8,2,64,1 within groups of 4,"4x100Gb, sp on",1.5,40'
+ROW = (
+    'a,"Llama, 3",24,2048,16,2048,8,2,64,1 within groups of 4,"GA=4, overlap_grad_reduce on",1.5,40'
+)
 LINE = " iteration 1/ 100 | elapsed time per iteration (ms): {} | loss: 1.0 |\n"
 MEMORY = "[Rank 0] (after 1 iterations) memory (MB) | allocated: 10.0 | max allocated: {} |\n"
 

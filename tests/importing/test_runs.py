@@ -9,8 +9,8 @@ import pytest
 from docs.update.documents import text_of
 from simtrain.errors import InputError
 from simtrain.importing.runs import MeasuredRun, RunSettings, read_runs
-from simtrain.importing.runs.columns import RUN_COLUMNS
-from simtrain.importing.runs.table import profile_named
+from simtrain.importing.runs.columns import ALIASES, KINDS
+from simtrain.importing.runs.known_names import profile_named
 from simtrain.studies.validation import validate_runs
 from tests.importing.test_megatron import PRINTED
 
@@ -96,27 +96,6 @@ def test_the_model_has_what_its_name_says(tmp_path: pathlib.Path) -> None:
     assert {model.vocab_size for model in models} == {64000}
 
 
-def test_layers_that_divide_only_with_embedding_and_loss_are_a_layout(
-    tmp_path: pathlib.Path,
-) -> None:
-    """6 layers on 2 ranks of 2 chunks: 8 slots, with 1, 2, 2 and 1 layers."""
-    row = OURS | {"model.num_layers": "6", "pp": "2", "vpp": "2"}
-    (run,) = runs_of(tmp_path, row)
-    assert run.scenario is not None
-    assert run.scenario.parallelism.layout == "Et|tt|tt|tL"
-    assert any("embedding and loss" in what for what in run.assumed)
-
-
-def test_notes_may_have_switches(tmp_path: pathlib.Path) -> None:
-    row = OURS | {
-        "tp": "8",
-        "sp": "true",
-        "notes": "GA=64; ub_tp_comm_overlap on; the rest is prose",
-    }
-    (run,) = runs_of(tmp_path, row)
-    assert run.scenario is not None and run.scenario.overlap.userbuffers
-
-
 def test_a_row_runs_on_the_stack_of_its_framework(tmp_path: pathlib.Path) -> None:
     row = OURS | {"framework": "llm-foundry", "zero_stage": "3 (FSDP)", "dp": "8"}
     (run,) = runs_of(tmp_path, row, settings=RunSettings("h100_sxm", None, (), "megatron_core"))
@@ -149,6 +128,8 @@ def test_a_row_runs_on_the_stack_of_its_framework(tmp_path: pathlib.Path) -> Non
         ({"software_stack": "megatron_bridge", "release": "26.02"}, "megatron_bridge@26.02"),
         ({"software_stack": "megatron_bridge@25.09", "release": "26.02"}, "megatron_bridge@25.09"),
         ({"framework": "torchtitan 0.2.1"}, "torchtitan_compiled"),
+        ({"group": "mlperf60"}, "mlperf_nvidia"),
+        ({"framework": "mbridge", "release": "31.01"}, "megatron_bridge"),
     ],
 )
 def test_a_row_may_name_the_release(
@@ -159,40 +140,10 @@ def test_a_row_may_name_the_release(
     assert run.scenario.software.stack == stack
 
 
-def test_an_unknown_release_is_the_newest_and_said(tmp_path: pathlib.Path) -> None:
-    row = OURS | {"framework": "mbridge", "release": "31.01"}
-    (run,) = runs_of(tmp_path, row, settings=RunSettings("h100_sxm"))
-    assert run.scenario is not None and run.scenario.software.stack == "megatron_bridge"
-    assert "release 31.01 of megatron_bridge, which is unknown: the newest one" in run.assumed
-
-
-def test_the_command_line_chooses_a_release(tmp_path: pathlib.Path) -> None:
-    for written, stack in (("megatron_bridge@26.04", "26.04"), ("megatron_bridge", "25.11")):
-        settings = RunSettings("h100_sxm", written)
-        (run,) = runs_of(tmp_path, OURS | {"release": "25.11"}, settings=settings)
-        assert run.scenario is not None
-        assert run.scenario.software.stack == f"megatron_bridge@{stack}"
-
-
 def test_fp8_of_torchao_has_its_own_recipe(tmp_path: pathlib.Path) -> None:
     row = OURS | {"framework": "torchtitan", "dtype": "fp8"}
     (run,) = runs_of(tmp_path, row, settings=RunSettings("h100_sxm"))
     assert run.scenario is not None and run.scenario.precision.fp8_recipe == "tensorwise"
-
-
-def test_notes_may_have_the_adapters_of_a_node(tmp_path: pathlib.Path) -> None:
-    row = OURS | {"notes": "micro_num 4; 4x100Gb RoCE per node"}
-    (run,) = runs_of(tmp_path, row)
-    assert run.scenario is not None
-    network = run.scenario.hardware["inter_node"]
-    assert network == {"num_adapters": 4, "adapter_bandwidth": "100 Gb/s"}
-
-
-@pytest.mark.parametrize(("printed", "schedule"), [("1F1B", "1f1b"), ("GPipe", "gpipe")])
-def test_notes_may_have_the_schedule(tmp_path: pathlib.Path, printed: str, schedule: str) -> None:
-    row = OURS | {"pp": "4", "notes": f"schedule={printed}; printed 14.8 samples/GPU/s"}
-    (run,) = runs_of(tmp_path, row)
-    assert run.scenario is not None and run.scenario.schedule == schedule
 
 
 def test_settings_of_the_command_line_win(tmp_path: pathlib.Path) -> None:
@@ -212,14 +163,21 @@ def test_settings_of_the_command_line_win(tmp_path: pathlib.Path) -> None:
         ({"iteration_time_s": ""}, "neither a time nor a peak was measured"),
         ({"tp": "2.5"}, 'tp is "2.5", but must be a whole number from 1'),
         ({"sp": "perhaps"}, 'sp is "perhaps", but must be true or false'),
-        ({"recompute": "selectiv"}, "must be one of none, full, selective, selective-op"),
+        ({"recompute": "selectiv"}, "E2"),
+        ({"recompute": "none/selective"}, "but must be one word"),
         ({"zero_stage": "HSDP"}, 'zero_stage is "HSDP", but must be a stage from 0 to 3'),
         ({"gpus": "6", "tp": "4"}, "6 GPUs, but tensor x context x pipeline x data is 4"),
         ({"hardware": "a100-80g"}, "measured on a100-80g, whose profile is a100_sxm4_80gb"),
-        ({"hardware": "h100-95g"}, "measured on h100-95g, of which there is no profile"),
+        ({"hardware": "h100-64g"}, "measured on h100-64g, of which there is no profile"),
         ({"model__hidden_size": ""}, "model.hidden_size is not printed"),
-        ({"notes": "schedule=ZB-3p; RoCE"}, 'schedule is "ZB-3p", but must be one of 1f1b, gpipe'),
-        ({"source": "LoRA Performance", "notes": "LoRA/SFT"}, "adapters alone (LoRA)"),
+        ({"notes": "schedule=ZB-3p; RoCE"}, 'schedule is "zb_3p", but must be one of 1f1b, gpipe'),
+        ({"source": "LoRA Performance", "notes": "LoRA/SFT"}, "(LoRA) of an unknown rank"),
+        ({"notes": "Muon optimizer"}, "Muon is not simulated"),
+        ({"notes": "fp8 rowwise; compile"}, "a scale for each row"),
+        ({"notes": "tokens dropped"}, "add columns, or --set, for model.experts.capacity_factor"),
+        ({"notes": "AsyncTP; compile"}, "for overlap.tensor_parallel"),
+        ({"notes": "4x100Gb RoCE per node"}, "for hardware.inter_node"),
+        ({"method": "Vocab-1"}, "the vocabulary is divided in a way that is not simulated"),
         ({"overlap__userbuffers": "soon"}, "E203"),
         ({"args_json": "{"}, "args_json is not JSON"),
     ],
@@ -323,7 +281,11 @@ def test_a_log_that_is_cut_is_refused(tmp_path: pathlib.Path) -> None:
         ("NVIDIA H100 80GB HBM3", "h100_sxm"),
         ("A100-SXM4-80GB", "a100_sxm4_80gb"),
         ("a100-40g", None),
-        ("h100-95g", None),
+        ("h100-95g", "h100_sxm_500w"),
+        ("h100-96g (SXM, HBM2e 2.4 TB/s, 500 W)", "h100_sxm_500w"),
+        ("h800-80g (H100 with NVLink cut to 400 GB/s)", "h800_sxm"),
+        ("V100 32GB", "v100_dgx2"),
+        ("V100-SXM2-16GB", "v100_p3"),
         ("H200 141GB", "h200_sxm"),
         ("H100 PCIe", None),
         ("gb200", "gb200"),
@@ -355,19 +317,6 @@ def test_experts_of_a_known_model_keep_their_width(tmp_path: pathlib.Path) -> No
     assert not any("wide" in assumed for assumed in run.assumed)
 
 
-def test_a_column_of_words_that_tells_runs_apart_must_be_read(tmp_path: pathlib.Path) -> None:
-    """Runs that differ in what is not read alone would be simulated alike."""
-    runs = runs_of(
-        tmp_path,
-        OURS | {"gpu_kernel": "cutlass", "seed": "1"},
-        OURS | {"gpu_kernel": "triton", "seed": "2"},
-        OURS | {"gpu_kernel": "triton", "seed": "3", "model.num_layers": "16"},
-    )
-    assert ["gpu_kernel is cutlass, which is not read" in run.refusal for run in runs[:1]] == [True]
-    assert "remove the column if it does not matter" in runs[1].refusal
-    assert runs[2].refusal == ""
-
-
 def test_the_number_of_gpus_must_be_known(tmp_path: pathlib.Path) -> None:
     row = {name: cell for name, cell in OURS.items() if name != "parallelism.data"}
     (run,) = runs_of(tmp_path, row)
@@ -395,41 +344,57 @@ def test_printed_parameters_are_held_against_the_model(tmp_path: pathlib.Path) -
         assert ("billion parameters" in row.refusal) is is_refused, number
 
 
-def test_remarks_of_notes_set_fields_or_refuse(tmp_path: pathlib.Path) -> None:
-    split = {"parallelism.tensor": "4", "parallelism.sequence_parallel": "true"}
-    titan = {"group": "torchtitan", "dtype": "fp8"}
-    (run,) = runs_of(tmp_path, OURS | split | titan | {"notes": "AsyncTP; fp8 tensorwise; compile"})
-    assert run.scenario is not None, run.refusal
-    assert run.scenario.overlap.userbuffers and run.scenario.overlap.tensor_parallel
-    assert run.scenario.precision.fp8_recipe == "tensorwise"
-    (run,) = runs_of(tmp_path, OURS | titan | {"notes": "AsyncTP of one rank; compile"})
-    assert run.scenario is not None and not run.scenario.overlap.userbuffers
-    assert "each row" in refusal(tmp_path, notes="fp8 rowwise; compile")
-    assert "Muon" in refusal(tmp_path, notes="Muon optimizer")
-    (run,) = runs_of(
-        tmp_path,
-        OURS | {"model": "Mixtral 8x7B", "model.experts.ffn_hidden_size": "14336",
-                "model.experts.num": "8", "notes": "tokens dropped"},
-    )  # fmt: skip
-    assert run.scenario is not None and run.scenario.model.experts is not None, run.refusal
-    assert run.scenario.model.experts.capacity_factor == 1.0
-
-
-def test_a_split_vocabulary_is_read_by_its_name(tmp_path: pathlib.Path) -> None:
-    layout = {"parallelism.pipeline": "4", "model.vocab_size": "65536"}
-    methods = {"Baseline": "first_last", "Vocab-1": "vocab_1", "interlaced": "interlaced"}
-    runs = runs_of(tmp_path, *(OURS | layout | {"method": name} for name in methods))
-    scenarios = [run.scenario for run in runs]
-    assert all(scenarios), [run.refusal for run in runs]
-    assert [s.parallelism.vocabulary for s in scenarios if s] == [*methods.values()]
-    assert "must be one of baseline" in refusal(tmp_path, method="Redis")
-
-
 def test_columns_that_are_not_read_are_named(tmp_path: pathlib.Path) -> None:
     (run,) = runs_of(tmp_path, OURS | {"mfu_pct": "7", "notes": "quiet"})
     assert run.assumed[-1] == "these columns, which are not read, do not matter: mfu_pct"
 
 
+@pytest.mark.parametrize(
+    ("layers", "layout"),
+    [("6", "Et|tt|tt|tL"), ("7", "Ett|tt|tt|tL"), ("5", None), ("8", None)],
+)
+def test_layers_that_do_not_divide_have_a_layout(
+    layers: str, layout: str | None, tmp_path: pathlib.Path
+) -> None:
+    """2 ranks of 2 chunks: embedding and loss count if they then divide, or the last has fewer.
+
+    5 layers would leave none to the last: no layout, and a refusal (E305).
+    """
+    (run,) = runs_of(tmp_path, OURS | {"model.num_layers": layers, "pp": "2", "vpp": "2"})
+    assert run.scenario is not None, run.refusal
+    assert run.scenario.parallelism.layout == layout
+    assert any("do not divide" in what for what in run.assumed) is bool(layout)
+
+
+def test_notes_may_set_columns_by_their_names(tmp_path: pathlib.Path) -> None:
+    notes = "GA=64; tp_comm_overlap on; schedule=GPipe; the rest is prose"
+    row = OURS | {"tp": "8", "sp": "true", "pp": "4", "notes": notes}
+    (run,) = runs_of(tmp_path, row)
+    assert run.scenario is not None and run.scenario.overlap.userbuffers
+    assert run.scenario.schedule == "gpipe"
+    (run,) = runs_of(tmp_path, row | {"schedule": "1f1b", "method": "Baseline"})
+    assert run.scenario is not None and run.scenario.schedule == "1f1b"  # a column wins
+
+
+def test_what_notes_say_may_have_a_column(tmp_path: pathlib.Path) -> None:
+    """A field of a shipped model's section keeps the rest of it, and adds what the row has."""
+    row = OURS | {"model": "Mixtral 8x7B", "notes": "tokens dropped; 4x100Gb RoCE"}
+    network = {"hardware.inter_node.num_adapters": "4"}
+    (run,) = runs_of(tmp_path, row | network | {"model.experts.capacity_factor": "1.5"})
+    assert run.scenario is not None and run.scenario.model.experts is not None, run.refusal
+    experts = run.scenario.model.experts
+    assert (experts.capacity_factor, experts.num) == (1.5, 8)
+    assert run.scenario.hardware == {"inter_node": {"num_adapters": 4}}
+
+
+def test_an_illegal_combination_says_why_and_not_what_to_change(tmp_path: pathlib.Path) -> None:
+    adapters = OURS | {"framework": "torchtitan", "model.lora.rank": "16"}
+    (run,) = runs_of(tmp_path, adapters, settings=RunSettings("h100_sxm"))
+    (row,) = validate_runs([run], "h100_sxm").rows
+    assert "other stacks' separate layers are not simulated" in row.refusal
+
+
 def test_the_how_to_names_every_column() -> None:
     page = text_of("docs/how_to/validate.md")
-    assert [column.names[0] for column in RUN_COLUMNS if f"`{column.names[0]}`" not in page] == []
+    columns = {names[0] for kind in KINDS for names in ALIASES[kind].values()}
+    assert sorted(name for name in columns if f"`{name}`" not in page) == []

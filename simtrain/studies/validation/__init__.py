@@ -1,14 +1,14 @@
-"""Hold predictions against measured runs: errors, their classes, and who may account for them."""
+"""Hold predictions against measured runs: errors, and their classes."""
 
-from simtrain.studies.validation.classes import error_classes, errors_text
 from simtrain.studies.validation.result import (
     CLOSE,
     MOST_MEAN_ERROR,
     ErrorClass,
     Errors,
-    Prediction,
     ValidatedRun,
     Validation,
+    error_classes,
+    errors_text,
 )
 from simtrain.studies.validation.run import validate_runs
 
@@ -17,7 +17,6 @@ __all__ = [
     "MOST_MEAN_ERROR",
     "ErrorClass",
     "Errors",
-    "Prediction",
     "ValidatedRun",
     "Validation",
     "error_classes",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
@@ -13,6 +14,9 @@ LEAST_S, MOST_S = 1e-6, 1e7
 """Shortest and longest time that an iteration can have: less than a kernel's, and four months."""
 LEAST_BYTES, MOST_BYTES = 1e6, 1e14
 """Smallest and largest peak: less than a CUDA context's, and the memory of no GPU."""
+_SAME_MODEL = 1.25
+"""Largest factor between a printed number of parameters and ours. Some count no embeddings, which
+are a fifth of a small model."""
 
 
 class PeakOf(Enum):
@@ -24,11 +28,6 @@ class PeakOf(Enum):
     """Allocated tensors on the fullest GPU (torch.cuda.max_memory_allocated)."""
     LAST_STAGE = "last_stage"
     """Allocated tensors on the last stage: Megatron-LM's last rank writes its logs."""
-
-
-_SAME_MODEL = 1.25
-"""Largest factor between a printed number of parameters and ours. Some count no embeddings, which
-are a fifth of a small model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +70,7 @@ class MeasuredRun:
         ran: whether the run had enough memory.
         refusal: why it cannot be simulated, "" if it can.
         assumed: facts that the source does not have, and what stands for them.
-        time_column: the name that the source gives to the time; "" if it has none.
-        peak_column: the name that the source gives to the peak.
         parameters_billion: how many parameters the source says that the model has, in billions.
-        stated: fields that the source or the command line sets; None if it sets all that matter.
     """
 
     name: str
@@ -88,10 +84,20 @@ class MeasuredRun:
     ran: bool = True
     refusal: str = ""
     assumed: Sequence[str] = ()
-    time_column: str = ""
-    peak_column: str = ""
     parameters_billion: float | None = None
-    stated: Collection[str] | None = None
+
+
+class Runs:
+    """The runs of several sources; those of long tables are made when they are reached."""
+
+    def __init__(self, sources: Iterable[Sequence[MeasuredRun] | Runs]) -> None:
+        self._sources = [*sources]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sources))
+
+    def __iter__(self) -> Iterator[MeasuredRun]:
+        return chain.from_iterable(self._sources)
 
 
 def other_model(run: MeasuredRun, num_parameters: int) -> str:
@@ -120,8 +126,12 @@ def wrong_peak(peak_bytes: float) -> str:
 
 
 def in_one_line(error: InputError) -> str:
-    """Return the first problem of an error as one line: code, message and remedy."""
+    """Return the first problem of an error as one line: code, message, and what follows.
+
+    The remedy of an illegal combination would make another run of it: the reason follows instead.
+    """
     problem, *others = error.problems
     more = f" (and {len(others)} more)" if others else ""
-    fix = f"; {problem.fix}" if problem.fix else ""
-    return " ".join(f"{problem.code} {problem.message}{fix}{more}".split())
+    is_illegal = problem.code.startswith(("E3", "E4"))
+    what = problem.reason if is_illegal and problem.reason else problem.fix
+    return " ".join(f"{problem.code} {problem.message}{f'; {what}' if what else ''}{more}".split())

@@ -1,69 +1,36 @@
-"""Predictions beside measured runs, and the statistics of their errors."""
+"""Predictions beside measured runs, the statistics of their errors, and errors by kind."""
 
 from __future__ import annotations
 
+import io
+import itertools
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedSeq
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.run_kind import RunKind
-from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown, breakdown_by_name
-from simtrain.studies.evaluation import Evaluation
-from simtrain.studies.validation.guess import FEWEST_RUNS, Guess
-from simtrain.studies.validation.wrong_units import MeasuredFigure, wrong_units
+from simtrain.hardware.validated_on import DataType, MeasuredRuns, Nodes, PairErrors, ValidatedOn
 from simtrain.units import counted
 
 CLOSE = 0.10
 """A prediction is close if its |error| is at most this."""
 MOST_MEAN_ERROR = 0.25
 """Largest mean |error| that is called OK. Published runs of a profile's machine are within 10 %."""
-SETTINGS = (
-    *("GPUs", "tensor", "pipeline", "interleave", "data", "context", "expert", "microbatch"),
-    *("sequence", "width", "data type", "recompute"),
-)
-"""What tells runs apart."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What a comparison keeps of an evaluation; its scenario takes ten times as much memory.
-
-    Args:
-        time_s: iteration time.
-        breakdown: time by cause, the mean over the stages.
-        fits: whether it fits in memory.
-        tokens_per_gpu: tokens of the global batch for each GPU.
-        settings: values of `SETTINGS`.
-    """
-
-    time_s: float | None
-    breakdown: Breakdown | None
-    fits: bool
-    tokens_per_gpu: float
-    num_layers: int
-    settings: tuple[str | int, ...]
-
-    @classmethod
-    def of(cls, evaluation: Evaluation) -> Prediction:
-        """Return what is kept of an evaluation."""
-        scenario, run = evaluation.scenario, evaluation.run
-        model, split, batch = scenario.model, scenario.parallelism, scenario.batch
-        return cls(
-            run.iteration_time_s if run else None,
-            run.breakdown if run else None,
-            evaluation.fits,
-            batch.global_ * model.seq_length / scenario.num_gpus,
-            model.num_layers,
-            (
-                *(scenario.num_gpus, split.tensor, split.pipeline, scenario.num_chunks),
-                *(split.data, split.context, split.expert, batch.micro, model.seq_length),
-                *(model.hidden_size, scenario.precision.compute, scenario.recompute.strategy),
-            ),
-        )
+_FEWEST_THAT_RAN = 5
+"""Of fewer runs that ran, nothing follows from most not fitting."""
+_FEWEST_RUNS, _FEWEST_PAIRS = 20, 20
+_Class = tuple[str, DataType, bool, bool]
+"""Software stack, data type, and whether the models have experts and are hybrid."""
+_LOWEST = -0.9999
+"""A prediction is above 0: its error above -1, also when it is rounded."""
+_REMARK = "say here whether the runs were seen before a number was chosen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,182 +42,106 @@ class ValidatedRun(PlainData):
         model: the model's name, "" if the source has none.
         file: the source.
         line: its line.
-        prediction: the prediction; None if the run could not be simulated.
-        refusal: why it could not, "" if it could.
+        refusal: why the run could not be simulated, "" if it could.
         measured_s: measured iteration time; None if it was not measured.
+        simulated_s: predicted iteration time.
+        interval: where the measured time is predicted to lie.
+        extrapolated: share of its kernel time for shapes outside the fitted range.
+        breakdown_s: predicted time by cause, the mean over the stages.
         measured_peak_bytes: measured peak of memory; None if it was not measured.
         simulated_peak_bytes: what is predicted for it, with or without memory outside tensors, on
             the fullest or on the last stage, as it was measured.
-        kind: the kind of runs that it belongs to; None without a prediction.
-        extrapolated: share of its kernel time for shapes outside the fitted range.
-        interval: where the measured time is predicted to lie.
         ran: whether the run had enough memory.
+        fits: whether the prediction fits in memory.
+        settings: what tells runs apart: GPUs, layout, microbatch, sequence, width, data type.
         assumed: facts that the source does not have, and what stands for them.
-        time_column: the name that the source gives to the time.
-        peak_column: the name that the source gives to the peak.
+        kind: the kind of runs that it belongs to; None without a predicted time.
+        tokens_per_gpu: tokens of the global batch for each GPU.
+        num_layers: of the model.
     """
 
     json_fields: ClassVar = keys(
         """name model file line refusal measured_s simulated_s interval_s=interval extrapolated
-        error breakdown_s could_account_for_it measured_peak_bytes simulated_peak_bytes peak_error
-        ran fits settings assumed"""
+        error breakdown_s measured_peak_bytes simulated_peak_bytes peak_error ran fits settings
+        assumed"""
     )
 
     name: str
     model: str
     file: str
     line: int
-    prediction: Prediction | None
-    refusal: str
-    measured_s: float | None
-    measured_peak_bytes: float | None
-    simulated_peak_bytes: int | None
-    kind: RunKind | None
-    extrapolated: float | None
-    interval: Interval | None
-    ran: bool
-    assumed: Sequence[str]
-    time_column: str = ""
-    peak_column: str = ""
-
-    @property
-    def simulated_s(self) -> float | None:
-        """Predicted iteration time."""
-        return self.prediction.time_s if self.prediction else None
+    refusal: str = ""
+    measured_s: float | None = None
+    simulated_s: float | None = None
+    interval: Interval | None = None
+    extrapolated: float | None = None
+    breakdown_s: Mapping[str, float] | None = None
+    measured_peak_bytes: float | None = None
+    simulated_peak_bytes: int | None = None
+    ran: bool = True
+    fits: bool | None = None
+    settings: Mapping[str, str | int] | None = None
+    assumed: Sequence[str] = ()
+    kind: RunKind | None = None
+    tokens_per_gpu: float = 0.0
+    num_layers: int = 0
 
     @property
     def error(self) -> float | None:
         """Predicted / measured time - 1; below zero if the prediction is too fast."""
-        if self.simulated_s is None or self.measured_s is None:
-            return None
-        return self.simulated_s / self.measured_s - 1
-
-    @property
-    def breakdown(self) -> Breakdown | None:
-        """Predicted time by cause, the mean over the stages."""
-        return self.prediction.breakdown if self.prediction else None
-
-    @property
-    def breakdown_s(self) -> Mapping[str, float] | None:
-        """Predicted time by cause, the mean over the stages."""
-        if self.breakdown is None:
-            return None
-        return breakdown_by_name(self.breakdown)
+        return _error(self.simulated_s, self.measured_s)
 
     @property
     def peak_error(self) -> float | None:
         """Predicted / measured peak - 1."""
-        if self.simulated_peak_bytes is None or self.measured_peak_bytes is None:
-            return None
-        return self.simulated_peak_bytes / self.measured_peak_bytes - 1
+        return _error(self.simulated_peak_bytes, self.measured_peak_bytes)
 
-    @property
-    def fits(self) -> bool | None:
-        """Whether the prediction fits in memory."""
-        return self.prediction.fits if self.prediction else None
 
-    @property
-    def settings(self) -> Mapping[str, str | int] | None:
-        """What tells runs apart: GPUs, layout, microbatch, sequence, width, data type."""
-        if self.prediction is None:
-            return None
-        return dict(zip(SETTINGS, self.prediction.settings, strict=True))
-
-    @property
-    def ranked_with(self) -> Hashable:
-        """What runs of one model have in common: its name, or else its width, and its layers."""
-        if self.prediction is None or self.settings is None:
-            return None
-        return self.model or self.settings["width"], self.prediction.num_layers
-
-    @property
-    def could_account_for_it(self) -> str | None:
-        """The cause in the prediction that could account for its error; None without an error.
-
-        Too slow by x seconds: the smallest cause that takes at least x, which the run may have
-        hidden. Too fast: compute, and by how much slower it would have to be.
-        """
-        breakdown = self.breakdown
-        if breakdown is None or self.simulated_s is None or self.measured_s is None:
-            return None
-        excess_s = self.simulated_s - self.measured_s
-        others = {
-            label: getattr(breakdown, name)
-            for name, label in CAUSE_LABELS.items()
-            if name != "compute_s" and getattr(breakdown, name) >= excess_s
-        }
-        if excess_s > 0 and others:
-            return min(others, key=lambda label: others[label])
-        change = abs(excess_s) / breakdown.compute_s
-        return f"compute, if {change:.1%} {'faster' if excess_s > 0 else 'slower'}"
+def _error(simulated: float | None, measured: float | None) -> float | None:
+    return None if simulated is None or measured is None else simulated / measured - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Errors(PlainData):
-    """Statistics of errors (predicted / measured - 1).
+    """Statistics of errors (predicted / measured - 1); None of no errors.
 
     Args:
-        errors: the errors, in the order of the runs.
+        num: number of errors.
+        mean_abs_error: mean of |error|.
+        median_error: median of |error|.
+        bias: mean of the errors: below zero if predictions are too low.
+        p5: 5 % of the errors are below.
+        p25: 25 % of the errors are below.
+        p75: 75 % of the errors are below.
+        p95: 95 % of the errors are below.
+        within_10_percent: share of predictions within 10 % of the measurement.
+        worst_error: the error with the largest |error|.
     """
 
-    json_fields: ClassVar = keys(
-        "num mean_abs_error median_error bias p5 p25 p75 p95 within_10_percent worst_error"
-    )
+    num: int = 0
+    mean_abs_error: float | None = None
+    median_error: float | None = None
+    bias: float | None = None
+    p5: float | None = None
+    p25: float | None = None
+    p75: float | None = None
+    p95: float | None = None
+    within_10_percent: float | None = None
+    worst_error: float | None = None
 
-    errors: Sequence[float]
-
-    @property
-    def num(self) -> int:
-        """Number of errors."""
-        return len(self.errors)
-
-    @property
-    def mean_abs_error(self) -> float | None:
-        """Mean of |error|."""
-        return float(np.mean(np.abs(self.errors))) if self.errors else None
-
-    @property
-    def median_error(self) -> float | None:
-        """Median of |error|."""
-        return float(np.median(np.abs(self.errors))) if self.errors else None
-
-    @property
-    def bias(self) -> float | None:
-        """Mean of the errors: below zero if predictions are too low."""
-        return float(np.mean(self.errors)) if self.errors else None
-
-    @property
-    def p5(self) -> float | None:
-        """5 % of the errors are below."""
-        return self._percentile(5)
-
-    @property
-    def p25(self) -> float | None:
-        """25 % of the errors are below."""
-        return self._percentile(25)
-
-    @property
-    def p75(self) -> float | None:
-        """75 % of the errors are below."""
-        return self._percentile(75)
-
-    @property
-    def p95(self) -> float | None:
-        """95 % of the errors are below."""
-        return self._percentile(95)
-
-    @property
-    def within_10_percent(self) -> float | None:
-        """Share of predictions within 10 % of the measurement."""
-        return float(np.mean(np.abs(self.errors) <= CLOSE)) if self.errors else None
-
-    @property
-    def worst_error(self) -> float | None:
-        """The error with the largest |error|."""
-        return max(self.errors, key=abs) if self.errors else None
-
-    def _percentile(self, share: float) -> float | None:
-        return float(np.percentile(self.errors, share)) if self.errors else None
+    @classmethod
+    def of(cls, errors: Iterable[float | None]) -> Errors:
+        """Return the statistics of the errors that are not None."""
+        known = [error for error in errors if error is not None]
+        if not known:
+            return cls()
+        amounts = np.abs(known)
+        statistics = (
+            *(np.mean(amounts), np.median(amounts), np.mean(known)),
+            *np.percentile(known, (5, 25, 75, 95)),
+            *(np.mean(amounts <= CLOSE), max(known, key=abs)),
+        )
+        return cls(len(known), *map(float, statistics))
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,20 +168,64 @@ class Validation(PlainData):
     Args:
         cluster: the hardware profile.
         rows: the runs, in the order of their sources.
-        guess: a setting that would explain an error of all runs; None if they share none, or no
-            setting explains it.
+        time_errors: errors of the iteration times.
+        peak_errors: errors of the peaks of memory.
+        by_setting: errors by the values of each setting that has several.
+        rank_correlation: Spearman's correlation of tokens per second and GPU within each model, the
+            mean weighted by runs; None without pairs.
+        interval_coverage: share of the measured times that are in their 90 % intervals.
+        half_interval_coverage: share of the measured times that are in their 50 % intervals.
+        num_rows: number of rows of all sources.
+        num_refused: number of rows that could not be simulated; each says why.
+        num_simulated: number of rows that were simulated.
+        num_ran: number of simulated rows that had enough memory.
+        num_ran_and_fit: number of those that are predicted to fit.
+        num_out_of_memory: number of simulated rows that ran out of memory.
+        num_out_of_memory_and_does_not_fit: number of those that are predicted not to fit.
     """
 
     json_fields: ClassVar = keys(
-        """cluster num_rows num_simulated num_refused wrong_units most_do_not_fit guess
-        **time_errors rank_correlation interval_coverage half_interval_coverage
-        memory=peak_errors num_ran num_ran_and_fit num_out_of_memory
-        num_out_of_memory_and_does_not_fit by_setting rows"""
+        """cluster num_rows num_simulated num_refused most_do_not_fit **time_errors
+        rank_correlation interval_coverage half_interval_coverage memory=peak_errors num_ran
+        num_ran_and_fit num_out_of_memory num_out_of_memory_and_does_not_fit by_setting rows"""
     )
 
     cluster: str
     rows: Sequence[ValidatedRun]
-    guess: Guess | None = None
+    time_errors: Errors
+    peak_errors: Errors
+    by_setting: Sequence[ErrorClass]
+    rank_correlation: float | None
+    interval_coverage: float | None
+    half_interval_coverage: float | None
+    num_rows: int
+    num_refused: int
+    num_simulated: int
+    num_ran: int
+    num_ran_and_fit: int
+    num_out_of_memory: int
+    num_out_of_memory_and_does_not_fit: int
+
+    @classmethod
+    def of(cls, cluster: str, rows: Sequence[ValidatedRun]) -> Validation:
+        """Return the statistics of runs."""
+        fits = [(row.ran, bool(row.fits)) for row in rows if not row.refusal]
+        num_ran = sum(ran for ran, _ in fits)
+        timed = [row for row in rows if row.error is not None]
+        intervals = [(row.interval, row.measured_s or 0.0) for row in timed if row.interval]
+        return cls(
+            cluster,
+            rows,
+            Errors.of(row.error for row in timed),
+            Errors.of(row.peak_error for row in rows),
+            _by_setting(timed),
+            _rank_correlation(timed),
+            _share([interval.has(time_s) for interval, time_s in intervals]),
+            _share([interval.has_in_half(time_s) for interval, time_s in intervals]),
+            *(len(rows), len(rows) - len(fits), len(fits)),
+            *(num_ran, fits.count((True, True))),
+            *(len(fits) - num_ran, fits.count((False, False))),
+        )
 
     def __repr__(self) -> str:
         runs = f"{self.num_simulated} of {counted(self.num_rows, 'run')} simulated"
@@ -305,165 +240,141 @@ class Validation(PlainData):
         return all(mean is None or mean <= MOST_MEAN_ERROR for mean in means)
 
     @property
-    def wrong_units(self) -> list[str]:
-        """Columns that are probably in another unit than their names say, each as a sentence."""
-        times = (
-            MeasuredFigure(row.time_column, "s", row.measured_s, row.simulated_s)
-            for row in self.rows
-            if row.measured_s and row.simulated_s
-        )
-        peaks = (
-            MeasuredFigure(
-                row.peak_column, "bytes", row.measured_peak_bytes, row.simulated_peak_bytes
-            )
-            for row in self.rows
-            if row.measured_peak_bytes and row.simulated_peak_bytes
-        )
-        return [*wrong_units([*times, *peaks])]
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows of all sources."""
-        return len(self.rows)
-
-    @property
-    def simulated(self) -> list[ValidatedRun]:
-        """The rows that were simulated."""
-        return [row for row in self.rows if row.prediction]
-
-    @property
-    def num_simulated(self) -> int:
-        """Number of rows that were simulated."""
-        return len(self.simulated)
-
-    @property
-    def refused(self) -> list[ValidatedRun]:
-        """The rows that could not be simulated."""
-        return [row for row in self.rows if row.prediction is None]
-
-    @property
-    def num_refused(self) -> int:
-        """Number of rows that could not be simulated; each says why."""
-        return len(self.refused)
-
-    @property
-    def timed(self) -> list[ValidatedRun]:
-        """The simulated rows with a measured time."""
-        return [row for row in self.rows if row.error is not None]
-
-    @property
-    def time_errors(self) -> Errors:
-        """Errors of the iteration times."""
-        return Errors([row.error for row in self.rows if row.error is not None])
-
-    @property
-    def peak_errors(self) -> Errors:
-        """Errors of the peaks of memory."""
-        return Errors([row.peak_error for row in self.rows if row.peak_error is not None])
-
-    @property
-    def worst(self) -> list[ValidatedRun]:
-        """The rows with a measured time, the largest |error| first."""
-        return sorted(self.timed, key=lambda row: -abs(row.error or 0.0))
-
-    @property
-    def rank_correlation(self) -> float | None:
-        """Spearman's correlation within each model, the mean weighted by runs; None without pairs.
-
-        The order is that of tokens per second and GPU, because runs of a model differ in batch.
-        """
-        models: dict[Hashable, list[ValidatedRun]] = {}
-        for row in self.timed:
-            models.setdefault(row.ranked_with, []).append(row)
-        groups = [_rank_correlation(rows) for rows in models.values() if len(rows) > 2]
-        known = [(correlation, num) for correlation, num in groups if correlation is not None]
-        if not known:
-            return None
-        return sum(correlation * num for correlation, num in known) / sum(num for _, num in known)
-
-    @property
-    def interval_coverage(self) -> float | None:
-        """Share of the runs with a measured time whose 90 % interval contains it."""
-        return _coverage(
-            row.interval.has(row.measured_s)
-            for row in self.timed
-            if row.interval and row.measured_s
-        )
-
-    @property
-    def half_interval_coverage(self) -> float | None:
-        """Share of the runs with a measured time whose 50 % interval contains it."""
-        return _coverage(
-            row.interval.has_in_half(row.measured_s)
-            for row in self.timed
-            if row.interval and row.measured_s
-        )
-
-    @property
-    def num_ran(self) -> int:
-        """Number of simulated rows that had enough memory."""
-        return sum(row.ran for row in self.simulated)
-
-    @property
-    def num_ran_and_fit(self) -> int:
-        """Number of those that are predicted to fit."""
-        return sum(row.ran and bool(row.fits) for row in self.simulated)
-
-    @property
     def most_do_not_fit(self) -> bool:
         """Whether most runs that ran are predicted not to fit: they ran with other settings."""
-        return self.num_ran >= FEWEST_RUNS and 2 * self.num_ran_and_fit < self.num_ran
-
-    @property
-    def num_out_of_memory(self) -> int:
-        """Number of simulated rows that ran out of memory."""
-        return self.num_simulated - self.num_ran
-
-    @property
-    def num_out_of_memory_and_does_not_fit(self) -> int:
-        """Number of those that are predicted not to fit."""
-        return sum(not row.ran and not row.fits for row in self.simulated)
-
-    @property
-    def by_setting(self) -> list[ErrorClass]:
-        """Errors by the values of each setting that has several."""
-        return [*_classes(self.timed)]
+        return self.num_ran >= _FEWEST_THAT_RAN and 2 * self.num_ran_and_fit < self.num_ran
 
 
-def _coverage(contained: Iterable[bool]) -> float | None:
-    values = [*contained]
-    return sum(values) / len(values) if values else None
+def _share(answers: Sequence[bool]) -> float | None:
+    return sum(answers) / len(answers) if answers else None
 
 
-def _rank_correlation(rows: Sequence[ValidatedRun]) -> tuple[float | None, int]:
-    """Return Spearman's correlation of measured and predicted speeds, and the number of runs."""
-    measured, simulated = [], []
-    for row in rows:
-        assert row.prediction and row.measured_s and row.simulated_s, "only timed rows are ranked"
-        tokens = row.prediction.tokens_per_gpu
-        measured.append(tokens / row.measured_s)
-        simulated.append(tokens / row.simulated_s)
-    ranks = np.array([_ranks(measured), _ranks(simulated)])
-    if (ranks.std(axis=1) == 0).any():
-        return None, len(rows)
-    return float(np.corrcoef(ranks)[0, 1]), len(rows)
+def _by_setting(timed: Sequence[ValidatedRun]) -> list[ErrorClass]:
+    errors: dict[str, dict[str | int, list[float | None]]] = {}
+    for row in timed:
+        for setting, value in (row.settings or {}).items():
+            errors.setdefault(setting, {}).setdefault(value, []).append(row.error)
+    return [
+        ErrorClass(setting, value, Errors.of(values[value]))
+        for setting, values in errors.items()
+        if len(values) > 1
+        for value in sorted(values, key=lambda value: (isinstance(value, str), value))
+    ]
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Return the rank of each value from 0; equal values have the mean of their ranks."""
+def _by_model(timed: Iterable[ValidatedRun]) -> Iterable[list[ValidatedRun]]:
+    """Group runs by the name of their model, or else its width, and its layers."""
+    models: dict[Hashable, list[ValidatedRun]] = {}
+    for row in timed:
+        model = row.model or (row.settings or {}).get("width")
+        models.setdefault((model, row.num_layers), []).append(row)
+    return models.values()
+
+
+def _rank_correlation(timed: Sequence[ValidatedRun]) -> float | None:
+    """Correlate ranks of measured and predicted speeds, because runs of a model differ in batch."""
+    correlations, weights = list[float](), list[int]()
+    for rows in _by_model(timed):
+        times_s = ([getattr(row, name) for row in rows] for name in ("measured_s", "simulated_s"))
+        tokens = np.array([row.tokens_per_gpu for row in rows])
+        ranks = np.array([_ranks(tokens / np.array(each_s)) for each_s in times_s])
+        if len(rows) > 2 and ranks.std(axis=1).all():
+            correlations.append(float(np.corrcoef(ranks)[0, 1]))
+            weights.append(len(rows))
+    return float(np.average(correlations, weights=weights)) if weights else None
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Return the rank of each value; equal values have the mean of their ranks."""
     ordered = np.sort(values)
-    lower, upper = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
-    return list((lower + upper - 1) / 2)
+    return np.searchsorted(ordered, values) + np.searchsorted(ordered, values, side="right")
 
 
-def _classes(rows: Sequence[ValidatedRun]) -> Iterable[ErrorClass]:
-    """Yield the errors by the values of each setting, in order."""
-    names = rows[0].settings or {} if rows else {}
-    for name in names:
-        values: dict[str | int, list[float]] = {}
-        for row in rows:
-            assert row.settings and row.error is not None, "only timed rows have classes"
-            values.setdefault(row.settings[name], []).append(row.error)
-        if len(values) > 1:
-            for value in sorted(values, key=lambda value: (isinstance(value, str), value)):
-                yield ErrorClass(name, value, Errors(values[value]))
+def error_classes(validation: Validation, source: str) -> ValidatedOn:
+    """Return the errors of the runs by software stack, data type, kind of model and nodes.
+
+    Runs on one node and on several are one class if either are few.
+
+    Args:
+        validation: predictions of measured runs.
+        source: where the measurements are.
+    """
+    groups: dict[_Class, list[ValidatedRun]] = {}
+    timed = [(row, row.kind) for row in validation.rows if row.kind and row.error is not None]
+    for row, kind in timed:
+        key = kind.software, kind.data_type, kind.has_experts, kind.is_hybrid
+        groups.setdefault(key, []).append(row)
+    runs = [
+        _measured_runs(key, nodes, rows, source)
+        for key, group in sorted(groups.items())
+        for nodes, rows in _by_nodes(group)
+    ]
+    summary = f"{len(timed)} measured iterations, compared by simtrain validate."
+    return ValidatedOn(version=2, summary=summary, measured_runs=runs)
+
+
+def _by_nodes(rows: Sequence[ValidatedRun]) -> list[tuple[Nodes | None, Sequence[ValidatedRun]]]:
+    parts: dict[Nodes, list[ValidatedRun]] = {}
+    for row in rows:
+        if row.kind:
+            parts.setdefault(row.kind.nodes, []).append(row)
+    if len(parts) > 1 and min(map(len, parts.values())) < _FEWEST_RUNS:
+        return [(None, rows)]
+    return [*parts.items()]
+
+
+def errors_text(errors: ValidatedOn) -> str:
+    """Return errors as a file of `hw_profiles/validated_on`."""
+    yaml = YAML()
+    yaml.width = 100
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    data = errors.model_dump(mode="json", exclude_none=True)
+    for runs in (*data["measured_runs"], *filter(None, [data.get("other_software")])):
+        # Between brackets, without a line for each number.
+        runs["errors"] = sequence = CommentedSeq(runs["errors"])
+        sequence.fa.set_flow_style()
+    text = io.StringIO()
+    yaml.dump(data, text)
+    return text.getvalue()
+
+
+def _measured_runs(
+    key: _Class,
+    nodes: Nodes | None,
+    rows: Sequence[ValidatedRun],
+    source: str,
+) -> MeasuredRuns:
+    software, data_type, has_experts, is_hybrid = key
+    gpus = sorted(int((row.settings or {})["GPUs"]) for row in rows)
+    shares = (row.extrapolated or 0.0 for row in rows)
+    return MeasuredRuns(
+        runs=f"{data_type}: {gpus[0]:,} to {gpus[-1]:,} GPUs",
+        errors=sorted(_digits(row.error) for row in rows),
+        extrapolated=round(math.fsum(shares) / len(rows), 3),
+        software=software,
+        data_types=[data_type],
+        has_experts=has_experts,
+        is_hybrid=is_hybrid,
+        nodes=nodes,
+        pairs=_pairs(rows),
+        remark=_REMARK,
+        source=source,
+    )
+
+
+def _digits(error: float | None) -> float:
+    assert error is not None, "a class has errors"
+    return max(round(error, 4), _LOWEST)
+
+
+def _pairs(rows: Sequence[ValidatedRun]) -> PairErrors | None:
+    """Return how far off ratios of two runs of one model are; None if there are few pairs."""
+    ratios = [
+        math.expm1(abs(math.log1p(first.error or 0.0) - math.log1p(second.error or 0.0)))
+        for of_model in _by_model(rows)
+        for first, second in itertools.combinations(of_model, 2)
+    ]
+    if len(ratios) < _FEWEST_PAIRS:
+        return None
+    p50, p90 = (_digits(float(value)) for value in np.quantile(ratios, (0.5, 0.9)))
+    return PairErrors(num_pairs=len(ratios), p50=p50, p90=p90)

@@ -288,9 +288,12 @@ def test_runs_that_cannot_be_simulated_are_left_out_and_say_why() -> None:
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (lambda time_s, number: 1e3 * time_s, "E732 iteration_s of 16 of 16 runs"),
-        (lambda time_s, number: 1e-3 * time_s, "E732 iteration_s of 16 of 16 runs"),
-        (lambda time_s, number: 1e3 * time_s if number == 3 else time_s, "E732 iteration_s"),
+        (lambda time_s, number: 1e3 * time_s, "E732 16 of 16 measured times"),
+        (lambda time_s, number: 1e-3 * time_s, "E732 16 of 16 measured times"),
+        (
+            lambda time_s, number: 1e3 * time_s if number == 3 else time_s,
+            "E732 1 of 16 measured times",
+        ),
         (lambda time_s, number: 1e12, "E724"),
     ],
 )

@@ -37,5 +37,5 @@ def test_intervals_hold_90_percent_of_the_shipped_runs_and_are_narrow() -> None:
     validation = validate_runs(runs, "h100_sxm")
     assert (validation.interval_coverage or 0.0) >= 0.9
     assert 0.4 <= (validation.half_interval_coverage or 0.0) <= 0.65
-    widths = [row.interval.within for row in validation.timed if row.interval]
+    widths = [row.interval.within for row in validation.rows if row.interval]
     assert statistics.median(widths) < 0.2
