@@ -92,7 +92,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 def packages_of(requirements: list[str]) -> list[str]:
     """Return the import names of the packages of some requirements."""
-    return [re.split(r"\W", name)[0] for name in requirements]
+    names = [re.split(r"\W", name)[0] for name in requirements]
+    return ["yaml" if name == "pyyaml" else name for name in names]
 
 
 def files(folder: str) -> list[pathlib.Path]:

@@ -14,7 +14,7 @@ import sys
 from tests.helpers.command_line import ROOT
 
 BUDGET = {
-    "base": 3728,
+    "base": 3686,
     "schedules": 3687,
     "scenario": 11710,
     "hardware": 3345,
@@ -22,16 +22,16 @@ BUDGET = {
     "durations": 1036,
     "engine": 1327,
     "iteration": 9792,
-    "studies": 14304,
+    "studies": 14291,
     "views": 3469,
     "render": 7043,
     "commands": 3870,
     "top": 688,
     "importing": 12959,
-    "recording": 3580,
+    "recording": 3575,
     "traces": 3018,
     "paper": 3556,
-    "calibrate": 11102,
+    "calibrate": 11086,
     "docs/update": 4451,
     "benchmarks": 3052,
     "tests": 69017,

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import yaml
 from pydantic import Field
-from ruamel.yaml import YAML
 
 from simtrain.base.accuracy import Comparison
 from simtrain.base.entry import Entry, Strict, Text
+from simtrain.base.input_file import read_text
 from simtrain.errors import InputError
 from simtrain.units import BytesPerSecond, FlopsPerSecond
 
@@ -33,7 +34,7 @@ class Datasheet(Strict):
 
 def datasheet_of(device: str) -> Datasheet | None:
     """The datasheet of a device by its name in CUDA; None if none is known."""
-    sheets = (Datasheet.model_validate(data) for data in YAML(typ="safe").load(_DATASHEETS))
+    sheets = (Datasheet.model_validate(data) for data in yaml.safe_load(read_text(_DATASHEETS)))
     return next((sheet for sheet in sheets if device in sheet.devices), None)
 
 

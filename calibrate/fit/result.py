@@ -1,14 +1,9 @@
 """The result of a fit: the data of a profile's file and its text, the errors of its parts."""
 
-import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
-
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from calibrate.fit.doubts import Doubt
 from calibrate.fit.entry import Data
@@ -18,12 +13,14 @@ from calibrate.records.nccl_tests import bus_factor
 from calibrate.records.schema import CollectiveRecord, GemmRecord, Measurement, group_of, rate_of
 from calibrate.tables import comparison_table
 from simtrain.base.accuracy import Comparison
-from simtrain.base.strict_yaml import Positions, validate
+from simtrain.base.strict_yaml import Positions, validate, yaml_text
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.units import counted
 from simtrain.views.kinds import NUMBER, TEXT
 from simtrain.views.view import Column, Facts, Paragraphs, Row, Table, View
 
+_AMBIGUOUS = {*":%,"}
+"""Text with one of these characters is in quotes."""
 _SHOWN_ROWS = 20
 _NAMED = 3
 """Parts that are named without details."""
@@ -169,30 +166,15 @@ def fitted_to_runs_text(data: dict[str, Any], source: str) -> str:
 
 def _text_of(data: dict[str, Any], source: str, instead: str) -> str:
     """The text of a profile's file; its header says which command wrote it, and what to edit."""
-    yaml = YAML()
-    yaml.width = 10_000
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    stream = io.StringIO()
-    yaml.dump(_styled(data), stream)
     header = _HEADER.format(description=data["description"], source=source, instead=instead)
-    return header + stream.getvalue()
+    return header + yaml_text(data, _in_a_line, lambda text: bool(_AMBIGUOUS & {*text}))
 
 
-def _styled(value: Any) -> Any:
-    """Style data: mappings as blocks, plain lists on one line, quotes around ambiguous text."""
+def _in_a_line(value: Any) -> bool:
+    """Whether a mapping of numbers or a list of plain values stands on one line."""
     if isinstance(value, dict):
-        styled = CommentedMap((key, _styled(item)) for key, item in value.items())
-        if all(isinstance(item, int | float) for item in value.values()) and value:
-            styled.fa.set_flow_style()
-        return styled
-    if isinstance(value, list | tuple):
-        items = CommentedSeq(_styled(item) for item in value)
-        if not any(isinstance(item, dict) for item in value):
-            items.fa.set_flow_style()
-        return items
-    if isinstance(value, str) and (":" in value or "%" in value or "," in value):
-        return DoubleQuotedScalarString(value)
-    return value
+        return bool(value) and all(isinstance(item, int | float) for item in value.values())
+    return not any(isinstance(item, dict) for item in value)
 
 
 def unused_series(

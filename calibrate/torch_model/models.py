@@ -66,9 +66,10 @@ class ModelSize:
 
 def read_sizes() -> Data:
     """The plain data of calibrate/sizes.yaml."""
-    from ruamel.yaml import YAML  # imported here: every command's help would load it
+    # Imported here: every command's help would load it.
+    from simtrain.base.strict_yaml import load_document
 
-    data: Data = YAML(typ="safe").load(Path(__file__).parents[1] / "sizes.yaml")
+    data: Data = load_document(Path(__file__).parents[1] / "sizes.yaml").data
     return data
 
 

@@ -21,7 +21,7 @@ from simtrain.errors import InputError, Location
 _MOST_NAMES = 10
 # Ten times the largest profile; the slowest YAML of this size takes seconds to parse.
 MOST_BYTES_OF_YAML = 256 << 10
-# Line breaks of YAML 1.2 and of ruamel's line counter.
+# Line breaks of YAML 1.1, which libyaml counts.
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 

@@ -32,7 +32,7 @@ def error_codes(typed: str) -> list[str]:
 
 def settable_fields(typed: str) -> list[str]:
     """Return the fields of a scenario that --set can begin with."""
-    from simtrain.base.strict_yaml.model_fields import settable_names
+    from simtrain.base.strict_yaml.validation import settable_names
     from simtrain.scenario import Scenario
 
     return [name for name in settable_names(Scenario) if name.startswith(typed)]

@@ -120,7 +120,7 @@ def _example(context: Any) -> str:
 
 def _setting_of(option: str) -> str:
     """Return what --set takes for an option such as --tp: "parallelism.tensor=8"; "" for none."""
-    from simtrain.base.strict_yaml.model_fields import example, names_of
+    from simtrain.base.strict_yaml.validation import example, names_of
     from simtrain.scenario import Scenario
     from simtrain.scenario.other_names import SCENARIO_NAMES
 

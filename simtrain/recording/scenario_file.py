@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from io import StringIO
 from typing import Any
 
-from ruamel.yaml import YAML
-
-from simtrain.base.strict_yaml import Positions, YamlDocument, apply_overrides
+from simtrain.base.strict_yaml import Positions, YamlDocument, apply_overrides, yaml_text
 from simtrain.scenario.words import spell_out_words
 
 CLUSTER, SOFTWARE = "h100_sxm", "torchtitan"
@@ -30,6 +27,4 @@ def scenario_text(recording: str, command: str, overrides: Iterable[str]) -> str
     document = YamlDocument(data, Positions())
     for override in overrides:
         document = apply_overrides(spell_out_words(document), [override])
-    text = StringIO()
-    YAML().dump(dict(document.data), text)
-    return f"# Recorded by: {' '.join(command.split())}\n{text.getvalue()}"
+    return f"# Recorded by: {' '.join(command.split())}\n{yaml_text(document.data)}"

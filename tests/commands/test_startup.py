@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 SLOW = {
     *("duckdb", "matplotlib", "numba", "numpy", "optuna", "pandas", "pyarrow", "pydantic"),
-    *("ray", "ruamel", "scipy", "simpy", "torch"),
+    *("ray", "scipy", "simpy", "torch", "yaml"),
 }
 HELP = [
     *("calibrate", "calibrate fit", "calibrate measure", "calibrate memory", "calibrate validate"),
@@ -43,7 +43,7 @@ GROUPS: dict[str, tuple[list[str], set[str]]] = {
     "help of commands": ([f"{name} --help" for name in HELP], {"pydantic"}),  # typer imports it
     "files": (
         ["schedule table5_22b_present", "profile check h100_sxm", "sweeps"],
-        {"ruamel", "numpy"},
+        {"numpy", "yaml"},
     ),
     "simulations": (
         [

@@ -39,7 +39,7 @@ UNREADABLE = [
     bad("not UTF-8", MINIMAL.encode() + b"name: caf\xe9\n", ":9:10: E103", "0xE9 is not UTF-8"),
     bad("UTF-16", MINIMAL.encode("utf-16"), ":1:1: E103", "save the file in UTF-8"),
     bad("control character", adding("name: a\x07b\n"), ":9:8: E106", "U+0007 is not allowed"),
-    bad("no such character", adding('name: "\\U99999999"\n'), ":1:1: E106", "broken YAML"),
+    bad("no such character", adding('name: "\\U99999999"\n'), ":9:10: E106", "broken YAML"),
     bad(
         "tab indentation",
         edited("  micro", "\tmicro"),
@@ -48,7 +48,7 @@ UNREADABLE = [
     ),
     bad("open bracket", adding("overlap: {pipeline: true\n"), ":9:10: E106", "broken YAML"),
     bad("open quote", adding('name: "what if\n'), ":9:7: E106", "broken YAML"),
-    bad("two colons", edited("micro: 4", "micro: 4: 5"), ":7:11: E106", "not allowed here"),
+    bad("two colons", edited("micro: 4", "micro: 4: 5"), ":7:11: E106", "not allowed in this"),
     bad("wrong indent", edited("  global", " global"), ":8:2: E106", "check the indentation"),
     bad(
         "duplicate key",

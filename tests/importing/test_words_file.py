@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simtrain.base.strict_yaml.model_fields import names_of
+from simtrain.base.strict_yaml.validation import names_of
 from simtrain.errors import InputError
 from simtrain.importing.deepspeed.keys import TABLE as DEEPSPEED
 from simtrain.importing.hugging_face.keys import FAMILIES, table_of

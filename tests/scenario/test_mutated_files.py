@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from simtrain.base.strict_yaml.model_fields import settable_names
+from simtrain.base.strict_yaml.validation import settable_names
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.studies.evaluation import Evaluator

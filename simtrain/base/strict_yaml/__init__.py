@@ -6,39 +6,57 @@ This package is independent of scenarios and hardware profiles: the model class 
 from simtrain.base.input_file import read_text
 from simtrain.base.strict_yaml.document import (
     Path,
+    Place,
     Positions,
     YamlDocument,
     as_scalar,
     document_with,
+    dotted,
     leaves,
     overlay,
     paths_in,
     section,
     with_value,
 )
-from simtrain.base.strict_yaml.model_fields import data_of
-from simtrain.base.strict_yaml.overrides import apply_overrides, path_of
-from simtrain.base.strict_yaml.reading import load_document, parse_document
-from simtrain.base.strict_yaml.validation import FieldError, input_error, validate
+from simtrain.base.strict_yaml.reading import (
+    apply_overrides,
+    load_document,
+    parse_document,
+    parse_value,
+    path_of,
+    yaml_text,
+)
+from simtrain.base.strict_yaml.validation import (
+    FieldError,
+    as_written,
+    data_of,
+    input_error,
+    validate,
+)
 
 __all__ = [
     "FieldError",
     "Path",
+    "Place",
     "Positions",
     "YamlDocument",
     "apply_overrides",
     "as_scalar",
+    "as_written",
     "data_of",
     "document_with",
+    "dotted",
     "input_error",
     "leaves",
     "load_document",
     "overlay",
     "parse_document",
+    "parse_value",
     "path_of",
     "paths_in",
     "read_text",
     "section",
     "validate",
     "with_value",
+    "yaml_text",
 ]

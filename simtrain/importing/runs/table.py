@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from simtrain.base.strict_yaml import read_text
-from simtrain.base.strict_yaml.model_fields import settable_names
+from simtrain.base.strict_yaml.validation import settable_names
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.importing.runs.columns import (
     ALIASES,

@@ -6,7 +6,7 @@ import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from simtrain.base.strict_yaml.model_fields import annotation_of
+from simtrain.base.strict_yaml.validation import annotation_of
 from simtrain.scenario import Scenario
 
 ZERO_STAGES = (0, 1, 2, 3)

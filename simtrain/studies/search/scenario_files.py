@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +9,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from ruamel.yaml import YAML
-
 from simtrain.base.input_file import MOST_BYTES_OF_YAML, read_bytes
 from simtrain.base.output_folder import check_readable, make_folder, replacing, writing_to
 from simtrain.base.resources import provenance
+from simtrain.base.strict_yaml import yaml_text
 from simtrain.errors import InputError, Location
 from simtrain.scenario import Scenario, load_unchecked
 from simtrain.studies.search.explorer import Candidate
@@ -118,11 +116,11 @@ def prepare_folder(base: Scenario, folder: Path, names: Sequence[str]) -> list[P
 
 def _content(origin: str, file: CandidateFile) -> bytes:
     """Return a scenario file: its origin, the digest of the following lines, and these lines."""
-    scenario, text = file.candidate.scenario, io.StringIO()
-    YAML().dump(_data(scenario, file.name, file.description), text)
+    scenario = file.candidate.scenario
+    text = yaml_text(_data(scenario, file.name, file.description))
     made = provenance(scenario.cluster)
     profile = f"profile {made['profile']} (SHA-256 {made['profile_sha256']})"
-    lines = f"# Version {made['simtrain']}, {profile}.\n{text.getvalue()}".encode()
+    lines = f"# Version {made['simtrain']}, {profile}.\n{text}".encode()
     return f"{origin}\n{_DIGEST}{sha256(lines).hexdigest()}\n".encode() + lines
 
 

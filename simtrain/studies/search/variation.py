@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simtrain.base.strict_yaml.document import dotted
-from simtrain.base.strict_yaml.overrides import parse_value
+from simtrain.base.strict_yaml.reading import parse_value
 from simtrain.errors import InputError, Location
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.section import is_change

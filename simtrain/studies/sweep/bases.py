@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from simtrain.base.resources import beside, find_scenario
 from simtrain.base.strict_yaml import Path, YamlDocument, apply_overrides, section
 from simtrain.base.strict_yaml.document import dotted
-from simtrain.base.strict_yaml.overrides import path_of
+from simtrain.base.strict_yaml.reading import path_of
 from simtrain.base.strict_yaml.validation import as_written
 from simtrain.errors import InputError, Location, Problem
 from simtrain.scenario.load import read_scenario, with_paths_beside

@@ -10,7 +10,7 @@ from typing import Any
 
 from simtrain.base.strict_yaml import Path
 from simtrain.base.strict_yaml.document import dotted
-from simtrain.base.strict_yaml.model_fields import legal_keys
+from simtrain.base.strict_yaml.validation import legal_keys
 from simtrain.errors import InputError, Location
 from simtrain.scenario import Scenario
 from simtrain.scenario.schema import STACK_DEFAULTS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -10,10 +9,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedSeq
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.strict_yaml import yaml_text
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.run_kind import RunKind
 from simtrain.hardware.validated_on import DataType, MeasuredRuns, Nodes, PairErrors, ValidatedOn
@@ -325,17 +323,8 @@ def _by_nodes(rows: Sequence[ValidatedRun]) -> list[tuple[Nodes | None, Sequence
 
 def errors_text(errors: ValidatedOn) -> str:
     """Return errors as a file of `hw_profiles/validated_on`."""
-    yaml = YAML()
-    yaml.width = 100
-    yaml.indent(mapping=2, sequence=4, offset=2)
     data = errors.model_dump(mode="json", exclude_none=True)
-    for runs in (*data["measured_runs"], *filter(None, [data.get("other_software")])):
-        # Between brackets, without a line for each number.
-        runs["errors"] = sequence = CommentedSeq(runs["errors"])
-        sequence.fa.set_flow_style()
-    text = io.StringIO()
-    yaml.dump(data, text)
-    return text.getvalue()
+    return yaml_text(data, lambda value: isinstance(value, list) and isinstance(value[0], float))
 
 
 def _measured_runs(

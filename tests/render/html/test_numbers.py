@@ -10,7 +10,7 @@ import pytest
 import simtrain.studies.evaluation  # binds the function that the fixture replaces
 import simtrain.studies.sensitivity
 import simtrain.studies.simulation
-from simtrain.base.strict_yaml.model_fields import data_of
+from simtrain.base.strict_yaml.validation import data_of
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from tests.helpers.command_line import call

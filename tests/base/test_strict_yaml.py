@@ -1,14 +1,17 @@
 import contextlib
+import json
 import os
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
+from simtrain.base.resources import find_profile, find_scenario, list_profiles, list_scenarios
 from simtrain.base.strict_yaml import (
     Positions,
     apply_overrides,
@@ -16,8 +19,10 @@ from simtrain.base.strict_yaml import (
     overlay,
     parse_document,
     read_text,
+    reading,
     section,
     validate,
+    yaml_text,
 )
 from simtrain.errors import InputError, Location, Problem
 from simtrain.units import Bytes
@@ -126,7 +131,7 @@ def test_all_duplicate_keys_are_reported_with_both_places() -> None:
     assert str(second.location) == "x.yaml:3:1"
 
 
-def test_nested_aliases_are_refused_without_being_expanded() -> None:
+def test_anchors_are_refused_without_being_expanded() -> None:
     levels = ["l0: &l0 [x]"] + [
         f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 60)
     ]
@@ -135,10 +140,74 @@ def test_nested_aliases_are_refused_without_being_expanded() -> None:
     assert len(problems) == 60
 
 
-def test_a_document_nested_too_deeply_is_refused() -> None:
-    (problem,) = problems_of("a:\n" + " [\n" * 3000)
-    assert problem.code == "E106"
-    assert problem.message == "nested too deeply to read"
+@pytest.mark.parametrize(
+    "nested",
+    [
+        *("a:" + " [\n" * 3000, "- " * 120_000, "? " * 120_000, "{a: " * 60_000),
+        *("a: &a " + "[" * 250_000, "# " + "]" * 9000 + "\na: " + "[" * 9000),
+    ],
+)
+def test_a_document_nested_too_deeply_is_refused(nested: str) -> None:
+    (problem,) = problems_of(nested)
+    assert (problem.code, problem.message) == ("E106", "nested too deeply to read")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "place"),
+    [
+        ('{"a": 1,\n "a": 2}', "E107", "x.yaml:2:2"),
+        ('{"a": ' + "1" * 500 + "}", "E110", "x.yaml:1:7"),
+        ('{"a": "\\ud800"}', "E106", "x.yaml:1:"),
+        ('{"a": [' + "1, " * 9000 + "}", "E106", "x.yaml:1:"),
+        ("a: 1\x00", "E106", "x.yaml:1:5"),
+    ],
+)
+def test_broken_text_has_a_place(text: str, code: str, place: str) -> None:
+    (problem,) = problems_of(text)
+    assert problem.code == code
+    assert str(problem.location).startswith(place)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**9), 10**9)
+    | st.text("ab\"\\\n'é:#😀", max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc "), inner, max_size=3),
+    max_leaves=9,
+)
+
+
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=3), JSON, max_size=4), st.booleans())
+def test_json_is_read_as_it_is_written(data: dict[str, object], escapes: bool) -> None:
+    assert data_of(json.dumps(data, indent="\t" if escapes else None, ensure_ascii=escapes)) == data
+
+
+@given(st.dictionaries(st.text(max_size=9), JSON, max_size=4), st.booleans(), st.booleans())
+def test_what_is_written_is_read_as_the_same(
+    data: dict[str, Any], line: bool, quoted: bool
+) -> None:
+    data["a"] = {"b": [1.5, -1e-9, 2e22, "1e5", "0o17", "no", "null", "1:30", "", "~", "- x", "é"]}
+    text = yaml_text(data, lambda value: line, lambda text: quoted)
+    assert data_of(text) == data
+
+
+def test_the_parser_in_python_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (*map(find_scenario, list_scenarios()), *map(find_profile, list_profiles())):
+        text = path.read_text("utf-8")
+        fast = parse_document(text, "fast.yaml")
+        monkeypatch.setattr(reading, "_LOADER", yaml.SafeLoader)
+        slow = parse_document(text, "slow.yaml")
+        monkeypatch.undo()
+        assert fast.data == slow.data
+        places = (
+            [
+                (path, place.value.line, place.value.column)
+                for path, place in one.positions.places.items()
+            ]
+            for one in (fast, slow)
+        )
+        assert next(places) == next(places)
 
 
 @given(st.text(alphabet="ab:-[]{}#&*!|>'\"%@`, \n\t01.e?~<=", max_size=40))
