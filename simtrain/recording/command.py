@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,18 +30,25 @@ def _parse_program(text: str, option: str) -> tuple[Path, str]:
 
 
 def _parse_arguments(texts: list[str], option: str) -> dict[str, Any]:
-    """Read NAME=VALUE, where a value is JSON or else text."""
+    """Read NAME=VALUE, where a value is a literal of Python or JSON, or else text."""
     arguments: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             fix = "write --arg NAME=VALUE, such as --arg layers=32"
             raise InputError.of("E951", f'"{text}" is no argument', Location(option), fix)
-        try:
-            arguments[name] = json.loads(value)
-        except ValueError:
-            arguments[name] = value
+        arguments[name] = _value(value)
     return arguments
+
+
+def _value(text: str) -> Any:
+    """Return False for "False" and for "false", 32 for "32", and text for any other text."""
+    for parse in (ast.literal_eval, json.loads):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            value = parse(text)
+            json.dumps(value)  # the program gets it as JSON, which has neither sets nor bytes
+            return value
+    return text
 
 
 def _source(

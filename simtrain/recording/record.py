@@ -22,6 +22,10 @@ from simtrain.recording.process import MOST_OUTPUT_BYTES, run_limited
 
 _CHILD = "simtrain.recording.child"
 _HUGGING_FACE = f"{_CHILD}.hugging_face"
+_HOME = str(Path(__file__).parents[2])
+# This package comes last on the path, so that nothing beside it stands for another module.
+_START = f"import sys; sys.path.append({_HOME!r}); from {_CHILD}.main import main; main()"
+_PYTHON = sys.executable, "-P", "-c", _START
 _MOST_BYTES = 1 << 20
 _HAS_NO_VALUES = "tensors of a recording have shapes and no values, so that no GPU is needed"
 
@@ -85,8 +89,7 @@ def record_program(request: RecordingRequest) -> Program:
             message["arguments"] = {**config, **request.arguments}
         file = folder / "request.json"
         file.write_text(json.dumps(message), encoding="utf-8")
-        command = [sys.executable, "-m", _CHILD, str(file)]
-        end = run_limited(command, request.seconds, _environment())
+        end = run_limited([*_PYTHON, str(file)], request.seconds, _environment(request))
         if problem.is_file():
             raise _error(json.loads(read_bytes(problem, _MOST_BYTES)), request)
         if end.printed_too_much:
@@ -98,12 +101,15 @@ def record_program(request: RecordingRequest) -> Program:
         return read_program(FileVersion.of(str(recording)))
 
 
-def _environment() -> dict[str, str]:
-    """Return the variables of the child, which finds this package wherever it is installed."""
-    home = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH", "")]))
-    quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR", "TORCH_SHOW_CPP_STACKTRACES": "0"}
-    return {**os.environ, **quiet, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
+def _environment(request: RecordingRequest) -> dict[str, str]:
+    """Return the variables of the child, whose path has no folder that the user has not named."""
+    # An empty or relative entry means the current folder, which may be a downloaded model's.
+    path = filter(os.path.isabs, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    variables = {"TORCH_CPP_LOG_LEVEL": "ERROR", "TORCH_SHOW_CPP_STACKTRACES": "0"}
+    variables |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONSAFEPATH": "1"}
+    if not request.function:  # a config alone is read
+        variables |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    return {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def _too_slow(request: RecordingRequest) -> InputError:
@@ -165,6 +171,11 @@ def _package(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
     return "E945", message, None, f"install it beside simtrain: pip install {problem['message']}"
 
 
+def _packages(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
+    message = f"cannot import a package that it needs: {problem['message']}"
+    return "E945", message, None, "install it beside simtrain"
+
+
 def _memory(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
     fix = "build on the default device, inside the function, so that tensors have no values"
     return "E979", f"needs more memory than there is: {problem['message']}", _HAS_NO_VALUES, fix
@@ -188,7 +199,7 @@ def _wrong(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
 
 def _raised(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
     message = f"raises {problem['kind']}: {problem['message']}"
-    fix = "see the traceback above; the same program must run on real tensors"
+    fix = "see the traceback above, and whether the program runs on real tensors"
     return "E942", message, None, fix
 
 
@@ -196,6 +207,7 @@ _ERRORS: Mapping[str, Callable[[Mapping[str, Any], RecordingRequest], _Words]] =
     "value": _value,
     "cuda": _cuda,
     "package": _package,
+    "packages": _packages,
     "exit": _exit,
     "memory": _memory,
     "wrong": _wrong,

@@ -1,8 +1,10 @@
 """Programs in torch, as a user writes them; `simtrain import torch` records them."""
 
+import atexit
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -199,6 +201,16 @@ def crashes() -> Any:
 def never_ends() -> Any:
     while True:
         pass
+
+
+def leaves_a_thread() -> Step:
+    threading.Thread(target=time.sleep, args=(500,)).start()
+    return llama()
+
+
+def leaves_a_handler() -> Step:
+    atexit.register(time.sleep, 500)
+    return llama()
 
 
 def leaves_at_once() -> Any:

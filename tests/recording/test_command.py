@@ -1,5 +1,6 @@
 """`simtrain import torch`: files, errors that name the program's line, and the page about it."""
 
+import json
 import os
 import shlex
 import signal
@@ -7,12 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from docs.update.documents import blocks, write_files
 from simtrain.base.input_file import FileVersion
 from simtrain.base.program import read_program
+from simtrain.recording.command import _parse_arguments
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.work import FusedAttention, Gemm
@@ -72,8 +75,48 @@ def test_errors_name_the_line_of_the_program(
     assert line in error
     if line:
         assert f"{PROGRAMS}:" in error
+    assert "triton" not in capfd.readouterr().err
     assert not [*folder.iterdir()], "nothing is recorded by halves"
     capfd.readouterr()
+
+
+CLASSES: list[tuple[list[Any], str]] = [
+    (["LlamaForCausalLM"], ""),
+    (["pipeline"], "'pipeline', no model class"),
+    ([[]], "[], no model class"),
+]
+
+
+def test_a_config_runs_no_file_of_its_folder(folder: Path) -> None:
+    pytest.importorskip("transformers")
+    sizes = "hidden_size", "intermediate_size", "vocab_size", "num_attention_heads"
+    config = {"model_type": "llama", "num_hidden_layers": 1, **dict.fromkeys(sizes, 8)}
+    for name in ("typing_extensions", "torch", "simtrain", "json"):
+        (folder / f"{name}.py").write_text(f"open('{name} ran', 'w')", encoding="utf-8")
+    for classes, error in CLASSES:
+        text = json.dumps(config | {"architectures": classes, "auto_map": {"AutoModel": "x.Y"}})
+        (folder / "config.json").write_text(text, encoding="utf-8")
+        words = "import", "torch", "--hf", "config.json", "--arg", "tokens=8", "--force"
+        if error:
+            assert error in refused(*words)
+        else:
+            assert call(*words).exit_code == 0
+    assert not [*folder.glob("* ran")]
+
+
+LITERALS = {"False": False, "true": True, "None": None, "1e-3": 1e-3, "[1, 2]": [1, 2], "a": "a"}
+LITERALS |= {text: text for text in ("{1}", "b'x'", "[" * 10**4)}
+
+
+@pytest.mark.parametrize(("text", "value"), LITERALS.items())
+def test_arguments_are_literals_of_python_or_json(text: str, value: Any) -> None:
+    assert _parse_arguments([f"x={text}"], "--arg") == {"x": value}
+
+
+@pytest.mark.parametrize("function", ["leaves_a_thread", "leaves_a_handler"])
+def test_a_program_ends_when_its_step_is_recorded(function: str, folder: Path) -> None:
+    words = "import", "torch", f"{PROGRAMS}:{function}", "--seconds", "60", "--out", "x.yaml"
+    assert call(*words).exit_code == 0
 
 
 def runs(process: int) -> bool:

@@ -6,6 +6,7 @@ has what the model's forward pass reads first: tokens, pixels or a spectrogram.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections import Counter
 from pathlib import Path
@@ -21,7 +22,12 @@ from simtrain.base.input_file import read_text
 from simtrain.errors import InputError
 from simtrain.recording.child.problems import WrongProgram
 
-_PIXELS, _SPECTROGRAM, _TOKENS = "pixel_values", "input_features", "input_ids"
+_NAMES_CODE = {"auto_map"}
+"""Keys of configs that name code of their own, which a recording does without."""
+_PIXELS, _SPECTROGRAM, _WAVE = "pixel_values", "input_features", "input_values"
+_OF_NUMBERS, _TOKENS = {_PIXELS, _SPECTROGRAM, _WAVE}, "input_ids"
+_SAMPLES_PER_S, _SAMPLES_PER_LETTER = 16_000, 1_000
+"""Of speech, as Wav2Vec2 and HuBERT read it. 1,000 are a letter, for 16 a second."""
 
 
 def train(
@@ -37,17 +43,14 @@ def train(
     Args:
         config: path of config.json.
         sequences: sequences, images or recordings of a rank's batch.
-        tokens: tokens of a sequence; by default the model's longest, at most 4096.
+        tokens: tokens of a sequence, by default the model's longest, at most 4096; samples of
+            speech, by default those of 10 s.
         fsdp: shard parameters over the ranks with batches of their own, with fully_shard; weights
             are then in fp32, and products in bf16. Otherwise weights are in bf16.
         tensor: ranks that share each layer, by the model's own plan.
         experts: ranks that have different experts, by the model's own plan.
     """
-    try:
-        settings = transformers.AutoConfig.for_model(**json.loads(read_text(Path(config))))
-    except (InputError, ValueError, KeyError, TypeError) as error:
-        raise WrongProgram(f"it is no config of transformers: {error}") from None
-    settings.use_cache = False
+    settings = _settings(Path(config))
     model = _model(settings)
     model.train()
     batch = _batch(model, settings, sequences, tokens)
@@ -59,7 +62,7 @@ def train(
     if not fsdp:
         model.to(torch.bfloat16)
         batch = {
-            name: value.to(torch.bfloat16) if value.is_floating_point() else value
+            name: value.to(torch.bfloat16) if name in _OF_NUMBERS else value
             for name, value in batch.items()
         }
     if tensor > 1 or experts > 1:
@@ -76,11 +79,40 @@ def train(
     return model, batch, _loss, torch.optim.AdamW(groups, fused=True)
 
 
+def _settings(file: Path) -> Any:
+    """Read a config, of which nothing is run, loaded or fetched."""
+    try:
+        data = json.loads(read_text(file), object_hook=_decoded)
+        for name in _NAMES_CODE & {*data}:
+            del data[name]
+        for name, value in data.items():
+            if name.endswith("implementation") and isinstance(value, str) and "/" in value:
+                raise ValueError(f"{name} names a kernel to fetch: {value:.80}")
+        settings = transformers.AutoConfig.for_model(**data)
+    except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise WrongProgram(f"it is no config of transformers: {error}") from None
+    settings.use_cache = False
+    # Which layers and which parts of the input are left out, chance decides at each step.
+    settings.apply_spec_augment = False
+    for name in vars(settings):
+        if name.endswith("layerdrop"):
+            setattr(settings, name, 0.0)
+    return settings
+
+
+def _decoded(data: dict[str, Any]) -> Any:
+    """Read {"__float__": "Infinity"}, as transformers writes what JSON has no word for."""
+    number = data.get("__float__")
+    return float(number) if len(data) == 1 and isinstance(number, str) else data
+
+
 def _model(settings: Any) -> Any:
     """Build the model of a config."""
     for name in getattr(settings, "architectures", None) or ():
-        if hasattr(transformers, name):
-            return getattr(transformers, name)(settings)
+        kind = getattr(transformers, name, None) if isinstance(name, str) else None
+        if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
+            raise WrongProgram(f"architectures has {name!r:.80}, no model class of transformers")
+        return kind(settings)
     for auto in (transformers.AutoModelForCausalLM, transformers.AutoModel):
         if type(settings) in auto._model_mapping:
             return auto.from_config(settings)
@@ -92,25 +124,34 @@ def _batch(model: Any, settings: Any, sequences: int, tokens: int | None) -> dic
     text = settings.get_text_config()
     longest = getattr(text, "max_position_embeddings", None) or 4096
     length = tokens or min(longest, 4096)
+    first, arguments = model.main_input_name, {*inspect.signature(model.forward).parameters}
     batch: dict[str, Any] = {}
-    first = model.main_input_name
-    if first == _PIXELS:
-        size = getattr(settings, "image_size", 224)
-        height, width = size if isinstance(size, (list, tuple)) else (size, size)
-        channels = getattr(settings, "num_channels", 3)
-        batch[_PIXELS] = torch.zeros(sequences, channels, height, width)
-        if getattr(settings, "num_labels", 0) and "Classification" in type(model).__name__:
-            batch["labels"] = torch.zeros(sequences, dtype=torch.long)
-        return batch
     if first == _SPECTROGRAM:
         frames = 2 * getattr(settings, "max_source_positions", 1500)
         batch[_SPECTROGRAM] = torch.zeros(sequences, settings.num_mel_bins, frames)
         length = tokens or getattr(settings, "max_target_positions", 448)
-    else:
+    elif first == _WAVE:
+        batch[_WAVE] = torch.zeros(sequences, tokens or 10 * _SAMPLES_PER_S)
+        length = min(longest, max(1, batch[_WAVE].shape[1] // _SAMPLES_PER_LETTER))
+    elif first != _PIXELS:
         batch[_TOKENS] = torch.zeros(sequences, length, dtype=torch.long)
+    is_dual = {_PIXELS, "return_loss"} <= arguments  # one encoder of images and one of text
+    if first == _PIXELS or is_dual:
+        of_images = getattr(settings, "vision_config", settings)
+        size = getattr(of_images, "image_size", 224)
+        height, width = size if isinstance(size, (list, tuple)) else (size, size)
+        channels = getattr(of_images, "num_channels", 3)
+        batch[_PIXELS] = torch.zeros(sequences, channels, height, width)
+    if is_dual:
+        return batch | {"return_loss": True}
+    if first == _PIXELS:
+        if getattr(settings, "num_labels", 0) and "Classification" in type(model).__name__:
+            batch["labels"] = torch.zeros(sequences, dtype=torch.long)
+        return batch
     if settings.is_encoder_decoder:
         batch["decoder_input_ids"] = torch.zeros(sequences, length, dtype=torch.long)
-    if hasattr(model, "loss_function") and model.get_output_embeddings() is not None:
+    has_head = hasattr(model, "loss_function") and model.get_output_embeddings() is not None
+    if has_head or type(model).__name__.endswith("ForCTC"):
         batch["labels"] = torch.zeros(sequences, length, dtype=torch.long)
     return batch
 

@@ -164,6 +164,12 @@ class KnownValues:
         if func is _aten.bincount.default:
             least = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
             return read[0].new_empty(least, dtype=torch.int64) if least else None
+        if func in (_aten._ctc_loss.Tensor, _aten._ctc_loss.default):
+            scores, labels = args[:2]
+            steps, sequences, _ = scores.shape
+            letters = labels.shape[1] if labels.dim() == 2 else labels.numel() // sequences
+            of_letters = scores.new_empty(sequences, steps, 2 * letters + 1)  # and of blanks
+            return scores.new_empty(sequences), of_letters
         if (reals := self._reals(args, kwargs)) is None:
             return None
         self._mark_read(read)

@@ -39,8 +39,7 @@ def problem_of(error: BaseException, script: str) -> dict[str, Any]:
         name = "value"
         message = _CALLS.get(str(getattr(error, "func", message)), message)
     elif isinstance(error, ImportError):
-        name = "package"
-        message = error.name or message
+        name, message = ("package", error.name) if error.name else ("packages", message)
     elif isinstance(error, MemoryError) or any(words in message for words in _MEMORY):
         name, message = "memory", message or kind
     elif isinstance(error, SystemExit):

@@ -149,7 +149,9 @@ def as_rank(log: OpLog, gpus: int) -> Iterator[None]:
         stack.enter_context(log.waiting())
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(triton_kernels.patched(log.launch))
-        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        fake_mode.cache_enabled = False  # its keys keep the storages of deep copies alive
+        stack.enter_context(fake_mode)
         stack.enter_context(log)
         stack.enter_context(log.modules.tracked())
         yield

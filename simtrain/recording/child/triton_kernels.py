@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from unittest import mock
 
@@ -23,11 +23,9 @@ def patched(launch: Callable[[str, Sequence[torch.Tensor]], None]) -> Iterator[N
     Args:
         launch: takes the name of a kernel and its tensors.
     """
-    try:
-        jit, autotuner = map(importlib.import_module, _MODULES)
-    except ImportError:
-        yield
-        return
+    modules: list[Any] = []
+    with suppress(ImportError):
+        modules += map(importlib.import_module, _MODULES)
 
     def run(kernel: Any, *args: Any, **options: Any) -> None:
         """Log a kernel instead of running it."""
@@ -39,6 +37,7 @@ def patched(launch: Callable[[str, Sequence[torch.Tensor]], None]) -> Iterator[N
         return kernel.fn.run(*args, **options)
 
     with ExitStack() as stack:
-        for kind, stand_in in ((jit.JITFunction, run), (autotuner.Autotuner, run_tuned)):
-            stack.enter_context(mock.patch.object(kind, "run", stand_in))
+        names = ("JITFunction", run), ("Autotuner", run_tuned)
+        for module, (name, stand_in) in zip(modules, names, strict=False):
+            stack.enter_context(mock.patch.object(getattr(module, name), "run", stand_in))
         yield

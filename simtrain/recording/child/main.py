@@ -1,4 +1,4 @@
-"""Record a program: `python -m simtrain.recording.child REQUEST`.
+"""Record a program: the main function of the process that runs it.
 
 The request is a JSON file with the script, its function, keyword arguments, the number of ranks,
 and the files to write: the recording, or what went wrong.
@@ -10,16 +10,17 @@ import json
 import os
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from simtrain.recording.child.memory_limit import limit_memory
 from simtrain.recording.child.problems import problem_of
 
 
-def main(file: str) -> None:
-    """Record what a request says."""
-    request = json.loads(Path(file).read_text(encoding="utf-8"))
+def main() -> NoReturn:
+    """Record what a request says, and end, whatever the program has left running."""
+    request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     number = os.getpid()
     limit_memory()
     try:
@@ -30,6 +31,10 @@ def main(file: str) -> None:
         if problem["name"] == "raised":
             traceback.print_exc()
         Path(request["problem"]).write_text(json.dumps(problem), encoding="utf-8")
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # the program has closed it
+            stream.flush()
+    os._exit(0)  # threads and atexit handlers of the program may take for ever
 
 
 def _end_copies(number: int) -> None:
@@ -56,7 +61,3 @@ def write_recording(request: dict[str, Any], number: int) -> None:
     _end_copies(number)
     program = program_of(step, request)
     Path(request["recording"]).write_text(program, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
