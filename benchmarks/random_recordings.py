@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from simtrain.base.program import END_OF_STEP, GRADIENTS, Program, op_name, write_program
+from simtrain.recording.program import Program, op_name, write_program
+from simtrain.workload.recorded_step import END_OF_STEP, GRADIENTS
 
 Values = dict[str, Any]
 

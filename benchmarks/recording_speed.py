@@ -30,7 +30,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from benchmarks.torchtitan_program import Transformer, checkpointed, loss
-from simtrain.base.program import write_program
+from simtrain.recording.program import write_program
 from simtrain.recording.record import RecordingRequest, record_program
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate

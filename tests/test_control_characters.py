@@ -8,7 +8,9 @@ from xml.dom import minidom
 import pytest
 
 from simtrain.errors import printable
+from simtrain.render.comma_separated import csv_text
 from simtrain.render.html.elements import element
+from simtrain.views.view import TEXT, Column, Row, Table
 from tests.helpers.command_line import call
 
 CONTROLS = "\x1b[31m\x00\x01\r\x7f\x9b\u202e\ud800\ufffe"
@@ -37,6 +39,11 @@ def test_printable_text_can_be_in_any_xml() -> None:
     assert len(printable(every)) == len(every) and is_clean(printable(every))
     page = element("p", CONTROLS + "<&", title=CONTROLS)
     assert minidom.parseString(page.encode()).documentElement.getAttribute("title")
+
+
+def test_comma_separated_values_are_clean() -> None:
+    table = Table("ops", "", [Column("op", "op", TEXT)], [Row((CONTROLS,)), Row(([CONTROLS],))])
+    assert is_clean(csv_text(table))
 
 
 @pytest.mark.slow

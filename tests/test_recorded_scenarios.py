@@ -15,9 +15,9 @@ import yaml
 
 from benchmarks.random_programs import times_by_engine
 from benchmarks.random_recordings import MODULES, random_recording, recorded_scenarios
-from simtrain.base.program import Program, expanded
 from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
+from simtrain.recording.program import Program, expanded
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate
@@ -31,6 +31,7 @@ from tests.helpers.floors import (
 )
 from tests.helpers.poisoned import GARBAGE, outcome, poisoned
 from tests.helpers.recorded_programs import (
+    WEIGHT,
     assert_all_bytes_have_a_name,
     linear_layers,
     run,
@@ -143,6 +144,24 @@ def test_attention_has_the_flops_of_the_products_of_all_scores(
     skipped = 8 * 96 * 96 * 64 if is_causal else 0  # half of the square of each product
     assert result.hardware_flops == (2 + 5) * (product - skipped)
     assert (result.hfu < result.mfu) == is_causal
+
+
+def test_the_curve_over_time_has_the_peak(result: Result) -> None:
+    curve = result.memory_curve(0)
+    assert max(curve.held_bytes) == result.memory.fullest.peak_bytes
+    assert list(curve.times_s) == sorted(curve.times_s)
+    assert 0 <= curve.times_s[-1] <= result.iteration_time_s
+
+
+def test_every_microbatch_rises_to_the_peak_and_the_first_makes_the_gradients(
+    tmp_path: Path,
+) -> None:
+    program = linear_layers(microbatches=3)
+    states = program.states.model_copy(update={"gradients_bytes": 10 * WEIGHT})
+    for each, peaks in ((program, 3), (program.model_copy(update={"states": states}), 2)):
+        curve = simulate(scenario_of(each, tmp_path)).memory_curve(0)
+        assert curve.held_bytes.count(max(curve.held_bytes)) == peaks
+    assert curve.held_bytes[0] < curve.held_bytes[-1]
 
 
 def test_modules_add_up_to_the_iteration(result: Result) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from simtrain.base.mesh import Axis, Domains, Mesh
 from simtrain.iteration.pass_order import PassOrder
 from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.scenario.own_program import program_reader
 from simtrain.scenario.pipeline_layout import ChunkContents
 from simtrain.schedules import KINDS, Action, Custom, Kind, Order, Schedule
 from simtrain.workload.batch import GetBatch
@@ -44,8 +45,7 @@ from simtrain.workload.own_layers import check_own_layers
 from simtrain.workload.passes import Pass, PassKind, PassOptions
 from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.record import record_pass
-from simtrain.workload.recorded.pipeline import RecordedPipeline, recorded_pipeline
-from simtrain.workload.recorded.step import RecordedModel, RecordedStep, recorded_step
+from simtrain.workload.recorded_step import RecordedStep
 from simtrain.workload.saved_ops import check_saved_ops
 from simtrain.workload.shard_groups import sharding_of
 from simtrain.workload.slice_lengths import slice_lengths
@@ -92,7 +92,7 @@ class Plan:
     model: Chunk
     num_saved_per_stage: tuple[int, ...] | None = None
     new_order: Order | None = None
-    recorded: RecordedStep | RecordedPipeline | None = None
+    recorded: RecordedStep | None = None
 
     @classmethod
     def of(
@@ -129,17 +129,11 @@ class Plan:
     @classmethod
     def _of_program(cls, scenario: Scenario, domains: Domains) -> Plan:
         """Build the plan of a scenario with a recorded program."""
-        assert scenario.program_file is not None, "the scenario has a model"
-        if scenario.parallelism.pipeline > 1:
-            of_cluster = domains, scenario.facts.kernels
-            ranks = scenario.stage_placement.ranks
-            pipeline = recorded_pipeline(scenario.program_file, ranks, *of_cluster)
-            model = Chunk(tuple((block, 1) for block in pipeline.blocks))
-            return cls(scenario, scenario.mesh(domains), model, recorded=pipeline)
-        step = recorded_step(scenario.program_file, domains, scenario.facts.kernels)
-        numbers = step.program.num_parameters, step.program.num_trained
-        model = Chunk(((RecordedModel(*numbers), 1),))
-        return cls(scenario, scenario.mesh(domains), model, recorded=step)
+        assert scenario.program and scenario.program_file, "the scenario has a model"
+        of_cluster = domains, scenario.facts.kernels
+        step = program_reader(scenario.program).step(scenario.program_file, *of_cluster)
+        assert isinstance(step, RecordedStep), "readers of programs return recorded steps"
+        return cls(scenario, scenario.mesh(domains), Chunk(((step.model, 1),)), recorded=step)
 
     def with_order(self, schedule: Schedule) -> Plan:
         """Return the plan with another order of the same placement.
@@ -195,8 +189,6 @@ class Plan:
     @cached_property
     def model_chunks(self) -> ModelChunks:
         """The chunks of the model."""
-        if isinstance(self.recorded, RecordedPipeline):
-            return self.recorded.model_chunks
         if self.recorded:
             return ModelChunks((self.model,), (0,))
         get_batch = GetBatch(causal_mask=self.scenario.attention_backend == "unfused")
@@ -213,8 +205,6 @@ class Plan:
     @cached_property
     def stage_parameters(self) -> tuple[Parameters, ...]:
         """Parameters of one rank of each stage."""
-        if isinstance(self.recorded, RecordedPipeline):
-            return self.recorded.stage_parameters
         virtual_stages = self.scenario.stage_placement.virtual_stages
         return stage_parameters(self.model_chunks, virtual_stages, self.microbatch)
 
@@ -334,21 +324,11 @@ class Plan:
 
     @property
     def sent_bytes(self) -> tuple[float, ...]:
-        """[slices], bytes that a rank sends of a hidden state: all, or 1/t if divided.
-
-        Of a recorded pipeline, the different sizes of its messages.
-        """
-        if isinstance(self.recorded, RecordedPipeline):
-            return self.recorded.sent_bytes
+        """[slices], bytes that a rank sends of a hidden state: all, or 1/t if divided."""
         split = self.scenario.parallelism
         divided = split.sequence_parallel or split.scatter_gather
         ranks = self.microbatch.tensor.num_ranks if divided else 1
         return tuple(batch.activation_bytes / ranks for batch in self.slices)
-
-    @property
-    def message_sizes(self) -> tuple[int, ...]:
-        """Places in `sent_bytes` of a recorded pipeline's messages (`IterationStructure`)."""
-        return self.recorded.message_sizes if isinstance(self.recorded, RecordedPipeline) else ()
 
     @cached_property
     def receive_gathers(self) -> tuple[Op, ...]:
@@ -456,16 +436,8 @@ class Plan:
 
         The first microbatch's gradients are the sum on the host (turn 0, in `passes`). Those of the
         next ones are added to it (turn 1), and those of the last one complete it (turn 2). A single
-        microbatch does both. Passes of a recorded pipeline have turns of their own.
+        microbatch does both.
         """
-        if isinstance(self.recorded, RecordedPipeline):
-            return {
-                each.turn: {
-                    key: replace(pass_, options=options) for key, pass_ in self.passes.items()
-                }
-                for each in self.recorded.later_turns
-                for options in (replace(self.options, recorded=each),)
-            }
         sharding = self.options.sharding
         if not self.has_turns or sharding is None or sharding.host is None:
             return {}
@@ -532,13 +504,6 @@ class Plan:
 
     def chunk_exchanges(self, kind: PassKind) -> dict[int, Pass]:
         """Reductions (R) or gathers (G) of whole different chunks of a sharded pipeline."""
-        if isinstance(self.recorded, RecordedPipeline):
-            if not self.recorded.reduces_after:
-                return {}
-            different = enumerate(self.model_chunks.different)
-            return {
-                number: _pass(chunk, kind, SAVE_ALL, self.options) for number, chunk in different
-            }
         sharding = self.options.sharding
         if sharding is None or self.mesh.pp == 1:
             return {}

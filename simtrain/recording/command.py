@@ -112,8 +112,8 @@ def import_torch(
     Example: simtrain import torch --hf config.json --gpus 8 --fsdp --arg sequences=4
     """
     from simtrain.base.output_folder import check_new, replacing, write_text, writing_to
-    from simtrain.base.program import write_program
     from simtrain.commands.printing import emit, status
+    from simtrain.recording.program import write_program
     from simtrain.recording.record import RecordingRequest, record_program
     from simtrain.recording.scenario_file import scenario_text
     from simtrain.scenario import load_scenario

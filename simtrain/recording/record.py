@@ -16,9 +16,9 @@ from typing import Any
 
 from simtrain.base.extras import require
 from simtrain.base.input_file import FileVersion, read_bytes, similar_names_advice
-from simtrain.base.program import Program, read_program
 from simtrain.errors import InputError, Location
 from simtrain.recording.process import MOST_OUTPUT_BYTES, run_limited
+from simtrain.recording.program import Program, read_program
 
 _CHILD = "simtrain.recording.child"
 _HUGGING_FACE = f"{_CHILD}.hugging_face"

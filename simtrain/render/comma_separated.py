@@ -7,6 +7,7 @@ import io
 import json
 from typing import Any
 
+from simtrain.errors import printable
 from simtrain.views.view import Table
 
 
@@ -24,6 +25,7 @@ def csv_text(table: Table) -> str:
 
 
 def _written(value: Any) -> Any:
-    """Format a value as JSON (true, [1, 2]); text and null stay as they are."""
-    is_text = value is None or isinstance(value, str)
-    return value if is_text else json.dumps(value, ensure_ascii=False)
+    """Format a value as JSON (true, [1, 2]); text and null stay, without control characters."""
+    if value is None:
+        return value
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

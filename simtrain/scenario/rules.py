@@ -33,7 +33,6 @@ from simtrain.scenario.offload_rules import OFFLOAD_RULES
 from simtrain.scenario.packing_rules import PACKING_RULES
 from simtrain.scenario.precision_rules import PRECISION_RULES
 from simtrain.scenario.recompute_rules import RECOMPUTE_RULES
-from simtrain.scenario.recorded_rules import RECORDED_RULES
 from simtrain.scenario.requirement import Given
 from simtrain.scenario.schedule_rules import SCHEDULE_RULES
 from simtrain.scenario.schema import Scenario
@@ -191,7 +190,6 @@ _RULES: list[Rule] = [
     *FP8_SAVING_RULES,
     *RECOMPUTE_RULES,
     *SCHEDULE_RULES,
-    *RECORDED_RULES,
     *MERGED_PASS_RULES,
     *SLICE_RULES,
     *TENSOR_SPLIT_RULES,

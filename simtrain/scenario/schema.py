@@ -43,11 +43,11 @@ from simtrain.scenario.offload_section import Offload
 from simtrain.scenario.other_names import SCENARIO_NAMES
 from simtrain.scenario.other_values import OTHER_VALUES
 from simtrain.scenario.overlap import Overlap
+from simtrain.scenario.own_program import PROGRAM_FIELDS, PROGRAM_REFUSAL, program_reader
 from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.pipeline_layout import ChunkContents
 from simtrain.scenario.precision import BYTES_OF, Fp8Weights, GradientType, Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
-from simtrain.scenario.recorded_program import fields_beside, refusal_words, settings_of
 from simtrain.scenario.releases import Circumstances
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Count, Origin, Section, is_change
 from simtrain.scenario.software import AttentionBackend, StackFacts
@@ -223,7 +223,7 @@ class Scenario(Section):
         file = data.get("program") if isinstance(data, Mapping) else None
         if not isinstance(file, str) or not file:
             return data
-        settings = settings_of(file)
+        settings = dict(program_reader(file).settings(FileVersion.of(file)))
         for name, value in data.items():
             is_part = isinstance(value, Mapping) and isinstance(settings.get(name), Mapping)
             settings[name] = {**settings[name], **value} if is_part else value
@@ -234,21 +234,19 @@ class Scenario(Section):
         """Refuse other values than those of the recorded program, which stay unset."""
         if self.program is None:
             return self
-        derived, free = settings_of(self.program), fields_beside(self.program)
+        assert self.program_file is not None, "the scenario has a program"
+        derived = program_reader(self.program).settings(self.program_file)
         for name, field in type(self).model_fields.items():
-            if free.get(name) == ():
+            if name in PROGRAM_FIELDS:
                 continue
             section, default = field.annotation, derived.get(name, field.default)
             if name in derived and isinstance(section, type) and issubclass(section, Section):
                 default = section(**default)
-            is_known, value = name in derived or not field.default_factory, getattr(self, name)
-            is_changed = is_known and value != default
-            for attribute in free.get(name, ()):
-                default = default.model_copy(update={attribute: getattr(value, attribute)})
-            if is_known and value != default:
-                raise FieldError((name,), *refusal_words(name, self.program))
-            if not is_changed:
-                self.model_fields_set.discard(name)
+            is_known = name in derived or not field.default_factory
+            if is_known and getattr(self, name) != default:
+                fix = f"remove {name}, or record the program again with other arguments"
+                raise FieldError((name,), PROGRAM_REFUSAL, fix)
+            self.model_fields_set.discard(name)
         if self.variation.sequence_lengths is not None:
             message = "a recorded program has the lengths that its batch had"
             raise FieldError(("variation", "sequence_lengths"), message, "remove it")

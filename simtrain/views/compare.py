@@ -28,7 +28,7 @@ from simtrain.views.kinds import (
     SIGNED_SHARE,
     TEXT,
 )
-from simtrain.views.result import iteration_time, token_rate
+from simtrain.views.result import iteration_time, token_rate, token_rate_label
 from simtrain.views.view import Cell, Column, Facts, Paragraphs, Part, Row, Table, View, remarks
 from simtrain.views.work_kinds import differs_by_recording, work_table
 
@@ -145,7 +145,7 @@ def _side_by_side(columns: dict[str, ScenarioColumn], group: int) -> Table:
         Row(("iteration time", *map(iteration_time, results))),
         *_drawn_times([*columns.values()]),
         Row(("90 % interval", *(result.interval.ends for result in results))),
-        Row(("tokens per second", *map(token_rate, results))),
+        Row((token_rate_label(results), *map(token_rate, results))),
         Row(("MFU", *(Cell(result.mfu, f"{result.mfu:.1%}") for result in results))),
         Row(("peak memory", *(_peak_memory(result) for result in results))),
         Row(("GPUs", *(_gpus(result) for result in results))),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simtrain.base.program import END_OF_STEP
 from simtrain.iteration.memory.buffers import (
     FP4_WEIGHTS,
     FP8_WEIGHTS,
@@ -226,7 +225,7 @@ def _holders(stage: StageMemory) -> Table:
 def _until(freed_after: str) -> str:
     """Write "backward layers.*: aten.mm" as "layers.*: mm (backward)"."""
     phase, _, op = freed_after.partition(" ")
-    is_op = op and freed_after != END_OF_STEP
+    is_op = phase in ("forward", "backward", "optimizer")
     return f"{_without_namespace(op)} ({phase})" if is_op else freed_after
 
 

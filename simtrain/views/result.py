@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
@@ -66,7 +66,7 @@ def headline(result: Result) -> Facts:
             ("cluster", f"{scenario.cluster}, GPUs used: {scenario.num_gpus}"),
             ("iteration time", _time_in_words(result)),
             ("90 % interval", f"{result.interval.ends}; {result.interval.basis}"),
-            ("tokens per second", token_rate(result)),
+            (token_rate_label([result]), token_rate(result)),
             ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}{_peak(result)}"),
         )
     )
@@ -81,6 +81,12 @@ def _time_in_words(result: Result) -> Cell:
     """The iteration time, and how far off it may be."""
     time = iteration_time(result)
     return Cell(time.value, f"{time.text}, {result.interval.within_words}")
+
+
+def token_rate_label(results: Sequence[Result]) -> str:
+    """Name the rate: programs without tokens, such as image models, have samples."""
+    has_tokens = any(result.scenario.model.seq_length > 1 for result in results)
+    return "tokens per second" if has_tokens else "samples per second"
 
 
 def token_rate(result: Result) -> Cell:

@@ -76,7 +76,7 @@ def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
     updates its parameters with the ops that it has recorded.
     """
     if options.recorded:
-        ops = options.recorded.update_of(parameters)
+        ops = options.recorded.update
         return {"update": ops} if ops else {}
     num_cast = (parameters.trained if options.keeps_fp8 else parameters).in_fp8
     parameters = parameters.trained

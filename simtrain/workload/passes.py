@@ -19,8 +19,7 @@ from simtrain.workload.tape import Microbatch
 from simtrain.workload.work import Collective
 
 if TYPE_CHECKING:
-    from simtrain.workload.recorded.pipeline import RecordedPipeline, RecordedTurn
-    from simtrain.workload.recorded.step import RecordedStep
+    from simtrain.workload.recorded_step import RecordedStep
 
 PassKind = Literal["F", "B", "I", "W", "R", "D", "G"]
 """F: forward pass. B: whole backward pass. I, W: its input gradients, its weight gradients. R: the
@@ -55,7 +54,7 @@ class PassOptions:
     runs_ahead: bool = False
     blocks: bool = False
     defers_output_gradient: bool = False
-    recorded: RecordedStep | RecordedPipeline | RecordedTurn | None = None
+    recorded: RecordedStep | None = None
 
 
 @hashed_once

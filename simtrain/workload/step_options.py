@@ -14,8 +14,7 @@ from simtrain.workload.shard_groups import expert_groups, replicate_group, shard
 from simtrain.workload.work import FP32_BYTES
 
 if TYPE_CHECKING:
-    from simtrain.workload.recorded.pipeline import RecordedPipeline
-    from simtrain.workload.recorded.step import RecordedStep
+    from simtrain.workload.recorded_step import RecordedStep
 
 _STAGES: tuple[Axis, ...] = ("pp",)
 
@@ -94,14 +93,14 @@ class StepOptions:
     parameters_on_nvme: bool = False
     sub_group_size: int = 1
     users: int | None = None
-    recorded: RecordedStep | RecordedPipeline | None = None
+    recorded: RecordedStep | None = None
 
     @classmethod
     def of(
         cls,
         scenario: Scenario,
         mesh: Mesh,
-        recorded: RecordedStep | RecordedPipeline | None = None,
+        recorded: RecordedStep | None = None,
     ) -> StepOptions:
         """Return the options of a scenario, and of the step of its recorded program."""
         memory, split, precision = scenario.memory, scenario.parallelism, scenario.precision

@@ -7,11 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from simtrain.base.program import Program, expanded, write_program
 from simtrain.iteration.report.result import Result
+from simtrain.recording.holders import UNNAMED, holders_at
+from simtrain.recording.program import Program, expanded, write_program
 from simtrain.scenario import Scenario
 from simtrain.workload.record import record_pass
-from simtrain.workload.recorded.holders import UNNAMED, holders_at
 from simtrain.workload.work import FusedAttention, Work
 
 TOKENS, HIDDEN, LAYERS = 256, 128, 4
@@ -81,7 +81,7 @@ def linear_layers(**changes: Any) -> Program:
 
 def named_layers() -> Program:
     """Return `linear_layers` with the names of what is kept and freed, as torch records it."""
-    product = {"op": "aten.mm", "module": "layers.*", "reads": [X, X], "writes": [X]}
+    product = {"op": "aten.mm", "module": "layers.*", "reads": [X, W], "writes": [X]}
     forward = product | {
         "makes_bytes": 2 * SIZE,
         "frees_bytes": SIZE,  # a copy of its own
@@ -148,7 +148,8 @@ def ops(draw: st.DrawFn, place: int, num_groups: int) -> dict[str, Any]:
         op |= {"stream": draw(st.integers(0, 2))}
     if place and draw(st.booleans()):
         op["waits"] = [draw(st.integers(1, min(place, 6)))]
-    made, freed = draw(st.integers(0, 10**6)), draw(st.integers(0, 10**6))
+    made = draw(st.integers(0, 10**6))
+    freed = draw(st.integers(0, made))
     return op | {"makes_bytes": made, "frees_bytes": freed, "gradient_bytes": made // 3}
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from docs.update.documents import blocks, write_files
 from simtrain.base.input_file import FileVersion
-from simtrain.base.program import read_program
 from simtrain.recording.command import _parse_arguments
+from simtrain.recording.program import read_program
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.work import FusedAttention, Gemm

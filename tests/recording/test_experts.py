@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from simtrain.base.program import Program
 from simtrain.iteration.report.remarks import remarks_on
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.known_values import balanced
@@ -16,6 +15,7 @@ from simtrain.recording.child.modules import Modules
 from simtrain.recording.child.op_log import OpLog
 from simtrain.recording.child.recording import program_of
 from simtrain.recording.child.streams import Streams
+from simtrain.recording.program import Program
 from simtrain.studies.simulation import simulate
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective, CollectiveKind

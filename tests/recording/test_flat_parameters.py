@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from simtrain.base.program import Program, expanded
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.recording import program_of
+from simtrain.recording.program import Program, expanded
 from simtrain.studies.simulation import simulate
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective

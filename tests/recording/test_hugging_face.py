@@ -9,9 +9,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from simtrain.base.program import Program, ProgramOp, expanded
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.recording import program_of
+from simtrain.recording.program import Program, ProgramOp, expanded
 from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op
 from simtrain.workload.record import record_pass

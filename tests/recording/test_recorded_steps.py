@@ -12,13 +12,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from benchmarks import torchtitan_program
-from simtrain.base.program import Program, ProgramOp, expanded, parse_tensor
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.op_log import OpLog
 from simtrain.recording.child.recording import program_of
+from simtrain.recording.holders import holders_at
+from simtrain.recording.program import Program, ProgramOp, expanded, parse_tensor
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from simtrain.workload.recorded.holders import SAVED, holders_at
+from simtrain.workload.recorded_step import SAVED
 from simtrain.workload.work import Collective, FusedAttention, Gemm
 from tests.helpers import torch_programs as programs
 from tests.helpers.real_processes import (

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from docs.update.request import signed_percent
-from simtrain.base.program import Program
 from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.work_kinds import work_kinds
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.recording import program_of
+from simtrain.recording.program import Program
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.views.compare import ScenarioColumn, ScenarioComparison, compare_view

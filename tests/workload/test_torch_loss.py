@@ -2,8 +2,8 @@
 
 import pytest
 
-from simtrain.base.program import ProgramOp
-from simtrain.workload.recorded.works import RecordedKernel, kernel_work
+from simtrain.recording.program import ProgramOp
+from simtrain.recording.works import RecordedKernel, kernel_work
 from simtrain.workload.torch_loss import (
     label_gradient_work,
     label_loss_work,

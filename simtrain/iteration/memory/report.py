@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
-from simtrain.base.program import GRADIENTS
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.buffers import (
     FP32_GRADIENTS,
@@ -33,9 +32,13 @@ from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.schedules import Cell
 from simtrain.units import format_bytes
 from simtrain.workload.model_chunks import number_distinct
-from simtrain.workload.recorded.holders import TEMPORARY, Holder, holders_at
-from simtrain.workload.recorded.pipeline import RecordedPipeline
-from simtrain.workload.recorded.step import BytesOverTime, RecordedStep
+from simtrain.workload.recorded_step import (
+    GRADIENTS,
+    TEMPORARY,
+    BytesOverTime,
+    Holder,
+    RecordedStep,
+)
 
 OPTIMIZER_STEP = "optimizer step"
 
@@ -179,10 +182,6 @@ def memory_report(
 
     A plan that copies activations to the host needs the iteration (`PlannedIteration`).
     """
-    if isinstance(plan.recorded, RecordedPipeline):
-        from simtrain.iteration.memory.recorded_stages import stages_report  # it needs this module
-
-        return stages_report(plan, plan.recorded, profile, iteration)
     if plan.recorded:
         return recorded_report(plan, plan.recorded, profile, iteration)
     replay = _replay(plan, iteration)
@@ -239,10 +238,6 @@ def memory_curve(
 
     That of a recorded program has a point for each op.
     """
-    if isinstance(plan.recorded, RecordedPipeline):
-        from simtrain.iteration.memory.recorded_stages import stage_curve  # it needs this module
-
-        return stage_curve(plan, plan.recorded, profile, iteration, stage)
     if plan.recorded:
         return recorded_curve(plan, plan.recorded, profile, iteration)
     replay = _replay(plan, iteration)
@@ -358,7 +353,8 @@ def allocator_bytes(profile: HardwareProfile, tensor_bytes: int) -> int:
     return memory.allocator_reserve.value + round(memory.fragmentation.value * tensor_bytes)
 
 
-_PASSES = "forward", "backward", "optimizer"
+_MOST_BYTES = 1 << 62
+_MOST_POINTS = 1_000_000
 _NUM_PASSES = 2
 """Passes of a microbatch: forward and backward."""
 
@@ -370,33 +366,30 @@ def recorded_report(
 
     Gradients at the peak are those that exist then; all else that ops allocate are activations.
     """
-    passes = _over_time(step)
-    number = int(np.argmax([part.held.max() for part in passes]))
+    passes, before = _over_time(step), step.states
+    number = max(range(len(passes)), key=lambda each: passes[each].held.max(initial=-_MOST_BYTES))
     of_pass = passes[number]
     place = int(of_pass.held.argmax())
-    new_gradients, op = int(of_pass.gradients[place]), of_pass.ops[place]
-    program = step.program.states
-    gradients = program.gradients_bytes + new_gradients
-    buffers = {OTHER_TENSORS: program.other_bytes}
+    gradients = before.gradients + int(of_pass.gradients[place])
+    buffers = {OTHER_TENSORS: before.other}
     buffers[WORKSPACES] = sum(workspaces_bytes(plan, profile.memory))
-    dynamic_bytes = program.gradients_bytes + int(of_pass.held[place])
-    holders, buffers[WORKING] = None, 0
-    if step.program.names_lifetimes:
-        holders = holders_at(step.program, _PASSES[number], place)
+    dynamic_bytes, buffers[WORKING] = before.gradients + int(of_pass.held[place]), 0
+    holders = step.holders_at(number, place)
+    if holders is not None:
         buffers[WORKING] = sum(each.num_bytes for each in holders if each.kind == TEMPORARY)
         gradients = sum(each.num_bytes for each in holders if each.kind == GRADIENTS)
     activations = dynamic_bytes - gradients - buffers[WORKING]
-    states = ModelStates(program.parameters_bytes, gradients, program.optimizer_bytes)
+    states = ModelStates(before.parameters, gradients, before.optimizer)
     # The last microbatch is recorded, after the others.
-    is_step = number == _NUM_PASSES
-    place = len(plan.schedule.kind) - _NUM_PASSES + number
-    action = None if is_step else plan.schedule.cell_at(place)
-    time_s = _starts_s(step, iteration)[number] if iteration else None
+    action = None
+    if number < _NUM_PASSES:
+        action = plan.schedule.cell_at(len(plan.schedule.kind) - _NUM_PASSES + number)
+    time_s = _starts_s(iteration)[number - _NUM_PASSES - 1] if iteration else None
     named = {name: size for name, size in buffers.items() if size}
     tensors = states.total_bytes + activations + sum(named.values())
     stage = StageMemory(
         *(0, states, activations, named, allocator_bytes(profile, tensors), action),
-        op.name,
+        of_pass.names[place],
         time_s,
         holders=holders,
     )
@@ -409,41 +402,46 @@ def recorded_curve(
 ) -> MemoryCurve:
     """Return the memory of a recorded program over time, with a point for each op.
 
-    Of several microbatches, the last one is shown.
+    Every microbatch holds what the recorded one does. The gradients of the first one grow over its
+    backward pass.
     """
-    constant = sum(workspaces_bytes(plan, profile.memory))
-    states = step.program.states
-    constant += states.parameters_bytes + states.optimizer_bytes + states.other_bytes
-    constant += states.gradients_bytes
-    times_s, held_bytes = [0.0], [constant + allocator_bytes(profile, constant)]
-    starts_s = _starts_s(step, iteration)
-    ends_s = (*starts_s[1:], iteration.time_s)
-    for of_pass, start_s, end_s in zip(_over_time(step), starts_s, ends_s, strict=True):
-        # Ops are spread evenly over a pass: the curve shows their order, not their durations.
-        number = len(of_pass.ops)
-        for place, dynamic_bytes in enumerate(of_pass.held.tolist()):
-            tensors = constant + dynamic_bytes
-            times_s.append(start_s + place / number * (end_s - start_s))
-            held_bytes.append(tensors + allocator_bytes(profile, tensors))
+    states = step.states
+    constant = states.parameters + states.optimizer + states.other
+    constant += sum(workspaces_bytes(plan, profile.memory))
+    times_s, tensors = [0.0], [float(constant)]
+    starts_s = _starts_s(iteration)
+    passes, of_step = _over_time(step)[:_NUM_PASSES], _over_time(step)[_NUM_PASSES]
+    running = [*passes * (len(starts_s) // _NUM_PASSES), of_step]
+    most_points = max(1, _MOST_POINTS // len(running))
+    for number, (of_pass, start_s) in enumerate(zip(running, starts_s, strict=True)):
+        if not of_pass.names:
+            continue
+        end_s = (*starts_s[1:], iteration.time_s)[number]
+        # Ops are spread evenly over a pass: the curve shows their order, not their durations. Of
+        # many ops in a row, it has the one that holds most.
+        firsts = np.arange(0, len(of_pass.names), -(-len(of_pass.names) // most_points))
+        shares = firsts / len(of_pass.names)
+        is_first = len(running) > _NUM_PASSES + 1 and number < _NUM_PASSES
+        made = (shares if number else 0 * shares) if is_first else 1.0
+        times_s += (start_s + shares * (end_s - start_s)).tolist()
+        peaks = np.maximum.reduceat(of_pass.held, firsts)
+        tensors += (constant + peaks + made * states.gradients).tolist()
+    held_bytes = [round(each) + allocator_bytes(profile, round(each)) for each in tensors]
     return MemoryCurve((*times_s,), (*held_bytes,))
 
 
 def _over_time(step: RecordedStep) -> list[BytesOverTime]:
-    """Return the memory of each pass, relative to the start of the step."""
+    """Return the memory of each pass, relative to the start of the recorded microbatch."""
     before, gradients, parts = 0, 0, []
-    for name in _PASSES:
-        of_pass = step.memory[name]
-        if len(of_pass.ops):
-            parts.append(of_pass.shifted(before, gradients))
+    for of_pass in step.memory:
+        parts.append(of_pass.shifted(before, gradients))
+        if of_pass.names:
             before += int(of_pass.after[-1])
             gradients += int(of_pass.gradients[-1])
     return parts
 
 
-def _starts_s(step: RecordedStep, iteration: IterationTimeline) -> list[float]:
-    """Return the start of each pass with ops: forward, backward and, if there is one, optimizer."""
+def _starts_s(iteration: IterationTimeline) -> list[float]:
+    """Return the start of the passes of each microbatch, and then of the optimizer."""
     tasks, timeline = iteration.tasks, iteration.timeline
-    starts_s: list[float] = timeline.start_s[tasks.first[-_NUM_PASSES:]].tolist()
-    if step.memory["optimizer"].ops:
-        starts_s.append(float(timeline.end_s[tasks.last[-1]]))
-    return starts_s
+    return [*timeline.start_s[tasks.first].tolist(), float(timeline.end_s[tasks.last[-1]])]

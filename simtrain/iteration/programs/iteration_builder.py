@@ -28,7 +28,7 @@ from simtrain.iteration.programs.bucket_tasks import (
     spread,
 )
 from simtrain.iteration.programs.iteration_tasks import IterationTasks, TaskNames, label_of
-from simtrain.iteration.programs.microbatch_turns import turns_of
+from simtrain.iteration.programs.microbatch_turns import microbatch_turns
 from simtrain.iteration.programs.offload_tasks import OffloadCopies
 from simtrain.iteration.programs.parts import (
     BucketPart,
@@ -224,10 +224,6 @@ class _Builder:
         crossed = np.array(structure.levels_crossed)[lower_end]
         states = np.array(structure.sent_states)[tasks.messages.boundary]
         slices = schedule.slice_number[tasks.messages.producer]
-        if structure.message_sizes:
-            is_gradient = ~self.is_forward[tasks.messages.producer]
-            places = tasks.messages.boundary + is_gradient * schedule.num_virtual_stages
-            slices = np.array(structure.message_sizes)[places]
         transfers = self.parts(structure.transfer, tasks.num_sends, crossed, states, slices)
         put(messages, transfers, messages)
 
@@ -238,7 +234,7 @@ class _Builder:
         defers = actions_deferring(schedule, structure.num_deferred)
         columns_of = (
             *(self.chunk, schedule.kind, self.saves_all, schedule.slice_number),
-            *(sync_skips, defers, turns_of(schedule, structure.turn_rule)),
+            *(sync_skips, defers, microbatch_turns(schedule, has_turns=structure.has_turns)),
         )
         passes = (column[actions] for column in columns_of)
         merges = self.merges[actions]

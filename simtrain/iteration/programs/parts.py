@@ -15,7 +15,6 @@ from simtrain.durations.model import DurationModel
 from simtrain.iteration.offload import OffloadLayout, offload_layout
 from simtrain.iteration.pass_order import PassOrder
 from simtrain.iteration.plan import Plan
-from simtrain.iteration.programs.microbatch_turns import TurnRule, turn_rule
 from simtrain.iteration.programs.sync_skips import SyncSkipRule, sync_skip_rule
 from simtrain.workload.host_update import UPDATE_KINDS, UpdateKind, update_op
 from simtrain.workload.model_chunks import number_distinct
@@ -236,9 +235,7 @@ class IterationStructure:
             of its own; empty without one.
         update_kinds: what this update does with each group.
         delays_update: this update is of the gradients of the iteration before.
-        turn_rule: which passes differ by what has run before.
-        message_sizes: [2 virtual stages], for the activations and then the gradients after each
-            one, the place of their size in `Plan.sent_bytes`; empty if that is the slice.
+        has_turns: backward passes add their gradients to a sum on the host, in turns.
     """
 
     pass_order: PassOrder
@@ -263,8 +260,7 @@ class IterationStructure:
     update_sizes: tuple[tuple[int, ...], ...] = ()
     update_kinds: tuple[UpdateKind, ...] = ()
     delays_update: bool = False
-    turn_rule: TurnRule = "none"
-    message_sizes: tuple[int, ...] = ()
+    has_turns: bool = False
 
     def transfer(
         self, num_sends: int, levels_crossed: int, num_states: int, part: int = 0
@@ -314,6 +310,5 @@ def structure_of(plan: Plan) -> IterationStructure:
         if plan.step_options.updates_beside
         else (),
         delays_update=scenario.memory.delayed_update,
-        turn_rule=turn_rule(plan),
-        message_sizes=plan.message_sizes,
+        has_turns=plan.has_turns,
     )

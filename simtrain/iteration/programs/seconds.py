@@ -276,9 +276,6 @@ class IterationSeconds:
     def all_ops(self) -> Iterator[Op]:
         """Yield every different op of the iteration, some of them several times."""
         passes = [pass_ for pass_, _ in self.plan.different_passes()]
-        if self.plan.recorded:  # the first pass of a chunk may have other collectives
-            turns = self.plan.passes_in_turn.values()
-            passes += [pass_ for of_turn in turns for pass_ in of_turn.values()]
         for pass_ in (*passes, *self.plan.reductions.values()):
             for segment in set(record_pass(pass_).segments):
                 yield from segment.ops

@@ -17,7 +17,6 @@ from simtrain.scenario import Scenario
 from simtrain.scenario.resolved import settings_of
 from simtrain.scenario.software import DEFAULT_STACK
 
-_MOST_NAMES = 5
 HOST_BOUND = 0.05
 """Share of an iteration spent waiting for launches above which a remark mentions it."""
 _OF_OTHERS = ValidatedOn(
@@ -136,30 +135,6 @@ def _unmeasured_kernels(result: Result) -> Iterator[str]:
         )
 
 
-def _recorded_program(result: Result) -> Iterator[str]:
-    """Say what is simulated of a recorded program, and which of its ops no rule prices."""
-    step = result.plan.recorded
-    if step is None:
-        return
-    program = step.program
-    yield (
-        f"The ops are those that torch {program.torch} issued ({program.command}). Measured runs "
-        "were compared with simtrain's own models, not with recorded programs."
-    )
-    yield from program.remarks
-    shares = step.unpriced(result.seconds.machine.model.seconds)
-    if shares:
-        names = sorted(shares, key=lambda name: -shares[name])
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        share = sum(shares.values())
-        yield Sentence(
-            f"No rule knows {', '.join(names[:_MOST_NAMES])}{more}: they are priced by their "
-            "bytes, and take ",
-            Number(share, f"{share:.1%}"),
-            " of the time of kernels.",
-        )
-
-
 def mfu_remarks(scenarios: Iterable[Scenario]) -> list[str]:
     """Say to which peak MFU is relative, if products run in another data type than bf16."""
     types = {scenario.precision.linear_product_type: None for scenario in scenarios}
@@ -193,7 +168,10 @@ def remarks_on(result: Result) -> list[str]:
             "compute, which skip masked tokens."
         )
     remarks += [*_other_peaks(result), *_peaks_without_rates(result), *_unusual_stack(result)]
-    remarks += [*_unmeasured_kernels(result), *_recorded_program(result), *result.warnings]
+    remarks += _unmeasured_kernels(result)
+    if result.plan.recorded:
+        remarks += result.plan.recorded.remarks(result.seconds.machine.model.seconds)
+    remarks += result.warnings
     uncertainty = result.profile.uncertainty
     if uncertainty and not result.evidence.judged:
         within = Number(uncertainty.value, f"{uncertainty.value:.0%}")

@@ -1,6 +1,6 @@
 """`torch.compile`, left out: a recording has the ops of the eager program.
 
-Which kernels a compiler fuses is a matter of the software stack (`workload.recorded.fusion`).
+Which kernels a compiler fuses is a matter of the software stack (`recording.fusion`).
 """
 
 from __future__ import annotations

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from simtrain.base.program import (
+from simtrain.recording.child.lifetimes import Lifetime
+from simtrain.recording.child.op_log import LoggedOp
+from simtrain.recording.child.step import Step
+from simtrain.recording.program import (
     BEFORE_STEP,
     EARLIER_GRADIENTS,
-    END_OF_STEP,
-    GRADIENTS,
     Program,
     ProgramOp,
     ProgramRun,
@@ -20,10 +21,8 @@ from simtrain.base.program import (
     op_name,
     program_text,
 )
-from simtrain.recording.child.lifetimes import Lifetime
-from simtrain.recording.child.op_log import LoggedOp
-from simtrain.recording.child.step import Step
 from simtrain.recording.repeats import repeats_of
+from simtrain.workload.recorded_step import END_OF_STEP, GRADIENTS
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _PASSES = "forward", "backward", "optimizer"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simtrain.base.program import ProgramOp, parse_tensor
+from simtrain.recording.program import ProgramOp, parse_tensor
 from simtrain.workload.issue import Stream, stream_of
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Elementwise, KernelFamily

@@ -9,33 +9,32 @@ collectives of one communicator one after another.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simtrain.base.input_file import FileVersion
 from simtrain.base.mesh import Axis, Domains, Group, group_of_ranks
-from simtrain.base.program import Program, ProgramOp, ProgramRun, expanded, read_program
+from simtrain.base.wording import Number, Sentence
+from simtrain.recording.fusion import fused
+from simtrain.recording.holders import holders_at
+from simtrain.recording.program import Program, ProgramOp, ProgramRun, expanded
+from simtrain.recording.works import RecordedKernel, collective_work, has_rule, kernel_work
 from simtrain.scenario.software import PAPER_KERNELS, Kernels
-from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import LaunchKind, Segment, Stream, stream_of
-from simtrain.workload.ops import Op, Phase, Tensor
+from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import Pass, PassRecord
-from simtrain.workload.recorded.fusion import fused
-from simtrain.workload.recorded.works import (
-    RecordedKernel,
-    collective_work,
-    has_rule,
-    kernel_work,
+from simtrain.workload.recorded_step import (
+    BytesOverTime,
+    Holder,
+    RecordedModel,
+    RecordedStep,
+    StateBytes,
 )
-from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import Work
 
-Bytes = NDArray[np.int64]
+_MOST_NAMES = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,46 +55,21 @@ class ProgramRecord(PassRecord):
         yield from self.op_waits
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BytesOverTime:
-    """Memory of a pass, op by op.
-
-    Args:
-        ops: [ops], the ops.
-        held: [ops], bytes while each op runs, relative to the start of the pass.
-        after: [ops], bytes after each op.
-        gradients: [ops], bytes of gradients of parameters while each op runs.
-    """
-
-    ops: tuple[ProgramOp, ...]
-    held: Bytes
-    after: Bytes
-    gradients: Bytes
-
-    @classmethod
-    def of(cls, runs: Sequence[ProgramRun]) -> BytesOverTime:
-        """Add up what the ops of a pass allocate and free."""
-        ops = tuple(expanded(runs))
-        makes, frees, gradients = (
-            np.array([getattr(op, name) for op in ops], np.int64)
-            for name in ("makes_bytes", "frees_bytes", "gradient_bytes")
-        )
-        after = np.cumsum(makes - frees)
-        return cls(ops, after + frees, after, np.cumsum(gradients))
-
-    def shifted(self, held_bytes: int, gradient_bytes: int) -> BytesOverTime:
-        """Return it with what exists at the start of the pass."""
-        return replace(
-            self,
-            held=self.held + held_bytes,
-            after=self.after + held_bytes,
-            gradients=self.gradients + gradient_bytes,
-        )
+def _bytes_over_time(runs: Sequence[ProgramRun]) -> BytesOverTime:
+    """Add up what the ops of a pass allocate and free."""
+    ops = tuple(expanded(runs))
+    makes, frees, gradients = (
+        np.array([getattr(op, name) for op in ops], np.int64)
+        for name in ("makes_bytes", "frees_bytes", "gradient_bytes")
+    )
+    after = np.cumsum(makes - frees)
+    names = tuple(op.name for op in ops)
+    return BytesOverTime(names, after + frees, after, np.cumsum(gradients))
 
 
 @dataclass(frozen=True, eq=False)
-class RecordedStep:
-    """A recorded step on a cluster.
+class TorchStep(RecordedStep):
+    """A recorded step of torch on a cluster.
 
     Args:
         program: the recording.
@@ -126,17 +100,46 @@ class RecordedStep:
         return tuple(record.ops)
 
     @cached_property
-    def memory(self) -> dict[str, BytesOverTime]:
-        """Memory of each pass."""
-        return {name: BytesOverTime.of(runs) for name, runs in self.program.passes.items()}
+    def memory(self) -> tuple[BytesOverTime, BytesOverTime, BytesOverTime]:
+        program = self.program
+        forward, backward = _bytes_over_time(program.forward), _bytes_over_time(program.backward)
+        return forward, backward, _bytes_over_time(program.optimizer)
+
+    @property
+    def model(self) -> RecordedModel:
+        return RecordedModel(self.program.num_parameters, self.program.num_trained)
+
+    @property
+    def states(self) -> StateBytes:
+        states = self.program.states
+        of_model = states.parameters_bytes, states.optimizer_bytes
+        return StateBytes(*of_model, states.gradients_bytes, states.other_bytes)
 
     def record_of(self, pass_: Pass) -> PassRecord:
-        """Return the ops of a pass, which is the forward or the backward pass."""
         return self.forward if pass_.kind == "F" else self.backward
 
-    def update_of(self, parameters: Parameters) -> tuple[Op, ...]:
-        """Return the ops of the optimizer of the only stage."""
-        return self.update
+    def holders_at(self, pass_number: int, op_number: int) -> tuple[Holder, ...] | None:
+        if not self.program.names_lifetimes:
+            return None
+        return holders_at(self.program, [*self.program.passes][pass_number], op_number)
+
+    def remarks(self, seconds: Callable[[Work], float]) -> Iterator[str]:
+        program, shares = self.program, self.unpriced(seconds)
+        yield (
+            f"The ops are those that torch {program.torch} issued ({program.command}). Measured "
+            "runs were compared with simtrain's own models, not with recorded programs."
+        )
+        yield from program.remarks
+        if shares:
+            names = sorted(shares, key=lambda name: -shares[name])
+            more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+            share = sum(shares.values())
+            yield Sentence(
+                f"No rule knows {', '.join(names[:_MOST_NAMES])}{more}: they are priced by their "
+                "bytes, and take ",
+                Number(share, f"{share:.1%}"),
+                " of the time of kernels.",
+            )
 
     def unpriced(self, seconds: Callable[[Work], float]) -> dict[str, float]:
         """Return the share of the time of all kernels that ops without a rule take, by name.
@@ -178,33 +181,10 @@ class RecordedStep:
         return self._groups[key]
 
 
-@functools.lru_cache(maxsize=64)
-def recorded_step(file: FileVersion, domains: Domains, kernels: Kernels) -> RecordedStep:
-    """Return the step of a recording on a cluster; equal calls return one object."""
-    return RecordedStep(read_program(file), domains, kernels)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedModel:
-    """The model of a recording, as a block that has its parameters and no ops."""
-
-    num_parameters: int
-    num_trained: int
-    is_unit: bool = True
-
-    def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        """Record the parameters."""
-        y = tape.tensor("output", x.rows, x.width)
-        frozen = self.num_parameters - self.num_trained
-        parameters = Parameter(self.num_trained), Parameter(frozen, is_frozen=True)
-        tape.record("recorded model", (x,), (y,), (), parameters=parameters)
-        return y
-
-
 class _Lowering:
     """Turns the ops of a recorded pass into segments, one for each run."""
 
-    def __init__(self, step: RecordedStep, runs: Sequence[ProgramRun], phase: Phase) -> None:
+    def __init__(self, step: TorchStep, runs: Sequence[ProgramRun], phase: Phase) -> None:
         self.step, self.runs, self.phase = step, runs, phase
         self.group_of_stream = self.groups_of_streams()
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 
 from simtrain.base.input_file import FileVersion
-from simtrain.base.program import (
+from simtrain.errors import InputError
+from simtrain.recording.program import (
     Program,
     expanded,
     parse_tensor,
@@ -17,7 +18,6 @@ from simtrain.base.program import (
     read_program,
     write_program,
 )
-from simtrain.errors import InputError
 from tests.helpers.recorded_programs import LAYERS, linear_layers, programs
 
 
@@ -78,7 +78,7 @@ def changed(**changes: Any) -> str:
     return json.dumps(json.loads(program_text(linear_layers())) | changes)
 
 
-OP = {"op": "aten.mm"}
+OP = {"op": "aten.add"}
 MANY = [{"count": 2_000_000, "ops": [OP, OP]}]
 WAITING = [{"count": 1, "ops": [OP | {"waits": [1]}]}]
 GROUPED = [{"count": 1, "ops": [OP | {"group": 0}]}]
@@ -92,9 +92,12 @@ GROUPED = [{"count": 1, "ops": [OP | {"group": 0}]}]
         (changed(version=2), "version: Input should be 1"),
         (changed(surprise=1), "surprise: Extra inputs are not permitted"),
         (changed(forward=[]), "forward: List should have at least 1 item"),
-        (changed(forward=MANY), "it has 4000011 ops, more than 2000000"),
-        (changed(forward=WAITING), "an op of forward waits for an op before the first one"),
-        (changed(forward=GROUPED), "an op has group 0, of 0"),
+        (changed(forward=MANY), "it has 4000011 ops, more than 1000000"),
+        (
+            changed(forward=WAITING),
+            "forward.0.ops.0 (aten.add) waits for an op before the first",
+        ),
+        (changed(forward=GROUPED), "forward.0.ops.0 (aten.add) has group 0, of 0"),
         (changed(groups=[[0, 0]]), "a group has ranks twice, or ranks beyond 0"),
         (changed(tensor=2), "tensor is 2, which does not divide gpus"),
         (changed(forward=[{"ops": [{"op": "x", "reads": ["y"]}]}]), '"y" is no tensor'),
@@ -112,9 +115,9 @@ def test_what_is_no_recording_is_refused(text: str, message: str, tmp_path: Path
 def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "x.program.json.gz"
     with gzip.open(file, "wb") as packed:
-        for _ in range(257):
+        for _ in range(65):
             packed.write(b" " * (1 << 20))
-    with pytest.raises(InputError, match=r"E940 .* more than 256 MiB"):
+    with pytest.raises(InputError, match=r"E940 .* more than 64 MiB"):
         read_program(FileVersion.of(str(file)))
 
 

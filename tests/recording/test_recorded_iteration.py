@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from simtrain.base.program import Program, expanded
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.load import load_profile
 from simtrain.iteration.memory.report import allocator_bytes
 from simtrain.iteration.report.remarks import RunReport, remarks_on
 from simtrain.iteration.report.result import Result
+from simtrain.recording.program import Program, expanded
 from simtrain.render.terminal import terminal_page
 from simtrain.studies.simulation import simulate, simulate_memory
 from simtrain.views.memory import memory_view

@@ -6,9 +6,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from simtrain.base.pipeline_program import write_recording
-from simtrain.base.program import write_program
 from simtrain.errors import InputError
+from simtrain.recording.program import write_program
 from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.scenario.json_schema import scenario_schema
 from simtrain.scenario.resolved import settings_of
@@ -16,8 +15,7 @@ from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
 from simtrain.studies.variation.run import draw
 from tests.helpers.command_line import call, refused
-from tests.helpers.recorded_pipelines import linear_pipeline
-from tests.helpers.recorded_programs import TOKENS, X, linear_layers, run, scenario_of
+from tests.helpers.recorded_programs import TOKENS, W, X, linear_layers, run, scenario_of
 
 
 def test_model_batch_and_layout_are_those_of_the_program(tmp_path: Path) -> None:
@@ -32,7 +30,8 @@ def test_model_batch_and_layout_are_those_of_the_program(tmp_path: Path) -> None
 
 
 def test_products_of_fp32_numbers_have_their_own_type(tmp_path: Path) -> None:
-    wide = {"op": "aten.mm", "reads": [x := X.replace("bf16", "f32"), x], "writes": [x]}
+    x, w = (each.replace("bf16", "f32") for each in (X, W))
+    wide = {"op": "aten.mm", "reads": [x, w], "writes": [x]}
     for products in ("fp32", "tf32"):
         program = linear_layers(forward=[run(wide)], f32_products=products)
         scenario = scenario_of(program, tmp_path)
@@ -163,98 +162,3 @@ def test_the_schema_takes_a_program_in_place_of_a_model(file: str) -> None:
 
 def test_errors_name_the_place(file: str) -> None:
     assert refused("run", file, "--set", "batch.micro=2").startswith("--set batch.micro=2")
-
-
-@pytest.fixture
-def pipeline(tmp_path: Path) -> str:
-    write_recording(linear_pipeline(4, 2), tmp_path / "a.program.json.gz")
-    file = tmp_path / "a.yaml"
-    text = "program: a.program.json.gz\ncluster: h100_sxm\nsoftware: torchtitan\n"
-    sizes = "parallelism: {pipeline: 4, interleave: 2}\nbatch: {global: 16}\n"
-    file.write_text(text + sizes + "schedule: interleaved\noverlap: {pipeline: true}\n")
-    return str(file)
-
-
-def test_a_recorded_pipeline_has_its_stages(pipeline: str) -> None:
-    scenario = load_scenario(pipeline)
-    check_scenario(scenario)
-    assert (scenario.parallelism.pipeline, scenario.num_chunks) == (4, 2)
-    assert (scenario.num_gpus, scenario.num_microbatches) == (4, 16)
-    assert {"model", "parallelism"}.isdisjoint(scenario.model_fields_set)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        *("run", "run --ops", "run --json", "run --explain-settings", "memory", "advise"),
-        *("compare --change schedule=looped_bfs", "cost --tokens 1B", "explain", "schedule show"),
-        *("schedule compare", "run --draws 20", "run --set schedule=hanayo"),
-    ],
-)
-def test_commands_know_recorded_pipelines(words: str, pipeline: str) -> None:
-    command, *options = words.split()
-    before = options[:1] if command == "schedule" else []
-    outcome = call(command, *before, pipeline, *options[len(before) :])
-    assert (outcome.exit_code, outcome.stderr) == (0, "")
-    assert outcome.stdout
-
-
-@pytest.mark.parametrize("command", ["timeline", "report"])
-def test_pictures_and_pages_show_recorded_pipelines(command: str, pipeline: str) -> None:
-    out = str(Path(pipeline).with_suffix({"timeline": ".svg", "report": ".html"}[command]))
-    outcome = call(command, pipeline, "--out", out)
-    assert (outcome.exit_code, outcome.stderr) == (0, "")
-
-
-def test_traces_have_the_stages_of_a_pipeline(pipeline: str) -> None:
-    trace = Path(pipeline).with_suffix(".json")
-    assert call("run", pipeline, "--trace", str(trace), "--trace-microbatches", "0").exit_code == 0
-    assert "layer: mm" in trace.read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "fix"),
-    [
-        ("run --set parallelism.pipeline=8", "E206", "--pp"),
-        ("run --set batch.micro=2", "E206", "record the program again"),
-        ("run --set model.num_layers=3", "E206", "record the program again"),
-        ("run --set schedule=zbv", "E953", "interleaved or looped_bfs"),
-        ("run --set schedule=1f1b", "E313", "interleaved"),
-        ("search --gpus 8", "E941", ""),
-    ],
-)
-def test_what_a_pipeline_cannot_is_refused(words: str, code: str, fix: str, pipeline: str) -> None:
-    command, *options = words.split()
-    error = refused(command, pipeline, *options)
-    assert code in error
-    assert fix in error
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"gpus": 6}, "does not divide gpus"),
-        ({"chunk_numbers": [0, 1, 1]}, "do not fill 4 stages"),
-        ({"chunk_numbers": [0, 0, 1, 2]}, "stage 0 sends other tensors than stage 1 receives"),
-        ({"chunk_numbers": [0, 1, 1, 1]}, "chunk_numbers are not those of the chunks"),
-        ({"chunk": {"groups": [[0, 1]]}}, "a group has ranks beyond 0"),
-    ],
-    ids=str,
-)
-def test_recordings_of_pipelines_are_checked_as_a_whole(
-    changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        linear_pipeline(4, **changes)
-
-
-def test_a_file_of_a_pipeline_says_what_is_wrong(tmp_path: Path) -> None:
-    file = tmp_path / "a.program.json"
-    write_recording(linear_pipeline(4), file)
-    file.write_text(file.read_text("utf-8").replace("bf16[256,128]", "bf16(256)"), "utf-8")
-    with pytest.raises(InputError, match=r"E940 is no recording of a program: chunks\.0"):
-        load_scenario_of(file)
-
-
-def load_scenario_of(file: Path) -> Scenario:
-    return Scenario.model_validate({"program": str(file), "cluster": "h100_sxm"})

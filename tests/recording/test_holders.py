@@ -5,8 +5,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.base.program import Program, expanded
-from simtrain.workload.recorded.holders import GRADIENTS, SAVED, TEMPORARY, UNNAMED, holders_at
+from simtrain.recording.holders import UNNAMED, holders_at
+from simtrain.recording.program import Program, expanded
+from simtrain.workload.recorded_step import GRADIENTS, SAVED, TEMPORARY
 from tests.helpers.recorded_programs import LAYERS, SIZE, WEIGHT, named_layers, programs
 
 

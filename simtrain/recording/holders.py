@@ -11,40 +11,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from simtrain.base.program import (
-    BEFORE_STEP,
-    EARLIER_GRADIENTS,
-    GRADIENTS,
-    Program,
-    ProgramOp,
-)
+from simtrain.recording.program import BEFORE_STEP, EARLIER_GRADIENTS, Program, ProgramOp
+from simtrain.workload.recorded_step import GRADIENTS, SAVED, TEMPORARY, Holder
 
 PARAMETERS, OPTIMIZER_STATES, OTHER = "parameters", "optimizer states", "batch and buffers"
-SAVED, TEMPORARY, UNNAMED = "saved", "temporary", "unnamed"
+UNNAMED = "unnamed"
 _STATES = PARAMETERS, GRADIENTS, OPTIMIZER_STATES, OTHER
 _KINDS = *_STATES, SAVED, TEMPORARY, UNNAMED
 _Key = tuple[str, str, str]
 """Kind, pass and name of the op that has made bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Bytes that a rank holds at a moment.
-
-    Args:
-        kind: "parameters", "gradients", "optimizer states", "batch and buffers", "saved" for a
-            later pass, "temporary" within a pass, or "unnamed" if the recording does not say.
-        made_by: the op that has made them, such as "layers.*.mlp.up: aten.mm"; "" for states.
-        made_in: its pass; "" for states and gradients.
-        freed_after: the op after which most of them are freed, with its pass, if they are saved.
-        num_bytes: how many.
-    """
-
-    kind: str
-    made_by: str
-    made_in: str
-    freed_after: str
-    num_bytes: int
 
 
 @dataclass(slots=True)

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from simtrain.base.program import Program, expanded
+from simtrain.recording.program import Program, expanded
+from simtrain.recording.torch_step import TorchStep
 from simtrain.scenario.software import PAPER_KERNELS
 from simtrain.workload.ops import Op
-from simtrain.workload.recorded.step import RecordedStep
 from simtrain.workload.work import Elementwise, KernelFamily
-from tests.helpers.recorded_programs import SIZE, X, linear_layers, run
+from tests.helpers.recorded_programs import SIZE, W, X, linear_layers, run
 
 
 def kernels(*ops: dict[str, Any], fuses: bool = True) -> list[Op]:
     stack = replace(PAPER_KERNELS, partitions_recompute=fuses)
-    step = RecordedStep(linear_layers(forward=[run(*ops)]), 8, stack)
+    step = TorchStep(linear_layers(forward=[run(*ops)]), 8, stack)
     return [*step.forward.ops]
 
 
@@ -57,7 +57,7 @@ def test_a_norm_ends_a_chain() -> None:
 @pytest.mark.parametrize(
     "between",
     [
-        {"op": "aten.mm", "reads": [X, X], "writes": [X]},
+        {"op": "aten.mm", "reads": [X, W], "writes": [X]},
         pointwise("add") | {"again": True},
         pointwise("add") | {"reads": ["f32[3]"]},
         pointwise("add") | {"waits": [1]},
@@ -70,7 +70,7 @@ def test_what_is_no_chain_stays_apart(between: dict[str, Any]) -> None:
 def test_a_compiler_moves_at_most_as_many_bytes() -> None:
     program: Program = linear_layers()
     stacks = [replace(PAPER_KERNELS, partitions_recompute=fuses) for fuses in (False, True)]
-    steps = [RecordedStep(program, 8, stack) for stack in stacks]
+    steps = [TorchStep(program, 8, stack) for stack in stacks]
     for name in ("forward", "backward"):
         moved = [
             sum(

@@ -1,5 +1,8 @@
 """A recorded torch program: the ops of one training step on one rank, and its file.
 
+Files come from others: bytes, counts and products of counts are limited before anything is built,
+and every op has the tensors that its rule reads (`ops.toml`).
+
 `simtrain import torch` records a program. A scenario names the file, as in `program:
 gpt.program.json.gz`. The file is JSON, packed with gzip or not, so that people can read and compare
 recordings. Ops that repeat, such as those of equal layers, are written once with a count.
@@ -12,34 +15,46 @@ import gzip
 import io
 import json
 import re
+import tomllib
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from simtrain.base.entry import Count, CountOrZero, Strict, Text
+from simtrain.base.entry import Count, CountOrZero, Strict
 from simtrain.base.input_file import FileVersion, open_input, read_text
-from simtrain.errors import InputError, Location
+from simtrain.errors import InputError, Location, printable
 
-_MOST_BYTES, _MOST_OPS, _MOST_RANKS = 256 << 20, 2_000_000, 1 << 20
-_MOST_MICROBATCHES = 4096
-_MOST_BYTES_OF_MEMORY = 1 << 50
+_MOST_BYTES, _MOST_RANKS = 64 << 20, 1 << 20
+# The text is counted before it is parsed: an op takes some 2 kB, a word some 60 bytes.
+_MOST_OBJECTS, _MOST_WORDS = 100_000, 4_000_000
+_MOST_OPS, _MOST_WAITS, _MOST_MICROBATCHES = 1_000_000, 2_000_000, 4096
+_MOST_REMARKS, _MOST_BYTES_OF_MEMORY = 1000, 1 << 50
 _TENSOR = re.compile(r"(?:(\d{1,9}) x )?([a-z]+[a-z0-9_]{0,30})\[([\d,*]{0,400})\]('?)")
-_MOST_ELEMENTS = 1 << 60
+_MOST_ELEMENTS, _MOST_BITS = 1 << 60, 128
 _BITS = re.compile(r"[a-z]+(\d+)")
 
-END_OF_STEP = "end of the step"
-BEFORE_STEP = "before the step"
-GRADIENTS, EARLIER_GRADIENTS = "gradients", "gradients of earlier microbatches"
-"""Words in the names of what ops keep and free (`ProgramOp.keeps_until`, `frees_of`)."""
+BEFORE_STEP, EARLIER_GRADIENTS = "before the step", "gradients of earlier microbatches"
+"""Words in the names of what ops free (`ProgramOp.frees_of`), beside `END_OF_STEP`, `GRADIENTS`."""
+OPS_DATA: dict[str, dict[str, str]] = tomllib.loads(
+    Path(__file__).with_name("ops.toml").read_text("utf-8")
+)
+"""How ops are priced, by their names in torch, and the tensors that their rules read."""
 
+
+def _without_controls(text: str) -> str:
+    if printable(text) != text:
+        raise ValueError(f"{printable(text)!a:.60} has control characters")
+    return text
+
+
+Word = Annotated[str, AfterValidator(_without_controls)]
 Bytes = Annotated[int, Field(ge=0, le=_MOST_BYTES_OF_MEMORY)]
-Scalar = bool | int | float | str
-T = TypeVar("T")
-_BytesByName = Annotated[dict[str, Bytes], Field(default_factory=dict)]
+Scalar = bool | int | float | Word
+_BytesByName = Annotated[dict[Word, Bytes], Field(default_factory=dict)]
 _Texts = Annotated[list[str], Field(default_factory=list)]
 
 
@@ -92,6 +107,9 @@ def parse_tensor(text: str) -> ProgramTensor:
         shape.append(length)
         elements *= length
         stored *= 1 if size.endswith("*") else length
+    bits = _BITS.match(dtype)
+    if bits and not 0 < int(bits[1]) <= _MOST_BITS:
+        raise ValueError(f'"{text:.60}" has elements of {bits[1]:.9} bits')
     times = int(number or 1)
     if elements * times > _MOST_ELEMENTS:
         raise ValueError(f'"{text:.60}" has more than 2^60 elements')
@@ -124,11 +142,11 @@ class ProgramOp(Strict):
             layers.*.norm: aten.add", or "gradients layers.*.mlp.up: aten.mm".
     """
 
-    op: Text
-    module: str = ""
+    op: Annotated[Word, Field(min_length=1)]
+    module: Word = ""
     reads: _Texts
     writes: _Texts
-    options: dict[str, Scalar] = Field(default_factory=dict)
+    options: dict[Word, Scalar] = Field(default_factory=dict)
     again: bool = False
     stream: CountOrZero = 0
     group: CountOrZero | None = None
@@ -151,6 +169,16 @@ class ProgramOp(Strict):
             parse_tensor(text)
         return texts
 
+    @model_validator(mode="after")
+    def _has_the_tensors_of_its_rule(self) -> Self:
+        patterns = OPS_DATA["shapes"].get(self.op)
+        if patterns and not any(_fits(each.strip(), self) for each in patterns.split("|")):
+            tensors = f"{', '.join(self.reads)} -> {', '.join(self.writes)}"
+            raise ValueError(f"{self.op} takes tensors of sizes {patterns}, not {tensors:.200}")
+        if self.gradient_bytes > self.makes_bytes:
+            raise ValueError(f"gradient_bytes of {self.op} are more than its makes_bytes")
+        return self
+
     @property
     def read(self) -> list[ProgramTensor]:
         """The tensors that it reads."""
@@ -162,11 +190,35 @@ class ProgramOp(Strict):
         return [*map(parse_tensor, self.writes)]
 
 
+def _fits(pattern: str, op: ProgramOp) -> bool:
+    """Return whether an op has the tensors of a pattern, such as "mk,kn->mn", or more of them."""
+    sizes: dict[str, int] = {}
+    for texts, tensors in zip(pattern.split("->"), (op.read, op.written), strict=True):
+        terms = texts.split(",") if texts else []
+        if len(tensors) < len(terms):
+            return False
+        for term, tensor in zip(terms, tensors, strict=False):
+            first, dots, last = term.partition("...")
+            length, shape = len(first) + len(last), tensor.shape
+            if term == "*":
+                continue
+            if tensor.number > 1 or len(shape) < length or (not dots and len(shape) > length):
+                return False
+            named = [*zip(first, shape, strict=False), *zip(last[::-1], shape[::-1], strict=False)]
+            if any(sizes.setdefault(letter, size) != size for letter, size in named):
+                return False
+    return True
+
+
 class ProgramRun(Strict):
     """Ops that repeat `count` times."""
 
     count: Count = 1
     ops: Annotated[list[ProgramOp], Field(min_length=1)]
+
+    @property
+    def num_ops(self) -> int:
+        return self.count * len(self.ops)
 
 
 class ProgramStates(Strict):
@@ -207,9 +259,9 @@ class Program(Strict):
     """
 
     version: Literal[1]
-    torch: Text
+    torch: Annotated[Word, Field(min_length=1)]
     f32_products: Literal["fp32", "tf32"] = "fp32"
-    command: Text
+    command: Annotated[Word, Field(min_length=1)]
     gpus: Annotated[int, Field(ge=1, le=_MOST_RANKS)]
     tensor: Annotated[int, Field(ge=1, le=_MOST_RANKS)] = 1
     sequences: Annotated[int, Field(ge=1, le=_MOST_RANKS)]
@@ -219,7 +271,7 @@ class Program(Strict):
     num_trained: Annotated[int, Field(ge=0, le=_MOST_ELEMENTS)]
     states: ProgramStates
     groups: list[Annotated[list[CountOrZero], Field(min_length=1)]] = Field(default_factory=list)
-    remarks: list[Text] = Field(default_factory=list)
+    remarks: Annotated[list[Word], Field(max_length=_MOST_REMARKS)] = Field(default_factory=list)
     group_streams: list[CountOrZero] = Field(default_factory=list)
     forward: Annotated[list[ProgramRun], Field(min_length=1)]
     backward: Annotated[list[ProgramRun], Field(min_length=1)]
@@ -229,22 +281,28 @@ class Program(Strict):
     def _is_consistent(self) -> Self:
         if self.gpus % self.tensor:
             raise ValueError(f"tensor is {self.tensor}, which does not divide gpus ({self.gpus})")
-        runs = [*self.forward, *self.backward, *self.optimizer]
-        if (number := sum(run.count * len(run.ops) for run in runs)) > _MOST_OPS:
-            raise ValueError(f"it has {number} ops, more than {_MOST_OPS}")
+        runs = [run for runs in self.passes.values() for run in runs]
+        _limit("ops", sum(run.num_ops for run in runs), _MOST_OPS)
+        waits = sum(run.count * len(op.waits) for run in runs for op in run.ops)
+        _limit("waits", waits, _MOST_WAITS)
+        _limit("ranks of groups", sum(map(len, self.groups)), _MOST_RANKS)
         for ranks in self.groups:
             if len({*ranks}) != len(ranks) or max(ranks) >= self.gpus:
                 raise ValueError(f"a group has ranks twice, or ranks beyond {self.gpus - 1}")
-        for op in (op for run in runs for op in run.ops):
-            if op.group is not None and op.group >= len(self.groups):
-                raise ValueError(f"an op has group {op.group}, of {len(self.groups)}")
+        states = self.states
+        num_bytes = states.parameters_bytes + states.optimizer_bytes
+        num_bytes += states.other_bytes + states.gradients_bytes
         for name, of_pass in self.passes.items():
-            first = 0
-            for run in of_pass:
-                for place, op in enumerate(run.ops, first):
-                    if op.waits and max(op.waits) > place:
-                        raise ValueError(f"an op of {name} waits for an op before the first one")
-                first += run.count * len(run.ops)
+            place = 0
+            for number, run in enumerate(of_pass):
+                for op_number, op in enumerate(run.ops, place):
+                    where = f"{name}.{number}.ops.{op_number - place} ({op.op:.60})"
+                    if op.group is not None and op.group >= len(self.groups):
+                        raise ValueError(f"{where} has group {op.group}, of {len(self.groups)}")
+                    if op.waits and max(op.waits) > op_number:
+                        raise ValueError(f"{where} waits for an op before the first one")
+                num_bytes = _bytes_after(run, num_bytes, f"{name}.{number}")
+                place += run.num_ops
         return self
 
     @property
@@ -264,6 +322,30 @@ class Program(Strict):
         return self.gpus // self.tensor
 
 
+def _limit(what: str, number: int, most: int) -> None:
+    if number > most:
+        raise ValueError(f"it has {number} {what}, more than {most}")
+
+
+def _bytes_after(run: ProgramRun, before: int, where: str) -> int:
+    """Return the bytes that a rank has after a run, if it has `before` at its start.
+
+    Raises:
+        ValueError: an op frees more than there is, or makes more than any memory has.
+    """
+    change = sum(op.makes_bytes - op.frees_bytes for op in run.ops)
+    for first in {0, (run.count - 1) * change}:  # no repetition in between is an extreme
+        now = before + first
+        for op in run.ops:
+            now += op.makes_bytes
+            if now > _MOST_BYTES_OF_MEMORY:
+                raise ValueError(f"{where} has {now} bytes at {op.op:.60}, more than 2^50")
+            now -= op.frees_bytes
+            if now < 0:
+                raise ValueError(f"{where} frees {-now} bytes more at {op.op:.60} than there are")
+    return before + run.count * change
+
+
 def expanded(runs: Iterable[ProgramRun]) -> Iterator[ProgramOp]:
     """Yield the ops of runs, repeated."""
     for run in runs:
@@ -273,12 +355,7 @@ def expanded(runs: Iterable[ProgramRun]) -> Iterator[ProgramOp]:
 
 @functools.lru_cache(maxsize=16)
 def read_program(version: FileVersion) -> Program:
-    """Read a recording of a program without a pipeline; raises InputError as `parsed_file`."""
-    return parsed_file(version, Program.model_validate_json)
-
-
-def parsed_file(version: FileVersion, parse: Callable[[bytes], T]) -> T:
-    """Read a recording with a parser of its text.
+    """Read a recording.
 
     Raises:
         InputError: the file cannot be read (E101, E102), or is no recording (E940).
@@ -286,12 +363,13 @@ def parsed_file(version: FileVersion, parse: Callable[[bytes], T]) -> T:
     place = Location(version.file)
     fix = "record the program again: simtrain import torch SCRIPT.py:FUNCTION --out FILE"
     try:
-        return parse(_content(Path(version.file)))
+        return Program.model_validate_json(_content(Path(version.file)))
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         reason = "a recording is written by simtrain import torch, and checked as a whole"
-        message = f"is no recording of a program: {where}: {first['msg']}"
+        words = first["msg"].removeprefix("Value error, ")
+        message = f"is no recording of a program: {where}: {words}"
         raise InputError.of("E940", message, place, fix, reason) from None
     except (OSError, EOFError, ValueError, zlib.error) as error:
         message = f"is no recording of a program: {error}"
@@ -299,7 +377,7 @@ def parsed_file(version: FileVersion, parse: Callable[[bytes], T]) -> T:
 
 
 def _content(path: Path) -> bytes:
-    """Return the text of a recording, unpacked."""
+    """Return the text of a recording, unpacked, if it has no more than a program needs."""
     if not path.is_file():
         read_text(path)  # says what is wrong with the path
     with open_input(path) as file:
@@ -310,6 +388,8 @@ def _content(path: Path) -> bytes:
         content = unpacked.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+    _limit("sections", content.count(b"{"), _MOST_OBJECTS)
+    _limit("words", content.count(b",") + content.count(b"["), _MOST_WORDS)
     return content
 
 
@@ -332,13 +412,8 @@ def runs_text(runs: list[dict[str, Any]]) -> str:
 
 
 def write_program(program: Program, file: Path) -> None:
-    """Write a recording to a file (`write_packed`)."""
-    write_packed(program_text(program), file)
-
-
-def write_packed(text: str, file: Path) -> None:
-    """Write a text to a file, packed if its name ends with .gz. Equal texts are equal files."""
-    content = text.encode()
+    """Write a recording, packed if the file's name ends with .gz. Equal ones are equal files."""
+    content = program_text(program).encode()
     if file.suffix == ".gz":
         content = gzip.compress(content, mtime=0)
     file.write_bytes(content)

@@ -1,1 +1,0 @@
-"""Recorded torch programs (`simtrain.base.program`) as ops on the terms of the engine."""

@@ -1,0 +1,136 @@
+"""A training step that the user has recorded: what a plan asks of it in place of a model.
+
+A guest that reads programs implements `RecordedStep` (`scenario.own_program`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simtrain.workload.ops import Op, Tensor
+from simtrain.workload.tape import Parameter, Tape
+from simtrain.workload.work import Work
+
+if TYPE_CHECKING:
+    from simtrain.workload.passes import Pass, PassRecord
+
+Bytes = NDArray[np.int64]
+
+END_OF_STEP: Final = "end of the step"
+SAVED, TEMPORARY, GRADIENTS = "saved", "temporary", "gradients"
+"""Kinds of holders."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateBytes:
+    """Bytes that a rank holds before the recorded microbatch."""
+
+    parameters: int
+    optimizer: int
+    gradients: int
+    other: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Bytes that a rank holds at a moment.
+
+    Args:
+        kind: "parameters", "gradients", "optimizer states", "batch and buffers", "saved" for a
+            later pass, "temporary" within a pass, or "unnamed" if the recording does not say.
+        made_by: the op that has made them, such as "layers.*.mlp.up: aten.mm"; "" for states.
+        made_in: its pass; "" for states and gradients.
+        freed_after: the op after which most of them are freed, with its pass, if they are saved.
+        num_bytes: how many.
+    """
+
+    kind: str
+    made_by: str
+    made_in: str
+    freed_after: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BytesOverTime:
+    """Memory of a pass, op by op.
+
+    Args:
+        names: [ops], module and name of each op.
+        held: [ops], bytes while each op runs, relative to the start of the pass.
+        after: [ops], bytes after each op.
+        gradients: [ops], bytes of gradients of parameters while each op runs.
+    """
+
+    names: tuple[str, ...]
+    held: Bytes
+    after: Bytes
+    gradients: Bytes
+
+    def shifted(self, held_bytes: int, gradient_bytes: int) -> BytesOverTime:
+        """Return it with what exists at the start of the pass."""
+        return replace(
+            self,
+            held=self.held + held_bytes,
+            after=self.after + held_bytes,
+            gradients=self.gradients + gradient_bytes,
+        )
+
+
+class RecordedStep(ABC):
+    """A recorded training step on a cluster, whose last microbatch stands for all of them."""
+
+    @property
+    @abstractmethod
+    def model(self) -> RecordedModel:
+        """The parameters of the model."""
+
+    @property
+    @abstractmethod
+    def states(self) -> StateBytes:
+        """What a rank holds before the microbatch."""
+
+    @property
+    @abstractmethod
+    def memory(self) -> tuple[BytesOverTime, BytesOverTime, BytesOverTime]:
+        """Memory of the forward pass, the backward pass and the optimizer."""
+
+    @property
+    @abstractmethod
+    def update(self) -> tuple[Op, ...]:
+        """The ops of the optimizer."""
+
+    @abstractmethod
+    def record_of(self, pass_: Pass) -> PassRecord:
+        """Return the ops of a forward or a backward pass."""
+
+    @abstractmethod
+    def holders_at(self, pass_number: int, op_number: int) -> tuple[Holder, ...] | None:
+        """Return who holds the memory of a rank while an op runs; None if the program is silent."""
+
+    @abstractmethod
+    def remarks(self, seconds: Callable[[Work], float]) -> Iterator[str]:
+        """Say what is simulated of the program; `seconds` is the time of a work alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedModel:
+    """The model of a recording, as a block that has its parameters and no ops."""
+
+    num_parameters: int
+    num_trained: int
+    is_unit: bool = True
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        """Record the parameters."""
+        y = tape.tensor("output", x.rows, x.width)
+        frozen = self.num_parameters - self.num_trained
+        parameters = Parameter(self.num_trained), Parameter(frozen, is_frozen=True)
+        tape.record("recorded model", (x,), (y,), (), parameters=parameters)
+        return y
