@@ -161,8 +161,7 @@ def intervals(
     require("fitting intervals", "scipy")
     from calibrate.fit.error_model import ErrorModelCheck, error_model_text
     from simtrain.base.output_folder import check_suffix, check_writable, write_text
-    from simtrain.hardware.error_model import read_error_model
-    from simtrain.hardware.judged_runs import judged_runs
+    from simtrain.hardware.interval import judged_runs, read_error_model
 
     if write:
         check_suffix(write, (".yaml", ".yml"), "parameters")

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from scipy.optimize import minimize
 
-from simtrain.hardware.error_model import RESPECTS, ErrorModel, JudgedClass, Traits
-from simtrain.hardware.judged_runs import JudgedRuns
+from simtrain.hardware.interval import RESPECTS, ErrorModel, JudgedRuns, Traits
 from simtrain.views.kinds import SHARE, TEXT, Kind
 from simtrain.views.view import Column, Facts, Row, Table, View
 
@@ -39,12 +38,11 @@ def fit_error_model(judged: Sequence[JudgedRuns]) -> ErrorModel:
     Args:
         judged: all classes, with the errors of their runs.
     """
-    classes = [group.as_class for group in judged]
-    scales = np.array([each.log_scale for each in classes])
-    traits = [each.traits for each in classes]
-    shares = np.array([each.extrapolated for each in classes])
-    runs = sum(each.num_runs for each in classes)
-    said = f"{runs:,} runs of {len(classes)} classes in validated_on; simtrain calibrate intervals"
+    scales = np.array([each.log_scale for each in judged])
+    traits = [each.traits for each in judged]
+    shares = np.array([each.runs.extrapolated for each in judged])
+    runs = sum(each.runs.num_runs for each in judged)
+    said = f"{runs:,} runs of {len(judged)} classes in validated_on; simtrain calibrate intervals"
 
     def model(values: np.ndarray) -> ErrorModel:
         """Return the model with parameters, whose logarithms are given."""
@@ -62,7 +60,7 @@ def fit_error_model(judged: Sequence[JudgedRuns]) -> ErrorModel:
         """Return minus the logarithm of the likelihood and of the priors."""
         candidate = model(values)
         covariances = candidate.likeness(traits, traits)
-        covariances += np.diag([candidate.own_variance(each.num_runs) for each in classes])
+        covariances += np.diag([candidate.own_variance(each.runs.num_runs) for each in judged])
         distances = scales - math.log(candidate.typical_error) - candidate.extrapolated * shares
         root = np.linalg.cholesky(covariances)
         whitened: np.ndarray = np.linalg.solve(root, distances)
@@ -184,40 +182,40 @@ class ErrorModelCheck:
 def error_model_text(model: ErrorModel) -> str:
     """Return the parameters as `error_model.yaml`."""
     lines = (f"{name}: {_text(value)}" for name, value in model)
-    return "\n".join(["# Parameters of simtrain/hardware/error_model.py.", *lines, ""])
+    return "\n".join(["# Parameters of simtrain/hardware/interval.py.", *lines, ""])
 
 
 def _text(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else json.dumps(value)
 
 
-def left_out(model: ErrorModel, judged: Iterable[JudgedRuns]) -> list[LeftOut]:
+def left_out(model: ErrorModel, judged: Sequence[JudgedRuns]) -> list[LeftOut]:
     """Return how intervals hold for each class, machine, stack, data type and kind of model.
 
     The model keeps its deviations, and knows none of the runs that agree in what is left out.
     """
-    classes = [group.as_class for group in judged]
 
     def with_same(respects: Sequence[str]) -> Callable[[Traits, Traits], bool]:
         return lambda some, other: all(some[each] == other[each] for each in respects)
 
     ways = {"class": with_same(RESPECTS)} | {each: with_same([each]) for each in RESPECTS}
-    return [_left_out(model, classes, what, same) for what, same in ways.items()]
+    return [_left_out(model, judged, what, same) for what, same in ways.items()]
 
 
 def _left_out(
     model: ErrorModel,
-    classes: Sequence[JudgedClass],
+    judged: Sequence[JudgedRuns],
     what: str,
     same: Callable[[Traits, Traits], bool],
 ) -> LeftOut:
     errors: list[float] = []
     widths: list[float] = []
     weights: list[float] = []
-    for each in classes:
-        known = [other for other in classes if not same(each.traits, other.traits)]
-        width = model.expected(each.traits, known, each.extrapolated).width()
-        errors += map(abs, each.log_ratios)
-        widths += [width] * each.num_runs
-        weights += [min(1.0, _MOST_RUNS / each.num_runs)] * each.num_runs
+    for each in judged:
+        number = each.runs.num_runs
+        known = [other for other in judged if not same(each.traits, other.traits)]
+        width = model.expected(each.traits, known, each.runs.extrapolated).width()
+        errors += map(abs, each.runs.log_ratios)
+        widths += [width] * number
+        weights += [min(1.0, _MOST_RUNS / number)] * number
     return LeftOut(what, np.array(errors), np.array(widths), np.array(weights))

@@ -16,7 +16,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import Positions, YamlDocument
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.run_kind import RunKind
+from simtrain.hardware.validated_on import RunKind
 from simtrain.iteration.memory.buffers import GLOBAL, WORKSPACES
 from simtrain.iteration.report.interval import run_kind
 from simtrain.render.figures import style

@@ -8,8 +8,7 @@ from pathlib import Path
 from calibrate.validation.profile import ProfileValidation
 from simtrain.base.output_folder import write_text
 from simtrain.base.resources import find_profile, list_profiles
-from simtrain.hardware.run_kind import RunKind
-from simtrain.hardware.validated_on import MeasuredRuns, ValidatedOn, validated_on
+from simtrain.hardware.validated_on import MeasuredRuns, RunKind, ValidatedOn, validated_on
 from simtrain.studies.validation import errors_text
 from simtrain.units import counted
 

@@ -82,7 +82,7 @@ def list_stacks() -> list[str]:
 
 
 def error_model_file() -> Path:
-    """The file with the parameters of the model of errors (`simtrain.hardware.error_model`)."""
+    """The file with the parameters of the model of errors (`simtrain.hardware.interval`)."""
     return _folder("hw_profiles") / "validated_on" / "error_model.yaml"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -11,15 +12,21 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.run_kind import RunKind, differences
-from simtrain.hardware.validated_on import MeasuredRuns, ValidatedOn, error_text, validated_on
+from simtrain.hardware.validated_on import (
+    MeasuredRuns,
+    RunKind,
+    ValidatedOn,
+    differences,
+    error_text,
+    validated_on,
+)
 
 _OF_OTHER_QUESTIONS = "reliability.", "variation."
 _WITHOUT_SECONDS = (
     *("running_costs.", *_OF_OTHER_QUESTIONS, "cluster.num_nodes", "gpu.memory_capacity"),
 )
 """Entries that no duration depends on: another price or memory leaves the evidence as it is."""
-_NOT_COMPARED = "compared with measured iterations"
+_COMPARED = "compared with measured iterations"
 
 
 class EvidenceLevel(Enum):
@@ -36,9 +43,6 @@ class EvidenceLevel(Enum):
     UNCERTAIN = "uncertain"
     FITTED = "fitted on kernels"
     JUDGED = "judged"
-
-
-_STRENGTHS = list(EvidenceLevel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,8 @@ class Evidence(PlainData):
 
     def is_weaker_than(self, other: Evidence) -> bool:
         """Whether the other evidence is stronger."""
-        return _STRENGTHS.index(self.level) < _STRENGTHS.index(other.level)
+        levels = [*EvidenceLevel]
+        return levels.index(self.level) < levels.index(other.level)
 
 
 def changed_entries(profile: HardwareProfile) -> list[str]:
@@ -120,13 +125,23 @@ def evidence_of(profile: HardwareProfile, cluster: str, kind: RunKind | None = N
         level = EvidenceLevel.UNCERTAIN
     else:
         level = EvidenceLevel.JUDGED if num_runs else EvidenceLevel.FITTED
-    words = "; ".join(
-        [
-            *_of_profile(level, profile, errors, is_judged=bool(num_runs)),
-            _of_runs(runs, like, cluster, kind) if runs else _of_no_runs(changed),
-        ]
-    )
-    return Evidence(cluster, level, num_runs, words)
+    is_judged = bool(num_runs)
+    words = [*_of_profile(level, profile, errors, is_judged=is_judged)]
+    if like or (runs and kind is None):
+        what = "measured iterations" + " like this one" * (kind is not None)
+        words.append(f"judged on {num_runs:,} {what}, {_errors_in_words(like)}")
+    elif runs and kind:
+        fewest = min(len(differences(kind, group, cluster)) for group in runs)
+        nearest = [group for group in runs if len(differences(kind, group, cluster)) == fewest]
+        number = sum(group.num_runs for group in nearest)
+        others = f"{number:,} others were, {_errors_in_words(nearest)}"
+        words.append(f"none like this one was compared; {others}")
+    elif changed:
+        also = f" and {len(changed) - 1} others" if len(changed) > 1 else ""
+        words.append(f"not {_COMPARED} with the scenario's hardware.{changed[0]}{also}")
+    else:
+        words.append(f"not yet {_COMPARED}")
+    return Evidence(cluster, level, num_runs, "; ".join(words))
 
 
 def _num_fitted(profile: HardwareProfile) -> int:
@@ -146,50 +161,15 @@ def _of_profile(
     elif level is EvidenceLevel.UNCERTAIN and errors:
         yield f"uncertain, {errors.doubt}"
     elif not is_judged:
-        names = [
-            name for name, _ in entries_of(profile) if not name.startswith(_OF_OTHER_QUESTIONS)
-        ]
-        of_all = f"{_num_fitted(profile)} of {len(names)} entries"
-        yield f"fitted on kernels and collectives ({of_all})"
-
-
-def _of_runs(
-    runs: Sequence[MeasuredRuns],
-    like: Sequence[MeasuredRuns],
-    cluster: str,
-    kind: RunKind | None,
-) -> str:
-    """Say how far off predictions of runs like the scenario are, or of the most similar ones."""
-    if like or kind is None:
-        iterations = "measured iterations" + " like this one" * (kind is not None)
-        return f"judged on {_total(like):,} {iterations}, {_errors_in_words(like)}"
-    fewest = min(len(differences(kind, group, cluster)) for group in runs)
-    nearest = [group for group in runs if len(differences(kind, group, cluster)) == fewest]
-    respects = [each for group in nearest for each in differences(kind, group, cluster)]
-    of_kind = ", ".join(dict.fromkeys(respect.of_kind for respect in respects))
-    of_runs = ", ".join(dict.fromkeys(respect.of_runs for respect in respects))
-    return (
-        f"none like this one ({of_kind}) was compared; {_total(nearest):,} others "
-        f"({of_runs}) were, {_errors_in_words(nearest)}"
-    )
-
-
-def _of_no_runs(changed: Sequence[str]) -> str:
-    """Say that nothing was compared, and which change of the scenario is the reason."""
-    if not changed:
-        return f"not yet {_NOT_COMPARED}"
-    others = f" and {len(changed) - 1} others" if len(changed) > 1 else ""
-    return f"not {_NOT_COMPARED} with the scenario's hardware.{changed[0]}{others}"
+        names = [name for name, _ in entries_of(profile)]
+        number = sum(not name.startswith(_OF_OTHER_QUESTIONS) for name in names)
+        yield f"fitted on kernels and collectives ({_num_fitted(profile)} of {number} entries)"
 
 
 def _errors_in_words(groups: Sequence[MeasuredRuns]) -> str:
-    mean = sum(group.num_runs * group.mean_error for group in groups) / _total(groups)
-    worst = max((group.worst_error for group in groups), key=abs)
-    return f"mean |error| {error_text(mean)}, worst {error_text(worst)}"
-
-
-def _total(groups: Sequence[MeasuredRuns]) -> int:
-    return sum(group.num_runs for group in groups)
+    errors = [error for group in groups for error in group.errors]
+    mean = math.fsum(map(abs, errors)) / len(errors)
+    return f"mean |error| {error_text(mean)}, worst {error_text(max(errors, key=abs))}"
 
 
 def sentences_of(evidence: Iterable[Evidence]) -> list[str]:

@@ -1,22 +1,47 @@
-"""Where the measured time of a prediction lies, from how far off predictions of its kind were.
+"""Where the measured time of a prediction lies: a pooled, hierarchical model of errors.
 
-The errors are those of measured runs by machine, software stack, data type and kind of model, which
-`hw_profiles/validated_on` lists; `simtrain.hardware.error_model` says what they let expect.
+The mean |ln(predicted / measured)| of a class of runs, its scale, is modelled by its logarithm:
+
+    ln scale = ln typical_error + extrapolated x share of time that is extrapolated
+               + machine + software + data type + kind of model + class
+
+Each term in the second line is normal around 0 with the deviation that `error_model.yaml` has, and
+classes that agree in a respect share its term; the last one is that of each publication's runs. The
+classes that were judged then say what to expect of any kind: one that was judged often has the
+scale of its runs; one that nothing is like has `typical_error`, with all deviations; those between
+borrow from the classes that they share terms with (best linear unbiased prediction; Robinson 1991,
+"That BLUP is a good thing"). The errors of one class have Laplace's form (`Spread`), and the
+interval averages over what its scale may be.
+
+`simtrain calibrate intervals` fits the deviations to all files of `hw_profiles/validated_on`, and
+shows how intervals hold for classes, machines and stacks that were left out.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+import numpy as np
+
+from simtrain.base.entry import NonNegative, Positive, Strict, Text
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.resources import error_model_file, list_profiles
 from simtrain.base.spread import Spread
-from simtrain.hardware.error_model import ErrorModel, ExpectedScale, error_model
-from simtrain.hardware.judged_runs import JudgedRuns, judged_runs, traits_of
-from simtrain.hardware.run_kind import Respect, RunKind, differences
+from simtrain.base.strict_yaml import load_document, validate
+from simtrain.hardware.validated_on import (
+    MeasuredRuns,
+    RunKind,
+    data_types_in_words,
+    differences,
+    model_in_words,
+    validated_on,
+)
+from simtrain.scenario.software import family_of
 from simtrain.units import counted, format_seconds
 
 
@@ -100,6 +125,196 @@ _WIDEST = math.log(2)
 """No interval reaches farther: a time that is off by more than a factor of two is another one."""
 
 
+RESPECTS = ("machine", "software", "data type", "model")
+"""The respects in which classes of runs differ."""
+_POINTS, _WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_LEAST_SCALE = 0.005
+"""No class is better than half a percent on average: the same iteration differs by that from run to
+run."""
+
+
+class ErrorModel(Strict):
+    """The parameters of the model, as `error_model.yaml` has them.
+
+    Args:
+        version: version of this schema.
+        typical_error: the scale of a class of which nothing is known, if nothing is extrapolated.
+        extrapolated: by how much ln scale grows if all kernel time is of shapes outside the range
+            that the profile was fitted on.
+        machine, software, data_type, model, runs: deviations of ln scale between machines, software
+            stacks, data types, kinds of model, and runs of different publications that agree in all
+            of these.
+        independent_runs: runs of one publication are alike: any number of them says no more about
+            their scale than this number of independent runs.
+        fitted_on: what the parameters follow from.
+    """
+
+    version: Literal[1]
+    typical_error: Positive
+    extrapolated: NonNegative
+    machine: NonNegative
+    software: NonNegative
+    data_type: NonNegative
+    model: NonNegative
+    runs: NonNegative
+    independent_runs: Positive
+    fitted_on: Text
+
+    @property
+    def deviations(self) -> tuple[float, ...]:
+        """The deviations of the respects, in the order of `RESPECTS`."""
+        return self.machine, self.software, self.data_type, self.model
+
+    def likeness(self, some: Sequence[Traits], others: Sequence[Traits]) -> np.ndarray:
+        """Return what ln scale of classes has in common, as covariances: [some, others]."""
+        covariances = np.zeros((len(some), len(others)))
+        for respect, deviation in zip(RESPECTS, self.deviations, strict=True):
+            column = np.array([traits[respect] for traits in some])
+            row = np.array([traits[respect] for traits in others])
+            covariances += deviation**2 * (column[:, None] == row[None, :])
+        return covariances
+
+    def _mean(self, extrapolated: float) -> float:
+        """Return ln scale of a class of which nothing else is known."""
+        return math.log(self.typical_error) + self.extrapolated * extrapolated
+
+    def own_variance(self, num_runs: int) -> float:
+        """Return the variance of the ln scale that so many runs of a class show, of its own.
+
+        That of ln of the mean of n exponentially distributed amounts is trigamma(n).
+        """
+        trigamma = 1 / num_runs + 1 / (2 * num_runs**2) + 1 / (6 * num_runs**3)
+        return self.runs**2 + trigamma + 1 / self.independent_runs
+
+    def expected(
+        self, traits: Traits, judged: Sequence[JudgedRuns], extrapolated: float = 0.0
+    ) -> ExpectedScale:
+        """Return the scale to expect of a class, from the judged ones.
+
+        Args:
+            traits: what the class is in each respect.
+            judged: classes that were compared with predictions.
+            extrapolated: share of the kernel time that is extrapolated.
+        """
+        prior = float(self.likeness([traits], [traits])[0, 0]) + self.runs**2
+        mean = self._mean(extrapolated)
+        if not judged:
+            return ExpectedScale(mean, prior)
+        known = [each.traits for each in judged]
+        covariances = self.likeness(known, known)
+        covariances += np.diag([self.own_variance(each.runs.num_runs) for each in judged])
+        shared = self.likeness([traits], known)[0]
+        weights = np.linalg.solve(covariances, shared)
+        means = [self._mean(each.runs.extrapolated) for each in judged]
+        distances = np.array([each.log_scale for each in judged]) - means
+        return ExpectedScale(mean + float(weights @ distances), float(prior - weights @ shared))
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedScale:
+    """The scale of a class: ln scale is normal around `mean` with `variance`."""
+
+    mean: float
+    variance: float
+
+    def width(self, share: float = 0.9) -> float:
+        """Return the |log ratio| that this share of the class's runs stays within."""
+        scales = np.exp(self.mean + math.sqrt(max(self.variance, 0.0)) * _POINTS)
+        low, high = 0.0, -math.log(1 - share) * float(scales.max())
+        for _ in range(60):
+            middle = (low + high) / 2
+            inside = 1 - float(_WEIGHTS @ np.exp(-middle / scales))
+            low, high = (middle, high) if inside < share else (low, middle)
+        return high
+
+
+Traits = Mapping[str, str]
+"""What a class of runs is in each respect."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRuns:
+    """Measured runs of one class with which predictions were compared.
+
+    Args:
+        runs: the runs and their errors.
+        cluster: the hardware profile of their machine.
+        is_mixed: whether they are of several frameworks, which are no evidence for any stack.
+    """
+
+    runs: MeasuredRuns
+    cluster: str
+    is_mixed: bool = False
+
+    @property
+    def traits(self) -> Traits:
+        """What the runs are in each respect."""
+        runs = self.runs
+        software = f"others on {self.cluster}" if self.is_mixed else family_of(runs.software)
+        model = model_in_words(runs.has_experts, runs.is_hybrid)
+        values = (self.cluster, software, data_types_in_words(runs.data_types), model)
+        return dict(zip(RESPECTS, values, strict=True))
+
+    @property
+    def log_scale(self) -> float:
+        """ln of the mean |log ratio|, without the bias of few runs (ln n - digamma(n))."""
+        number, mean = self.runs.num_runs, _mean_amount([self])
+        return math.log(max(mean, _LEAST_SCALE)) + 1 / (2 * number) + 1 / (12 * number**2)
+
+
+def _mean_amount(groups: Sequence[JudgedRuns]) -> float:
+    """Return the mean |log ratio| of all runs."""
+    ratios = [ratio for group in groups for ratio in group.runs.log_ratios]
+    return math.fsum(map(abs, ratios)) / len(ratios)
+
+
+def traits_of(kind: RunKind) -> Traits:
+    """Return what runs of a kind are in each respect; a changed profile is another machine."""
+    machine = f"{kind.cluster}, changed" if kind.is_changed else kind.cluster
+    model = model_in_words(kind.has_experts, kind.is_hybrid)
+    values = (machine, family_of(kind.software), data_types_in_words([kind.data_type]), model)
+    return dict(zip(RESPECTS, values, strict=True))
+
+
+def judged_runs(clusters: Iterable[str] = ()) -> list[JudgedRuns]:
+    """Return all classes of measured runs on some profiles and on the shipped ones.
+
+    Runs that the files of several profiles have, such as a base and what was fitted near it, count
+    once, on the first.
+
+    Raises:
+        InputError: there is no such profile, or a file of errors is bad.
+    """
+    names = dict.fromkeys((*clusters, *list_profiles()))
+    groups = [runs for name in names for runs in _judged_on(name)]
+    first = {(each.runs.source, *each.runs.errors): each for each in reversed(groups)}
+    return [*reversed(first.values())]
+
+
+def _judged_on(cluster: str) -> Iterator[JudgedRuns]:
+    if errors := validated_on(cluster):
+        yield from (JudgedRuns(runs, cluster) for runs in errors.measured_runs)
+        if errors.other_software:
+            yield JudgedRuns(errors.other_software, cluster, is_mixed=True)
+
+
+def error_model() -> ErrorModel:
+    """Load the shipped parameters."""
+    return read_error_model(error_model_file())
+
+
+@functools.lru_cache(maxsize=4)
+def read_error_model(file: Path) -> ErrorModel:
+    """Load parameters.
+
+    Raises:
+        InputError: the file is bad.
+    """
+    document = load_document(file)
+    return validate(ErrorModel, document.data, document.positions)
+
+
 @dataclass(frozen=True, slots=True)
 class ExpectedErrors:
     """How far off predictions of a kind are expected to be.
@@ -137,7 +352,8 @@ class ExpectedErrors:
             return of_share * _WIDEST
         least = self._least_width * math.exp(self.model.extrapolated * extrapolated)
         least = max(least, _OF_HOST * host_bound)
-        width = max(self._scale(extrapolated).width(share), of_share * least)
+        scale = self.model.expected(traits_of(self.kind), self.groups, extrapolated)
+        width = max(scale.width(share), of_share * least)
         return min(width, of_share * _WIDEST)
 
     def around(
@@ -170,10 +386,6 @@ class ExpectedErrors:
             is_bound,
         )
 
-    def _scale(self, extrapolated: float) -> ExpectedScale:
-        judged = [group.as_class for group in self.groups]
-        return self.model.expected(traits_of(self.kind), judged, extrapolated)
-
     @property
     def _least_width(self) -> float:
         """What nine in ten runs like it were off by; without any, what else is known.
@@ -182,23 +394,23 @@ class ExpectedErrors:
         the most similar runs, and of a doubtful profile twice these errors: an assumption.
         """
         if like := self._like:
-            return _spread_of(like).width
+            return _width_of(like)
         stated = math.log1p(self.kind.stated_error)
         if self.kind.splits_matrices and self.groups:
-            stated = max(stated, _spread_of(self._nearest(self.groups)).width)
+            stated = max(stated, _width_of(self._nearest(self.groups)))
         if not self.kind.is_doubtful:
             return stated
         others = [group for group in self.groups if group.cluster == self.kind.cluster]
         if not others or self.kind.is_changed:
             return max(stated, _OF_DOUBT)
-        return max(stated, 2 * _spread_of(self._nearest(others)).width)
+        return max(stated, 2 * _width_of(self._nearest(others)))
 
     @property
     def _like(self) -> list[JudgedRuns]:
         """The judged runs of the kind."""
         return [group for group in self.groups if not self._differences(group)]
 
-    def _differences(self, group: JudgedRuns) -> tuple[Respect, ...]:
+    def _differences(self, group: JudgedRuns) -> list[str]:
         return differences(self.kind, group.runs, group.cluster, mixed=group.is_mixed)
 
     def _nearest(self, groups: Sequence[JudgedRuns]) -> list[JudgedRuns]:
@@ -224,7 +436,7 @@ class ExpectedErrors:
             also = f"; {extrapolated:.0%} of kernel time is extrapolated"
             return f"from {number} like this one{also * (extrapolated >= 0.005)}"
         group = max(self._nearest(self.groups), key=lambda each: each.runs.num_runs)
-        *names, last = (respect.name for respect in self._differences(group))
+        *names, last = self._differences(group)
         differ = f"{', '.join(names)} and {last}" if names else last
         doubt = "; the profile is doubtful" * self.kind.is_doubtful
         number = counted(group.runs.num_runs, "measured run")
@@ -232,10 +444,9 @@ class ExpectedErrors:
         return f"none like this one was compared; {number} on {on} differ in {differ}{doubt}"
 
 
-def _spread_of(groups: Sequence[JudgedRuns]) -> Spread:
-    """Return the spread of all runs, by the mean of their |log ratio|."""
-    ratios = [ratio for group in groups for ratio in group.runs.log_ratios]
-    return Spread.of_mean(math.fsum(map(abs, ratios)) / len(ratios))
+def _width_of(groups: Sequence[JudgedRuns]) -> float:
+    """Return what nine of ten runs stay within, by Laplace's form."""
+    return Spread.of_mean(_mean_amount(groups)).width
 
 
 def errors_of(kind: RunKind) -> ExpectedErrors:

@@ -1,4 +1,4 @@
-"""Errors of predicted iteration times against measured ones, by hardware profile.
+"""Errors of predicted iteration times against measured ones, by hardware profile and kind of runs.
 
 They are in the folder `validated_on` beside the profile, in a file of the profile's name.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,6 +17,7 @@ from pydantic import Field
 from simtrain.base.entry import Count, NonNegative, Strict, Text
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document, validate
+from simtrain.scenario.software import family_of
 
 _NEWEST_STACK = "megatron_core"
 _LEAST_ERROR = -1.0
@@ -22,7 +25,8 @@ ErrorOfRun = Annotated[float, Field(gt=_LEAST_ERROR)]
 """Predicted / measured - 1: a predicted time is above 0."""
 DataType = Literal["bf16", "fp16", "fp32", "fp8", "fp4"]
 Nodes = Literal["one", "several"]
-Seen = Literal["blind", "seen", "fitted"]
+_SIXTEEN_BITS = frozenset(("bf16", "fp16"))
+"""Data types that are as fast as each other, on the same kernels."""
 
 
 class PairErrors(Strict):
@@ -68,7 +72,7 @@ class MeasuredRuns(Strict):
     is_hybrid: bool = False
     nodes: Nodes | None = None
     pairs: PairErrors | None = None
-    seen: Seen = "seen"
+    seen: Literal["blind", "seen", "fitted"] = "seen"
     remark: Text
     source: Text
 
@@ -118,23 +122,6 @@ class ValidatedOn(Strict):
     usual_software: Text | None = None
 
 
-def usual_stack(cluster: str) -> str:
-    """Return the software stack of runs on a machine that name none.
-
-    Raises:
-        InputError: as `validated_on`.
-    """
-    errors = validated_on(cluster)
-    if errors and errors.usual_software:
-        return errors.usual_software
-    return errors.measured_runs[0].software if errors and errors.measured_runs else _NEWEST_STACK
-
-
-def error_text(error: float) -> str:
-    """Format an error with two digits, as precisely as errors were published: "2.0%", "-49%"."""
-    return f"{100 * error:#.2g}".rstrip(".") + "%"
-
-
 def validated_on(cluster: str) -> ValidatedOn | None:
     """Load the errors of predictions with a profile; None if no file has any.
 
@@ -163,3 +150,90 @@ def read_validated_on(file: Path) -> ValidatedOn:
 def _load(file: Path, version: int) -> ValidatedOn:
     """Load a file; `version` changes when the file changes."""
     return read_validated_on(file)
+
+
+def usual_stack(cluster: str) -> str:
+    """Return the software stack of runs on a machine that name none.
+
+    Raises:
+        InputError: as `validated_on`.
+    """
+    errors = validated_on(cluster)
+    if errors and errors.usual_software:
+        return errors.usual_software
+    return errors.measured_runs[0].software if errors and errors.measured_runs else _NEWEST_STACK
+
+
+@dataclass(frozen=True, slots=True)
+class RunKind:
+    """A kind of runs: those whose predictions are about as far off.
+
+    Args:
+        cluster: the hardware profile.
+        software: the software stack.
+        data_type: the data type of matrix products.
+        has_experts: whether the model has experts.
+        is_hybrid: whether the model has a pattern of layers.
+        nodes: whether it runs on one node or on several.
+        is_changed: whether the scenario changes entries of the profile, which makes it another one.
+        is_doubtful: whether the profile rests on datasheets or on contradicting sources.
+        is_lower_bound: whether the profile has best possible values, so that no run is faster.
+        splits_matrices: whether ranks split matrices in another way than by columns and rows, as no
+            judged run does.
+        stated_error: relative error below which nine of ten times stay, as the profile's own fit
+            states; 0 if it states none.
+    """
+
+    cluster: str
+    software: str
+    data_type: DataType
+    has_experts: bool
+    nodes: Nodes = "several"
+    is_changed: bool = False
+    is_doubtful: bool = False
+    is_hybrid: bool = False
+    is_lower_bound: bool = False
+    splits_matrices: bool = False
+    stated_error: float = 0.0
+
+
+def differences(
+    kind: RunKind, runs: MeasuredRuns, cluster: str, *, mixed: bool = False
+) -> list[str]:
+    """Return the respects in which measured runs differ from a kind.
+
+    Args:
+        kind: the kind.
+        runs: the measured runs.
+        cluster: the machine of the runs.
+        mixed: whether the runs are of several frameworks, none of which is the kind's.
+    """
+    types = {*runs.data_types, kind.data_type}
+    differ = {
+        "machine": cluster != kind.cluster or kind.is_changed,
+        # Variations of a stack run its kernels.
+        "software": mixed or family_of(runs.software) != family_of(kind.software),
+        "data type": kind.data_type not in runs.data_types and not types <= _SIXTEEN_BITS,
+        "experts": runs.has_experts != kind.has_experts,
+        "kind of layers": runs.is_hybrid != kind.is_hybrid,
+        "split of matrices": kind.splits_matrices,
+        "number of nodes": runs.nodes not in (None, kind.nodes),
+    }
+    return [respect for respect, differs in differ.items() if differs]
+
+
+def data_types_in_words(data_types: Iterable[DataType]) -> str:
+    """Return the data types of products as one text; 16-bit ones are as fast as each other."""
+    types = {"16 bits" if each in _SIXTEEN_BITS else each for each in data_types}
+    return " and ".join(sorted(types))
+
+
+def model_in_words(has_experts: bool, is_hybrid: bool) -> str:
+    """Return the kind of a model: "dense transformer", "hybrid with experts"."""
+    layers = "hybrid" if is_hybrid else "transformer"
+    return f"{layers} with experts" if has_experts else f"dense {layers}"
+
+
+def error_text(error: float) -> str:
+    """Format an error with two digits, as precisely as errors were published: "2.0%", "-49%"."""
+    return f"{100 * error:#.2g}".rstrip(".") + "%"

@@ -13,12 +13,18 @@ from hypothesis import strategies as st
 
 from simtrain.base.resources import find_profile, list_profiles, list_stacks
 from simtrain.errors import InputError
-from simtrain.hardware.error_model import RESPECTS, ErrorModel, ExpectedScale, JudgedClass
-from simtrain.hardware.error_model import error_model as shipped_model
-from simtrain.hardware.interval import ExpectedErrors, errors_of
-from simtrain.hardware.judged_runs import JudgedRuns, judged_runs
-from simtrain.hardware.run_kind import RunKind
-from simtrain.hardware.validated_on import MeasuredRuns, validated_on
+from simtrain.hardware.interval import (
+    RESPECTS,
+    ErrorModel,
+    ExpectedErrors,
+    ExpectedScale,
+    JudgedRuns,
+    errors_of,
+    judged_runs,
+    traits_of,
+)
+from simtrain.hardware.interval import error_model as shipped_model
+from simtrain.hardware.validated_on import MeasuredRuns, RunKind, validated_on
 from simtrain.scenario import load_scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate
@@ -51,9 +57,27 @@ def models(draw: st.DrawFn) -> ErrorModel:
     )
 
 
-TRAITS = st.fixed_dictionaries({name: st.sampled_from("abc") for name in RESPECTS})
-RATIOS = st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=30)
-CLASSES = st.lists(st.builds(JudgedClass, TRAITS, RATIOS, SHARES), max_size=6)
+def judged(
+    errors: list[float], extrapolated: float = 0.0, cluster: str = "a", software: str = "eager"
+) -> JudgedRuns:
+    """Return a judged class with these errors, as dense transformers in 16 bits."""
+    update = {"extrapolated": extrapolated, "software": software}
+    return JudgedRuns(runs(*errors).model_copy(update=update), cluster)
+
+
+KINDS = st.builds(
+    RunKind,
+    st.sampled_from("abc"),
+    st.sampled_from(["eager", "nemo"]),
+    st.just("bf16"),
+    st.booleans(),
+)
+TRAITS = st.builds(traits_of, KINDS)
+ERRORS = st.lists(st.floats(-0.4, 0.6), min_size=1, max_size=30)
+CLASSES = st.lists(
+    st.builds(judged, ERRORS, SHARES, st.sampled_from("abc"), st.sampled_from(["eager", "nemo"])),
+    max_size=6,
+)
 
 
 # ----------------------------------------------------------------------------------- the model
@@ -61,7 +85,7 @@ CLASSES = st.lists(st.builds(JudgedClass, TRAITS, RATIOS, SHARES), max_size=6)
 
 @given(models(), TRAITS, CLASSES, SHARES)
 def test_what_was_judged_never_makes_a_scale_less_certain(
-    model: ErrorModel, traits: dict[str, str], classes: list[JudgedClass], share: float
+    model: ErrorModel, traits: dict[str, str], classes: list[JudgedRuns], share: float
 ) -> None:
     known = model.expected(traits, classes, share)
     assert 0 <= known.variance <= model.expected(traits, [], share).variance + 1e-9
@@ -74,7 +98,7 @@ def test_what_was_judged_never_makes_a_scale_less_certain(
 def test_more_extrapolation_never_narrows(
     model: ErrorModel,
     traits: dict[str, str],
-    classes: list[JudgedClass],
+    classes: list[JudgedRuns],
     one: float,
     other: float,
 ) -> None:
@@ -82,11 +106,12 @@ def test_more_extrapolation_never_narrows(
     assert low <= high + 1e-9
 
 
-@given(models(), TRAITS, RATIOS, st.floats(1.01, 3))
+@given(models(), ERRORS, st.floats(1.01, 3))
 def test_a_class_that_was_farther_off_widens_what_it_is_like(
-    model: ErrorModel, traits: dict[str, str], ratios: list[float], factor: float
+    model: ErrorModel, errors: list[float], factor: float
 ) -> None:
-    near, far = (JudgedClass(traits, [times * ratio for ratio in ratios]) for times in (1, factor))
+    near, far = (judged([(1 + error) ** times - 1 for error in errors]) for times in (1, factor))
+    traits = near.traits
     assert model.expected(traits, [near]).mean <= model.expected(traits, [far]).mean + 1e-9
 
 
@@ -112,11 +137,11 @@ def test_two_classes_by_hand() -> None:
         independent_runs=4.0,
         fitted_on="nothing",
     )
-    kind = {"machine": "a", "software": "x", "data type": "t", "model": "m"}
-    judged = JudgedClass(kind | {"software": "y"}, [0.2, -0.2, 0.2, -0.2])
+    of = judged([math.exp(0.2) - 1, math.exp(-0.2) - 1] * 2, software="nemo")
+    kind = {**of.traits, "software": "eager"}
     # Of four runs: ln 4 - digamma(4) = 0.130177, trigamma(4) = 0.283823.
     variance = 0.25 + 0.09 + 0.16 + 0.283823 + 1 / 4
-    scale = model.expected(kind, [judged])
+    scale = model.expected(kind, [of])
     distance = math.log(2) + 0.130177
     assert scale.mean == pytest.approx(math.log(0.1) + 0.25 / variance * distance, rel=1e-3)
     assert scale.variance == pytest.approx(0.25 + 0.09 + 0.16 - 0.25**2 / variance, rel=1e-3)
@@ -156,11 +181,11 @@ def test_intervals_of_all_shipped_machines_and_stacks_can_be_decided_by(
     data_type: str, has_experts: bool
 ) -> None:
     """None is wider than 150 % of the prediction, from end to end."""
-    judged, model = judged_runs(), shipped_model()
+    groups, model = judged_runs(), shipped_model()
     for cluster in list_profiles():
         for stack in [*list_stacks(), "unknown"]:
             kind = RunKind(cluster, stack, data_type, has_experts)  # type: ignore[arg-type]
-            interval = ExpectedErrors(replace(kind, is_doubtful=True), judged, model).around(1.0)
+            interval = ExpectedErrors(replace(kind, is_doubtful=True), groups, model).around(1.0)
             assert 0.04 < interval.p95_s - interval.p5_s <= 1.5 + 1e-9
 
 

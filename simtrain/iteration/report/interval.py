@@ -5,7 +5,7 @@ from __future__ import annotations
 from simtrain.hardware.evidence import Evidence, changed_entries, evidence_of, is_doubtful
 from simtrain.hardware.interval import Interval, errors_of
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.run_kind import RunKind
+from simtrain.hardware.validated_on import RunKind
 from simtrain.scenario import Scenario
 
 

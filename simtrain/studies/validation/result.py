@@ -13,8 +13,14 @@ import numpy as np
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import yaml_text
 from simtrain.hardware.interval import Interval
-from simtrain.hardware.run_kind import RunKind
-from simtrain.hardware.validated_on import DataType, MeasuredRuns, Nodes, PairErrors, ValidatedOn
+from simtrain.hardware.validated_on import (
+    DataType,
+    MeasuredRuns,
+    Nodes,
+    PairErrors,
+    RunKind,
+    ValidatedOn,
+)
 from simtrain.units import counted
 
 CLOSE = 0.10

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from calibrate.fit.error_model import LeftOut, error_model_text, fit_error_model, left_out
-from simtrain.hardware.error_model import RESPECTS, error_model, read_error_model
-from simtrain.hardware.judged_runs import judged_runs
+from simtrain.hardware.interval import RESPECTS, error_model, judged_runs, read_error_model
 from tests.helpers.command_line import call
 
 NUMBERS = ("typical_error", "extrapolated", "machine", "software", "data_type", "model", "runs")

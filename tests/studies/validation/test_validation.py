@@ -11,8 +11,7 @@ import pytest
 
 from simtrain.base.resources import find_profile
 from simtrain.hardware.interval import errors_of
-from simtrain.hardware.run_kind import RunKind
-from simtrain.hardware.validated_on import MeasuredRuns, validated_on
+from simtrain.hardware.validated_on import MeasuredRuns, RunKind, validated_on
 from simtrain.importing.runs import RunSettings, read_runs
 from simtrain.scenario import load_scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator
