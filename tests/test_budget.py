@@ -21,7 +21,7 @@ BUDGET = {
     "workload": 12036,
     "durations": 1036,
     "engine": 1327,
-    "iteration": 9508,
+    "iteration": 9263,
     "studies": 14291,
     "views": 3469,
     "render": 7043,

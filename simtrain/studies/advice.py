@@ -23,6 +23,8 @@ from simtrain.studies.variation.draws import ranked_time
 from simtrain.units import format_bytes, format_seconds
 
 _OVERLAPS = ("tensor_parallel", "userbuffers", "pipeline", "data_parallel", "shared_expert")
+_COMPILED = "torchtitan_compiled"
+"""The software stack of PyTorch with torch.compile."""
 _FUSIONS = (
     *("fused_softmax", "fused_rotary", "fused_rms_norm", "fused_activation", "fused_dropout_add"),
     *("fused_cross_entropy", "fused_gradient_accumulation"),
@@ -145,6 +147,9 @@ def _advised(trial: Trial[Change, Evaluation], now: Result, now_s: float) -> Adv
 
 def _changes(scenario: Scenario) -> Iterator[Change]:
     """Yield changes that keep the model, the global batch and the GPUs."""
+    if scenario.program is not None:  # its ops are what they are, and a compiler may fuse them
+        yield from changes_of(scenario, {"software.stack": [_COMPILED]})
+        return
     yield from _of_split(scenario)
     yield from changes_of(scenario, _of_memory(scenario) | _of_kernels(scenario))
     if not scenario.overlaps_parameter_gather:

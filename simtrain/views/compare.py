@@ -267,8 +267,13 @@ def _sentences(letter: str, difference: Difference) -> list[str]:
         f"{letter} takes {difference.time} than A: {difference.causes} (percent of A's time)."
     ]
     if not difference.can_be_told:
+        subject = "This difference"
+        if difference.tokens_ratio != 1:
+            times = difference.other.iteration_time_s, difference.base.iteration_time_s
+            share = times[0] / times[1] / difference.tokens_ratio - 1
+            subject = f"The difference per token, {share:+.1%},"
         sentences.append(
-            "This difference is less than predictions can tell: they tell "
+            f"{subject} is less than predictions can tell: they tell "
             f"{difference.least_difference:.1%} or more."
         )
     if not difference.has_same_model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
@@ -10,7 +11,7 @@ from simtrain.iteration.report.remarks import remarks_on
 from simtrain.iteration.report.result import Result
 from simtrain.scenario.recompute_section import DEFAULT_MODULES
 from simtrain.studies.variation.result import DrawnTimes
-from simtrain.units import format_seconds, format_seconds_range
+from simtrain.units import counted, format_seconds, format_seconds_range
 from simtrain.views.kinds import BAR, NUMBER, SECONDS, SHARE, WHOLE_TEXT
 from simtrain.views.memory import memory_verdict, peaks_table
 from simtrain.views.variation import variation_parts
@@ -40,7 +41,7 @@ def result_view(result: Result, more: Iterable[str] = (), drawn: DrawnTimes | No
     memory = result.memory
     return View(
         [
-            headline(result),
+            headline(result, drawn),
             *(variation_parts(drawn) if drawn else ()),
             breakdown_table(result),
             peaks_table(memory),
@@ -51,9 +52,17 @@ def result_view(result: Result, more: Iterable[str] = (), drawn: DrawnTimes | No
     )
 
 
-def headline(result: Result) -> Facts:
-    """The settings, the iteration time with its interval, and the rates."""
-    scenario = result.scenario
+def headline(result: Result, drawn: DrawnTimes | None = None) -> Facts:
+    """The settings, the iteration time with its interval, and the rates.
+
+    If the iteration is drawn, these are those of its mean time.
+    """
+    scenario, slowdown = result.scenario, drawn.slowdown if drawn else 1.0
+    interval, tokens_per_s = result.interval, result.tokens_per_s / slowdown
+    interval = replace(interval, p5_s=interval.p5_s * slowdown, p95_s=interval.p95_s * slowdown)
+    time_s = drawn.time.mean if drawn else result.iteration_time_s
+    mfu, hfu, within = result.mfu / slowdown, result.hfu / slowdown, interval.within_words
+    basis = f"mean of {counted(drawn.draws, 'drawn iteration')}, " if drawn else ""
     fused = ["fused attention"] if scenario.attention_backend == "fused" else []
     modules = scenario.recompute.modules
     named = [] if modules == DEFAULT_MODULES else [f"recomputes {' '.join(modules)}"]
@@ -64,10 +73,10 @@ def headline(result: Result) -> Facts:
             ("parameters", result.parameters_in_words),
             ("software", _stack(result)),
             ("cluster", f"{scenario.cluster}, GPUs used: {scenario.num_gpus}"),
-            ("iteration time", _time_in_words(result)),
-            ("90 % interval", f"{result.interval.ends}; {result.interval.basis}"),
-            (token_rate_label([result]), token_rate(result)),
-            ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}{_peak(result)}"),
+            ("iteration time", Cell(time_s, f"{format_seconds(time_s)}, {basis}{within}")),
+            ("90 % interval", f"{interval.ends}; {interval.basis}"),
+            (token_rate_label([result]), Cell(tokens_per_s, f"{tokens_per_s:,.0f}")),
+            ("MFU / HFU", f"{mfu:.1%} / {hfu:.1%}{_peak(result)}"),
         )
     )
 
@@ -75,12 +84,6 @@ def headline(result: Result) -> Facts:
 def iteration_time(result: Result) -> Cell:
     """The iteration time."""
     return Cell(result.iteration_time_s, format_seconds(result.iteration_time_s))
-
-
-def _time_in_words(result: Result) -> Cell:
-    """The iteration time, and how far off it may be."""
-    time = iteration_time(result)
-    return Cell(time.value, f"{time.text}, {result.interval.within_words}")
 
 
 def token_rate_label(results: Sequence[Result]) -> str:

@@ -35,8 +35,7 @@ from simtrain.iteration.variation.response import (
     Response,
     Responses,
 )
-from simtrain.iteration.variation.sources.registry import SOURCES
-from simtrain.iteration.variation.sources.source import Source
+from simtrain.iteration.variation.sources import SOURCES, Source
 from simtrain.schedules.stage_placement import ring_neighbour
 from simtrain.workload.work import Collective
 
@@ -202,7 +201,7 @@ def sources_of(
 ) -> tuple[tuple[int, Source], ...]:
     """Return the sources of variation of a scenario, with their numbers in the registry."""
     plan = iteration.seconds.plan
-    made = (make(plan.scenario.variation, entries, plan) for make in SOURCES)
+    made = (source.of(plan.scenario.variation, entries, plan) for source in SOURCES)
     return tuple((number, source) for number, source in enumerate(made) if source is not None)
 
 

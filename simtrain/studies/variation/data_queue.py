@@ -19,10 +19,11 @@ def intervals_s(times_s: Floats, load_s: float, prefetch: int) -> Floats:
     The iterations run twice, so that the first ones of the result find the queue as later ones do.
     """
     every = np.concatenate([times_s, times_s]).tolist()
-    started_s = [0.0] * prefetch
+    started_s: list[float] = []
     waits_s, end_s, loaded_s = [], 0.0, 0.0
     for number, time_s in enumerate(every):
-        loaded_s = max(loaded_s, started_s[number]) + load_s
+        taken_s = started_s[number - prefetch] if number >= prefetch else 0.0
+        loaded_s = max(loaded_s, taken_s) + load_s
         waits_s.append(max(0.0, loaded_s - end_s))
         started_s.append(max(end_s, loaded_s))
         end_s = started_s[-1] + time_s

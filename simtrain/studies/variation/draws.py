@@ -14,7 +14,7 @@ from simtrain.engine.compiled import Floats
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.variation.drawn import DrawnIteration, sources_of
-from simtrain.iteration.variation.sources.source import Source
+from simtrain.iteration.variation.sources import Source
 from simtrain.scenario import Scenario
 from simtrain.studies.draw_request import DEFAULT_DRAWS
 from simtrain.studies.variation.data_queue import intervals_s

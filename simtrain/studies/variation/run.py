@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from simtrain.studies.simulation import result_of
 from simtrain.studies.sweep.executors import local_executor
 from simtrain.studies.sweep.ray_executor import Needs, connect
 from simtrain.studies.sweep.versions import versions
+from simtrain.studies.variation.distribution import Distribution
 from simtrain.studies.variation.draws import Draws, drawn_time
 from simtrain.studies.variation.limits import check_numbers
 from simtrain.studies.variation.result import DrawnTimes, Reason, UsedEntry
@@ -30,7 +33,8 @@ _MOST_OF_REASONS = 100
 """Draws from which reasons are computed."""
 _LEAST_SHOWN = 5e-4
 """Changes below this part of the iteration are no reason."""
-
+_OTHER_MACHINES = 8
+"""Seeds whose machines say how far the mean of one seed may be off."""
 _PART = 50
 """Draws of a task for a worker."""
 
@@ -67,7 +71,7 @@ def draw_with_progress(request: DrawRequest, on_progress: OnProgress = _silent) 
         draws=request.draws,
         seed=request.seed,
         usual_s=study.usual_s,
-        time=study.distribution(times_s),
+        time=_with_other_machines(study, study.distribution(times_s)),
         num_ranks=result.scenario.num_gpus,
         num_simulated_ranks=study.drawn.num_simulated_ranks,
         reasons=tuple(reasons),
@@ -76,6 +80,17 @@ def draw_with_progress(request: DrawRequest, on_progress: OnProgress = _silent) 
         entries_of=profile,
         times_s=times_s,
     )
+
+
+def _with_other_machines(study: Draws, time: Distribution) -> Distribution:
+    """Add the error of a mean over the draws of one seed, which all have the same machines."""
+    sources = tuple(each for each in study.sources if each[1].is_of_seed)
+    if not sources:
+        return time
+    seeds = range(study.seed + 1, study.seed + 1 + _OTHER_MACHINES)
+    means_s = [Draws.of(study.iteration, sources, seed).times_s(range(1))[0] for seed in seeds]
+    between_s = float(np.std(means_s, ddof=1))
+    return replace(time, mean_error=math.hypot(time.mean_error, between_s))
 
 
 def mean_time_s(result: Result) -> float:

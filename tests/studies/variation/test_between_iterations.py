@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import simtrain
 from simtrain.errors import InputError
-from simtrain.iteration.variation.sources.documents import UnevenDocuments
+from simtrain.iteration.variation.sources import UnevenDocuments
 from simtrain.studies.variation.data_queue import intervals_s
 from simtrain.studies.variation.distribution import Distribution
 from tests.helpers.command_line import call

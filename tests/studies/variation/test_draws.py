@@ -280,3 +280,14 @@ def test_both_engines_draw_the_same_random_scenarios() -> None:
 @pytest.mark.ci
 def test_both_engines_draw_many_random_scenarios() -> None:
     check_engines_on_random_scenarios(seed=12, most=150)
+
+
+def test_the_error_of_the_mean_covers_what_other_seeds_give() -> None:
+    """All draws of a seed have the same GPUs, so their spread alone says nothing of other GPUs."""
+    scenario = small({"parallelism.tensor": 4})
+    changes = {**STILL, "variation.gpu_spread": 0.02}
+    times = [drawn(scenario, changes, draws=2, seed=seed).time for seed in range(12)]
+    means = [time.mean for time in times]
+    assert np.std(means) > 0 and times[0].deviation == 0
+    inside = sum(time.mean_low <= np.mean(means) <= time.mean_high for time in times)
+    assert inside >= 10
