@@ -27,7 +27,7 @@ BUDGET = {
     "render": 7043,
     "commands": 3870,
     "top": 688,
-    "importing": 12959,
+    "importing": 12362,
     "recording": 3575,
     "traces": 3018,
     "paper": 3556,

@@ -31,7 +31,7 @@ from simtrain.errors import InputError, Location, Problem
 from simtrain.importing import recorder
 from simtrain.importing.megatron.arguments import KNOWN
 from simtrain.importing.megatron.launch import headers_of, images_in, variables_of
-from simtrain.importing.shell.lines import CAPTURED, Lines
+from simtrain.importing.shell.syntax import CAPTURED, Lines
 
 LAUNCHERS = "torchrun", "deepspeed", "accelerate", "srun", "mpirun", "mpiexec"
 """What a script starts training with, beside Python."""

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from simtrain.importing.shell.variables import Argument
+from simtrain.importing.shell.values import Argument
 
 NAMES = ("N", "M", "SIZE", "ARGS")
 LAUNCH = 'torchrun "$N" "$M" "$SIZE" "$ARGS" $N $ARGS "${ARGS[@]}" ${M:-7}\n'

@@ -42,7 +42,7 @@ WRONG = {
     ),
     "unknown arguments": (
         GPT.replace("$MODEL_ARGS", "$MODEL_ARGS ${MORE[@]}"),
-        "run.sh:20:17: E874 $MORE[@] is among the arguments",
+        "run.sh:20:17: E874 $MORE is among the arguments",
         "write its value in the file",
     ),
     "a pattern that is no number": (
@@ -64,14 +64,14 @@ WRONG = {
     ),
     "a condition without a command": (
         "if !\n" + GPT,
-        "run.sh:1:5: E876 the end of the line is not expected here",
+        "run.sh:1:4: E876 the syntax is not read: `!` cannot form a statement alone",
         "import the arguments alone as one text",
     ),
     "no command": ("echo --num-layers 2\n", "run.sh: E875 no commands with arguments", "torchrun"),
     "two commands": (GPT + GPT, "run.sh: E875 2 commands with arguments", "one text"),
     "an open quote": (
         'A="b\n',
-        'run.sh:1:3: E876 the " that starts here is not closed',
+        'run.sh:1:3: E876 the syntax is not read: reached EOF without closing quote `"`',
         "correct it",
     ),
     "too few GPUs": (

@@ -125,7 +125,7 @@ def test_the_value_of_an_unknown_variable_can_be_set() -> None:
     loop = "for I in 1 2; do\n  N=$I\ndone\n"
     arguments = BASE.replace("--num-layers", "--num-layers $N --make-vocab-size-divisible-by")
     script = written("run.sh", f"{loop}torchrun pretrain_gpt.py {arguments}\n")
-    with pytest.raises(InputError, match=r"E874 --num-layers is \$N, which line 2 sets in a loop"):
+    with pytest.raises(InputError, match=r"E874 --num-layers is \$N, which line 1 sets in a loop"):
         import_megatron(script)
     scenario, text = import_megatron(script, ["model.num_layers=12"])
     assert scenario.model.num_layers == 12 and "num_layers: 12                  # --set" in text

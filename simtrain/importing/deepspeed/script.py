@@ -10,7 +10,7 @@ from simtrain.errors import InputError
 from simtrain.importing.deepspeed.config import Config, parse_config, read_config
 from simtrain.importing.megatron.source import unknown_value
 from simtrain.importing.settings import Setting
-from simtrain.importing.shell.variables import Argument
+from simtrain.importing.shell.values import Argument
 
 
 def config_of(

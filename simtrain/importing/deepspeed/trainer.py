@@ -20,9 +20,9 @@ from simtrain.importing.importers.deepspeed import DeepSpeed
 from simtrain.importing.importers.megatron import Megatron
 from simtrain.importing.megatron.launch import headers_of, launch_of, machine_of, variables_of
 from simtrain.importing.settings import Setting
-from simtrain.importing.shell.lines import Lines
 from simtrain.importing.shell.script_reader import Environment, read_script
-from simtrain.importing.shell.variables import Argument
+from simtrain.importing.shell.syntax import Lines
+from simtrain.importing.shell.values import Argument
 
 _ARGUMENTS = {
     "per_device_train_batch_size": "train_micro_batch_size_per_gpu",

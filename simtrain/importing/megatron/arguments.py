@@ -33,10 +33,18 @@ NOT_MODELLED = _FILE.effects("not_modelled")
 TABLE = _FILE.table(
     mapped=MAPPED,
     # Other models are refused before the table is read.
-    without_effect=_FILE.names("without_effect") | OTHER_MODELS.keys(),
+    without_effect=_FILE.names("without_effect")
+    | _FILE.names("flags_without_effect")
+    | OTHER_MODELS.keys(),
     details=details_of(NOT_MODELLED | OTHER_MODELS) | dict.fromkeys(USERBUFFERS, "tp_comm_overlap"),
 )
 KNOWN = TABLE.words
+FLAGS = _FILE.names("flags_without_effect") | {
+    name for name, word in MAPPED.items() if isinstance(word.default, bool)
+}
+"""Arguments that no value follows."""
+WITH_VALUE = (_FILE.names("without_effect") | _FILE.names("with_value") | MAPPED.keys()) - FLAGS
+"""Arguments that a value follows."""
 SPELLINGS = {
     name: (argument, section == "spellings")
     for section in ("spellings", "spellings_off")

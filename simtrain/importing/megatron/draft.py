@@ -46,6 +46,8 @@ class MegatronDraft(Draft):
         refuse_other_models(source)
         read_pattern(source, None)  # An unknown layer is a clearer error than unknown arguments.
         self.notes += source.notes
+        self.assumptions += source.assumptions
+        self.hides_arguments = source.hides
         self.machine, self.year = source.machine, source.year
         for setting in self.settings.values():
             if setting.is_pattern and setting.name in MAPPED:
@@ -109,6 +111,8 @@ class MegatronDraft(Draft):
         problems = [*others, *self.problems.values()]
         if not problems:
             return
+        if self.hides_arguments:  # what is missing may be among them
+            raise InputError(sorted(problems, key=_position))
         # A problem ends the import of its section: nested sections can be unfinished.
         missing = missing_fields(dict.fromkeys(self.data.get("model", {})), Model, "model.")
         wrong_fields = {MAPPED[name].field for name in self.problems if name in MAPPED}

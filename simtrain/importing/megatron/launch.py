@@ -9,8 +9,8 @@ from itertools import chain, zip_longest
 
 from simtrain.importing.gpus import NamedMachine, gpus_in
 from simtrain.importing.settings import Setting
-from simtrain.importing.shell.lines import Lines
-from simtrain.importing.shell.variables import Argument
+from simtrain.importing.shell.syntax import Lines
+from simtrain.importing.shell.values import Argument
 
 _SLURM = {
     "--nodes": "nodes",
@@ -29,6 +29,7 @@ _TORCHRUN = {"--nproc-per-node": "processes_per_node", "--nnodes": "nodes"}
 _DEEPSPEED = {"--num-gpus": "processes_per_node", "--num-nodes": "nodes"}
 _STARTERS = {"srun": _SLURM, "mpirun": _MPI, "mpiexec": _MPI}
 """Programs that start one process per rank or, for torchrun, one per node."""
+_WITHOUT_VALUE = ("--standalone", "-m", "--module", "--no-python", "--no_python", "-u", "-l")
 _TORCHRUN_NAMES = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _PYTHON = re.compile(r"(?:\S*/)?(?:python[\d.]*|bash|sh|torchrun)")
 _HEADER = re.compile(r"^#SBATCH[ \t]+(\S[^\n]*)", re.MULTILINE)
@@ -148,14 +149,39 @@ def launch_of(
         if processes and processes.value in _ALL_GPUS:
             unknown = replace(processes, unknown=processes.value)
             processes = settings.get("gpus_per_node", unknown)
-        hides_options = any(word.may_be_arguments for word in words)
-        if not processes or (not nodes and hides_options):
+        if not processes or (not nodes and hidden_options(words)):
             return ()
         return (processes, nodes) if nodes else (processes,)
     for names in (("tasks",), ("tasks_per_node", "nodes"), ("gpus",), ("gpus_per_node", "nodes")):
         if all(name in settings for name in names):
             return tuple(settings[name] for name in names)
     return ()
+
+
+def hidden_options(
+    words: Sequence[Argument], starters: Iterable[Sequence[Argument]] = ()
+) -> list[Argument]:
+    """Return the unknown words of a launch that may be options of it.
+
+    Args:
+        words: the words before the arguments of Megatron-LM.
+        starters: the commands with srun or mpirun that may start them.
+    """
+    commands = [words]
+    commands += [
+        [*_before_program(each)] for each in starters if each and each[0].text in _STARTERS
+    ]
+    return [
+        word
+        for command in commands
+        for before, word in zip([None, *command], command, strict=False)
+        if word.may_be_arguments and not (before and _takes_value(before.text))
+    ]
+
+
+def _takes_value(option: str) -> bool:
+    is_option = option.startswith("-") and "=" not in option
+    return is_option and option not in _WITHOUT_VALUE
 
 
 def _before_program(command: Sequence[Argument]) -> Iterator[Argument]:

@@ -12,9 +12,17 @@ from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.errors import InputError, Location, Problem
 from simtrain.importing.gpus import NamedMachine, machine_of_log
 from simtrain.importing.importers.megatron import Megatron
-from simtrain.importing.megatron.arguments import KNOWN, MAPPED, SPELLINGS, TABLE
+from simtrain.importing.megatron.arguments import (
+    FLAGS,
+    KNOWN,
+    MAPPED,
+    SPELLINGS,
+    TABLE,
+    WITH_VALUE,
+)
 from simtrain.importing.megatron.launch import (
     headers_of,
+    hidden_options,
     launch_of,
     machine_of,
     variables_of,
@@ -22,14 +30,14 @@ from simtrain.importing.megatron.launch import (
 )
 from simtrain.importing.megatron.test_config import words_of_config
 from simtrain.importing.settings import Setting
-from simtrain.importing.shell.lines import Lines, capture_remedy
 from simtrain.importing.shell.script_reader import (
     Environment,
     ScriptReader,
     read_script,
     words_of,
 )
-from simtrain.importing.shell.variables import Argument
+from simtrain.importing.shell.syntax import Lines
+from simtrain.importing.shell.values import Argument
 from simtrain.importing.table import WordTable
 
 TEXT = "the arguments"
@@ -49,6 +57,7 @@ class Source:
     is the training script, such as pretrain_gpt.py, if the source names it. `documents` are the
     files that a script writes. `tool` has the arguments, by default or in `table` with words of its
     own. `notes` are on what is not modelled. `problems` are words that belong to no argument.
+    `assumptions` are what the script leaves open and is taken for granted.
     `machine` has the GPUs that the source names, and `year` is that of its container image.
     `blocking` is the variable of a script with which the host waits for each kernel.
     """
@@ -63,9 +72,15 @@ class Source:
     table: WordTable = TABLE
     notes: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
+    assumptions: tuple[str, ...] = ()
     machine: NamedMachine | None = None
     year: int | None = None
     blocking: Setting | None = None
+
+    @property
+    def hides(self) -> bool:
+        """Whether an unknown word may be other arguments."""
+        return any(problem.code == "E874" for problem in self.problems)
 
 
 def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Source:
@@ -88,16 +103,17 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
     launch, script, blocking = tuple[Setting, ...](), None, None
     documents, machine = dict[str, Argument](), None
     environment, problems = Environment(answers=env or {}), list[Problem]()
+    assumptions, single = list[str](), list[str]()
     is_printed = prints_arguments(lines.lines)
     if is_printed:
         settings = _printed(lines)
         machine = machine_of_log(lines.lines, file)
     elif Megatron.kinds[2].sign_in(text):
-        settings = _given(words_of_config(text, lines, environment), lines, problems)
+        settings = _given(words_of_config(text, lines, environment), lines, problems, single)
     elif _begins_with_argument(text):
         # Without comments and line breaks, the text is one command.
-        line = _without_comments(text).replace("\\\n", " \n").replace("\n", " ")
-        settings = _given(words_of(line, lines, environment), lines, problems)
+        words = words_of(_without_comments(text), lines, environment)
+        settings = _given(words, lines, problems, single)
     else:
         headers = headers_of(text, lines)
         environment = replace(environment, variables=variables_of(headers))
@@ -105,12 +121,20 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
         variable = reader.variable(_BLOCKING)
         if variable and variable.text.strip() == "1":
             blocking = Setting(_BLOCKING, _BLOCKING, variable.text, _place(lines, variable))
-        launch, script, words = _training_command(reader, lines, headers)
+        launch, script, words, hidden = _training_command(reader, lines, headers)
         machine = machine_of(text, reader.commands, lines)
-        settings = _given(words, lines, problems)
+        settings = _given(words, lines, problems, single)
+        if reader.preparations:
+            commands = "; ".join(dict.fromkeys(reader.preparations))
+            assumptions.append(f"Taken to set no variable that the script uses: {commands}")
+        if hidden:
+            names = ", ".join(dict.fromkeys(map(str, hidden)))
+            assumptions.append(f"Taken to change no number of GPUs of the launch: {names}")
         if "<<" in text and any(word.text.startswith("--deepspeed") for word in words):
             documents = reader.files
     arguments = {argument.name: argument for argument in settings}
+    if single:
+        assumptions.append(f"Taken for one value each, which is not known: {', '.join(single)}")
     if not arguments:
         raise InputError.of("E875", "the source has no arguments", Location(file), "add arguments")
     return Source(
@@ -121,6 +145,7 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
         is_printed,
         documents,
         problems=tuple(problems),
+        assumptions=tuple(assumptions),
         machine=machine,
         year=year_of_image(text),
         blocking=blocking,
@@ -178,16 +203,22 @@ _WITHOUT_BRACKETS = dict.fromkeys(map(ord, "[]',"), " ")
 
 def _training_command(
     reader: ScriptReader, lines: Lines, headers: Mapping[str, Setting]
-) -> tuple[tuple[Setting, ...], Setting | None, list[Argument]]:
-    """Return the launch, the training script and the arguments of the command that trains."""
+) -> tuple[tuple[Setting, ...], Setting | None, list[Argument], list[str]]:
+    """Return the launch, the training script and the arguments of the command that trains.
+
+    The last are the unknown options of the launch, with their lines.
+    """
     # A file of settings has the arguments in a variable alone, and a script that submits another
     # one to Slurm has the command in a variable.
     trainings = _trainings(reader.commands)
-    for is_training in (_starts_script, _has_layers, _is_no_eval):
+    for is_training in (_is_no_function, _starts_script, _has_layers, _is_no_eval):
         trainings = [*filter(is_training, trainings)] or trainings
     hidden = next(filter(_hides_arguments, reader.commands), None)
     if not trainings and hidden:
-        raise _no_launch(f"the arguments of {hidden[0].text} are not known", lines, hidden[0])
+        word = next(word for word in hidden if word.unknown and word.may_be_arguments)
+        reason = word.reason or "which the script does not define"
+        message = f"the arguments of {hidden[0].text} are not known: {word.unknown}, {reason}"
+        raise _no_launch(message, lines, word)
     if not trainings:
         # Nothing says how several variables belong together.
         variables = _trainings(reader.values())
@@ -209,14 +240,16 @@ def _training_command(
     launch = launch_of(words[: at + 1], reader.commands, headers, lines)
     name = words[at].text
     training = Setting("script", name, name, _place(lines, words[at])) if at >= 0 else None
-    return launch, training, words[at + 1 :]
+    unknown = hidden_options(words[: at + 1], reader.commands) if launch else []
+    options = [f"{word.unknown} (line {lines.number(word.offset)})" for word in unknown]
+    return launch, training, words[at + 1 :], options
 
 
 def _no_launch(message: str, lines: Lines, word: Argument | None = None) -> InputError:
     """Return the error of a script in which the command that trains is not found."""
     place = _place(lines, word) if word else Location(lines.file)
     fix = "import the script that starts torchrun, or import the arguments alone as one text"
-    return InputError.of("E875", message, place, f"{fix}; or {capture_remedy(lines.file)}")
+    return InputError.of("E875", message, place, f"{fix}; or {lines.capture_remedy}")
 
 
 def _hides_arguments(words: list[Argument]) -> bool:
@@ -227,6 +260,10 @@ def _hides_arguments(words: list[Argument]) -> bool:
 
 def _starts_script(words: list[Argument]) -> bool:
     return _script_at(words) >= 0
+
+
+def _is_no_function(words: list[Argument]) -> bool:
+    return not words[0].is_function
 
 
 def _is_no_eval(words: list[Argument]) -> bool:
@@ -269,17 +306,20 @@ def _named(flag: str) -> tuple[str, bool]:
     return name, True
 
 
-def _given(words: Iterable[Argument], lines: Lines, problems: list[Problem]) -> Iterator[Setting]:
+def _given(
+    words: Iterable[Argument], lines: Lines, problems: list[Problem], single: list[str]
+) -> Iterator[Setting]:
     """Yield the arguments in words: flags that start with "--", each with the values after it.
 
-    Words that belong to no argument are added to `problems`.
+    Words that belong to no argument are added to `problems`. Unknown words that may be several, and
+    are taken for the one value of an argument, are added to `single`.
     """
     flags: list[tuple[str, Argument, list[Argument]]] = []
     for word in words:
         if word.text.startswith("--"):
             flag, equals, value = word.text.partition("=")
             flags.append((flag, word, [replace(word, text=value)] * bool(equals)))
-        elif not flags or not _can_be_value(word, *flags[-1]):
+        elif not flags or not _can_be_value(word, flags[-1][0], flags[-1][2]):
             problems.append(_loose(word, _place(lines, word)))
         else:
             flags[-1][2].append(word)
@@ -288,6 +328,8 @@ def _given(words: Iterable[Argument], lines: Lines, problems: list[Problem]) -> 
         value = " ".join(word.text for word in values) if values else str(value_alone)
         source = next((value for value in values if value.unknown), word)
         unknown = source.unknown if values else None
+        if unknown and source.may_be_arguments:
+            single.append(f"{unknown} of {flag}")
         yield Setting(
             name,
             flag,
@@ -300,14 +342,18 @@ def _given(words: Iterable[Argument], lines: Lines, problems: list[Problem]) -> 
         )
 
 
-def _can_be_value(word: Argument, flag: str, _: Argument, values: list[Argument]) -> bool:
-    """Whether a word can be a value of a flag; an unknown word could contain other arguments."""
-    if flag.endswith("data-path"):
-        return True
-    setting = MAPPED.get(_named(flag)[0])
-    if word.unknown and setting and isinstance(setting.default, bool):
-        return False  # as --bf16 $MORE
-    return word.unknown is None or not (values or word.may_be_arguments)
+def _can_be_value(word: Argument, flag: str, values: list[Argument]) -> bool:
+    """Whether a word can be a value of a flag; an unknown word could be other arguments."""
+    name = _named(flag)[0]
+    if word.unknown is None:
+        return name not in FLAGS or name in MAPPED or word.text in ("True", "False")
+    # The weights and the paths of blended data alternate.
+    is_path = flag.endswith("data-path") and bool(values) and _is_weight(values[-1].text)
+    return name in WITH_VALUE and (not values or is_path)
+
+
+def _is_weight(text: str) -> bool:
+    return re.fullmatch(r"\d*\.?\d+", text) is not None
 
 
 def _loose(word: Argument, place: Location) -> Problem:
@@ -346,7 +392,7 @@ def unknown_value(
     remedies = [f"add {options}"] if options else []
     remedies.append("write its value in the file")
     if place is not None and place.file != TEXT:
-        remedies.append(capture_remedy(place.file))
+        remedies.append(Lines("", place.file).capture_remedy)
     return Problem(
         "E874",
         f"{message}, {reason or 'which the file does not define'}",

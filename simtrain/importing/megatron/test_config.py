@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from simtrain.base.strict_yaml import as_scalar, parse_document
 from simtrain.errors import InputError, Location
-from simtrain.importing.shell.lines import Lines
 from simtrain.importing.shell.script_reader import Environment, words_of
-from simtrain.importing.shell.variables import Argument
+from simtrain.importing.shell.syntax import Lines
+from simtrain.importing.shell.values import Argument
 
 _ARGUMENTS, _VARIABLES = "MODEL_ARGS", "ENV_VARS"
 _IN_BRACKETS = re.compile(r"\[([^]]+)\]")

@@ -1,1 +1,1 @@
-"""Read launch scripts: the part of bash that most of them are written in, without running it."""
+"""Read launch scripts of bash without running them: `shfmt` parses, this package evaluates."""

@@ -2,87 +2,74 @@
 
 Read is the part of bash that launch scripts are written in: assignments, arrays, quotes, defaults
 (`${N:-8}`), integer formulas, `[`, `[[`, `if`, `case`, `&&`, `||`, groups, subshells, pipelines,
-jobs in the background, here-documents, and `eval` and `bash -c` of a text. It is read as in a shell
-without parameters whose folder has no files. What a loop or a function assigns is unknown. All else
-makes the names that it could assign unknown, and so every value that is derived from them: a script
-that needs more is for `simtrain.importing.capture`, with which the user's own shell runs it.
+functions' parameters, jobs in the background, here-documents, and `eval` and `bash -c` of a text.
+It is read as in a shell without parameters whose folder has no files. What a loop or a function
+assigns is unknown. All else makes the names that it could assign unknown, and so every value that
+is derived from them: a script that needs more is for `simtrain.importing.capture`, with which the
+user's own shell runs it.
 
-The environment is what the user says of it (`Environment`), and empty otherwise. A sourced file can
-set every variable, but defines no function that changes what the script itself sets later.
+The environment is what the user says of it (`Environment`), and empty otherwise. Commands that set
+up a job, such as `source env.sh` and `module load cuda`, are assumed to set no variable that the
+script uses (`ScriptReader.preparations`).
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from simtrain.errors import InputError
-from simtrain.importing.shell.conditions import (
-    Operand,
-    decide_old_test,
-    decide_test,
-    evaluates_formula,
-)
-from simtrain.importing.shell.lines import Lines
-from simtrain.importing.shell.script_parser import Parser, evaluated_text
-from simtrain.importing.shell.syntax_tree import (
-    NAME,
-    AndOr,
-    Arithmetic,
-    Case,
-    CommandList,
-    HereDocument,
-    If,
-    Literal,
-    Loop,
+from simtrain.importing.shell.expansion import ASSIGNING, MOST_HOLES, NAME, Expansion, hole
+from simtrain.importing.shell.syntax import (
+    Lines,
     Node,
-    Not,
-    Opaque,
-    Part,
-    ShellFunction,
-    Simple,
-    Subshells,
-    Test,
-    Variable,
-    Word,
+    Source,
+    parse_evaluated,
+    parse_script,
+    parse_words,
 )
-from simtrain.importing.shell.texts import (
-    State,
-    Text,
-    TextSegment,
-    UnknownText,
-    Value,
-    characters,
-    first_unknown,
-    known_text,
-)
-from simtrain.importing.shell.variables import (
-    ASSIGNING,
-    ASSIGNMENT,
-    IDENTIFIER,
+from simtrain.importing.shell.values import (
     Argument,
-    Variables,
-    too_large,
+    Field,
+    Segment,
+    Value,
+    argument_of,
+    characters,
+    common_value,
+    is_vague,
+    known,
+    unknown_value,
 )
 
-MAX_CHARACTERS = 200_000
-"""The longest script that is read; the longest of Megatron-LM has under 20,000."""
-MAX_COMMANDS = 20_000
-"""The most commands that a script may have."""
-_MAX_CALLS = 150
-
-_ELEMENT = re.compile(rf"{NAME}\[")
-# An element of an array such as [0]*3+[1]*58, which sets no index, unlike [0]=3.
-_INDEX = re.compile(r"\[(?![^]\[]*\](?!\+?=))")
+MAX_COMMANDS = 10_000
+"""The most commands that are read, those of loops and functions once for each reading."""
+_MAX_CALLS = 30
+_MOST_PARSED = 100
+"""The most texts that are parsed again, as those of `eval`."""
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=", re.ASCII)
 _BATCH_JOB = re.compile("^#SBATCH ", re.MULTILINE)
-_STARTER_NAMES = """
-    accelerate apptainer bash conda deepspeed docker env find mamba mpiexec mpirun nohup numactl
-    nsys python python3 ray sh singularity srun ssh sudo timeout torchrun uv
-"""
-_STARTERS = frozenset(_STARTER_NAMES.split())
-"""Programs that may run a text among their arguments as a script."""
+_ENDING = re.compile(r"0|2|15|EXIT|(SIG)?(INT|TERM|HUP|QUIT)")
+_OPTION = re.compile(r"[-+](?:[abeEhmuvxCT]+o?|o)")
+_OPTIONS = ("pipefail", "errexit", "nounset", "xtrace", "verbose", "allexport", "errtrace")
+_PREPARING = "source", ".", "module", "ml", "spack"
+_ASSIGNING = {"read", "mapfile", "readarray", "getopts", "unset", "wait", "printf", "let"}
+"""Commands that assign names among their arguments; printf and wait do with an option."""
+_DECLARING = "export", "readonly", "declare", "typeset", "local"
+_CHANGING = "shopt", "alias", "enable", "fc", "exec", "command", "builtin", "coproc"
+"""Commands that change what later commands do."""
+_BINARY = ("=", "==", "!=", "<", ">", "-a", "-o", "-nt", "-ot", "-ef")
+_INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "-eq": lambda x, y: x == y,
+    "-ne": lambda x, y: x != y,
+    "-lt": lambda x, y: x < y,
+    "-le": lambda x, y: x <= y,
+    "-gt": lambda x, y: x > y,
+    "-ge": lambda x, y: x >= y,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,348 +93,411 @@ def read_script(text: str, lines: Lines, environment: Environment = NOTHING) -> 
     """Read the commands of a script.
 
     Raises:
-        InputError: the syntax is wrong or not read, or the script exceeds a limit.
+        InputError: the syntax is wrong or not read (E876), the script exceeds a limit (E879), or
+            there is no shfmt (E884).
     """
-    _check_length(text, lines)
+    source = parse_script(text, lines)
+    values = {**environment.variables, **environment.answers}
     is_batch_job = _BATCH_JOB.search(text) is not None
-    variables = Variables(lines, _values(environment.answers), is_batch_job=is_batch_job)
-    variables.values |= {**_values(environment.variables), **variables.answers}
-    reader = ScriptReader(variables)
-    reader.read(Parser(text, lines).parse())
+    reader = ScriptReader(lines, source, environment.answers, is_batch_job)
+    reader.env |= {name: ((Segment(value),),) for name, value in values.items()}
+    try:
+        reader.run(source.tree)
+    except RecursionError:
+        raise lines.too_large("its commands are nested too deeply", reader.at) from None
     return reader
 
 
 def words_of(text: str, lines: Lines, environment: Environment = NOTHING) -> list[Argument]:
     """Return the words of a text of arguments, in which only quotes and $ have a meaning.
 
-    Raises:
-        InputError: a quote or bracket is not closed, or the text exceeds a limit.
+    Errors are those of `read_script`.
     """
-    _check_length(text, lines)
-    variables = Variables(lines, _values(environment.answers), has_patterns=False)
-    variables.values |= variables.answers
-    return variables.arguments(Parser(text, lines).words())
-
-
-def _values(texts: Mapping[str, str]) -> dict[str, Value]:
-    return {name: Value(((TextSegment(text, 0),),)) for name, text in texts.items()}
-
-
-def _check_length(text: str, lines: Lines) -> None:
-    if len(text) > MAX_CHARACTERS:
-        message = f"the text has {len(text):,} characters, more than {MAX_CHARACTERS:,}"
-        raise too_large(message, lines, 0)
+    source = parse_words(text, lines)
+    expansion = Expansion(lines, source, environment.answers)
+    expansion.env |= {name: ((Segment(each),),) for name, each in environment.answers.items()}
+    fields = [f for word in source.tree[0]["Cmd"]["Args"][1:] for f in expansion.fields(word)]
+    return [argument_of(each, has_patterns=False) for each in fields]
 
 
 @dataclass(slots=True)
-class ScriptReader:
-    """Reader of a script.
+class ScriptReader(Expansion):
+    """The evaluation of a script.
 
     Args:
-        variables: the variables at the current command.
         commands: the words of each command that the script runs or may run, after all expansions.
         files: the files that the script writes from its here-documents, by their path. An unknown
-            value in a path stands in it by its name, such as ds.$SLURM_JOB_ID.json.
+            value in a path stands in it by its source, such as ds.$SLURM_JOB_ID.json.
+        preparations: commands that are assumed to set no variable that the script uses, such as
+            "line 5: source env.sh".
         functions: the bodies of each function of the script.
-        repetitions: the number of loops and calls around the current command.
-        has_ended: whether the script has run `exit` or `exec`.
-        doubt: the unknown variable of the last test, or "".
+        ended: the command that ended the current body, such as "exit", or "".
+        doubt: the unknown value of the last test, or "".
     """
 
-    variables: Variables
     commands: list[list[Argument]] = field(default_factory=list)
     files: dict[str, Argument] = field(default_factory=dict)
-    functions: dict[str, list[Node]] = field(default_factory=dict)
-    repetitions: int = 0
-    has_ended: bool = False
+    preparations: list[str] = field(default_factory=list)
+    functions: dict[str, list[tuple[Source, Node]]] = field(default_factory=dict)
+    ended: str = ""
     doubt: str = ""
-    depth: int = 0
+    num_calls: int = 0
+    num_loops: int = 0
     num_commands: int = 0
+    num_parsed: int = 0
+
+    def variable(self, name: str) -> Argument | None:
+        """Return the text of a variable at the end; None if it has none that is known."""
+        segments = self.scalar(name)
+        return argument_of(segments) if known(segments) else None
 
     def values(self) -> list[list[Argument]]:
         """Return the words of each variable at the end, or the commands in its text."""
-        values, start, self.has_ended = list[list[Argument]](), len(self.commands), False
-        for name, value in [*self.variables.values.items()]:
-            if isinstance(value, Value) and name.isidentifier():
-                with suppress(InputError):  # The text is no script.
-                    for text in value.elements:
-                        self._read_child(text)
-                words = Parser(f"${{{name}[@]}}", self.variables.lines).words()
-                values += self.commands[start:] or [self.variables.arguments(words)]
+        values = list[list[Argument]]()
+        for name, value in [*self.env.items()]:
+            start, self.ended = len(self.commands), ""
+            if name.isidentifier():
+                for text in value:
+                    self._read_child(text)
+                fields = [f for f in self._split_value(value) if f]
+                values += self.commands[start:] or [[argument_of(each) for each in fields]]
                 del self.commands[start:]
         return [words for words in values if words]
 
-    def variable(self, name: str) -> Argument | None:
-        """Return the text of a variable at the end; None if it has none."""
-        words = self.variables.arguments(Parser(f'"${name}"', self.variables.lines).words())
-        return words[0] if words and words[0].unknown is None and words[0].text else None
+    def _split_value(self, value: Value) -> list[Field]:
+        fields: list[list[Segment]] = [[]]
+        for segment in self._emit([*value], "@", False, True, 0, ""):
+            if segment is None:
+                fields.append([])
+            else:
+                fields[-1].append(segment)
+        return [tuple(each) for each in fields]
 
     # ------------------------------------------------------------------------------------ commands
 
-    def read(self, node: Node) -> bool | None:
-        """Read a command; return whether it succeeds, or None if that is unknown."""
-        self.depth += 1
+    def run(self, statements: list[Node] | None) -> bool | None:
+        """Read commands; return whether the last succeeds, or None if that is unknown."""
+        status: bool | None = True
+        for statement in statements or ():
+            if self.ended:
+                break
+            status = self._statement(statement)
+        return status
+
+    def _statement(self, node: Node) -> bool | None:
         self.num_commands += 1
-        if isinstance(node, If | Loop | Case | Opaque):
-            self.variables.offset = node.offset
-        if self.depth > _MAX_CALLS or self.num_commands > MAX_COMMANDS:
-            what = f"calls nested more than {_MAX_CALLS} deep"
-            if self.depth <= _MAX_CALLS:
-                what = f"more than {MAX_COMMANDS:,} commands"
-            raise too_large(f"the script runs {what}", self.variables.lines, self.variables.offset)
-        status = self._status(node)
-        self.depth -= 1
-        # What was true the first time may be false the next.
-        return None if self.repetitions else status
+        self.at = self.source.place(node["Pos"])
+        if self.num_commands > MAX_COMMANDS:
+            message = f"the script runs more than {MAX_COMMANDS:,} commands"
+            raise self.lines.too_large(message, self.at)
+        redirections = node.get("Redirs", [])
+        self._write_document(node.get("Cmd") or {}, redirections)
+        for each in redirections:
+            self.taint(NAME.findall(each.get("N", {}).get("Value", "")))
+            for text in (each.get("Word"), each.get("Hdoc")):
+                if text and _may_assign(text):  # or not, in the process of another program
+                    self.taint(NAME.findall(self.source.slice(text)))
+        status: bool | None = None
+        if node.get("Background"):
+            self._child(lambda: self._command(node["Cmd"]))
+        elif "Cmd" in node:
+            status = self._command(node["Cmd"])
+        if status is None or redirections:
+            return None
+        return status != bool(node.get("Negated"))
 
-    def _taint_redirections(self, texts: Iterable[str]) -> None:
-        for text in texts:
-            if ASSIGNING.search(text) or text.startswith("{"):
-                self.variables.taint(text)
+    def _write_document(self, command: Node, redirections: list[Node]) -> None:
+        """Note the file that a here-document becomes; unknown if it is written with two texts."""
+        documents = [self.document(each) for each in redirections if each.get("Hdoc")]
+        targets = [each["Word"] for each in redirections if each["Op"] == ">"]
+        words = command.get("Args", [])
+        if documents and targets and len(words) == 1 and self.source.slice(words[0]) == "cat":
+            path = characters(self.joined(targets[-1]))
+            content = argument_of(documents[-1])
+            if self.files.get(path, content).text != content.text:
+                unknown = f"${path}"
+                content = replace(content, unknown=unknown, reason="which is written twice")
+            self.files[path] = content
 
-    def _status(self, node: Node) -> bool | None:
-        match node:
-            case Simple():
+    def _command(self, node: Node) -> bool | None:
+        match node["Type"]:
+            case "CallExpr":
                 return self._simple(node)
-            case Test():
-                return self._test(node)
-            case CommandList():
-                return self._block(node)
-            case AndOr():
-                return self._and_or(node)
-            case Not():
-                status = self.read(node.command)
-                return None if status is None else not status
-            case If():
-                return self._if(node)
-            case Case():
-                return self._case(node)
-            case Subshells():
-                for command in node.commands:
-                    self._subshell(command)
-            case Loop():
+            case "DeclClause":
+                return self._declare(node)
+            case "Block":
+                return self.run(node["Stmts"])
+            case "Subshell":
+                self._child(lambda: self.run(node["Stmts"]))
+            case "IfClause":
+                return self._branch(node)
+            case "CaseClause":
+                return self._cases(node)
+            case "ForClause" | "WhileClause":
                 self._loop(node)
-            case ShellFunction():
-                self.functions.setdefault(node.name, []).append(node.body)
+            case "BinaryCmd" if node["Op"] in ("&&", "||"):
+                status = self._statement(node["X"])
+                if status is None and not self.ended:
+                    self._maybe([lambda: self._statement(node["Y"]), lambda: None])
+                elif status == (node["Op"] == "&&") and not self.ended:
+                    return self._statement(node["Y"])
+                return status
+            case "BinaryCmd":
+                self._child(lambda: self._statement(node["X"]))
+                self._child(lambda: self._statement(node["Y"]))
+            case "FuncDecl":
+                bodies = self.functions.setdefault(node["Name"]["Value"], [])
+                bodies.append((self.source, node["Body"]))
                 return True
-            case Opaque():
-                for name in IDENTIFIER.findall(node.source):
-                    self.variables.integer(name)
-                if ASSIGNING.search(node.source):
-                    self.variables.taint(node.source)
+            case "TestClause":
+                return self._test(node["X"])
+            case "ArithmCmd":
+                number = self.formula(node.get("X"))
+                return None if number is None else number != 0
+            case "LetClause":
+                for formula in node["Exprs"]:
+                    self.formula(formula)
+            case "TimeClause" if "Stmt" in node:
+                return self._statement(node["Stmt"])
+            case _:
+                self.lose()
         return None
 
-    def _block(self, node: CommandList) -> bool | None:
-        self._taint_redirections(node.redirections)
-        status: bool | None = True
-        for command in node.commands:
-            status = self.read(command)
-            if self.has_ended:
+    def _maybe(self, bodies: Iterable[Callable[[], object]]) -> None:
+        """Read bodies of which one will run; a name keeps what all have in common."""
+        on = f"on {self.doubt}" if self.doubt else "that is not known"
+        reason, at = self.reason(f"sets under a condition {on}"), self.at
+        before, ended = (self.env, self.is_forgotten, self.lost), ""
+        states = list[tuple[dict[str, Value], bool, str]]()
+        for body in bodies:
+            self.env, self.is_forgotten, self.lost = dict(before[0]), before[1], before[2]
+            self.at = at
+            body()
+            ended = self.ended or ended
+            # What follows runs only if a body that ends the script does not run.
+            states += [] if self.ended else [(self.env, self.is_forgotten, self.lost)]
+            self.ended = ""
+        self.ended = "" if states else ended
+        states = states or [before]
+        self.is_forgotten = any(is_forgotten for _, is_forgotten, _ in states)
+        self.lost = next((lost for _, _, lost in states if lost), "")
+        names = dict.fromkeys(name for env, _, _ in states for name in env)
+        self.env = {}
+        for name in names:
+            values = [env[name] if name in env else unknown_value(name) for env, _, _ in states]
+            self.env[name] = common_value(name, values, reason)
+
+    def _child(self, body: Callable[[], object], is_opaque: bool = False) -> None:
+        """Read what a subshell runs.
+
+        Args:
+            body: reads it.
+            is_opaque: whether it has none of the variables.
+        """
+        state = self.env, self.is_forgotten, self.is_lost, self.lost, self.ended
+        names = self.readonly, self.attributed, self.touched
+        functions = self.functions
+        self.env = {} if is_opaque else dict(self.env)
+        self.is_forgotten |= is_opaque
+        self.readonly, self.attributed, self.touched = map(set, names)
+        self.functions = {name: [*bodies] for name, bodies in functions.items()}
+        body()
+        self.env, self.is_forgotten, self.is_lost, self.lost, self.ended = state
+        self.readonly, self.attributed, self.touched = names
+        self.functions = functions
+
+    def _repeat(self, body: Callable[[], object], how: str) -> str:
+        """Read what runs any number of times: all that it assigns is unknown, before and after.
+
+        Returns:
+            The command that ended it, or "".
+        """
+        outer, self.touched, count, at = self.touched, set(), len(self.commands), self.at
+        while True:
+            assigned = {*self.touched}
+            del self.commands[count:]
+            self.at = at
+            self.taint(sorted(assigned), how)
+            env, num_forgotten = dict(self.env), self.num_forgotten
+            body()
+            self.env = env if self.num_forgotten == num_forgotten else {}
+            ended, self.ended = self.ended, ""
+            if self.touched == assigned or how == _CALL:
                 break
-        return status
+        self.at = at
+        self.taint(sorted(self.touched), how)
+        self.touched |= outer
+        return ended
 
-    def _and_or(self, node: AndOr) -> bool | None:
-        status = self.read(node.first)
-        for joint, command in node.rest:
-            if self.has_ended:
-                break
-            if status is None:
-                self._attempt([command], self._condition())
-            elif status == (joint == "&&"):
-                status = self.read(command)
-        return status
+    def _branch(self, node: Node) -> bool | None:
+        """Read an if, an elif or an else."""
+        status = self.run(node["Cond"]) if "Cond" in node else True
+        otherwise = node.get("Else")
+        bodies: list[Callable[[], bool | None]] = [
+            lambda: self.run(node["Then"]),
+            lambda: self._branch(otherwise) if otherwise else True,
+        ]
+        if self.ended:
+            return None
+        if status is None:
+            self._maybe(bodies)
+            return None
+        return bodies[not status]()
 
-    def _if(self, node: If) -> bool | None:
-        for number, (condition, body) in enumerate(node.branches):
-            status = self.read(condition)
-            if self.has_ended:
+    def _cases(self, node: Node) -> bool | None:
+        word, items = self.joined(node["Word"]), node.get("Items", [])
+        text = known(word, absent_is_empty=True)
+        self.doubt = next((s.unknown for s in word if s.unknown), "")
+        for number, item in enumerate(items):
+            patterns = [self.pattern(pattern) for pattern in item["Patterns"]]
+            if text is None or None in patterns or item["Op"] != ";;":
+                self._any_case(items[number:])
                 return None
-            if status is None:
-                rest = If(node.branches[number + 1 :], node.otherwise)
-                self._attempt([body, rest], self._condition())
-                return None
-            if status:
-                return self.read(body)
-        return self.read(node.otherwise) if node.otherwise else True
-
-    def _case(self, node: Case) -> bool | None:
-        joined = self.variables.joined(node.word)
-        text, self.doubt = known_text(joined, is_empty=True), first_unknown([joined])
-        for number, (patterns, body) in enumerate(node.branches):
-            operands = [self.variables.operand(pattern) for pattern in patterns]
-            tests = [
-                decide_test([Operand(text), Operand("==", "=="), operand]) for operand in operands
-            ]
-            if None in tests or self.repetitions:
-                bodies = [body for _, body in node.branches[number:]]
-                self._attempt(bodies, self._condition())
-                return None
-            if True in tests:
-                return self.read(body)
+            if any(pattern.fullmatch(text) for pattern in patterns if pattern):
+                return self.run(item.get("Stmts"))
         return True
 
-    def _subshell(self, node: Node, is_opaque: bool = False) -> None:
-        state, has_ended = self.variables.state(), self.has_ended
-        if is_opaque:
-            self.variables.values, self.variables.is_forgotten = {}, True
-        self.read(node)
-        self.variables.restore(state)
-        self.has_ended = has_ended
+    def _any_case(self, items: list[Node]) -> None:
+        """Read items of a case of which one runs or none; several do if one ends with ";&"."""
+        bodies = [partial(self.run, item.get("Stmts")) for item in items]
 
-    def _condition(self) -> str:
-        return f"under a condition {f'on {self.doubt}' if self.doubt else 'that is not known'}"
+        def any_body() -> None:
+            self._maybe([*bodies, lambda: None])
 
-    def _attempt(self, nodes: Iterable[Node], doubt: str, assigned: str = "") -> None:
-        """Read commands that may not run: all that they assign is unknown.
+        if all(item["Op"] == ";;" for item in items):
+            any_body()
+        else:
+            self._repeat(any_body, "sets in a case")
 
-        Args:
-            nodes: commands of which one runs, several or none.
-            doubt: why it is unknown whether they run.
-            assigned: a text with names that are assigned before.
-        """
-        self.variables.doubts.append(doubt)
-        self.variables.taint(assigned, is_several=True)
-        for node in nodes:
-            state = self.variables.state()
-            self.read(node)
-            if self.has_ended:  # What follows runs only if these commands do not.
-                self.variables.restore(state)
-                self.has_ended = False
-        self.variables.doubts.pop()
-
-    def _loop(self, node: Loop) -> None:
-        """Read a loop: nothing is unknown if its body never runs."""
-        num_commands = len(self.commands)
-        if node.condition and not self.repetitions:
-            if self.read(node.condition) is False or self.has_ended:
+    def _loop(self, node: Node) -> None:
+        """Read a loop; nothing is unknown if its body never runs."""
+        kind, name = node.get("Loop", {}), node.get("Loop", {}).get("Name", {}).get("Value")
+        if name:
+            items = [f for word in kind.get("Items", ()) for f in self.fields(word)]
+            items = [f for f in items if not all(s.absent for s in f)]
+            if not (items if kind.get("InPos") else self.lookup("@")):
                 return
-            del self.commands[num_commands:]
-        if node.words is not None and not self.variables.fields(node.words, is_quiet=True):
-            return
-        commands = (node.condition, node.body) if node.condition else (node.body,)
-        self._repeat(CommandList(commands), "in a loop", node.assigned)
+        elif kind:
+            self.formula(kind.get("Init"))
+        else:
+            count, status = len(self.commands), self.run(node["Cond"])
+            if self.ended or (status is not None and status == bool(node.get("Until"))):
+                return
+            del self.commands[count:]
 
-    def _call(self, name: str) -> None:
-        """Read the bodies of a function, of which the parameters and the results are unknown."""
-        parameters = self.variables.assigned("@") or UnknownText(True)
-        self.variables.put("@", UnknownText(True))
-        for body in self.functions[name]:
-            self._repeat(body, "in a function")
-        self.variables.put("@", parameters)
+        def body() -> None:
+            """Read one repetition."""
+            self.taint([name, *["REPLY"] * bool(node.get("Select"))] if name else (), _LOOP)
+            self.formula(kind.get("Cond"))
+            self.run(node.get("Cond"))
+            self.run(node["Do"])
+            self.formula(kind.get("Post"))
 
-    def _repeat(self, body: Node, doubt: str, assigned: str = "") -> None:
-        """Read commands that run any number of times.
+        self.num_loops += 1
+        self._repeat(body, _LOOP)
+        self.num_loops -= 1
 
-        Args:
-            body: the commands.
-            doubt: what repeats them.
-            assigned: a text with names that each repetition assigns first.
-        """
-        self.repetitions += 1
-        offset, num_commands = self.variables.offset, len(self.commands)
-        # The second time, what the commands assigned before is unknown.
-        for _ in range(2 if self.repetitions == 1 else 1):
-            del self.commands[num_commands:]
-            self.variables.offset = offset
-            self._attempt([body], doubt, assigned)
-        self.repetitions -= 1
+    def _assign(self, node: Node) -> None:
+        """Read N=8, N+=8, N=(8 9) or N[1]=8."""
+        name, array = node["Name"]["Value"], node.get("Array")
+        old = self.lookup(name)
+        old = () if any(old) and all(s.absent for each in old for s in each) else old
+        elements = array.get("Elems", []) if array else []
+        if node.get("Index") or any("Index" in element for element in elements):
+            for element in elements:
+                self.joined(element.get("Value"))
+            self.joined(node.get("Value"))
+            self.arrays.add(name)
+            self.taint([name])
+        elif array:
+            self.arrays.add(name)
+            fields = [f for element in elements for f in self.fields(element.get("Value", {}))]
+            self.bind(name, (*old, *fields) if node.get("Append") else tuple(fields))
+        else:
+            new = self.joined(node.get("Value"), is_assigned=True)
+            first = self.element(old, 0, name) if node.get("Append") else ()
+            others = old[1:]
+            if is_vague(old):
+                others = unknown_value(name) if name in self.arrays else ()
+            self.bind(name, ((*first, *new), *others))
 
     # ----------------------------------------------------------------------------- simple commands
 
-    def _simple(self, node: Simple) -> bool | None:
-        self._taint_redirections(node.redirections)
-        words, self.doubt = node.words, ""
-        if words:
-            self.variables.offset = words[0].offset
-        if words and _ELEMENT.match(words[0].start):
-            self.variables.taint(node.source, is_several=True)
-            self.variables.arrays.update(IDENTIFIER.findall(node.source))
-            return None
-        assignments: list[Word] = []
-        while words and ASSIGNMENT.match(words[0].start):
-            assignments.append(words[0])
-            words = words[1:]
-        if not words:
-            for word in assignments:
-                self.variables.assign(word)
+    def _simple(self, node: Node) -> bool | None:
+        assigns = node.get("Assigns", [])
+        if not node.get("Args"):
+            for each in assigns:
+                self._assign(each)
             # A command in $(...) gives the assignment its status.
-            return None if re.search(r"\$\(|`", node.source) or node.redirections else True
-        for word in assignments:
-            self.variables.joined(word)
-        literal = words[0].literal or ""
-        if literal in _DECLARATIONS and literal not in self.functions:
-            return self._declare(literal, words[1:], node.source)
-        arguments = self.variables.fields(words)
-        while arguments and all(segment.state is State.ABSENT for segment in arguments[0]):
-            arguments = arguments[1:]
-        if not arguments:
-            return None
-        name = known_text(arguments[0]) or ""
-        if assignments and (name in self.functions or name in _BUILTINS):
-            self.variables.taint(" ".join(word.source for word in assignments), is_several=True)
-        return self._command(name, arguments, node)
+            return None if "CmdSubst" in json.dumps(assigns) else True
+        fields = [f for word in node["Args"] for f in self.fields(word)]
+        for each in assigns:
+            self.joined(each.get("Value"))
+        names = [each["Name"]["Value"] for each in assigns]
+        return self._perform(fields, names) if fields else None
 
-    def _command(self, name: str, arguments: list[Text], node: Simple) -> bool | None:
-        """Read a command by its name; "" if that is unknown."""
-        words = [self.variables.argument(text) for text in arguments]
-        if name in self.functions:
-            words[0] = replace(words[0], is_function=True)
-        self.commands.append(words)
-        if name in self.functions:
-            self._call(name)
-            return None
-        if not name:
+    def _perform(self, words: list[Field], prefixes: Iterable[str] = ()) -> bool | None:
+        """Read a simple command after all expansions; `prefixes` are names that it sets first."""
+        while len(words) > 1 and words[0] and all(s.absent for s in words[0]):
+            words = words[1:]
+        name, rest = known(words[0]), words[1:]
+        arguments = [argument_of(each) for each in words]
+        is_function = name in self.functions
+        self.commands.append([replace(arguments[0], is_function=is_function), *arguments[1:]])
+        texts = [known(each) for each in rest]
+        if is_function or name in (*_ASSIGNING, *_DECLARING, "eval"):
+            self.taint(prefixes)
+        if is_function:
+            self._call(name or "", tuple(rest))
+        elif name is None:
             # A training script sets nothing; another command could be `export`.
-            if not any(word.text.endswith(".py") for word in words):
-                self.variables.forget()
-            return None
-        if name == "exec" and len(arguments) > 1:
+            if not any(argument.text.endswith(".py") for argument in arguments):
+                self.forget()
+        elif name in (":", "true", "false"):
+            return name != "false"
+        elif name in ("[", "test"):
+            if name == "[" and texts[-1:] != ["]"]:
+                return None
+            return self._old_test(rest[:-1] if name == "[" else rest)
+        elif name in ("command", "builtin", "exec") and rest and (texts[0] or "-")[0] != "-":
             self.commands.pop()
-            self._command(known_text(arguments[1]) or "", arguments[1:], node)
-            self.has_ended = True
-            return None
-        if name == "cat" and len(arguments) == 1 and node.target and node.document:
-            self._write(node.target, node.document)
-        if name in ("[", "test"):
-            return self._old_test(name, node.words)
-        if name in _BUILTINS:
-            return self._builtin(name, arguments[1:], node.source)
-        if name in _STARTERS or "/" in name or name.endswith(".py"):
-            for text in arguments[1:]:
-                self._read_child(text)
-        return None
-
-    def _builtin(self, name: str, arguments: list[Text], source: str) -> bool | None:
-        """Read a builtin that sets variables, or changes what later commands do."""
-        texts = [known_text(text) for text in arguments]
-        match name:
-            case ":" | "true" | "false":
-                return name != "false"
-            case "exit":
-                self.has_ended = True
-            case "source" | ".":
-                self.variables.forget()
-            case "eval":
-                self.read(self._parsed(arguments))
+            self._perform(rest, prefixes)
+            self.ended = "exit" if name == "exec" else self.ended
+        elif name in ("exit", "return", "break", "continue"):
+            # The others are errors where they end nothing.
+            is_inside = self.num_calls if name == "return" else self.num_loops
+            self.ended = name if name == "exit" or is_inside else ""
+        elif name in _PREPARING:
+            line = self.lines.number(self.at)
+            written = " ".join(argument.text for argument in arguments)
+            self.preparations.append(f"line {line}: {written}")
+        elif name == "eval":
+            joined = tuple(s for each in rest for s in (*each, Segment(" ")))
+            if not self._nested(joined):
+                self.lose()
+            elif None in texts:
+                self.forget()
+        elif name == "set":
+            self._set(texts)
+            return True
+        elif name == "shift":
+            self.taint(["@"])
+        elif name in _ASSIGNING:
+            is_option = not texts or texts[0] is None or texts[0].startswith("-")
+            if name not in ("printf", "wait") or (texts and is_option):
+                self.taint(["REPLY", "MAPFILE", "OPTARG", "OPTIND"])
+                names = NAME.findall(" ".join(text for text in texts if text))
+                self.arrays.update(names)
+                self.taint(names)
                 if None in texts:
-                    self.variables.forget()
-            case "set":
-                self._set(texts)
-                return True
-            case "trap" if all(text and _ENDING_SIGNAL.fullmatch(text) for text in texts[1:]):
-                pass  # Other signals run their commands between any two of the script.
-            case "command" | "builtin" if texts and texts[0] not in (None, *_BUILTINS):
-                pass
-            case "printf" | "wait" if texts and not (texts[0] or "-").startswith("-"):
-                pass
-            case _ if name in _ASSIGNING_BUILTINS:
-                self.variables.taint(f"{source} REPLY MAPFILE OPTARG OPTIND", is_several=True)
-                if name in ("mapfile", "readarray") or "-a" in texts:
-                    self.variables.arrays.update(IDENTIFIER.findall(source))
-                if None in texts and name not in ("printf", "wait"):
-                    self.variables.lose()
-            case _:
-                self.variables.lose()
+                    self.lose()
+        elif name in (*_DECLARING, *_CHANGING):
+            self.lose()
+        elif name == "trap" and not all(_ENDING.fullmatch(text or "") for text in texts[1:]):
+            self.lose()  # Other signals run their commands between any two of the script.
+        else:
+            for each in rest:
+                self._read_child(each)
         return None
 
     def _set(self, texts: list[str | None]) -> None:
@@ -457,113 +507,204 @@ class ScriptReader:
             if text is not None and (is_name or _OPTION.fullmatch(text)):
                 option = text
             elif text == "--" or (text and text[0] not in "+-"):
-                self.variables.bind("@", UnknownText(True))
+                self.taint(["@"])
                 break
             else:
-                self.variables.lose()
+                self.lose()
 
-    def _declare(self, builtin: str, words: tuple[Word, ...], source: str) -> bool | None:
-        """Read `export`, `declare` and their like, of plain names and assignments."""
-        options = [word for word in words if word.start.startswith(("-", "+"))]
-        letters = {letter for word in options for letter in (word.literal or "-?")[1:]}
-        names = [word for word in words if word not in options]
-        is_read = letters <= {*"aprx"} or (builtin == "export" and letters <= {*"fn"})
-        if builtin == "local" and not self.repetitions:
-            self.variables.taint(source)  # An error: bash assigns nothing.
-        elif not is_read or not all(map(_is_plain, names)):
-            self.variables.taint(source, is_several=True)
-            are_literal = all(isinstance(part, Literal) for word in names for part in word.parts)
-            if not is_read or not are_literal:
-                self.variables.lose()  # Attributes change later values; expansions give names.
-        else:
-            for word in names:
-                if ASSIGNMENT.match(word.start):
-                    self.variables.assign(word)
-                elif self.repetitions:
-                    self.variables.taint(word.source)
-                if builtin == "readonly" or "r" in letters:
-                    self.variables.readonly.update(IDENTIFIER.findall(word.start)[:1])
-            return None if options else True
-        return None
+    def _declare(self, node: Node) -> bool | None:
+        """Read export, readonly, declare, typeset or local."""
+        variant, arguments = node["Variant"]["Value"], node.get("Args", [])
+        letters, has_options = set[str](), False
+        for argument in arguments:
+            if "Name" in argument:
+                continue
+            segments = self.joined(argument["Value"])
+            text = known(segments)
+            assigned = _ASSIGNMENT.match(segments[0].text) if segments else None
+            if text and text[0] in "-+":
+                letters |= {*text[1:]}
+                has_options = True
+            elif assigned and not segments[0].unknown:  # as in export "N=$M"
+                rest = replace(segments[0], text=segments[0].text[assigned.end() :])
+                self.bind(assigned[1], ((rest, *segments[1:]),))
+            elif variant == "export":
+                self.forget()
+            else:
+                self.lose()  # an attribute of any name
+        if letters - {*("fn" if variant == "export" else "aAgilprux")}:
+            self.lose()
+        for argument in arguments:
+            name = argument.get("Name", {}).get("Value")
+            if not name:
+                continue
+            if letters & {*"Ailu"}:
+                self.attributed.add(name)
+            if not argument.get("Naked"):
+                self._assign(argument)
+            elif self.num_calls and variant != "export":
+                self.taint([name])
+            if letters & {*"Ailu"} or (variant == "local" and not self.num_calls):
+                self.taint([name])
+            if "{" in re.sub(r"\$\{", "", self.source.slice(argument)):
+                self.taint([name])
+            if variant == "readonly" or "r" in letters:
+                self.readonly.add(name)
+        return None if has_options else True
 
-    def _write(self, target: Word, document: HereDocument) -> None:
-        """Note the file that a here-document becomes; unknown if it is written with two texts."""
-        text = self.variables.document(document)
-        path, content = characters(self.variables.joined(target)), self.variables.argument(text)
-        other = self.files.get(path, content)
-        if other.text != content.text:
-            reason = "which is written twice"
-            content = Argument(content.text, content.offset, f"${path}", reason=reason)
-        self.files[path] = content
+    def _call(self, name: str, parameters: Value) -> None:
+        """Read the bodies of a function; its parameters are known, and what it assigns is not."""
+        if self.num_calls >= _MAX_CALLS:
+            message = f"the script runs calls nested more than {_MAX_CALLS} deep"
+            raise self.lines.too_large(message, self.at)
+        outer, source, loops = self.env.get("@"), self.source, self.num_loops
+        self.num_calls += 1
+        self.num_loops = 0
 
-    def _read_child(self, text: Text) -> None:
+        def body() -> None:
+            """Read the bodies of which one is the function's."""
+            self.env["@"] = parameters
+            for text, node in self.functions[name]:
+                self.source = text
+                self._statement(node)
+                if self.ended in ("return", "break", "continue"):
+                    self.ended = ""
+
+        ended = self._repeat(body, _CALL)
+        self.num_calls -= 1
+        self.source, self.num_loops = source, loops
+        if outer is not None:
+            self.env["@"] = outer
+        self.ended = "exit" if ended == "exit" else ""
+
+    def _read_child(self, text: Field) -> None:
         """Read an argument that is a script, as of `bash -c "torchrun ..."`."""
-        written = "".join(segment.text for segment in text if segment.is_known)
+        written = characters(text)
         if ".py" in written and " --" in written:
-            self._subshell(self._parsed([text]), is_opaque=True)
+            self._child(lambda: self._nested(text), is_opaque=True)
 
-    def _parsed(self, texts: Iterable[Text]) -> Node:
-        """Parse texts that a command evaluates, with blanks between them."""
-        pieces = [
-            (segment.text, segment.offset, segment.is_known)
-            for text in texts
-            for segment in (*text, TextSegment(" ", text[-1].offset if text else 0))
-        ]
-        return evaluated_text(pieces, self.variables.lines).parse()
+    def _nested(self, text: Field) -> bool:
+        """Read a text as commands; return whether it could be parsed."""
+        written, places, holes = "", list[int](), dict[str, Segment]()
+        for s in text:
+            piece = s.text
+            if s.unknown:
+                piece = hole(len(holes))
+                holes[piece] = s
+            places += [s.offset + (0 if s.unknown else n) for n in range(len(piece))]
+            written += piece
+        self.num_parsed += 1
+        if self.num_parsed > _MOST_PARSED or len(holes) > MOST_HOLES:
+            message = f"more than {_MOST_PARSED} texts of the script are scripts themselves"
+            raise self.lines.too_large(message, self.at)
+        try:
+            source = parse_evaluated(written, [*places, self.at], holes, self.lines)
+        except InputError:
+            return False
+        outer, self.source = self.source, source
+        self.run(source.tree)
+        self.source = outer
+        return True
 
     # --------------------------------------------------------------------------------------- tests
 
-    def _old_test(self, name: str, words: tuple[Word, ...]) -> bool | None:
-        """Decide `[ ... ]` or `test ...`."""
-        texts = self.variables.fields(words, is_quiet=True)
-        self.doubt = first_unknown(texts)
-        if not texts or known_text(texts[0]) != name:
-            return None
-        values = [known_text(text, is_empty=True) for text in texts[1:]]
-        if name == "[" and (not values or values.pop() != "]"):
-            return None
-        return decide_old_test(values)
+    def _old_test(self, words: list[Field]) -> bool | None:
+        """Decide `[ ... ]`; an unset name is empty, and no operand without quotes."""
+        words = [each for each in words if not (each and all(s.absent and s.several for s in each))]
+        unknown = (s.unknown for each in words for s in each if s.unknown)
+        self.doubt = next(unknown, "")
+        return self._decided(words)
 
-    def _test(self, node: Test) -> bool | None:
-        """Decide `[[ ... ]]`."""
+    def _decided(self, words: list[Field]) -> bool | None:
+        texts = [known(each, absent_is_empty=True) for each in words]
+        is_operand = len(texts) == 3 and texts[1] in (*_BINARY, *_COMPARISONS)
+        if texts[:1] == ["!"] and len(texts) > 1 and not is_operand:
+            status = self._decided(words[1:])
+            return None if status is None else not status
+        if None in texts or len(texts) > 3 or any(s.several for each in words for s in each):
+            return None
+        match texts:
+            case [text]:
+                return text != ""
+            case ["-z" | "-n" as operator, text]:
+                return (text == "") == (operator == "-z")
+            case [left, "=" | "==" | "!=" as operator, right]:
+                return (left == right) == (operator != "!=")
+            case [left, operator, right]:
+                return _compared(left or "", operator or "", right or "")
+        return None if texts else False
+
+    def _test(self, node: Node) -> bool | None:
+        """Decide `[[ ... ]]`; shfmt's tree gives "!", && and || one precedence."""
         self.doubt = ""
-        if any(_may_assign(part) for word in node.words for part in word.parts):
-            self.variables.taint(node.source)  # bash may leave the word out.
+        if _may_assign(node):
+            self.taint(NAME.findall(self.source.slice(node)))  # bash may leave the part out
             return None
-        operands = [self.variables.operand(word) for word in node.words]
-        self.doubt = first_unknown([self.variables.joined(word) for word in node.words])
-        if evaluates_formula(operands):
-            self.variables.lose()
-        is_read = all(map(_has_no_operator, node.words))
-        return decide_test(operands) if is_read else None
+        terms, negated = [list[bool | None]()], False
+        for token in _tokens(node):
+            if token == "!":
+                negated = not negated
+            elif token == "||":
+                terms.append([])
+            elif not isinstance(token, str):
+                status = self._leaf(token)
+                terms[-1].append(status if status is None else status != negated)
+                negated = False
+        decided = [False if False in term else None if None in term else True for term in terms]
+        return True if True in decided else None if None in decided else False
+
+    def _leaf(self, node: Node) -> bool | None:
+        """Decide a part of `[[ ... ]]` without "!", && and ||."""
+        if node["Type"] == "ParenTest":
+            doubt, status = self.doubt, self._test(node["X"])
+            self.doubt = doubt or self.doubt
+            return status
+        operator = node.get("Op", "-n")
+        left = self.joined(node.get("X", node))
+        right = self.joined(node.get("Y"))
+        unknown = (s.unknown for s in (*left, *right) if s.unknown)
+        self.doubt = self.doubt or next(unknown, "")
+        text, other = (known(each, absent_is_empty=True) for each in (left, right))
+        if operator in _COMPARISONS:
+            for each, segments in ((text, left), (other, right)):
+                is_formula = each is None and any(s.variable in self.texts for s in segments)
+                if is_formula or (each and not _INTEGER.fullmatch(each)):
+                    self.lose()  # A formula can assign or fail.
+        if text is None:
+            return None
+        if operator in ("-n", "-z"):
+            return not text if operator == "-z" else bool(text)
+        if operator in ("==", "=", "!="):
+            pattern = self.pattern(node["Y"])
+            return None if pattern is None else bool(pattern.fullmatch(text)) == (operator != "!=")
+        return None if other is None else _compared(text or "0", operator, other or "0")
 
 
-def _is_plain(word: Word) -> bool:
-    """Return whether a word of `export` is a name or an assignment."""
-    return bool(ASSIGNMENT.match(word.start) or IDENTIFIER.fullmatch(word.literal or ""))
+_LOOP, _CALL = "sets in a loop", "sets in a function"
 
 
-def _may_assign(part: Part) -> bool:
-    """Return whether an expansion may assign, as ${N:=8} and $((N++)) do."""
-    return isinstance(part, Variable | Arithmetic) and ASSIGNING.search(part.source) is not None
+def _compared(left: str, operator: str, right: str) -> bool | None:
+    if operator not in _COMPARISONS or not all(map(_INTEGER.fullmatch, (left, right))):
+        return None
+    return _COMPARISONS[operator](int(left), int(right))
 
 
-def _has_no_operator(word: Word) -> bool:
-    """Return whether a word of `[[` has no parenthesis or operator beside other characters."""
-    return word.literal in ("&&", "||") or not re.search("[()|&;<>]", word.plain)
+def _tokens(node: Node) -> list[Node | str]:
+    """Return the parts of a test and the operators between them, in their order."""
+    if node["Type"] == "UnaryTest" and node["Op"] == "!":
+        return ["!", *_tokens(node["X"])]
+    if node["Type"] == "BinaryTest" and node["Op"] in ("&&", "||"):
+        return [*_tokens(node["X"]), node["Op"], *_tokens(node["Y"])]
+    return [node]
 
 
-_OPTION = re.compile(r"[-+](?:[abeEhmuvxCT]+o?|o)")
-_OPTIONS = ("pipefail", "errexit", "nounset", "xtrace", "verbose", "allexport", "errtrace")
-_ENDING_SIGNAL = re.compile(r"0|2|15|EXIT|(SIG)?(INT|TERM|HUP|QUIT)")
-_DECLARATIONS = frozenset({"export", "readonly", "declare", "typeset", "local"})
-_ASSIGNING_BUILTINS = frozenset(
-    {"coproc", "getopts", "let", "mapfile", "printf", "read", "readarray", "unset", "wait"}
-)
-"""Commands that assign names among their arguments; printf and wait do with an option."""
-_BUILTINS = (
-    frozenset({":", "true", "false", "exit", "source", ".", "eval", "exec", "set", "trap", "shopt"})
-    | {"command", "builtin", "enable", "fc"}
-    | _ASSIGNING_BUILTINS
-    | _DECLARATIONS
-)
+def _may_assign(node: object) -> bool:
+    """Return whether an expansion in a tree may assign, as ${N:=8} and $((N++)) do."""
+    if isinstance(node, list):
+        return any(map(_may_assign, node))
+    if not isinstance(node, dict):
+        return False
+    if node.get("Type") == "ArithmExp":
+        return bool(ASSIGNING.search(json.dumps(node)))
+    is_assignment = node.get("Type") == "ParamExp" and "=" in node.get("Exp", {}).get("Op", "")
+    return is_assignment or any(map(_may_assign, node.values()))
