@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from simtrain.scenario import Scenario as Scenario
     from simtrain.scenario import load_scenario as load_scenario
     from simtrain.studies.advice import advise as advise
-    from simtrain.studies.cost.training import cost as cost
-    from simtrain.studies.goodput.run import goodput as goodput
-    from simtrain.studies.planning.run import plan as plan
+    from simtrain.studies.cost import cost as cost
+    from simtrain.studies.goodput.goodput import goodput as goodput
+    from simtrain.studies.planning import plan as plan
     from simtrain.studies.search.run import search as search
     from simtrain.studies.sensitivity import resource_curves as resource_curves
     from simtrain.studies.sensitivity import sensitivity as sensitivity
@@ -59,13 +59,13 @@ _HOMES = {
     "SimtrainError": "simtrain.errors.SimtrainError",
     "advise": "simtrain.studies.advice.advise",
     "compare": "simtrain.iteration.report.difference.compare",
-    "cost": "simtrain.studies.cost.training.cost",
+    "cost": "simtrain.studies.cost.cost",
     "draw": "simtrain.studies.variation.run.draw",
-    "goodput": "simtrain.studies.goodput.run.goodput",
+    "goodput": "simtrain.studies.goodput.goodput.goodput",
     "import_scenario": "simtrain.importing.import_scenario.import_scenario",
     "load_profile": "simtrain.hardware.load.load_profile",
     "load_scenario": "simtrain.scenario.load_scenario",
-    "plan": "simtrain.studies.planning.run.plan",
+    "plan": "simtrain.studies.planning.plan",
     "plot_breakdown": "simtrain.render.figures.breakdown.plot_breakdown",
     "plot_memory": "simtrain.render.figures.iteration_memory.plot_memory",
     "plot_timeline": "simtrain.render.figures.timeline.plot_timeline",

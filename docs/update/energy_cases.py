@@ -6,7 +6,7 @@ from typing import Any
 
 import simtrain
 from docs.update.request import Request, signed_percent, table
-from simtrain.studies.cost.training import TrainingCost
+from simtrain.studies.cost import TrainingCost
 
 _LLAMA2_70B_LORA: dict[str, Any] = {
     "model.lora.rank": 16,

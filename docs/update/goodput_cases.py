@@ -7,8 +7,7 @@ import numpy as np
 
 from docs.update.request import Request, table
 from simtrain.hardware.load import load_profile
-from simtrain.studies.goodput.entries import TrainingFacts, fleet_of
-from simtrain.studies.goodput.fleet import Cause, Fleet
+from simtrain.studies.goodput.fleet import Cause, Fleet, TrainingFacts, fleet_of
 from simtrain.studies.goodput.training import Training, draw_training
 from simtrain.units import DAY_S, HOUR_S
 

@@ -10,7 +10,7 @@ from typing import Any
 from docs.update.request import percent, seconds, signed_percent
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import load_scenario
-from simtrain.studies.cost import Terms, training_cost
+from simtrain.studies.cost import PRICE_COLUMN, cost_of_tokens
 
 Row = dict[str, Any]
 Lines = Iterable[list[str]]
@@ -89,9 +89,10 @@ def hardware_generations(rows: Sequence[Row]) -> Lines:
 def price_of_a_million(row: Row) -> float:
     scenario, profile = load_scenario(row["base"]), load_profile(row["cluster"])
     num_tokens = scenario.batch.global_ * scenario.model.seq_length
-    cost = training_cost(scenario, profile, row["iteration_time_s"], Terms(num_tokens))
-    assert cost.price is not None
-    return cost.price / num_tokens * 1e6
+    tokens_per_s = num_tokens / row["iteration_time_s"]
+    price = cost_of_tokens(scenario.num_gpus, tokens_per_s, profile)[PRICE_COLUMN]
+    assert price is not None
+    return price / 1e3
 
 
 LINK_AXES = ("hardware.intra_node.bandwidth", "hardware.inter_node.adapter_bandwidth")

@@ -1,11 +1,34 @@
-"""`simtrain cost`."""
+"""`simtrain cost`, and the options that it shares with `simtrain plan`."""
 
 from __future__ import annotations
 
-from simtrain.commands.cost_options import TermsFields, read_terms
+from typing import Annotated, Any
+
+import typer
+
+from simtrain.commands.declare import Fields, Written
 from simtrain.commands.options import AllowOomOption
 from simtrain.commands.output import Output, show
 from simtrain.commands.question import Questions, simulate_with_status
+from simtrain.studies.training_requests import CostRequest
+
+
+def _goodput(text: str, _: str) -> float | str:
+    """Parse --goodput; `Terms` refuses what is neither a number nor auto."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+TermsFields = Annotated[
+    dict[str, Any],
+    Fields(
+        CostRequest,
+        "tokens goodput price contract pue electricity co2",
+        {"goodput": Annotated[float | str, typer.Option(metavar="SHARE"), Written(_goodput)]},
+    ),
+]
 
 
 def cost(
@@ -21,11 +44,11 @@ def cost(
 
     Example: simtrain cost table5_175b_present --tokens 300B --goodput 0.9
     """
-    from simtrain.studies.cost import TrainingCosts, cost_of_result
+    from simtrain.studies.cost import Terms, TrainingCosts, cost_of_result
     from simtrain.views.cost import cost_view
 
     scenarios = questions.load()
-    training = read_terms(scenarios[0], terms)
+    training = Terms.read(CostRequest(scenarios[0], **terms))
     results = [simulate_with_status(scenario, allow_oom) for scenario in scenarios]
     costs = [cost_of_result(result, training) for result in results]
     clusters = [result.scenario.cluster for result in results]

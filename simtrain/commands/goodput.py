@@ -10,13 +10,13 @@ import typer
 from simtrain.commands.declare import Fields
 from simtrain.commands.output import Output, page_of, show
 from simtrain.commands.search import SearchQuestion
-from simtrain.studies.goodput_request import GoodputRequest
+from simtrain.studies.training_requests import GoodputRequest
 
 GoodputFields = Annotated[
     dict[str, Any],
     Fields(
         GoodputRequest,
-        "tokens days gpus spares checkpoint interval recovery without_spare reliability draws seed",
+        "tokens days gpus spares checkpoint interval recovery reliability draws seed",
     ),
 ]
 
@@ -40,7 +40,7 @@ def goodput(
 
     --set hardware.reliability.restart.warm_up='300 s' and the like change an entry.
 
-    Example: simtrain goodput llama3_405b --days 54 --gpus 16384
+    Example: simtrain goodput llama3_405b --days 54 --gpus 16384 --set batch.global=8192
     """
     from simtrain.base.output_folder import check_writable
     from simtrain.commands.progress import progress_bar
@@ -49,7 +49,7 @@ def goodput(
     from simtrain.render.figures.subject import footer_of
     from simtrain.render.html.document import write_document
     from simtrain.render.html.study_page import study_document
-    from simtrain.studies.goodput.run import goodput_with_progress
+    from simtrain.studies.goodput.goodput import goodput_with_progress
     from simtrain.views.goodput import goodput_view
 
     if page := page_of(out):

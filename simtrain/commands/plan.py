@@ -9,25 +9,20 @@ import typer
 
 from simtrain.commands.app import MISSED
 from simtrain.commands.completion import shipped_profiles
-from simtrain.commands.cost_options import TermsFields, read_terms
+from simtrain.commands.cost import TermsFields
 from simtrain.commands.declare import Fields, Written, options_first
 from simtrain.commands.options import ScenarioFolderOption, SecondsOption
 from simtrain.commands.output import Output, page_of, show, with_files
 from simtrain.commands.search import SearchQuestion
-from simtrain.studies.objectives.registry import OF_TRAININGS, TrainingObjectiveName
-from simtrain.studies.planning.request import PlanRequest
+from simtrain.studies.training_requests import PlanRequest
 
 if TYPE_CHECKING:
-    from simtrain.studies.planning.result import TrainingPlan
-
-_WORTH_WORKERS = 6
-"""Number of combinations from which worker processes pay off; they take a second to start."""
-OBJECTIVE_HELP = " or by ".join(str(each.training_text) for each in OF_TRAININGS.values())
+    from simtrain.studies.planning import TrainingPlan
 
 
 def _numbers(text: str, _: str) -> tuple[int, ...]:
     """Parse --gpus."""
-    from simtrain.studies.planning.gpus import read_gpus
+    from simtrain.studies.planning import read_gpus
 
     return read_gpus(text)
 
@@ -53,9 +48,6 @@ PlanFields = Annotated[
                 typer.Option(help="Numbers of GPUs: 128,256,512, or powers of two: 128..4096."),
                 Written(_numbers),
             ],
-            "objective": Annotated[
-                TrainingObjectiveName, typer.Option(help=f"Sort by {OBJECTIVE_HELP}.")
-            ],
             "seconds": SecondsOption,
         },
     ),
@@ -65,7 +57,7 @@ PlanFields = Annotated[
 # More than 60 lines: half are its help, and the rest passes each option on once.
 @options_first(
     "scenario tokens gpus clusters days budget goodput price contract pue electricity co2 "
-    "objective overrides scale out seconds details workers"
+    "objective overrides scale out seconds details"
 )
 def plan(
     question: SearchQuestion,
@@ -76,15 +68,12 @@ def plan(
     clusters: ClustersOption = None,
     *,
     details: bool = False,
-    workers: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> None:
     """Find clusters and numbers of GPUs that train a model within a time and a budget.
 
     Args:
         clusters: hardware profiles: a100_sxm4_80gb,h100_sxm. Default: the scenario's cluster.
         details: also print what predictions and prices rest on.
-        workers: processes, each searching one combination at a time. Their number does not change
-            the result. Default: one per processor with 6 combinations or more, else 1.
 
     For each cluster and number of GPUs, it searches the fastest layout like simtrain search, and
     computes days, price and energy like simtrain cost. With a fixed number of GPUs the fastest
@@ -102,17 +91,15 @@ def plan(
     from simtrain.commands.progress import progress_bar
     from simtrain.render.html.document import write_document
     from simtrain.render.html.study_page import study_document
-    from simtrain.studies.cost import CostLimits
-    from simtrain.studies.planning.files import names_of_rows, write_plan
-    from simtrain.studies.planning.run import plan as plan_training
+    from simtrain.studies.planning import names_of_rows, read_request, write_plan
+    from simtrain.studies.planning import plan as plan_training
     from simtrain.studies.search.scenario_files import prepare_folder
     from simtrain.views.plan import plan_view
 
     base = question.load_unchecked()
-    # A wrong option is an error before the folder is changed.
-    read_terms(base, terms)
-    CostLimits.read(fields["days"], fields["budget"])
     names, numbers = clusters or [base.cluster], fields["gpus"]
+    # A wrong option is an error before the folder is changed.
+    read_request(PlanRequest(base, clusters=names, **terms, **fields))
     if page := page_of(out):
         out = None
     if out:
@@ -124,7 +111,6 @@ def plan(
             clusters=names,
             **terms,
             **fields,
-            workers=workers or _workers(len(names) * len(numbers)),
             interrupted=interrupted,
             on_progress=on_progress,
         )
@@ -134,13 +120,6 @@ def plan(
         write_document(study_document(plan_view(result, out, details=True)), page)
     if result.fastest is None:
         raise typer.Exit(MISSED)
-
-
-def _workers(num_combinations: int) -> int:
-    """Return the default number of processes."""
-    from simtrain.base.operating_system import num_processors
-
-    return min(num_processors(), num_combinations) if num_combinations >= _WORTH_WORKERS else 1
 
 
 def _as_json(plan: TrainingPlan, files: list[Path]) -> dict[str, Any]:

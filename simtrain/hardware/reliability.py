@@ -13,8 +13,6 @@ from pydantic import Field
 from simtrain.base.entry import Entry, NonNegative, Positive, Strict
 from simtrain.units import BytesPerSecond, NonNegativeSeconds, Seconds
 
-_BelowOne = Annotated[float, Field(ge=0, lt=1)]
-
 
 class Failures(Strict):
     """Failures of one kind, which stop a training.
@@ -77,17 +75,12 @@ class Checkpoints(Strict):
         bytes_per_parameter: bytes of a checkpoint for each parameter of the model.
         snapshot: time for which an asynchronous checkpoint stops the training.
         write_bandwidth, read_bandwidth: of the storage, for the whole training.
-        others_load: share of the time for which transfers of other jobs would use all of this
-            bandwidth; without it, none.
-        others_transfer: mean time of one of them, if it had the storage alone.
     """
 
     bytes_per_parameter: Entry[Positive]
     snapshot: Entry[NonNegativeSeconds]
     write_bandwidth: Entry[BytesPerSecond]
     read_bandwidth: Entry[BytesPerSecond]
-    others_load: Entry[_BelowOne] | None = None
-    others_transfer: Entry[Seconds] | None = None
 
 
 class Restart(Strict):
@@ -97,14 +90,11 @@ class Restart(Strict):
         process_groups: start of the processes and their groups.
         warm_up: the additional time of the first iterations.
         reconfiguration: with recovery by replica, time for which all other replicas wait.
-        failure_probability: that a start fails of itself and is tried again; without it, none.
-            Failures of machines during a start come in addition, at their rates.
     """
 
     process_groups: Entry[NonNegativeSeconds]
     warm_up: Entry[NonNegativeSeconds]
     reconfiguration: Entry[NonNegativeSeconds]
-    failure_probability: Entry[_BelowOne] | None = None
 
 
 class Reliability(Strict):

@@ -11,7 +11,7 @@ from simtrain.base.strict_yaml import as_scalar
 from simtrain.hardware.interval import Interval
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import REASONS
-from simtrain.studies.cost.of_tokens import COST_COLUMNS
+from simtrain.studies.cost import COST_COLUMNS
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.objectives.registry import OBJECTIVES
 from simtrain.studies.sweep.axes import describe_point

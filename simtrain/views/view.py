@@ -195,11 +195,13 @@ class LanesPicture:
         lanes: of each rank or part, by what people call it.
         end_s: where the scale ends.
         meaning: what a slice of time shows, in a sentence.
+        in_days: whether the scale has days; otherwise the unit that suits its end.
     """
 
     lanes: Mapping[str, Sequence[Lane]]
     end_s: float
     meaning: str
+    in_days: bool = False
 
 
 Part = (

@@ -121,10 +121,8 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
         *("simtrain.studies.objectives", "simtrain.render.traces.formats", "simtrain.importing"),
         *(
             "simtrain.base.file_kinds",
-            "simtrain.studies.cost_request",
             "simtrain.studies.draw_request",
-            "simtrain.studies.goodput_request",
-            "simtrain.studies.planning.request",
+            "simtrain.studies.training_requests",
             "simtrain.studies.search.request",
             "simtrain.studies.sweep.request",
             "simtrain.recording.command",
@@ -134,7 +132,7 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
     )
     listed = {name for name in rooms if name.startswith(registries)}
     packages = {
-        *("simtrain.studies", "simtrain.studies.planning", "simtrain.studies.search"),
+        *("simtrain.studies", "simtrain.studies.search"),
         "simtrain.studies.sweep",
         *("simtrain.render", "simtrain.render.traces"),
         *("simtrain.paper", "simtrain.recording"),

@@ -30,7 +30,7 @@ _OUTPUTS: dict[str, str] = {
     "advise": "simtrain.studies.advice:Advice",
     "schedule compare": "simtrain.studies.schedule_comparison:ScheduleComparison",
     "search": "simtrain.studies.search.result:SearchResult",
-    "plan": "simtrain.studies.planning.result:TrainingPlan",
+    "plan": "simtrain.studies.planning:TrainingPlan",
     "sweep": "simtrain.views.sweep:Summary",
     "query": "simtrain.studies.sweep.query:Answer",
     "plot": "simtrain.render.figures.sweep.draw:Plots",

@@ -149,7 +149,7 @@ class IterationSeconds:
     """
 
     plan: Plan
-    machine: Machine
+    machine: Machine = field(repr=False)
     structure: IterationStructure = field(repr=False)
     passes: dict[PassPart, PassTime] = field(repr=False)
     steps: tuple[dict[str, float], ...] = field(repr=False)

@@ -25,6 +25,9 @@ from simtrain.units import format_seconds
 if TYPE_CHECKING:
     from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 
+_SHOWN = 4
+"""Causes in the short text of a breakdown: the largest."""
+
 
 @dataclass(frozen=True, slots=True)
 class Breakdown(PlainData):
@@ -62,10 +65,11 @@ class Breakdown(PlainData):
     optimizer_s: float = 0.0
 
     def __repr__(self) -> str:
+        largest = sorted(CAUSE_LABELS, key=lambda name: -getattr(self, name))[:_SHOWN]
         shown = (
             f"{label} {format_seconds(getattr(self, name))}"
             for name, label in CAUSE_LABELS.items()
-            if getattr(self, name)
+            if name in largest and getattr(self, name)
         )
         return f"<Breakdown of {format_seconds(self.total_s)}: {', '.join(shown)}>"
 

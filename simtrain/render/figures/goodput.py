@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simtrain.render.figures import style
-from simtrain.studies.goodput.result import Goodput
+from simtrain.studies.goodput.goodput import Goodput
 from simtrain.studies.goodput.training import (
     DETECTION,
     DIAGNOSIS,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from simtrain.render.html.elements import Html, element, legend, swatch
-from simtrain.units import format_seconds
+from simtrain.units import DAY_S, format_seconds, significant
 from simtrain.views.view import Lane, LanesPicture
 
 _COLOURS = ("blue", "orange", "green", "vermillion", "sky", "purple", "yellow")
@@ -23,10 +23,10 @@ def lanes_figure(picture: LanesPicture) -> Html:
         shapes.append(element("text", name, x="0", y=f"{top + 14}", class_="lane-title"))
         top += _TITLE
         for lane in lanes:
-            shapes += _lane(lane, top, picture.end_s, colours)
+            shapes += _lane(lane, top, picture, colours)
             top += _LANE
         top += _GAP
-    shapes += _axis(top, picture.end_s)
+    shapes += _axis(top, picture)
     drawing = element(
         "svg",
         *shapes,
@@ -50,13 +50,20 @@ def _colours(ranks: Mapping[str, Sequence[Lane]]) -> dict[str, str]:
     return {kind: f"var(--{colour})" for kind, colour in zip(kinds, _COLOURS, strict=False)}
 
 
-def _lane(lane: Lane, top: int, end_s: float, colours: Mapping[str, str]) -> Iterator[Html]:
+def _moment(picture: LanesPicture, moment_s: float) -> str:
+    days = f"{significant(moment_s / DAY_S, 3)} days"
+    return days if picture.in_days else format_seconds(moment_s)
+
+
+def _lane(
+    lane: Lane, top: int, picture: LanesPicture, colours: Mapping[str, str]
+) -> Iterator[Html]:
     height = f"{_LANE - 4}"
     size = {"y": f"{top}", "height": height}
     yield element("rect", x="0", width=f"{_WIDTH}", style="fill:var(--track)", **size)
     for span in lane.spans:
-        left, right = (_WIDTH * moment_s / end_s for moment_s in (span.start_s, span.end_s))
-        times = f"{format_seconds(span.start_s)} to {format_seconds(span.end_s)}"
+        left, right = (_WIDTH * moment_s / picture.end_s for moment_s in (span.start_s, span.end_s))
+        times = " to ".join(_moment(picture, at_s) for at_s in (span.start_s, span.end_s))
         yield element(
             "rect",
             element("title", f"{lane.name}: {span.kind}, {times}"),
@@ -67,11 +74,11 @@ def _lane(lane: Lane, top: int, end_s: float, colours: Mapping[str, str]) -> Ite
         )
 
 
-def _axis(top: int, end_s: float) -> Iterator[Html]:
+def _axis(top: int, picture: LanesPicture) -> Iterator[Html]:
     for quarter in range(5):
         x = _WIDTH * quarter / 4
         anchor = "start" if quarter == 0 else "end" if quarter == 4 else "middle"
         line = {"x1": f"{x}", "x2": f"{x}", "y1": f"{top - 4}", "y2": f"{top + 4}"}
         yield element("line", style="stroke:currentColor", **line)
         place = {"x": f"{x}", "y": f"{top + 18}", "text_anchor": anchor}
-        yield element("text", format_seconds(end_s * quarter / 4), **place)
+        yield element("text", _moment(picture, picture.end_s * quarter / 4), **place)

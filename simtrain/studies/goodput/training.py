@@ -1,22 +1,21 @@
 """One whole training as a simulation of its own: work, failures, repairs and restarts (SimPy).
 
 The training is one process, and each node under repair another one. Times between failures are
-exponential. A restart fails too if something fails before its end, or of itself, and is tried again
-after the same recovery. While a failure is found, and while the training waits, nothing fails.
+exponential. A restart fails too if something fails before its end, and is tried again after the
+same recovery. While a failure is found, and while the training waits, nothing fails.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import simpy
 
-from simtrain.studies.goodput.fleet import Cause, Fleet
-from simtrain.studies.goodput.progress import Progress
+from simtrain.studies.goodput.fleet import Cause, Checkpointing, Fleet
 
 Steps = Generator[simpy.Event, Any, None]
 
@@ -46,7 +45,7 @@ class Training:
     Args:
         seconds: by what they go to (`HOURS`).
         interruptions: how often it stopped unplanned, by cause.
-        planned: how often it stopped for planned maintenance, a slow node, or to add a replica.
+        planned: how often it stopped for planned maintenance or a slow node.
         spans: what it did when; empty unless asked for. Checkpoints between iterations belong to
             the work around them.
     """
@@ -92,6 +91,81 @@ def draw_training(
     return _Run(fleet, np.random.default_rng(seed), work_s, limit_s, spans).training
 
 
+class SavedWork:
+    """The position of a training in seconds of work, and its checkpoints.
+
+    Work goes on at a speed (1 without slow or missing nodes). After each interval of work a
+    checkpoint stops it; the state can be loaded after a write. A write takes no longer than an
+    interval, so the checkpoint before the latest one can always be loaded.
+    """
+
+    def __init__(self, checkpoint: Checkpointing) -> None:
+        self.position_s = 0.0
+        self._checkpoint = checkpoint
+        self._since_s = 0.0  # work since the latest checkpoint began
+        self._blocked_s = 0.0  # rest of a checkpoint's stop
+        self._saved_s = 0.0  # position that can be loaded
+        self._latest = (math.inf, 0.0)  # when the latest checkpoint can be loaded, its position
+
+    def time_to(self, target_s: float, speed: float) -> float:
+        """Return the seconds until a position is reached, checkpoints on the way included."""
+        left_s = target_s - self.position_s
+        if not speed or math.isinf(left_s):
+            return math.inf
+        each = self._checkpoint
+        # A checkpoint that would begin at the target itself is not written.
+        stops = max(0, math.ceil((left_s + self._since_s) / each.interval_s) - 1)
+        return self._blocked_s + left_s / speed + stops * each.blocking_s
+
+    def advance(self, now_s: float, elapsed_s: float, speed: float) -> tuple[float, float]:
+        """Work for a time; return seconds of work, and seconds for which checkpoints stopped it.
+
+        Args:
+            now_s: when the time begins.
+            elapsed_s: the time.
+            speed: seconds of work per second.
+        """
+        each = self._checkpoint
+        stopped_s = min(self._blocked_s, elapsed_s)
+        self._blocked_s -= stopped_s
+        left_s, begin_s = elapsed_s - stopped_s, now_s + stopped_s
+        to_first_s = (each.interval_s - self._since_s) / speed
+        if left_s < to_first_s or self._blocked_s > 0:
+            work_s = left_s * speed
+            self._since_s += work_s
+            self.position_s += work_s
+            return work_s, stopped_s
+        # Checkpoints are counted, not walked through: the first, then `full` whole cycles.
+        cycle_s = each.blocking_s + each.interval_s / speed
+        full, rest_s = divmod(left_s - to_first_s, cycle_s)
+        last_s = self.position_s + each.interval_s - self._since_s + full * each.interval_s
+        self._saved_s = max(self._saved_s, last_s - each.interval_s)
+        self._latest = begin_s + to_first_s + full * cycle_s + each.loadable_s, last_s
+        stop_s = min(rest_s, each.blocking_s)
+        self._blocked_s = each.blocking_s - stop_s
+        self._since_s = (rest_s - stop_s) * speed
+        work_s = last_s + self._since_s - self.position_s
+        self.position_s = last_s + self._since_s
+        return work_s, stopped_s + full * each.blocking_s + stop_s
+
+    def save(self) -> None:
+        """Count everything so far as saved: a checkpoint was written while nothing else ran."""
+        self.go_back(self.position_s)
+
+    def saved_at(self, now_s: float) -> float:
+        """Return the position of the newest checkpoint that can be loaded."""
+        loadable_s, position_s = self._latest
+        return position_s if loadable_s <= now_s else self._saved_s
+
+    def go_back(self, position_s: float) -> float:
+        """Load the checkpoint at a position; return the work that is lost."""
+        lost_s = self.position_s - position_s
+        self.position_s = self._saved_s = position_s
+        self._since_s = self._blocked_s = 0.0
+        self._latest = math.inf, position_s
+        return lost_s
+
+
 class _Run:
     """A training and its nodes in SimPy."""
 
@@ -102,16 +176,14 @@ class _Run:
         self.training, self.keeps_spans = Training(), spans
         self.env = simpy.Environment()
         self.pool = simpy.Container(self.env, init=fleet.spares)
-        self.progress = Progress(fleet.checkpoint, self._writing(fleet))
+        self.saved = SavedWork(fleet.checkpoint)
         self.missing = 0  # replicas that are not there while the others run
-        self.dropped = 0  # those of them that lack nodes
-        self.grown_s = math.inf  # when there are nodes for some of these
-        self.changed = self.env.event()  # a missing replica is back, or has its nodes
+        self.is_back = self.env.event()  # a missing replica is there again
         self.slow_found_s = math.inf
         self.corrupted_s = self._after(fleet.corruption.per_s if fleet.corruption else 0.0)
         self.found_s, self.clean_s = math.inf, 0.0
         self.rates = np.cumsum([cause.per_s for cause in fleet.causes])
-        self.unplanned = [*fleet.failures()]
+        self.unplanned = fleet.failures
         self.unplanned_rates = np.cumsum([cause.per_s for cause in self.unplanned])
         self.env.run(self.env.process(self._train()))
 
@@ -128,14 +200,6 @@ class _Run:
     def _is_slow(self) -> bool:
         return self.slow_found_s < math.inf
 
-    def _writing(self, fleet: Fleet) -> Callable[[], float] | None:
-        """Return what draws the time of a write; None if the storage is not shared."""
-        storage, write_s = fleet.storage, fleet.checkpoint.write_s
-        if storage is None or not write_s:
-            return None
-        alone_s = write_s * (1 - storage.load)
-        return lambda: storage.draw_s(alone_s, self.rng)
-
     def _train(self) -> Steps:
         yield from self._restart()
         total = float(self.rates[-1]) if len(self.rates) else 0.0
@@ -143,7 +207,7 @@ class _Run:
         slows_s = self._after(self.fleet.slowness.per_s if self.fleet.slowness else 0.0)
         while self.env.now < self.limit_s:
             speed = self._speed
-            done_s = self.env.now + self.progress.time_to(self.work_s, speed)
+            done_s = self.env.now + self.saved.time_to(self.work_s, speed)
             times = {
                 "done": min(done_s, self.limit_s),
                 "failure": fails_s,
@@ -151,7 +215,6 @@ class _Run:
                 "slow node found": self.slow_found_s,
                 "corruption": self.corrupted_s,
                 "corruption found": self.found_s,
-                "nodes for a replica": self.grown_s,
             }
             event = min(times, key=times.__getitem__)
             is_reached = yield from self._work(max(0.0, times[event] - self.env.now), speed)
@@ -172,20 +235,18 @@ class _Run:
                     self._corrupt()
                 case "corruption found":
                     yield from self._undo_corruption()
-                case "nodes for a replica":
-                    yield from self._grow()
-        self.training.seconds[WORK] += self.progress.position_s
+        self.training.seconds[WORK] += self.saved.position_s
 
     def _work(self, elapsed_s: float, speed: float) -> Generator[simpy.Event, Any, bool]:
         """Work for a time, or until a missing replica is back; return whether the time is over."""
         start_s = self.env.now
         timeout = self.env.timeout(elapsed_s)
-        yield timeout | self.changed if self.missing else timeout
-        is_back = self.changed.triggered
+        yield timeout | self.is_back if self.missing else timeout
+        is_back = self.is_back.triggered
         if is_back:
-            self.changed = self.env.event()
+            self.is_back = self.env.event()
         elapsed_s = self.env.now - start_s
-        work_s, stopped_s = self.progress.advance(start_s, elapsed_s, speed)
+        work_s, stopped_s = self.saved.advance(start_s, elapsed_s, speed)
         seconds = self.training.seconds
         seconds[SAVING] += stopped_s
         if speed < 1:  # what is done more slowly than with all nodes costs the difference
@@ -195,7 +256,7 @@ class _Run:
         return not is_back
 
     def _lose(self, position_s: float) -> None:
-        self.training.seconds[LOST] += self.progress.go_back(position_s)
+        self.training.seconds[LOST] += self.saved.go_back(position_s)
 
     def _stop(self, cause: Cause) -> Steps:
         """Stop for a failure or as planned, and start again."""
@@ -210,7 +271,7 @@ class _Run:
             self.env.process(self._recover_replica(cause))
             yield from self._spend(RECONFIGURATION, self.fleet.reconfiguration_s)
             return
-        self._lose(self.progress.saved_at(self.env.now))
+        self._lose(self.saved.saved_at(self.env.now))
         yield from self._find(cause)
         yield from self._restart()
 
@@ -226,33 +287,18 @@ class _Run:
             yield from self._replace_node(cause.repair_s)
 
     def _restart(self) -> Steps:
-        """Start until a start succeeds: it fails if something fails before its end, or of itself.
-
-        A start that fails of itself is noticed at its end.
-        """
+        """Start until nothing fails before the end of a start."""
         total = float(self.unplanned_rates[-1]) if self.unplanned else 0.0
         while self.env.now < self.limit_s:
-            restart_s, fails_s = self._restart_s(), self._after(total) - self.env.now
-            if fails_s < restart_s:
-                yield from self._spend(RESTART, fails_s)
-                drawn = self.rng.random() * total
-                number = np.searchsorted(self.unplanned_rates, drawn, side="right")
-                cause = self.unplanned[int(number)]
-                self._count_interruption(cause.name)
-                yield from self._find(cause)
-                continue
-            yield from self._spend(RESTART, restart_s)
-            if not self.fleet.restart_fails or self.rng.random() >= self.fleet.restart_fails:
+            fails_s = self._after(total) - self.env.now
+            if fails_s >= self.fleet.restart_s:
+                yield from self._spend(RESTART, self.fleet.restart_s)
                 return
-            self._count_interruption("restart")
-
-    def _restart_s(self) -> float:
-        """Return the time of a start that succeeds; draw how long it reads a shared storage."""
-        fleet = self.fleet
-        if fleet.storage is None or not fleet.load_s:
-            return fleet.restart_s
-        others_s = fleet.restart_s - fleet.storage.mean_s(fleet.load_s)
-        return others_s + fleet.storage.draw_s(fleet.load_s, self.rng)
+            yield from self._spend(RESTART, fails_s)
+            drawn = self.rng.random() * total
+            cause = self.unplanned[int(np.searchsorted(self.unplanned_rates, drawn, side="right"))]
+            self._count_interruption(cause.name)
+            yield from self._find(cause)
 
     def _recover_replica(self, cause: Cause) -> Steps:
         """Bring a replica back while the others run; it copies its state from one of them."""
@@ -262,23 +308,12 @@ class _Run:
             yield self.pool.get(1)
         yield self.env.timeout(self.fleet.restart_s)
         self.missing -= 1
-        self._change()
-
-    def _change(self) -> None:
-        if not self.changed.triggered:
-            self.changed.succeed()
+        if not self.is_back.triggered:
+            self.is_back.succeed()
 
     def _replace_node(self, repair_s: float) -> Steps:
-        """Take a spare; without one, wait for a repair, or go on without a replica."""
+        """Take a spare; without one, wait for a repair."""
         self.env.process(self._repair(repair_s))
-        replicas, nodes = self.fleet.smallest_unit
-        can_shrink = self.fleet.shrinks and self.missing + replicas < self.fleet.num_replicas
-        if can_shrink and not self.pool.level:
-            self.missing += replicas
-            self.dropped += replicas
-            if nodes > 1:
-                yield self.pool.put(nodes - 1)
-            return
         start_s, spare = self.env.now, self.pool.get(1)
         is_limited = self.limit_s < math.inf
         yield spare | self.env.timeout(max(0.0, self.limit_s - start_s)) if is_limited else spare
@@ -287,24 +322,6 @@ class _Run:
     def _repair(self, repair_s: float) -> Steps:
         yield self.env.timeout(self.rng.exponential(repair_s))
         yield self.pool.put(1)
-        if self.dropped and self.pool.level >= self.fleet.smallest_unit[1]:
-            self.grown_s = self.env.now
-            self._change()
-
-    def _grow(self) -> Steps:
-        """Add a replica whose nodes are there again, unless a failure took them meanwhile."""
-        self.grown_s = math.inf
-        replicas, nodes = self.fleet.smallest_unit
-        if self.pool.level < nodes:
-            return
-        yield self.pool.get(nodes)
-        self.missing -= replicas
-        self.dropped -= replicas
-        self.training.planned += 1
-        yield from self._save()
-        yield from self._restart()
-        if self.dropped and self.pool.level >= nodes:
-            self.grown_s = self.env.now
 
     def _slow_down(self) -> float:
         """Let a node become slow, unless one is; return when the next one does."""
@@ -327,7 +344,7 @@ class _Run:
         assert self.fleet.corruption is not None, "only corruption has a time"
         now = self.env.now
         if self.found_s == math.inf:
-            self.clean_s = self.progress.saved_at(now)
+            self.clean_s = self.saved.saved_at(now)
             self.found_s = now + self.rng.exponential(self.fleet.corruption.discovery_s)
         self.corrupted_s = self._after(self.fleet.corruption.per_s)
 
@@ -341,9 +358,8 @@ class _Run:
 
     def _save(self) -> Steps:
         """Write a checkpoint while nothing else runs."""
-        each = self.fleet.checkpoint
-        yield from self._spend(SAVING, each.blocking_s + each.write_s)
-        self.progress.save()
+        yield from self._spend(SAVING, self.fleet.checkpoint.loadable_s)
+        self.saved.save()
 
     def _spend(self, kind: str, duration_s: float) -> Steps:
         start_s = self.env.now

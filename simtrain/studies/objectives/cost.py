@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simtrain.studies.objectives.objective import Key, Objective
+from simtrain.studies.objectives.objective import Objective
 
 if TYPE_CHECKING:
     from simtrain.scenario import Scenario
-    from simtrain.studies.cost import TrainingCost
     from simtrain.studies.search.explorer import Candidate
     from simtrain.studies.search.result import SearchResult
 
@@ -20,7 +19,6 @@ class Cost(Objective):
     text = "GPU-seconds per iteration, which on one number of GPUs rank layouts like time"
     field = "gpu_seconds"
     better = "cheaper"
-    training_text = "price"
 
     def value(self, scenario: Scenario, time_s: float, peak_bytes: int) -> float:
         """Return the GPU-seconds."""
@@ -40,7 +38,3 @@ class Cost(Objective):
         if result.price is None or price is None:
             return {"GPU-\nseconds": four_digits(layout.gpu_seconds)}
         return {f"{result.price.currency}/\nM tok.": four_digits(price)}
-
-    def training_key(self, cost: TrainingCost) -> Key:
-        """Sort by price, then by training time; trainings without a price are last."""
-        return float("inf") if cost.price is None else cost.price, cost.time_s

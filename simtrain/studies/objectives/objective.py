@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from simtrain.scenario import Scenario
-    from simtrain.studies.cost import TrainingCost
     from simtrain.studies.evaluation import Evaluation
     from simtrain.studies.search.explorer import Candidate
     from simtrain.studies.search.result import SearchResult
@@ -39,8 +38,6 @@ class Objective(ABC):
     """Whether it reads the extrapolated share of an evaluation's kernel time."""
     draws: ClassVar[int | None] = None
     """Draws of every iteration that it reads; None if it needs none."""
-    training_text: ClassVar[str] = ""
-    """By what it sorts trainings; empty if it sorts none."""
 
     @abstractmethod
     def value(self, scenario: Scenario, time_s: float, peak_bytes: int) -> float:
@@ -56,10 +53,6 @@ class Objective(ABC):
     def column(self, layout: Candidate, result: SearchResult) -> dict[str, str]:
         """Return its column and cell in tables of layouts, if they do not have it anyway."""
         return {}
-
-    def training_key(self, cost: TrainingCost) -> Key:
-        """Return the sort key of a training, if it sorts trainings."""
-        raise NotImplementedError
 
     def key_of(self, scenario: Scenario, time_s: float, peak_bytes: int) -> Key:
         """Return the ranking key of an iteration with this time and peak; grows with both."""

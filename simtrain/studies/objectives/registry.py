@@ -20,19 +20,13 @@ _HOUSE: tuple[Objective, ...] = (
 )
 OBJECTIVES = Parts[Objective]("objectives", Objective, _HOUSE)
 """The objectives by name. The first is the default."""
-OF_TRAININGS: dict[str, Objective] = {
-    name: objective for name, objective in OBJECTIVES.items() if objective.training_text
-}
-"""The objectives that sort trainings."""
 DEFAULT = next(iter(OBJECTIVES))
 
 if TYPE_CHECKING:
     ObjectiveName = str
-    TrainingObjectiveName = str
 else:
     # Commands and documents list the values of these types.
     ObjectiveName = Literal[tuple(OBJECTIVES)]
-    TrainingObjectiveName = Literal[tuple(OF_TRAININGS)]
 
 
 def objective_of(name: str, objectives: Mapping[str, Objective] = OBJECTIVES) -> Objective:

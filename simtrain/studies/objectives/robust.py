@@ -9,7 +9,6 @@ from simtrain.studies.objectives.objective import Key, Objective
 if TYPE_CHECKING:
     from simtrain.hardware.interval import ExpectedErrors
     from simtrain.scenario import Scenario
-    from simtrain.studies.cost import TrainingCost
     from simtrain.studies.evaluation import Evaluation
     from simtrain.studies.search.explorer import Candidate
     from simtrain.studies.search.result import SearchResult
@@ -27,7 +26,6 @@ class Robust(Objective):
     field = "robust_time_s"
     better = "surely faster"
     needs_extrapolation = True
-    training_text = "upper end of the training time"
 
     def value(self, scenario: Scenario, time_s: float, peak_bytes: int) -> float:
         """Return the upper end if nothing is extrapolated, which makes it later."""
@@ -50,11 +48,6 @@ class Robust(Objective):
     def column(self, layout: Candidate, result: SearchResult) -> dict[str, str]:
         """Return the upper end."""
         return {"at\nmost": self.words(self.key(layout.evaluation)[0])}
-
-    def training_key(self, cost: TrainingCost) -> Key:
-        """Sort by the upper end of the training time, then by price."""
-        slowest_s = cost.time_s * cost.interval.p95_s / cost.iteration_time_s
-        return slowest_s, cost.gpu_hours if cost.price is None else cost.price
 
 
 def _upper(scenario: Scenario, extrapolated: float) -> float:

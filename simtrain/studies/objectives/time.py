@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simtrain.studies.objectives.objective import Key, Objective
+from simtrain.studies.objectives.objective import Objective
 
 if TYPE_CHECKING:
     from simtrain.scenario import Scenario
-    from simtrain.studies.cost import TrainingCost
 
 
 class Time(Objective):
@@ -18,7 +17,6 @@ class Time(Objective):
     text = "time of an iteration"
     field = "iteration_time_s"
     better = "faster"
-    training_text = "training time"
 
     def value(self, scenario: Scenario, time_s: float, peak_bytes: int) -> float:
         """Return the time in seconds."""
@@ -29,7 +27,3 @@ class Time(Objective):
         from simtrain.units import format_seconds
 
         return format_seconds(value)
-
-    def training_key(self, cost: TrainingCost) -> Key:
-        """Sort by training time, then by price; by GPU-hours if the profile has no price."""
-        return cost.time_s, cost.gpu_hours if cost.price is None else cost.price

@@ -18,7 +18,7 @@ from simtrain.base.output_folder import as_path
 from simtrain.base.resources import find_sweep, profile_sha256
 from simtrain.base.strict_yaml import Positions, YamlDocument, data_of, parse_document, validate
 from simtrain.errors import InputError, Problem, did_you_mean, wrong_type
-from simtrain.studies.cost.of_tokens import PRICE_COLUMN
+from simtrain.studies.cost import PRICE_COLUMN
 from simtrain.studies.sweep.axes import SweepAxis
 from simtrain.studies.sweep.bases import base_documents, refuse_overridden_axes
 from simtrain.studies.sweep.constraints import WORDS, constraints_of, removed_by

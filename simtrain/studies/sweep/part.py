@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from simtrain.base.function_caches import without_garbage_collection
 from simtrain.errors import InputError
 from simtrain.scenario import RULES, Scenario
-from simtrain.studies.cost.of_tokens import cost_of_tokens
+from simtrain.studies.cost import cost_of_tokens
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.objectives.objective import Objective
 from simtrain.studies.objectives.registry import OBJECTIVES

@@ -17,7 +17,7 @@ from simtrain.base.strict_yaml import Positions, validate, with_value
 from simtrain.errors import Location
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
-from simtrain.studies.cost.of_tokens import COST_COLUMNS
+from simtrain.studies.cost import COST_COLUMNS
 from simtrain.studies.objectives import registry
 from simtrain.studies.sweep.axes import Cell, SweepAxis, cell
 from simtrain.studies.sweep.fields import BASE, Assignment, base_of

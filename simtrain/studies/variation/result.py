@@ -9,6 +9,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.engine.compiled import Floats
 from simtrain.iteration.report.remarks import RunReport
 from simtrain.studies.variation.distribution import Distribution
+from simtrain.units import format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,10 @@ class DrawnTimes(PlainData):
     entries: tuple[UsedEntry, ...]
     entries_of: str
     times_s: Floats = field(repr=False)
+
+    def __repr__(self) -> str:
+        ends = f"{format_seconds(self.time.mean)}, {format_seconds(self.usual_s)} without variation"
+        return f"<DrawnTimes {self.scenario or 'unnamed'}: {ends}, {self.draws} draws>"
 
     @property
     def slowdown(self) -> float:

@@ -204,7 +204,7 @@ def test_a_folder_with_an_edited_file_is_refused_before_the_search(
     file: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # In this order: planning imports search.
-    monkeypatch.setattr("simtrain.studies.planning.run.plan", None)
+    monkeypatch.setattr("simtrain.studies.planning.plan", None)
     monkeypatch.setattr("simtrain.studies.search.run.search", None)
     for command, name in (("search", "small_01"), ("plan", "small_a100_sxm4_80gb_2gpus")):
         (tmp_path / f"{name}.yaml").write_text("mine", "utf-8")

@@ -1,0 +1,430 @@
+"""Cost of a training: days, GPU-hours, price and energy for a number of tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import ClassVar, Literal, TypeVar, get_args
+
+from simtrain.base.entry import Entry
+from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.request import takes
+from simtrain.errors import InputError, Location, did_you_mean
+from simtrain.hardware.evidence import Evidence
+from simtrain.hardware.interval import Interval
+from simtrain.hardware.profile import HardwareProfile, RunningCosts
+from simtrain.iteration.report.result import Result
+from simtrain.studies.goodput.goodput import Ends, goodput_of, interval_of, read_tokens
+from simtrain.studies.simulation import result_of
+from simtrain.studies.training_requests import Contract, CostRequest, GoodputRequest
+from simtrain.studies.variation.run import mean_time_s
+from simtrain.units import (
+    DAY_S,
+    HOUR_S,
+    EnergyPrice,
+    Price,
+    UnitError,
+    four_digits,
+    parse_energy_price,
+    parse_price,
+)
+
+KWH_J = 3.6e6
+_TONNE_G = 1e6
+_BILLION = 10**9
+PRICE_COLUMN = "price_per_1e9_tokens"
+COST_COLUMNS = (
+    "days_per_1e9_tokens",
+    "gpu_hours_per_1e9_tokens",
+    PRICE_COLUMN,
+    "gpu_energy_j_per_1e9_tokens",
+    "node_energy_j_per_1e9_tokens",
+)
+_PRICES: dict[Contract, str] = {
+    "on_demand": "price",
+    "reserved": "reserved_price",
+    "spot": "spot_price",
+}
+"""The entry of `running_costs` with the price of each contract."""
+_POWERS = {
+    "gpu_busy_power": ("compute", "recompute", "optimizer"),
+    "gpu_waiting_power": (
+        *("tensor_communication", "pipeline_communication"),
+        *("data_communication", "host_copies"),
+    ),
+    "gpu_idle_power": ("launch", "bubble"),
+}
+"""Causes of a breakdown during which a GPU draws each power."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Tokens, prices and power of a training.
+
+    Args:
+        num_tokens: number of training tokens.
+        goodput: share of the training time that iterations take; "auto" draws it.
+        contract: which of a profile's prices counts.
+        price: price per GPU-hour, instead of each profile's.
+        pue: energy of the site over that of its nodes (power usage effectiveness).
+        electricity: price of the site's energy; None if it is not counted.
+        co2_g_per_kwh: emissions of the site's energy; None if they are not counted.
+    """
+
+    num_tokens: int
+    goodput: float | Literal["auto"] = 1.0
+    contract: Contract = "on_demand"
+    price: Price | None = None
+    pue: float = 1.0
+    electricity: EnergyPrice | None = None
+    co2_g_per_kwh: float | None = None
+
+    @classmethod
+    def read(cls, request: CostRequest) -> Terms:
+        """Parse and check the texts of a command line or a call.
+
+        Raises:
+            InputError: tokens (E841), a goodput (E842), a contract, a PUE or emissions (E840), or a
+                price (E848) is invalid, or a contract and a price are both given (E908).
+        """
+        goodput, contract, pue, co2 = request.goodput, request.contract, request.pue, request.co2
+        if goodput != "auto" and not (isinstance(goodput, Real) and 0 < goodput <= 1):
+            fix = "write a number above 0 and at most 1, such as 0.9, or auto"
+            reason = "goodput is the share of the training time that iterations take"
+            raise _refused("E842", "--goodput", "goodput", goodput, fix, reason)
+        if contract is not None and contract not in get_args(Contract):
+            question = did_you_mean(str(contract), get_args(Contract))
+            fix = f"{question}write {', '.join(get_args(Contract))}"
+            raise _refused("E840", "--contract", "contract", contract, fix)
+        if contract is not None and request.price is not None:
+            place, fix = Location("--contract"), "remove it or --price"
+            raise InputError.of("E908", "has no effect with --price", place, fix)
+        if not isinstance(pue, Real) or not 1 <= pue < math.inf:
+            fix, reason = "write a number from 1 on, such as 1.2", "a site needs its nodes' energy"
+            raise _refused("E840", "--pue", "PUE", pue, fix, reason)
+        if co2 is not None and not (isinstance(co2, Real) and 0 <= co2 < math.inf):
+            fix = "write the grams of CO2 per kWh, such as 380"
+            raise _refused("E840", "--co2", "CO2 per kWh", co2, fix)
+        return cls(
+            read_tokens(request.tokens),
+            goodput,
+            contract or "on_demand",
+            read_money(parse_price, request.price, "E848", "--price"),
+            pue,
+            read_money(parse_energy_price, request.electricity, "E848", "--electricity"),
+            co2,
+        )
+
+    def price_of(self, profile: HardwareProfile) -> tuple[str, Entry[Price] | None]:
+        """Return the name of the entry that has the price of a GPU-hour, and the entry."""
+        if self.price is not None:
+            return "price", Entry[Price](value=self.price, source="given for this estimate")
+        name = _PRICES[self.contract]
+        return name, getattr(profile.running_costs or RunningCosts(), name)
+
+
+@dataclass(frozen=True, slots=True)
+class Energy(PlainData):
+    """Energy of a site for a training, in kWh.
+
+    Args:
+        mean: from the powers of what GPUs do, and of hosts and network.
+        p5, p95: with the ends of the 90 % interval of the time.
+        nameplate: maximum power of the nodes times the time, an upper bound; None if unknown.
+        busy, waiting: share of the training in which a GPU computes, or waits for communication.
+    """
+
+    json_fields: ClassVar = keys("mean p5 p95 nameplate busy_share=busy waiting_share=waiting")
+
+    mean: float
+    p5: float
+    p95: float
+    nameplate: float | None
+    busy: float
+    waiting: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCost(PlainData):
+    """Cost of training on `num_tokens` in whole iterations.
+
+    Args:
+        scenario: name of the scenario.
+        cluster: name or path of the hardware profile.
+        num_gpus: number of GPUs.
+        num_tokens: number of training tokens.
+        num_iterations: number of iterations.
+        iteration_time_s: time of one.
+        goodput: share of the training time that iterations take; failures, checkpoints and
+            evaluations take the rest.
+        failures: profile whose failures the goodput was drawn with; None if it was given.
+        time_s: the training time.
+        ends: of the 90 % interval of the training time, relative to it.
+        gpu_hours: GPUs times the training time.
+        contract: whose price counts; None if the price is given for this estimate.
+        currency: of the price; None without one.
+        price: total price in `currency`; None if the profile has no price.
+        price_by_contract: total price with each contract that the profile has a price of, in the
+            currency of its entry.
+        gpu_energy_j: energy of the GPU boards; None if unknown.
+        node_energy_j: energy of the GPUs' share of their nodes; None if unknown.
+        pue: energy of the site over that of its nodes.
+        site_energy_kwh: energy of the site, `node_energy_j` times `pue`; None if unknown.
+        energy: energy of the site from what GPUs do; None if the profile lacks a power.
+        electricity_cost: price of the site's energy; None if it is not counted or unknown.
+        electricity_currency: of `electricity_cost`; None without a price of electricity.
+        co2_t: emissions of the site's energy, in tonnes; None if they are not counted or unknown.
+        sources: source of each profile entry that was used.
+        missing: profile entries that are missing.
+        evidence: what predictions with the profile rest on.
+        interval: where the measured time of an iteration lies.
+    """
+
+    json_fields: ClassVar = keys(
+        """scenario cluster num_gpus num_tokens num_iterations iteration_time_s
+        interval_s=interval goodput failures time_s time_interval_s
+        gpu_hours contract price price_interval currency price_by_contract
+        gpu_energy_j node_energy_j pue site_energy_kwh energy_kwh=energy
+        electricity_cost electricity_currency
+        co2_t sources missing evidence calibrated=evidence.judged assumptions"""
+    )
+
+    scenario: str | None
+    cluster: str
+    num_gpus: int
+    num_tokens: int
+    num_iterations: int
+    iteration_time_s: float
+    goodput: float
+    failures: str | None
+    time_s: float
+    ends: Ends
+    gpu_hours: float
+    contract: Contract | None
+    price: float | None
+    currency: str | None
+    price_by_contract: dict[Contract, float]
+    gpu_energy_j: float | None
+    node_energy_j: float | None
+    pue: float
+    site_energy_kwh: float | None
+    energy: Energy | None
+    electricity_cost: float | None
+    electricity_currency: str | None
+    co2_t: float | None
+    sources: dict[str, str]
+    missing: tuple[str, ...]
+    evidence: Evidence
+    interval: Interval
+
+    @property
+    def time_interval_s(self) -> dict[str, float]:
+        """The ends of the 90 % interval of the training time."""
+        return {"p5": self.time_s * self.ends[0], "p95": self.time_s * self.ends[1]}
+
+    @property
+    def price_interval(self) -> dict[str, float] | None:
+        """The ends of the 90 % interval of the price; None without one."""
+        if self.price is None:
+            return None
+        return {"p5": self.price * self.ends[0], "p95": self.price * self.ends[1]}
+
+    @property
+    def assumptions(self) -> tuple[str, str]:
+        """What the cost takes for granted, in sentences."""
+        lost = f"{100 * (1 - self.goodput):.3g} % of the training time"
+        if self.failures is not None:
+            rest = (
+                f"failures and checkpoints take {lost}, drawn with the failures of {self.failures} "
+                "(simtrain goodput); evaluations are excluded."
+            )
+        elif self.goodput == 1:
+            rest = "failures, checkpoints and evaluations are excluded."
+        else:
+            with_share = f"with a goodput of {self.goodput:.4g}"
+            rest = f"{with_share}, failures, checkpoints and evaluations take {lost}."
+        return (
+            f"Every iteration takes the simulated time; {rest}",
+            "Energy is that of GPUs that compute, wait for communication or are idle, of hosts and "
+            "of the network; the nameplate is an upper bound."
+            if self.energy
+            else "Energy is maximum power times the training time, an upper bound.",
+        )
+
+    def __repr__(self) -> str:
+        price = "" if self.price is None else f", {self.price:,.0f} {self.currency}"
+        figures = f"{four_digits(self.time_s / DAY_S)} days, {self.gpu_hours:,.0f} GPU-hours{price}"
+        return f"<TrainingCost {self.scenario or 'unnamed'}: {figures}>"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCosts(PlainData):
+    """Costs of several scenarios that train on the same tokens.
+
+    Args:
+        num_tokens: number of training tokens.
+        goodput: share of the training time spent in iterations; "auto" if each has its own.
+        costs: one for each scenario.
+    """
+
+    num_tokens: int
+    goodput: float | Literal["auto"]
+    costs: Sequence[TrainingCost]
+
+
+@takes(CostRequest)
+def cost(request: CostRequest) -> TrainingCost:
+    """Compute days, GPU-hours, price and energy of a training with the iterations of a scenario.
+
+    Raises:
+        InputError: an argument is invalid.
+    """
+    terms = Terms.read(request)
+    return cost_of_result(result_of(request.scenario), terms)
+
+
+def cost_of_result(result: Result, terms: Terms) -> TrainingCost:
+    """Compute the cost of a training with the iterations of `result`, of mean time if they vary."""
+    scenario, profile = result.scenario, result.profile
+    iteration_time_s = mean_time_s(result)
+    num_iterations = -(-terms.num_tokens // (scenario.batch.global_ * scenario.model.seq_length))
+    goodput, failures, ends = terms.goodput, None, interval_of(result)
+    if goodput == "auto":
+        drawn = goodput_of(GoodputRequest(result, tokens=terms.num_tokens))
+        failures, ends = drawn.reliability, drawn.days.ends
+        goodput = num_iterations * iteration_time_s / (drawn.days.mean * DAY_S)
+    time_s = num_iterations * iteration_time_s / goodput
+    costs = profile.running_costs or RunningCosts()
+    price_name, price = terms.price_of(profile)
+    node, gpu_s = costs.node_power, scenario.num_gpus * time_s
+    num_nodes = scenario.num_gpus / profile.cluster.gpus_per_node.value
+    node_energy_j = node.value * num_nodes * time_s if node else None
+    site_kwh = None if node_energy_j is None else node_energy_j * terms.pue / KWH_J
+    shares = profile, result.breakdown_s, scenario.num_gpus
+    energy = energy_of(*shares, time_s, goodput, ends, terms.pue, site_kwh)
+    kwh = energy.mean if energy else site_kwh
+    electricity, co2 = terms.electricity, terms.co2_g_per_kwh
+    entries = {price_name: price, "gpu_power": costs.gpu_power, "node_power": node}
+    sources = {name: entry.source for name, entry in entries.items() if entry is not None}
+    of_contracts = {contract: getattr(costs, name) for contract, name in _PRICES.items()}
+    return TrainingCost(
+        scenario=scenario.name,
+        cluster=scenario.cluster,
+        num_gpus=scenario.num_gpus,
+        num_tokens=terms.num_tokens,
+        num_iterations=num_iterations,
+        iteration_time_s=iteration_time_s,
+        goodput=goodput,
+        failures=failures,
+        time_s=time_s,
+        ends=ends,
+        gpu_hours=gpu_s / HOUR_S,
+        contract=None if terms.price else terms.contract,
+        price=price.value.per_hour * gpu_s / HOUR_S if price else None,
+        currency=price.value.currency if price else None,
+        price_by_contract={
+            contract: entry.value.per_hour * gpu_s / HOUR_S
+            for contract, entry in of_contracts.items()
+            if entry is not None
+        },
+        gpu_energy_j=costs.gpu_power.value * gpu_s if costs.gpu_power else None,
+        node_energy_j=node_energy_j,
+        pue=terms.pue,
+        site_energy_kwh=site_kwh,
+        energy=energy,
+        electricity_cost=kwh * electricity.per_kwh if kwh and electricity else None,
+        electricity_currency=electricity.currency if electricity else None,
+        co2_t=None if kwh is None or co2 is None else kwh * co2 / _TONNE_G,
+        sources=sources,
+        missing=tuple(name for name in entries if name not in sources),
+        evidence=result.evidence,
+        interval=result.interval,
+    )
+
+
+def energy_of(
+    profile: HardwareProfile,
+    breakdown_s: Mapping[str, float],
+    num_gpus: int,
+    time_s: float,
+    goodput: float,
+    ends: Ends,
+    pue: float,
+    nameplate_kwh: float | None,
+) -> Energy | None:
+    """Return the energy of a training; None if the profile lacks a power.
+
+    Outside iterations GPUs are idle. Hosts, fans and, on several nodes, the network draw the same
+    power all the time.
+
+    Args:
+        profile: of the cluster.
+        breakdown_s: seconds of an iteration by cause.
+        num_gpus: GPUs of the training.
+        time_s: the whole time.
+        goodput: share of the time that iterations take.
+        ends: of the 90 % interval of the time, relative to it.
+        pue: energy of the site over that of its nodes.
+        nameplate_kwh: energy of the site at the maximum power of its nodes; None if unknown.
+    """
+    costs = profile.running_costs or RunningCosts()
+    powers: dict[str, Entry[float] | None] = {name: getattr(costs, name) for name in _POWERS}
+    if costs.host_power is None or None in powers.values():
+        return None
+    iteration_s = sum(breakdown_s.values())
+    shares = {
+        name: goodput * sum(breakdown_s.get(cause, 0.0) for cause in causes) / iteration_s
+        for name, causes in _POWERS.items()
+    }
+    shares["gpu_idle_power"] += 1 - goodput
+    num_nodes = num_gpus / profile.cluster.gpus_per_node.value
+    power_w = num_gpus * sum(shares[name] * entry.value for name, entry in powers.items() if entry)
+    network = costs.network_power if num_nodes > 1 else None
+    for entry in (costs.host_power, costs.fan_power, network):
+        power_w += num_nodes * entry.value if entry else 0.0
+    mean, (low, high) = power_w * time_s * pue / KWH_J, ends
+    busy, waiting = shares["gpu_busy_power"], shares["gpu_waiting_power"]
+    return Energy(mean, mean * low, mean * high, nameplate_kwh, busy, waiting)
+
+
+def cost_of_tokens(
+    num_gpus: int, tokens_per_s: float, profile: HardwareProfile
+) -> dict[str, float | None]:
+    """What a thousand million tokens cost, in proportion, to compare iterations with each other.
+
+    Figures of `COST_COLUMNS`; None for what the profile lacks. The price is in the profile's
+    currency. Energy is at maximum power.
+    """
+    costs = profile.running_costs or RunningCosts()
+    price, gpu, node = costs.price, costs.gpu_power, costs.node_power
+    time_s = _BILLION / tokens_per_s
+    gpu_hours = num_gpus * time_s / HOUR_S
+    num_nodes = num_gpus / profile.cluster.gpus_per_node.value
+    figures = (
+        time_s / DAY_S,
+        gpu_hours,
+        price.value.per_hour * gpu_hours if price else None,
+        gpu.value * num_gpus * time_s if gpu else None,
+        node.value * num_nodes * time_s if node else None,
+    )
+    return dict(zip(COST_COLUMNS, figures, strict=True))
+
+
+def read_money(parse: Callable[[str], T], written: str | None, code: str, option: str) -> T | None:
+    """Parse a price or an amount, if one is given; another text is an InputError."""
+    try:
+        return None if written is None else parse(written)
+    except UnitError as error:
+        raise InputError.of(code, str(error), Location(option), error.fix) from error
+
+
+def _refused(
+    code: str, option: str, name: str, value: object, fix: str, reason: str | None = None
+) -> InputError:
+    is_number = isinstance(value, Real)
+    message = f"a {name} of {value:g}" if is_number else f"{name} is {value!r}"
+    return InputError.of(code, message, Location(option), fix, reason)

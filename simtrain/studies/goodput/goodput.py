@@ -1,0 +1,588 @@
+"""The goodput of a training: simulate its iteration once, then draw the training many times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import ClassVar, get_args
+
+import numpy as np
+
+from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.request import takes
+from simtrain.errors import InputError, Location, did_you_mean
+from simtrain.hardware.entries import entries_of, with_changed
+from simtrain.hardware.load import profile_of
+from simtrain.hardware.reliability import Reliability
+from simtrain.iteration.report.result import Result
+from simtrain.scenario import Scenario
+from simtrain.studies.goodput.closed_forms import (
+    best_interval_s,
+    expected_ratio,
+    hours_for_an_hour,
+)
+from simtrain.studies.goodput.fleet import Fleet, TrainingFacts, failures_of, fleet_of
+from simtrain.studies.goodput.training import HOURS, WORK, Training, draw_training
+from simtrain.studies.simulation import result_of, scenario_of
+from simtrain.studies.training_requests import CheckpointMode, GoodputRequest, Recovery
+from simtrain.studies.variation.run import mean_time_s
+from simtrain.units import (
+    DAY_S,
+    HOUR_S,
+    UnitError,
+    format_seconds,
+    four_digits,
+    parse_seconds,
+    parse_tokens,
+)
+
+_MOST_DRAWS, _MOST_SPARES, _MOST_DAYS = 100_000, 1_000_000, 36_525
+_MOST_HOURS = 10.0
+"""An hour of iterations that takes longer is a training that hardly gets on."""
+_MOST_EVENTS = 1e7
+"""Failures and stops of all trainings that a study draws: more take longer than minutes."""
+_LEVERS, _MOST_OF_LEVERS = 6, 40
+"""Changes that are drawn, and trainings for each; the same ones with and without it."""
+_NUM_HINGES = 3
+
+OnProgress = Callable[[str, int, int], None]
+Ends = tuple[float, float]
+"""The ends of a 90 % interval, relative to the predicted value."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnFigure(PlainData):
+    """A figure of a training that was drawn many times.
+
+    Args:
+        mean: over all trainings.
+        p5, p95: values that 5 % and 95 % are below.
+        mean_error: standard error of the mean.
+    """
+
+    json_fields: ClassVar = keys("mean p5 p95 mean_error")
+
+    mean: float
+    p5: float
+    p95: float
+    mean_error: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> DrawnFigure:
+        """Return the figure of some values."""
+        numbers = np.asarray(values, dtype=float)
+        p5, p95 = np.percentile(numbers, (5, 95))
+        error = numbers.std(ddof=1) / math.sqrt(len(numbers)) if len(numbers) > 1 else 0.0
+        return cls(float(numbers.mean()), float(p5), float(p95), float(error))
+
+    @property
+    def ends(self) -> Ends:
+        """The percentiles relative to the mean."""
+        return self.p5 / self.mean, self.p95 / self.mean
+
+    def with_error(self, ends: Ends) -> DrawnFigure:
+        """Return the figure if it is also in proportion to a prediction with this 90 % interval.
+
+        Draws and prediction are off independently, so logarithms of the distances to the ends add
+        up as the widths of normal distributions do.
+        """
+        if not self.mean:
+            return self
+        pairs = zip(self.ends, ends, (-1, 1), strict=True)
+        low, high = (
+            self.mean * math.exp(sign * math.hypot(*(max(0.0, sign * math.log(x)) for x in pair)))
+            for *pair, sign in pairs
+        )
+        return replace(self, p5=low, p95=high)
+
+
+@dataclass(frozen=True, slots=True)
+class Lever(PlainData):
+    """A change of the machines or of how they recover, and the ratio with it.
+
+    Args:
+        change: in words.
+        effective_ratio: mean of the same trainings with the change.
+        gain: what it adds to the ratio.
+    """
+
+    json_fields: ClassVar = keys("change effective_training_time_ratio=effective_ratio gain")
+
+    change: str
+    effective_ratio: float
+    gain: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hinge(PlainData):
+    """An entry of the profile that the ratio hangs on.
+
+    Args:
+        entry: its name.
+        value: as the profile has it.
+        source: of the value.
+        change: what twice the value changes of the ratio, by the closed form.
+    """
+
+    json_fields: ClassVar = keys("entry value source change_if_doubled=change")
+
+    entry: str
+    value: float
+    source: str
+    change: float
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput(PlainData):
+    """The goodput of a training that was drawn many times.
+
+    Args:
+        scenario: its name.
+        cluster: hardware profile of the iteration.
+        reliability: hardware profile of the failures.
+        num_gpus: GPUs that the training uses.
+        iteration_time_s: time of one iteration without failures: the mean if the scenario sets a
+            field of `variation`.
+        prediction: the 90 % interval of the iteration time, relative to it.
+        tokens_per_s: of the training while iterations run.
+        num_tokens: training tokens; None if the training ends after some days.
+        fleet: nodes, failures, recovery and checkpoints.
+        seed: of the random numbers.
+        trainings: what was drawn.
+        hinges: the entries that the ratio hangs on most, the strongest first.
+        levers: what would raise the ratio, the best first.
+    """
+
+    json_fields: ClassVar = keys(
+        """scenario cluster reliability num_gpus num_nodes=fleet.num_nodes spares=fleet.spares
+        iteration_time_s num_tokens draws seed
+        effective_training_time_ratio=effective_ratio interruptions days planned_stops
+        lost_hours checkpoint_interval_s=fleet.checkpoint.interval_s
+        checkpoint_write_s=fleet.checkpoint.loadable_s
+        checkpoint_blocking_s=fleet.checkpoint.blocking_s
+        restart_s=fleet.restart_s closed_form_ratio=closed_form
+        young_interval_s tokens interruptions_by_cause hinges levers"""
+    )
+
+    scenario: str | None
+    cluster: str
+    reliability: str
+    num_gpus: int
+    iteration_time_s: float
+    prediction: Ends
+    tokens_per_s: float
+    num_tokens: int | None
+    fleet: Fleet
+    seed: int
+    trainings: tuple[Training, ...]
+    hinges: tuple[Hinge, ...] = ()
+    levers: tuple[Lever, ...] = ()
+
+    def __repr__(self) -> str:
+        figures = f"{self.effective_ratio.mean:.1%} of {four_digits(self.days.mean)} days"
+        return f"<Goodput {self.scenario or 'unnamed'}: {figures} in {self.draws} draws>"
+
+    @property
+    def draws(self) -> int:
+        """Number of trainings."""
+        return len(self.trainings)
+
+    @property
+    def closed_form(self) -> float:
+        """The ratio to first order in the rates."""
+        return expected_ratio(self.fleet)
+
+    @property
+    def young_interval_s(self) -> float | None:
+        """The interval between checkpoints by Young's formula; None without failures."""
+        best_s = best_interval_s(self.fleet.checkpoint.blocking_s, self.fleet.failures_per_s)
+        return best_s if math.isfinite(best_s) else None
+
+    @property
+    def effective_ratio(self) -> DrawnFigure:
+        """Share of the time that iterations take whose result is kept."""
+        return self._figure(lambda training: training.effective_ratio)
+
+    @property
+    def interruptions(self) -> DrawnFigure:
+        """Unplanned interruptions."""
+        return self._figure(lambda training: training.num_interruptions)
+
+    @property
+    def planned_stops(self) -> DrawnFigure:
+        """Planned interruptions, and replacements of slow nodes."""
+        return self._figure(lambda training: training.planned)
+
+    @property
+    def days(self) -> DrawnFigure:
+        """Days from the first start to the end; p5 and p95 count the prediction's error too."""
+        days = self._figure(lambda training: training.time_s / DAY_S)
+        return days if self.num_tokens is None else days.with_error(self.prediction)
+
+    @property
+    def tokens(self) -> DrawnFigure:
+        """Tokens that the training is done with at its end; p5 and p95 as for days."""
+        tokens = self._figure(lambda training: training.seconds[WORK] * self.tokens_per_s)
+        if self.num_tokens is not None:
+            return tokens
+        low, high = self.prediction
+        return tokens.with_error((1 / high, 1 / low))
+
+    @property
+    def lost_hours(self) -> dict[str, DrawnFigure]:
+        """Hours of a training that do not go to iterations that are kept, by cause."""
+        return {
+            kind: self._figure(lambda training, kind=kind: training.seconds[kind] / HOUR_S)  # type: ignore[misc]
+            for kind in HOURS
+            if kind != WORK
+        }
+
+    @property
+    def interruptions_by_cause(self) -> dict[str, float]:
+        """Mean number of unplanned interruptions by cause."""
+        names = dict.fromkeys(name for each in self.trainings for name in each.interruptions)
+        return {
+            name: sum(each.interruptions.get(name, 0) for each in self.trainings) / self.draws
+            for name in sorted(names)
+        }
+
+    def _figure(self, figure: Callable[[Training], float]) -> DrawnFigure:
+        return DrawnFigure.of([figure(training) for training in self.trainings])
+
+
+@takes(GoodputRequest)
+def goodput(request: GoodputRequest) -> Goodput:
+    """Draw a whole training with failures, restarts, checkpoints and spares many times.
+
+    Raises:
+        InputError: an argument is invalid (E885 to E889), or the scenario is.
+    """
+    return goodput_with_progress(request)
+
+
+def goodput_with_progress(
+    request: GoodputRequest, on_progress: OnProgress = lambda phase, done, total: None
+) -> Goodput:
+    """As `goodput`; `on_progress` gets a phase, and how many of its trainings are drawn."""
+    study = _Study.of(request, on_progress)
+    goodput = study.goodput()
+    return replace(goodput, hinges=study.hinges(), levers=study.levers(goodput.trainings))
+
+
+def goodput_of(request: GoodputRequest) -> Goodput:
+    """As `goodput`, without what it hangs on and what would raise it."""
+    return _Study.of(request).goodput()
+
+
+def interval_of(result: Result) -> Ends:
+    """Return the 90 % interval of an iteration's measured time, relative to the prediction."""
+    interval, time_s = result.interval, result.iteration_time_s
+    return interval.p5_s / time_s, interval.p95_s / time_s
+
+
+def read_tokens(written: int | str) -> int:
+    """Parse a number of tokens such as "300B"; another text is an InputError (E841)."""
+    try:
+        return parse_tokens(str(written))
+    except UnitError as error:
+        raise InputError.of("E841", str(error), Location("--tokens"), error.fix) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Study:
+    """A training to draw.
+
+    Args:
+        request: what was asked for.
+        result: the iteration.
+        reliability: the profile of the failures, and they.
+        facts: what decides the fleet.
+        fleet: the machines.
+        work_s, limit_s: when a training ends, as for `draw_training`.
+        on_progress: as for `goodput_with_progress`.
+    """
+
+    request: GoodputRequest
+    result: Result
+    reliability: tuple[str, Reliability]
+    facts: TrainingFacts
+    fleet: Fleet
+    work_s: float
+    limit_s: float
+    on_progress: OnProgress
+
+    @classmethod
+    def of(
+        cls, request: GoodputRequest, on_progress: OnProgress = lambda phase, done, total: None
+    ) -> _Study:
+        """Check the request, and simulate the iteration."""
+        num_tokens, interval_s = _checked(request)
+        result = result_of(_with_gpus(request.scenario, request.gpus))
+        reliability = failures_of(result.profile, request.reliability)
+        facts = _facts(result, request, interval_s)
+        fleet = fleet_of(facts, reliability[1])
+        _check_checkpoints(fleet, request)
+        work_s, limit_s = math.inf, math.inf
+        if num_tokens is None:
+            limit_s = (request.days or 0.0) * DAY_S
+        else:
+            work_s = -(-num_tokens // _batch_tokens(result)) * facts.iteration_time_s
+        check_length(fleet, work_s, limit_s, request.draws)
+        return cls(request, result, reliability, facts, fleet, work_s, limit_s, on_progress)
+
+    def goodput(self) -> Goodput:
+        """Draw the trainings."""
+        request, scenario, time_s = self.request, self.result.scenario, self.facts.iteration_time_s
+        return Goodput(
+            scenario=scenario.name,
+            cluster=scenario.cluster,
+            reliability=self.reliability[0],
+            num_gpus=scenario.num_gpus,
+            iteration_time_s=time_s,
+            prediction=interval_of(self.result),
+            tokens_per_s=_batch_tokens(self.result) / time_s,
+            num_tokens=None if request.tokens is None else read_tokens(request.tokens),
+            fleet=self.fleet,
+            seed=request.seed,
+            trainings=self._draw(self.fleet, "trainings", request.draws),
+        )
+
+    def hinges(self) -> tuple[Hinge, ...]:
+        """Return the entries whose double changes the closed form most."""
+        reliability = self.reliability[1]
+        now, hinges = expected_ratio(self.fleet), []
+        for name, entry in entries_of(reliability):
+            doubled = with_changed(reliability, name, lambda value: 2 * value)
+            change = expected_ratio(fleet_of(self.facts, doubled)) - now
+            hinges.append(Hinge(f"reliability.{name}", float(entry.value), entry.source, change))
+        hinges.sort(key=lambda hinge: -abs(hinge.change))
+        return tuple(hinges[:_NUM_HINGES])
+
+    def levers(self, trainings: tuple[Training, ...]) -> tuple[Lever, ...]:
+        """Return what raises the ratio, drawn with the same seeds."""
+        draws = min(len(trainings), _MOST_OF_LEVERS)
+        before = _mean_ratio(trainings[:draws])
+        levers = []
+        for change, changed in _changes(self.fleet):
+            if math.isinf(self.limit_s) and _hours(changed) > _MOST_HOURS:
+                continue
+            ratio = _mean_ratio(self._draw(changed, change, draws))
+            levers.append(Lever(change, ratio, ratio - before))
+        levers.sort(key=lambda lever: -lever.gain)
+        return tuple(levers)
+
+    def _draw(self, fleet: Fleet, phase: str, draws: int) -> tuple[Training, ...]:
+        """Draw trainings; each has its own seed, so that fewer draws are the first of more."""
+        trainings = []
+        for number, seed in enumerate(np.random.SeedSequence(self.request.seed).spawn(draws)):
+            self.on_progress(phase, number, draws)
+            trainings.append(
+                draw_training(fleet, seed, self.work_s, self.limit_s, spans=number == 0)
+            )
+        return tuple(trainings)
+
+
+def _batch_tokens(result: Result) -> int:
+    return result.scenario.batch.global_ * result.scenario.model.seq_length
+
+
+def _with_gpus(scenario: Scenario | Result, gpus: int | None) -> Scenario | Result:
+    """Return a scenario with as many replicas as the GPUs hold, and nodes for them.
+
+    The global batch stays, as in a search and a plan.
+
+    Raises:
+        InputError: the GPUs are no multiple of those of a replica (E886).
+    """
+    if gpus is None:
+        return scenario
+    base = scenario_of(scenario)
+    of_replica = base.num_gpus // base.parallelism.data
+    if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1 or gpus % of_replica:
+        nearest = max(1, round(gpus / of_replica) if isinstance(gpus, Real) else 1) * of_replica
+        raise InputError.of(
+            "E886",
+            f"--gpus is {gpus}, not a multiple of the {of_replica} GPUs of a replica",
+            Location("--gpus"),
+            fix=f"write --gpus {nearest}",
+            reason="a training has whole replicas of its model",
+        )
+    if gpus == base.num_gpus:
+        return scenario
+    changes: dict[str, object] = {"parallelism.data": gpus // of_replica}
+    cluster = profile_of(base).cluster
+    if gpus > cluster.num_gpus:
+        changes["hardware.cluster.num_nodes"] = -(-gpus // cluster.gpus_per_node.value)
+    return base.replace(changes)
+
+
+def _facts(result: Result, request: GoodputRequest, interval_s: float | None) -> TrainingFacts:
+    scenario, profile = result.scenario, result.profile
+    network, num_gpus = profile.inter_node, scenario.num_gpus
+    of_node = math.inf
+    if network is not None:
+        of_node = network.num_adapters.value * network.adapter_bandwidth.value
+        of_node *= network.whole_node_efficiency.value
+    return TrainingFacts(
+        num_gpus=num_gpus,
+        gpus_per_node=profile.cluster.gpus_per_node.value,
+        num_replicas=scenario.parallelism.data,
+        num_parameters=result.num_parameters,
+        iteration_time_s=mean_time_s(result),
+        network_bytes_per_s=num_gpus / profile.cluster.gpus_per_node.value * of_node,
+        checkpoint=request.checkpoint,
+        interval_s=interval_s,
+        by_replica=request.recovery == "replica",
+        spares=request.spares,
+    )
+
+
+def _mean_ratio(trainings: tuple[Training, ...]) -> float:
+    return math.fsum(training.effective_ratio for training in trainings) / len(trainings)
+
+
+def _changes(fleet: Fleet) -> Iterator[tuple[str, Fleet]]:
+    """Yield changes in words, each with the fleet after it; at most `_LEVERS`."""
+    each, corruption = fleet.checkpoint, fleet.corruption
+    if fleet.failures_per_s:
+        quick = tuple(replace(cause, detection_s=0.0, diagnosis_s=0.0) for cause in fleet.causes)
+        yield "detect and diagnose at once", replace(fleet, causes=quick)
+        yield "twice the spares, and one", replace(fleet, spares=2 * fleet.spares + 1)
+        rarer = (
+            cause if cause.is_planned else replace(cause, per_s=cause.per_s / 2)
+            for cause in fleet.causes
+        )
+        if corruption:
+            corruption = replace(corruption, per_s=corruption.per_s / 2)
+        yield "half of the failures", replace(fleet, causes=tuple(rarer), corruption=corruption)
+    if fleet.events_per_s:
+        yield "restart in half the time", replace(fleet, restart_s=fleet.restart_s / 2)
+    half = max(each.interval_s / 2, each.write_s)
+    if half < each.interval_s and fleet.failures_per_s:
+        shorter = replace(each, interval_s=half)
+        yield "checkpoints twice as often", replace(fleet, checkpoint=shorter)
+    longer = replace(each, interval_s=2 * each.interval_s)
+    yield "checkpoints half as often", replace(fleet, checkpoint=longer)
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+def check_length(fleet: Fleet, work_s: float, limit_s: float, draws: int) -> None:
+    """Refuse trainings that take more than a century, or more events than can be drawn (E886).
+
+    Args:
+        fleet: the machines.
+        work_s, limit_s: when a training ends, as for `draw_training`.
+        draws: trainings.
+    """
+    lower = "set lower rates or shorter times of hardware.reliability"
+    ends_s = min(work_s, limit_s)
+    if ends_s > _MOST_DAYS * DAY_S:
+        message = f"the training takes {four_digits(ends_s / DAY_S)} days without failures"
+        fix = f"write fewer tokens, or more GPUs, for at most {_MOST_DAYS:,} days"
+        raise InputError.of("E886", message, Location("--tokens"), fix)
+    if math.isinf(limit_s):
+        hours = hours_for_an_hour(fleet)
+        whole = _hours(fleet)
+        name = max(hours, key=hours.__getitem__)
+        if whole > _MOST_HOURS or work_s * whole > _MOST_DAYS * DAY_S:
+            raise InputError.of(
+                "E886",
+                f"an hour of iterations takes {whole:.3g} hours with these failures, "
+                f"{hours[name]:.3g} of them for {name}",
+                fix=lower,
+                reason="the training would hardly ever end",
+            )
+        ends_s *= whole
+    events = fleet.events_per_s * ends_s * (draws + _LEVERS * min(draws, _MOST_OF_LEVERS))
+    if events > _MOST_EVENTS:
+        message = f"{draws} trainings have {events:.2g} failures and stops, more than 1e7"
+        raise InputError.of("E886", message, fix=f"write fewer --draws or tokens, or {lower}")
+
+
+def _hours(fleet: Fleet) -> float:
+    return 1 + math.fsum(hours_for_an_hour(fleet).values())
+
+
+def _checked(request: GoodputRequest) -> tuple[int | None, float | None]:
+    """Return the tokens and the interval between checkpoints; None for those not given.
+
+    Raises:
+        InputError: neither or both of tokens and days are given (E885), a number is out of its
+            range (E886), or a time is none (E887).
+    """
+    tokens, days = request.tokens, request.days
+    if (tokens is None) == (days is None):
+        both = "both --tokens and --days are" if tokens else "neither --tokens nor --days is"
+        raise InputError.of(
+            "E885",
+            f"{both} given",
+            Location("--tokens"),
+            fix="write one of them: --tokens 1T, or --days 54",
+            reason="a training ends after its tokens, or after some days",
+        )
+    is_number = isinstance(days, Real) and not isinstance(days, bool)
+    if days is not None and not (is_number and 0 < days <= _MOST_DAYS):
+        range_ = f"a number of days above 0 and at most {_MOST_DAYS:,}, such as 54"
+        raise _out_of_range("--days", days, range_)
+    for option, value, least, most in (
+        ("--spares", request.spares, 0, _MOST_SPARES),
+        ("--draws", request.draws, 1, _MOST_DRAWS),
+        ("--seed", request.seed, 0, math.inf),
+    ):
+        if value is not None and not (type(value) is int and least <= value <= most):
+            end = f"to {most:,}" if math.isfinite(most) else "on"
+            raise _out_of_range(option, value, f"a whole number from {least} {end}")
+    for option, word, words in (
+        ("--checkpoint", request.checkpoint, get_args(CheckpointMode)),
+        ("--recovery", request.recovery, get_args(Recovery)),
+    ):
+        if word not in words:
+            listed, question = " or ".join(words), did_you_mean(str(word), words)
+            raise InputError.of(
+                "E886",
+                f"{option} is {word!r}",
+                Location(option),
+                fix=f"{question}write {listed}",
+            )
+    return None if tokens is None else read_tokens(tokens), _interval_s(request.interval)
+
+
+def _out_of_range(option: str, value: object, range_: str) -> InputError:
+    message = f"{option} is {value!r}"
+    return InputError.of("E886", message, Location(option), fix=f"write {range_}")
+
+
+def _interval_s(written: str | None) -> float | None:
+    try:
+        return None if written is None else parse_seconds(written)
+    except UnitError as error:
+        message, place = f"the interval is no time: {error}", Location("--interval")
+        raise InputError.of("E887", message, place, fix=error.fix) from error
+
+
+def _check_checkpoints(fleet: Fleet, request: GoodputRequest) -> None:
+    """Refuse checkpoints in another node's memory without one (E886), and those that pile up."""
+    if request.checkpoint == "memory" and fleet.num_nodes == 1:
+        raise InputError.of(
+            "E886",
+            "--checkpoint memory with 1 node",
+            Location("--checkpoint memory"),
+            fix="write --checkpoint async, or more --gpus",
+            reason="a node that fails loses its memory",
+        )
+    each = fleet.checkpoint
+    write_s = max(each.write_s, each.blocking_s)
+    if each.interval_s < write_s:
+        raise InputError.of(
+            "E888",
+            f"a checkpoint takes {format_seconds(write_s)} to write, longer than the interval of "
+            f"{format_seconds(each.interval_s)}",
+            Location(f"--interval {request.interval}"),
+            fix=f'write --interval "{math.ceil(write_s)} s" or longer, or set a faster '
+            "hardware.reliability.checkpoints.write_bandwidth",
+            reason="checkpoints would pile up",
+        )

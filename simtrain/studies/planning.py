@@ -1,0 +1,506 @@
+"""Plan a training: the best layout and its cost for each cluster and number of GPUs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+from numbers import Real
+from pathlib import Path
+from typing import ClassVar, Literal, get_args
+
+from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.request import takes
+from simtrain.base.resources import find_profile
+from simtrain.errors import DoesNotFitError, InputError, Location, Problem
+from simtrain.hardware.load import profile_of
+from simtrain.scenario import Scenario, check_values
+from simtrain.studies.cost import Terms, TrainingCost, cost_of_result, read_money
+from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.one_layout import refuse_program
+from simtrain.studies.search.explorer import Candidate
+from simtrain.studies.search.no_layout import SearchStoppedError
+from simtrain.studies.search.request import as_list, check_budget, check_counts
+from simtrain.studies.search.run import search
+from simtrain.studies.search.scenario_files import CandidateFile, file_name, write_files
+from simtrain.studies.search.search_end import End
+from simtrain.studies.simulation import simulate
+from simtrain.studies.training_requests import CostRequest, PlanObjective, PlanRequest
+from simtrain.units import (
+    DAY_S,
+    counted,
+    format_bytes,
+    format_seconds,
+    four_digits,
+    parse_money,
+)
+
+Miss = Literal["days", "budget", "no price"]
+"""A limit that a row misses. "no price": there is a budget, but the price is unknown."""
+_ABOUT = 0.01
+"""Difference from a limit, as a share of it, that no prediction can tell."""
+_MOST_GPUS = 2**24
+"""More GPUs than any cluster has: a larger number is a typing error."""
+_LEAST_BUDGET_S = 1e-6
+
+
+class Status(StrEnum):
+    """Whether a combination has a layout, and if not, why."""
+
+    FOUND = "found"
+    DOES_NOT_FIT = "does not fit"
+    ILLEGAL = "illegal"
+    NOT_FOUND = "none found in time"
+    NOT_SEARCHED = "not searched"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """An amount of money.
+
+    Args:
+        amount: in the currency.
+        currency: None means the currency of the prices.
+    """
+
+    amount: float
+    currency: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CostLimits:
+    """Limits of a training run; None means no limit.
+
+    Args:
+        days: most days of training.
+        budget: most money.
+    """
+
+    days: float | None = None
+    budget: Budget | None = None
+
+    @classmethod
+    def read(cls, days: float | None, budget: str | None) -> CostLimits:
+        """Check days, and parse the text of a budget, such as "2M USD".
+
+        Raises:
+            InputError: days are not finite and positive (E849), or the budget is invalid (E844).
+        """
+        if days is not None and not (isinstance(days, Real) and 0 < days < math.inf):
+            fix = "write a finite number above 0, such as 30"
+            message = f"{days:g} days" if isinstance(days, Real) else f"days is {days!r}"
+            raise InputError.of("E849", message, Location("--days"), fix)
+        money = read_money(parse_money, budget, "E844", "--budget")
+        return cls(days, Budget(*money) if money else None)
+
+    def of_cost(self, cost: TrainingCost) -> Iterator[tuple[Miss, float]]:
+        """Yield what is limited, and its share of the limit; an unknown price is above any."""
+        if self.days is not None:
+            yield "days", cost.time_s / (self.days * DAY_S)
+        if self.budget is not None and cost.price is None:
+            yield "no price", math.inf
+        elif self.budget is not None and cost.price is not None:
+            yield "budget", cost.price / self.budget.amount
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow(PlainData):
+    """A cluster with a number of GPUs: its best layout and training cost.
+
+    Args:
+        cluster: name or path of the hardware profile.
+        num_gpus: number of GPUs.
+        status: whether a layout was found, and if not, why.
+        best: the best layout, if any was found.
+        exact: whether the search proved that no legal layout is better.
+        end: why the search ended, if a layout was found.
+        gap: upper bound of (iteration time / optimal iteration time) - 1; None without a layout
+            or a bound.
+        errors: problems of the search, if no layout was found.
+        cost: time, price and energy of the training run; None without a layout.
+        misses: limits that the row misses by more than 1 %.
+        about: limits that the row is within 1 % of.
+    """
+
+    json_fields: ClassVar = keys(
+        """cluster num_gpus status meets_limits misses about exact gap layout=best cost problems"""
+    )
+
+    cluster: str
+    num_gpus: int
+    status: Status = Status.NOT_SEARCHED
+    best: Candidate | None = None
+    exact: bool = False
+    end: End | None = None
+    gap: float | None = None
+    errors: tuple[Problem, ...] = ()
+    cost: TrainingCost | None = None
+    misses: tuple[Miss, ...] = ()
+    about: tuple[Miss, ...] = ()
+
+    @property
+    def problems(self) -> list[dict[str, str | None]]:
+        """Why there is no layout: code, message, reason and fix of each problem."""
+        names = ("code", "message", "reason", "fix")
+        return [{name: getattr(each, name) for name in names} for each in self.errors]
+
+    @property
+    def meets_limits(self) -> bool:
+        """Whether the row has a layout and meets every limit."""
+        return self.cost is not None and not self.misses
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the search was not stopped. Of drawn times it proves nothing all the same."""
+        return self.exact or self.end is End.FOUND_DRAWN
+
+    def key(self, objective: PlanObjective) -> tuple[float, float]:
+        """Return the sort key; rows without a layout are last, by cost also those without price."""
+        if self.cost is None:
+            return math.inf, math.inf
+        price, time_s = self.cost.price, self.cost.time_s
+        if objective == "cost":
+            return math.inf if price is None else price, time_s
+        return time_s, self.cost.gpu_hours if price is None else price
+
+    def __repr__(self) -> str:
+        return f"<PlanRow {self}>"
+
+    def __str__(self) -> str:
+        name = f"{self.cluster}, {counted(self.num_gpus, 'GPU')}"
+        if self.cost is None:
+            return f"{name}: {self.status.value}"
+        days, price = self.cost.time_s / DAY_S, self.cost.price
+        amount = "" if price is None else f", {price:,.0f} {self.cost.currency}"
+        iteration = format_seconds(self.cost.iteration_time_s)
+        return f"{name}: {four_digits(days)} days{amount} ({iteration} per iteration)"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan(PlainData):
+    """A plan: rows sorted by its objective, the best first.
+
+    Args:
+        scenario: name of the scenario.
+        num_tokens: number of training tokens.
+        goodput: share of the training time spent in iterations; "auto" if each row has its own.
+        limits: maximum days and price.
+        objective: sorts the rows.
+        rows: a row per cluster and number of GPUs.
+        added_nodes: number of nodes that the plan needs, for clusters with fewer in their profile.
+        global_batch: sequences of an iteration, on any number of GPUs.
+        shared_overrides: whether the scenario overrides the profiles of several clusters.
+    """
+
+    json_fields: ClassVar = keys(
+        """scenario num_tokens goodput limits objective fastest=fastest_place
+        cheapest=cheapest_place num_nodes=added_nodes stopped rows"""
+    )
+
+    scenario: str | None
+    num_tokens: int
+    goodput: float | Literal["auto"]
+    limits: CostLimits
+    objective: PlanObjective
+    rows: tuple[PlanRow, ...]
+    added_nodes: Mapping[str, int]
+    global_batch: int
+    shared_overrides: bool
+
+    def __repr__(self) -> str:
+        name, best = self.scenario or "unnamed", best_row(self.rows, self.objective)
+        return f"<TrainingPlan {name}: {len(self.rows)} rows; {best or 'none meets the limits'}>"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the time budget or an interrupt ended searches early."""
+        return any(not row.is_complete for row in self.rows)
+
+    @property
+    def fastest(self) -> PlanRow | None:
+        """The fastest row that meets the limits."""
+        return best_row(self.rows, "time")
+
+    @property
+    def cheapest(self) -> PlanRow | None:
+        """The cheapest row that meets the limits; rows without a price do not count."""
+        return best_row([row for row in self.rows if row.cost and row.cost.currency], "cost")
+
+    @property
+    def fastest_place(self) -> int | None:
+        """The index of the fastest row that meets the limits."""
+        return self._place(self.fastest)
+
+    @property
+    def cheapest_place(self) -> int | None:
+        """The index of the cheapest row that meets the limits."""
+        return self._place(self.cheapest)
+
+    def _place(self, row: PlanRow | None) -> int | None:
+        return next((place for place, other in enumerate(self.rows) if other is row), None)
+
+    @property
+    def costs(self) -> list[TrainingCost]:
+        """The costs of all rows with a layout."""
+        return [row.cost for row in self.rows if row.cost]
+
+    @property
+    def slower_with_more(self) -> list[tuple[TrainingCost, TrainingCost]]:
+        """Pairs of costs on a cluster of which the second has more GPUs and takes longer."""
+        costs = sorted(self.costs, key=lambda cost: (cost.cluster, cost.num_gpus))
+        return [
+            (few, more)
+            for few, more in pairwise(costs)
+            if few.cluster == more.cluster and few.time_s < more.time_s
+        ]
+
+
+@takes(PlanRequest)
+def plan(request: PlanRequest) -> TrainingPlan:
+    """Find the best layout for each cluster and number of GPUs, and its training cost.
+
+    On one cluster with one number of GPUs the fastest layout is also the cheapest.
+
+    Raises:
+        InputError: an argument is invalid, a cluster is unknown, prices are in several currencies,
+            or no combination has a legal layout.
+        DoesNotFitError: no combination has a layout, and some of them do not fit in memory.
+    """
+    (terms, limits), base = read_request(request), request.base
+    check_values(base)
+    refuse_program(base)
+    _check(request)
+    gpus, clusters = dict.fromkeys(as_list(request.gpus)), dict.fromkeys(request.clusters)
+    num_nodes = {name: _num_nodes_needed(base, name, max(gpus)) for name in clusters}
+    bases = {name: _on_cluster(base, name, number) for name, number in num_nodes.items()}
+    _check_currencies(bases, terms, limits)
+    rows = _rows(request, [(bases[name], number) for name in clusters for number in gpus])
+    if not any(row.best for row in rows):
+        raise _no_layout(rows, request.seconds)
+    return TrainingPlan(
+        scenario=base.name,
+        num_tokens=terms.num_tokens,
+        goodput=terms.goodput,
+        limits=limits,
+        objective=request.objective,
+        rows=tuple(sorted(rows, key=lambda row: row.key(request.objective))),
+        added_nodes={name: number for name, number in num_nodes.items() if number is not None},
+        global_batch=base.batch.global_,
+        shared_overrides=bool(base.hardware) and len(bases) > 1,
+    )
+
+
+def best_row(rows: Iterable[PlanRow], objective: PlanObjective) -> PlanRow | None:
+    """Return the first of the best rows that meet the limits, if any does."""
+    met = (row for row in rows if row.meets_limits)
+    return min(met, key=lambda row: row.key(objective), default=None)
+
+
+def read_request(request: PlanRequest) -> tuple[Terms, CostLimits]:
+    """Return the terms and limits of a plan; errors are those of their `read`."""
+    names = ("goodput", "price", "contract", "pue", "electricity", "co2")
+    fields = {name: getattr(request, name) for name in names}
+    terms = Terms.read(CostRequest(request.base, request.tokens, **fields))
+    return terms, CostLimits.read(request.days, request.budget)
+
+
+def read_gpus(written: str) -> tuple[int, ...]:
+    """Parse "128,256", or "128..4096" for the powers of two from 128 to 4096.
+
+    Raises:
+        InputError: the text is neither, or a range contains no power of two (E845).
+    """
+    numbers: list[int] = []
+    for part in written.split(","):
+        first, dots, last = part.strip().partition("..")
+        least, most = (_number(text, written) for text in (first, last if dots else first))
+        powers = [2**power for power in range(_MOST_GPUS.bit_length()) if least <= 2**power <= most]
+        if dots and not powers:
+            raise _bad_gpus(f"{part.strip()} contains no power of two")
+        numbers += powers if dots else [least]
+    return tuple(dict.fromkeys(numbers))
+
+
+def names_of_rows(base: Scenario, rows: Sequence[tuple[str, int]]) -> list[str]:
+    """Return the names of the files of rows, given as (cluster, GPUs), without ".yaml"."""
+    clusters = {cluster for cluster, _ in rows}
+    stems = {cluster: Path(cluster).stem for cluster in clusters}
+    if len(set(stems.values())) < len(clusters):
+        stems = {cluster: cluster for cluster in clusters}
+    start = base.name or "scenario"
+    return [file_name(f"{start}_{stems[cluster]}_{num_gpus}gpus") for cluster, num_gpus in rows]
+
+
+def write_plan(plan: TrainingPlan, base: Scenario, folder: Path) -> list[Path]:
+    """Write a scenario file for each row with a layout, named after its cluster and GPUs.
+
+    Files of an older plan are replaced, the file of the `base` is not: see `write_files`.
+    """
+    rows = [(row, row.best) for row in plan.rows if row.best is not None]
+    names = names_of_rows(base, [(row.cluster, row.num_gpus) for row, _ in rows])
+    files = []
+    for name, (row, best) in zip(names, rows, strict=True):
+        figures = (
+            f"{format_seconds(best.run.iteration_time_s)} per iteration, "
+            f"peak memory {format_bytes(best.evaluation.peak_bytes)}"
+        )
+        text = f"fastest layout on {counted(row.num_gpus, 'GPU')}: {figures}"
+        files.append(CandidateFile(name, text, best))
+    return write_files(base, "plan", folder, files)
+
+
+def _rows(request: PlanRequest, searches: Sequence[tuple[Scenario, int]]) -> list[PlanRow]:
+    """Search each base on its number of GPUs, and report the best row so far.
+
+    Searches share the time budget; the first begins with any budget.
+    """
+    (terms, limits), evaluator = read_request(request), Evaluator()
+    start_s = time.monotonic()
+    rows = [PlanRow(base.cluster, number) for base, number in searches]
+    for done, (base, _) in enumerate(searches):
+        budget_s = None
+        if request.seconds is not None:
+            left_s = request.seconds - (time.monotonic() - start_s)
+            budget_s = max(left_s / (len(rows) - done), _LEAST_BUDGET_S)
+        if request.interrupted() or (done and budget_s == _LEAST_BUDGET_S):
+            break
+        best = str(best_row(rows, request.objective) or "")
+
+        def report(
+            phase: str, *_: object, best: str = best, done: int = done, row: PlanRow = rows[done]
+        ) -> None:
+            name = f"{row.cluster}, {counted(row.num_gpus, 'GPU')}"
+            request.on_progress(f"{name}: {phase}", done, len(rows), best)
+
+        rows[done] = _searched(request, base, rows[done], evaluator, budget_s, report)
+        rows[done] = _costed(rows[done], terms, limits)
+    return rows
+
+
+def _searched(
+    request: PlanRequest,
+    base: Scenario,
+    row: PlanRow,
+    evaluator: Evaluator,
+    seconds: float | None,
+    on_progress: Callable[..., None],
+) -> PlanRow:
+    """Search the fastest layout of a row. With a fixed number of GPUs it is also the cheapest."""
+    try:
+        result = search(
+            base,
+            (row.num_gpus,),
+            top=1,
+            seconds=seconds,
+            interrupted=request.interrupted,
+            on_progress=on_progress,
+            only_best=True,
+            evaluator=evaluator,
+        )
+    except SearchStoppedError as error:
+        return replace(row, status=Status.NOT_FOUND, errors=error.problems)
+    except DoesNotFitError as error:
+        return replace(row, status=Status.DOES_NOT_FIT, exact=True, errors=error.problems)
+    except InputError as error:
+        return replace(row, status=Status.ILLEGAL, exact=True, errors=error.problems)
+    best, end = result.outcome.best[0], result.outcome.end
+    row = replace(row, status=Status.FOUND, best=best, end=end)
+    return replace(row, exact=result.exact, gap=result.gap)
+
+
+def _costed(row: PlanRow, terms: Terms, limits: CostLimits) -> PlanRow:
+    """Add the training cost of the layout, and the limits that it misses."""
+    if row.best is None:
+        return row
+    cost = cost_of_result(simulate(row.best.evaluation.scenario), terms)
+    shares = [*limits.of_cost(cost)]
+    misses = tuple(name for name, share in shares if share > 1 + _ABOUT)
+    about = tuple(name for name, share in shares if abs(share - 1) <= _ABOUT)
+    return replace(row, cost=cost, misses=misses, about=about)
+
+
+def _check(request: PlanRequest) -> None:
+    """Check clusters, GPUs, seconds and objective (E834); a cluster without a name is E101."""
+    clusters, objectives = request.clusters, get_args(PlanObjective)
+    if not isinstance(clusters, Iterable) or isinstance(clusters, str):
+        fix = f"write clusters=[{clusters!r}]"
+        raise InputError.of("E834", f"clusters is {clusters!r}, not a list", fix=fix)
+    check_counts(as_list(request.gpus), 1, None, 1, {})
+    check_budget(request.seconds)
+    if request.objective not in objectives:
+        fix = f"write one of {', '.join(objectives)}"
+        raise InputError.of("E834", f"objective is {request.objective!r}", fix=fix)
+    if not clusters or not all(clusters):
+        fix = "write profiles separated by commas: --cluster a100_sxm4_80gb,h100_sxm"
+        raise InputError.of("E101", "the name of a cluster is empty", Location("--cluster"), fix)
+
+
+def _check_currencies(bases: Mapping[str, Scenario], terms: Terms, limits: CostLimits) -> None:
+    """Refuse a budget and prices in several currencies (E846)."""
+    if terms.price:
+        currencies = {"--price": terms.price.currency}
+    else:
+        prices = {name: terms.price_of(profile_of(base))[1] for name, base in bases.items()}
+        currencies = {name: price.value.currency for name, price in prices.items() if price}
+    if limits.budget and limits.budget.currency:
+        currencies["--budget"] = limits.budget.currency
+    if len({*currencies.values()}) > 1:
+        listed = ", ".join(f"{name} in {currency}" for name, currency in currencies.items())
+        raise InputError.of(
+            "E846",
+            f"prices are in several currencies: {listed}",
+            Location("--budget" if "--budget" in currencies else "--cluster"),
+            reason="simtrain has no exchange rates",
+            fix='set one price for all, --price "2.5 USD/h", or plan in one currency',
+        )
+
+
+def _num_nodes_needed(base: Scenario, cluster: str, num_gpus: int) -> int | None:
+    """Return the number of nodes with `num_gpus` GPUs; None if the cluster has enough nodes."""
+    find_profile(cluster, Location("--cluster"))
+    hardware = profile_of(_on_cluster(base, cluster, None)).cluster
+    if num_gpus <= hardware.num_gpus:
+        return None
+    return -(-num_gpus // hardware.gpus_per_node.value)
+
+
+def _on_cluster(base: Scenario, cluster: str, num_nodes: int | None) -> Scenario:
+    """Return the scenario on a cluster, with `num_nodes` nodes if it is not None."""
+    changes: dict[str, object] = {} if cluster == base.cluster else {"cluster": cluster}
+    if num_nodes is not None:
+        changes["hardware.cluster.num_nodes"] = num_nodes
+    return base.replace(changes) if changes else base
+
+
+def _no_layout(rows: Sequence[PlanRow], seconds: float | None) -> InputError:
+    """Build the error of a plan without any layout, with the problems of its first row."""
+    counts = Counter(row.status for row in rows)
+    listed = ", ".join(f"{number} {status}" for status, number in counts.items())
+    kind = InputError if set(counts) == {Status.ILLEGAL} else DoesNotFitError
+    longer = "let it search for longer, or " if seconds is None else "increase --seconds, or "
+    more_time = longer if counts.keys() & {Status.NOT_FOUND, Status.NOT_SEARCHED} else ""
+    problem = Problem(
+        "E847",
+        f"no layout for any of {counted(len(rows), 'combination')} of cluster and number of GPUs: "
+        f"{listed}",
+        fix=f"{more_time}plan with more GPUs, GPUs with more memory, or another batch.global",
+    )
+    return kind([problem, *next((row.errors for row in rows if row.errors), ())])
+
+
+def _number(text: str, written: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= _MOST_GPUS:
+        return int(text)
+    raise _bad_gpus(f'"{written}" is neither a list of numbers of GPUs nor a range')
+
+
+def _bad_gpus(message: str) -> InputError:
+    fix = (
+        f"write numbers from 1 to {_MOST_GPUS:,} without thousands separators, "
+        "--gpus 128,256,512, or a range of powers of two, --gpus 128..4096"
+    )
+    return InputError.of("E845", message, Location("--gpus"), fix)

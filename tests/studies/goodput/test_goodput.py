@@ -1,0 +1,237 @@
+"""Goodputs of scenarios: published trainings, one interval for one training, wrong questions."""
+
+import json
+import math
+import pathlib
+import re
+from typing import Any
+
+import pytest
+
+import simtrain
+from simtrain.errors import InputError
+from simtrain.hardware.load import load_profile
+from simtrain.scenario import Scenario
+from simtrain.studies.goodput.fleet import failures_of
+from simtrain.studies.goodput.goodput import Goodput
+from tests.helpers.command_line import call
+
+RATES = ("gpu", "network", "host", "software", "silent_corruption", "planned")
+
+
+def scenario(**rates: float) -> Scenario:
+    """Return the paper's 22B model on 8 GPUs, with other rates per GPU and day."""
+    base = simtrain.load_scenario("table5_22b_present")
+    changes = {f"hardware.reliability.{name}.per_gpu_day": rate for name, rate in rates.items()}
+    return base.replace(changes) if changes else base
+
+
+def small(base: Scenario | None = None, **fields: Any) -> Goodput:
+    """Draw three trainings of 30 days."""
+    return simtrain.goodput(base or scenario(), **{"days": 30, "draws": 3} | fields)
+
+
+@pytest.mark.slow
+def test_llama_3_is_interrupted_as_published() -> None:
+    """419 interruptions in 54 days and more than 90 % effective; the rates are its own."""
+    base = simtrain.load_scenario("llama3_405b", ["batch.global=8192"])
+    result = small(base, gpus=16384, days=54, draws=4)
+    assert result.interruptions.mean == pytest.approx(419, rel=0.12)
+    assert 0.88 < result.effective_ratio.mean < 0.94
+    assert result.closed_form == pytest.approx(result.effective_ratio.mean, abs=0.02)
+    assert result.hinges[0].entry == "reliability.gpu.per_gpu_day"
+    by_replica = small(base, gpus=16384, days=54, draws=4, recovery="replica")
+    assert by_replica.effective_ratio.mean > result.effective_ratio.mean
+
+
+@pytest.mark.parametrize("name", ["table5_22b_present", "llama3_8b"])
+def test_cost_goodput_and_plan_of_one_question_have_the_same_days(name: str) -> None:
+    base = simtrain.load_scenario(name)
+    goodput = simtrain.goodput(base, tokens="100B")
+    cost = simtrain.cost(base, "100B", goodput="auto")
+    assert cost.time_s / 86_400 == pytest.approx(goodput.days.mean, rel=1e-12)
+    ends = [end / 86_400 for end in cost.time_interval_s.values()]
+    assert ends == pytest.approx([goodput.days.p5, goodput.days.p95], rel=1e-12)
+    # Failures and the prediction's error together are wider than either, and than nothing.
+    alone = simtrain.cost(base, "100B").time_interval_s
+    assert (
+        alone["p95"] / alone["p5"]
+        < goodput.days.p95 / goodput.days.p5
+        <= 1.05 * (alone["p95"] / alone["p5"])
+    )
+    plan = simtrain.plan(base, "100B", [base.cluster], base.num_gpus, goodput="auto")
+    (row,) = plan.rows
+    assert row.best is not None and row.cost is not None
+    again = simtrain.goodput(row.best.evaluation.scenario, tokens="100B")
+    assert row.cost.time_s / 86_400 == pytest.approx(again.days.mean, rel=1e-12)
+    assert row.cost.ends == pytest.approx(again.days.ends, rel=1e-12)
+
+
+def test_a_training_of_some_days_has_the_predictions_error_in_its_tokens() -> None:
+    result, interval = small(), simtrain.simulate(scenario()).interval
+    low, high = (end_s / result.iteration_time_s for end_s in (interval.p5_s, interval.p95_s))
+    assert result.days.p5 == result.days.p95 == pytest.approx(30)
+    # Three draws hardly differ: the widths add up as those of normal distributions.
+    assert result.tokens.p5 <= result.tokens.mean / high
+    assert result.tokens.p95 >= result.tokens.mean / low
+    assert result.tokens.p95 == pytest.approx(result.tokens.mean / low, rel=0.02)
+
+
+def test_json_is_the_same_for_the_same_seed() -> None:
+    words = ("goodput", "table5_22b_present", "--days", "30", "--draws", "3", "--json")
+    first, again = call(*words), call(*words)
+    assert first.stdout == again.stdout
+    data = json.loads(first.stdout)
+    for name in ("effective_training_time_ratio", "interruptions", "days"):
+        assert {"mean", "p5", "p95"} <= data[name].keys()
+    assert data["days"]["mean"] == pytest.approx(30)
+    assert data["lost_hours"].keys() >= {"lost work", "restart", "detection"}
+    assert data["checkpoint_interval_s"] > 0
+    assert call(*words, "--seed", "1").stdout != first.stdout
+    assert small(draws=2).trainings == small(draws=3).trainings[:2]
+
+
+def test_iterations_of_a_training_take_their_mean_time_if_they_vary() -> None:
+    slow = scenario().replace({"variation.slow.factor": 2.0})
+    usual, longer = (simtrain.goodput(each, tokens="1B", draws=1) for each in (scenario(), slow))
+    assert longer.iteration_time_s == simtrain.draw(slow).time.mean
+    assert longer.days.mean > 1.4 * usual.days.mean
+    assert longer.prediction == usual.prediction
+
+
+def test_no_failures_are_the_plain_training_without_advice_on_failures() -> None:
+    """With rates of 0, a training takes its iterations, its checkpoints and one start."""
+    base = scenario(**dict.fromkeys(RATES, 0))
+    result = simtrain.goodput(base, tokens="1B", draws=2, checkpoint="blocking")
+    (first, second), each = result.trainings, result.fleet.checkpoint
+    assert first.seconds == second.seconds
+    iterations = -(-1_000_000_000 // (base.batch.global_ * base.model.seq_length))
+    assert first.seconds["work"] == pytest.approx(iterations * result.iteration_time_s)
+    stops = -(-first.seconds["work"] // each.interval_s) - 1
+    assert first.time_s - first.seconds["work"] == pytest.approx(
+        stops * each.blocking_s + result.fleet.restart_s
+    )
+    assert result.young_interval_s is None
+    planned = small(scenario(**dict.fromkeys(RATES[:-1], 0) | {"planned": 0.1}))
+    for study in (result, planned):
+        assert not {"half of the failures", "detect and diagnose at once"} & {
+            lever.change for lever in study.levers
+        }
+
+
+def test_half_of_the_failures_leaves_planned_stops() -> None:
+    """Of rare failures among many planned stops, half of the failures gain nothing."""
+    rare = scenario(**dict.fromkeys(RATES[:-1], 1e-7) | {"planned": 1.0})
+    gains = {lever.change: lever.gain for lever in small(rare, spares=9).levers}
+    assert abs(gains["half of the failures"]) < 1e-3 < gains["restart in half the time"]
+
+
+def test_gpus_add_replicas_and_nodes_and_keep_the_batch() -> None:
+    base = scenario().replace({"batch.global": 32})
+    result, alone = small(base, gpus=64), small(base)
+    assert (result.num_gpus, result.fleet.num_replicas, result.fleet.num_nodes) == (64, 8, 8)
+    for study in (result, alone):
+        tokens = study.tokens_per_s * study.iteration_time_s
+        assert tokens == pytest.approx(32 * base.model.seq_length)
+    with pytest.raises(InputError, match=r"batch\.global"):
+        small(gpus=64)
+
+
+def test_a_profile_without_failures_takes_those_of_another_one() -> None:
+    words = ("goodput", "llama3_8b", "--days", "3", "--draws", "2", "--set", "cluster=b200_sxm")
+    assert "those of h100_sxm stand in" in " ".join(call(*words).stdout.split())
+    profile = load_profile("h100_sxm")
+    copied = profile.model_copy(update={"reliability": None})
+    assert failures_of(copied) == failures_of(copied, "h100_sxm") == failures_of(profile)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"days": None}, "E885"),
+        ({"tokens": "1B"}, "E885"),
+        ({"days": 0}, "E886"),
+        ({"days": math.nan}, "E886"),
+        ({"days": 1e9}, "E886"),
+        ({"days": True}, "E886"),
+        ({"days": None, "tokens": "1e20"}, "E886"),
+        ({"spares": -1}, "E886"),
+        ({"spares": 10**12}, "E886"),
+        ({"draws": 0}, "E886"),
+        ({"draws": 10**9}, "E886"),
+        ({"seed": 1.5}, "E886"),
+        ({"gpus": 12}, "E886"),
+        ({"checkpoint": "sync"}, "E886"),
+        ({"recovery": "none"}, "E886"),
+        ({"checkpoint": "memory"}, "E886"),
+        ({"interval": "often"}, "E887"),
+        ({"interval": "1 ms"}, "E888"),
+        ({"reliability": "trn1"}, "E889"),
+    ],
+)
+def test_wrong_questions_are_errors(fields: dict[str, object], code: str) -> None:
+    with pytest.raises(InputError) as caught:
+        small(**fields)
+    assert caught.value.problems[0].code == code
+
+
+@pytest.mark.parametrize("recovery", ["all", "replica"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({f"{name}.per_gpu_day": rate} for name in RATES for rate in (1e4, 1e9)),
+        {"gpu.detection": "1e12 s"},
+        {"gpu.repair": "1e15 s"},
+        {"restart.warm_up": "1e12 s"},
+        {"silent_corruption.discovery": "1e12 s"},
+        {"checkpoints.bytes_per_parameter": 1e12},
+    ],
+    ids=str,
+)
+def test_a_training_that_never_ends_is_refused_by_what_an_hour_costs(
+    changes: dict[str, object], recovery: Any
+) -> None:
+    base = scenario().replace({f"hardware.reliability.{name}": v for name, v in changes.items()})
+    calls = [
+        lambda: simtrain.goodput(base, tokens="300B", draws=1, recovery=recovery),
+        lambda: simtrain.cost(base, "300B", goodput="auto"),
+    ]
+    for ask in calls:
+        with pytest.raises(InputError, match=r"E886 (an hour of iterations takes|.*failures)"):
+            ask()
+
+
+def test_too_many_failures_to_draw_are_refused_for_days_too() -> None:
+    with pytest.raises(InputError, match=r"E886 100 trainings have .* failures"):
+        small(scenario(gpu=1e5), days=300, draws=100)
+
+
+@pytest.mark.parametrize("rate", ["-1", "nan", "true"])
+def test_wrong_rates_are_errors(rate: str) -> None:
+    words = ("--set", f"hardware.reliability.gpu.per_gpu_day={rate}")
+    outcome = call("goodput", "table5_22b_present", "--days", "1", *words)
+    assert outcome.exit_code == 2
+    assert "per_gpu_day" in outcome.stderr
+
+
+def test_checkpoints_in_memory_take_the_network() -> None:
+    """8 nodes of 8 adapters with 25 GB/s each, at the efficiency of whole nodes."""
+    base = scenario().replace({"batch.global": 32})
+    in_memory, in_storage = (small(base, gpus=64, checkpoint=to) for to in ("memory", "async"))
+    profile = load_profile(base.cluster)
+    assert profile.inter_node is not None and profile.reliability is not None
+    bytes_per_s = 8 * 8 * 25e9 * profile.inter_node.whole_node_efficiency.value
+    num_parameters = simtrain.simulate(base).num_parameters
+    copied = num_parameters * profile.reliability.checkpoints.bytes_per_parameter.value
+    assert in_memory.fleet.checkpoint.write_s == pytest.approx(copied / bytes_per_s)
+    assert in_memory.fleet.checkpoint.write_s < in_storage.fleet.checkpoint.write_s
+
+
+def test_a_page_shows_one_training_over_its_days(tmp_path: pathlib.Path) -> None:
+    page = tmp_path / "training.html"
+    words = ("--days", "30", "--draws", "2", "--out", str(page))
+    assert call("goodput", "table5_22b_present", *words).exit_code == 0
+    text = page.read_text(encoding="utf-8")
+    assert "from day 26" in text and "work" in text
+    drawing = text[text.index("<svg") : text.index("</svg>")]
+    assert re.findall(r">([\d.]+ \w+)</text>", drawing)[-1] == "3.75 days"

@@ -1,0 +1,343 @@
+"""The cost of a training and its energy, calculated by hand, and the output of `simtrain cost`."""
+
+import csv
+import functools
+import io
+import json
+import pathlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import simtrain
+from simtrain.base.resources import find_profile, list_profiles
+from simtrain.commands import printing
+from simtrain.errors import InputError
+from simtrain.hardware.load import load_profile
+from simtrain.iteration.report.result import Result
+from simtrain.scenario import load_scenario
+from simtrain.studies.cost import KWH_J, Energy, Terms, TrainingCost, cost_of_result, energy_of
+from simtrain.units import EnergyPrice, Price
+from tests.helpers.command_line import call, refused
+from tests.helpers.toys import a100, scenario_with
+
+SMALL = """\
+model: {num_layers: 2, hidden_size: 1024, num_attention_heads: 16, seq_length: 1000}
+parallelism: {tensor: 2, pipeline: 2}
+batch: {micro: 1, global: 10}
+"""
+CAUSES = (
+    *("compute", "recompute", "launch", "tensor_communication", "pipeline_communication"),
+    *("data_communication", "host_copies", "bubble", "optimizer"),
+)
+
+
+@functools.cache
+def iteration(entry: str = "") -> Result:
+    """Return an iteration of 10,000 tokens on four A100s whose profile lacks an entry."""
+    model = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "seq_length": 1000}
+    split = {"tensor": 2, "pipeline": 2}
+    scenario = scenario_with(model, parallelism=split, batch={"micro": 1, "global": 10})
+    costs = a100().running_costs
+    assert costs is not None
+    left = None if entry == "running_costs" else costs.model_copy(update={entry: None})
+    profile = a100().model_copy(update={"running_costs": left}) if entry else a100()
+    return simtrain.simulate(scenario, profile)
+
+
+def cost_of(tokens: int, entry: str = "", **terms: object) -> TrainingCost:
+    return cost_of_result(iteration(entry), Terms(tokens, **terms))  # type: ignore[arg-type]
+
+
+# -------------------------------------------------------------------------- days and price
+
+
+def test_the_cost_of_a_thousand_iterations_by_hand() -> None:
+    """Four GPUs at 3.43 USD/h and 400 W, and half a node of 6.5 kW."""
+    cost = cost_of(10_000_000)
+    time_s = 1000 * iteration().iteration_time_s
+    assert cost.num_iterations == 1000
+    assert cost.time_s == pytest.approx(time_s, rel=1e-12)
+    assert cost.gpu_hours == pytest.approx(4 * time_s / 3600, rel=1e-12)
+    assert (cost.price, cost.currency) == (pytest.approx(3.43 * cost.gpu_hours), "USD")
+    assert cost.gpu_energy_j == pytest.approx(4 * 400 * time_s, rel=1e-12)
+    assert cost.node_energy_j == pytest.approx(6500 / 2 * time_s, rel=1e-12)
+    assert cost.missing == ()
+    interval = iteration().interval
+    assert list(cost.time_interval_s.values()) == pytest.approx(
+        [1000 * interval.p5_s, 1000 * interval.p95_s]
+    )
+
+
+def test_goodput_divides_time_price_and_energy() -> None:
+    """With a goodput of 0.8, an hour of iterations takes 1.25 hours of training."""
+    whole, slowed = cost_of(10_000_000), cost_of(10_000_000, goodput=0.8)
+    assert slowed.num_iterations == whole.num_iterations
+    for quantity in ("time_s", "gpu_hours", "price", "gpu_energy_j", "node_energy_j"):
+        assert getattr(slowed, quantity) == pytest.approx(1.25 * getattr(whole, quantity))
+    assert "take 20 % of the training time" in slowed.to_dict()["assumptions"][0]
+
+
+def test_prices_of_users_and_contracts_by_hand() -> None:
+    cost = cost_of(10_000_000, price=Price(per_hour=2.0, currency="EUR"))
+    assert (cost.price, cost.currency) == (pytest.approx(2.0 * cost.gpu_hours), "EUR")
+    assert "AWS" not in cost.sources["price"]
+    costs = a100().running_costs
+    assert costs is not None and costs.spot_price is not None
+    spot, whole = cost_of(10_000_000, contract="spot"), cost_of(10_000_000)
+    assert spot.price == pytest.approx(spot.gpu_hours * costs.spot_price.value.per_hour)
+    assert "spot market" in spot.sources["spot_price"] and "price" not in spot.sources
+    assert whole.price_by_contract == spot.price_by_contract
+    assert whole.price_by_contract == {"on_demand": whole.price, "spot": spot.price}
+    reserved = cost_of(10_000_000, contract="reserved")
+    assert reserved.price is None and reserved.missing == ("reserved_price",)
+
+
+def test_electricity_and_emissions_by_hand() -> None:
+    """Half a node of 6.5 kW with a PUE of 1.2."""
+    electricity = EnergyPrice(per_kwh=0.1, currency="EUR")
+    cost = cost_of(10_000_000, pue=1.2, electricity=electricity, co2_g_per_kwh=400.0)
+    kwh = 3.25 * 1.2 * cost.time_s / 3600
+    assert cost.site_energy_kwh == pytest.approx(kwh, rel=1e-12)
+    assert cost.electricity_cost == pytest.approx(0.1 * kwh, rel=1e-12)
+    assert cost.electricity_currency == "EUR" and cost.currency == "USD"
+    assert cost.co2_t == pytest.approx(kwh * 400e-6, rel=1e-12)
+    plain = cost_of(10_000_000)
+    assert (plain.electricity_cost, plain.co2_t) == (None, None)
+    assert plain.price == cost.price and plain.node_energy_j == cost.node_energy_j
+
+
+@given(num_tokens=st.integers(1, 10**13), more=st.integers(0, 10**13))
+def test_iterations_are_whole_and_more_tokens_never_cost_less(num_tokens: int, more: int) -> None:
+    one, other = cost_of(num_tokens), cost_of(num_tokens + more)
+    assert (one.num_iterations - 1) * 10_000 < num_tokens <= one.num_iterations * 10_000
+    for quantity in ("gpu_hours", "price", "gpu_energy_j", "node_energy_j"):
+        assert getattr(one, quantity) <= getattr(other, quantity)
+
+
+@pytest.mark.parametrize("entry", ["price", "gpu_power", "node_power", "running_costs"])
+def test_only_quantities_of_missing_entries_are_missing(entry: str) -> None:
+    cost, whole = cost_of(10**9, entry), cost_of(10**9)
+    quantity = {"price": "price", "gpu_power": "gpu_energy_j", "node_power": "node_energy_j"}
+    missing = (*quantity,) if entry == "running_costs" else (entry,)
+    assert cost.missing == missing and cost.gpu_hours == whole.gpu_hours
+    for name, attribute in quantity.items():
+        expected = None if name in missing else getattr(whole, attribute)
+        assert getattr(cost, attribute) == expected
+
+
+def test_iterations_that_vary_cost_their_mean_time() -> None:
+    varied = load_scenario("table5_22b_present", ["variation.kernels=0.05"])
+    cost, plain = (
+        simtrain.cost(each, "1B") for each in (varied, load_scenario("table5_22b_present"))
+    )
+    assert cost.iteration_time_s == simtrain.draw(varied).time.mean > plain.iteration_time_s
+    assert cost.ends == pytest.approx(plain.ends)
+
+
+def test_the_shipped_prices_have_an_instance_and_a_region() -> None:
+    for name in list_profiles():
+        costs = load_profile(name).running_costs
+        # AWS publishes no price of a trn2.48xlarge on demand, and rents no DGX-2.
+        if costs is None or costs.price is None:
+            assert name in ("trn2", "v100_dgx2")
+            continue
+        assert "AWS " in costs.price.source and costs.price.value.currency == "USD"
+
+
+def test_a_cost_says_whose_failures_it_takes() -> None:
+    scenario = load_scenario("table5_22b_present")
+    cost = simtrain.cost(scenario, "1B", goodput="auto")
+    assert cost.failures == cost.to_dict()["failures"] == "a100_sxm4_80gb"
+    assert "drawn with the failures of a100_sxm4_80gb" in cost.assumptions[0]
+    assert "drawn" not in simtrain.cost(scenario, "1B", goodput=0.9).assumptions[0]
+
+
+# -------------------------------------------------------------------------- energy
+
+
+def energy(breakdown_s: dict[str, float], num_gpus: int = 8, goodput: float = 1.0) -> Energy:
+    """Return the energy of an hour on H100s with a breakdown."""
+    profile, nameplate_kwh = load_profile("h100_sxm"), 10.2 * num_gpus / 8
+    times = 3600.0, goodput, (0.9, 1.2)
+    found = energy_of(profile, breakdown_s, num_gpus, *times, 1.0, nameplate_kwh)
+    assert found is not None
+    return found
+
+
+def test_the_energy_of_an_hour_by_hand() -> None:
+    """Half of it busy, a quarter waiting, a quarter idle, on one node and on two."""
+    shares = {"compute": 2.0, "tensor_communication": 1.0, "bubble": 1.0}
+    gpus_w = 8 * (700 / 2 + 300 / 4 + 72 / 4)
+    node_w = gpus_w + 1630 + 1170
+    one, two = energy(shares), energy(shares, num_gpus=16)
+    assert one.mean == pytest.approx(node_w * 3600 / KWH_J)
+    assert two.mean == pytest.approx(2 * (node_w + 2013) * 3600 / KWH_J)
+    assert (one.p5, one.p95) == (pytest.approx(0.9 * one.mean), pytest.approx(1.2 * one.mean))
+    assert one.nameplate == pytest.approx(10.2)
+    assert (one.busy, one.waiting) == (0.5, 0.25)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_each_cause_of_an_iteration_draws_one_power(cause: str) -> None:
+    found = energy({cause: 3.0})
+    watts = 700 * found.busy + 300 * found.waiting + 72 * (1 - found.busy - found.waiting)
+    assert found.mean == pytest.approx((8 * watts + 2800) * 3600 / KWH_J)
+    is_waiting = cause.endswith("communication") or cause == "host_copies"
+    is_idle = cause in ("launch", "bubble")
+    assert (found.busy, found.waiting) == (not is_waiting and not is_idle, is_waiting)
+
+
+@given(
+    seconds=st.lists(st.floats(0.01, 10), min_size=9, max_size=9),
+    goodput=st.floats(0.1, 1),
+    num_nodes=st.sampled_from([1, 2, 4]),
+)
+def test_energy_is_between_idle_and_nameplate(
+    seconds: list[float], goodput: float, num_nodes: int
+) -> None:
+    found = energy(dict(zip(CAUSES, seconds, strict=True)), 8 * num_nodes, goodput)
+    assert found.mean >= num_nodes * (8 * 0.072 + 2.8) * (1 - 1e-9)
+    assert found.nameplate is not None
+    # Nameplates are of nodes; the switches between them come on top.
+    assert found.mean <= found.nameplate + (2.013 * num_nodes if num_nodes > 1 else 0.0)
+
+
+def test_a_cost_has_energy_and_its_nameplate_and_fans() -> None:
+    base = load_scenario("llama3_70b")
+    cost = simtrain.cost(base, "1B", pue=1.2, co2=332)
+    kwh = cost.to_dict()["energy_kwh"]
+    assert kwh["p5"] < kwh["mean"] < kwh["nameplate"] == cost.site_energy_kwh
+    assert cost.co2_t == pytest.approx(kwh["mean"] * 332 / 1e6)
+    assert simtrain.cost(load_scenario("table5_22b_present"), "1B").energy is None
+    immersed = base.replace({"hardware.running_costs.fan_power": "0 W"})
+    with_fans, without = (simtrain.cost(each, "1B") for each in (base, immersed))
+    assert with_fans.energy and without.energy
+    saved_kwh = 1.17 * with_fans.time_s / 3600 * with_fans.num_gpus / 8
+    assert with_fans.energy.mean - without.energy.mean == pytest.approx(saved_kwh)
+
+
+# -------------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def small(tmp_path: pathlib.Path) -> str:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL, encoding="utf-8")
+    return str(path)
+
+
+def test_the_command_prints_days_price_and_energy(small: str) -> None:
+    run = json.loads(call("run", small, "--json").stdout)
+    data = json.loads(call("cost", small, "--tokens", "300B", "--json").stdout)
+    assert data["iteration_time_s"] == run["iteration_time_s"]
+    assert data["num_iterations"] == 30_000_000
+    assert data["time_s"] == 30_000_000 * run["iteration_time_s"]
+    assert data["missing"] == [] and len(data["assumptions"]) == 2
+    page = call("cost", small, "--tokens", "300B").stdout
+    for words in ("300,000,000,000", " days (", "GPU-hours", " USD", "at most", "p4de.24xlarge"):
+        assert words in page
+    assert "failures, checkpoints and evaluations are excluded" in page
+
+
+def test_the_page_has_other_contracts_and_the_energy_of_the_site(small: str) -> None:
+    on_h100 = ("cost", small, "--set", "cluster=h100_sxm", "--tokens", "1B")
+    options = (*on_h100, "--pue", "1.2", "--electricity", "0.1 EUR/kWh", "--co2", "380")
+    page = call(*options).stdout
+    for words in ("on demand (reserved ", ", spot ", "energy of the site", " EUR", " tonnes"):
+        assert words in page
+    data = json.loads(call(*options, "--json").stdout)
+    (row,) = csv.DictReader(io.StringIO(call(*options, "--csv").stdout))
+    for name in ("price", "site_energy_kwh", "electricity_cost", "co2_t"):
+        assert float(row[name]) == data[name] > 0
+    markdown = call(*options, "--markdown").stdout
+    assert "| CO2 |" in markdown and "| electricity |" in markdown
+    spot = call(*on_h100, "--contract", "spot").stdout
+    assert "can be interrupted" in spot and "can be interrupted" not in page
+
+
+def test_several_scenarios_have_one_column_each(
+    small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(printing, "_PLAIN_WIDTH", 60)
+    names = (small, "table5_22b_present", small)
+    options = ("--tokens", "300B", "--goodput", "0.5")
+    alone = [json.loads(call("cost", name, *options, "--json").stdout) for name in names]
+    data = json.loads(call("cost", *names, *options, "--json").stdout)
+    assert [one["profile"] for one in data["made_with"]] == ["a100_sxm4_80gb"]
+    for one, expected in zip(data["costs"], alone, strict=True):
+        assert one.items() <= expected.items()
+    page = call("cost", *names, *options).stdout
+    assert max(map(len, page.splitlines())) <= 60
+    assert "small (1)" in page and "table5_22b_present" in page and "small (3)" in page
+    prices = [word for line in page.splitlines() if "price  " in line for word in line.split()]
+    assert prices.count("USD") == 3 and page.count("p4de.24xlarge") == 1
+
+
+def test_the_command_names_missing_entries(small: str) -> None:
+    done = call("cost", small, "--tokens", "300B", "--set", "cluster=trn1")
+    assert done.exit_code == 0
+    assert "energy" not in done.stdout.partition("Every iteration")[0]
+    assert "running_costs.gpu_power, running_costs.node_power" in done.stdout
+    assert "not calibrated" in done.stdout and "USD" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        *(("--goodput", value, "--goodput: E842 ") for value in ("0", "-0.5", "1.5", "nan", "x")),
+        ("--pue", "0.9", "E840 a PUE of 0.9"),
+        ("--pue", "nan", "E840 a PUE of nan"),
+        ("--co2", "-1", "E840 a CO2 per kWh of -1"),
+        ("--electricity", "0.1 USD", '"USD" is not a unit of price'),
+        ("--electricity", "3", 'write "3 USD/kWh"'),
+        ("--price", "3 USD", "--price: E848 "),
+        ("--price", "0 USD/h", "--price: E848 "),
+        ("--contract", "spto", "--contract"),
+        ("--tokens", "many", "--tokens: E841 "),
+        ("--tokens", "-1B", "--tokens: E841 "),
+        ("--tokens", "1.5", "--tokens: E841 "),
+        ("--tokens", "5 GB", 'fix: write a number, plain or with K, M, B or T: "450e9"'),
+    ],
+)
+def test_bad_terms_are_refused(small: str, option: str, value: str, words: str) -> None:
+    terms = {"--tokens": "1B", option: value}
+    options = [f"{name}={text}" for name, text in terms.items()]
+    for command in (("cost", small), ("plan", small, "--gpus", "2")):
+        assert words in refused(*command, *options)
+
+
+def test_a_contract_and_a_price_exclude_each_other(small: str) -> None:
+    both = ("--price", "2 USD/h", "--contract", "spot")
+    assert "--contract: E908" in refused("cost", small, "--tokens", "1B", *both)
+    with pytest.raises(InputError, match="E908"):
+        simtrain.cost(iteration(), "1B", price="2 USD/h", contract="spot")
+
+
+def test_a_scenario_that_does_not_fit_has_a_cost_only_with_allow_oom(small: str) -> None:
+    short = ("cost", small, "--tokens", "1B", "--set", "hardware.gpu.memory_capacity=2.2 GiB")
+    stopped = call(*short)
+    assert (stopped.exit_code, stopped.stdout) == (3, "")
+    assert call(*short, "--allow-oom").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "excerpt"),
+    [
+        ("3.43 USD/h", "3.43 USD", '"USD" is not a unit of price'),
+        ("3.43 USD/h", "0 USD/h", "must be above zero"),
+        ("400 W", "400 GB", '"GB" is a unit of memory, not of power'),
+        ("6.5 kW", "3.1 kW", "3.1 kW is less than the 3.2 kW of its GPUs"),
+    ],
+)
+def test_a_profile_with_absurd_costs_is_refused(
+    old: str, new: str, excerpt: str, tmp_path: pathlib.Path
+) -> None:
+    text = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
+    assert f"value: {old}" in text
+    path = tmp_path / "mine.yaml"
+    path.write_text(text.replace(f"value: {old}", f"value: {new}"), encoding="utf-8")
+    done = call("profile", "check", str(path))
+    assert done.exit_code == 2
+    assert excerpt in done.stderr and "running_costs" in done.stderr
