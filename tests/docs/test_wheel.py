@@ -5,6 +5,7 @@ import pathlib
 import shlex
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_the_core_has_few_dependencies(programs: pathlib.Path) -> None:
 def test_commands_work_or_say_what_to_install(
     programs: pathlib.Path, newcomer: pathlib.Path
 ) -> None:
-    lacking = set()
+    lacking, runs = set(), Counter[str]()
     # Sweeps take long; commands of the other page need the scenario that only torch can record.
     left_out = "docs/what_ifs.md", "docs/how_to/record_a_program.md"
     pages = [page for page in documents() if page not in left_out]
@@ -59,6 +60,9 @@ def test_commands_work_or_say_what_to_install(
         if any(word in command for word in (*LONG, "$")):
             continue
         name, *words = shlex.split(command)
+        runs[words[0]] += 1
+        if runs[words[0]] > 2:  # tests/docs/test_docs.py runs all of them in the clone
+            continue
         done = run(programs / name, *words)
         if "E701" in done.stderr:
             assert done.returncode == 2 and "pip install 'simtrain[" in done.stderr

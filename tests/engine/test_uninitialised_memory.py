@@ -71,13 +71,13 @@ def test_iterations_do_not_read_garbage() -> None:
 
 @pytest.mark.ci
 def test_many_iterations_do_not_read_garbage() -> None:
-    check(of_each=100, seed=1)
+    check(of_each=40, seed=1)
 
 
 @pytest.mark.ci
-def test_ten_processes_give_the_same_bytes() -> None:
+def test_processes_give_the_same_bytes() -> None:
     """Each has another seed of hashes, and half of them other garbage."""
-    for scenario in [WIDE_GROUPS, *legal_pairs(seed=2, most=3)]:
+    for scenario in [WIDE_GROUPS, *legal_pairs(seed=2, most=1)]:
         data = json.dumps(scenario.model_dump(mode="json", by_alias=True, exclude_unset=True))
         processes = [
             subprocess.run(
@@ -88,6 +88,6 @@ def test_ten_processes_give_the_same_bytes() -> None:
                 text=True,
                 check=True,
             )
-            for number, byte in enumerate((*GARBAGE, *[-1] * 5))
+            for number, byte in enumerate((*GARBAGE[:2], *[-1] * 2))
         ]
         assert len({process.stdout for process in processes}) == 1 and processes[0].stdout

@@ -111,7 +111,7 @@ def damaged(rng: random.Random, text: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("count", [150, pytest.param(10_000, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("count", [150, pytest.param(4_000, marks=pytest.mark.ci)])
 def test_damaged_sources_are_read_or_refused(count: int, tmp_path: pathlib.Path) -> None:
     rng = random.Random(count)
     arguments = json.dumps({"num-layers": "24", "hidden-size": "1024", "bf16": "true"})
