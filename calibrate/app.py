@@ -441,8 +441,8 @@ def from_runs(
         writing_to,
     )
     from simtrain.commands.progress import progress_bar
+    from simtrain.hardware.evidence import read_validated_on, usual_stack
     from simtrain.hardware.load import load_profile
-    from simtrain.hardware.validated_on import read_validated_on, usual_stack
     from simtrain.importing.runs import RunSettings
 
     check_suffix(output, (".yaml", ".yml"), "profiles")

@@ -7,8 +7,8 @@ import pytest
 import simtrain.base.output_folder as output_folder
 from simtrain.base.output_folder import write_new, write_text
 from simtrain.errors import InputError
+from simtrain.hardware.evidence import read_validated_on
 from simtrain.hardware.load import load_profile
-from simtrain.hardware.validated_on import read_validated_on
 from simtrain.scenario import load_unchecked
 from tests.helpers.command_line import ROOT, call
 

@@ -17,7 +17,7 @@ from simtrain.base.accuracy import Comparison
 from simtrain.durations.collectives import curve_for, ring_seconds
 from simtrain.errors import InputError
 from simtrain.hardware.algorithms import FALLBACK
-from simtrain.hardware.links import IntraNode
+from simtrain.hardware.cluster import IntraNode
 from simtrain.workload.work import Collective
 
 _LARGE_BYTES = 65536

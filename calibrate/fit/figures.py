@@ -9,12 +9,9 @@ from simtrain.base.entry import Count, Entry, Fraction, Positive, Strict, Text
 from simtrain.base.strict_yaml import FieldError
 from simtrain.durations.attention import REFERENCE_HEAD_SIZE
 from simtrain.hardware.algorithms import Collectives as Algorithms
-from simtrain.hardware.cluster import Cluster
-from simtrain.hardware.dispatchers import Dispatchers
-from simtrain.hardware.links import InterNode, PointToPoint
+from simtrain.hardware.cluster import Cluster, InterNode, PointToPoint
 from simtrain.hardware.profile import Gpu, HostLink, Memory, RunningCosts
-from simtrain.hardware.reliability import Reliability
-from simtrain.hardware.variation import VariationEntries
+from simtrain.hardware.sections import Dispatchers, Reliability, VariationEntries
 from simtrain.units import BytesPerSecond, FlopsPerSecond, NonNegativeSeconds
 from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 

@@ -18,7 +18,7 @@ from calibrate.fit.robust import Estimate, FitProblem, Floats, estimate
 from calibrate.fit.run_times import RunTimes, measured_s
 from simtrain.base.accuracy import Comparison
 from simtrain.errors import InputError
-from simtrain.hardware.validated_on import validated_on
+from simtrain.hardware.evidence import validated_on
 from simtrain.studies.validation.measured import MeasuredRun
 from simtrain.units import counted
 from simtrain.views.kinds import SHARE, TEXT

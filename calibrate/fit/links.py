@@ -13,7 +13,7 @@ from calibrate.records.schema import CollectiveRecord, OverlapRecord, name_of
 from simtrain.base.accuracy import Comparison
 from simtrain.base.mesh import Group
 from simtrain.durations.collectives import curve_for, ring_seconds, wire_bytes
-from simtrain.hardware.links import CollectiveCurve, most_fraction
+from simtrain.hardware.cluster import CollectiveCurve, most_fraction
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 
 SMALLEST_BYTES = 65536

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from calibrate.fit.from_runs import RunsFit
-from simtrain.hardware.validated_on import MeasuredRuns, ValidatedOn, validated_on
+from simtrain.hardware.evidence import MeasuredRuns, ValidatedOn, validated_on
 from simtrain.studies.validation import Validation, error_classes, validate_runs
 from simtrain.studies.validation.measured import MeasuredRun
 from simtrain.units import counted

@@ -15,8 +15,8 @@ from simtrain.base.accuracy import Comparison, Pair
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import Positions, YamlDocument
 from simtrain.errors import InputError
+from simtrain.hardware.evidence import RunKind
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.validated_on import RunKind
 from simtrain.iteration.memory.buffers import GLOBAL, WORKSPACES
 from simtrain.iteration.report.interval import run_kind
 from simtrain.render.figures import style

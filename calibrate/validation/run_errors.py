@@ -8,7 +8,7 @@ from pathlib import Path
 from calibrate.validation.profile import ProfileValidation
 from simtrain.base.output_folder import write_text
 from simtrain.base.resources import find_profile, list_profiles
-from simtrain.hardware.validated_on import MeasuredRuns, RunKind, ValidatedOn, validated_on
+from simtrain.hardware.evidence import MeasuredRuns, RunKind, ValidatedOn, validated_on
 from simtrain.studies.validation import errors_text
 from simtrain.units import counted
 

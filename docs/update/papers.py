@@ -6,8 +6,8 @@ from calibrate.fit.error_model import left_out
 from docs.update import paper_memory
 from docs.update.request import Request, percent, signed_percent, table
 from simtrain.base.resources import list_profiles
+from simtrain.hardware.evidence import MeasuredRuns, error_text, validated_on
 from simtrain.hardware.interval import error_model, judged_runs
-from simtrain.hardware.validated_on import MeasuredRuns, error_text, validated_on
 from simtrain.paper import targets
 from simtrain.paper.entries import PaperEntry, PaperSection, TimeComparison
 from simtrain.paper.layer_terms import crossing_length, layer_terms, sizes_of

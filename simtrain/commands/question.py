@@ -152,7 +152,7 @@ def all_overrides(overrides: list[str] | None, scale: list[str] | None) -> list[
     Raises:
         InputError: --scale names no resource, or its factor is not a number above 0 (E208).
     """
-    from simtrain.hardware.scaling import scale_overrides
+    from simtrain.hardware.upgrades import scale_overrides
 
     return [*(overrides or ()), *scale_overrides(scale or ())]
 

@@ -21,9 +21,8 @@ from pydantic import BaseModel
 
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.algorithms import ALGORITHMS, Protocol
-from simtrain.hardware.cluster import Level
+from simtrain.hardware.cluster import CollectiveCurve, Level
 from simtrain.hardware.entries import entries_of, with_changed
-from simtrain.hardware.links import CollectiveCurve
 from simtrain.hardware.profile import Tile
 
 _CHANGE = -1e-6

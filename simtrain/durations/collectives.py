@@ -17,10 +17,9 @@ from collections.abc import Iterable, Sequence
 from simtrain.base.mesh import Group
 from simtrain.durations.all_to_all import all_to_all_s
 from simtrain.durations.token_exchange import device_share, exchange_s
-from simtrain.hardware.algorithms import FALLBACK, NetworkLinks, NodeLinks
-from simtrain.hardware.algorithms.choice import AUTO, available
+from simtrain.hardware.algorithms import AUTO, FALLBACK, NetworkLinks, NodeLinks, available
 from simtrain.hardware.algorithms.ring import ring_bytes
-from simtrain.hardware.links import CollectiveCurve, Curves, most_fraction
+from simtrain.hardware.cluster import CollectiveCurve, Curves, most_fraction
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Collective, CollectiveKind, TokenExchange

@@ -16,8 +16,8 @@ from simtrain.durations.collectives import (
     transfer_seconds,
 )
 from simtrain.durations.gemm import GemmMachine, gemm_is_extrapolated, gemm_seconds
-from simtrain.hardware.kernels import KernelBandwidths
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.sections import KernelBandwidths
 from simtrain.workload.work import (
     Collective,
     Elementwise,

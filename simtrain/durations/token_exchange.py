@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simtrain.hardware.dispatchers import DispatchKernels
+from simtrain.hardware.sections import DispatchKernels
 
 _ROW_BYTES = 2 * 7168
 """Bytes of the rows for which profiles have the fractions that kernels reach."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from simtrain.base.strict_yaml import FieldError
-from simtrain.hardware.algorithms.choice import available
+from simtrain.hardware.algorithms import available
+from simtrain.hardware.cluster import ROUNDING, most_fraction
 from simtrain.hardware.entries import entries_of, entry_of
-from simtrain.hardware.links import ROUNDING, most_fraction
 from simtrain.units import format_bytes, format_decimal
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 SET_IN_SCENARIO = "set in the scenario"
 """The source of an entry that a scenario overrides."""
-_BANDWIDTH = "gpu.memory_bandwidth"
 _PINNED = (
     "write the bandwidth of copies between pinned host memory and the GPU, one way; PCIe 5.0 x16 "
     "has 64 GB/s"
@@ -75,6 +75,28 @@ def _check_links(profile: HardwareProfile) -> None:
             raise FieldError(("cluster", field, "value"), message, fix)
 
 
+def _check_most(
+    profile: HardwareProfile, limit: str, values: Mapping[str, float], unit: str, fix: str
+) -> None:
+    """Check that no entry is above a limit, which is an entry too."""
+    most = entry_of(profile, limit).value
+    above = {name: value for name, value in values.items() if value > most}
+    if not above:
+        return
+    highest, (name, value) = format_decimal(most, unit), next(iter(above.items()))
+    largest = max(above, key=above.__getitem__)
+    reached = format_decimal(above[largest], unit)
+    _refuse(
+        profile,
+        _Side(name, f"{format_decimal(value, unit)} is above {limit} {highest}", fix),
+        _Side(
+            limit,
+            f"{highest} is below {reached}, which {largest} reaches",
+            f"write at least {reached}, or lower what is above it too",
+        ),
+    )
+
+
 def _check_products(profile: HardwareProfile) -> None:
     """Check that no product is faster than the peak of its data type."""
     in_situ_speed = profile.gemm.in_situ_speed.value
@@ -84,48 +106,34 @@ def _check_products(profile: HardwareProfile) -> None:
         if gemm
     }
     for section, (gemm, peak_name) in rates.items():
-        peak = entry_of(profile, peak_name).value
-        mainloop, sustained = gemm.mainloop_flops.value, gemm.sustained_flops.value
-        reached, highest = mainloop * in_situ_speed, format_decimal(peak, "FLOP/s")
-        if reached > peak:
+        peak, mainloop = entry_of(profile, peak_name).value, gemm.mainloop_flops.value
+        highest, name = format_decimal(peak, "FLOP/s"), f"{section}.mainloop_flops"
+        if (reached := mainloop * in_situ_speed) > peak:
             product = format_decimal(reached, "FLOP/s")
+            above = f"it is {product}, above {peak_name} {highest}"
+            most = format_decimal(peak / in_situ_speed, "FLOP/s")
             _refuse(
                 profile,
                 _Side(
-                    f"{section}.mainloop_flops",
-                    f"multiplied by gemm.in_situ_speed it is {product}, above {peak_name} "
-                    f"{highest}",
-                    f"no product is faster than the peak: write at most "
-                    f"{format_decimal(peak / in_situ_speed, 'FLOP/s')}, lower gemm.in_situ_speed, "
-                    f"or correct the peak of this data type",
+                    name,
+                    f"multiplied by gemm.in_situ_speed {above}",
+                    f"no product is faster than the peak: write at most {most}, lower "
+                    "gemm.in_situ_speed, or correct the peak of this data type",
                 ),
                 _Side(
                     peak_name,
-                    f"{highest} is below {product}, which {section}.mainloop_flops reaches",
-                    f"write at least {product}, or lower {section}.mainloop_flops too",
+                    f"{highest} is below {product}, which {name} reaches",
+                    f"write at least {product}, or lower {name} too",
                 ),
                 _Side(
                     "gemm.in_situ_speed",
-                    f"multiplied by {section}.mainloop_flops it is {product}, above {peak_name} "
-                    f"{highest}",
+                    f"multiplied by {name} {above}",
                     f"write at most {peak / mainloop:.4g}",
                 ),
             )
-        if sustained > peak:
-            rate = format_decimal(sustained, "FLOP/s")
-            _refuse(
-                profile,
-                _Side(
-                    f"{section}.sustained_flops",
-                    f"{rate} is above {peak_name} {highest}",
-                    f"write at most {highest}, or correct the peak of this data type",
-                ),
-                _Side(
-                    peak_name,
-                    f"{highest} is below {section}.sustained_flops {rate}",
-                    f"write at least {rate}, or lower {section}.sustained_flops too",
-                ),
-            )
+        sustained = {f"{section}.sustained_flops": gemm.sustained_flops.value}
+        fix = f"write at most {highest}, or correct the peak of this data type"
+        _check_most(profile, peak_name, sustained, "FLOP/s", fix)
 
 
 def _check_reserve(profile: HardwareProfile) -> None:
@@ -135,16 +143,13 @@ def _check_reserve(profile: HardwareProfile) -> None:
     if reserve_bytes < capacity_bytes:
         return
     reserve, capacity = format_bytes(reserve_bytes), format_bytes(capacity_bytes)
+    less, more = "memory.allocator_reserve", "gpu.memory_capacity"
     _refuse(
         profile,
+        _Side(less, f"{reserve} is not less than {more} {capacity}", f"write less than {capacity}"),
         _Side(
-            "memory.allocator_reserve",
-            f"{reserve} is not less than gpu.memory_capacity {capacity}",
-            f"write less than {capacity}",
-        ),
-        _Side(
-            "gpu.memory_capacity",
-            f"{capacity} is not more than memory.allocator_reserve {reserve}",
+            more,
+            f"{capacity} is not more than {less} {reserve}",
             f"write more than {reserve}, such as 80 GiB",
         ),
     )
@@ -193,51 +198,27 @@ def _check_power(profile: HardwareProfile) -> None:
     if node_w >= num_gpus * gpu_w:
         return
     gpus, node = format_decimal(num_gpus * gpu_w, "W"), format_decimal(node_w, "W")
+    name, most = "running_costs.node_power", format_decimal(node_w / num_gpus, "W")
+    more = f"{num_gpus} GPUs draw {gpus}, more than {name} {node}"
+    whole = f"write the power of the whole node, at least {gpus}"
     _refuse(
         profile,
-        _Side(
-            "running_costs.node_power",
-            f"{node} is less than the {gpus} of its GPUs",
-            f"write the power of the whole node, at least {gpus}",
-        ),
-        _Side(
-            "running_costs.gpu_power",
-            f"{num_gpus} GPUs draw {gpus}, more than running_costs.node_power {node}",
-            f"write at most {format_decimal(node_w / num_gpus, 'W')}, or raise "
-            "running_costs.node_power too",
-        ),
-        _Side(
-            "cluster.gpus_per_node",
-            f"{num_gpus} GPUs draw {gpus}, more than running_costs.node_power {node}",
-            f"set running_costs.node_power too, to at least {gpus}",
-        ),
+        _Side(name, f"{node} is less than the {gpus} of its GPUs", whole),
+        _Side("running_costs.gpu_power", more, f"write at most {most}, or raise {name} too"),
+        _Side("cluster.gpus_per_node", more, f"set {name} too, to at least {gpus}"),
     )
 
 
 def _check_bandwidths(profile: HardwareProfile) -> None:
     """Check that nothing moves bytes faster than the GPU's memory."""
-    memory = profile.gpu.memory_bandwidth.value
-    highest = format_decimal(memory, "B/s")
+    highest = format_decimal(profile.gpu.memory_bandwidth.value, "B/s")
     cached = f"write at most {highest}; a faster measurement came from a cache"
-    links = dict.fromkeys(("host_link.bandwidth", "host_link.single_bandwidth"), _PINNED)
-    moved = (
-        links
-        | {"gemm.operand_bandwidth": cached}
-        | {
-            name: cached
-            for name, entry in entries_of(profile.memory_bound, "memory_bound.")
-            if name.endswith(("_bandwidth", ".forward", ".backward"))
-        }
-    )
-    entries = {name: entry for name, entry in entries_of(profile) if name in moved}
-    faster = {name: entry.value for name, entry in entries.items() if entry.value > memory}
-    if not faster:
-        return
-    fastest = format_decimal(max(faster.values()), "B/s")
-    below = f"{highest} is below {fastest}, which {max(faster, key=faster.__getitem__)} reaches"
-    name, value = next(iter(faster.items()))
-    _refuse(
-        profile,
-        _Side(name, f"{format_decimal(value, 'B/s')} is above {_BANDWIDTH} {highest}", moved[name]),
-        _Side(_BANDWIDTH, below, f"write at least {fastest}, or lower the other bandwidths too"),
-    )
+    links = {"host_link.bandwidth", "host_link.single_bandwidth"}
+    kernels = {"gemm.operand_bandwidth"} | {
+        name
+        for name, _ in entries_of(profile.memory_bound, "memory_bound.")
+        if name.endswith(("_bandwidth", ".forward", ".backward"))
+    }
+    for names, fix in ((kernels, cached), (links, _PINNED)):
+        values = {name: entry.value for name, entry in entries_of(profile) if name in names}
+        _check_most(profile, "gpu.memory_bandwidth", values, "B/s", fix)

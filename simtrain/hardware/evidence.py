@@ -1,25 +1,29 @@
-"""What predictions with a hardware profile rest on: measured iterations, fits, or datasheets."""
+"""What predictions with a profile rest on: measured iterations, fits, or datasheets.
+
+Errors of predicted iteration times against measured ones are in the folder `validated_on` beside
+the profile, in a file of the profile's name.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
 
+from pydantic import Field
+
+from simtrain.base.entry import Count, NonNegative, Strict, Text
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.resources import find_profile
+from simtrain.base.strict_yaml import load_document, validate
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.validated_on import (
-    MeasuredRuns,
-    RunKind,
-    ValidatedOn,
-    differences,
-    error_text,
-    validated_on,
-)
+from simtrain.scenario.software import family_of
 
 _OF_OTHER_QUESTIONS = "reliability.", "variation."
 _WITHOUT_SECONDS = (
@@ -175,3 +179,223 @@ def _errors_in_words(groups: Sequence[MeasuredRuns]) -> str:
 def sentences_of(evidence: Iterable[Evidence]) -> list[str]:
     """Return a line for each profile, in order and without repetitions."""
     return list(dict.fromkeys(profile_evidence.sentence for profile_evidence in evidence))
+
+
+_NEWEST_STACK = "megatron_core"
+_LEAST_ERROR = -1.0
+ErrorOfRun = Annotated[float, Field(gt=_LEAST_ERROR)]
+"""Predicted / measured - 1: a predicted time is above 0."""
+DataType = Literal["bf16", "fp16", "fp32", "fp8", "fp4"]
+Nodes = Literal["one", "several"]
+_SIXTEEN_BITS = frozenset(("bf16", "fp16"))
+"""Data types that are as fast as each other, on the same kernels."""
+
+
+class PairErrors(Strict):
+    """How far off the ratio of two predicted times is, for pairs of runs of one model.
+
+    Args:
+        num_pairs: number of pairs.
+        p50, p90: quantiles of ratio of predicted / ratio of measured times - 1, above or equal to 0
+            because each pair counts in the order that gives that.
+    """
+
+    num_pairs: Count
+    p50: NonNegative
+    p90: NonNegative
+
+
+class MeasuredRuns(Strict):
+    """Measured iterations, and the errors of their predicted times (predicted / measured - 1).
+
+    Args:
+        runs: what was measured.
+        errors: the error of each run, below zero if the prediction is too fast.
+        extrapolated: share of their kernel time that is for shapes outside the range that the
+            profile was fitted on, on average.
+        software: software stack of the predictions.
+        data_types: data types of their matrix products; bf16 by default.
+        has_experts: whether their models have experts.
+        is_hybrid: whether their models have a pattern of layers (Mamba-2, attention, MLP).
+        nodes: whether they ran on one node or on several; None for both.
+        pairs: errors of ratios; None if there are too few pairs.
+        seen: `blind` if nothing was chosen after looking at the runs; `seen` if they drew attention
+            to something that has a source of its own; `fitted` if a number was fitted to them.
+        remark: what may have made these errors smaller or larger than those of other runs.
+        source: where the measurements and all their errors are.
+    """
+
+    runs: Text
+    errors: list[ErrorOfRun] = Field(min_length=1)
+    extrapolated: NonNegative = Field(default=0.0, le=1)
+    software: Text
+    data_types: list[DataType] = Field(default=["bf16"], min_length=1)
+    has_experts: bool = False
+    is_hybrid: bool = False
+    nodes: Nodes | None = None
+    pairs: PairErrors | None = None
+    seen: Literal["blind", "seen", "fitted"] = "seen"
+    remark: Text
+    source: Text
+
+    @property
+    def num_runs(self) -> int:
+        """Number of iterations."""
+        return len(self.errors)
+
+    @property
+    def mean_error(self) -> float:
+        """Mean of |error|."""
+        return math.fsum(map(abs, self.errors)) / len(self.errors)
+
+    @property
+    def worst_error(self) -> float:
+        """The error with the largest |error|."""
+        return max(self.errors, key=abs)
+
+    @property
+    def log_ratios(self) -> list[float]:
+        """ln(predicted / measured) of each run."""
+        return [math.log1p(error) for error in self.errors]
+
+
+class ValidatedOn(Strict):
+    """The measured iterations with which a profile's predictions were compared, perhaps none.
+
+    Args:
+        version: version of this schema.
+        summary: what was measured, or what the profile rests on instead.
+        doubt: how sources of the profile contradict each other, or which entries are another
+            machine's, as half a sentence; None if they agree. Reports call a profile with a doubt
+            uncertain.
+        measured_runs: the iterations and their errors.
+        other_software: iterations of several frameworks, predicted with their stacks or with the
+            ones that come nearest; no evidence for any stack, but a measure of how far off
+            predictions with a stack are that was not judged on the machine.
+        usual_software: the stack of runs on the machine that name none; by default that of the
+            first of `measured_runs`, or the newest Megatron-Core.
+    """
+
+    version: Literal[2]
+    summary: Text
+    doubt: Text | None = None
+    measured_runs: list[MeasuredRuns]
+    other_software: MeasuredRuns | None = None
+    usual_software: Text | None = None
+
+
+def validated_on(cluster: str) -> ValidatedOn | None:
+    """Load the errors of predictions with a profile; None if no file has any.
+
+    Args:
+        cluster: a profile's name or path.
+
+    Raises:
+        InputError: there is no such profile, or the file of errors is bad.
+    """
+    profile = find_profile(cluster)
+    file = profile.parent / "validated_on" / f"{profile.stem}.yaml"
+    return _load(file, file.stat().st_mtime_ns) if file.is_file() else None
+
+
+def read_validated_on(file: Path) -> ValidatedOn:
+    """Load a file of errors.
+
+    Raises:
+        InputError: the file is bad.
+    """
+    document = load_document(file)
+    return validate(ValidatedOn, document.data, document.positions)
+
+
+@functools.lru_cache(maxsize=64)
+def _load(file: Path, version: int) -> ValidatedOn:
+    """Load a file; `version` changes when the file changes."""
+    return read_validated_on(file)
+
+
+def usual_stack(cluster: str) -> str:
+    """Return the software stack of runs on a machine that name none.
+
+    Raises:
+        InputError: as `validated_on`.
+    """
+    errors = validated_on(cluster)
+    if errors and errors.usual_software:
+        return errors.usual_software
+    return errors.measured_runs[0].software if errors and errors.measured_runs else _NEWEST_STACK
+
+
+@dataclass(frozen=True, slots=True)
+class RunKind:
+    """A kind of runs: those whose predictions are about as far off.
+
+    Args:
+        cluster: the hardware profile.
+        software: the software stack.
+        data_type: the data type of matrix products.
+        has_experts: whether the model has experts.
+        is_hybrid: whether the model has a pattern of layers.
+        nodes: whether it runs on one node or on several.
+        is_changed: whether the scenario changes entries of the profile, which makes it another one.
+        is_doubtful: whether the profile rests on datasheets or on contradicting sources.
+        is_lower_bound: whether the profile has best possible values, so that no run is faster.
+        splits_matrices: whether ranks split matrices in another way than by columns and rows, as no
+            judged run does.
+        stated_error: relative error below which nine of ten times stay, as the profile's own fit
+            states; 0 if it states none.
+    """
+
+    cluster: str
+    software: str
+    data_type: DataType
+    has_experts: bool
+    nodes: Nodes = "several"
+    is_changed: bool = False
+    is_doubtful: bool = False
+    is_hybrid: bool = False
+    is_lower_bound: bool = False
+    splits_matrices: bool = False
+    stated_error: float = 0.0
+
+
+def differences(
+    kind: RunKind, runs: MeasuredRuns, cluster: str, *, mixed: bool = False
+) -> list[str]:
+    """Return the respects in which measured runs differ from a kind.
+
+    Args:
+        kind: the kind.
+        runs: the measured runs.
+        cluster: the machine of the runs.
+        mixed: whether the runs are of several frameworks, none of which is the kind's.
+    """
+    types = {*runs.data_types, kind.data_type}
+    differ = {
+        "machine": cluster != kind.cluster or kind.is_changed,
+        # Variations of a stack run its kernels.
+        "software": mixed or family_of(runs.software) != family_of(kind.software),
+        "data type": kind.data_type not in runs.data_types and not types <= _SIXTEEN_BITS,
+        "experts": runs.has_experts != kind.has_experts,
+        "kind of layers": runs.is_hybrid != kind.is_hybrid,
+        "split of matrices": kind.splits_matrices,
+        "number of nodes": runs.nodes not in (None, kind.nodes),
+    }
+    return [respect for respect, differs in differ.items() if differs]
+
+
+def data_types_in_words(data_types: Iterable[DataType]) -> str:
+    """Return the data types of products as one text; 16-bit ones are as fast as each other."""
+    types = {"16 bits" if each in _SIXTEEN_BITS else each for each in data_types}
+    return " and ".join(sorted(types))
+
+
+def model_in_words(has_experts: bool, is_hybrid: bool) -> str:
+    """Return the kind of a model: "dense transformer", "hybrid with experts"."""
+    layers = "hybrid" if is_hybrid else "transformer"
+    return f"{layers} with experts" if has_experts else f"dense {layers}"
+
+
+def error_text(error: float) -> str:
+    """Format an error with two digits, as precisely as errors were published: "2.0%", "-49%"."""
+    return f"{100 * error:#.2g}".rstrip(".") + "%"

@@ -33,7 +33,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import error_model_file, list_profiles
 from simtrain.base.spread import Spread
 from simtrain.base.strict_yaml import load_document, validate
-from simtrain.hardware.validated_on import (
+from simtrain.hardware.evidence import (
     MeasuredRuns,
     RunKind,
     data_types_in_words,

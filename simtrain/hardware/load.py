@@ -13,7 +13,7 @@ from simtrain.base.strict_yaml.document import dotted, move_places
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.scaling import SCALE, scaled
+from simtrain.hardware.upgrades import SCALE, scaled
 from simtrain.scenario import Scenario
 
 STAND_IN = "h100_sxm"

@@ -17,13 +17,15 @@ from simtrain.base.entry import (
     Text,
 )
 from simtrain.hardware.algorithms import Collectives
-from simtrain.hardware.cluster import Cluster
+from simtrain.hardware.cluster import Cluster, InterNode, IntraNode
 from simtrain.hardware.contradictions import check_contradictions
-from simtrain.hardware.dispatchers import Dispatchers, DispatchKernels
-from simtrain.hardware.kernels import MemoryBound
-from simtrain.hardware.links import InterNode, IntraNode
-from simtrain.hardware.reliability import Reliability
-from simtrain.hardware.variation import VariationEntries
+from simtrain.hardware.sections import (
+    Dispatchers,
+    DispatchKernels,
+    MemoryBound,
+    Reliability,
+    VariationEntries,
+)
 from simtrain.units import (
     Bytes,
     BytesPerSecond,

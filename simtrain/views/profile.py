@@ -14,13 +14,11 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document
 from simtrain.hardware.algorithms import AlgorithmRule, Protocol
-from simtrain.hardware.cluster import Level
+from simtrain.hardware.cluster import CollectiveCurve, Level
 from simtrain.hardware.entries import entries_of
-from simtrain.hardware.evidence import Evidence, evidence_of
-from simtrain.hardware.links import CollectiveCurve
+from simtrain.hardware.evidence import Evidence, ValidatedOn, error_text, evidence_of, validated_on
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile, Ranges, Tile
-from simtrain.hardware.validated_on import ValidatedOn, error_text, validated_on
 from simtrain.units import with_micro_sign
 from simtrain.views.kinds import TEXT
 from simtrain.views.view import Cell, Column, Heading, Paragraphs, Row, Table, View

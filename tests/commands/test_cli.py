@@ -15,7 +15,7 @@ from simtrain.base.plain_data import SCHEMA_VERSION
 from simtrain.base.resources import find_profile
 from simtrain.base.wording import sentence_json
 from simtrain.commands.app import similar_characters
-from simtrain.hardware.validated_on import validated_on
+from simtrain.hardware.evidence import validated_on
 from simtrain.iteration.report.remarks import remarks_on
 from simtrain.paper import times
 from simtrain.scenario import load_scenario

@@ -15,13 +15,12 @@ from simtrain.durations.collectives import (
     transfer_seconds,
 )
 from simtrain.hardware.algorithms import ALGORITHMS, Collectives
+from simtrain.hardware.algorithms.algorithm import Steps
 from simtrain.hardware.algorithms.hierarchical import hierarchical_s
-from simtrain.hardware.algorithms.protocols import Steps
 from simtrain.hardware.algorithms.ring import ring_over_nodes_s
 from simtrain.hardware.algorithms.switch import switch_s, switch_tree_s
 from simtrain.hardware.algorithms.tree import tree_s
-from simtrain.hardware.cluster import Cluster
-from simtrain.hardware.links import CollectiveCurve
+from simtrain.hardware.cluster import Cluster, CollectiveCurve
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 from tests.helpers.toys import a100, changed

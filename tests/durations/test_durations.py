@@ -16,7 +16,7 @@ from simtrain.durations.collectives import (
 )
 from simtrain.durations.gemm import GemmMachine, gemm_is_extrapolated, gemm_seconds
 from simtrain.durations.model import DurationModel
-from simtrain.hardware.links import CollectiveCurve
+from simtrain.hardware.cluster import CollectiveCurve
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import Tile
 from simtrain.workload.work import (

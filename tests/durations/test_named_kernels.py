@@ -6,9 +6,9 @@ from simtrain.base.entry import Entry
 from simtrain.base.strict_yaml import FieldError
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.contradictions import check_contradictions
-from simtrain.hardware.kernels import KernelBandwidths, NamedKernels
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.sections import KernelBandwidths, NamedKernels
 from simtrain.units import BytesPerSecond
 from simtrain.workload.work import Elementwise, KernelFamily
 from tests.helpers.small_layers import GPT, LLAMA, scenario

@@ -7,9 +7,16 @@ import re
 import pytest
 
 from simtrain.base.resources import find_profile, list_profiles, list_stacks
-from simtrain.hardware.evidence import Evidence, EvidenceLevel, evidence_of
+from simtrain.hardware.evidence import (
+    DataType,
+    Evidence,
+    EvidenceLevel,
+    RunKind,
+    differences,
+    evidence_of,
+    validated_on,
+)
 from simtrain.hardware.load import load_profile, profile_of
-from simtrain.hardware.validated_on import DataType, RunKind, differences, validated_on
 from simtrain.scenario import load_scenario
 from tests.helpers.command_line import call
 

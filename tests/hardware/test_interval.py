@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from simtrain.base.resources import find_profile, list_profiles, list_stacks
 from simtrain.errors import InputError
+from simtrain.hardware.evidence import MeasuredRuns, RunKind, validated_on
 from simtrain.hardware.interval import (
     RESPECTS,
     ErrorModel,
@@ -24,7 +25,6 @@ from simtrain.hardware.interval import (
     traits_of,
 )
 from simtrain.hardware.interval import error_model as shipped_model
-from simtrain.hardware.validated_on import MeasuredRuns, RunKind, validated_on
 from simtrain.scenario import load_scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate

@@ -37,8 +37,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     copy = Checkout.copy(tmp_path_factory.mktemp("checkout"))
     copy.add(f"{PACKAGE}/{NAME}.py", NEW_FILE.read_text("utf-8"))
     line = f"from simtrain.hardware.algorithms.{NAME} import RecursiveDoubling"
-    copy.replace(f"{PACKAGE}/registry.py", "\n\nFALLBACK", f"\n{line}\n\nFALLBACK")
-    copy.replace(f"{PACKAGE}/registry.py", "Switch())", "Switch(), RecursiveDoubling())")
+    copy.replace(f"{PACKAGE}/__init__.py", "\n\nFALLBACK", f"\n{line}\n\nFALLBACK")
+    copy.replace(f"{PACKAGE}/__init__.py", "Switch())", "Switch(), RecursiveDoubling())")
     copy.replace("hw_profiles/h100_sxm.yaml", "\ncollectives:\n", f"\n{ENTRY}")
     return copy
 

@@ -5,8 +5,7 @@ import pytest
 from simtrain.errors import InputError
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.load import load_profile, profile_of
-from simtrain.hardware.scaling import scale_overrides
-from simtrain.hardware.upgrades import RESOURCES, with_more
+from simtrain.hardware.upgrades import RESOURCES, scale_overrides, with_more
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.sensitivity import sensitivity
 from simtrain.studies.simulation import simulate

@@ -12,9 +12,8 @@ from docs.update.neuron import bound_of, published_s
 from docs.update.published.neuron import SEQUENCES_PER_S
 from simtrain.base.resources import find_profile
 from simtrain.errors import InputError
-from simtrain.hardware.evidence import evidence_of
+from simtrain.hardware.evidence import evidence_of, usual_stack
 from simtrain.hardware.load import load_profile, profile_of
-from simtrain.hardware.validated_on import usual_stack
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate
 from simtrain.units import GIB

@@ -8,7 +8,7 @@ import pytest
 
 from simtrain.base.resources import find_profile, list_profiles
 from simtrain.errors import InputError
-from simtrain.hardware.validated_on import validated_on
+from simtrain.hardware.evidence import validated_on
 from tests.helpers.command_line import ROOT, call
 
 PAGE = (ROOT / "docs/validation_details.md").read_text("utf-8")

@@ -2,8 +2,13 @@
 
 import math
 
-from simtrain.hardware.algorithms.algorithm import ALL_REDUCE, NetworkLinks
-from simtrain.hardware.algorithms.protocols import Protocols, SteppedAlgorithm, steps_of
+from simtrain.hardware.algorithms.algorithm import (
+    ALL_REDUCE,
+    NetworkLinks,
+    Protocols,
+    SteppedAlgorithm,
+    steps_of,
+)
 
 
 class RecursiveDoubling(SteppedAlgorithm[Protocols]):

@@ -1,16 +1,21 @@
 """What an algorithm of collectives answers, and the links on which it is timed.
 
 Everything that others ask of an algorithm by name is asked here, so that a new one is a class in a
-file of its own and a line of `registry.py`.
+file of its own and a line of `__init__.py`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, get_args
 
+from pydantic import Field
+
+from simtrain.base.entry import Entry, Fraction, Strict, Text
 from simtrain.base.mesh import Group
+from simtrain.units import NonNegativeSeconds
 
 Kind: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter"]
 """Collectives that several algorithms can perform."""
@@ -79,7 +84,7 @@ class CollectiveAlgorithm(ABC, Generic[EntryT]):
     """An algorithm of a library's collectives.
 
     The library takes the algorithm with the smallest estimate, as NCCL does, unless a profile says
-    otherwise (`choice.py`). None as a time says that the algorithm cannot perform the collective.
+    otherwise (`Collectives`). None as a time says that the algorithm cannot perform the collective.
     """
 
     name: ClassVar[str]
@@ -116,3 +121,56 @@ class CollectiveAlgorithm(ABC, Generic[EntryT]):
         Raises:
             FieldError: the entry contradicts another one.
         """
+
+
+class Protocol(Strict):
+    """Latencies and efficiency of one NCCL protocol (LL, LL128, Simple).
+
+    A collective takes `base_latency` once, `node_step` for each step between GPUs of a node and
+    `network_step` (by default `inter_node.step_latency`) for each step between nodes. It reaches
+    `efficiency` of the group's bandwidth.
+    """
+
+    name: Text
+    base_latency: NonNegativeSeconds
+    node_step: NonNegativeSeconds
+    network_step: NonNegativeSeconds | None = None
+    efficiency: Fraction
+
+
+Protocols: TypeAlias = Entry[Annotated[list[Protocol], Field(min_length=1)]]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A protocol's latencies (base, per step in a node, per step between nodes) and efficiency."""
+
+    base_s: float
+    node_s: float
+    network_s: float
+    efficiency: float = 1.0
+
+
+class SteppedAlgorithm(CollectiveAlgorithm[EntryT]):
+    """An algorithm with protocols, each of which has a latency per step."""
+
+    entry_type = Protocols
+    node_latencies = ("*.node_step",)
+    network_latencies = ("*.base_latency", "*.network_step")
+
+
+def steps_of(protocols: Protocols, network_step_s: float) -> Iterator[Steps]:
+    """Yield the latencies of each protocol.
+
+    Args:
+        protocols: an entry of section `collectives`.
+        network_step_s: latency of a step between nodes if a protocol has none of its own.
+    """
+    for protocol in protocols.value:
+        step_s = protocol.network_step
+        yield Steps(
+            protocol.base_latency,
+            protocol.node_step,
+            network_step_s if step_s is None else step_s,
+            protocol.efficiency,
+        )

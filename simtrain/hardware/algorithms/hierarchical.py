@@ -10,8 +10,6 @@ from simtrain.hardware.algorithms.algorithm import (
     ALL_REDUCE,
     REDUCE_SCATTER,
     NetworkLinks,
-)
-from simtrain.hardware.algorithms.protocols import (
     Protocols,
     SteppedAlgorithm,
     Steps,

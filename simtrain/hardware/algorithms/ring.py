@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from simtrain.base.mesh import Group
-from simtrain.hardware.algorithms.algorithm import ALL_REDUCE, NetworkLinks, NodeLinks
-from simtrain.hardware.algorithms.protocols import (
+from simtrain.hardware.algorithms.algorithm import (
+    ALL_REDUCE,
+    NetworkLinks,
+    NodeLinks,
     Protocols,
     SteppedAlgorithm,
     Steps,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from simtrain.base.mesh import Group
-from simtrain.hardware.algorithms.algorithm import ALL_REDUCE, NetworkLinks
-from simtrain.hardware.algorithms.protocols import (
+from simtrain.hardware.algorithms.algorithm import (
+    ALL_REDUCE,
+    NetworkLinks,
     Protocols,
     SteppedAlgorithm,
     Steps,

@@ -75,7 +75,7 @@ def validate(
     """
     from simtrain.base.output_folder import check_suffix, check_writable, write_text
     from simtrain.commands.progress import progress_bar
-    from simtrain.hardware.validated_on import read_validated_on
+    from simtrain.hardware.evidence import read_validated_on
     from simtrain.importing.runs import validate as validate_files
     from simtrain.render.figures.style import check_picture_file, write_picture
     from simtrain.render.figures.subject import footer_of

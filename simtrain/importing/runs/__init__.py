@@ -8,7 +8,7 @@ from pathlib import Path
 from simtrain.base.output_folder import as_path
 from simtrain.base.resources import find_profile
 from simtrain.errors import InputError
-from simtrain.hardware.validated_on import usual_stack
+from simtrain.hardware.evidence import usual_stack
 from simtrain.importing.runs.megatron import is_log, read_log
 from simtrain.importing.runs.table import read_table
 from simtrain.scenario.load import check_overrides

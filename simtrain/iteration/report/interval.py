@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from simtrain.hardware.evidence import Evidence, changed_entries, evidence_of, is_doubtful
+from simtrain.hardware.evidence import Evidence, RunKind, changed_entries, evidence_of, is_doubtful
 from simtrain.hardware.interval import Interval, errors_of
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.validated_on import RunKind
 from simtrain.scenario import Scenario
 
 

@@ -10,8 +10,13 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.wording import Number, Sentence, sentence_json
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of
-from simtrain.hardware.evidence import Evidence, changed_entries
-from simtrain.hardware.validated_on import ValidatedOn, usual_stack, validated_on
+from simtrain.hardware.evidence import (
+    Evidence,
+    ValidatedOn,
+    changed_entries,
+    usual_stack,
+    validated_on,
+)
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.scenario.resolved import settings_of

@@ -14,7 +14,7 @@ from numpy.random import SFC64, Generator, SeedSequence
 from simtrain.engine import TaskGraph, Timeline, simulate
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.replicas import ReplicaProgram, run_replicas
-from simtrain.hardware.variation import VariationEntries
+from simtrain.hardware.sections import VariationEntries
 from simtrain.iteration.programs.iteration_tasks import IterationTasks, IterationTimeline
 from simtrain.iteration.programs.parts import PassPart
 from simtrain.iteration.programs.seconds import whole_pass

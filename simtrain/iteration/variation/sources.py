@@ -16,7 +16,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from simtrain.engine.compiled import Floats
-from simtrain.hardware.variation import VariationEntries
+from simtrain.hardware.sections import VariationEntries
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.parts import PassPart
 from simtrain.iteration.programs.seconds import IterationSeconds, passes_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from simtrain.errors import InputError, Location
 from simtrain.hardware.load import STAND_IN, load_profile
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.reliability import Reliability
+from simtrain.hardware.sections import Reliability
 from simtrain.studies.goodput.closed_forms import best_interval_s, spares_for
 from simtrain.studies.training_requests import CheckpointMode
 from simtrain.units import DAY_S

@@ -15,7 +15,7 @@ from simtrain.base.request import takes
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.entries import entries_of, with_changed
 from simtrain.hardware.load import profile_of
-from simtrain.hardware.reliability import Reliability
+from simtrain.hardware.sections import Reliability
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.goodput.closed_forms import (

@@ -12,8 +12,7 @@ import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import yaml_text
-from simtrain.hardware.interval import Interval
-from simtrain.hardware.validated_on import (
+from simtrain.hardware.evidence import (
     DataType,
     MeasuredRuns,
     Nodes,
@@ -21,6 +20,7 @@ from simtrain.hardware.validated_on import (
     RunKind,
     ValidatedOn,
 )
+from simtrain.hardware.interval import Interval
 from simtrain.units import counted
 
 CLOSE = 0.10

@@ -16,7 +16,7 @@ from simtrain.base.extras import require
 from simtrain.base.request import takes
 from simtrain.engine.compiled import Floats
 from simtrain.hardware.entries import entries_of
-from simtrain.hardware.variation import VariationEntries
+from simtrain.hardware.sections import VariationEntries
 from simtrain.iteration.report.result import Result
 from simtrain.studies.draw_request import DrawRequest
 from simtrain.studies.search.workers import worker_died

@@ -17,8 +17,8 @@ from calibrate.fit.result import fitted_to_runs_text, profile_of
 from calibrate.fit.run_errors import errors_of_fit
 from simtrain.errors import InputError
 from simtrain.hardware.entries import entries_of
+from simtrain.hardware.evidence import validated_on
 from simtrain.hardware.load import load_profile
-from simtrain.hardware.validated_on import validated_on
 from simtrain.importing.runs import MeasuredRun
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate

@@ -10,7 +10,7 @@ from simtrain.base.mesh import Group
 from simtrain.durations.collectives import ring_seconds, wire_bytes
 from simtrain.hardware.algorithms.ring import ring_bytes
 from simtrain.hardware.algorithms.switch import most_of_link, switch_s
-from simtrain.hardware.links import CollectiveCurve
+from simtrain.hardware.cluster import CollectiveCurve
 from simtrain.workload.work import Collective, CollectiveKind
 
 NVLS_BUS_GB_PER_S = 475.0

@@ -24,8 +24,8 @@ from simtrain.base.accuracy import Comparison, Pair
 from simtrain.base.entry import Entry
 from simtrain.base.resources import find_profile
 from simtrain.errors import InputError
+from simtrain.hardware.evidence import validated_on
 from simtrain.hardware.interval import Interval
-from simtrain.hardware.validated_on import validated_on
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import Outcome, call

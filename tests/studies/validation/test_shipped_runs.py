@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from simtrain.hardware.validated_on import validated_on
+from simtrain.hardware.evidence import validated_on
 from simtrain.importing.runs import RunSettings, read_runs
 from simtrain.studies.validation import error_classes, validate_runs
 from tests.helpers.command_line import ROOT

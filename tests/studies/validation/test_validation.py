@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from simtrain.base.resources import find_profile
+from simtrain.hardware.evidence import MeasuredRuns, RunKind, validated_on
 from simtrain.hardware.interval import errors_of
-from simtrain.hardware.validated_on import MeasuredRuns, RunKind, validated_on
 from simtrain.importing.runs import RunSettings, read_runs
 from simtrain.scenario import load_scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator
