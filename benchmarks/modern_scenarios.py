@@ -583,15 +583,6 @@ def _split_matrices(rng: random.Random, scenario: Values) -> None:
     scenario["overlap"].pop("userbuffers", None)
 
 
-def _split_vocabulary(rng: random.Random, scenario: Values) -> None:
-    """Give each stage a part of the vocabulary."""
-    split, model = scenario["parallelism"], scenario["model"]
-    if split["pipeline"] > 1 and scenario["schedule"] == "1f1b":
-        model["vocab_size"] *= split["pipeline"]
-        model["tied_embeddings"] = False
-        split["vocabulary"] = rng.choice(["vocab_1", "vocab_2", "interlaced"])
-
-
 def _defer_output_gradients(rng: random.Random, scenario: Values) -> None:
     """Let the last stage compute weight gradients of the output layer after its passes."""
     if scenario["parallelism"]["pipeline"] > 1 and scenario["schedule"] != "gpipe":
@@ -640,7 +631,7 @@ def _keep_ends_in_bf16(rng: random.Random, scenario: Values) -> None:
 
 
 _ALONE = (
-    *(_train_adapters, _pack_documents, _copy_to_the_host, _cut_sequences, _split_vocabulary),
+    *(_train_adapters, _pack_documents, _copy_to_the_host, _cut_sequences, _validate_steps),
     *(_validate_steps, _keep_ends_in_bf16, _defer_output_gradients, _split_matrices),
     *(_run_from_both_ends, _run_in_waves, _skip_the_flush),
     # Few scenarios can have modules of an offload, or a grid of ranks.

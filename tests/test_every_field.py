@@ -262,7 +262,6 @@ CASES: dict[str, tuple[Changes, Any]] = {
         True,
     ),
     "overlap.shared_expert": (SHARED, True),
-    "parallelism.vocabulary": (PIPELINE | {"model.tied_embeddings": False}, "vocab_1"),
     "overlap.optimizer_post_validation": (
         PIPELINE | {"schedule": "zb_h2", "model.tied_embeddings": False},
         True,

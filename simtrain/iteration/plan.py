@@ -25,7 +25,7 @@ from simtrain.schedules import KINDS, Action, Custom, Kind, Order, Schedule
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.buckets import GradientBuckets, bucket_ops, buckets_of
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters, whole_parameters
-from simtrain.workload.gpt import gpt_blocks, vocabulary_chunks
+from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.hashing import shared
 from simtrain.workload.host_update import group_sizes
 from simtrain.workload.issue import OverlapPolicy
@@ -34,7 +34,6 @@ from simtrain.workload.model_chunks import (
     ModelChunks,
     cut_into_chunks,
     stage_parameters,
-    with_spread,
 )
 from simtrain.workload.ops import Op, collective
 from simtrain.workload.optimizer import (
@@ -49,7 +48,6 @@ from simtrain.workload.recorded_step import RecordedStep
 from simtrain.workload.saved_ops import check_saved_ops
 from simtrain.workload.shard_groups import sharding_of
 from simtrain.workload.slice_lengths import slice_lengths
-from simtrain.workload.split_vocabulary import stage_collectives
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import (
     Block,
@@ -192,9 +190,7 @@ class Plan:
         if self.recorded:
             return ModelChunks((self.model,), (0,))
         get_batch = GetBatch(causal_mask=self.scenario.attention_backend == "unfused")
-        chunks = cut_into_chunks(self.model, self.contents, get_batch, self.scenario.model_copies)
-        spread = vocabulary_chunks(self.scenario)
-        return with_spread(chunks, spread, self.mesh.pp) if spread else chunks
+        return cut_into_chunks(self.model, self.contents, get_batch, self.scenario.model_copies)
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
@@ -215,19 +211,7 @@ class Plan:
 
     @property
     def _whole_parameters(self) -> Parameters:
-        """Parameters of the whole model, with the parts of a vocabulary that stages split."""
-        every = (self.model, *vocabulary_chunks(self.scenario) * self.mesh.pp)
-        runs = (run for chunk in every for run in chunk.runs)
-        return whole_parameters(Chunk((*runs,)), self.microbatch)
-
-    @cached_property
-    def vocabulary_collectives(self) -> dict[str, tuple[Op, ...]]:
-        """Collectives over all stages that each microbatch needs if they split the vocabulary."""
-        split = self.scenario.parallelism.vocabulary_split
-        if split is None:
-            return {}
-        early = split.has_early_gradient
-        return stage_collectives(self.microbatch, self.mesh.group("pp"), has_early_gradient=early)
+        return whole_parameters(self.model, self.microbatch)
 
     @property
     def num_trained_parameters(self) -> int:

@@ -42,7 +42,6 @@ OWN, LINKS, BUCKETS, HOST_COPIES = range(NUM_LANES)
 """Lanes of a stage: its own stream, transfers, buckets of gradients and parameters, and copies."""
 _LANES = np.full(len(StageStream), OWN, np.int32)  # all stages wait for shared collectives
 _LANES[StageStream.SENDS_FORWARD : StageStream.RECEIVES_BACKWARD + 1] = LINKS
-_LANES[StageStream.VOCABULARY] = LINKS  # other passes hide these collectives
 _LANES[StageStream.BUCKETS] = BUCKETS
 _LANES[StageStream.FROM_HOST : StageStream.NVME_WRITES + 1] = HOST_COPIES
 

@@ -294,13 +294,9 @@ DATA_PARALLEL_RULES: list[Rule] = [
         needs={
             "memory.reshard_after_forward": True,
             "overlap.data_parallel": True,
-            "parallelism.vocabulary": "first_last",
         },
         given=Given("a pipeline with fully_shard", _fully_shards_pipeline),
-        why=(
-            "chunks are gathered beside the passes of other chunks and freed between passes, and "
-            "simtrain does not gather parts of a vocabulary that stages split"
-        ),
+        why=("chunks are gathered beside the passes of other chunks and freed between passes"),
         example=(
             "parallelism: {pipeline: 4, data: 2}\n"
             "model: {tied_embeddings: false}\n"

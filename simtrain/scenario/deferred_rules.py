@@ -34,7 +34,6 @@ DEFERRED_RULES: list[Rule] = [
         _FIELD,
         needs={
             "memory.zero_stage": one_of(0, 1, near=(1, 0)),
-            "parallelism.vocabulary": one_of("first_last", near=(LEFT_OUT,)),
             "overlap.merged_passes": False,
             "model.lora": one_of(None, near=()),
             "model.mtp_num_layers": one_of(0, near=()),
@@ -42,7 +41,7 @@ DEFERRED_RULES: list[Rule] = [
         },
         why=(
             "deferred weight gradients of the output layer are not simulated with sharded "
-            "gradients, a split vocabulary, merged passes, adapters, token prediction or copies to "
+            "gradients, merged passes, adapters, token prediction or copies to "
             "the host"
         ),
         example=_TOY + "model: {tied_embeddings: false, lora: {rank: 16}}",

@@ -49,11 +49,10 @@ LORA_RULES: list[Rule] = [
             "model.latent_attention": _NONE,
             "model.mtp_num_layers": one_of(0, near=()),
             "model.layer_pattern": _NONE,
-            "parallelism.vocabulary": one_of("first_last", near=()),
         },
         why=(
             "adapters of experts, latent attention, token prediction and hybrid models are not "
-            "simulated, nor is a frozen vocabulary that stages split"
+            "simulated"
         ),
         example=(
             "model: {biases: false, lora: {rank: 16}, experts: {num: 8, top_k: 2, "

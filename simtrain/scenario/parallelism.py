@@ -25,14 +25,11 @@ from simtrain.scenario.pipeline_layout import (
 )
 from simtrain.scenario.section import Count, Degree, Section
 from simtrain.scenario.tensor_splits import TENSOR_SPLITS, TensorSplit, size_of
-from simtrain.schedules.vocabulary import SPLITS, VocabularySplit
 
 if TYPE_CHECKING:
-    Vocabulary: TypeAlias = str
     TensorSplitName: TypeAlias = str
 else:
-    Vocabulary = Literal["first_last", *SPLITS]  # so that errors list the names
-    TensorSplitName = Literal["1d", *TENSOR_SPLITS]
+    TensorSplitName = Literal["1d", *TENSOR_SPLITS]  # so that errors list the names
 _MOST_SLICES = 256
 """Each slice has ops of its own: 1,000 of them take 20 s."""
 RankOrder = Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]
@@ -76,10 +73,6 @@ class Parallelism(Section):
         ignored. A chunk may be empty. m may be in an earlier chunk than L (Et*3|(tt|)*29m|L): its
         stage then holds another copy of the embedding, and sends all hidden states. By default
         (null), all chunks of a stage have equally many layers.
-    vocabulary: which stages hold the embedding and the output layer. first_last (default): the
-        first and the last virtual stage. With the others, every stage holds an equal part, and runs
-        vocabulary passes for each microbatch (Yeung et al. 2024; sail-sg's
-        --enable-vocab-parallel): VOCABULARIES.
     data: data-parallel replicas of the model, which split the global batch; 1 by default.
     context: context-parallel ranks, which shard each sequence (Megatron-LM's
         --context-parallel-size); 1 by default. Each rank holds two slices of the sequence, one from
@@ -124,7 +117,6 @@ class Parallelism(Section):
     layout: (
         Annotated[str, Field(max_length=MOST_CHARACTERS), AfterValidator(checked_layout)] | None
     ) = Field(default=None, examples=[EXAMPLE])
-    vocabulary: Vocabulary = Field(default="first_last", examples=["vocab_1"])
     data: Degree = Field(default=1, examples=[8])
     context: Degree = Field(default=1, examples=[2])
     context_communication: ContextCommunication = Field(default="p2p", examples=["a2a"])
@@ -138,11 +130,6 @@ class Parallelism(Section):
     expert: Degree = Field(default=1, examples=[8])
     expert_tensor: Degree | None = Field(default=None, examples=[1])
     expert_dispatch: ExpertDispatch | None = Field(default=None, examples=["deepep"])
-
-    @property
-    def vocabulary_split(self) -> VocabularySplit | None:
-        """How stages split the vocabulary; None if the first and the last virtual stage hold it."""
-        return SPLITS.get(self.vocabulary)
 
     @property
     def context_exchange(self) -> ContextExchange:
@@ -226,15 +213,12 @@ def _mesh(
 _EXCHANGES = "; ".join(f"{name} {other.summary}" for name, other in CONTEXT_EXCHANGES.items())
 _SUMMARIES = "; ".join(f"{name} {other.summary}" for name, other in DISPATCHERS.items())
 _TENSOR_SPLITS = "; ".join(f"{name} {split.summary}" for name, split in TENSOR_SPLITS.items())
-_VOCABULARIES = "; ".join(f"{name} {split.summary}" for name, split in SPLITS.items())
-# Exchanges, dispatchers, and splits of matrices and of the vocabulary describe themselves, in
-# files of their own.
+# Exchanges, dispatchers and splits of matrices describe themselves, in files of their own.
 Parallelism.__doc__ = (
     (Parallelism.__doc__ or "")
     .replace("EXCHANGES", _EXCHANGES)
     .replace("DISPATCHERS", _SUMMARIES)
     .replace("TENSOR_SPLITS", _TENSOR_SPLITS)
-    .replace("VOCABULARIES", _VOCABULARIES)
 )
 
 

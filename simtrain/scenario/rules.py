@@ -49,7 +49,6 @@ from simtrain.scenario.violation import (
     not_a_multiple,
     registering,
 )
-from simtrain.scenario.vocabulary_rules import VOCABULARY_RULES
 from simtrain.schedules.partial_recompute import most_outstanding
 
 # Megatron's --make-vocab-size-divisible-by.
@@ -194,7 +193,6 @@ _RULES: list[Rule] = [
     *SLICE_RULES,
     *TENSOR_SPLIT_RULES,
     *LORA_RULES,
-    *VOCABULARY_RULES,
     *OFFLOAD_RULES,
     *HOST_STATE_RULES,
     *PACKING_RULES,

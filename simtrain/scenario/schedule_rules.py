@@ -72,7 +72,7 @@ def _file_has_the_sizes_of_the_pipeline(scenario: Scenario) -> Violation | None:
 @_rule(
     "E415",
     "after each pass, one blocking call sends its output and receives the next pass's input; it "
-    "ends when both stages of each of its messages have reached it; vocabulary passes have none",
+    "ends when both stages of each of its messages have reached it",
     what="With blocking transfers, the stages of a schedule wait for each other.",
     fix="Set overlap.pipeline to true, or name a schedule of Megatron-LM.",
     example=(
@@ -85,11 +85,6 @@ def _blocking_stages_do_not_wait_for_each_other(scenario: Scenario) -> Violation
     sizes = split.pipeline, split.interleave, scenario.num_microbatches
     if split.pipeline == 1 or scenario.overlaps_pipeline or family.blocks:
         return None
-    if family.vocabulary is not None:
-        message = (
-            "overlap.pipeline is false, but parallelism.vocabulary adds passes without exchanges"
-        )
-        return Violation(message, {"overlap.pipeline": [True]}, ("schedule",))
     has_order = family.is_given or (
         family.allows_chunks(split.interleave)
         and math.prod(sizes) <= _MOST_PASSES

@@ -431,10 +431,8 @@ class Scenario(Section):
         if self.overlap.data_parallel is not None:
             return self.overlap.data_parallel
         schedule = self.schedule_file
-        refuses = (
-            self.overlap.optimizer_post_validation
-            or self.parallelism.vocabulary_split
-            or (schedule is not None and schedule.merges_ends)
+        refuses = self.overlap.optimizer_post_validation or (
+            schedule is not None and schedule.merges_ends
         )
         return self.facts.overlap_data_parallel and not refuses
 
@@ -527,8 +525,8 @@ class Scenario(Section):
     def wants_merged_passes(self) -> bool:
         """Whether a schedule that can merge passes does.
 
-        By default it does not in layouts that are refused (E431 to E435, and rules of offloading,
-        of slices and of split vocabularies).
+        By default it does not in layouts that are refused (E431 to E435, and rules of offloading
+        and of slices).
         """
         if self.overlap.merged_passes is not None:
             return self.overlap.merged_passes
@@ -546,7 +544,7 @@ class Scenario(Section):
             and (recompute.strategy != "full" and recompute.keep_microbatches == 0)
             and self.model.mtp_num_layers <= (split.pipeline > 1)
             and self.memory.zero_stage < 2
-            and not (split.vocabulary_split or split.sequence_slices > 1)
+            and split.sequence_slices == 1
             and self.offload.unit == "none"
             and not self.memory.copies_in_passes
         )
@@ -678,12 +676,7 @@ class Scenario(Section):
         if schedule is not None:
             return family_of(schedule)
         split = self.parallelism
-        options = OrderOptions(
-            self.group_size,
-            self.wants_merged_passes,
-            split.sequence_slices,
-            split.vocabulary_split,
-        )
+        options = OrderOptions(self.group_size, self.wants_merged_passes, split.sequence_slices)
         return FAMILIES[self.schedule].with_options(options)
 
     @property
@@ -768,7 +761,7 @@ class Scenario(Section):
         table: the rank of one copy's embedding is that of another copy's logits.
         """
         placement, model = self.stage_placement, self.model
-        ranks = placement.ranks[: placement.num_walked]
+        ranks = placement.ranks
         if self.model_copies > 1:
             return (ranks[0],)
         holders = {ranks[0], ranks[-1]} if model.tied_embeddings else {ranks[0]}

@@ -169,7 +169,6 @@ TENSOR_SPLIT_RULES += [
             "parallelism.sequence_parallel": False,
             "parallelism.scatter_gather": False,
             "parallelism.context": 1,
-            "parallelism.vocabulary": one_of("first_last", near=(LEFT_OUT,)),
             "parallelism.sequence_slices": 1,
             "recompute.distribute": False,
             "precision.compute": one_of("bf16", "fp16", "fp32", near=("bf16",)),

@@ -71,8 +71,7 @@ class Messages:
         # either end of the pipeline.
         shape = schedule.num_virtual_stages + 2, 2, schedule.num_microbatches
         consumers = np.full(shape, -1, np.int32)
-        walks = stage < schedule.placement.num_walked
-        places = np.flatnonzero((schedule.kind != _W) & walks)
+        places = np.flatnonzero(schedule.kind != _W)
         where = stage[places] + 1, is_forward[places].astype(int), schedule.microbatch[places]
         consumers[where] = places
         following = where[0] + np.where(is_forward[places], 1, -1)

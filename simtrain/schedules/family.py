@@ -21,7 +21,6 @@ from simtrain.schedules.partial_recompute import most_outstanding
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement, looped
 from simtrain.schedules.traits import traits_of
-from simtrain.schedules.vocabulary.split import VocabularySplit
 
 _NEAREST = 4
 """Legal numbers of microbatches that errors try to suggest."""
@@ -69,8 +68,6 @@ class ScheduleFamily(ABC):
     """Whether a scenario may set the size of its groups of microbatches (`group_size`)."""
     cuts_sequences: ClassVar[bool] = False
     """Whether its passes run slices of sequences, into which a scenario cuts them."""
-    splits_vocabulary: ClassVar[bool] = False
-    """Whether a scenario may split the vocabulary over its stages (parallelism.vocabulary)."""
     can_merge: ClassVar[bool] = False
     """Whether a scenario may let it merge passes (overlap.merged_passes)."""
 
@@ -112,11 +109,6 @@ class ScheduleFamily(ABC):
         return traits_of(self).alternates
 
     @property
-    def vocabulary(self) -> VocabularySplit | None:
-        """How it splits the vocabulary over its stages; None if the first and last one hold it."""
-        return self.options.vocabulary
-
-    @property
     def has_chunks(self) -> bool:
         """Whether stages can have several chunks."""
         return self.most_chunks != 1
@@ -128,10 +120,8 @@ class ScheduleFamily(ABC):
 
     @property
     def blocks(self) -> bool:
-        """Whether its transfers can block. Those between vocabulary passes are asynchronous: no
-        framework says which of them share an exchange.
-        """
-        return self.is_of_megatron and self.vocabulary is None
+        """Whether its transfers can block."""
+        return self.is_of_megatron
 
     @property
     def overlaps(self) -> bool:
@@ -210,13 +200,8 @@ class ScheduleFamily(ABC):
             options.group_size if self.chooses_groups else None,
             options.merges and self.can_merge,
             options.num_slices if self.cuts_sequences else 1,
-            options.vocabulary,
         )
         return self if taken == self.options else replace(self, options=taken)
-
-    def allows_vocabulary(self, vocabulary: VocabularySplit) -> bool:
-        """Return whether it can have a split of the vocabulary."""
-        return self.splits_vocabulary
 
     def group_sizes(self, p: int, m: int, n: int) -> Iterator[int]:
         """Yield the sizes of groups that a scenario may choose, the smallest first."""

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simtrain.errors import Problem
-from simtrain.schedules.schedule import Schedule
-from simtrain.schedules.stage_placement import StagePlacement
-from simtrain.schedules.vocabulary.passes import with_chunks, with_passes
 from simtrain.schedules.warmup import WarmupFamily
 
 
@@ -22,15 +19,6 @@ class OneFOneB(WarmupFamily):
     is_of_megatron = True
     torch_names = ("1f1b",)
     can_merge = True
-    splits_vocabulary = True
-
-    def placement(self, p: int, m: int) -> StagePlacement:
-        """Return one virtual stage per rank, and the vocabulary's, if they split it."""
-        return with_chunks(super().placement(p, m), self.options.vocabulary)
-
-    def build(self, p: int, m: int, n: int) -> Schedule:
-        """Return the order of actions of legal sizes."""
-        return with_passes(super().build(p, m, n), self.options.vocabulary)
 
     def problems(self, p: int, m: int, n: int) -> Iterator[Problem]:
         """Yield why no schedule has these sizes; several stages do not merge passes (E430)."""
@@ -44,7 +32,5 @@ class OneFOneB(WarmupFamily):
             )
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
-        """Return one forward for each later stage, and more with a split vocabulary."""
-        later = p - rank - 1
-        more = self.options.vocabulary.more_forwards(later) if self.options.vocabulary else 0
-        return min(later + self.options.merges + more, n)
+        """Return one forward for each later stage."""
+        return min(p - rank - 1 + self.options.merges, n)

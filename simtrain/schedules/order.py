@@ -15,7 +15,6 @@ from simtrain.schedules.stage_placement import StagePlacement
 
 if TYPE_CHECKING:
     from simtrain.schedules.family import ScheduleFamily
-    from simtrain.schedules.vocabulary.split import VocabularySplit
 
 
 @dataclass(frozen=True)
@@ -75,11 +74,6 @@ class Order:
     def num_slices(self) -> int:
         """Slices of each sequence, of which each pass runs one."""
         return self.family.options.num_slices
-
-    @property
-    def vocabulary(self) -> VocabularySplit | None:
-        """How stages split the vocabulary."""
-        return self.family.options.vocabulary
 
 
 @functools.lru_cache(maxsize=64)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from simtrain.schedules.vocabulary.split import VocabularySplit
 
 
 @dataclass(frozen=True)
@@ -18,13 +14,11 @@ class OrderOptions:
             schedule's default.
         merges: some forward passes run merged with backward passes of other microbatches.
         num_slices: slices of each sequence, of which each pass runs one.
-        vocabulary: how stages split the vocabulary; None if the first and the last one hold it.
     """
 
     group_size: int | None = None
     merges: bool = False
     num_slices: int = 1
-    vocabulary: VocabularySplit | None = None
 
 
 NO_OPTIONS = OrderOptions()

@@ -21,12 +21,8 @@ _OUTSTANDING = np.array([{"F": 1, "B": -1, "I": 0, "W": -1}[kind] for kind in KI
 
 
 def most_outstanding(schedule: Schedule) -> Ints:
-    """Largest number of forward passes waiting for their backward pass, shape [rank].
-
-    Passes of a vocabulary that stages split do not count.
-    """
-    walks = schedule.virtual_stage < schedule.placement.num_walked
-    outstanding = _counted(schedule, np.where(walks, _OUTSTANDING[schedule.kind], 0))
+    """Largest number of forward passes waiting for their backward pass, shape [rank]."""
+    outstanding = _counted(schedule, _OUTSTANDING[schedule.kind])
     most: Ints = np.maximum.reduceat(outstanding, schedule.rank_starts[:-1])
     return most
 
@@ -41,8 +37,7 @@ def save_all_actions(schedule: Schedule, num_saving_all: Sequence[int]) -> NDArr
     if not any(num_saving_all):
         return np.zeros(len(schedule.kind), np.bool_)
     saving = np.zeros((schedule.num_virtual_stages, schedule.num_microbatches), np.bool_)
-    walks = schedule.virtual_stage < schedule.placement.num_walked
-    is_forward = (schedule.kind == KINDS.index("F")) & walks
+    is_forward = schedule.kind == KINDS.index("F")
     number = _counted(schedule, is_forward) - 1
     window = most_outstanding(schedule)[schedule.rank]
     is_saving = is_forward & (number % window < np.array(num_saving_all)[schedule.rank])

@@ -32,8 +32,6 @@ class StagePlacement:
         steps: [virtual stages - 1], step along the ring from the rank of each virtual stage to that
             of the next one: 1, -1, or 0 for the same rank.
         copies: copies of the model that the virtual stages are of.
-        num_spread: virtual stages that each rank has beside those of the walk, and that exchange no
-            messages. After the walk, the first of each rank are numbered, then the second.
 
     Each rank has equally many virtual stages. In ascending order, they are its chunks.
     """
@@ -41,14 +39,12 @@ class StagePlacement:
     num_ranks: int
     steps: tuple[int, ...]
     copies: int = 1
-    num_spread: int = 0
 
     @functools.cached_property
     def ranks(self) -> tuple[int, ...]:
         """[virtual stages], the rank of each one."""
         distances = itertools.accumulate(self.steps, initial=0)
-        walk = (ring_neighbour(0, distance, self.num_ranks) for distance in distances)
-        return (*walk, *(*range(self.num_ranks),) * self.num_spread)
+        return tuple(ring_neighbour(0, distance, self.num_ranks) for distance in distances)
 
     @functools.cached_property
     def virtual_stages(self) -> tuple[tuple[int, ...], ...]:
@@ -67,11 +63,6 @@ class StagePlacement:
 
     @property
     def num_virtual_stages(self) -> int:
-        """Number of chunks in the whole pipeline."""
-        return self.num_walked + self.num_spread * self.num_ranks
-
-    @property
-    def num_walked(self) -> int:
         """Number of chunks that microbatches pass one after another, in all copies."""
         return len(self.steps) + 1
 
@@ -82,12 +73,12 @@ class StagePlacement:
 
     @property
     def stages_per_copy(self) -> int:
-        """Number of virtual stages of each copy of the model, in the walk."""
-        return self.num_walked // self.copies
+        """Number of virtual stages of each copy of the model."""
+        return self.num_virtual_stages // self.copies
 
     @property
     def interleave(self) -> int:
-        """Number of chunks per rank and copy of the model, in the walk."""
+        """Number of chunks per rank and copy of the model."""
         return self.stages_per_copy // self.num_ranks
 
     def microbatches(self, virtual_stage: int, num_microbatches: int) -> range:

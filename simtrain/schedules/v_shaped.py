@@ -11,11 +11,9 @@ from abc import abstractmethod
 
 from simtrain.schedules.actions import Action, Kind
 from simtrain.schedules.family import ScheduleFamily
-from simtrain.schedules.repeated_block import INTERVAL, Block, repeated_block
+from simtrain.schedules.repeated_block import Block, repeated_block
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement, back_and_forth
-from simtrain.schedules.vocabulary.passes import with_chunks, with_passes
-from simtrain.schedules.vocabulary.split import VocabularySplit
 
 _PASSES: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("I", 1), ("I", 0), ("W", 1), ("W", 0))
 """Kind and chunk of the rows of a repeated block."""
@@ -33,32 +31,22 @@ class _VShaped(ScheduleFamily):
 
     def placement(self, p: int, m: int) -> StagePlacement:
         """Return ranks 0 to p - 1, then p - 1 to 0."""
-        return with_chunks(back_and_forth(p, m), self.options.vocabulary)
+        return back_and_forth(p, m)
 
     def build(self, p: int, m: int, n: int) -> Schedule:
         """Return the order of actions of legal sizes."""
         placement, ranks = back_and_forth(p, m), []
-        orders = repeated_block(self._delayed(self.block(p)), n)
+        orders = repeated_block(self.block(p), n)
         for stages, order in zip(placement.virtual_stages, orders, strict=True):
             passes = ((*_PASSES[row], microbatch) for row, microbatch in order)
             ranks.append([Action(stages[chunk], kind, number) for kind, chunk, number in passes])
-        return with_passes(Schedule.of(self.name, placement, n, ranks), self.options.vocabulary)
-
-    def _delayed(self, block: list[Block]) -> list[Block]:
-        """Move the backward passes of a block behind the barriers of a split vocabulary."""
-        slots = INTERVAL * self.options.vocabulary.num_intervals if self.options.vocabulary else 0
-        return [(*rank[:2], rank[2] + slots, rank[3] + slots) for rank in block]
+        return Schedule.of(self.name, placement, n, ranks)
 
 
 class VHalf(_VShaped):
     """V-Half: half of 1F1B's activations on every stage, with a bubble like that of 1F1B."""
 
     name = "v_half"
-    splits_vocabulary = True
-
-    def allows_vocabulary(self, vocabulary: VocabularySplit) -> bool:
-        """Return whether barriers are hidden: a block has no room for exposed passes."""
-        return vocabulary.num_intervals > 0
 
     def block(self, p: int) -> list[Block]:
         """Return steps of 2, 1, 2 and 1 slots between ranks, for F0, F1, I1 and I0."""

@@ -14,7 +14,7 @@ def schedule_view(schedule: Schedule) -> View:
     slices, number = schedule.num_slices, schedule.num_microbatches
     cut = f" of {slices} slices" if slices > 1 else ""
     title = f"Schedule {schedule.name}, {chunks}microbatches: {number // slices}{cut}"
-    last = placement.num_walked - 1
+    last = placement.num_virtual_stages - 1
     halves = "; I and W are its halves: input and weight gradients" * schedule.splits_backwards
     merged = "; passes joined by & run merged" * (schedule.merges is not None)
     first = schedule.placement.microbatches(last, number)[0]
@@ -29,12 +29,5 @@ def schedule_view(schedule: Schedule) -> View:
         explained += (
             " Without a flush, the first forward passes of the next iteration run between the last "
             "backward passes."
-        )
-    if placement.num_spread:
-        p = schedule.num_stages
-        explained += (
-            f" Virtual stages {last + 1} to {last + p} are the stages' parts of the embedding, "
-            f"{last + p + 1} to {last + 2 * p} those of the output layer; their collectives take "
-            "no slot."
         )
     return View([Heading(title), SchedulePicture(schedule), remarks([explained])])

@@ -45,7 +45,6 @@ from simtrain.workload.model_ends import (
     TokenPrediction,
 )
 from simtrain.workload.ops import Tensor
-from simtrain.workload.split_vocabulary import EmbeddedTokens, EmbeddingPart, HeadPart
 from simtrain.workload.tape import Tape
 
 _ACTIVATIONS = {"gelu": "GeLU", "swiglu": "SwiGLU", "geglu": "GeGLU", "squared_relu": "ReLU²"}
@@ -342,9 +341,6 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
     if model.lora and not _first_layer_has_gradient(scenario):
         layers = _without_first_gradient(layers)
     normalization, number = model.normalization, model.mtp_num_layers
-    if scenario.parallelism.vocabulary_split:
-        first = EmbeddedTokens(embedding.learned_positions, embedding.drops_out)
-        return _blocks(first, layers, FinalNorm(normalization))
     head = Head(
         model.vocab_size,
         model.tied_embeddings,
@@ -364,23 +360,12 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
     return _blocks(embedding, layers, FinalNorm(normalization), prediction, head)
 
 
-def vocabulary_chunks(scenario: Scenario) -> tuple[Chunk, ...]:
-    """Return each stage's part of the embedding and of the output layer, if all stages hold one."""
-    split, model = scenario.parallelism.vocabulary_split, scenario.model
-    if split is None:
-        return ()
-    part = model.vocab_size // scenario.parallelism.pipeline
-    in_place = scenario.in_place_cross_entropy
-    head = HeadPart(part, in_place, has_early_gradient=split.has_early_gradient)
-    return tuple(Chunk(((block, 1),)) for block in (EmbeddingPart(part), head))
-
-
 _Runs = tuple[tuple[TransformerLayer, int], ...]
 
 
 @functools.lru_cache(maxsize=1024)
 def _blocks(
-    embedding: Embedding | EmbeddedTokens,
+    embedding: Embedding,
     layers: tuple[tuple[Layer, int], ...],
     *ends: FinalNorm | TokenPrediction | Head,
 ) -> Chunk:

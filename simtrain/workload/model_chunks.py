@@ -58,14 +58,6 @@ def cut_into_chunks(
     return ModelChunks(tuple(dict.fromkeys(chunks)), copies * number_distinct(chunks))
 
 
-@functools.lru_cache(maxsize=1024)
-def with_spread(model: ModelChunks, spread: tuple[Chunk, ...], num_ranks: int) -> ModelChunks:
-    """Return chunks of which each rank also has these (`StagePlacement.num_spread`)."""
-    different = (*model.different, *spread)
-    numbers = (len(model.different) + number for number in range(len(spread)))
-    return ModelChunks(different, (*model.numbers, *(n for n in numbers for _ in range(num_ranks))))
-
-
 @functools.lru_cache(maxsize=4096)
 def stage_parameters(
     model: ModelChunks, virtual_stages: tuple[tuple[int, ...], ...], microbatch: Microbatch

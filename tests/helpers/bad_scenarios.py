@@ -342,31 +342,6 @@ ILLEGAL = [
         "write schedule: zb_h1 or zb_h2, or overlap.optimizer_post_validation: false",
     ),
     bad(
-        "a vocabulary split in a schedule without its passes",
-        adding("parallelism: {pipeline: 4, vocabulary: vocab_1}\nschedule: gpipe\n").replace(
-            "model:\n", "model:\n  tied_embeddings: false\n"
-        ),
-        ":10:40: E452",
-        "no such passes (schedule is gpipe and parallelism.pipeline is 4)",
-        "write schedule: 1f1b or v_half, or parallelism.vocabulary: first_last",
-    ),
-    bad(
-        "a vocabulary that stages cannot share",
-        adding("parallelism: {pipeline: 4, vocabulary: vocab_1}\n").replace(
-            "model:\n", "model:\n  tied_embeddings: false\n  vocab_size: 51202\n"
-        ),
-        ":3:15: E453",
-        "model.vocab_size is 51202, not a multiple of parallelism.tensor x pipeline",
-        "write model.vocab_size: 51204",
-    ),
-    bad(
-        "a vocabulary split with tied embeddings",
-        adding("parallelism: {pipeline: 4, vocabulary: vocab_1}\n"),
-        ":9:40: E454",
-        "parallelism.vocabulary is vocab_1 while model.tied_embeddings is true",
-        "write model.tied_embeddings: false",
-    ),
-    bad(
         "a split of matrices without ranks",
         adding("parallelism: {tensor_split: hidden}\n"),
         ":9:29: E930",

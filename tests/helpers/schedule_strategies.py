@@ -17,7 +17,6 @@ from simtrain.schedules import (
     back_and_forth,
     looped,
 )
-from simtrain.schedules.vocabulary import SPLITS
 
 
 def placements() -> st.SearchStrategy[StagePlacement]:
@@ -53,15 +52,12 @@ def orders(draw: st.DrawFn, names: Iterable[str] = tuple(NAMED)) -> Order:
 
 def options_of(plain: ScheduleFamily, p: int, m: int, n: int) -> Iterator[OrderOptions]:
     """Yield combinations of the options that a schedule has."""
-    splits = [split for split in SPLITS.values() if plain.allows_vocabulary(split)]
-    for group_size, merges, num_slices, split in itertools.product(
+    for group_size, merges, num_slices in itertools.product(
         (None, *itertools.islice(plain.group_sizes(p, m, n), 3)),
         {False, plain.can_merge},
         (1, 2, 3) if plain.cuts_sequences else (1,),
-        (None, *splits),
     ):
-        if split is None or not merges:  # simtrain refuses both
-            yield OrderOptions(group_size, merges, num_slices, split)
+        yield OrderOptions(group_size, merges, num_slices)
 
 
 def blocking_schedules() -> st.SearchStrategy[Schedule]:

@@ -115,15 +115,6 @@ BASES = {
         ),
         ("memory", "zero_stage"),
     ),
-    "split vocabulary": holding(
-        base(
-            model={"tied_embeddings": False, "vocab_size": 51200},
-            parallelism={"vocabulary": "vocab_1"},
-        ),
-        ("memory", "zero_stage"),
-        ("batch", "micro"),
-        ("parallelism", "vocabulary"),
-    ),
     "hidden split": holding(
         base(parallelism={"tensor": 4, "tensor_split": "hidden"}),
         ("memory", "zero_stage"),

@@ -84,10 +84,6 @@ def data_parallel(one: Scenario) -> tuple[bool, bool, str]:
         ({"overlap.data_parallel": False}, (False, False, "bf16")),
         ({"overlap.parameter_gather": False}, (True, False, "bf16")),
         ({"precision.gradients": "fp32"}, (True, True, "fp32")),
-        (
-            {"parallelism.vocabulary": "vocab_1", "model.tied_embeddings": False},
-            (False, False, "bf16"),
-        ),
     ],
 )
 def test_recipes_overlap_and_reduce_in_bf16_what_a_scenario_leaves_open(

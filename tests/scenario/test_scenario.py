@@ -61,7 +61,6 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "expert": 1,
         "expert_tensor": None,
         "expert_dispatch": None,
-        "vocabulary": "first_last",
     }
     assert scenario.schedule == "1f1b"
     assert scenario.recompute.model_dump() == {

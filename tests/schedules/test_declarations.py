@@ -23,13 +23,12 @@ from simtrain.schedules.dualpipe import DualPipe
 from simtrain.schedules.gpipe import GPipe
 from simtrain.schedules.looped_bfs import LoopedBfs
 from simtrain.schedules.one_f_one_b import OneFOneB
-from simtrain.schedules.seq1f1b import Seq1F1B
 from simtrain.schedules.traits import traits_of
 from simtrain.schedules.v_shaped import VMin
 from simtrain.schedules.zb_h1 import ZbH1
 from tests.helpers.schedule_strategies import options_of, orders
 
-OPTIONS = ("chooses_groups", "can_merge", "cuts_sequences", "splits_vocabulary")
+OPTIONS = ("chooses_groups", "can_merge", "cuts_sequences")
 
 
 def orders_of(plain: ScheduleFamily) -> Iterator[Order]:
@@ -88,7 +87,6 @@ def check_declarations(plain: ScheduleFamily) -> None:
         "chooses_groups": any(options.group_size for options in of_options),
         "can_merge": any(options.merges for options in of_options),
         "cuts_sequences": any(options.num_slices > 1 for options in of_options),
-        "splits_vocabulary": any(options.vocabulary for options in of_options),
     }
     assert taken == {name: getattr(plain, name) for name in OPTIONS}
     for order in every:
@@ -108,8 +106,6 @@ def check_option_shows(order: Order, plain: Order) -> None:
     assert actions.group_size == options.group_size
     assert (actions.merges is not None) is (options.merges or plain.merges_passes)
     assert actions.num_slices == options.num_slices
-    has_more = order.placement.num_virtual_stages > plain.placement.num_virtual_stages
-    assert has_more is (options.vocabulary is not None)
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -149,8 +145,6 @@ def lying(honest: type[ScheduleFamily], **lies: Any) -> ScheduleFamily:
         (GPipe, {"can_merge": True, "build": LoopedBfs.build}),
         (GPipe, {"chooses_groups": True}),
         (ZbH1, {"cuts_sequences": True}),
-        (ZbH1, {"splits_vocabulary": True}),
-        (Seq1F1B, {"splits_vocabulary": True}),
         (VMin, {"most_chunks": 3}),
         (OneFOneB, {"fewest_chunks": 2}),
     ],

@@ -158,7 +158,7 @@ def _output_bytes(plan: Plan, chunk: int, part: int) -> int:
 
     Without `deallocate_outputs` it stays until the backward pass (paper, Appendix B).
     """
-    last = plan.order.placement.num_walked - 1
+    last = plan.order.placement.num_virtual_stages - 1
     is_sent = chunk in plan.model_chunks.numbers[:last]
     if plan.scenario.memory.deallocate_outputs or plan.mesh.pp == 1 or not is_sent:
         return 0

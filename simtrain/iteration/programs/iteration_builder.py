@@ -40,7 +40,6 @@ from simtrain.iteration.programs.parts import (
     PassPart,
     ReceiveGatherPart,
     TransferPart,
-    VocabularyPart,
 )
 from simtrain.iteration.programs.pipeline import PipelineTasks
 from simtrain.iteration.programs.recent_cache import RecentCache
@@ -51,17 +50,14 @@ from simtrain.iteration.programs.streams import (
     NUM_GROUPS,
     NVME_READS,
     NVME_WRITES,
-    SHARED,
     TO_HOST,
     TO_NEXT,
-    VOCABULARY,
     links_of_messages,
     stream_names,
 )
 from simtrain.iteration.programs.sync_skips import actions_skipping_sync
 from simtrain.schedules import KINDS
 from simtrain.schedules.gathered_chunks import gathers_of
-from simtrain.schedules.vocabulary import VocabularySplit, vocabulary_steps
 from simtrain.workload.host_update import NUM_BUFFERS
 
 _CACHED_TASKS = 3_000_000
@@ -109,8 +105,6 @@ class _Builder:
         # none).
         self.last = pipeline.own_starts[1:] - 1
         self.awaited_elsewhere = np.full(num_stages, -1, np.int32)
-        if split := self.structure.pass_order.order.vocabulary:
-            self.add_vocabulary_collectives(pipeline, split)
         self.add_gathers(pipeline)
         self.add_reductions(pipeline)
         if most := self.structure.most_gathered:
@@ -255,15 +249,6 @@ class _Builder:
         put(tasks.receive_gathers, gathers, received)
         self.add(*columns)
         return tasks
-
-    def add_vocabulary_collectives(self, pipeline: PipelineTasks, split: VocabularySplit) -> None:
-        """Add the collectives between the passes of a vocabulary that all stages split."""
-        stream = NUM_GROUPS * len(self.stages) + SHARED.index(VOCABULARY)
-        for step in vocabulary_steps(self.schedule, split):
-            part = self.numbers.setdefault(VocabularyPart(step.name), len(self.numbers))
-            (task,) = self.add([stream], part, step.before[0])
-            self.add_waits(np.full_like(step.before, task), pipeline.last[step.before])
-            self.add_waits(pipeline.first[step.after], np.full_like(step.after, task))
 
     def add_gathers(self, pipeline: PipelineTasks) -> None:
         """Add the gather of each parameter bucket, before the span that needs it."""

@@ -22,7 +22,6 @@ from simtrain.iteration.programs.parts import (
     ReceiveGatherPart,
     SynchronizationPart,
     TransferPart,
-    VocabularyPart,
 )
 from simtrain.iteration.programs.streams import (
     BUCKETS,
@@ -36,7 +35,6 @@ from simtrain.iteration.programs.streams import (
     SHARED,
     TO_NEXT,
     TO_PREVIOUS,
-    VOCABULARY,
 )
 from simtrain.schedules import Messages
 from simtrain.schedules.stage_placement import ring_neighbour
@@ -84,8 +82,6 @@ def label_of(part: IterationPart) -> tuple[str, str]:
             return "{action}", "forward" if kind == "F" else "backward"
         case PassPart():
             return "{action}", "merged"
-        case VocabularyPart(name=name):
-            return f"{name} of {{action}}", "vocabulary"
         case BucketPart(gathers=gathers):
             return f"{'parameters' if gathers else 'gradients'} of {{action}}", "data bucket"
         case OffloadPart(to_host=to_host):
@@ -127,8 +123,7 @@ class IterationTasks:
 
     The compute streams of the stages are the first streams. Stream `data 3` has the buckets of
     stage 3, `to host 3` and `from host 3` its copies, `host 3`, `NVMe reads 3` and `NVMe writes 3`
-    an update on its host; `embedding`, `model` and `vocabulary` have
-    collectives over several stages.
+    an update on its host; `embedding` and `model` have collectives over several stages.
 
     Args:
         graph: tasks, streams and dependencies.
@@ -190,7 +185,7 @@ class IterationTasks:
         """Compute streams, streams that each stage may wait for, and their categories.
 
         The others are in the order of `idle_seconds`: links to the next stage (out, in) and the
-        previous one, embedding, vocabulary, buckets, norm, copies from the host; an update of the
+        previous one, embedding, buckets, norm, copies from the host; an update of the
         host, its reads of NVMe and its writes count as the norm does.
         """
         num_stages, stages = self.num_stages, np.arange(self.num_stages, dtype=np.int32)
@@ -201,13 +196,12 @@ class IterationTasks:
             TO_PREVIOUS * num_stages + stages,
             TO_PREVIOUS * num_stages + ring_neighbour(stages, 1, num_stages),
             np.where(self.holds_embedding, embedding, stages),
-            np.full_like(stages, embedding + SHARED.index(VOCABULARY)),
             BUCKETS * num_stages + stages,
             np.full_like(stages, embedding + SHARED.index(MODEL)),
             FROM_HOST * num_stages + stages,
             *(group * num_stages + stages for group in (HOST, NVME_READS, NVME_WRITES)),
         )
-        categories = np.array([0, 0, 0, 0, 0, 0, 1, 2, 3, 2, 2, 2], np.int32)
+        categories = np.array([0, 0, 0, 0, 0, 1, 2, 3, 2, 2, 2], np.int32)
         part_of = np.tile(categories, (len(stages), 1))
         return stages, np.stack(others, axis=1).astype(np.int32), part_of
 
@@ -236,7 +230,7 @@ class IterationTimeline:
     def idle_seconds(self) -> Floats:
         """Return [stages, 4], idle seconds of each stage while other streams run.
 
-        Columns: transfers, and collectives of embedding and vocabulary; the stage's buckets; the
+        Columns: transfers, and collectives of embedding; the stage's buckets; the
         gradient norm; copies from the host that a pass waits for. If iterations run into each
         other, passes of other iterations run meanwhile: none counts.
         """

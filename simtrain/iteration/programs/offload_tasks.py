@@ -63,11 +63,9 @@ class OffloadCopies:
             saves_all: [actions], whether each action's microbatch recomputes nothing.
             by_layer: [actions], whether each action is cut into layers.
         """
-        # Passes of a vocabulary that stages split have no layers, and delay no copy.
-        walks = schedule.virtual_stage < schedule.placement.num_walked
-        copied = np.array(layout.copies_stage)[schedule.virtual_stage] & walks
+        copied = np.array(layout.copies_stage)[schedule.virtual_stage]
         microbatch = schedule.virtual_stage * schedule.num_microbatches + schedule.microbatch
-        reads = (schedule.kind != _FORWARD) & (schedule.kind != _WEIGHTS) & walks
+        reads = (schedule.kind != _FORWARD) & (schedule.kind != _WEIGHTS)
         reader_of = np.zeros(microbatch.max() + 1, np.int32)
         reader_of[microbatch[reads]] = np.flatnonzero(reads)
         columns = []

@@ -179,24 +179,12 @@ class HostUpdatePart:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class VocabularyPart:
-    """A collective over all stages, which split the vocabulary.
-
-    Args:
-        name: one of `Plan.vocabulary_collectives`.
-    """
-
-    name: str
-
-
 IterationPart: TypeAlias = (
     PassPart
     | TransferPart
     | ReceiveGatherPart
     | SynchronizationPart
     | BucketPart
-    | VocabularyPart
     | OffloadPart
     | OptimizerPart
     | HostUpdatePart

@@ -28,7 +28,6 @@ from simtrain.iteration.programs.parts import (
     ReceiveGatherPart,
     SynchronizationPart,
     TransferPart,
-    VocabularyPart,
     structure_of,
 )
 from simtrain.iteration.programs.pass_tasks import (
@@ -49,9 +48,7 @@ from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import Collective, TokenExchange
 
-OpsPart: TypeAlias = (
-    ReceiveGatherPart | BucketPart | VocabularyPart | OffloadPart | OptimizerPart | HostUpdatePart
-)
+OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | OffloadPart | OptimizerPart | HostUpdatePart
 """Parts of an iteration that are ops one after another."""
 _CACHED = 8192
 """Number of passes, and of optimizer steps, whose times a machine caches."""
@@ -169,13 +166,7 @@ class IterationSeconds:
                 return self._pass_s(part)
             case TransferPart():
                 return part.seconds(self.machine.model, self.plan.sent_bytes)
-            case (
-                ReceiveGatherPart()
-                | BucketPart()
-                | VocabularyPart()
-                | OffloadPart()
-                | HostUpdatePart()
-            ):
+            case ReceiveGatherPart() | BucketPart() | OffloadPart() | HostUpdatePart():
                 return self.machine.op_seconds(self.ops_of(part))
             case SynchronizationPart():
                 # Posting a message takes the host the time of a kernel launch; the GPU waits.
@@ -198,8 +189,6 @@ class IterationSeconds:
                 return (gathers[number],) * states if gathers else ()
             case BucketPart():
                 return self._bucket_ops(part)
-            case VocabularyPart(name=name):
-                return self.plan.vocabulary_collectives[name]
             case OffloadPart(to_host=to_host):
                 place = part.chunk, part.saves_all, part.unit
                 return (offload_op(self.plan, *place, to_host=to_host),)
@@ -285,7 +274,6 @@ class IterationSeconds:
             yield from update_ops(self.plan.step_options, parameters)
         if self.plan.mesh.pp > 1:
             yield from self.plan.receive_gathers
-        yield from itertools.chain.from_iterable(self.plan.vocabulary_collectives.values())
         if self.plan.has_buckets or self.plan.most_gathered:
             yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False))
         if self.plan.step_options.gathers_during_forward or self.plan.most_gathered:

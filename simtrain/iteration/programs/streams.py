@@ -19,7 +19,7 @@ HOST, NVME_READS, NVME_WRITES, NUM_GROUPS = range(6, 10)
 LINK_STEPS = np.array([0, 1, -1, 0, 0, 0, 0, 0, 0], np.int32)
 """[groups], step from the stage of a stream to the stage that receives its messages."""
 
-SHARED = EMBEDDING, MODEL, VOCABULARY = "embedding", "model", "vocabulary"
+SHARED = EMBEDDING, MODEL = "embedding", "model"
 """Streams with collectives over several stages, after the groups."""
 
 

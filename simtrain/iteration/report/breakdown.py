@@ -17,7 +17,6 @@ from simtrain.iteration.programs.parts import (
     OptimizerPart,
     PassPart,
     TransferPart,
-    VocabularyPart,
 )
 from simtrain.iteration.programs.seconds import IterationSeconds, whole_pass
 from simtrain.units import format_seconds
@@ -110,7 +109,6 @@ KIND_LABELS = {
     "data": "gradient reduction over replicas",
     "tensor": "gradients of layer norms over tensor ranks",
     "embedding": "gradients of shared embeddings",
-    "vocabulary": "collectives of a split vocabulary",
     "norm": "gradient norm over all ranks",
     "optimizer": "optimizer step",
     "host update": "update on the host beside the passes",
@@ -166,7 +164,7 @@ def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
                 data_communication_s=time.exposed_data_s,
                 host_copies_s=time.exposed_host_s,
             )
-        case PassPart() | TransferPart() | BucketPart() | VocabularyPart():
+        case PassPart() | TransferPart() | BucketPart():
             return Breakdown()
         case OffloadPart() | HostUpdatePart():
             return Breakdown()

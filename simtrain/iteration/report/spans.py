@@ -21,7 +21,6 @@ from simtrain.iteration.programs.parts import (
     ReceiveGatherPart,
     SynchronizationPart,
     TransferPart,
-    VocabularyPart,
 )
 from simtrain.iteration.programs.seconds import IterationSeconds, whole_pass
 from simtrain.iteration.programs.streams import LINK_STEPS, NUM_GROUPS
@@ -69,14 +68,13 @@ class StageStream(IntEnum):
     SENDS_BACKWARD = 3
     RECEIVES_BACKWARD = 4
     EMBEDDING = 5
-    VOCABULARY = 6
-    BUCKETS = 7
-    MODEL = 8
-    FROM_HOST = 9
-    TO_HOST = 10
-    HOST = 11
-    NVME_READS = 12
-    NVME_WRITES = 13
+    BUCKETS = 6
+    MODEL = 7
+    FROM_HOST = 8
+    TO_HOST = 9
+    HOST = 10
+    NVME_READS = 11
+    NVME_WRITES = 12
 
 
 _RECEIVES = StageStream.RECEIVES_FORWARD, StageStream.RECEIVES_BACKWARD
@@ -270,7 +268,6 @@ def _placed(tasks: IterationTasks) -> tuple[Ints, Ints, Ints]:
     shared = (  # in the order of `programs.streams.SHARED`
         (StageStream.EMBEDDING, holders),
         (StageStream.MODEL, stages),
-        (StageStream.VOCABULARY, stages),
     )
     for number, (stream, members) in enumerate(shared):
         task = np.flatnonzero(graph.stream_of == NUM_GROUPS * num_stages + number)
@@ -291,7 +288,7 @@ def activity_of(part: IterationPart) -> Activity:
             return ACTIVITY_OF_KIND[kind]
         case BucketPart():
             return Activity.REDUCTION
-        case TransferPart() | ReceiveGatherPart() | SynchronizationPart() | VocabularyPart():
+        case TransferPart() | ReceiveGatherPart() | SynchronizationPart():
             return Activity.TRANSFER
         case OffloadPart():
             return Activity.HOST_COPY

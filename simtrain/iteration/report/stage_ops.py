@@ -25,7 +25,6 @@ from simtrain.iteration.programs.parts import (
     ReceiveGatherPart,
     SynchronizationPart,
     TransferPart,
-    VocabularyPart,
 )
 from simtrain.iteration.programs.pass_tasks import seconds_of_ops
 from simtrain.iteration.programs.seconds import IterationSeconds, OpsPart
@@ -146,13 +145,7 @@ def _concurrent_ops(result: Result, stage: int) -> Iterator[_Ops]:
                     yield key, len(equal), *sums
                 case TransferPart() as part:
                     yield OpKey(*_MESSAGES[stream], part, field_of(part)), len(equal), *sums
-                case (
-                    BucketPart()
-                    | VocabularyPart()
-                    | OffloadPart()
-                    | OptimizerPart()
-                    | HostUpdatePart()
-                ) as part:
+                case (BucketPart() | OffloadPart() | OptimizerPart() | HostUpdatePart()) as part:
                     yield from _divided(iteration.seconds, part, len(equal), *sums)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simtrain.engine.compiled import Floats
 from simtrain.iteration.programs.pass_tasks import HOST, STREAMS
-from simtrain.iteration.programs.streams import EMBEDDING, MODEL, VOCABULARY
+from simtrain.iteration.programs.streams import EMBEDDING, MODEL
 from simtrain.iteration.report.spans import StageStream
 
 Nanoseconds: TypeAlias = NDArray[np.int64]
@@ -31,7 +31,6 @@ _OF_STAGE = {
 _SHARED = {
     StageStream.EMBEDDING: EMBEDDING,
     StageStream.MODEL: MODEL,
-    StageStream.VOCABULARY: VOCABULARY,
 }
 THREADS = (*_OF_STAGE.values(), *STREAMS, *_SHARED.values())
 """Threads of a rank by number: of its stage, inside passes, and shared by several stages."""

@@ -4,10 +4,8 @@ Time. A rank runs its passes one after another on one compute stream, in the sch
 
 1. Together they take at least the sum of their times, in any order. This counts all passes.
 2. The first pass of the walk waits for a forward pass of every earlier virtual stage, in a chain.
-   Passes of a split vocabulary are outside the walk, and can run before.
 3. After the last pass of the walk that computes input gradients follows one of every earlier
-   virtual stage, in a chain. Weight gradients that are split off, and passes of a split vocabulary,
-   can run meanwhile.
+   virtual stage, in a chain. Weight gradients that are split off can run meanwhile.
 4. A rank then reduces its gradients and runs its optimizer step on the same stream. An update of
    the host has streams of its own: each of them is busy after the passes or, with a delayed update,
    within the iteration.
@@ -171,20 +169,19 @@ class Bounds:
 
         iteration_s = 0.0
         for virtual_stages, step_s in zip(ranks, steps_s, strict=True):
-            walked = [stage for stage in virtual_stages if stage < placement.num_walked]
             # The earliest of the rank's chunks in their copies of the model.
-            first = min(stage % placement.stages_per_copy for stage in walked)
+            first = min(stage % placement.stages_per_copy for stage in virtual_stages)
             # Facts 1 and 4, of all passes of the rank.
             all_s = passes_s(virtual_stages, backward_s)
             iteration_s = max(iteration_s, all_s + step_s)
             if not plan.flushes:
                 continue
             # Facts 2, 1 and 4, of the passes of the walk.
-            walk_s = passes_s(walked, backward_s)
+            walk_s = passes_s(virtual_stages, backward_s)
             if not plan.scenario.overlap.optimizer_post_validation:
                 walk_s += before_s[first]
             # Facts 2, 1, 3 and 4, of the passes of the walk without split-off weight gradients.
-            without_split_s = passes_s(walked, inputs_s)
+            without_split_s = passes_s(virtual_stages, inputs_s)
             chained_s = before_s[first] + without_split_s + after_s[first] + first_step_s
             iteration_s = max(iteration_s, walk_s + step_s, chained_s)
         if with_steps and plan.step_options.delays_update:
@@ -352,12 +349,12 @@ def _activations_bytes(plan: Plan) -> Iterator[tuple[Parameters, int]]:
             map(extra_bytes_of, keys[chunk, False])
         )
 
-    numbers, num_walked = plan.model_chunks.numbers, plan.order.placement.num_walked
+    numbers = plan.model_chunks.numbers
     ranks = zip(plan.stage_parameters, *_ranks_of(plan.order), strict=True)
     for parameters, chunks, most_waiting in dict.fromkeys(
         (
             parameters,
-            frozenset(numbers[stage] for stage in virtual_stages if stage < num_walked),
+            frozenset(numbers[stage] for stage in virtual_stages),
             most_waiting,
         )
         for parameters, virtual_stages, most_waiting in ranks
@@ -384,9 +381,8 @@ class _Ranks(NamedTuple):
 def _ranks_of(order: Order) -> _Ranks:
     """Read the actions of an order."""
     schedule = order.actions
-    walks = schedule.virtual_stage < schedule.placement.num_walked
     # Each rank ends with none waiting, so one cumulative sum covers all ranks.
-    waiting = np.cumsum(_WAITING[schedule.kind] * walks)
+    waiting = np.cumsum(_WAITING[schedule.kind])
     if schedule.merges is not None:
         # A merged backward pass frees tensors before its forward pass has saved all of its own.
         waiting = np.where(schedule.merges, 0, waiting)

@@ -119,7 +119,6 @@ def test_the_last_stage_holds_the_gradient_of_the_logits_and_their_input(
         ({"schedule": "gpipe"}, "E497"),
         ({"software.fused_gradient_accumulation": False}, "E497"),
         ({"model.mtp_num_layers": 1, "model.position_embedding": "rope"}, "E400"),
-        ({"parallelism.vocabulary": "vocab_1"}, "E400"),
     ],
 )
 def test_what_megatron_core_does_not_defer_is_refused(changes: dict[str, Any], code: str) -> None:

@@ -62,10 +62,6 @@ CASES: dict[str, dict[str, Any]] = {
         "overlap": {"data_parallel": True, "parameter_gather": True, "gradient_buckets": "layer"},
         "offload": "layer",
     },
-    "beside a split vocabulary": {
-        "parallelism": {"pipeline": 4, "vocabulary": "vocab_1"},
-        "offload": "layer",
-    },
     "beside recompute": {
         "parallelism": {"pipeline": 4},
         "recompute": {"strategy": "full", "keep_microbatches": 1},

@@ -17,7 +17,6 @@ from simtrain.iteration.programs.parts import (
     ReceiveGatherPart,
     SynchronizationPart,
     TransferPart,
-    VocabularyPart,
 )
 from simtrain.iteration.report.breakdown import KIND_LABELS, Breakdown
 from simtrain.iteration.report.result import Result
@@ -137,7 +136,6 @@ def test_every_kind_of_task_has_a_label() -> None:
         *(TransferPart(1, 0), ReceiveGatherPart(), SynchronizationPart(1)),
         *(OffloadPart(0, False, 0, to_host=to_host) for to_host in (False, True)),
         *map(OptimizerPart, STEP_FIELDS),
-        VocabularyPart("statistics"),
         HostUpdatePart("adam", 0, 1),
     ]
     assert {label_of(part)[1] for part in parts} == set(KIND_LABELS)

@@ -44,7 +44,6 @@ SCENARIOS: dict[str, Scenario] = {
         overlap={"data_parallel": True},
         software=FULLY_SHARD,
     ),
-    "vocab_1": small({"vocabulary": "vocab_1"}, model={"tied_embeddings": False}),
     "post-validation": small(
         schedule="zb_h2",
         model={"tied_embeddings": False},

@@ -24,7 +24,6 @@ from simtrain.schedules import (
     one_f_one_b,
 )
 from simtrain.schedules.registry import FAMILIES
-from simtrain.schedules.vocabulary import SPLITS
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.run import search
@@ -86,22 +85,20 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     )
     overlap = {name: draw(st.booleans()) for name in ("data_parallel", "tensor_parallel")}
     cuts = NAMED[name].cuts_sequences
-    splits = NAMED[name].splits_vocabulary and draw(st.booleans())
-    overlap["data_parallel"] &= not splits
-    zero_stage = draw(st.sampled_from([0, 1] if cuts or splits else [0, 1, 2, 3]))
+    zero_stage = draw(st.sampled_from([0, 1] if cuts else [0, 1, 2, 3]))
     if overlap["data_parallel"] and zero_stage < 2:
         overlap["parameter_gather"] = zero_stage == 1 and draw(st.booleans())
         overlap["gradient_buckets"] = draw(st.sampled_from(["layer", "megatron", 1_000_000]))
     position = draw(st.sampled_from(["learned", "rope"]))
-    predicts = position == "rope" and not cuts and not splits and draw(st.booleans())
-    has_grid = not (cuts or splits or predicts) and draw(st.integers(0, 3)) == 0
+    predicts = position == "rope" and not cuts and draw(st.booleans())
+    has_grid = not (cuts or predicts) and draw(st.integers(0, 3)) == 0
     grid = draw(st.sampled_from(GRIDS)) if has_grid else {}
     scenario = pipeline(
         model={
             "num_layers": 12,
             "hidden_size": draw(st.sampled_from([256, 1024])),
             "vocab_size": draw(st.sampled_from([12 * 1024, 96_000])),
-            "tied_embeddings": not splits and draw(st.booleans()),
+            "tied_embeddings": draw(st.booleans()),
             "position_embedding": position,
             "mtp_num_layers": int(predicts),
         },
@@ -112,7 +109,6 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             "slice_balance": draw(st.sampled_from(["tokens", "flops"])) if cuts else "tokens",
             "data": draw(st.sampled_from([1, 2])),
             "interleave": interleave,
-            "vocabulary": draw(st.sampled_from([*SPLITS])) if splits else "first_last",
             "sequence_parallel": not has_grid and tensor > 1 and draw(st.booleans()),
             **grid,
         },
@@ -177,35 +173,6 @@ def test_no_iteration_is_below_its_bounds(scenario: Scenario) -> None:
     _, quick, close = check(plan_of(scenario))
     # Bounds take each backward pass as that of the first microbatch, which adds to no sum.
     assert close > (0.2 if scenario.memory.copies_in_passes else 0.4) and quick > 0.01
-
-
-@settings(max_examples=30)
-@given(st.data())
-def test_no_iteration_with_a_split_vocabulary_is_below_its_bounds(data: st.DataObject) -> None:
-    """Its passes can run before a stage's first forward pass has arrived."""
-    split = data.draw(st.sampled_from([*SPLITS]))
-    families = [name for name, family in NAMED.items() if family.allows_vocabulary(SPLITS[split])]
-    name = data.draw(st.sampled_from(families))
-    scenario = base(
-        model={
-            "num_layers": 24,
-            "hidden_size": data.draw(st.sampled_from([256, 1024])),
-            "vocab_size": data.draw(st.sampled_from([960, 96_000, 960_000])),
-            "tied_embeddings": False,
-        },
-        parallelism={
-            "pipeline": data.draw(st.sampled_from([2, 3, 4, 6])),
-            "interleave": NAMED[name].num_chunks or 1,
-            "vocabulary": split,
-        },
-        batch={"global": data.draw(st.integers(1, 16))},
-        schedule=name,
-        overlap={"optimizer_post_validation": NAMED[name].validates_steps},
-        hardware=data.draw(st.sampled_from([{}, {"host": {"issue": "0 s"}}])),
-    )
-    assume(not any(rule.check(scenario) for rule in RULES))
-    _, quick, close = check(plan_of(scenario))
-    assert close > 0.3 and quick > 0.1
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -309,7 +276,6 @@ def test_no_random_order_is_below_its_bounds(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much])
 @given(orders())
 def test_no_named_order_is_below_its_bounds(tmp_path: pathlib.Path, order: Order) -> None:
-    assume(order.vocabulary is None)  # files have no vocabulary passes
     assume(12 % (order.num_stages * order.placement.num_chunks) == 0)
     check(plan_of(scenario_of(order.actions, tmp_path / "order.csv")))
 
