@@ -197,50 +197,13 @@ def parse_price(value: object) -> Price:
     Raises:
         UnitError: as `_parse`.
     """
-    amount, currency = _parse_price_per(value, "h", "3.43")
-    return Price(per_hour=amount, currency=currency)
-
-
-class EnergyPrice(BaseModel):
-    """A price of electricity.
-
-    Args:
-        per_kwh: the amount per kWh.
-        currency: its three-letter code (ISO 4217).
-    """
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-    per_kwh: float
-    currency: str
-
-
-def parse_energy_price(value: object) -> EnergyPrice:
-    """Parse a price of electricity such as "0.12 USD/kWh", in any currency.
-
-    Raises:
-        UnitError: as `_parse`.
-    """
-    amount, currency = _parse_price_per(value, "kWh", "0.12")
-    return EnergyPrice(per_kwh=amount, currency=currency)
-
-
-def _parse_price_per(value: object, unit: str, example: str) -> tuple[float, str]:
-    """Parse a price per unit, such as "3.43 USD/h": the amount and its currency.
-
-    Args:
-        value: the text.
-        unit: what the price is per.
-        example: the amount that errors suggest if the text has none.
-    """
     text = value.strip() if isinstance(value, str) else ""
-    match = _CURRENCY.search(text.removesuffix(f"/{unit}"))
-    currency = match[0] if match and text.endswith(f"/{unit}") else _currency_in(text)
+    match = _CURRENCY.search(text.removesuffix("/h"))
+    currency = match[0] if match and text.endswith("/h") else _currency_in(text)
     number = re.search(r"[0-9]+(?:\.[0-9]+)?", text)
-    written = number[0] if number and float(number[0]) else example
-    full = f"{currency}/{unit}"
-    price = Dimension("price", {full: Fraction(1)}, (full,), written)
-    return float(_parse(value, price)), currency
+    written = number[0] if number and float(number[0]) else "3.43"
+    price = Dimension("price", {f"{currency}/h": Fraction(1)}, (f"{currency}/h",), written)
+    return Price(per_hour=float(_parse(value, price)), currency=currency)
 
 
 def parse_tokens(value: object) -> int:

@@ -50,7 +50,7 @@ def _fleet(
         num_parameters=int(num_parameters),
         iteration_time_s=20.0,
     )
-    return replace(fleet_of(replace(facts, **fields), reliability), slowness=None)  # type: ignore[arg-type]
+    return fleet_of(replace(facts, **fields), reliability)  # type: ignore[arg-type]
 
 
 def _failing_every(fleet: Fleet, between_s: float, down_s: float) -> Fleet:

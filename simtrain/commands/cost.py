@@ -25,7 +25,7 @@ TermsFields = Annotated[
     dict[str, Any],
     Fields(
         CostRequest,
-        "tokens goodput price contract pue electricity co2",
+        "tokens goodput price pue co2",
         {"goodput": Annotated[float | str, typer.Option(metavar="SHARE"), Written(_goodput)]},
     ),
 ]
@@ -39,8 +39,8 @@ def cost(
     Several scenarios are compared in columns; --set applies to all of them.
 
     Prices and power come from the hardware profile, with their sources, unless --price replaces the
-    price. A figure that the profile lacks is listed as missing. --pue, --electricity and --co2 add
-    what the energy of the site costs and emits.
+    price. A figure that the profile lacks is listed as missing. --pue and --co2 add
+    what the energy of the site takes and emits.
 
     Example: simtrain cost table5_175b_present --tokens 300B --goodput 0.9
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,13 +11,10 @@ from simtrain.commands.app import MISSED
 from simtrain.commands.completion import shipped_profiles
 from simtrain.commands.cost import TermsFields
 from simtrain.commands.declare import Fields, Written, options_first
-from simtrain.commands.options import ScenarioFolderOption, SecondsOption
-from simtrain.commands.output import Output, page_of, show, with_files
+from simtrain.commands.options import SecondsOption
+from simtrain.commands.output import Output, show
 from simtrain.commands.search import SearchQuestion
 from simtrain.studies.training_requests import PlanRequest
-
-if TYPE_CHECKING:
-    from simtrain.studies.planning import TrainingPlan
 
 
 def _numbers(text: str, _: str) -> tuple[int, ...]:
@@ -56,7 +53,7 @@ PlanFields = Annotated[
 
 # More than 60 lines: half are its help, and the rest passes each option on once.
 @options_first(
-    "scenario tokens gpus clusters days budget goodput price contract pue electricity co2 "
+    "scenario tokens gpus clusters days budget goodput price pue co2 "
     "objective overrides scale out seconds details"
 )
 def plan(
@@ -64,7 +61,7 @@ def plan(
     terms: TermsFields,
     fields: PlanFields,
     output: Output,
-    out: ScenarioFolderOption = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
     clusters: ClustersOption = None,
     *,
     details: bool = False,
@@ -73,6 +70,7 @@ def plan(
 
     Args:
         clusters: hardware profiles: a100_sxm4_80gb,h100_sxm. Default: the scenario's cluster.
+        out: page with the answer and its details: plan.html.
         details: also print what predictions and prices rest on.
 
     For each cluster and number of GPUs, it searches the fastest layout like simtrain search, and
@@ -87,24 +85,19 @@ def plan(
 
     Example: simtrain plan gpt3_175b --tokens 300B --days 60 --gpus 256..1024
     """
+    from simtrain.base.output_folder import check_writable
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
-    from simtrain.render.html.document import write_document
+    from simtrain.render.html.document import check_html_file, write_document
     from simtrain.render.html.study_page import study_document
-    from simtrain.studies.planning import names_of_rows, read_request, write_plan
     from simtrain.studies.planning import plan as plan_training
-    from simtrain.studies.search.scenario_files import prepare_folder
     from simtrain.views.plan import plan_view
 
     base = question.load_unchecked()
-    names, numbers = clusters or [base.cluster], fields["gpus"]
-    # A wrong option is an error before the folder is changed.
-    read_request(PlanRequest(base, clusters=names, **terms, **fields))
-    if page := page_of(out):
-        out = None
-    if out:
-        rows = [(name, number) for name in names for number in numbers]
-        prepare_folder(base, out, names_of_rows(base, rows))
+    names = clusters or [base.cluster]
+    if out is not None:
+        check_html_file(out)
+        check_writable(out, "the page")
     with progress_bar() as on_progress, first_interrupt() as interrupted:
         result = plan_training(
             base,
@@ -114,16 +107,8 @@ def plan(
             interrupted=interrupted,
             on_progress=on_progress,
         )
-    files = write_plan(result, base, out) if out else []
-    show(output, _as_json(result, files), lambda: plan_view(result, out, details), names)
-    if page:
-        write_document(study_document(plan_view(result, out, details=True)), page)
+    show(output, result, lambda: plan_view(result, details), names)
+    if out is not None:
+        write_document(study_document(plan_view(result, details=True)), out)
     if result.fastest is None:
         raise typer.Exit(MISSED)
-
-
-def _as_json(plan: TrainingPlan, files: list[Path]) -> dict[str, Any]:
-    """Return the plan as JSON data, with the scenario file of each layout if files were written."""
-    data = plan.to_dict()
-    with_files((row for row in data["rows"] if row["layout"]), files)
-    return data

@@ -237,17 +237,14 @@ class Nvme(Strict):
 class RunningCosts(Strict):
     """Price and power, used for cost estimates only; each entry may be missing.
 
-    Prices are per GPU-hour: `price` on demand, `reserved_price` for a time that is booked ahead,
-    `spot_price` for GPUs that the provider may take back. `gpu_power` is the maximum power of one
-    GPU board, `node_power` that of a whole node. What a GPU draws while it computes, waits for
+    `price` is that of a GPU-hour on demand. `gpu_power` is the maximum power of one GPU board,
+    `node_power` that of a whole node. What a GPU draws while it computes, waits for
     communication, and has nothing to do is `gpu_busy_power`, `gpu_waiting_power` and
     `gpu_idle_power`; `fan_power` is that of a node's fans, `host_power` everything else in a node,
     `network_power` a node's share of the switches.
     """
 
     price: Entry[PricePerHour] | None = None
-    reserved_price: Entry[PricePerHour] | None = None
-    spot_price: Entry[PricePerHour] | None = None
     gpu_power: Entry[Watts] | None = None
     node_power: Entry[Watts] | None = None
     gpu_busy_power: Entry[Watts] | None = None

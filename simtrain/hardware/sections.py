@@ -175,22 +175,6 @@ class SilentCorruption(Strict):
     repair: Entry[Seconds]
 
 
-class SlowNodes(Strict):
-    """Nodes that become slow, and slow the whole training down until they are found.
-
-    Args:
-        per_gpu_day: nodes that become slow, per GPU and day.
-        slowdown: time of an iteration with one of them, relative to one without.
-        discovery: mean time until it is found; it is then replaced after a checkpoint.
-        repair: mean time until the node is back among the spares.
-    """
-
-    per_gpu_day: Entry[NonNegative]
-    slowdown: Entry[Annotated[float, Field(ge=1)]]
-    discovery: Entry[Seconds]
-    repair: Entry[Seconds]
-
-
 class Checkpoints(Strict):
     """What checkpoints of a training take.
 
@@ -230,7 +214,6 @@ class Reliability(Strict):
         software: the program itself; nodes stay.
         planned: interruptions that are planned.
         silent_corruption: wrong results; without it, none.
-        slow_nodes: nodes that become slow; without it, none.
         restart: starting again.
         checkpoints: what checkpoints take.
     """
@@ -241,6 +224,5 @@ class Reliability(Strict):
     software: Failures
     planned: PlannedStops
     silent_corruption: SilentCorruption | None = None
-    slow_nodes: SlowNodes | None = None
     restart: Restart
     checkpoints: Checkpoints

@@ -6,28 +6,26 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import ClassVar, Literal, TypeVar, get_args
+from typing import ClassVar, Literal, TypeVar
 
 from simtrain.base.entry import Entry
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.request import takes
-from simtrain.errors import InputError, Location, did_you_mean
+from simtrain.errors import InputError, Location
 from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.iteration.report.result import Result
 from simtrain.studies.goodput.goodput import Ends, goodput_of, interval_of, read_tokens
 from simtrain.studies.simulation import result_of
-from simtrain.studies.training_requests import Contract, CostRequest, GoodputRequest
+from simtrain.studies.training_requests import CostRequest, GoodputRequest
 from simtrain.studies.variation.run import mean_time_s
 from simtrain.units import (
     DAY_S,
     HOUR_S,
-    EnergyPrice,
     Price,
     UnitError,
     four_digits,
-    parse_energy_price,
     parse_price,
 )
 
@@ -42,12 +40,6 @@ COST_COLUMNS = (
     "gpu_energy_j_per_1e9_tokens",
     "node_energy_j_per_1e9_tokens",
 )
-_PRICES: dict[Contract, str] = {
-    "on_demand": "price",
-    "reserved": "reserved_price",
-    "spot": "spot_price",
-}
-"""The entry of `running_costs` with the price of each contract."""
 _POWERS = {
     "gpu_busy_power": ("compute", "recompute", "optimizer"),
     "gpu_waiting_power": (
@@ -68,19 +60,15 @@ class Terms:
     Args:
         num_tokens: number of training tokens.
         goodput: share of the training time that iterations take; "auto" draws it.
-        contract: which of a profile's prices counts.
         price: price per GPU-hour, instead of each profile's.
         pue: energy of the site over that of its nodes (power usage effectiveness).
-        electricity: price of the site's energy; None if it is not counted.
         co2_g_per_kwh: emissions of the site's energy; None if they are not counted.
     """
 
     num_tokens: int
     goodput: float | Literal["auto"] = 1.0
-    contract: Contract = "on_demand"
     price: Price | None = None
     pue: float = 1.0
-    electricity: EnergyPrice | None = None
     co2_g_per_kwh: float | None = None
 
     @classmethod
@@ -88,43 +76,20 @@ class Terms:
         """Parse and check the texts of a command line or a call.
 
         Raises:
-            InputError: tokens (E841), a goodput (E842), a contract, a PUE or emissions (E840), or a
-                price (E848) is invalid, or a contract and a price are both given (E908).
+            InputError: tokens (E841), a goodput (E842), a PUE or emissions (E840), or a price
+                (E848) is invalid.
         """
-        goodput, contract, pue, co2 = request.goodput, request.contract, request.pue, request.co2
+        goodput, pue, co2 = request.goodput, request.pue, request.co2
         if goodput != "auto" and not (isinstance(goodput, Real) and 0 < goodput <= 1):
             fix = "write a number above 0 and at most 1, such as 0.9, or auto"
-            reason = "goodput is the share of the training time that iterations take"
-            raise _refused("E842", "--goodput", "goodput", goodput, fix, reason)
-        if contract is not None and contract not in get_args(Contract):
-            question = did_you_mean(str(contract), get_args(Contract))
-            fix = f"{question}write {', '.join(get_args(Contract))}"
-            raise _refused("E840", "--contract", "contract", contract, fix)
-        if contract is not None and request.price is not None:
-            place, fix = Location("--contract"), "remove it or --price"
-            raise InputError.of("E908", "has no effect with --price", place, fix)
+            raise _refused("E842", "--goodput", "goodput", goodput, fix)
         if not isinstance(pue, Real) or not 1 <= pue < math.inf:
-            fix, reason = "write a number from 1 on, such as 1.2", "a site needs its nodes' energy"
-            raise _refused("E840", "--pue", "PUE", pue, fix, reason)
+            raise _refused("E840", "--pue", "PUE", pue, "write a number from 1 on, such as 1.2")
         if co2 is not None and not (isinstance(co2, Real) and 0 <= co2 < math.inf):
             fix = "write the grams of CO2 per kWh, such as 380"
             raise _refused("E840", "--co2", "CO2 per kWh", co2, fix)
-        return cls(
-            read_tokens(request.tokens),
-            goodput,
-            contract or "on_demand",
-            read_money(parse_price, request.price, "E848", "--price"),
-            pue,
-            read_money(parse_energy_price, request.electricity, "E848", "--electricity"),
-            co2,
-        )
-
-    def price_of(self, profile: HardwareProfile) -> tuple[str, Entry[Price] | None]:
-        """Return the name of the entry that has the price of a GPU-hour, and the entry."""
-        if self.price is not None:
-            return "price", Entry[Price](value=self.price, source="given for this estimate")
-        name = _PRICES[self.contract]
-        return name, getattr(profile.running_costs or RunningCosts(), name)
+        price = read_money(parse_price, request.price, "E848", "--price")
+        return cls(read_tokens(request.tokens), goodput, price, pue, co2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,18 +130,13 @@ class TrainingCost(PlainData):
         time_s: the training time.
         ends: of the 90 % interval of the training time, relative to it.
         gpu_hours: GPUs times the training time.
-        contract: whose price counts; None if the price is given for this estimate.
         currency: of the price; None without one.
         price: total price in `currency`; None if the profile has no price.
-        price_by_contract: total price with each contract that the profile has a price of, in the
-            currency of its entry.
         gpu_energy_j: energy of the GPU boards; None if unknown.
         node_energy_j: energy of the GPUs' share of their nodes; None if unknown.
         pue: energy of the site over that of its nodes.
         site_energy_kwh: energy of the site, `node_energy_j` times `pue`; None if unknown.
         energy: energy of the site from what GPUs do; None if the profile lacks a power.
-        electricity_cost: price of the site's energy; None if it is not counted or unknown.
-        electricity_currency: of `electricity_cost`; None without a price of electricity.
         co2_t: emissions of the site's energy, in tonnes; None if they are not counted or unknown.
         sources: source of each profile entry that was used.
         missing: profile entries that are missing.
@@ -187,9 +147,8 @@ class TrainingCost(PlainData):
     json_fields: ClassVar = keys(
         """scenario cluster num_gpus num_tokens num_iterations iteration_time_s
         interval_s=interval goodput failures time_s time_interval_s
-        gpu_hours contract price price_interval currency price_by_contract
+        gpu_hours price price_interval currency
         gpu_energy_j node_energy_j pue site_energy_kwh energy_kwh=energy
-        electricity_cost electricity_currency
         co2_t sources missing evidence calibrated=evidence.judged assumptions"""
     )
 
@@ -204,17 +163,13 @@ class TrainingCost(PlainData):
     time_s: float
     ends: Ends
     gpu_hours: float
-    contract: Contract | None
     price: float | None
     currency: str | None
-    price_by_contract: dict[Contract, float]
     gpu_energy_j: float | None
     node_energy_j: float | None
     pue: float
     site_energy_kwh: float | None
     energy: Energy | None
-    electricity_cost: float | None
-    electricity_currency: str | None
     co2_t: float | None
     sources: dict[str, str]
     missing: tuple[str, ...]
@@ -224,14 +179,15 @@ class TrainingCost(PlainData):
     @property
     def time_interval_s(self) -> dict[str, float]:
         """The ends of the 90 % interval of the training time."""
-        return {"p5": self.time_s * self.ends[0], "p95": self.time_s * self.ends[1]}
+        return self._interval_of(self.time_s)
 
     @property
     def price_interval(self) -> dict[str, float] | None:
         """The ends of the 90 % interval of the price; None without one."""
-        if self.price is None:
-            return None
-        return {"p5": self.price * self.ends[0], "p95": self.price * self.ends[1]}
+        return None if self.price is None else self._interval_of(self.price)
+
+    def _interval_of(self, amount: float) -> dict[str, float]:
+        return {"p5": amount * self.ends[0], "p95": amount * self.ends[1]}
 
     @property
     def assumptions(self) -> tuple[str, str]:
@@ -255,10 +211,14 @@ class TrainingCost(PlainData):
             else "Energy is maximum power times the training time, an upper bound.",
         )
 
-    def __repr__(self) -> str:
+    @property
+    def words(self) -> str:
+        """The days, and the price if it is known."""
         price = "" if self.price is None else f", {self.price:,.0f} {self.currency}"
-        figures = f"{four_digits(self.time_s / DAY_S)} days, {self.gpu_hours:,.0f} GPU-hours{price}"
-        return f"<TrainingCost {self.scenario or 'unnamed'}: {figures}>"
+        return f"{four_digits(self.time_s / DAY_S)} days{price}"
+
+    def __repr__(self) -> str:
+        return f"<TrainingCost {self.scenario or 'unnamed'}: {self.words}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +259,9 @@ def cost_of_result(result: Result, terms: Terms) -> TrainingCost:
         goodput = num_iterations * iteration_time_s / (drawn.days.mean * DAY_S)
     time_s = num_iterations * iteration_time_s / goodput
     costs = profile.running_costs or RunningCosts()
-    price_name, price = terms.price_of(profile)
+    price = costs.price
+    if terms.price is not None:
+        price = Entry[Price](value=terms.price, source="given for this estimate")
     node, gpu_s = costs.node_power, scenario.num_gpus * time_s
     num_nodes = scenario.num_gpus / profile.cluster.gpus_per_node.value
     node_energy_j = node.value * num_nodes * time_s if node else None
@@ -307,10 +269,9 @@ def cost_of_result(result: Result, terms: Terms) -> TrainingCost:
     shares = profile, result.breakdown_s, scenario.num_gpus
     energy = energy_of(*shares, time_s, goodput, ends, terms.pue, site_kwh)
     kwh = energy.mean if energy else site_kwh
-    electricity, co2 = terms.electricity, terms.co2_g_per_kwh
-    entries = {price_name: price, "gpu_power": costs.gpu_power, "node_power": node}
+    co2 = terms.co2_g_per_kwh
+    entries = {"price": price, "gpu_power": costs.gpu_power, "node_power": node}
     sources = {name: entry.source for name, entry in entries.items() if entry is not None}
-    of_contracts = {contract: getattr(costs, name) for contract, name in _PRICES.items()}
     return TrainingCost(
         scenario=scenario.name,
         cluster=scenario.cluster,
@@ -323,21 +284,13 @@ def cost_of_result(result: Result, terms: Terms) -> TrainingCost:
         time_s=time_s,
         ends=ends,
         gpu_hours=gpu_s / HOUR_S,
-        contract=None if terms.price else terms.contract,
         price=price.value.per_hour * gpu_s / HOUR_S if price else None,
         currency=price.value.currency if price else None,
-        price_by_contract={
-            contract: entry.value.per_hour * gpu_s / HOUR_S
-            for contract, entry in of_contracts.items()
-            if entry is not None
-        },
         gpu_energy_j=costs.gpu_power.value * gpu_s if costs.gpu_power else None,
         node_energy_j=node_energy_j,
         pue=terms.pue,
         site_energy_kwh=site_kwh,
         energy=energy,
-        electricity_cost=kwh * electricity.per_kwh if kwh and electricity else None,
-        electricity_currency=electricity.currency if electricity else None,
         co2_t=None if kwh is None or co2 is None else kwh * co2 / _TONNE_G,
         sources=sources,
         missing=tuple(name for name in entries if name not in sources),
@@ -422,9 +375,7 @@ def read_money(parse: Callable[[str], T], written: str | None, code: str, option
         raise InputError.of(code, str(error), Location(option), error.fix) from error
 
 
-def _refused(
-    code: str, option: str, name: str, value: object, fix: str, reason: str | None = None
-) -> InputError:
+def _refused(code: str, option: str, name: str, value: object, fix: str) -> InputError:
     is_number = isinstance(value, Real)
     message = f"a {name} of {value:g}" if is_number else f"{name} is {value!r}"
-    return InputError.of(code, message, Location(option), fix, reason)
+    return InputError.of(code, message, Location(option), fix)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from numbers import Real
-from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
 from simtrain.base.plain_data import PlainData, keys
@@ -26,16 +25,13 @@ from simtrain.studies.search.explorer import Candidate
 from simtrain.studies.search.no_layout import SearchStoppedError
 from simtrain.studies.search.request import as_list, check_budget, check_counts
 from simtrain.studies.search.run import search
-from simtrain.studies.search.scenario_files import CandidateFile, file_name, write_files
 from simtrain.studies.search.search_end import End
 from simtrain.studies.simulation import simulate
 from simtrain.studies.training_requests import CostRequest, PlanObjective, PlanRequest
 from simtrain.units import (
     DAY_S,
     counted,
-    format_bytes,
     format_seconds,
-    four_digits,
     parse_money,
 )
 
@@ -167,17 +163,19 @@ class PlanRow(PlainData):
             return math.inf if price is None else price, time_s
         return time_s, self.cost.gpu_hours if price is None else price
 
+    @property
+    def name(self) -> str:
+        """The cluster and the number of GPUs."""
+        return f"{self.cluster}, {counted(self.num_gpus, 'GPU')}"
+
     def __repr__(self) -> str:
         return f"<PlanRow {self}>"
 
     def __str__(self) -> str:
-        name = f"{self.cluster}, {counted(self.num_gpus, 'GPU')}"
         if self.cost is None:
-            return f"{name}: {self.status.value}"
-        days, price = self.cost.time_s / DAY_S, self.cost.price
-        amount = "" if price is None else f", {price:,.0f} {self.cost.currency}"
+            return f"{self.name}: {self.status.value}"
         iteration = format_seconds(self.cost.iteration_time_s)
-        return f"{name}: {four_digits(days)} days{amount} ({iteration} per iteration)"
+        return f"{self.name}: {self.cost.words} ({iteration} per iteration)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,15 +231,12 @@ class TrainingPlan(PlainData):
     @property
     def fastest_place(self) -> int | None:
         """The index of the fastest row that meets the limits."""
-        return self._place(self.fastest)
+        return None if self.fastest is None else self.rows.index(self.fastest)
 
     @property
     def cheapest_place(self) -> int | None:
         """The index of the cheapest row that meets the limits."""
-        return self._place(self.cheapest)
-
-    def _place(self, row: PlanRow | None) -> int | None:
-        return next((place for place, other in enumerate(self.rows) if other is row), None)
+        return None if self.cheapest is None else self.rows.index(self.cheapest)
 
     @property
     def costs(self) -> list[TrainingCost]:
@@ -275,8 +270,8 @@ def plan(request: PlanRequest) -> TrainingPlan:
     refuse_program(base)
     _check(request)
     gpus, clusters = dict.fromkeys(as_list(request.gpus)), dict.fromkeys(request.clusters)
-    num_nodes = {name: _num_nodes_needed(base, name, max(gpus)) for name in clusters}
-    bases = {name: _on_cluster(base, name, number) for name, number in num_nodes.items()}
+    placed = {name: _on_cluster(base, name, max(gpus)) for name in clusters}
+    bases = {name: scenario for name, (scenario, _) in placed.items()}
     _check_currencies(bases, terms, limits)
     rows = _rows(request, [(bases[name], number) for name in clusters for number in gpus])
     if not any(row.best for row in rows):
@@ -288,7 +283,7 @@ def plan(request: PlanRequest) -> TrainingPlan:
         limits=limits,
         objective=request.objective,
         rows=tuple(sorted(rows, key=lambda row: row.key(request.objective))),
-        added_nodes={name: number for name, number in num_nodes.items() if number is not None},
+        added_nodes={name: number for name, (_, number) in placed.items() if number is not None},
         global_batch=base.batch.global_,
         shared_overrides=bool(base.hardware) and len(bases) > 1,
     )
@@ -302,7 +297,7 @@ def best_row(rows: Iterable[PlanRow], objective: PlanObjective) -> PlanRow | Non
 
 def read_request(request: PlanRequest) -> tuple[Terms, CostLimits]:
     """Return the terms and limits of a plan; errors are those of their `read`."""
-    names = ("goodput", "price", "contract", "pue", "electricity", "co2")
+    names = ("goodput", "price", "pue", "co2")
     fields = {name: getattr(request, name) for name in names}
     terms = Terms.read(CostRequest(request.base, request.tokens, **fields))
     return terms, CostLimits.read(request.days, request.budget)
@@ -316,41 +311,19 @@ def read_gpus(written: str) -> tuple[int, ...]:
     """
     numbers: list[int] = []
     for part in written.split(","):
-        first, dots, last = part.strip().partition("..")
-        least, most = (_number(text, written) for text in (first, last if dots else first))
-        powers = [2**power for power in range(_MOST_GPUS.bit_length()) if least <= 2**power <= most]
-        if dots and not powers:
-            raise _bad_gpus(f"{part.strip()} contains no power of two")
-        numbers += powers if dots else [least]
+        ends = part.strip().split("..")
+        are_numbers = all(end.isascii() and end.isdecimal() and len(end) < 10 for end in ends)
+        least, most = (int(ends[0]), int(ends[-1])) if are_numbers else (0, 0)
+        powers = [2**power for power in range(25) if least <= 2**power <= most]
+        numbers += powers if len(ends) > 1 else [least]
+        if len(ends) > 2 or not 1 <= least <= most <= _MOST_GPUS or (len(ends) > 1 and not powers):
+            message = f'"{written}" is no list of numbers of GPUs or range with a power of two'
+            fix = (
+                f"write numbers from 1 to {_MOST_GPUS:,} without thousands separators, "
+                "--gpus 128,256,512, or a range of powers of two, --gpus 128..4096"
+            )
+            raise InputError.of("E845", message, Location("--gpus"), fix)
     return tuple(dict.fromkeys(numbers))
-
-
-def names_of_rows(base: Scenario, rows: Sequence[tuple[str, int]]) -> list[str]:
-    """Return the names of the files of rows, given as (cluster, GPUs), without ".yaml"."""
-    clusters = {cluster for cluster, _ in rows}
-    stems = {cluster: Path(cluster).stem for cluster in clusters}
-    if len(set(stems.values())) < len(clusters):
-        stems = {cluster: cluster for cluster in clusters}
-    start = base.name or "scenario"
-    return [file_name(f"{start}_{stems[cluster]}_{num_gpus}gpus") for cluster, num_gpus in rows]
-
-
-def write_plan(plan: TrainingPlan, base: Scenario, folder: Path) -> list[Path]:
-    """Write a scenario file for each row with a layout, named after its cluster and GPUs.
-
-    Files of an older plan are replaced, the file of the `base` is not: see `write_files`.
-    """
-    rows = [(row, row.best) for row in plan.rows if row.best is not None]
-    names = names_of_rows(base, [(row.cluster, row.num_gpus) for row, _ in rows])
-    files = []
-    for name, (row, best) in zip(names, rows, strict=True):
-        figures = (
-            f"{format_seconds(best.run.iteration_time_s)} per iteration, "
-            f"peak memory {format_bytes(best.evaluation.peak_bytes)}"
-        )
-        text = f"fastest layout on {counted(row.num_gpus, 'GPU')}: {figures}"
-        files.append(CandidateFile(name, text, best))
-    return write_files(base, "plan", folder, files)
 
 
 def _rows(request: PlanRequest, searches: Sequence[tuple[Scenario, int]]) -> list[PlanRow]:
@@ -362,22 +335,19 @@ def _rows(request: PlanRequest, searches: Sequence[tuple[Scenario, int]]) -> lis
     start_s = time.monotonic()
     rows = [PlanRow(base.cluster, number) for base, number in searches]
     for done, (base, _) in enumerate(searches):
-        budget_s = None
-        if request.seconds is not None:
-            left_s = request.seconds - (time.monotonic() - start_s)
-            budget_s = max(left_s / (len(rows) - done), _LEAST_BUDGET_S)
-        if request.interrupted() or (done and budget_s == _LEAST_BUDGET_S):
+        left_s = math.inf if request.seconds is None else request.seconds
+        left_s -= time.monotonic() - start_s
+        if request.interrupted() or (done and left_s <= 0):
             break
         best = str(best_row(rows, request.objective) or "")
 
-        def report(
-            phase: str, *_: object, best: str = best, done: int = done, row: PlanRow = rows[done]
-        ) -> None:
-            name = f"{row.cluster}, {counted(row.num_gpus, 'GPU')}"
-            request.on_progress(f"{name}: {phase}", done, len(rows), best)
+        def report(phase: str, *_: object, best: str = best, done: int = done) -> None:
+            request.on_progress(f"{rows[done].name}: {phase}", done, len(rows), best)
 
+        budget_s = max(left_s / (len(rows) - done), _LEAST_BUDGET_S)
         rows[done] = _searched(request, base, rows[done], evaluator, budget_s, report)
-        rows[done] = _costed(rows[done], terms, limits)
+        if rows[done].best is not None:
+            rows[done] = _costed(rows[done], terms, limits)
     return rows
 
 
@@ -386,7 +356,7 @@ def _searched(
     base: Scenario,
     row: PlanRow,
     evaluator: Evaluator,
-    seconds: float | None,
+    budget_s: float,
     on_progress: Callable[..., None],
 ) -> PlanRow:
     """Search the fastest layout of a row. With a fixed number of GPUs it is also the cheapest."""
@@ -395,27 +365,24 @@ def _searched(
             base,
             (row.num_gpus,),
             top=1,
-            seconds=seconds,
+            seconds=budget_s if math.isfinite(budget_s) else None,
             interrupted=request.interrupted,
             on_progress=on_progress,
             only_best=True,
             evaluator=evaluator,
         )
-    except SearchStoppedError as error:
-        return replace(row, status=Status.NOT_FOUND, errors=error.problems)
-    except DoesNotFitError as error:
-        return replace(row, status=Status.DOES_NOT_FIT, exact=True, errors=error.problems)
     except InputError as error:
-        return replace(row, status=Status.ILLEGAL, exact=True, errors=error.problems)
-    best, end = result.outcome.best[0], result.outcome.end
-    row = replace(row, status=Status.FOUND, best=best, end=end)
+        status = Status.DOES_NOT_FIT if isinstance(error, DoesNotFitError) else Status.ILLEGAL
+        if isinstance(error, SearchStoppedError):
+            return replace(row, status=Status.NOT_FOUND, errors=error.problems)
+        return replace(row, status=status, exact=True, errors=error.problems)
+    row = replace(row, status=Status.FOUND, best=result.outcome.best[0], end=result.outcome.end)
     return replace(row, exact=result.exact, gap=result.gap)
 
 
 def _costed(row: PlanRow, terms: Terms, limits: CostLimits) -> PlanRow:
     """Add the training cost of the layout, and the limits that it misses."""
-    if row.best is None:
-        return row
+    assert row.best is not None, "only a layout has a cost"
     cost = cost_of_result(simulate(row.best.evaluation.scenario), terms)
     shares = [*limits.of_cost(cost)]
     misses = tuple(name for name, share in shares if share > 1 + _ABOUT)
@@ -441,39 +408,30 @@ def _check(request: PlanRequest) -> None:
 
 def _check_currencies(bases: Mapping[str, Scenario], terms: Terms, limits: CostLimits) -> None:
     """Refuse a budget and prices in several currencies (E846)."""
-    if terms.price:
-        currencies = {"--price": terms.price.currency}
-    else:
-        prices = {name: terms.price_of(profile_of(base))[1] for name, base in bases.items()}
-        currencies = {name: price.value.currency for name, price in prices.items() if price}
+    currencies = {"--price": terms.price.currency} if terms.price else {}
+    for name, base in bases.items() if not terms.price else ():
+        costs = profile_of(base).running_costs
+        if costs and costs.price:
+            currencies[name] = costs.price.value.currency
     if limits.budget and limits.budget.currency:
         currencies["--budget"] = limits.budget.currency
     if len({*currencies.values()}) > 1:
         listed = ", ".join(f"{name} in {currency}" for name, currency in currencies.items())
-        raise InputError.of(
-            "E846",
-            f"prices are in several currencies: {listed}",
-            Location("--budget" if "--budget" in currencies else "--cluster"),
-            reason="simtrain has no exchange rates",
-            fix='set one price for all, --price "2.5 USD/h", or plan in one currency',
-        )
+        message = f"prices are in several currencies: {listed}"
+        place = Location("--budget" if "--budget" in currencies else "--cluster")
+        fix = 'set one price for all, --price "2.5 USD/h", or plan in one currency'
+        raise InputError.of("E846", message, place, fix, "simtrain has no exchange rates")
 
 
-def _num_nodes_needed(base: Scenario, cluster: str, num_gpus: int) -> int | None:
-    """Return the number of nodes with `num_gpus` GPUs; None if the cluster has enough nodes."""
+def _on_cluster(base: Scenario, cluster: str, num_gpus: int) -> tuple[Scenario, int | None]:
+    """Return the scenario on a cluster, and the nodes that `num_gpus` need if it has fewer."""
     find_profile(cluster, Location("--cluster"))
-    hardware = profile_of(_on_cluster(base, cluster, None)).cluster
+    scenario = base if cluster == base.cluster else base.replace({"cluster": cluster})
+    hardware = profile_of(scenario).cluster
     if num_gpus <= hardware.num_gpus:
-        return None
-    return -(-num_gpus // hardware.gpus_per_node.value)
-
-
-def _on_cluster(base: Scenario, cluster: str, num_nodes: int | None) -> Scenario:
-    """Return the scenario on a cluster, with `num_nodes` nodes if it is not None."""
-    changes: dict[str, object] = {} if cluster == base.cluster else {"cluster": cluster}
-    if num_nodes is not None:
-        changes["hardware.cluster.num_nodes"] = num_nodes
-    return base.replace(changes) if changes else base
+        return scenario, None
+    num_nodes = -(-num_gpus // hardware.gpus_per_node.value)
+    return scenario.replace({"hardware.cluster.num_nodes": num_nodes}), num_nodes
 
 
 def _no_layout(rows: Sequence[PlanRow], seconds: float | None) -> InputError:
@@ -490,17 +448,3 @@ def _no_layout(rows: Sequence[PlanRow], seconds: float | None) -> InputError:
         fix=f"{more_time}plan with more GPUs, GPUs with more memory, or another batch.global",
     )
     return kind([problem, *next((row.errors for row in rows if row.errors), ())])
-
-
-def _number(text: str, written: str) -> int:
-    if text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= _MOST_GPUS:
-        return int(text)
-    raise _bad_gpus(f'"{written}" is neither a list of numbers of GPUs nor a range')
-
-
-def _bad_gpus(message: str) -> InputError:
-    fix = (
-        f"write numbers from 1 to {_MOST_GPUS:,} without thousands separators, "
-        "--gpus 128,256,512, or a range of powers of two, --gpus 128..4096"
-    )
-    return InputError.of("E845", message, Location("--gpus"), fix)

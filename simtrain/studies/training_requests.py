@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 CheckpointMode = Literal["async", "blocking", "memory"]
 Recovery = Literal["all", "replica"]
-Contract = Literal["on_demand", "reserved", "spot"]
-"""A way of renting GPUs."""
 PlanObjective = Literal["time", "cost"]
 
 
@@ -64,13 +62,10 @@ class CostRequest:
         scenario: a scenario, or a result of `simulate`.
         tokens: number of training tokens: 300B, 1.5T, 450e9.
         goodput: share of the training time spent in iterations, such as 0.9. Failures, checkpoints
-            and evaluations take the rest, and interruptions of spot GPUs. auto draws it, as
-            `simtrain goodput` does.
-        price: price per GPU, instead of the profile's: "2.5 USD/h".
-        contract: which of the profile's prices counts. Default: on_demand.
+            and evaluations take the rest. auto draws it, as `simtrain goodput` does.
+        price: price per GPU, instead of the profile's, which is that on demand: "2.5 USD/h".
         pue: energy of the site over that of its nodes (power usage effectiveness): 1.2. The
             default of 1 leaves out cooling and power conversion.
-        electricity: price of electricity: "0.12 USD/kWh".
         co2: emissions of electricity, in grams of CO2 per kWh: 380.
     """
 
@@ -79,9 +74,7 @@ class CostRequest:
     _: KW_ONLY
     goodput: float | Literal["auto"] = 1.0
     price: str | None = None
-    contract: Contract | None = None
     pue: float = 1.0
-    electricity: str | None = None
     co2: float | None = None
 
 
@@ -97,7 +90,7 @@ class PlanRequest:
         gpus: a number of GPUs, or several.
         days: maximum training time, in days.
         budget: maximum price: 2M, 500K, 2M USD.
-        goodput, contract, pue, electricity, co2: as for `simtrain.cost`.
+        goodput, pue, co2: as for `simtrain.cost`.
         price: price per GPU of all clusters, such as "2.5 USD/h", instead of each profile's.
         objective: what sorts the rows: training time, or price (cost).
         seconds: time budget, shared by the combinations; see `search` for the result of a search
@@ -116,9 +109,7 @@ class PlanRequest:
     budget: str | None = None
     goodput: float | Literal["auto"] = 1.0
     price: str | None = None
-    contract: Contract | None = None
     pue: float = 1.0
-    electricity: str | None = None
     co2: float | None = None
     objective: PlanObjective = "time"
     seconds: float | None = None

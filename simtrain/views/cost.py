@@ -13,12 +13,7 @@ from simtrain.views.view import Column, Facts, Row, Table, View, remarks
 _DATA = (
     *("scenario", "cluster", "num_gpus", "num_tokens", "num_iterations", "iteration_time_s"),
     *("time_s", "gpu_hours", "price", "currency", "gpu_energy_j", "node_energy_j"),
-    *("contract", "pue", "site_energy_kwh"),
-    *("electricity_cost", "electricity_currency", "co2_t"),
-)
-_SPOT = (
-    "Spot GPUs can be interrupted, which simtrain does not simulate: lower --goodput by the share "
-    "of the time that interruptions cost."
+    *("pue", "site_energy_kwh", "co2_t"),
 )
 
 
@@ -38,16 +33,12 @@ def cost_view(costs: Sequence[TrainingCost], is_table: bool = True) -> View:
 def cost_remarks(costs: Sequence[TrainingCost]) -> Iterator[str]:
     """What costs with the same terms take for granted, where prices come from, what is missing."""
     yield from dict.fromkeys(text for cost in costs for text in cost.assumptions)
-    if any(cost.contract == "spot" for cost in costs):
-        yield _SPOT
-    if any(cost.electricity_cost is not None for cost in costs):
-        yield "Electricity is not part of the price, which is that of rented GPUs."
     if any(_has_site(cost) for cost in costs):
         yield f"The site's energy is that of the nodes times a PUE of {costs[0].pue:g}."
     for cost in {cost.cluster: cost for cost in costs}.values():
-        prices = {name: text for name, text in cost.sources.items() if name.endswith("price")}
-        yield from (f"{cost.cluster}, {name}: {source}" for name, source in prices.items())
-        if prices.keys() != cost.sources.keys():
+        if "price" in cost.sources:
+            yield f"{cost.cluster}, price: {cost.sources['price']}"
+        if cost.sources.keys() - {"price"}:
             yield f"Sources of power: simtrain profile show {cost.cluster}"
         if cost.missing:
             names = ", ".join(f"running_costs.{name}" for name in cost.missing)
@@ -66,8 +57,8 @@ def _facts(cost: TrainingCost, alone: bool = True) -> Iterator[tuple[str, str]]:
     yield "time", _duration(cost.time_s) + f" ({first} to {last})" * alone
     yield "GPU-hours", amount(cost.gpu_hours)
     if cost.price is not None and cost.price_interval is not None:
-        others = f" ({short_interval(cost.price_interval)}){_other_contracts(cost)}"
-        yield "price", f"{amount(cost.price)} {cost.currency}" + others * alone
+        ends = f" ({short_interval(cost.price_interval)})"
+        yield "price", f"{amount(cost.price)} {cost.currency}" + ends * alone
     at_most, energy, site_kwh = "", cost.energy, cost.site_energy_kwh
     if energy is not None:
         ends = short_interval({"p5": energy.p5, "p95": energy.p95}, 1e3)
@@ -83,28 +74,13 @@ def _facts(cost: TrainingCost, alone: bool = True) -> Iterator[tuple[str, str]]:
             yield "energy of their nodes", f"at most {format_energy(cost.node_energy_j)}"
         if site_kwh is not None and _has_site(cost):
             yield "energy of the site", f"at most {amount(site_kwh)} kWh"
-    if cost.electricity_cost is not None:
-        yield "electricity", f"{at_most}{amount(cost.electricity_cost)} {cost.electricity_currency}"
     if cost.co2_t is not None:
         yield "CO2", f"{at_most}{amount(cost.co2_t)} tonnes"
 
 
 def _has_site(cost: TrainingCost) -> bool:
     """Return whether the energy of the site adds to what the energy of the nodes says."""
-    return cost.pue > 1 or cost.electricity_cost is not None or cost.co2_t is not None
-
-
-def _other_contracts(cost: TrainingCost) -> str:
-    """Return the contract, and the prices of the profile's other contracts."""
-    if cost.contract is None:
-        return ""
-    prices = {
-        name.replace("_", " "): price
-        for name, price in cost.price_by_contract.items()
-        if name != cost.contract
-    }
-    listed = ", ".join(f"{name} {amount(price)}" for name, price in prices.items())
-    return f" {cost.contract.replace('_', ' ')} ({listed})" if listed else ""
+    return cost.pue > 1 or cost.co2_t is not None
 
 
 def _duration(time_s: float) -> str:

@@ -136,8 +136,7 @@ def _notes(goodput: Goodput) -> Iterator[str]:
             f"{goodput.cluster} has no published failures of its own: those of "
             f"{goodput.reliability} stand in."
         )
-    if goodput.fleet.slowness is None:
-        yield "Slow nodes are not counted: no rate of them is published by node."
+    yield "Slow nodes are not counted: no rate of them is published by node."
     yield from (f"{hinge.entry}: {hinge.source}." for hinge in goodput.hinges)
     yield (
         "Times between failures, repairs and discoveries are exponential, all other times are "

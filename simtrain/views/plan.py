@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from simtrain.hardware.evidence import sentences_of
@@ -52,12 +51,11 @@ _NARROW = (
 _MISSES = {"days": "too long", "budget": "over budget", "no price": "no price"}
 
 
-def plan_view(plan: TrainingPlan, out: Path | None = None, details: bool = False) -> View:
+def plan_view(plan: TrainingPlan, details: bool = False) -> View:
     """Show a plan: the best rows, a row per cluster and number of GPUs, and whether limits are met.
 
     Args:
         plan: the plan.
-        out: folder of the scenario files; None if they were not written.
         details: also say what predictions and prices rest on.
     """
     columns, records = _columns(plan), [_record(row, plan) for row in plan.rows]
@@ -76,7 +74,7 @@ def plan_view(plan: TrainingPlan, out: Path | None = None, details: bool = False
         Heading(f"{plan.scenario}: {plan.num_tokens:,} tokens{goodput}{within}"),
         Facts([*_answers(plan)]),
         Table("plan", "", columns, rows, optional=_NARROW, data=data),
-        remarks(_notes(plan, out)),
+        remarks(_notes(plan)),
     ]
     if details:
         parts += [Heading("Details", is_rule=True), remarks(_details(plan))]
@@ -89,8 +87,6 @@ def plan_view(plan: TrainingPlan, out: Path | None = None, details: bool = False
 
 def _columns(plan: TrainingPlan) -> list[Column]:
     currency = _currency(plan)
-    priced = [cost for cost in plan.costs if cost.electricity_cost is not None]
-    electricity = f"elec-\ntricity,\n{priced[0].electricity_currency if priced else ''}"
     columns = [
         Column("cluster", "cluster", NUMBER),
         Column("num_gpus", "GPUs", NUMBER),
@@ -104,13 +100,12 @@ def _columns(plan: TrainingPlan) -> list[Column]:
         Column("price", f"price,\n{currency}" if currency else "price", AMOUNT),
         Column("price_interval", "90 %\ninterval", _PRICE_INTERVAL, "of the price"),
         Column("node_energy_j", "energy\nof nodes,\nMWh", _MWH, "at most"),
-        Column("electricity_cost", electricity, AMOUNT),
         Column("co2_t", "CO2,\ntonnes", AMOUNT),
         Column("remark", "", TEXT),
     ]
-    of_site = ("electricity_cost", "co2_t")
-    counted_ = {name for name in of_site for cost in plan.costs if getattr(cost, name) is not None}
-    return [column for column in columns if column.name not in of_site or column.name in counted_]
+    if not any(cost.co2_t is not None for cost in plan.costs):
+        del columns[-2]
+    return columns
 
 
 def _record(row: PlanRow, plan: TrainingPlan) -> dict[str, Any]:
@@ -183,7 +178,7 @@ def _answer(row: PlanRow, plan: TrainingPlan) -> str:
     return f"{figures}: {gpus}, tensor x pipeline x data {layout}{doubt}"
 
 
-def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
+def _notes(plan: TrainingPlan) -> Iterator[str]:
     if plan.costs:
         failures = " and of failures" if plan.goodput == "auto" else ""
         yield f"The 90 % intervals are those of the iteration time{failures}."
@@ -217,8 +212,6 @@ def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
         yield "The scenario's hardware overrides apply to every cluster."
     if any(cost.price is None for cost in plan.costs):
         yield "A row without a price meets no budget."
-    if out is not None:
-        yield f"Scenario files are in {out}."
     yield f"{_certainty(plan)} More: --details."
 
 
@@ -229,7 +222,6 @@ def _details(plan: TrainingPlan) -> Iterator[str]:
         yield f"{cost.cluster}, {counted(cost.num_gpus, 'GPU')}: {cost.interval.sentence}"
     yield from mfu_remarks(row.best.scenario for row in plan.rows if row.best)
     yield from cost_remarks(plan.costs)
-    yield "To write each layout as a scenario file, add: --out FOLDER"
 
 
 def _certainty(plan: TrainingPlan) -> str:

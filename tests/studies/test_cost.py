@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 import simtrain
 from simtrain.base.resources import find_profile, list_profiles
 from simtrain.commands import printing
-from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import load_scenario
 from simtrain.studies.cost import KWH_J, Energy, Terms, TrainingCost, cost_of_result, energy_of
-from simtrain.units import EnergyPrice, Price
+from simtrain.units import Price
 from tests.helpers.command_line import call, refused
 from tests.helpers.toys import a100, scenario_with
 
@@ -79,33 +78,16 @@ def test_goodput_divides_time_price_and_energy() -> None:
     assert "take 20 % of the training time" in slowed.to_dict()["assumptions"][0]
 
 
-def test_prices_of_users_and_contracts_by_hand() -> None:
-    cost = cost_of(10_000_000, price=Price(per_hour=2.0, currency="EUR"))
-    assert (cost.price, cost.currency) == (pytest.approx(2.0 * cost.gpu_hours), "EUR")
-    assert "AWS" not in cost.sources["price"]
-    costs = a100().running_costs
-    assert costs is not None and costs.spot_price is not None
-    spot, whole = cost_of(10_000_000, contract="spot"), cost_of(10_000_000)
-    assert spot.price == pytest.approx(spot.gpu_hours * costs.spot_price.value.per_hour)
-    assert "spot market" in spot.sources["spot_price"] and "price" not in spot.sources
-    assert whole.price_by_contract == spot.price_by_contract
-    assert whole.price_by_contract == {"on_demand": whole.price, "spot": spot.price}
-    reserved = cost_of(10_000_000, contract="reserved")
-    assert reserved.price is None and reserved.missing == ("reserved_price",)
-
-
-def test_electricity_and_emissions_by_hand() -> None:
+def test_the_price_of_a_user_and_emissions_by_hand() -> None:
     """Half a node of 6.5 kW with a PUE of 1.2."""
-    electricity = EnergyPrice(per_kwh=0.1, currency="EUR")
-    cost = cost_of(10_000_000, pue=1.2, electricity=electricity, co2_g_per_kwh=400.0)
+    price = Price(per_hour=2.0, currency="EUR")
+    cost, plain = cost_of(10_000_000, price=price, pue=1.2, co2_g_per_kwh=400.0), cost_of(10**7)
+    assert (cost.price, cost.currency) == (pytest.approx(2.0 * cost.gpu_hours), "EUR")
+    assert "AWS" in plain.sources["price"] and "AWS" not in cost.sources["price"]
     kwh = 3.25 * 1.2 * cost.time_s / 3600
     assert cost.site_energy_kwh == pytest.approx(kwh, rel=1e-12)
-    assert cost.electricity_cost == pytest.approx(0.1 * kwh, rel=1e-12)
-    assert cost.electricity_currency == "EUR" and cost.currency == "USD"
     assert cost.co2_t == pytest.approx(kwh * 400e-6, rel=1e-12)
-    plain = cost_of(10_000_000)
-    assert (plain.electricity_cost, plain.co2_t) == (None, None)
-    assert plain.price == cost.price and plain.node_energy_j == cost.node_energy_j
+    assert plain.co2_t is None and plain.node_energy_j == cost.node_energy_j
 
 
 @given(num_tokens=st.integers(1, 10**13), more=st.integers(0, 10**13))
@@ -241,20 +223,16 @@ def test_the_command_prints_days_price_and_energy(small: str) -> None:
     assert "failures, checkpoints and evaluations are excluded" in page
 
 
-def test_the_page_has_other_contracts_and_the_energy_of_the_site(small: str) -> None:
-    on_h100 = ("cost", small, "--set", "cluster=h100_sxm", "--tokens", "1B")
-    options = (*on_h100, "--pue", "1.2", "--electricity", "0.1 EUR/kWh", "--co2", "380")
-    page = call(*options).stdout
-    for words in ("on demand (reserved ", ", spot ", "energy of the site", " EUR", " tonnes"):
+def test_the_page_has_the_energy_of_the_site(small: str) -> None:
+    options = ("cost", small, "--set", "cluster=h100_sxm", "--tokens", "1B", "--pue", "1.2")
+    page = call(*options, "--co2", "380").stdout
+    for words in ("energy of the site", " tonnes", "a PUE of 1.2"):
         assert words in page
-    data = json.loads(call(*options, "--json").stdout)
-    (row,) = csv.DictReader(io.StringIO(call(*options, "--csv").stdout))
-    for name in ("price", "site_energy_kwh", "electricity_cost", "co2_t"):
+    data = json.loads(call(*options, "--co2", "380", "--json").stdout)
+    (row,) = csv.DictReader(io.StringIO(call(*options, "--co2", "380", "--csv").stdout))
+    for name in ("price", "site_energy_kwh", "co2_t"):
         assert float(row[name]) == data[name] > 0
-    markdown = call(*options, "--markdown").stdout
-    assert "| CO2 |" in markdown and "| electricity |" in markdown
-    spot = call(*on_h100, "--contract", "spot").stdout
-    assert "can be interrupted" in spot and "can be interrupted" not in page
+    assert "| CO2 |" in call(*options, "--co2", "380", "--markdown").stdout
 
 
 def test_several_scenarios_have_one_column_each(
@@ -290,11 +268,9 @@ def test_the_command_names_missing_entries(small: str) -> None:
         ("--pue", "0.9", "E840 a PUE of 0.9"),
         ("--pue", "nan", "E840 a PUE of nan"),
         ("--co2", "-1", "E840 a CO2 per kWh of -1"),
-        ("--electricity", "0.1 USD", '"USD" is not a unit of price'),
-        ("--electricity", "3", 'write "3 USD/kWh"'),
         ("--price", "3 USD", "--price: E848 "),
         ("--price", "0 USD/h", "--price: E848 "),
-        ("--contract", "spto", "--contract"),
+        ("--price", "3", 'write "3 USD/h"'),
         ("--tokens", "many", "--tokens: E841 "),
         ("--tokens", "-1B", "--tokens: E841 "),
         ("--tokens", "1.5", "--tokens: E841 "),
@@ -306,13 +282,6 @@ def test_bad_terms_are_refused(small: str, option: str, value: str, words: str) 
     options = [f"{name}={text}" for name, text in terms.items()]
     for command in (("cost", small), ("plan", small, "--gpus", "2")):
         assert words in refused(*command, *options)
-
-
-def test_a_contract_and_a_price_exclude_each_other(small: str) -> None:
-    both = ("--price", "2 USD/h", "--contract", "spot")
-    assert "--contract: E908" in refused("cost", small, "--tokens", "1B", *both)
-    with pytest.raises(InputError, match="E908"):
-        simtrain.cost(iteration(), "1B", price="2 USD/h", contract="spot")
 
 
 def test_a_scenario_that_does_not_fit_has_a_cost_only_with_allow_oom(small: str) -> None:

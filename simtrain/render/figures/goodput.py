@@ -14,7 +14,6 @@ from simtrain.studies.goodput.training import (
     RECONFIGURATION,
     RESTART,
     SAVING,
-    SLOW,
     WAITING,
     WORK,
 )
@@ -34,7 +33,6 @@ _COLORS = {
     WAITING: "#3D405B",
     RECONFIGURATION: "#66A5AD",
     MISSING: "#A0A0A0",
-    SLOW: "#8C6D46",
 }
 _ROWS_PER_TRAINING = 8
 """Rows of the picture; each shows an equal part of the training."""

@@ -46,7 +46,7 @@ def hours_lost_per_hour(fleet: Fleet) -> dict[str, float]:
     A failure costs the time u to the next iteration, half an interval, and the rest of a write,
     which an asynchronous checkpoint loses too. Silent corruption also loses the time until it is
     found. With recovery by replica, a failure stops all replicas for the reconfiguration, and one
-    of them until it is back. Waiting for nodes and slow nodes are left out.
+    of them until it is back. Waiting for nodes is left out.
     """
     each, failures = fleet.checkpoint, fleet.failures
     lost_s = each.interval_s / 2 + each.write_s
@@ -84,11 +84,10 @@ def hours_for_an_hour(fleet: Fleet) -> dict[str, float]:
     """Return what an hour of iterations costs, in hours by cause, at any rates.
 
     Beyond first order, work is repeated until a checkpoint can be loaded: (exp(x) - 1) / x times
-    for x failures until then (Daly 2006), which must be survived. With waiting for nodes (Erlang)
-    and slow nodes.
+    for x failures until then (Daly 2006). Waiting for nodes is Erlang's.
     """
     hours = hours_lost_per_hour(fleet)
-    each, slow, corruption = fleet.checkpoint, fleet.slowness, fleet.corruption
+    each, corruption = fleet.checkpoint, fleet.corruption
     away_s = fleet.restart_s + max((cause.found_s for cause in fleet.failures), default=0.0)
     per_s = fleet.failures_per_s
     # Replicas that recover one by one lose work only once nearly all of them are away.
@@ -99,10 +98,6 @@ def hours_for_an_hour(fleet: Fleet) -> dict[str, float]:
     hours["checkpoints"] = each.blocking_s / each.interval_s
     repairs_s = math.fsum(cause.per_s * cause.repair_s for cause in fleet.causes)
     repairs_s += corruption.per_s * corruption.repair_s if corruption else 0.0
-    if slow:
-        slow_s = slow.discovery_s * (1 - 1 / slow.slowdown) + each.loadable_s + fleet.restart_s
-        hours["slow nodes"] = slow.per_s * slow_s
-        repairs_s += slow.per_s * slow.repair_s
     waiting = share_of_time_waiting(fleet.spares, repairs_s, 1.0)
     working = 1 + math.fsum(hours.values())
     hours["waiting for nodes"] = working * waiting / max(1 - waiting, 1e-12)

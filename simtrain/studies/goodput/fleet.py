@@ -21,15 +21,10 @@ PLANNED = "planned stops"
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A reason for which a training stops.
+    """A reason for which a training stops, with its stops per second of work.
 
-    Args:
-        name: the kind of failures.
-        per_s: stops of the whole training per second of work.
-        detection_s: time until the failure is known.
-        diagnosis_s: time until the node that leaves is known.
-        repair_s: mean time until the node is back; 0 if no node leaves.
-        is_planned: a checkpoint is written before the training stops.
+    A detection and a diagnosis find the node that leaves; `repair_s` is the mean time until it is
+    back, 0 if none leaves. Before a planned stop a checkpoint is written.
     """
 
     name: str
@@ -55,23 +50,10 @@ class Corruption:
 
 
 @dataclass(frozen=True, slots=True)
-class Slowness:
-    """Nodes that become slow: events per second, the slowdown, and mean seconds until found."""
-
-    per_s: float
-    slowdown: float
-    discovery_s: float
-    repair_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Checkpointing:
-    """How a training saves its state.
+    """How a training saves its state: after `interval_s` of work, it stops for `blocking_s`.
 
-    Args:
-        interval_s: iterations between two checkpoints, in seconds of work.
-        blocking_s: time for which a checkpoint stops the training.
-        write_s: time from then on until the checkpoint can be loaded; at most `interval_s`.
+    The checkpoint can be loaded `write_s` later, which is at most an interval.
     """
 
     interval_s: float
@@ -89,15 +71,14 @@ class Fleet:
     """A training, its machines and how they recover.
 
     Args:
-        num_nodes: nodes that the training uses.
-        num_replicas: replicas of the model on them.
+        num_nodes, num_replicas: of the training.
         spares: nodes that wait to replace others.
         causes: reasons for which it stops.
         checkpoint: how it saves its state.
         restart_s: from the end of a diagnosis to the next iteration, once enough nodes are there.
         reconfiguration_s: with recovery by replica, time for which the other replicas wait; None if
             a failure stops all replicas until the restart.
-        corruption, slowness: None if they do not happen.
+        corruption: None if it does not happen.
     """
 
     num_nodes: int
@@ -108,7 +89,6 @@ class Fleet:
     restart_s: float
     reconfiguration_s: float | None = None
     corruption: Corruption | None = None
-    slowness: Slowness | None = None
 
     @property
     def failures(self) -> tuple[Cause, ...]:
@@ -125,7 +105,7 @@ class Fleet:
     def events_per_s(self) -> float:
         """All that happens to the training per second of work."""
         planned = math.fsum(cause.per_s for cause in self.causes if cause.is_planned)
-        return self.failures_per_s + planned + (self.slowness.per_s if self.slowness else 0.0)
+        return self.failures_per_s + planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +113,7 @@ class TrainingFacts:
     """What of a training decides its fleet, besides the entries of a profile.
 
     Args:
-        num_gpus: GPUs of the training.
-        gpus_per_node: of its cluster.
-        num_replicas: replicas of the model.
+        num_gpus, gpus_per_node, num_replicas: of the training.
         num_parameters: of the model.
         iteration_time_s: time of an iteration.
         network_bytes_per_s: of all nodes together.
@@ -165,12 +143,8 @@ class TrainingFacts:
 def failures_of(profile: HardwareProfile, name: str | None = None) -> tuple[str, Reliability]:
     """Return the name of the profile whose failures count, and its failures.
 
-    Args:
-        profile: of the iteration; h100_sxm stands in if it has no failures.
-        name: another profile, whose failures count in any case.
-
-    Raises:
-        InputError: the other profile has no failures (E889).
+    They are those of a named profile (E889 if it has none), or of the profile of the iteration;
+    h100_sxm stands in for one without failures.
     """
     if name is None or name == profile.name:
         if profile.reliability is not None:
@@ -203,15 +177,10 @@ def fleet_of(facts: TrainingFacts, reliability: Reliability) -> Fleet:
         for kind in [getattr(reliability, name)]
     )
     planned = Cause(PLANNED, reliability.planned.per_gpu_day.value * per_s, is_planned=True)
-    silent, slow = reliability.silent_corruption, reliability.slow_nodes
-    corruption = slowness = None
+    corruption, silent = None, reliability.silent_corruption
     if silent:
         rate = silent.per_gpu_day.value * per_s
         corruption = Corruption(rate, silent.discovery.value, silent.repair.value)
-    if slow:
-        rate = slow.per_gpu_day.value * per_s
-        found_s, repair_s = slow.discovery.value, slow.repair.value
-        slowness = Slowness(rate, slow.slowdown.value, found_s, repair_s)
     failures_per_s = math.fsum(cause.per_s for cause in causes)
     failures_per_s += corruption.per_s if corruption else 0.0
     restart, read = reliability.restart, reliability.checkpoints.read_bandwidth.value
@@ -225,7 +194,6 @@ def fleet_of(facts: TrainingFacts, reliability: Reliability) -> Fleet:
         restart_s=restart.process_groups.value + loading_s + restart.warm_up.value,
         reconfiguration_s=restart.reconfiguration.value if facts.by_replica else None,
         corruption=corruption,
-        slowness=slowness,
     )
 
 

@@ -15,7 +15,6 @@ from simtrain.base.request import takes
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.entries import entries_of, with_changed
 from simtrain.hardware.load import profile_of
-from simtrain.hardware.sections import Reliability
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.goodput.closed_forms import (
@@ -62,8 +61,6 @@ class DrawnFigure(PlainData):
         mean_error: standard error of the mean.
     """
 
-    json_fields: ClassVar = keys("mean p5 p95 mean_error")
-
     mean: float
     p5: float
     p95: float
@@ -88,23 +85,21 @@ class DrawnFigure(PlainData):
         Draws and prediction are off independently, so logarithms of the distances to the ends add
         up as the widths of normal distributions do.
         """
-        if not self.mean:
+        if not self.p5:
             return self
-        pairs = zip(self.ends, ends, (-1, 1), strict=True)
-        low, high = (
-            self.mean * math.exp(sign * math.hypot(*(max(0.0, sign * math.log(x)) for x in pair)))
-            for *pair, sign in pairs
-        )
-        return replace(self, p5=low, p95=high)
+        (low, high), (least, most) = self.ends, ends
+        below = math.hypot(math.log(max(1 / low, 1)), math.log(max(1 / least, 1)))
+        above = math.hypot(math.log(max(high, 1)), math.log(max(most, 1)))
+        return replace(self, p5=self.mean * math.exp(-below), p95=self.mean * math.exp(above))
 
 
 @dataclass(frozen=True, slots=True)
 class Lever(PlainData):
-    """A change of the machines or of how they recover, and the ratio with it.
+    """A change of the machines or of how they recover.
 
     Args:
         change: in words.
-        effective_ratio: mean of the same trainings with the change.
+        effective_ratio: mean ratio of the same trainings with the change.
         gain: what it adds to the ratio.
     """
 
@@ -266,14 +261,14 @@ def goodput_with_progress(
     request: GoodputRequest, on_progress: OnProgress = lambda phase, done, total: None
 ) -> Goodput:
     """As `goodput`; `on_progress` gets a phase, and how many of its trainings are drawn."""
-    study = _Study.of(request, on_progress)
+    study = _Study(request, on_progress)
     goodput = study.goodput()
     return replace(goodput, hinges=study.hinges(), levers=study.levers(goodput.trainings))
 
 
 def goodput_of(request: GoodputRequest) -> Goodput:
     """As `goodput`, without what it hangs on and what would raise it."""
-    return _Study.of(request).goodput()
+    return _Study(request).goodput()
 
 
 def interval_of(result: Result) -> Ends:
@@ -290,102 +285,74 @@ def read_tokens(written: int | str) -> int:
         raise InputError.of("E841", str(error), Location("--tokens"), error.fix) from error
 
 
-@dataclass(frozen=True, slots=True)
 class _Study:
-    """A training to draw.
+    """A training to draw; `on_progress` is that of `goodput_with_progress`."""
 
-    Args:
-        request: what was asked for.
-        result: the iteration.
-        reliability: the profile of the failures, and they.
-        facts: what decides the fleet.
-        fleet: the machines.
-        work_s, limit_s: when a training ends, as for `draw_training`.
-        on_progress: as for `goodput_with_progress`.
-    """
-
-    request: GoodputRequest
-    result: Result
-    reliability: tuple[str, Reliability]
-    facts: TrainingFacts
-    fleet: Fleet
-    work_s: float
-    limit_s: float
-    on_progress: OnProgress
-
-    @classmethod
-    def of(
-        cls, request: GoodputRequest, on_progress: OnProgress = lambda phase, done, total: None
-    ) -> _Study:
+    def __init__(
+        self,
+        request: GoodputRequest,
+        on_progress: OnProgress = lambda phase, done, total: None,
+    ) -> None:
         """Check the request, and simulate the iteration."""
-        num_tokens, interval_s = _checked(request)
-        result = result_of(_with_gpus(request.scenario, request.gpus))
-        reliability = failures_of(result.profile, request.reliability)
-        facts = _facts(result, request, interval_s)
-        fleet = fleet_of(facts, reliability[1])
-        _check_checkpoints(fleet, request)
-        work_s, limit_s = math.inf, math.inf
-        if num_tokens is None:
-            limit_s = (request.days or 0.0) * DAY_S
-        else:
-            work_s = -(-num_tokens // _batch_tokens(result)) * facts.iteration_time_s
-        check_length(fleet, work_s, limit_s, request.draws)
-        return cls(request, result, reliability, facts, fleet, work_s, limit_s, on_progress)
+        self.request, self.on_progress = request, on_progress
+        self.num_tokens, interval_s = _checked(request)
+        self.result = result_of(_with_gpus(request.scenario, request.gpus))
+        self.profile, self.reliability = failures_of(self.result.profile, request.reliability)
+        self.facts = _facts(self.result, request, interval_s)
+        self.fleet = fleet_of(self.facts, self.reliability)
+        _check_checkpoints(self.fleet, request)
+        scenario = self.result.scenario
+        self.batch_tokens = scenario.batch.global_ * scenario.model.seq_length
+        self.work_s, self.limit_s = math.inf, (request.days or math.inf) * DAY_S
+        if self.num_tokens is not None:
+            num_iterations = -(-self.num_tokens // self.batch_tokens)
+            self.work_s = num_iterations * self.facts.iteration_time_s
+        check_length(self.fleet, self.work_s, self.limit_s, request.draws)
 
     def goodput(self) -> Goodput:
         """Draw the trainings."""
-        request, scenario, time_s = self.request, self.result.scenario, self.facts.iteration_time_s
+        scenario, time_s = self.result.scenario, self.facts.iteration_time_s
         return Goodput(
             scenario=scenario.name,
             cluster=scenario.cluster,
-            reliability=self.reliability[0],
+            reliability=self.profile,
             num_gpus=scenario.num_gpus,
             iteration_time_s=time_s,
             prediction=interval_of(self.result),
-            tokens_per_s=_batch_tokens(self.result) / time_s,
-            num_tokens=None if request.tokens is None else read_tokens(request.tokens),
+            tokens_per_s=self.batch_tokens / time_s,
+            num_tokens=self.num_tokens,
             fleet=self.fleet,
-            seed=request.seed,
-            trainings=self._draw(self.fleet, "trainings", request.draws),
+            seed=self.request.seed,
+            trainings=self._draw(self.fleet, "trainings", self.request.draws),
         )
 
     def hinges(self) -> tuple[Hinge, ...]:
         """Return the entries whose double changes the closed form most."""
-        reliability = self.reliability[1]
         now, hinges = expected_ratio(self.fleet), []
-        for name, entry in entries_of(reliability):
-            doubled = with_changed(reliability, name, lambda value: 2 * value)
+        for name, entry in entries_of(self.reliability):
+            doubled = with_changed(self.reliability, name, lambda value: 2 * value)
             change = expected_ratio(fleet_of(self.facts, doubled)) - now
             hinges.append(Hinge(f"reliability.{name}", float(entry.value), entry.source, change))
-        hinges.sort(key=lambda hinge: -abs(hinge.change))
-        return tuple(hinges[:_NUM_HINGES])
+        return tuple(sorted(hinges, key=lambda hinge: -abs(hinge.change))[:_NUM_HINGES])
 
     def levers(self, trainings: tuple[Training, ...]) -> tuple[Lever, ...]:
         """Return what raises the ratio, drawn with the same seeds."""
-        draws = min(len(trainings), _MOST_OF_LEVERS)
+        draws, levers = min(len(trainings), _MOST_OF_LEVERS), []
         before = _mean_ratio(trainings[:draws])
-        levers = []
         for change, changed in _changes(self.fleet):
             if math.isinf(self.limit_s) and _hours(changed) > _MOST_HOURS:
                 continue
             ratio = _mean_ratio(self._draw(changed, change, draws))
             levers.append(Lever(change, ratio, ratio - before))
-        levers.sort(key=lambda lever: -lever.gain)
-        return tuple(levers)
+        return tuple(sorted(levers, key=lambda lever: -lever.gain))
 
     def _draw(self, fleet: Fleet, phase: str, draws: int) -> tuple[Training, ...]:
         """Draw trainings; each has its own seed, so that fewer draws are the first of more."""
-        trainings = []
+        trainings, end = [], (self.work_s, self.limit_s)
         for number, seed in enumerate(np.random.SeedSequence(self.request.seed).spawn(draws)):
             self.on_progress(phase, number, draws)
-            trainings.append(
-                draw_training(fleet, seed, self.work_s, self.limit_s, spans=number == 0)
-            )
+            trainings.append(draw_training(fleet, seed, *end, spans=number == 0))
         return tuple(trainings)
-
-
-def _batch_tokens(result: Result) -> int:
-    return result.scenario.batch.global_ * result.scenario.model.seq_length
 
 
 def _with_gpus(scenario: Scenario | Result, gpus: int | None) -> Scenario | Result:
@@ -402,13 +369,9 @@ def _with_gpus(scenario: Scenario | Result, gpus: int | None) -> Scenario | Resu
     of_replica = base.num_gpus // base.parallelism.data
     if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1 or gpus % of_replica:
         nearest = max(1, round(gpus / of_replica) if isinstance(gpus, Real) else 1) * of_replica
-        raise InputError.of(
-            "E886",
-            f"--gpus is {gpus}, not a multiple of the {of_replica} GPUs of a replica",
-            Location("--gpus"),
-            fix=f"write --gpus {nearest}",
-            reason="a training has whole replicas of its model",
-        )
+        message = f"--gpus is {gpus}, not a multiple of the {of_replica} GPUs of a replica"
+        reason = "a training has whole replicas of its model"
+        raise _refused("--gpus", message, f"write --gpus {nearest}", reason)
     if gpus == base.num_gpus:
         return scenario
     changes: dict[str, object] = {"parallelism.data": gpus // of_replica}
@@ -467,9 +430,6 @@ def _changes(fleet: Fleet) -> Iterator[tuple[str, Fleet]]:
     yield "checkpoints half as often", replace(fleet, checkpoint=longer)
 
 
-# ---------------------------------------------------------------------- what is refused
-
-
 def check_length(fleet: Fleet, work_s: float, limit_s: float, draws: int) -> None:
     """Refuse trainings that take more than a century, or more events than can be drawn (E886).
 
@@ -479,28 +439,25 @@ def check_length(fleet: Fleet, work_s: float, limit_s: float, draws: int) -> Non
         draws: trainings.
     """
     lower = "set lower rates or shorter times of hardware.reliability"
-    ends_s = min(work_s, limit_s)
-    if ends_s > _MOST_DAYS * DAY_S:
-        message = f"the training takes {four_digits(ends_s / DAY_S)} days without failures"
+    days, hours = min(work_s, limit_s) / DAY_S, 1.0
+    if days > _MOST_DAYS:
+        message = f"the training takes {four_digits(days)} days without failures"
         fix = f"write fewer tokens, or more GPUs, for at most {_MOST_DAYS:,} days"
-        raise InputError.of("E886", message, Location("--tokens"), fix)
+        raise _refused("--tokens", message, fix)
     if math.isinf(limit_s):
-        hours = hours_for_an_hour(fleet)
-        whole = _hours(fleet)
-        name = max(hours, key=hours.__getitem__)
-        if whole > _MOST_HOURS or work_s * whole > _MOST_DAYS * DAY_S:
-            raise InputError.of(
-                "E886",
-                f"an hour of iterations takes {whole:.3g} hours with these failures, "
-                f"{hours[name]:.3g} of them for {name}",
-                fix=lower,
-                reason="the training would hardly ever end",
+        hours, costs = _hours(fleet), hours_for_an_hour(fleet)
+        name = max(costs, key=costs.__getitem__)
+        if hours > _MOST_HOURS or days * hours > _MOST_DAYS:
+            message = (
+                f"an hour of iterations takes {hours:.3g} hours with these failures, "
+                f"{costs[name]:.3g} of them for {name}"
             )
-        ends_s *= whole
-    events = fleet.events_per_s * ends_s * (draws + _LEVERS * min(draws, _MOST_OF_LEVERS))
+            raise _refused(None, message, lower, "the training would hardly ever end")
+    studied = draws + _LEVERS * min(draws, _MOST_OF_LEVERS)
+    events = fleet.events_per_s * days * DAY_S * hours * studied
     if events > _MOST_EVENTS:
         message = f"{draws} trainings have {events:.2g} failures and stops, more than 1e7"
-        raise InputError.of("E886", message, fix=f"write fewer --draws or tokens, or {lower}")
+        raise _refused(None, message, f"write fewer --draws or tokens, or {lower}")
 
 
 def _hours(fleet: Fleet) -> float:
@@ -508,26 +465,16 @@ def _hours(fleet: Fleet) -> float:
 
 
 def _checked(request: GoodputRequest) -> tuple[int | None, float | None]:
-    """Return the tokens and the interval between checkpoints; None for those not given.
-
-    Raises:
-        InputError: neither or both of tokens and days are given (E885), a number is out of its
-            range (E886), or a time is none (E887).
-    """
+    """Return the tokens and the interval between checkpoints; None for those not given."""
     tokens, days = request.tokens, request.days
     if (tokens is None) == (days is None):
         both = "both --tokens and --days are" if tokens else "neither --tokens nor --days is"
-        raise InputError.of(
-            "E885",
-            f"{both} given",
-            Location("--tokens"),
-            fix="write one of them: --tokens 1T, or --days 54",
-            reason="a training ends after its tokens, or after some days",
-        )
+        fix = "write one of them: --tokens 1T, or --days 54"
+        raise _refused("--tokens", f"{both} given", fix, "a training has one end", "E885")
     is_number = isinstance(days, Real) and not isinstance(days, bool)
     if days is not None and not (is_number and 0 < days <= _MOST_DAYS):
-        range_ = f"a number of days above 0 and at most {_MOST_DAYS:,}, such as 54"
-        raise _out_of_range("--days", days, range_)
+        fix = f"write a number of days above 0 and at most {_MOST_DAYS:,}, such as 54"
+        raise _refused("--days", f"--days is {days!r}", fix)
     for option, value, least, most in (
         ("--spares", request.spares, 0, _MOST_SPARES),
         ("--draws", request.draws, 1, _MOST_DRAWS),
@@ -535,54 +482,48 @@ def _checked(request: GoodputRequest) -> tuple[int | None, float | None]:
     ):
         if value is not None and not (type(value) is int and least <= value <= most):
             end = f"to {most:,}" if math.isfinite(most) else "on"
-            raise _out_of_range(option, value, f"a whole number from {least} {end}")
+            fix = f"write a whole number from {least} {end}"
+            raise _refused(option, f"{option} is {value!r}", fix)
     for option, word, words in (
         ("--checkpoint", request.checkpoint, get_args(CheckpointMode)),
         ("--recovery", request.recovery, get_args(Recovery)),
     ):
         if word not in words:
-            listed, question = " or ".join(words), did_you_mean(str(word), words)
-            raise InputError.of(
-                "E886",
-                f"{option} is {word!r}",
-                Location(option),
-                fix=f"{question}write {listed}",
-            )
-    return None if tokens is None else read_tokens(tokens), _interval_s(request.interval)
-
-
-def _out_of_range(option: str, value: object, range_: str) -> InputError:
-    message = f"{option} is {value!r}"
-    return InputError.of("E886", message, Location(option), fix=f"write {range_}")
-
-
-def _interval_s(written: str | None) -> float | None:
+            fix = f"{did_you_mean(str(word), words)}write {' or '.join(words)}"
+            raise _refused(option, f"{option} is {word!r}", fix)
     try:
-        return None if written is None else parse_seconds(written)
+        interval_s = None if request.interval is None else parse_seconds(request.interval)
     except UnitError as error:
-        message, place = f"the interval is no time: {error}", Location("--interval")
-        raise InputError.of("E887", message, place, fix=error.fix) from error
+        message = f"the interval is no time: {error}"
+        raise _refused("--interval", message, error.fix, code="E887") from error
+    return None if tokens is None else read_tokens(tokens), interval_s
 
 
 def _check_checkpoints(fleet: Fleet, request: GoodputRequest) -> None:
-    """Refuse checkpoints in another node's memory without one (E886), and those that pile up."""
+    """Refuse checkpoints in another node's memory without one, and those that pile up."""
     if request.checkpoint == "memory" and fleet.num_nodes == 1:
-        raise InputError.of(
-            "E886",
-            "--checkpoint memory with 1 node",
-            Location("--checkpoint memory"),
-            fix="write --checkpoint async, or more --gpus",
-            reason="a node that fails loses its memory",
-        )
+        option, fix = "--checkpoint memory", "write --checkpoint async, or more --gpus"
+        raise _refused(option, f"{option} with 1 node", fix, "a node that fails loses its memory")
     each = fleet.checkpoint
     write_s = max(each.write_s, each.blocking_s)
     if each.interval_s < write_s:
-        raise InputError.of(
-            "E888",
+        message = (
             f"a checkpoint takes {format_seconds(write_s)} to write, longer than the interval of "
-            f"{format_seconds(each.interval_s)}",
-            Location(f"--interval {request.interval}"),
-            fix=f'write --interval "{math.ceil(write_s)} s" or longer, or set a faster '
-            "hardware.reliability.checkpoints.write_bandwidth",
-            reason="checkpoints would pile up",
+            f"{format_seconds(each.interval_s)}"
         )
+        fix = (
+            f'write --interval "{math.ceil(write_s)} s" or longer, or set a faster '
+            "hardware.reliability.checkpoints.write_bandwidth"
+        )
+        option, reason = f"--interval {request.interval}", "checkpoints would pile up"
+        raise _refused(option, message, fix, reason, "E888")
+
+
+def _refused(
+    option: str | None,
+    message: str,
+    fix: str | None,
+    reason: str | None = None,
+    code: str = "E886",
+) -> InputError:
+    return InputError.of(code, message, Location(option) if option else None, fix, reason)

@@ -21,10 +21,10 @@ Steps = Generator[simpy.Event, Any, None]
 
 WORK, LOST, SAVING = "work", "lost work", "checkpoints"
 DETECTION, DIAGNOSIS, RESTART, WAITING = "detection", "diagnosis", "restart", "waiting for nodes"
-RECONFIGURATION, MISSING, SLOW = "reconfiguration", "missing replicas", "slow nodes"
+RECONFIGURATION, MISSING = "reconfiguration", "missing replicas"
 HOURS = (
     *(WORK, LOST, SAVING, DETECTION, DIAGNOSIS, RESTART),
-    *(WAITING, RECONFIGURATION, MISSING, SLOW),
+    *(WAITING, RECONFIGURATION, MISSING),
 )
 """What the time of a training goes to; the parts add up to it."""
 
@@ -45,7 +45,7 @@ class Training:
     Args:
         seconds: by what they go to (`HOURS`).
         interruptions: how often it stopped unplanned, by cause.
-        planned: how often it stopped for planned maintenance or a slow node.
+        planned: how often it stopped for planned maintenance.
         spans: what it did when; empty unless asked for. Checkpoints between iterations belong to
             the work around them.
     """
@@ -94,7 +94,7 @@ def draw_training(
 class SavedWork:
     """The position of a training in seconds of work, and its checkpoints.
 
-    Work goes on at a speed (1 without slow or missing nodes). After each interval of work a
+    Work goes on at a speed (1 without missing replicas). After each interval of work a
     checkpoint stops it; the state can be loaded after a write. A write takes no longer than an
     interval, so the checkpoint before the latest one can always be loaded.
     """
@@ -179,7 +179,6 @@ class _Run:
         self.saved = SavedWork(fleet.checkpoint)
         self.missing = 0  # replicas that are not there while the others run
         self.is_back = self.env.event()  # a missing replica is there again
-        self.slow_found_s = math.inf
         self.corrupted_s = self._after(fleet.corruption.per_s if fleet.corruption else 0.0)
         self.found_s, self.clean_s = math.inf, 0.0
         self.rates = np.cumsum([cause.per_s for cause in fleet.causes])
@@ -193,26 +192,18 @@ class _Run:
 
     @property
     def _speed(self) -> float:
-        slowdown = self.fleet.slowness.slowdown if self.fleet.slowness and self._is_slow else 1.0
-        return (1 - self.missing / self.fleet.num_replicas) / slowdown
-
-    @property
-    def _is_slow(self) -> bool:
-        return self.slow_found_s < math.inf
+        return 1 - self.missing / self.fleet.num_replicas
 
     def _train(self) -> Steps:
         yield from self._restart()
         total = float(self.rates[-1]) if len(self.rates) else 0.0
         fails_s = self._after(total)
-        slows_s = self._after(self.fleet.slowness.per_s if self.fleet.slowness else 0.0)
         while self.env.now < self.limit_s:
             speed = self._speed
             done_s = self.env.now + self.saved.time_to(self.work_s, speed)
             times = {
                 "done": min(done_s, self.limit_s),
                 "failure": fails_s,
-                "slow node": slows_s,
-                "slow node found": self.slow_found_s,
                 "corruption": self.corrupted_s,
                 "corruption found": self.found_s,
             }
@@ -227,10 +218,6 @@ class _Run:
                     number = np.searchsorted(self.rates, self.rng.random() * total, side="right")
                     yield from self._stop(self.fleet.causes[int(number)])
                     fails_s = self._after(total)
-                case "slow node":
-                    slows_s = self._slow_down()
-                case "slow node found":
-                    yield from self._replace_slow()
                 case "corruption":
                     self._corrupt()
                 case "corruption found":
@@ -250,8 +237,7 @@ class _Run:
         seconds = self.training.seconds
         seconds[SAVING] += stopped_s
         if speed < 1:  # what is done more slowly than with all nodes costs the difference
-            late_s = elapsed_s - stopped_s - work_s
-            seconds[SLOW if self._is_slow else MISSING] += late_s
+            seconds[MISSING] += elapsed_s - stopped_s - work_s
         self._span(WORK, start_s)
         return not is_back
 
@@ -322,22 +308,6 @@ class _Run:
     def _repair(self, repair_s: float) -> Steps:
         yield self.env.timeout(self.rng.exponential(repair_s))
         yield self.pool.put(1)
-
-    def _slow_down(self) -> float:
-        """Let a node become slow, unless one is; return when the next one does."""
-        slowness = self.fleet.slowness
-        assert slowness is not None, "only slow nodes have a time"
-        if not self._is_slow:
-            self.slow_found_s = self.env.now + self.rng.exponential(slowness.discovery_s)
-        return self._after(slowness.per_s)
-
-    def _replace_slow(self) -> Steps:
-        assert self.fleet.slowness is not None, "only slow nodes are found"
-        self.slow_found_s = math.inf
-        self.training.planned += 1
-        yield from self._save()
-        yield from self._replace_node(self.fleet.slowness.repair_s)
-        yield from self._restart()
 
     def _corrupt(self) -> None:
         """From now on results are wrong: only checkpoints until now are good."""

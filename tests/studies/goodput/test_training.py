@@ -24,15 +24,12 @@ from simtrain.studies.goodput.fleet import (
     Checkpointing,
     Corruption,
     Fleet,
-    Slowness,
     TrainingFacts,
     fleet_of,
 )
 from simtrain.studies.goodput.training import (
     HOURS,
-    MISSING,
     RESTART,
-    SLOW,
     WAITING,
     WORK,
     SavedWork,
@@ -277,16 +274,6 @@ def test_waiting_for_nodes_is_erlangs_loss(spares: int, repair_s: float) -> None
     assert_mean(shares, share_of_time_waiting(spares, 1 / 5000, repair_s))
 
 
-def test_slow_nodes_cost_the_difference_until_they_are_found() -> None:
-    """One in 10,000 s, half the speed for 1,000 s: 500 s of each are lost, none to replicas."""
-    slowness = Slowness(1e-4, 2.0, 1000.0, 0.0)
-    fleet = a_fleet(slowness=slowness, checkpoint=Checkpointing(100.0, 0.0))
-    trainings = drawn(fleet, 30, work_s=1e6)
-    assert all(training.seconds[MISSING] == 0 for training in trainings)
-    # A cycle of 11,000 s has 10,500 s of work.
-    assert_mean([each.seconds[SLOW] / each.seconds[WORK] for each in trainings], 500 / 10_500)
-
-
 def test_a_planned_stop_loses_no_work() -> None:
     fleet = a_fleet(Cause(PLANNED, 1 / 2000, is_planned=True), restart_s=10.0)
     (training,) = drawn(fleet, 1, work_s=1e6)
@@ -322,7 +309,7 @@ def test_recovery_by_replica_is_that_of_the_closed_form() -> None:
     blocking_s=st.floats(0.0, 40.0),
     spares=st.integers(0, 3),
     num_replicas=st.integers(1, 8),
-    options=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    options=st.tuples(st.booleans(), st.booleans()),
     seed=st.integers(0, 10**6),
 )
 def test_the_parts_of_a_training_add_up_to_its_time(
@@ -332,11 +319,11 @@ def test_the_parts_of_a_training_add_up_to_its_time(
     blocking_s: float,
     spares: int,
     num_replicas: int,
-    options: tuple[bool, bool, bool],
+    options: tuple[bool, bool],
     seed: int,
 ) -> None:
     detection_s, diagnosis_s, restart_s, write_s = times
-    by_replica, is_slow, is_corrupt = options
+    by_replica, is_corrupt = options
     causes = [
         Cause(str(n), rate, detection_s, diagnosis_s, 3000.0 * n) for n, rate in enumerate(rates)
     ]
@@ -348,7 +335,6 @@ def test_the_parts_of_a_training_add_up_to_its_time(
         restart_s=restart_s,
         checkpoint=Checkpointing(interval_s, blocking_s, min(write_s, interval_s)),
         reconfiguration_s=30.0 if by_replica else None,
-        slowness=Slowness(2e-5, 1.5, 3000.0, 3000.0) if is_slow else None,
         corruption=Corruption(2e-5, 3000.0, 3000.0) if is_corrupt else None,
     )
     seeds = np.random.SeedSequence(seed), np.random.SeedSequence(seed)

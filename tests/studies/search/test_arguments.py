@@ -203,15 +203,10 @@ def test_a_folder_contains_only_the_newest_ranking(
 def test_a_folder_with_an_edited_file_is_refused_before_the_search(
     file: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # In this order: planning imports search.
-    monkeypatch.setattr("simtrain.studies.planning.plan", None)
     monkeypatch.setattr("simtrain.studies.search.run.search", None)
-    for command, name in (("search", "small_01"), ("plan", "small_a100_sxm4_80gb_2gpus")):
-        (tmp_path / f"{name}.yaml").write_text("mine", "utf-8")
-        tokens = ("--tokens", "1B") if command == "plan" else ()
-        out = ("--out", str(tmp_path))
-        errors = refused(command, str(file), "--gpus", "2", *tokens, *out)
-        assert f"{name}.yaml: E113 the file exists, and no search wrote it" in errors
+    (tmp_path / "small_01.yaml").write_text("mine", "utf-8")
+    errors = refused("search", str(file), "--gpus", "2", "--out", str(tmp_path))
+    assert "small_01.yaml: E113 the file exists, and no search wrote it" in errors
 
 
 def test_a_file_that_cannot_be_written_is_an_error(
