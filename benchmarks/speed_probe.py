@@ -82,16 +82,16 @@ PART_SIZE = 2 * 4 * 4 * 4 * 3 * 3 * 3 * 2
 
 def sweep() -> Seconds:
     """Measure processor seconds of a sweep. Its first part lays out pipelines that others reuse."""
-    from simtrain.studies.sweep.load import load_plan
-    from simtrain.studies.sweep.part import run_part
+    from simtrain.studies.sweep.grid import load_sweep
+    from simtrain.studies.sweep.run import run_part
 
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "grid.yaml"
         file.write_text(_GRID, encoding="utf-8")
-        plan = load_plan(file, part_size=PART_SIZE)
+        grid = load_sweep(file, part_size=PART_SIZE)
     first_s, *others_s = (
-        _seconds(partial(run_part, plan, number), time.process_time)
-        for number in range(plan.num_parts)
+        _seconds(partial(run_part, grid, number), time.process_time)
+        for number in range(grid.num_parts)
     )
     return {
         f"sweep, first {PART_SIZE:,} points": first_s,

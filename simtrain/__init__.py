@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from simtrain.studies.sensitivity import resource_curves as resource_curves
     from simtrain.studies.sensitivity import sensitivity as sensitivity
     from simtrain.studies.simulation import simulate as simulate
-    from simtrain.studies.sweep.query import query as query
+    from simtrain.studies.sweep.results import query as query
     from simtrain.studies.sweep.run import sweep as sweep
     from simtrain.studies.variation.run import draw as draw
 
@@ -70,7 +70,7 @@ _HOMES = {
     "plot_memory": "simtrain.render.figures.iteration_memory.plot_memory",
     "plot_timeline": "simtrain.render.figures.timeline.plot_timeline",
     "profiles": "simtrain.base.resources.list_profiles",
-    "query": "simtrain.studies.sweep.query.query",
+    "query": "simtrain.studies.sweep.results.query",
     "report": "simtrain.render.html.run_report.report",
     "resource_curves": "simtrain.studies.sensitivity.resource_curves",
     "scenarios": "simtrain.base.resources.list_scenarios",

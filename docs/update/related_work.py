@@ -12,7 +12,7 @@ from simtrain.durations.collectives import total_wire_bytes
 from simtrain.errors import InputError
 from simtrain.paper.layer_work import layer_ops, saved_bytes
 from simtrain.scenario import Scenario, check_scenario, load_scenario
-from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.grid import load_sweep
 from simtrain.units import format_bytes
 
 LAYER = "175B"
@@ -22,8 +22,7 @@ LAYER = "175B"
 @functools.cache
 def labels(axis: str) -> dict[str, dict[str, Any]]:
     """Return the labels of an axis of the sweep, with the fields that each sets."""
-    (found,) = (each for each in load_plan("related_work").axes if each.name == axis)
-    return found.to_json()  # type: ignore[no-any-return]
+    return load_sweep("related_work").file["axes"][axis]  # type: ignore[no-any-return]
 
 
 @functools.cache

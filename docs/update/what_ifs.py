@@ -2,25 +2,22 @@
 
 import dataclasses
 import functools
-import io
-
-import pyarrow.parquet
 
 from docs.update.request import Generator, Request, table
 from docs.update.what_if_figures import FIGURES
 from docs.update.what_if_tables import TABLES, Row
-from simtrain.studies.sweep.load import load_plan
-from simtrain.studies.sweep.part import run_part
+from simtrain.studies.sweep.fields import Condition
+from simtrain.studies.sweep.grid import load_sweep
+from simtrain.studies.sweep.run import run_part
 
 
 @functools.cache
 def rows_of(name: str, overrides: tuple[str, ...] = (), only: str | None = None) -> list[Row]:
     """Return the results of a sweep, or of its points that satisfy the constraint `only`."""
-    plan = load_plan(name, overrides)
-    more = (only,) if only else ()
-    plan = dataclasses.replace(plan, constraints=(*plan.constraints, *more))
-    parts = (run_part(plan, number).content for number in range(plan.num_parts))
-    return [row for one in parts for row in pyarrow.parquet.read_table(io.BytesIO(one)).to_pylist()]
+    sweep = load_sweep(name, overrides)
+    more = (Condition(only, {}),) if only else ()
+    sweep = dataclasses.replace(sweep, conditions=(*sweep.conditions, *more))
+    return [row for number in range(sweep.num_parts) for row in run_part(sweep, number).to_pylist()]
 
 
 @functools.cache

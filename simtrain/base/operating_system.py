@@ -1,4 +1,4 @@
-"""Differences between operating systems: file locks, processors, memory, limits on workers."""
+"""Differences between operating systems: processors, memory, limits on workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import os
 import struct
 import sys
-from typing import Any, BinaryIO
+from typing import Any
 
 MOST_WORKERS = 61 if sys.platform == "win32" else None
 """Windows waits for at most 64 handles at a time; a process pool needs three of them."""
@@ -35,32 +35,3 @@ def physical_memory_bytes() -> int:
     if not ctypes.windll.kernel32.GlobalMemoryStatusEx(status):
         raise OSError("GlobalMemoryStatusEx failed")
     return int(struct.unpack_from("<Q", status.raw, 8)[0])
-
-
-def try_to_lock(file: BinaryIO) -> bool:
-    """Lock an empty file until it is closed; return False if it is already locked.
-
-    The system releases the locks of a process that ends, even if it is killed.
-
-    Raises:
-        OSError: the file system has no locks.
-    """
-    try:
-        fcntl: Any = importlib.import_module("fcntl")
-    except ModuleNotFoundError:
-        return _try_to_lock_on_windows(file)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _try_to_lock_on_windows(file: BinaryIO) -> bool:
-    msvcrt: Any = importlib.import_module("msvcrt")
-    try:
-        # The first byte can be locked even in an empty file.
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-    except PermissionError:
-        return False
-    return True

@@ -67,15 +67,11 @@ def report(
 
 def _of_sweep(folder: Path) -> HtmlDocument:
     from simtrain.base.extras import require
-    from simtrain.render.figures.sweep import load_results
+    from simtrain.render.figures.sweep import SweepResults
     from simtrain.render.html.sweep_report import sweep_document
-    from simtrain.studies.sweep.recorded import RecordedSweep
 
-    require("simtrain report --sweep", "pyarrow", "matplotlib")
-    results, recorded = load_results(folder), RecordedSweep.of(folder)
-    if recorded is None:
-        return sweep_document(results)
-    return sweep_document(results, recorded.extrapolated_compute)
+    require("simtrain report --sweep", "pyarrow", "duckdb", "matplotlib")
+    return sweep_document(SweepResults.of(folder))
 
 
 def _of_iterations(

@@ -8,12 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from simtrain.commands.app import INTERRUPTED
 from simtrain.commands.completion import shipped_sweeps
 from simtrain.commands.declare import Fields, options_first
 from simtrain.commands.options import SetOption, SweepFolderArgument
 from simtrain.commands.output import ListOutput, Output, show, show_view
 from simtrain.commands.printing import emit, status
-from simtrain.studies.sweep.request import MANY_POINTS, SweepRequest
+from simtrain.commands.progress import progress_bar
+from simtrain.studies.sweep import MANY_POINTS, SweepRequest
 
 _FULL_WIDTH = 100_000
 """Columns of a page that must not be cut."""
@@ -21,7 +23,7 @@ SweepFields = Annotated[
     dict[str, Any],
     Fields(
         SweepRequest,
-        "executor address shard part_size max_points",
+        "ray shard part_size max_points",
         {
             "part_size": Annotated[int | None, typer.Option(min=1)],
             "max_points": Annotated[int, typer.Option(min=1)],
@@ -30,7 +32,7 @@ SweepFields = Annotated[
 ]
 
 
-@options_first("file out overrides workers executor address shard part_size max_points")
+@options_first("file out overrides workers ray shard part_size max_points")
 def sweep(
     file: Annotated[str, typer.Argument(autocompletion=shipped_sweeps)],
     out: Path,
@@ -44,28 +46,38 @@ def sweep(
     Args:
         file: sweep file, or name of a sweep that comes with simtrain.
         out: folder for the results.
-        workers: number of worker processes, or of concurrent parts on a Ray cluster. Default: one
-            per processor.
+        workers: number of worker processes. Default: one per processor.
 
     Run the same command again to resume an interrupted sweep.
 
     Example: simtrain sweep interleave --out results
     """
-    from simtrain.commands.sweep_bar import sweep_bar
-    from simtrain.studies.sweep.folder import SweepFolder
-    from simtrain.studies.sweep.run import opened, run_sweep
+    from simtrain.studies.sweep.results import SweepFolder
+    from simtrain.studies.sweep.run import Progress, SweepRun
     from simtrain.views.sweep import Summary, summary_view
 
     with status("reading the sweep"):
         request = SweepRequest(file, out, overrides or (), workers=workers, **fields)
-        plan, folder, crew = opened(request, SweepFolder(out))
-    if plan.num_points >= MANY_POINTS:
-        size = f"{plan.num_points:,} points in {plan.num_parts:,} parts"
+        run = SweepRun.open(request, SweepFolder(out))
+    if run.sweep.num_points >= MANY_POINTS:
+        size = f"{run.sweep.num_points:,} points in {run.sweep.num_parts:,} parts"
         advice = "Ctrl-C keeps finished parts, and --shard i/n shares them among machines"
         emit(f"{size}: {advice}\n", sys.stderr)
-    with sweep_bar(plan) as on_progress:
-        done = run_sweep(plan, folder, crew, on_progress)
-    summary = Summary(plan, folder, crew.shard, done)
+    last = Progress(0, 0)
+
+    def on_progress(progress: Progress) -> None:
+        nonlocal last
+        last = progress
+        show_progress("points", progress.num_done, progress.num_points)
+
+    try:
+        with progress_bar() as show_progress:
+            progress = run.compute(on_progress)
+    except KeyboardInterrupt:
+        on_disk = f"{last.done} of {last.num_parts} parts are on disk"
+        emit(f"interrupted: {on_disk}; run the same command to resume\n", sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    summary = Summary(run, progress)
     show(output, summary, lambda: summary_view(summary))
 
 
@@ -97,7 +109,7 @@ def query(
 
     Example: simtrain query results "select * from results order by tokens_per_s desc limit 5"
     """
-    from simtrain.studies.sweep.query import query as run_query
+    from simtrain.studies.sweep.results import query as run_query
     from simtrain.units import counted
     from simtrain.views.sweep import answer_view
 

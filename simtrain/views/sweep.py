@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
@@ -11,16 +12,10 @@ from simtrain.base.strict_yaml import as_scalar
 from simtrain.hardware.interval import Interval
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import REASONS
-from simtrain.studies.cost import COST_COLUMNS
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.objectives.registry import OBJECTIVES
-from simtrain.studies.sweep.axes import describe_point
-from simtrain.studies.sweep.counts import BestPoint
-from simtrain.studies.sweep.folder import SweepFolder
-from simtrain.studies.sweep.plan import SweepPlan
-from simtrain.studies.sweep.query import Answer
-from simtrain.studies.sweep.run import Progress
-from simtrain.studies.sweep.workers import Shard
+from simtrain.studies.sweep.grid import MORE_IS_BETTER
+from simtrain.studies.sweep.results import Answer, query
+from simtrain.studies.sweep.run import Progress, SweepRun
 from simtrain.units import counted, format_bytes, format_seconds, four_digits
 from simtrain.views.kinds import COUNT, TEXT, Kind
 from simtrain.views.view import Cell, Column, Paragraphs, Row, Table, View
@@ -28,122 +23,119 @@ from simtrain.views.view import Cell, Column, Paragraphs, Row, Table, View
 _MAX_ROWS = 40
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Summary(PlainData):
-    """What a sweep computed.
+    """What a sweep's folder has when a run ends: all of its shards.
 
     Args:
-        plan: the sweep.
-        folder: its results.
-        shard: the share of its parts that was computed.
-        progress: counts of parts and points.
+        run: the sweep, its folder and its shard.
+        progress: counts of parts and points of the shard.
     """
 
     json_fields: ClassVar = keys(
-        """name=plan.name out=folder.path shard=shard_text num_parts=progress.num_parts
-        num_parts_found=progress.found damaged_parts=progress.damaged
-        num_parts_lost_with_workers=progress.num_lost num_points=progress.num_points
-        num_rows=progress.counts.num_rows ok=progress.counts.ok
-        does_not_fit=progress.counts.does_not_fit illegal=progress.counts.illegal excluded
-        best interval_s=interval"""
+        """name=run.sweep.name out num_parts=progress.num_parts
+        num_parts_found=progress.found num_points=progress.num_points num_rows ok does_not_fit
+        illegal excluded best interval_s=interval"""
     )
 
-    plan: SweepPlan
-    folder: SweepFolder
-    shard: Shard
+    run: SweepRun
     progress: Progress
 
     @property
-    def shard_text(self) -> str:
-        """The shard as --shard has it."""
-        return str(self.shard)
+    def out(self) -> str:
+        """The folder of the results."""
+        return str(self.run.folder.path)
+
+    @cached_property
+    def _counts(self) -> dict[tuple[str, str | None], int]:
+        sql = "select status, rule, count(*) from results group by all order by status, rule"
+        return {(status, rule): n for status, rule, n in query(self.run.folder.path, sql).rows}
 
     @property
-    def excluded(self) -> dict[str, int]:
-        """Number of points that each constraint excludes."""
-        excluded = self.progress.counts.excluded
-        return {self.plan.constraints[place]: number for place, number in excluded.items()}
+    def num_rows(self) -> int:
+        """Points with a row in the results: all but the excluded ones."""
+        return sum(self._counts.values())
 
     @property
+    def ok(self) -> int:
+        """Points that were simulated."""
+        return self._counts.get(("ok", None), 0)
+
+    @property
+    def does_not_fit(self) -> int:
+        """Points that exceed the memory."""
+        return self._counts.get(("does_not_fit", None), 0)
+
+    @property
+    def illegal(self) -> dict[str, int]:
+        """Illegal points by the code of the first rule that they break."""
+        return {rule: number for (_, rule), number in self._counts.items() if rule}
+
+    @cached_property
+    def excluded(self) -> int:
+        """Points that a constraint excludes."""
+        missing = query(self.run.folder.path, "select 1 limit 0").num_missing
+        return self.run.sweep.num_points - missing - self.num_rows
+
+    @cached_property
     def best(self) -> dict[str, Any] | None:
-        """The index, the axes and the results of the best point."""
-        best = self.progress.counts.best
-        if best is None:
+        """The index, the axes and the results of the best point; of equal ones, the first."""
+        objective = self.run.sweep.objective
+        order = "desc" if objective in MORE_IS_BETTER else "asc"
+        sql = f"""select "index", {objective} as "value", tokens_per_s, iteration_time_s, mfu
+            from results where status = 'ok' and {objective} is not null
+            order by {objective} {order}, "index" limit 1"""
+        if not (rows := query(self.run.folder.path, sql).records()):
             return None
-        return {"index": best.index, "point": self.plan.cells(best.index)} | asdict(best)
+        point = self.run.sweep.cells(rows[0]["index"])
+        return {"index": rows[0]["index"], "point": point, "objective": objective} | rows[0]
 
-    @property
+    @cached_property
     def interval(self) -> Interval | None:
         """Where the measured iteration time of the best point lies."""
-        best = self.progress.counts.best
-        if best is None:
+        if (best := self.best) is None:
             return None
-        return Evaluator().interval(self.plan.scenario(best.index), best.iteration_time_s)
+        scenario = self.run.sweep.scenario(best["index"])
+        return Evaluator().interval(scenario, best["iteration_time_s"])
 
 
 def summary_view(summary: Summary) -> View:
     """The summary: how many points there are of each kind, the best, and where results are."""
-    plan, shard, progress = summary.plan, summary.shard, summary.progress
-    shared = f", shard {shard}" if shard.count > 1 else ""
+    progress = summary.progress
     points, parts = counted(progress.num_points, "point"), counted(progress.num_parts, "part")
-    head = f"{plan.name}{shared}: {points} in {parts}"
+    head = Paragraphs([f"{summary.run.sweep.name}: {points} in {parts}"], style=None)
     columns = Column("num_points", "", COUNT), Column("kind", "", TEXT)
-    rows = [Row(line) for line in _lines(plan, progress)]
-    counts = Table("counts", "", columns, rows, layout="list")
-    said = [*_remarks(summary)]
-    return View([Paragraphs([head], style=None), counts, Paragraphs(said, style=None)])
-
-
-def _lines(plan: SweepPlan, progress: Progress) -> Iterator[tuple[int, str]]:
-    counts = progress.counts
-    yield counts.ok, "ok"
-    yield counts.does_not_fit, "do not fit in memory"
-    for code, number in counts.illegal.items():
-        reason = f": {REASONS[code]}" if code in REASONS else ""
-        yield number, f"illegal, {code}{reason}"
-    for constraint, number in counts.excluded.items():
-        yield number, f"excluded by {plan.constraints[constraint]}"
+    lines = [(summary.ok, "ok"), (summary.does_not_fit, "do not fit in memory")]
+    for code, number in summary.illegal.items():
+        lines.append((number, f"illegal, {code}: {REASONS.get(code, 'see simtrain explain')}"))
+    lines += [(summary.excluded, "excluded by constraints")] if summary.excluded else []
+    counts = Table("counts", "", columns, [Row(line) for line in lines], layout="list")
+    return View([head, counts, Paragraphs([*_remarks(summary)], style=None)])
 
 
 def _remarks(summary: Summary) -> Iterator[str]:
-    plan, folder, progress = summary.plan, summary.folder, summary.progress
-    if best := progress.counts.best:
-        yield f"{best_words(best)} ({describe_point(plan.cells(best.index))})"
-        yield from mfu_remarks([plan.scenario(best.index)])
+    sweep, folder = summary.run.sweep, summary.run.folder.path
+    if best := summary.best:
+        point = ", ".join(f"{name}: {as_scalar(value)}" for name, value in best["point"].items())
+        time, rate = format_seconds(best["iteration_time_s"]), best["tokens_per_s"]
+        figures = f"{rate:,.0f} tokens/s, {time}, MFU {best['mfu']:.1%}"
+        if sweep.objective not in best:
+            figures = f"{_figure(sweep.objective, best['value'])}, at {figures}"
+        yield f"best {sweep.objective}: {figures} ({point})"
+        yield from mfu_remarks([sweep.scenario(best["index"])])
     if summary.interval:
         yield summary.interval.sentence
-    if progress.found:
-        yield f"{counted(progress.found, 'part')} found on disk"
-    if progress.damaged:
-        numbers = ", ".join(map(str, progress.damaged))
-        yield f"recomputed {counted(len(progress.damaged), 'damaged part')} ({numbers})"
-    if progress.num_lost:
-        yield f"recomputed {counted(progress.num_lost, 'part')} lost with workers that died"
-    yield f"Results are in {folder.path}. Query them with:"
-    yield f'  simtrain query {folder.path} "select * from results limit 5"'
-
-
-def best_words(best: BestPoint) -> str:
-    """Describe the best point in one line, including the objective."""
-    time = format_seconds(best.iteration_time_s)
-    figures = f"{best.tokens_per_s:,.0f} tokens/s, {time}, MFU {best.mfu:.1%}"
-    if hasattr(best, best.objective):
-        return f"best {best.objective}: {figures}"
-    return f"best {best.objective}: {_figure(best.objective, best.value)}, at {figures}"
+    if summary.progress.found:
+        yield f"{counted(summary.progress.found, 'part')} found on disk"
+    yield f"Results are in {folder}. Query them with:"
+    yield f'  simtrain query {folder} "select * from results limit 5"'
 
 
 def _figure(column: str, value: float) -> str:
     """Format a value of a result column."""
-    objective = next((each for each in OBJECTIVES.values() if each.field == column), None)
-    if objective:
-        return objective.words(-value if objective.is_maximised else value)
     if column.endswith("_bytes"):
         return format_bytes(value)
-    if column.endswith("_s"):
-        return format_seconds(value)
-    if column in COST_COLUMNS:
-        return four_digits(value)
-    return f"{value:.1%}" if column == "hfu" else f"{value:,}"
+    return format_seconds(value) if column.endswith("_s") else four_digits(value)
 
 
 def answer_view(answer: Answer) -> View:
@@ -168,12 +160,9 @@ def _has_numbers(answer: Answer, place: int) -> bool:
 
 
 def _shown(value: Any) -> str:
-    match value:
-        case bool():
-            return as_scalar(value)
-        case float():
-            return f"{value:.6g}"
-    return str(value)
+    if isinstance(value, float) and not isinstance(value, bool):
+        return f"{value:.6g}"
+    return as_scalar(value) if isinstance(value, bool) else str(value)
 
 
 _NUMBERS, _TEXTS = Kind(_shown), Kind(_shown, is_number=False)

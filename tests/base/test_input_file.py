@@ -20,7 +20,7 @@ OTHERS = {
     "simtrain/scenario/explanations/__init__.py": "texts of the package",
     "simtrain/importing/runs/columns.py": "a file of the package",
     "simtrain/importing/words_file.py": "files of the package",
-    "simtrain/studies/sweep/ray_executor.py": "sends a profile that was read before",
+    "simtrain/studies/sweep/executors.py": "sends a profile that was read before",
     "simtrain/recording/child/__main__.py": "what its parent process has written",
     "simtrain/recording/child/memory_limit.py": "/proc/meminfo",
     "calibrate/benchmarks/conditions.py": "/proc/stat",

@@ -3,7 +3,6 @@
 import ctypes
 import os
 import pathlib
-import signal
 import struct
 import sys
 from types import SimpleNamespace
@@ -11,54 +10,17 @@ from typing import Any
 
 import pytest
 
-from simtrain.base.operating_system import num_processors, physical_memory_bytes, try_to_lock
+from simtrain.base.operating_system import num_processors, physical_memory_bytes
 from simtrain.studies.sweep import executors
 from simtrain.studies.sweep.executors import local_executor
 from tests.helpers.command_line import call
 from tests.helpers.sweep_files import SMALL, files_of
 
-fcntl = pytest.importorskip("fcntl", reason="POSIX locks stand in for those of Windows")
-
-
-class FakeMsvcrt:
-    """Lock bytes of a file until it is closed, as on Windows."""
-
-    LK_NBLCK = 2
-
-    @staticmethod
-    def locking(descriptor: int, mode: int, num_bytes: int) -> None:
-        assert (mode, num_bytes) == (FakeMsvcrt.LK_NBLCK, 1)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise PermissionError(13, "Permission denied") from error
-
 
 @pytest.fixture
 def windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)
-    monkeypatch.setitem(sys.modules, "msvcrt", FakeMsvcrt())
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(executors, "_HAS_SIGNAL_MASKS", False)
-    monkeypatch.delattr(signal, "pthread_sigmask", raising=False)
-
-
-def check_locks(path: pathlib.Path) -> None:
-    with path.open("ab") as first, path.open("ab") as second:
-        assert try_to_lock(first)
-        assert not try_to_lock(second)
-    with path.open("ab") as third:
-        assert try_to_lock(third)
-    assert path.read_bytes() == b""
-
-
-def test_a_file_is_locked_until_it_is_closed(tmp_path: pathlib.Path) -> None:
-    check_locks(tmp_path / "lock")
-
-
-@pytest.mark.usefixtures("windows")
-def test_windows_locks_the_same(tmp_path: pathlib.Path) -> None:
-    check_locks(tmp_path / "lock")
 
 
 @pytest.mark.usefixtures("windows")
@@ -78,7 +40,7 @@ def test_windows_has_at_most_61_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     numbers = []
-    monkeypatch.setattr(executors, "_Pool", lambda number, **options: numbers.append(number))
+    monkeypatch.setattr(executors, "ProcessPoolExecutor", lambda number, *_: numbers.append(number))
     for most in (61, None):
         monkeypatch.setattr(executors, "MOST_WORKERS", most)
         local_executor(200)

@@ -11,9 +11,8 @@ from simtrain.base.resources import beside, find_profile
 from simtrain.commands.output import Output, show_view
 from simtrain.commands.printing import emit
 from simtrain.scenario import check_scenario, load_scenario
-from simtrain.studies.sweep.axes import describe_point
-from simtrain.studies.sweep.load import load_plan
-from simtrain.studies.sweep.query import Answer
+from simtrain.studies.sweep.grid import load_sweep
+from simtrain.studies.sweep.results import Answer
 from simtrain.views.sweep import answer_view
 from tests.helpers.command_line import call, refused, spawn
 from tests.helpers.scenario_texts import MINIMAL
@@ -189,8 +188,6 @@ def test_the_remedy_for_too_few_nodes_is_the_number_needed() -> None:
 
 
 def test_flags_are_printed_in_lower_case() -> None:
-    words = "overlap.pipeline: false, recompute: full"
-    assert describe_point({"overlap.pipeline": False, "recompute": "full"}) == words
     assert drawn(answer_view(Answer(("on",), ((True,),))), 80).split() == ["on", "true"]
 
 
@@ -237,7 +234,7 @@ def test_paths_in_a_sweep_are_relative_to_the_sweep(
     other_folder: pathlib.Path, base: str, axes: str
 ) -> None:
     (other_folder / "sweep.yaml").write_text(f"base: {base}\naxes: {axes}\n", "utf-8")
-    plan = load_plan("../files/sweep.yaml")
+    plan = load_sweep("../files/sweep.yaml")
     assert str(pathlib.Path("..", "files", "my.yaml")) in plan.profiles
 
 
@@ -245,7 +242,7 @@ def test_the_cluster_of_an_inline_base_is_relative_to_the_sweep(other_folder: pa
     inside = "".join(f"  {line}\n" for line in (MINIMAL + "cluster: my.yaml").splitlines())
     text = f"axes: {{batch.micro: [1]}}\nbase:\n{inside}"
     (other_folder / "sweep.yaml").write_text(text, "utf-8")
-    assert list(load_plan("../files/sweep.yaml").profiles) == [
+    assert list(load_sweep("../files/sweep.yaml").profiles) == [
         os.path.join("..", "files", "my.yaml")
     ]
 
@@ -289,7 +286,7 @@ def test_a_large_sweep_says_how_many_points_it_has(
     values = "{range: [1, 1001, 1]}"
     axes = f"axes:\n  batch.global: {values}\n  batch.micro: {values}\n"
     pathlib.Path("large.yaml").write_text(f"base: gpt2_1_5b\n{axes}", "utf-8")
-    monkeypatch.setattr("simtrain.studies.sweep.run.run_sweep", end)
+    monkeypatch.setattr("simtrain.studies.sweep.run.SweepRun.compute", end)
     assert "large.yaml:2:1: E807 the grid has 1,002,001 points, more than 1,000,000" in (
         errors := refused("sweep", "large.yaml", "--out", "out")
     )

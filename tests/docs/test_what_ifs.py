@@ -16,9 +16,7 @@ from docs.update.what_ifs import rows_of
 from simtrain.base.resources import list_sweeps
 from simtrain.render.figures import style
 from simtrain.scenario import RULES, Scenario
-from simtrain.studies.sweep.constraints import removed_by
-from simtrain.studies.sweep.load import load_plan
-from simtrain.studies.sweep.plan import SweepPlan
+from simtrain.studies.sweep.grid import Sweep, load_sweep
 from tests.helpers.command_line import ROOT, call
 from tests.helpers.made_results import ran, row, write_results
 
@@ -30,8 +28,8 @@ NAMES = [shlex.split(words)[0] for name, words in COMMANDS if name == "sweep"]
 
 
 @functools.cache
-def plan_of(name: str) -> SweepPlan:
-    return load_plan(name)
+def plan_of(name: str) -> Sweep:
+    return load_sweep(name)
 
 
 @functools.cache
@@ -39,8 +37,7 @@ def scenarios_of(name: str) -> tuple[Scenario, ...]:
     """Return the scenarios of a sweep's points that meet its constraints."""
     plan = plan_of(name)
     points = {index: plan.scenario(index) for index in range(plan.num_points)}
-    removed = removed_by(plan, points)
-    return tuple(point for index, point in points.items() if index not in removed)
+    return tuple(plan.kept(points).values())
 
 
 def is_legal(scenario: Scenario) -> bool:
@@ -57,7 +54,7 @@ def test_most_points_of_a_shipped_sweep_are_legal(name: str) -> None:
     """Most points are legal, and the sweep takes a second or two."""
     scenarios = scenarios_of(name)
     legal = Counter(is_legal(scenario) for scenario in scenarios)
-    assert plan_of(name).description
+    assert plan_of(name).file["description"]
     assert 15 <= len(scenarios) <= 250
     assert legal[True] >= 0.8 * len(scenarios)
 

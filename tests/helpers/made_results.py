@@ -8,8 +8,6 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from simtrain.studies.sweep.plan import SweepPlan
-
 Row = dict[str, Any]
 GIB = 2**30
 
@@ -25,6 +23,7 @@ def ran(rate: float, gib: float, num_gpus: int = 8, tokens: int = 1000) -> Row:
         "iteration_time_s": tokens / rate,
         "tokens_per_s": rate,
         "mfu": rate / (100.0 * num_gpus),
+        "hfu": rate / (80.0 * num_gpus),
         "peak_bytes": int(gib * GIB),
         "num_gpus": num_gpus,
         "breakdown_bubble_s": 0.0,
@@ -37,7 +36,9 @@ def nothing(status: str, rule: str | None = None) -> Row:
     return none | {"num_gpus": 8, "status": status, "rule": rule}
 
 
-def write_results(folder: pathlib.Path, rows: Sequence[Row], part_size: int = 4) -> pathlib.Path:
+def write_results(
+    folder: pathlib.Path, rows: Sequence[Row], part_size: int = 4, **header: Any
+) -> pathlib.Path:
     """Write rows as the parts of a sweep to a folder."""
     parts = folder / "parts"
     parts.mkdir(parents=True, exist_ok=True)
@@ -46,10 +47,6 @@ def write_results(folder: pathlib.Path, rows: Sequence[Row], part_size: int = 4)
         pyarrow.parquet.write_table(
             whole.slice(start, part_size), parts / f"part-{number:06d}.parquet"
         )
+    about = {"hash": "0", "part_size": part_size, "num_points": len(rows), "name": folder.name}
+    (folder / "sweep.json").write_text(json.dumps(about | header), encoding="utf-8")
     return folder
-
-
-def write_plan(folder: pathlib.Path, plan: SweepPlan) -> None:
-    """Write the sweep.json of a sweep's folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "sweep.json").write_text(json.dumps(plan.to_json()), encoding="utf-8")

@@ -8,11 +8,9 @@ from typing import Any
 import pyarrow.parquet
 
 from simtrain.studies.sweep.executors import SerialExecutor
-from simtrain.studies.sweep.folder import SweepFolder
-from simtrain.studies.sweep.load import load_plan
-from simtrain.studies.sweep.plan import SweepPlan
-from simtrain.studies.sweep.run import Progress, run_sweep
-from simtrain.studies.sweep.workers import PartWorkers, Shard
+from simtrain.studies.sweep.grid import Sweep, load_sweep
+from simtrain.studies.sweep.results import SweepFolder
+from simtrain.studies.sweep.run import Progress, SweepRun
 
 BASE = """\
 base:
@@ -36,15 +34,15 @@ PART_SIZE = 5
 NUM_PARTS = 5  # 24 points
 
 
-def plan_of(
+def sweep_of(
     folder: pathlib.Path,
     text: str = SMALL,
     overrides: Sequence[str] = (),
     part_size: int | None = None,
-) -> SweepPlan:
+) -> Sweep:
     path = folder / "small.yaml"
     path.write_text(text, encoding="utf-8")
-    return load_plan(path, overrides, part_size)
+    return load_sweep(path, overrides, part_size)
 
 
 def with_axes(*lines: str) -> str:
@@ -52,16 +50,17 @@ def with_axes(*lines: str) -> str:
 
 
 def run(
-    plan: SweepPlan,
+    sweep: Sweep,
     out: pathlib.Path,
     make_executor: Callable[[], Executor] = SerialExecutor,
     in_flight: int = 1,
-    shard: Shard = Shard(),  # noqa: B008
+    shard: tuple[int, int] = (0, 1),
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     folder = SweepFolder(out)
-    plan = folder.open(plan)
-    return run_sweep(plan, folder, PartWorkers(make_executor, in_flight, shard), on_progress)
+    folder.open(sweep.header)
+    parts = range(shard[0], sweep.num_parts, shard[1])
+    return SweepRun(sweep, folder, parts, make_executor, in_flight).compute(on_progress)
 
 
 def files_of(out: pathlib.Path) -> dict[str, bytes]:

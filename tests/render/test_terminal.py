@@ -13,7 +13,7 @@ from rich.console import Console
 from simtrain.commands import printing
 from simtrain.commands.output import Output, show_view
 from simtrain.render.terminal import terminal_page
-from simtrain.studies.sweep.query import Answer
+from simtrain.studies.sweep.results import Answer
 from simtrain.views.kinds import BAR, NUMBER, SECONDS, TEXT
 from simtrain.views.sweep import answer_view
 from simtrain.views.view import Column, Row, Table, View, names_view

@@ -21,7 +21,7 @@ from simtrain.schedules import (
 )
 from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
-from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.grid import load_sweep
 from tests.helpers.command_line import call
 from tests.helpers.toys import scenario_with
 
@@ -302,5 +302,5 @@ def test_paths_on_the_axis_of_a_sweep_are_relative_to_the_sweep() -> None:
         f"base: {{model: {MODEL}, parallelism: {{pipeline: 2}}, batch: {{micro: 1, global: 4}}, "
         "overlap: {pipeline: true}}\naxes: {schedule: [a.csv, b.csv]}\n"
     )
-    (axis,) = load_plan("inside/sweep.yaml").axes
+    (axis,) = load_sweep("inside/sweep.yaml").axes
     assert [*axis.values] == ["inside/a.csv", "inside/b.csv"]

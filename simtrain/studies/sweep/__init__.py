@@ -1,1 +1,67 @@
-"""Sweeps: a grid of scenarios from one file, results on disk, and SQL queries over them."""
+"""Sweeps: simulate every scenario of a grid. This file has what is asked; it imports nothing slow.
+
+`grid` reads the sweep file, `fields` its names and conditions; `run` computes parts of the grid
+with any of the `executors`, and `results` keeps and queries them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simtrain.errors import InputError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from simtrain.studies.sweep.run import Progress
+
+MANY_POINTS = 1_000_000
+"""Points of a grid that a sweep starts on unless a larger number is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRequest:
+    """What a sweep is asked for.
+
+    Args:
+        sweep: a sweep file, the name of a shipped sweep, or what such a file contains:
+            {"base": "gpt2_1_5b", "axes": {"batch.micro": [1, 2, 4]}}. The base may be a scenario.
+        out: folder for the results, which `query` reads too. None keeps only the rows.
+        overrides: overrides of the base scenarios, such as "model.seq_length=4096".
+        workers: processes, or parts that are computed together elsewhere; with 1 this process
+            computes everything, and None takes one per processor. A script with several workers
+            needs `if __name__ == "__main__":`, because workers import it.
+        executor: any `concurrent.futures.Executor` that computes parts, in place of processes.
+        ray: Ray cluster, host:port, whose processors compute in place of this machine.
+        shard: compute only every n-th part, starting at part i (from 0): i/n.
+        part_size: points per part.
+        max_points: refuse a grid of more points, which would run for days.
+        on_progress: called after each part.
+    """
+
+    sweep: str | Path | Mapping[str, Any]
+    out: str | Path | None = None
+    overrides: Sequence[str] = ()
+    _: KW_ONLY
+    workers: int | None = 1
+    executor: Executor | None = None
+    ray: str | None = None
+    shard: str = "0/1"
+    part_size: int | None = None
+    max_points: int = MANY_POINTS
+    on_progress: Callable[[Progress], None] = lambda progress: None
+
+    def check(self) -> None:
+        """Refuse numbers below 1, and an executor beside a cluster (E834)."""
+        counts = {"workers": self.workers, "part_size": self.part_size}
+        counts = {name: count for name, count in counts.items() if count is not None}
+        for name, count in (counts | {"max_points": self.max_points}).items():
+            if type(count) is not int or count < 1:
+                fix = "write a whole number of at least 1"
+                raise InputError.of("E834", f"{name} is {count!r}", fix=fix)
+        if self.executor is not None and (self.ray or not hasattr(self.executor, "submit")):
+            fix = "give a concurrent.futures.Executor, and no ray beside it"
+            raise InputError.of("E834", f"executor is {self.executor!r}", fix=fix)

@@ -1,39 +1,58 @@
-"""Executors that compute the parts of a sweep: this process, or worker processes on this machine.
+"""Executors of `concurrent.futures` that compute parts: this process, processes, a Ray cluster.
 
-All are `concurrent.futures.Executor`s. An executor that loses a worker raises BrokenExecutor.
+An executor that loses a worker raises BrokenExecutor. Ray is an optional dependency and prints
+much: it is imported only on request, and its messages go to its own logs. Every node needs
+simtrain; profiles are sent as text, because a node may not have their files.
 """
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
+import re
 import signal
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from concurrent import futures
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from functools import partial
+from importlib import metadata
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from simtrain.base.operating_system import MOST_WORKERS, num_processors
+from simtrain.base.extras import require
+from simtrain.base.operating_system import MOST_WORKERS
+from simtrain.base.resources import find_profile
+from simtrain.base.version import VERSION
 from simtrain.errors import InputError, Location
-from simtrain.studies.sweep.workers import PartWorkers, Shard
-
-if TYPE_CHECKING:
-    from simtrain.studies.sweep.plan import SweepPlan
+from simtrain.hardware.load import give_profile
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_HAS_SIGNAL_MASKS = hasattr(signal, "pthread_sigmask")
-"""False on Windows."""
+_CONNECT_TIMEOUT_S, _LAST_PORT, _MOST_LOSSES = 5.0, 65535, 3
+# Ray reads these at import. Without them it reports dead workers on stdout, among our data, and
+# tries to reach a missing cluster for minutes.
+_QUIET_AND_BOUNDED = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "(?s).*",
+    "RAY_NUM_REDIS_GET_RETRIES": "1",
+    "RAY_gcs_rpc_server_connect_timeout_s": "2",
+    "RAY_py_gcs_connect_timeout_s": "5",
+}
+
+
+def versions() -> dict[str, str]:
+    """Versions of the installed programs that write a part."""
+    return {"simtrain": VERSION, "pyarrow": metadata.version("pyarrow")}
 
 
 class SerialExecutor(Executor):
     """Runs each call in this process, before `submit` returns."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call the function and return a completed future."""
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -49,50 +68,108 @@ def local_executor(num_workers: int) -> Executor:
     # Spawn, not fork: a forked copy has the locks of this process' threads, but not the threads.
     context = multiprocessing.get_context("spawn")
     num_workers = min(num_workers, MOST_WORKERS or num_workers)
-    return _Pool(num_workers, mp_context=context, initializer=_start_worker)
-
-
-class Processes:
-    """Worker processes on this machine."""
-
-    def open(
-        self, plan: SweepPlan, shard: Shard, num_workers: int | None, address: str | None
-    ) -> PartWorkers:
-        """Return the workers; a single one is this process itself."""
-        if address is not None:
-            message, fix = "processes on this machine have no address", "add --executor ray"
-            raise InputError.of("E854", message, Location("--address"), fix)
-        num_workers = min(num_workers or num_processors(), len(shard.parts(plan)))
-        # Two parts per worker, so that none waits for this process to write a file.
-        in_flight = 1 if num_workers < 2 else 2 * num_workers
-        return PartWorkers(partial(local_executor, num_workers), in_flight, shard)
-
-
-class _Pool(ProcessPoolExecutor):
-    """A process pool that blocks Ctrl-C in its workers until they have installed a handler."""
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Submit a call; starts a worker if none is idle."""
-        if not _HAS_SIGNAL_MASKS:
-            return super().submit(fn, *args, **kwargs)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            return super().submit(fn, *args, **kwargs)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return ProcessPoolExecutor(num_workers, context, _start_worker)
 
 
 def _start_worker() -> None:
     # Ctrl-C also reaches workers: they exit silently, and the parent reports the interruption.
     signal.signal(signal.SIGINT, lambda *_: os._exit(1))
-    if _HAS_SIGNAL_MASKS:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """Exit when the parent dies; otherwise its workers would wait for work forever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
+    # Without it, the workers of a killed process would wait for work forever.
+    if parent := multiprocessing.parent_process():
         wait([parent.sentinel])
         os._exit(1)
+
+
+def connect(address: str, profiles: Iterable[str] = ()) -> RayExecutor:
+    """Connect to the Ray cluster whose head node is at "host:port", and send it profiles.
+
+    Raises:
+        InputError: Ray is not installed, no cluster answers within half a minute, or it runs other
+            versions of Ray or Python.
+    """
+    require("--ray", "ray")
+    match = re.fullmatch(r"\[?([^/\[\]]+?)\]?:([0-9]{1,5})", address)
+    os.environ |= _QUIET_AND_BOUNDED | os.environ
+    import ray
+
+    try:
+        if not match or int(match[2]) > _LAST_PORT:
+            raise ValueError("the address is not host:port")
+        # Ray takes far longer to fail.
+        socket.create_connection((match[1], int(match[2])), _CONNECT_TIMEOUT_S).close()
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        message = f'no Ray cluster answers at "{address}"'
+        fix = (
+            "run this command on a node of the cluster, with the host:port that ray start --head "
+            "prints, such as 10.0.0.1:6379"
+        )
+        raise InputError.of("E852", message, Location("--ray"), fix, str(error)) from error
+    texts = {name: find_profile(name).read_text(encoding="utf-8") for name in profiles}
+    return RayExecutor(ray, (versions(), texts))
+
+
+Needs = tuple[Mapping[str, str], Mapping[str, str]]
+"""Versions that a node must have, and texts of hardware profiles by name."""
+
+
+def on_node(needs: Needs, fn: Callable[..., T], *args: Any) -> T:
+    """Call a function on a node of the cluster; refuse one with other versions (E853)."""
+    needed, profiles = needs
+    if (here := versions()) != needed:
+        message = f"a node of the cluster has {here}; this machine has {needed}"
+        raise InputError.of("E853", message, fix="install the same versions on every node")
+    for name, text in profiles.items():
+        give_profile(name, text)
+    return fn(*args)
+
+
+class RayExecutor(Executor):
+    """Runs each call as a task of the module `ray` with one CPU; Ray repeats lost calls."""
+
+    def __init__(self, ray: Any, needs: Needs) -> None:
+        self._ray = ray
+        task = ray.remote(num_cpus=1, max_retries=_MOST_LOSSES)(on_node)
+        self._submit = partial(task.remote, ray.put(needs))
+        self._unfinished: set[Future[Any]] = set()
+
+    @property
+    def num_processors(self) -> int:
+        """Number of CPUs in the cluster, at least 1 because nodes may still join."""
+        return max(1, int(self._ray.cluster_resources().get("CPU", 0)))
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        self._unfinished.add(future)
+        future.add_done_callback(self._unfinished.discard)
+        theirs = self._submit(fn, *args).future()
+        theirs.add_done_callback(partial(self._finish, future))
+        return future
+
+    def _finish(self, future: Future[T], theirs: Future[T]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        error = theirs.exception()
+        if isinstance(error, self._ray.exceptions.RayTaskError):
+            error = error.cause
+        if error is None:
+            future.set_result(theirs.result())
+        elif not isinstance(error, self._ray.exceptions.RayError):
+            future.set_exception(error)
+        else:
+            message = "the nodes of the cluster cannot compute parts"
+            reason, *_ = str(error).splitlines()
+            fix = (
+                f"install simtrain {VERSION} with the same Python on every node, with enough memory"
+            )
+            future.set_exception(InputError.of("E853", message, None, fix, reason))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        for future in [*self._unfinished] if cancel_futures else ():
+            future.cancel()
+        futures.wait([*self._unfinished] if wait else ())
+        self._ray.shutdown()

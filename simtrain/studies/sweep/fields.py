@@ -1,13 +1,17 @@
-"""Fields of a scenario that a sweep can vary, looked up by name."""
+"""Fields of a scenario by name, for axes and for the conditions of a sweep."""
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import functools
 import keyword
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from simtrain.base.extras import require
 from simtrain.base.strict_yaml import Path
 from simtrain.base.strict_yaml.document import dotted
 from simtrain.base.strict_yaml.validation import legal_keys
@@ -15,22 +19,24 @@ from simtrain.errors import InputError, Location
 from simtrain.scenario import Scenario
 from simtrain.scenario.schema import STACK_DEFAULTS
 
-# Pseudo-field: the name of the point's base scenario.
-BASE: Path = ("base",)
-# Overrides of profile entries; the profile validates them.
-_HARDWARE = "hardware"
-DERIVED = ("num_gpus", "num_microbatches")
-"""What a scenario has beside its fields, for constraints."""
-_WITHOUT_EFFECT = {"name", "description"}
+if TYPE_CHECKING:
+    import duckdb
 
-Assignment = tuple[Path, Any]
+BASE: Path = ("base",)
+"""Pseudo-field: the name of the point's base scenario."""
+_HARDWARE, _WITHOUT_EFFECT = "hardware", {"name", "description"}
+_DERIVED = ("num_gpus", "num_microbatches")
+LARGEST = 2**63 - 1
+"""The largest integer that Parquet and SQL can store."""
+_TOKEN = re.compile(r"'[^']*'|\"[^\"]*\"|(?<![\w.])([^\W\d][\w.]*)")
+"""Text in quotes, or a name."""
+_MOST_TEXT = 500
 
 
 @functools.cache
 def field_paths() -> tuple[Path, ...]:
     """All sections and fields of a scenario that affect the simulation."""
-    sections = [key for key in legal_keys(Scenario, ()) if key not in _WITHOUT_EFFECT]
-    paths: list[Path] = [(section,) for section in sections]
+    paths: list[Path] = [(key,) for key in legal_keys(Scenario, ()) if key not in _WITHOUT_EFFECT]
     for path in paths:
         paths.extend((*path, key) for key in legal_keys(Scenario, path))
     return tuple(paths)
@@ -38,7 +44,7 @@ def field_paths() -> tuple[Path, ...]:
 
 @functools.cache
 def attributes_by_name() -> Mapping[str, str]:
-    """Map each name that a constraint may use to the scenario attribute that it reads.
+    """Map each name that a condition may use to the scenario attribute that it reads.
 
     A field can be named without its section; the first section that has the field wins
     (`num_layers` is `model.num_layers`, `pipeline` is `parallelism.pipeline`). `recompute` reads
@@ -55,7 +61,7 @@ def attributes_by_name() -> Mapping[str, str]:
         parts = (f"{key}_" if keyword.iskeyword(str(key)) else str(key) for key in path)
         names[name] = default.resolved if default else ".".join(parts)
         names.setdefault(str(path[-1]), names[name])
-    return names | {name: name for name in DERIVED}
+    return names | {name: name for name in _DERIVED}
 
 
 def field_path(name: str, location: Location | None) -> Path:
@@ -64,30 +70,118 @@ def field_path(name: str, location: Location | None) -> Path:
     is_entry = path[0] == _HARDWARE and len(path) > 1 and all(path)
     if is_entry or path == BASE or path in field_paths():
         return path
-    similar = nearest_field(name)
-    question = f"did you mean {similar}? " if similar else ""
+    names = {dotted(path): dotted(path) for path in (BASE, *field_paths())}
+    # A field is also meant by its last part; of several, the first section's.
+    names = {name.rpartition(".")[2]: name for name in reversed(names)} | names
+    last = name.rpartition(".")[2]
+    similar = [last] if last in names else difflib.get_close_matches(name, names, 1)
+    question = f"did you mean {names[similar[0]]}? " if similar else ""
     sections = ", ".join(str(path[0]) for path in field_paths() if len(path) == 1)
-    message = f'"{name}" is not a field of a scenario'
     fix = (
         f"{question}An axis is a field such as parallelism.tensor (sections: {sections}), or any "
         "other name with labels that each set several fields"
     )
-    raise InputError.of("E802", message, location, fix)
+    raise InputError.of("E802", f'"{name}" is not a field of a scenario', location, fix)
 
 
-def nearest_field(name: str) -> str | None:
-    """Return the field closest in spelling to `name`, with or without its section."""
-    names = [dotted(path) for path in (BASE, *field_paths())]
-    by_last_part = {name.rpartition(".")[2]: name for name in reversed(names)}
-    last = name.rpartition(".")[2]
-    if last in by_last_part:
-        return by_last_part[last]
-    if similar := difflib.get_close_matches(name, names, n=1):
-        return similar[0]
-    parts = difflib.get_close_matches(last, by_last_part, n=1)
-    return by_last_part[parts[0]] if parts else None
+def storable(value: Any) -> Any:
+    """Replace integers above 64 bits, which columns cannot hold, by null."""
+    return None if isinstance(value, int) and abs(value) > LARGEST else value
 
 
-def base_of(settings: Sequence[Assignment], default: str) -> str:
-    """Return the base that settings set, or the default."""
-    return next((value for path, value in settings if path == BASE), default)
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of a sweep file: an expression of SQL on the fields of a scenario.
+
+    Args:
+        text: as it is written.
+        constants: numbers that it may name.
+        place: of the text in the file.
+    """
+
+    text: str
+    constants: Mapping[str, float]
+    place: Location | None = None
+
+    @property
+    def names(self) -> set[str]:
+        """The constants and fields that it uses."""
+        words = {token[1] for token in _TOKEN.finditer(self.text)}
+        return words & {*self.constants, *attributes_by_name()}
+
+    def holds(self, scenarios: Sequence[Scenario]) -> list[bool | None]:
+        """Return whether it holds for each scenario; None if it has no value.
+
+        Raises:
+            InputError: it is no expression (E810), names something that is neither a constant nor a
+                field (E812), or is no condition on one point (E813).
+        """
+        require("a constraint", "duckdb", "pyarrow")
+        import duckdb
+        import pyarrow
+
+        if len(self.text) > _MOST_TEXT:
+            fix = "split it into several constraints; all of them must hold"
+            raise self.refusal("E810", f"is longer than {_MOST_TEXT} characters", fix)
+        names = self.names
+        columns: dict[str, list[Any]] = {"": [None] * len(scenarios)}
+        for name in names:
+            columns[name] = [self._value(name, scenario) for scenario in scenarios]
+        # Quoted, because of the points in names. TRY turns a division by zero into null.
+        sql = _TOKEN.sub(lambda word: f'"{word[0]}"' if word[1] in names else word[0], self.text)
+        try:
+            duckdb.SQLExpression(sql)
+            points = _database().cursor().from_arrow(pyarrow.table(columns))
+            answer = points.select(duckdb.SQLExpression(f"try({sql})"))
+            kind, rows = str(answer.types[0]), answer.fetchall()
+        except (duckdb.Error, pyarrow.ArrowException) as error:
+            code, fix = "E813", "compare numbers with numbers, and text with 'text'"
+            if isinstance(error, duckdb.ParserException):
+                code, fix = "E810", "write a comparison such as tensor * data == 64"
+            elif isinstance(error, duckdb.BinderException) and "not found" in str(error):
+                known = (
+                    *self.constants,
+                    *(name for name in attributes_by_name() if "." not in name),
+                )
+                code, fix = "E812", f"write text as 'text'; the names here are {', '.join(known)}"
+            message = f"cannot be read: {str(error).partition(chr(10))[0]}"
+            raise self.refusal(code, message, fix) from error
+        if kind not in ("BOOLEAN", '"NULL"') or len(rows) != len(scenarios):
+            fix = "write a comparison: tensor * pipeline * data == num_gpus"
+            raise self.refusal("E813", "is neither true nor false", fix)
+        return [holds for (holds,) in rows]
+
+    def refusal(self, code: str, message: str, fix: str, reason: str | None = None) -> InputError:
+        """Build the error of the condition."""
+        return InputError.of(
+            code, f'the constraint "{self.text}" {message}', self.place, fix, reason
+        )
+
+    def _value(self, name: str, scenario: Scenario) -> Any:
+        """Return a constant, or a field; None if the scenario lacks its section."""
+        value: Any = self.constants.get(name, scenario)
+        for key in attributes_by_name()[name].split(".") if value is scenario else ():
+            value = getattr(value, key, None)
+        return storable(value)
+
+
+@functools.cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """Open one database per process. Only sweeps with conditions load it."""
+    import duckdb
+
+    connection = duckdb.connect(config={"threads": 1})
+    # 1 / 0 is an error, not infinite.
+    connection.execute("set global ieee_floating_point_ops = false")
+    allow_only(connection)
+    # DuckDB's bindings print warnings if a connection outlives the interpreter's modules.
+    atexit.register(_database.cache_clear)
+    return connection
+
+
+def allow_only(connection: duckdb.DuckDBPyConnection, files: Sequence[str] = ()) -> None:
+    """Refuse other files, the network and Python's variables: colleagues share sweeps, queries."""
+    connection.execute("set allowed_paths = ?", [list(files)])
+    connection.execute("set python_enable_replacements = false")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")

@@ -1,65 +1,37 @@
-"""Run a sweep: find missing parts, compute them, and write each one when it is done."""
+"""Run a sweep: compute the parts without a file, and write each one when it is done."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Sequence
+import functools
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
+from simtrain.base.function_caches import without_garbage_collection
+from simtrain.base.operating_system import num_processors
 from simtrain.base.output_folder import as_path
 from simtrain.base.request import takes
 from simtrain.errors import InputError, Location
-from simtrain.studies.sweep.axes import describe_point
-from simtrain.studies.sweep.counts import Counts
-from simtrain.studies.sweep.executor_kinds import EXECUTOR_KINDS
-from simtrain.studies.sweep.folder import SweepFolder
-from simtrain.studies.sweep.load import load_plan
-from simtrain.studies.sweep.part import PartError, SweepPart, run_part
-from simtrain.studies.sweep.plan import SweepPlan
-from simtrain.studies.sweep.query import Answer, query
-from simtrain.studies.sweep.request import SweepRequest
-from simtrain.studies.sweep.workers import PartWorkers, Shard
+from simtrain.scenario import RULES, Scenario
+from simtrain.studies.cost import COST_COLUMNS, cost_of_tokens
+from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.sweep import SweepRequest
+from simtrain.studies.sweep.executors import connect, local_executor
+from simtrain.studies.sweep.fields import storable
+from simtrain.studies.sweep.grid import BREAKDOWN, Sweep, load_sweep
+from simtrain.studies.sweep.results import Answer, SweepFolder, query
 
-# A part lost more often than _DEATHS_TOGETHER runs alone, to identify the part that kills workers.
-# A part lost more often than _MAX_DEATHS stops the sweep.
-_DEATHS_TOGETHER, _MAX_DEATHS = 1, 3
+if TYPE_CHECKING:
+    import pyarrow
 
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Progress of a run.
-
-    Args:
-        num_parts, num_points: in the shard.
-        done: parts on disk.
-        found: parts that were on disk before this run.
-        damaged: numbers of damaged parts, which are computed again.
-        num_lost: parts lost with a worker, which are computed again.
-        counts: points of the parts on disk.
-    """
-
-    num_parts: int
-    num_points: int
-    done: int = 0
-    found: int = 0
-    damaged: tuple[int, ...] = ()
-    num_lost: int = 0
-    counts: Counts = field(default_factory=Counts)
-
-    def and_part(self, counts: Counts, *, was_there: bool = False) -> Progress:
-        """Return the progress with one more part."""
-        return replace(
-            self,
-            done=self.done + 1,
-            found=self.found + was_there,
-            counts=self.counts + counts,
-        )
-
-
-ProgressCallback = Callable[[Progress], None]
+Row = dict[str, Any]
+_INTEGERS = {"peak_bytes", "capacity_bytes", "num_gpus"}
 
 
 @takes(SweepRequest)
@@ -70,153 +42,191 @@ def sweep(request: SweepRequest) -> Answer:
 
     Raises:
         InputError: the sweep, an override or a base scenario is wrong, the folder cannot be written
-            to, the executor cannot be used, or duckdb or pyarrow is not installed.
+            to, the cluster does not answer, or duckdb or pyarrow is not installed.
     """
     place = nullcontext(request.out) if request.out is not None else TemporaryDirectory()
     with place as path:
-        folder = SweepFolder(as_path(path))
-        run_sweep(*opened(request, folder), request.on_progress)
-        return query(folder.path, 'select * from results order by "index"')
+        run = SweepRun.open(request, SweepFolder(as_path(path)))
+        run.compute(request.on_progress)
+        return query(run.folder.path, 'select * from results order by "index"')
 
 
-def opened(
-    request: SweepRequest, folder: SweepFolder
-) -> tuple[SweepPlan, SweepFolder, PartWorkers]:
-    """Return the plan, the folder and the workers of a sweep; the folder is created or resumed.
-
-    Raises:
-        InputError: as for `sweep`.
-    """
-    request.check()
-    shard = Shard.of(request.shard)
-    plan = load_plan(request.sweep, request.overrides, request.part_size, request.max_points)
-    plan = folder.open(plan, request.part_size)
-    kind = EXECUTOR_KINDS[request.executor]
-    return plan, folder, kind.open(plan, shard, request.workers, request.address)
-
-
-def run_sweep(
-    plan: SweepPlan,
-    folder: SweepFolder,
-    workers: PartWorkers,
-    on_progress: ProgressCallback = lambda progress: None,
-) -> Progress:
-    """Compute the missing parts of a sweep.
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of a run.
 
     Args:
-        plan: the sweep, as returned by `folder.open`.
-        folder: the results folder.
-        workers: what computes the parts.
-        on_progress: called after each part.
+        num_parts, num_points: in the shard.
+        done, found: parts on disk now, and before this run.
+        num_done: points of the parts on disk.
+    """
+
+    num_parts: int
+    num_points: int
+    done: int = 0
+    found: int = 0
+    num_done: int = 0
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """A share of a sweep's parts, and what computes them.
+
+    Args:
+        sweep, folder: the sweep, and where its results are.
+        parts: numbers of the share's parts.
+        start: creates an executor; called again when an executor breaks.
+        num_in_flight: parts submitted at a time.
+    """
+
+    sweep: Sweep
+    folder: SweepFolder
+    parts: range
+    start: Callable[[], Executor]
+    num_in_flight: int = 1
+
+    @classmethod
+    def open(cls, request: SweepRequest, folder: SweepFolder) -> SweepRun:
+        """Load a sweep, and create or resume its folder.
+
+        Raises:
+            InputError: as for `sweep`; the shard is no i/n (E828).
+        """
+        request.check()
+        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", request.shard.strip())
+        if not match or int(match[1]) >= int(match[2]):
+            fix = "write 0/4 for the first of four shards, 3/4 for the last"
+            message = f'"{request.shard}" is not a shard'
+            raise InputError.of("E828", message, Location("--shard"), fix)
+        sweep = load_sweep(request.sweep, request.overrides, request.part_size, request.max_points)
+        sweep = replace(sweep, part_size=folder.open(sweep.header, request.part_size))
+        parts = range(int(match[1]), sweep.num_parts, int(match[2]))
+        if request.ray:
+            cluster = connect(request.ray, sweep.profiles)
+            return cls(sweep, folder, parts, lambda: cluster, 2 * cluster.num_processors)
+        workers = request.workers or num_processors()
+        if executor := request.executor:
+            return cls(sweep, folder, parts, lambda: executor, 2 * workers)
+        workers = max(1, min(workers, len(parts)))
+        # Two parts per worker, so that none waits for this process to write a file.
+        in_flight = 2 * workers if workers > 1 else 1
+        return cls(sweep, folder, parts, partial(local_executor, workers), in_flight)
+
+    def compute(self, on_progress: Callable[[Progress], None]) -> Progress:
+        """Compute the parts that have no file.
+
+        Raises:
+            InputError: the folder cannot be written to, a condition has no value at a point, or
+                workers die without finishing a part (E850).
+        """
+        sizes = {number: len(self.sweep.indices(number)) for number in self.parts}
+        there = [number for number in self.parts if self.folder.part(number).exists()]
+        num_there = sum(map(sizes.__getitem__, there))
+        total = len(self.parts), sum(sizes.values())
+        progress = Progress(*total, len(there), len(there), num_there)
+        on_progress(progress)
+        missing = deque(number for number in self.parts if number not in {*there})
+        while missing:
+            before = progress.done
+            with closing(self.start()) as executor:
+                for number, table in self._results(executor, missing):
+                    self.folder.write(number, table)
+                    done, num_done = progress.done + 1, progress.num_done + sizes[number]
+                    progress = replace(progress, done=done, num_done=num_done)
+                    on_progress(progress)
+            if missing and progress.done == before:
+                message = (
+                    f"workers died before one of the parts {', '.join(map(str, missing))} was done"
+                )
+                reason = "the system kills processes when memory runs out, and libraries can crash"
+                fix = "run the same command with --workers 1, which shows the error"
+                raise InputError.of("E850", message, Location(str(self.folder.path)), fix, reason)
+        return progress
+
+    def _results(
+        self, executor: Executor, missing: deque[int]
+    ) -> Iterator[tuple[int, pyarrow.Table]]:
+        """Yield parts as they are done, until the executor breaks; lost parts are missing again."""
+        running: dict[Future[pyarrow.Table], int] = {}
+        is_broken = False
+        while running or (missing and not is_broken):
+            while missing and not is_broken and len(running) < self.num_in_flight:
+                try:
+                    future = executor.submit(run_part, self.sweep, missing[0])
+                    running[future] = missing.popleft()
+                except BrokenExecutor:
+                    is_broken = True
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                number = running.pop(future)
+                if isinstance(future.exception(), BrokenExecutor):
+                    is_broken = True
+                    missing.appendleft(number)
+                else:
+                    yield number, future.result()
+
+
+@contextmanager
+def closing(executor: Executor) -> Iterator[Executor]:
+    """Leave an executor without waiting for calls that have not begun."""
+    try:
+        yield executor
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+@without_garbage_collection()
+def run_part(sweep: Sweep, number: int) -> pyarrow.Table:
+    """Evaluate the points of a part; return their rows in grid order.
 
     Raises:
-        InputError: the folder cannot be written to, a constraint has no value at a point, or
-            workers keep dying.
+        InputError: a condition has no value at one of the points (E813).
     """
-    shard = workers.shard
-    with folder.locked(f"{shard.number}-of-{shard.count}"):
-        folder.remove_leftovers(shard.parts(plan))
-        progress, missing = _scan(plan, folder, shard, on_progress)
-        work = _Dispatcher(plan, folder, on_progress, progress, deque(missing))
-        while work.missing:
-            executor = workers.start()
-            try:
-                work.use(executor, workers.num_in_flight)
-            finally:
-                executor.shutdown(cancel_futures=True)
-    return work.progress
+    import pyarrow
+
+    kept = sweep.kept({index: sweep.scenario(index) for index in sweep.indices(number)})
+    rows = {
+        index: {"index": index} | sweep.cells(index) | _row(scenario, sweep.columns)
+        for index, scenario in sorted(kept.items(), key=_alike)
+    }
+    types = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
+    axes = [(axis.name, types.get(axis.column_type, pyarrow.string())) for axis in sweep.axes]
+    results = [(name, types[int if name in _INTEGERS else float]) for name in sweep.columns]
+    status = [("status", pyarrow.string()), ("rule", pyarrow.string())]
+    schema = pyarrow.schema([("index", pyarrow.int64()), *axes, *status, *results])
+    return pyarrow.Table.from_pylist([rows[index] for index in kept], schema)
 
 
-def _scan(
-    plan: SweepPlan, folder: SweepFolder, shard: Shard, on_progress: ProgressCallback
-) -> tuple[Progress, Sequence[int]]:
-    """Return the progress so far, and the numbers of missing or damaged parts."""
-    progress = Progress(len(shard.parts(plan)), shard.num_points(plan))
-    missing, sweep = [], plan.digest
-    for number in shard.parts(plan):
-        try:
-            counts = folder.read(number, sweep, plan.part_size)
-        except PartError:
-            progress = replace(progress, damaged=(*progress.damaged, number))
-            counts = None
-        if counts is None:
-            missing.append(number)
-        else:
-            progress = progress.and_part(counts, was_there=True)
-        on_progress(progress)
-    return progress, missing
+def _alike(point: tuple[int, Scenario]) -> tuple[object, ...]:
+    """Sort key that groups points with the same machine and pipeline order, to reuse caches."""
+    _, scenario = point
+    split, machine = scenario.parallelism, (scenario.cluster, repr(scenario.hardware))
+    return *machine, split.pipeline, split.interleave, scenario.num_microbatches
 
 
-@dataclass
-class _Dispatcher:
-    """Hands parts to executors and writes the results."""
+# One evaluator per process, so that its caches live across parts.
+_evaluator = functools.cache(Evaluator)
 
-    plan: SweepPlan
-    folder: SweepFolder
-    on_progress: ProgressCallback
-    progress: Progress
-    missing: deque[int]
-    deaths: Counter[int] = field(default_factory=Counter)
 
-    def use(self, executor: Executor, num_in_flight: int) -> None:
-        """Compute parts until none is missing or the executor breaks."""
-        in_flight: dict[Future[SweepPart], int] = {}
-        broken = False
-        while in_flight or (self.missing and not broken):
-            broken = broken or not self.hand_out(executor, in_flight, num_in_flight)
-            self.put_back(self.collect(in_flight))
-
-    def hand_out(
-        self, executor: Executor, in_flight: dict[Future[SweepPart], int], num_in_flight: int
-    ) -> bool:
-        """Submit parts; False if the executor is broken."""
-        while self.missing and self.may_begin(self.missing[0], in_flight.values(), num_in_flight):
-            try:
-                in_flight[executor.submit(run_part, self.plan, self.missing[0])] = self.missing[0]
-            except BrokenExecutor:
-                return False
-            self.missing.popleft()
-        return True
-
-    def may_begin(self, number: int, in_flight: Collection[int], num_in_flight: int) -> bool:
-        """Whether a part may start now; parts lost repeatedly run alone."""
-        alone = any(self.deaths[part] > _DEATHS_TOGETHER for part in (number, *in_flight))
-        return len(in_flight) < (1 if alone else num_in_flight)
-
-    def collect(self, in_flight: dict[Future[SweepPart], int]) -> list[int]:
-        """Write finished parts and return the numbers of lost ones."""
-        lost = []
-        for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
-            number = in_flight.pop(future)
-            if isinstance(future.exception(), BrokenExecutor):
-                lost.append(number)
-                continue
-            part = future.result()
-            self.folder.write(part)
-            self.progress = self.progress.and_part(part.counts)
-            self.on_progress(self.progress)
-        return sorted(lost)
-
-    def put_back(self, lost: Sequence[int]) -> None:
-        """Queue lost parts again; refuse a part that probably kills its workers (E850)."""
-        self.deaths.update(lost)
-        self.missing.extendleft(reversed(lost))
-        self.progress = replace(self.progress, num_lost=self.progress.num_lost + len(lost))
-        for number in lost:
-            if self.deaths[number] > _MAX_DEATHS:
-                raise self._cause_of_deaths(number)
-
-    def _cause_of_deaths(self, number: int) -> InputError:
-        indices = self.plan.indices(number)
-        ends = (describe_point(self.plan.cells(index)) for index in (indices[0], indices[-1]))
-        points = " to ".join(dict.fromkeys(ends))
-        message = (
-            f"workers died {self.deaths[number]} times while they computed part {number}, points "
-            f"{indices[0]} to {indices[-1]}: {points}"
-        )
-        reason = "the system kills processes when memory runs out, and libraries can crash"
-        fix = (
-            "run the same command with --workers 1 and without --executor, which needs the least "
-            "memory and shows the error; finished parts are kept"
-        )
-        return InputError.of("E850", message, Location(str(self.folder.path)), fix, reason)
+def _row(scenario: Scenario, columns: tuple[str, ...]) -> Row:
+    """The result columns of one point, without the axes; costs only if they are needed."""
+    row: Row = {"status": "illegal", "num_gpus": storable(scenario.num_gpus)}
+    # Check the rules first: building an error with remedies takes far longer than a code.
+    if broken := next((rule.code for rule in RULES if rule.check(scenario)), None):
+        return row | {"rule": broken}
+    evaluator = _evaluator()
+    try:
+        evaluation = evaluator.evaluate(scenario)
+    except InputError as error:
+        return row | {"rule": error.problems[0].code}
+    row["status"] = "ok" if evaluation.run else "does_not_fit"
+    for name in ("peak_bytes", "capacity_bytes"):
+        row[name] = storable(getattr(evaluation, name))
+    if run := evaluation.run:
+        row |= {
+            name: getattr(run, name) for name in ("iteration_time_s", "tokens_per_s", "mfu", "hfu")
+        }
+        row |= {name: getattr(run.breakdown, name.partition("_")[2]) for name in BREAKDOWN}
+        if {*columns} & {*COST_COLUMNS}:
+            profile = evaluator.profile_of(scenario)
+            row |= cost_of_tokens(scenario.num_gpus, run.tokens_per_s, profile)
+    return row

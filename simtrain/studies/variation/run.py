@@ -21,9 +21,7 @@ from simtrain.iteration.report.result import Result
 from simtrain.studies.draw_request import DrawRequest
 from simtrain.studies.search.workers import worker_died
 from simtrain.studies.simulation import result_of
-from simtrain.studies.sweep.executors import local_executor
-from simtrain.studies.sweep.ray_executor import Needs, connect
-from simtrain.studies.sweep.versions import versions
+from simtrain.studies.sweep.executors import connect, local_executor
 from simtrain.studies.variation.distribution import Distribution
 from simtrain.studies.variation.draws import Draws, drawn_time
 from simtrain.studies.variation.limits import check_numbers
@@ -184,7 +182,7 @@ def _executor(request: DrawRequest) -> Iterator[Executor | None]:
     workers = min(request.workers, -(-request.draws // _PART))
     if request.ray is not None:
         require("--ray", "ray", "pyarrow")
-        executor: Executor = connect(request.ray, Needs(versions(), {}))
+        executor: Executor = connect(request.ray)
     elif workers < 2:
         yield None
         return

@@ -1,7 +1,6 @@
 """Text of figures: no two texts overlap, and no label of an axis repeats."""
 
 import itertools
-import pathlib
 from collections.abc import Iterator
 
 import pytest
@@ -13,12 +12,8 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from pytest import MonkeyPatch
 
-from simtrain.base.resources import list_sweeps
 from simtrain.render.figures import style
 from simtrain.render.figures.labels import distinct_labels, log_ticks, wrap
-from simtrain.render.figures.sweep import load_results, write_plots
-from simtrain.studies.sweep.load import load_plan
-from tests.helpers.made_results import GIB, nothing, ran, row, write_plan, write_results
 
 SLACK_PIXELS = 0.6
 
@@ -92,28 +87,6 @@ def drawn(monkeypatch: MonkeyPatch) -> Iterator[dict[str, Figure]]:
     )
     with style.styled():
         yield figures
-
-
-@pytest.mark.ci
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list_sweeps())
-def test_figures_of_shipped_sweeps_have_no_overlapping_text(
-    name: str, tmp_path: pathlib.Path, drawn: dict[str, Figure]
-) -> None:
-    plan = load_plan(name)
-    rows = []
-    for index in range(plan.num_points):
-        rate, gib, gpus = 14e3 + 37 * (index * 7 % 50), 60 + index * 5 % 17, 8 * 2 ** (index % 4)
-        results = ran(rate, gib, gpus) | {"capacity_bytes": 80 * GIB, "mfu": rate / 30e3}
-        if index % 7 == 3:
-            rule = "E306" if index % 2 else "E310"
-            results = nothing(*(("does_not_fit",) if index % 3 else ("illegal", rule)))
-        rows.append(row(index, plan.cells(index), **results))
-    write_plan(tmp_path, plan)
-    write_plots(load_results(write_results(tmp_path, rows, 1000)), tmp_path)
-    assert set(drawn) == {"heat_map", "pareto", "scaling"}
-    for figure in drawn.values():
-        check(figure, name)
 
 
 @given(

@@ -28,7 +28,7 @@ from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Space
-from simtrain.studies.sweep.load import load_plan
+from simtrain.studies.sweep.grid import load_sweep
 from simtrain.workload.gpt import gpt_blocks
 from tests.helpers.schedule_strategies import orders, placements, random_order
 from tests.helpers.search_spaces import BASES, EVALUATOR, base, holding, space
@@ -197,7 +197,7 @@ def test_shipped_scenarios_are_close_to_their_bounds(name: str) -> None:
 
 @pytest.mark.parametrize("name", list_sweeps())
 def test_points_of_shipped_sweeps_are_not_below_their_bounds(name: str) -> None:
-    plan = load_plan(name)
+    plan = load_sweep(name)
     drawn = map(plan.scenario, range(0, plan.num_points, -(-plan.num_points // 8)))
     legal = [one for one in drawn if not any(rule.check(one) for rule in RULES)]
     for scenario in legal[:4]:

@@ -1,0 +1,229 @@
+"""The results folder of a sweep: `sweep.json`, and a Parquet file for each finished part.
+
+A part is written under a temporary name and renamed when complete, so that a part exists complete
+or not at all, even if the run is killed. What a run has to compute are the parts without a file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from errno import EDQUOT, EFBIG, ENOSPC
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from simtrain.base.extras import require
+from simtrain.base.input_file import read_bytes
+from simtrain.base.output_folder import as_path, replacing
+from simtrain.base.plain_data import PlainData, keys
+from simtrain.errors import InputError, Location
+from simtrain.iteration.report.rows import Records, Rows
+from simtrain.studies.sweep.fields import allow_only
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow
+
+HEADER = "sweep.json"
+_MOST_BYTES = 64 << 20
+_TABLE = "results"
+# DuckDB's types of statements that return rows. PIVOT is of the type MULTI.
+_QUERIES = frozenset({"SELECT", "EXPLAIN", "MULTI", "PRAGMA", "CALL"})
+_OTHER_FOLDER = "give another folder, or remove this one if its results are no longer needed"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepFolder:
+    """A folder with the results of one sweep."""
+
+    path: Path
+
+    def part(self, number: int) -> Path:
+        """The file of a part."""
+        return self.path / "parts" / f"part-{number:06}.parquet"
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of finished parts."""
+        return sorted((self.path / "parts").glob("part-*.parquet"))
+
+    @property
+    def header(self) -> Mapping[str, Any] | None:
+        """What sweep.json says; None if there is none.
+
+        Raises:
+            InputError: it cannot be read (E822).
+        """
+        file = self.path / HEADER
+        try:
+            header = json.loads(read_bytes(file, _MOST_BYTES))
+            for name, kind in {"hash": str, "part_size": int, "num_points": int}.items():
+                if type(header[name]) is not kind:
+                    raise ValueError(f"{name} is no {kind.__name__}")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            message = f"cannot be read: {error!r}"
+            raise InputError.of("E822", message, Location(str(file)), _OTHER_FOLDER) from error
+        return header  # type: ignore[no-any-return]
+
+    def open(self, header: Mapping[str, Any], part_size: int | None = None) -> int:
+        """Create the folder, or resume the same sweep in it; return the points per part.
+
+        Raises:
+            InputError: the folder has something else (E821), or cannot be written to.
+        """
+        place = Location(str(self.path))
+        with self.writing():
+            self.path.mkdir(parents=True, exist_ok=True)
+            others = [each for each in self.path.iterdir() if not each.name.startswith(".")]
+            if (known := self.header) is None:
+                if others:
+                    message = "the folder contains files, but no sweep"
+                    raise InputError.of("E821", message, place, _OTHER_FOLDER)
+                with replacing(self.path / HEADER) as file:
+                    file.write_text(json.dumps(header, indent=2) + "\n", "utf-8")
+                known = header
+            (self.path / "parts").mkdir(exist_ok=True)
+        if known["hash"] != header["hash"]:
+            message = f'the folder contains the results of another sweep, "{known.get("name")}"'
+            reason = "the sweep, a base scenario, a profile, an override or a version differs"
+            raise InputError.of("E821", message, place, _OTHER_FOLDER, reason)
+        size = int(known["part_size"])
+        if part_size not in (None, size):
+            message, fix = f"the results have parts of {size} points", "remove --part-size"
+            raise InputError.of("E821", message, place, fix)
+        return size
+
+    def write(self, number: int, table: pyarrow.Table) -> None:
+        """Write a part: its file exists complete, or not at all."""
+        import pyarrow.parquet
+
+        file = self.part(number)
+        with self.writing(), replacing(file, f".{file.stem}") as unfinished:
+            pyarrow.parquet.write_table(table, unfinished, compression="zstd")
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Turn errors of writing into errors of input (E824, E825)."""
+        try:
+            yield
+        except OSError as error:
+            full = error.errno in (ENOSPC, EDQUOT, EFBIG)
+            what = "no space left" if full else "cannot write the results here"
+            message = f"{what}: {error.strerror or error}"
+            fix = f"{'make space' if full else 'make the folder writable'} and run it again"
+            reason = "finished parts are kept on disk and will not be computed again"
+            code, place = "E825" if full else "E824", Location(str(self.path))
+            raise InputError.of(code, message, place, fix, reason) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Rows, PlainData):
+    """The result of a query; repeated column names get a number.
+
+    Args:
+        columns: names of the columns.
+        rows: the rows.
+        num_missing: points of the sweep in parts without a file, which the query did not see.
+    """
+
+    json_fields: ClassVar = keys("num_missing rows=named_rows")
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    num_missing: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Answer: {len(self.rows):,} rows, {len(self.columns)} columns>"
+
+    def records(self) -> Records:
+        """Return the rows as dicts by column; values that JSON cannot represent are None."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    @property
+    def named_rows(self) -> Records:
+        """The rows as objects by column; values that JSON cannot represent are null."""
+        return self.records()
+
+
+def query(folder: str | Path, sql: str) -> Answer:
+    """Run a query over the table `results` of a sweep's folder: the rows of all finished parts.
+
+    The query reads no other file and writes none, because colleagues share folders and queries.
+
+    Raises:
+        InputError: duckdb or pyarrow is not installed, the folder has no results (E820), a part is
+            damaged, or the SQL is not one valid query (E826).
+    """
+    require("a query", "duckdb", "pyarrow")
+    import duckdb
+
+    results = SweepFolder(as_path(folder))
+    files, header = [*map(str, results.files)], results.header
+    if header is None or not files:
+        message = "no part is finished yet" if header else "this folder contains no sweep"
+        fix = "query again later" if header else "give the folder of simtrain sweep --out"
+        raise InputError.of("E820", message, Location(str(results.path)), fix)
+    columns = ""
+    with duckdb.connect() as connection:
+        try:
+            connection.read_parquet(files, hive_partitioning=False).create_view(_TABLE)
+            allow_only(connection, files)
+            columns = ", ".join(connection.table(_TABLE).columns)
+            names, rows = _answer(connection, sql)
+        except (duckdb.Error, ValueError) as error:
+            told, _, _ = str(error).partition(", due to the following Python exception")
+            fix = f'the table is {_TABLE}, write names with a point as "batch.micro"; its columns: '
+            fix += columns
+            if isinstance(error, duckdb.PermissionException | ValueError):
+                fix = f"write one select on the table {_TABLE}; save its rows with --csv > FILE"
+            raise InputError.of("E826", f"the query failed: {told}", fix=fix) from error
+    size, total = header["part_size"], header["num_points"]
+    present = sum(min(size, total - int(Path(file).stem[5:]) * size) for file in files)
+    plain_rows = tuple(tuple(map(_plain, row)) for row in rows)
+    return Answer(tuple(_distinct(names)), plain_rows, total - present)
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[Any]]:
+    """Return the column names and the rows; refuse what is not one query in UTF-8."""
+    sql.encode()
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1:
+        raise ValueError(f"it has {len(statements)} statements; write one per call")
+    if (kind := statements[0].type.name) not in _QUERIES:
+        raise ValueError(f"{kind} is not a query; write a statement that returns rows")
+    answer = connection.execute(statements[0])
+    return [column[0] for column in answer.description or ()], answer.fetchall()
+
+
+def _distinct(names: Sequence[str]) -> Iterator[str]:
+    """Make names unique: the second "mfu" becomes "mfu_2", unless that name is taken."""
+    seen: set[str] = set()
+    for name in names:
+        free_name, number = name, 1
+        while free_name in seen or (number > 1 and free_name in names):
+            number += 1
+            free_name = f"{name}_{number}"
+        seen.add(free_name)
+        yield free_name
+
+
+def _plain(value: Any) -> Any:
+    """Convert a value for JSON and tables: dates to text, NaN and infinity to null."""
+    match value:
+        case Decimal():
+            return float(value)
+        case float():
+            return value if math.isfinite(value) else None
+        case bool() | int() | str() | None:
+            return value
+        case list() | tuple():
+            return [_plain(element) for element in value]
+        case dict():
+            return {str(key): _plain(element) for key, element in value.items()}
+    return str(value)

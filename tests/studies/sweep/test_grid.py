@@ -1,0 +1,339 @@
+"""Sweep files: the points of their grids, conditions, and refused files."""
+
+import functools
+import itertools
+import json
+import math
+import pathlib
+import pickle
+import tempfile
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.base.resources import find_profile, find_scenario, list_sweeps
+from simtrain.base.strict_yaml import apply_overrides, load_document, validate
+from simtrain.errors import InputError, Location
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario.words import spell_out_words
+from simtrain.studies.sweep.fields import Condition
+from simtrain.studies.sweep.grid import Axis, Sweep, load_sweep
+from tests.helpers.sweep_files import BASE, SMALL, sweep_of, with_axes
+
+
+def a_sweep(*axes: Axis, part_size: int = 1) -> Sweep:
+    return Sweep({}, "x", {"b": {}}, axes, (), {}, part_size)
+
+
+def axes_of(*lengths: int) -> tuple[Axis, ...]:
+    return tuple(Axis(f"a{number}", range(length)) for number, length in enumerate(lengths))
+
+
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=4), st.integers(1, 50))
+def test_indices_are_the_product_of_the_axes_the_first_slowest(
+    lengths: list[int], part_size: int
+) -> None:
+    sweep = a_sweep(*axes_of(*lengths), part_size=part_size)
+    product = list(itertools.product(*(range(length) for length in lengths)))
+    assert sweep.num_points == len(product) == math.prod(lengths)
+    positions = [tuple(place for _, place in sweep.positions(n)) for n in range(len(product))]
+    assert positions == product
+    parts = [sweep.indices(number) for number in range(sweep.num_parts)]
+    assert [index for part in parts for index in part] == list(range(sweep.num_points))
+    assert all(parts)
+
+
+def test_a_sweep_does_not_store_its_points() -> None:
+    sweep = a_sweep(*axes_of(10**5, 10**5, 10**5), part_size=1000)
+    assert [place for _, place in sweep.positions(10**15 - 1)] == [99999, 99999, 99999]
+    assert len(pickle.dumps(sweep)) < 1000
+
+
+# Values of fields, or of whole sections.
+VALUES: dict[str, list[Any]] = {
+    "base": ["table5_22b_present", "table5_175b_full", "gpt2_1_5b"],
+    "model.hidden_size": [6144, 12288],
+    "parallelism.sequence_parallel": [True, False],
+    "parallelism.interleave": [1, 3],
+    "parallelism.last_stage_layers": [None, 5],
+    "recompute": ["none", {"strategy": "full", "num_layers": 2}],
+    "memory.zero_stage": [0, 1],
+    "overlap": [{"pipeline": True}, {"data_parallel": True, "pipeline": False}],
+    "hardware.inter_node.step_latency": ["5 us", "6 us"],
+    "hardware.intra_node": [{"bandwidth": "300 GB/s"}, {"bandwidth": "150 GB/s"}],
+    "cluster": ["a100_sxm4_80gb", "h100_sxm"],
+}
+
+
+@functools.cache
+def wide() -> Sweep:
+    return load_sweep({"axes": VALUES}, ["model.vocab_size=51328"])
+
+
+@given(st.integers(0, math.prod(map(len, VALUES.values())) - 1))
+def test_a_point_equals_the_scenario_of_a_file_with_its_values(index: int) -> None:
+    """Defaults that follow from other fields are equal, too: the MLP's width, the schedule."""
+    scenario, cells = wide().scenario(index), wide().cells(index)
+    base = load_document(find_scenario(str(cells.pop("base"))))
+    values = [f"{name}={cell if cell is not None else ''}" for name, cell in cells.items()]
+    document = apply_overrides(spell_out_words(base), ["model.vocab_size=51328", *values])
+    fresh = validate(Scenario, document.data, document.positions)
+    assert scenario.model_dump(exclude={"name"}) == fresh.model_dump(exclude={"name"})
+    assert scenario.model_fields_set == fresh.model_fields_set | {"name"}
+
+
+def test_labels_set_several_fields_and_empty_sections(tmp_path: pathlib.Path) -> None:
+    text = with_axes(
+        "way: {plain: {recompute: none}, units: {recompute: {strategy: full, num_layers: 2}}}",
+        "overlap.pipeline: [true]",
+    ).replace("base:\n", "base:\n  overlap:\n")
+    plain, units = (sweep_of(tmp_path, text).scenario(index) for index in range(2))
+    assert plain.recompute.strategy == "none" and plain.overlap.pipeline
+    assert (units.recompute.strategy, units.recompute.num_layers) == ("full", 2)
+    assert sweep_of(tmp_path, text).cells(1) == {"way": "units", "overlap.pipeline": True}
+
+
+@pytest.mark.parametrize("name", list_sweeps())
+def test_shipped_sweeps_can_be_read(name: str) -> None:
+    sweep = load_sweep(name)
+    assert sweep.name == name and sweep.file["description"] and sweep.num_points > 1
+
+
+def test_the_hash_depends_only_on_what_changes_results(tmp_path: pathlib.Path) -> None:
+    digest = sweep_of(tmp_path).header["hash"]
+    assert sweep_of(tmp_path, part_size=5).header["hash"] == digest
+    for text, overrides in (
+        (SMALL.replace("<= 16", "<= 15"), []),
+        (SMALL.replace("[1, 4, 8]", "[4, 1, 8]"), []),
+        (SMALL + "objective: mfu\n", []),
+        (SMALL, ["model.vocab_size=1024"]),
+    ):
+        assert sweep_of(tmp_path, text, overrides).header["hash"] != digest
+
+
+@pytest.mark.parametrize(
+    ("values", "column_type", "first"),
+    [
+        ((1, 2), int, 1),
+        ((1, 2.5), float, 1.0),
+        ((None, 5), int, None),
+        ((True, False), bool, True),
+        ((0, "auto"), str, "0"),
+        ((False, 1), str, "false"),
+        ((2**70, 1), str, str(2**70)),
+        (({"strategy": "full"}, "none"), str, '{"strategy": "full"}'),
+    ],
+)
+def test_the_type_of_a_column_fits_all_values_of_its_axis(
+    values: tuple[Any, ...], column_type: type, first: Any
+) -> None:
+    axis = Axis("x", values)
+    assert axis.column_type is column_type
+    assert (axis.cell(0), type(axis.cell(0))) == (first, type(first))
+
+
+# ------------------------------------------------------------------------------------ conditions
+
+SCENARIO = load_scenario("table5_175b_present")
+
+
+def value_of(text: str, **constants: float) -> bool | None:
+    (value,) = Condition(text, constants).holds([SCENARIO])
+    return value
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("tensor * pipeline * data == 64", True),
+        ("num_microbatches == global // (micro * data)", True),
+        ("batch.global % 7 == 1 and not (tensor > 9)", True),
+        ("pipeline between 1 and 8 AND pipeline != interleave", True),
+        ("least(tensor, 3, micro) == greatest(1, -2)", True),
+        ("recompute == 'selective' and schedule != '1f1b'", True),
+        ("tensor in (4, 8) and placement.order == 'tp-cp-ep-dp-pp'", True),
+        ("recompute.num_layers == num_layers", False),
+        ("overlap.pipeline", False),
+        ("seq_length * hidden_size > most", False),
+        ("last_stage_layers is null and imbalance is null", True),
+        ("1 < 2", True),
+        ("tensor / (micro - 1) == 1", None),
+        ("last_stage_layers < 4", None),
+        ("tensor == 'eight'", None),
+        ("tensor * 10000000000 * 10000000000 > 1", None),
+    ],
+)
+def test_conditions_compute_as_sql_does(text: str, holds: bool | None) -> None:
+    """Null where a number is missing, or cannot be computed."""
+    assert value_of(text, most=1e9) is holds
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "excerpt"),
+    [
+        ("tensor *", "E810", "cannot be read"),
+        ("", "E810", "cannot be read"),
+        ("1 + " * 300 + "1", "E810", "longer than 500"),
+        ("tensor == 8) or (1 < 2", "E810", "cannot be read"),
+        ("tensor == 8; pipeline", "E810", "cannot be read"),
+        ("tensor == 8 -- all", "E810", "cannot be read"),
+        ('recompute == "selective"', "E812", "write text as 'text'"),
+        ("global * tensr == 64", "E812", "tensr"),
+        ("scenario.__class__ == 1", "E812", "not found"),
+        ("count(*) == 1", "E813", "aggregate|neither"),
+        ("recompute * 2 == 4", "E813", "cannot be read"),
+        ("tensor * pipeline", "E813", "neither true nor false"),
+        ("(select count(*) from read_text('/etc/hostname')) == 1", "E813", "scalar subquery"),
+    ],
+)
+def test_conditions_that_are_none_are_refused(text: str, code: str, excerpt: str) -> None:
+    place = Location("file", 1, 3, f"- {text}")
+    with pytest.raises(InputError, match=excerpt) as refused:
+        Condition(text, {}, place).holds([SCENARIO, SCENARIO])
+    (problem,) = refused.value.problems
+    assert problem.fix and (problem.code, problem.location) == (code, place)
+
+
+@given(st.text("tmicropnle*+-/%<>=() .0123456789'\"[]{}:,_abd", max_size=40))
+def test_any_text_is_a_condition_or_an_error(text: str) -> None:
+    try:
+        value = value_of(text)
+    except InputError:
+        return
+    assert isinstance(value, bool | None)
+
+
+def test_a_condition_is_needed_only_where_earlier_ones_hold(tmp_path: pathlib.Path) -> None:
+    grid, *_ = SMALL.partition("constraints:")
+    sweep = sweep_of(tmp_path, grid + "constraints: [tensor > 1, 8 // (tensor - 1) > 1]\n")
+    points = {index: sweep.scenario(index) for index in range(sweep.num_points)}
+    kept = sweep.kept(points).values()
+    assert {point.parallelism.tensor for point in kept} == {4} and len(kept) == 8
+    sweep = sweep_of(tmp_path, grid + "constraints: [8 // (tensor - 1) > 1]\n")
+    with pytest.raises(InputError, match=r"E813(.|\n)*at point 0: parallelism.tensor: 1"):
+        sweep.kept(points)
+
+
+# ---------------------------------------------------------------------------------------- errors
+
+
+def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        with pytest.raises(InputError) as refused:
+            sweep_of(pathlib.Path(folder), text, overrides)
+        assert all(problem.fix for problem in refused.value.problems)
+        return str(refused.value).replace(folder, "")
+
+
+@pytest.mark.parametrize(
+    ("lines", "head", "excerpt"),
+    [
+        (("parallelism.tensr: [1]",), ":5:3: E802", "did you mean parallelism.tensor?"),
+        (("tensor: [1]",), ":5:3: E802", "did you mean parallelism.tensor?"),
+        (("name: [a, b]",), ":5:3: E802", "is not a field"),
+        (("hardware: [{}]",), ":5:14: E803", "sets no field"),
+        (("hardware.gpu.peek: [1 s]",), ":5:23: E205", "is not an entry of the profile"),
+        (("hardware.gpu.peak_flops: [1]",), ":5:29: E206", "1 has no unit"),
+        (("cluster: [a100_sxm4_80gb, a100]",), ":5:29: E101", "no hardware profile"),
+        (("batch.micro: []",), ":5:16: E803", "has no values"),
+        (("batch.micro: 4",), ":5:16: E803", "4 has no values"),
+        (("batch.micro: {range: [4, 1, 1]}",), ":5:16: E803", "has no values"),
+        (("batch.micro: {range: [1, 4, 0]}",), ":5:16: E803", "has no values"),
+        (("batch.micro: {range: [1, 4]}",), ":5:16: E803", "has no values"),
+        (("batch.micro: {range: [1, 4, 0.5]}",), ":5:16: E803", "has no values"),
+        (("batch.micro: {range: [1, 1%s, 1]}" % ("0" * 30),), ":5:16: E803", "has no values"),
+        (("base: {range: [1, 900000000, 1]}",), ":5:9: E805", "must be the name of a scenario"),
+        (("batch.micro: {range: [0, 4, 1]}",), ":5:16: E204", "greater than or equal to 1"),
+        (("batch.micro: {powers_of_two: [5, 7]}",), ":5:16: E803", "has no values"),
+        (("batch.micro: {rnge: [1, 4, 1]}",), ":5:23: E803", "must set fields"),
+        (("batch.micro: [1, 2, 1]",), ":5:23: E804", "has the value 1 twice"),
+        (("batch.micro: [1, 0, two]",), ":5:20: E204", ":5:23: E203"),
+        (("batch.micro: [1]", "batch.micro: [2]"), ":6:3: E107", "set twice"),
+        (("batch.micro: [1]", "x: {a: {batch.micro: 2}}"), ":6:3: E804", "both set batch.micro"),
+        (("recompute: [full]", "recompute.num_layers: [2]"), ":6:3: E804", "both set recompute"),
+        (("x: {a: {recompute: full, recompute.method: block}}",), ":5:28: E804", "twice"),
+        (("x: {a: {batch.mcro: 2}}",), ":5:11: E802", "did you mean batch.micro?"),
+        (("x: {a: {batch: {}}}",), ":5:11: E803", "sets batch to nothing"),
+        (("x: {a: {batch.micro: 0}}",), ":5:24: E204", "greater than or equal to 1"),
+        (("mfu: {a: {batch.micro: 2}}",), ":5:3: E808", "already have a column mfu"),
+        (("Status: {a: {batch.micro: 2}}",), ":5:3: E808", "already have a column status"),
+        (
+            ("a: {x: {batch.micro: 2}}", "A: {x: {batch.global: 8}}"),
+            ":6:3: E804",
+            "are one column",
+        ),
+        (('x: {"\\ud800": {batch.micro: 2}}',), ":5:10: E106", "invalid Unicode"),
+        (('cluster: ["\\udc00"]',), ":5:16: E106", "invalid Unicode"),
+        (("base: [table5_22b_present]",), ":1:1: E806", "sets base at every point"),
+        (("base: [table5_22b]",), ":5:10: E101", "did you mean table5_22b_full?"),
+        (("base: [5]",), ":5:10: E805", "must be the name of a scenario"),
+        (
+            ("model.seq_length: {range: [1, 2000000, 1]}", "batch.micro: {range: [1, 999, 1]}"),
+            ":4:1: E807",
+            "1,998,000,000 points",
+        ),
+    ],
+)
+def test_bad_axes_are_reported_with_their_place(
+    lines: tuple[str, ...], head: str, excerpt: str
+) -> None:
+    refusal = refusal_of(with_axes(*lines))
+    assert refusal.startswith(f"/small.yaml{head}")
+    assert excerpt in refusal
+
+
+AXES = "axes: {parallelism.tensor: [1, 2], batch.micro: [1, 2]}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "head", "excerpt"),
+    [
+        (BASE, ":1:1: E202", "axes is missing"),
+        (BASE + "axes: {}\n", ":4:1: E801", "no axes"),
+        (BASE + AXES + "axs: {}\n", ":5:1: E201", "did you mean axes?"),
+        (AXES, ":1:1: E805", "no base scenario"),
+        ("base: nothing_like_it\n" + AXES, ":1:7: E101", "there is no scenario named"),
+        (BASE.replace("64,", "x,", 1) + AXES, ":2:39: E203", "must be an integer"),
+        (BASE + AXES + "constraints: [tensor * mcro == 2]\n", ":5:15: E812", "names here are"),
+        (BASE + AXES + 'constraints: ["micro *"]\n', ":5:15: E810", "cannot be read"),
+        (BASE + AXES + "constraints: [micro < 5, tensor]\n", ":5:26: E813", "neither true nor"),
+        (BASE + AXES + "constants: {n: 5}\n", ":5:13: E808", "in no constraint"),
+        (BASE + AXES + "constants: {tensor: 5}\n", ":5:13: E808", "a field's name"),
+        (BASE + AXES + "constants: {Tensor: 5}\n", ":5:13: E808", "a field's name"),
+        (BASE + AXES + "constants: {a b: 5}\n", ":5:13: E808", "no name"),
+        (BASE + AXES + "constants: {n: .nan}\n", ":5:16: E204", "finite"),
+        (BASE + AXES + "objective: capacity_bytes\n", ":5:12: E809", "is not an objective"),
+    ],
+)
+def test_bad_sweeps_are_reported_with_their_place(text: str, head: str, excerpt: str) -> None:
+    refusal = refusal_of(text)
+    assert refusal.startswith(f"/small.yaml{head}")
+    assert excerpt in refusal
+
+
+def test_an_override_that_an_axis_overrides_is_refused() -> None:
+    for override in ("batch.micro=2", "batch={micro: 2}", "batch. micro=2"):
+        refusal = refusal_of(SMALL, (override,))
+        assert refusal.startswith(f"--set {override}: E806 an axis sets batch.micro")
+
+
+def test_prices_in_several_currencies_cannot_be_the_objective(tmp_path: pathlib.Path) -> None:
+    text = find_profile("h100_sxm").read_text(encoding="utf-8")
+    euros = text.replace("6.88 USD/h", "6.88 EUR/h")
+    (tmp_path / "euros.yaml").write_text(euros, encoding="utf-8")
+    axes = with_axes("cluster: [a100_sxm4_80gb, euros.yaml]")
+    sweep = sweep_of(tmp_path, axes + "objective: gpu_hours_per_1e9_tokens\n")
+    assert sweep.columns[-1] == "gpu_hours_per_1e9_tokens"
+    assert [*sweep.profiles] == ["a100_sxm4_80gb", str(tmp_path / "euros.yaml")]
+    with pytest.raises(InputError, match="E809 the objective compares prices in USD, EUR"):
+        sweep_of(tmp_path, axes + "objective: price_per_1e9_tokens\n")
+
+
+def test_a_sweep_may_be_data(tmp_path: pathlib.Path) -> None:
+    data = {"base": load_scenario("gpt2_1_5b"), "axes": {"batch.micro": [1, 2]}}
+    assert load_sweep(data).scenario(1).batch.micro == 2
+    with pytest.raises(InputError, match="E114"):
+        load_sweep({"base": object(), "axes": {}})
+    assert json.loads(json.dumps(load_sweep(data).header))["num_points"] == 2
