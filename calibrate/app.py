@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from calibrate.benchmarks.sizes import BenchmarkPart, sizes_for
-from calibrate.records.compute import Compute
+from calibrate.records import Compute
 from calibrate.validation.limits import LimitOptions
 from simtrain.base.extras import require
 from simtrain.commands.app import INTERRUPTED, MISSED, App
@@ -27,7 +27,6 @@ from simtrain.errors import InputError
 
 if TYPE_CHECKING:
     from calibrate.fit.result import Fit
-    from simtrain.iteration.report.result import Result
 
 _QUICK_MINUTES = 2.0
 
@@ -93,8 +92,7 @@ def memory(
     require("measuring memory", "torch")
     import torch
 
-    from calibrate.memory.cases import all_cases
-    from calibrate.memory.measure import compare
+    from calibrate.memory.measure import all_cases, compare
 
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:
@@ -102,39 +100,6 @@ def memory(
     comparison = compare(all_cases(), "cuda" if has_cuda and device != "cpu" else "meta")
     show(output, comparison, comparison.view)
     if not comparison.ok:
-        raise typer.Exit(MISSED)
-
-
-@app.command()
-def check(
-    device: Device | None = None,
-    *,
-    output: Output,
-) -> None:
-    """Check in ten seconds whether a machine is ready to be measured.
-
-    Devices and their access to each other, clocks under load, and the times of a product, a copy
-    and an all-reduce, against the shipped profile of the same device. Says what to do if one is
-    off.
-
-    Several GPUs: torchrun --nproc-per-node 8 -m calibrate check
-
-    Exits with 4 if something is off.
-
-    Example: simtrain calibrate check
-
-    Args:
-        device: device to check; cuda if there is one.
-    """
-    require("checking a machine", "torch")
-    import torch
-
-    from calibrate.benchmarks.check import check_machine
-
-    ranks, outcome = check_machine(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if ranks.is_first:
-        show(output, outcome, outcome.view)
-    if not outcome.ok:
         raise typer.Exit(MISSED)
 
 
@@ -181,8 +146,6 @@ def measure(
     minutes: float | None = None,
     dtype: Compute | None = None,
     only: list[BenchmarkPart] | None = None,
-    scenario: Annotated[str | None, typer.Option("--for", metavar="<scenario>")] = None,
-    plan: bool = False,
 ) -> None:
     """Measure this machine: matrix products, kernels, collectives, layers, training.
 
@@ -201,13 +164,10 @@ def measure(
         minutes: time after which nothing more is measured; 2 with --quick, else none.
         dtype: data type of training; the one that a trial finds fast.
         only: measure only this part. May be repeated.
-        scenario: divide the time by what an iteration of this scenario waits for.
-        plan: print what would be measured and how long, and stop.
     """
     require("measuring a machine", "torch")
     import torch
 
-    from calibrate.benchmarks.measure import SHARES
     from calibrate.benchmarks.measure import measure as measure_machine
     from calibrate.benchmarks.products import multiplies_fp8
 
@@ -217,15 +177,8 @@ def measure(
     limit = default if minutes is None else minutes
     if not limit > 0:
         raise InputError.of("E904", f"--minutes is {minutes:g}", fix="write a number above 0")
-    from calibrate.benchmarks.plan import plan_measurement, weights_for
-
-    weights = weights_for(_simulated(scenario)) if scenario else SHARES
-    sizes = sizes_for(chosen, quick=quick)
-    if plan:
-        show_view(Output(), plan_measurement(out, chosen, sizes, parts, limit, weights).view())
-        return
     try:
-        run = measure_machine(out, chosen, sizes, parts, limit, dtype, weights=weights)
+        run = measure_machine(out, chosen, sizes_for(chosen, quick=quick), parts, limit, dtype)
     except KeyboardInterrupt as error:
         print(f"stopped; the same command measures what {out} lacks", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from error
@@ -265,8 +218,11 @@ def validate(
         out: folder to write a scatter plot to, PNG and SVG.
     """
     from calibrate.records.file import read_records
-    from calibrate.validation.profile import validate_profile, write_validation_picture
-    from calibrate.validation.run_errors import write_errors
+    from calibrate.validation.profile import (
+        validate_profile,
+        write_errors,
+        write_validation_picture,
+    )
     from simtrain.base.output_folder import make_picture_folder
     from simtrain.hardware.load import load_profile
 
@@ -336,39 +292,6 @@ def nccl_tests(
     _write(fitted, adapted_text(fitted.data, _words(logs, options)), output, details=True)
 
 
-@app.command()
-def products(
-    tables: Annotated[list[Path], typer.Argument()],
-    base: Path,
-    out: Path,
-) -> None:
-    """Read matrix products from tables, such as those of cuBLAS benchmarks.
-
-    Columns: m, n, k; time_s, time_ms, time_us or tflops; and batch, layout (TN forward, NN input
-    gradient, NT weight gradient) and dtype if they are not those of a product forward in bf16.
-    `fit` with the same --base makes a profile: its products are the table's, all else the base's.
-
-    Example: simtrain calibrate products cublas.csv --base h100_sxm --out my_products
-
-    Args:
-        tables: tables of timed matrix products: CSV.
-        base: profile of the GPU that they were timed on.
-        out: folder of measurements; made, or added to.
-    """
-    from calibrate.records.file import RecordFile, identity
-    from calibrate.records.product_tables import header_like, read_products
-    from simtrain.hardware.load import load_profile
-
-    header = header_like(load_profile(base), f"products {_words(tables, ())}")
-    read = {path: read_products(path) for path in tables}
-    file = RecordFile(out, header)
-    for path, records in read.items():
-        new = [record for record in records if identity(record) not in file.known]
-        for record in new:
-            file.write(record)
-        print(f"{path}: {len(new)} products added to {out}")
-
-
 @app.command("from-trace")
 def from_trace(
     traces: Annotated[list[Path], typer.Argument()],
@@ -431,7 +354,7 @@ def from_runs(
         software: software stack of runs that name none; by default the base's usual one.
         name: name of the fitted profile; by default the file's.
     """
-    from calibrate.records.runs import read_measured_runs
+    from calibrate.fit.from_runs import read_measured_runs
     from simtrain.base.output_folder import (
         check_readable,
         check_suffix,
@@ -450,9 +373,8 @@ def from_runs(
     settings = RunSettings(base, software, tuple(overrides or ()), usual_stack(base))
     measured = read_measured_runs(runs, settings, iteration)
     require("fitting a profile", "scipy")
-    from calibrate.fit.from_runs import fit_runs
+    from calibrate.fit.from_runs import errors_of_fit, fit_runs
     from calibrate.fit.result import fitted_to_runs_text
-    from calibrate.fit.run_errors import errors_of_fit
     from simtrain.studies.validation import errors_text
 
     files = ", ".join(file.name for file in runs)
@@ -471,18 +393,6 @@ def from_runs(
         errors_file.parent.mkdir(exist_ok=True)
         write_text(errors_file, errors_text(errors), "the errors", "--output", read_validated_on)
     print(f"wrote {output} and {errors_file}")
-
-
-def _simulated(scenario: str) -> Result:
-    """Simulate an iteration of a scenario, on its own cluster.
-
-    Raises:
-        InputError: as `simulate`.
-    """
-    from simtrain.scenario import load_scenario
-    from simtrain.studies.simulation import simulate
-
-    return simulate(load_scenario(scenario))
 
 
 def _words(paths: Iterable[Path], options: Iterable[tuple[str, object]]) -> str:

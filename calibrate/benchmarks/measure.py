@@ -1,5 +1,7 @@
 """Measures a machine point by point; points whose record exists are not measured again."""
 
+from __future__ import annotations
+
 import math
 import os
 import platform
@@ -9,28 +11,32 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
-from calibrate.benchmarks.budget import Share, in_time
 from calibrate.benchmarks.collectives import collective_points, overlap_points
-from calibrate.benchmarks.conditions import Watch, load_average
 from calibrate.benchmarks.iterations import iteration_points
 from calibrate.benchmarks.kernels import attention_points, host_points, kernel_points
 from calibrate.benchmarks.layers import layer_points, memory_points
-from calibrate.benchmarks.products import product_points
+from calibrate.benchmarks.products import (
+    choice_in_words,
+    chosen_dtype,
+    product_points,
+    product_runs,
+    try_products,
+)
 from calibrate.benchmarks.ranks import Ranks, check_launcher, joined
 from calibrate.benchmarks.sizes import BenchmarkPart, Sizes
-from calibrate.benchmarks.timing import Timer
-from calibrate.benchmarks.trial import choice_in_words, chosen_dtype, try_products
-from calibrate.records.compute import Compute
+from calibrate.benchmarks.timing import Timer, in_turn
+from calibrate.records import Compute
 from calibrate.records.file import MeasurementPoint, RecordFile, identity
-from calibrate.records.schema import Header, doubtful
+from calibrate.records.schema import Conditions, GemmWork, Header, doubtful
 from simtrain.base.operating_system import physical_memory_bytes
 from simtrain.commands.progress import progress_bar
 from simtrain.errors import InputError
@@ -43,7 +49,7 @@ _CONDITIONS = (
     *("clocks.sm", "clocks.mem", "clocks.max.sm"),
     *("temperature.gpu", "power.draw", "power.limit"),
 )
-SHARES = {
+_SHARES = {
     BenchmarkPart.PRODUCTS: 2,
     BenchmarkPart.KERNELS: 3,
     BenchmarkPart.COLLECTIVES: 2,
@@ -82,13 +88,12 @@ def measure(
     minutes: float = math.inf,
     dtype: Compute | None = None,
     clock: Callable[[], float] = time.monotonic,
-    weights: Mapping[BenchmarkPart, float] = SHARES,
 ) -> MeasurementSummary:
     """Measure the points whose records `folder` lacks, on "cuda" or "cpu".
 
     Then measure the doubtful ones again: the machine may have been busy for a moment. After
-    `minutes` by the `clock` no further point begins; each part has its share of them, by its
-    weight. A trial chooses the data type unless `dtype` is given.
+    `minutes` by the `clock` no further point begins; each part has its share of them. A trial
+    chooses the data type unless `dtype` is given.
 
     Raises:
         InputError: E702, no GPU; E714, no NCCL; E715, another rank or torchrun died; E716, one
@@ -108,7 +113,7 @@ def measure(
         sizes = replace(sizes, compute=begun.compute)
         shares = [
             Share(
-                weights[part],
+                _SHARES[part],
                 [p for p in points_of([part], sizes, timer) if p.identity not in known],
             )
             for part in BenchmarkPart
@@ -288,3 +293,102 @@ def _nvidia_smi_while_computing() -> dict[str, str]:
     if done.returncode or len(values) != len(query):
         return {}
     return dict(zip(query, values, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The points of a part, most useful first, and its share of the time, relative to others."""
+
+    weight: float
+    points: Sequence[MeasurementPoint]
+
+
+def in_time(
+    shares: Sequence[Share], budget_s: float, clock: Callable[[], float]
+) -> Iterator[MeasurementPoint]:
+    """The points to measure, one after another, until `budget_s` are over by the `clock`.
+
+    A part that needs less than its share leaves the rest to the parts after it. Points beyond a
+    part's share come last, if there is time. A point that has begun is never interrupted.
+    """
+    deadline_s, late = clock() + budget_s, list[MeasurementPoint]()
+    for number, share in enumerate(shares):
+        now_s, weights = clock(), sum(each.weight for each in shares[number:])
+        until_s = now_s + (deadline_s - now_s) * share.weight / weights
+        points = iter(share.points)
+        for point in points:
+            if clock() >= until_s:
+                late += [point, *points]
+                break
+            yield point
+    for point in late:
+        if clock() >= deadline_s:
+            return
+        yield point
+
+
+Result = TypeVar("Result")
+_STAT = Path("/proc/stat")
+_IDLE = slice(3, 5)
+"""Columns of idle time and of waiting for disks, of the times of all processors together."""
+_NUM_COUNTED = 8
+"""Columns before the time of guests, which counts as user time too (man 5 proc_stat)."""
+_NUM_RUNS = 3
+_SIDE = 256
+
+
+class Watch:
+    """Takes records under the eye of the machine's load and of a reference product."""
+
+    def __init__(self, sizes: Sizes, timer: Timer) -> None:
+        self._timer, self._is_first = timer, True
+        side = _SIDE if timer.device == "cpu" else 16 * _SIDE
+        work = GemmWork(m=side, n=side, k=side, dtype=sizes.compute)
+        self._reference = in_turn(product_runs(work, timer))
+
+    def watch(self, take: Callable[[], Result]) -> tuple[Result, Conditions]:
+        """Return what `take` returns, and the conditions meanwhile; all ranks take together.
+
+        The first record of a process is marked: it may include what is done only once.
+        """
+        once = self._timer.once
+        reference_s = min(once(self._reference)[1] for _ in range(_NUM_RUNS))
+        busy_s, own_s, start_s = _busy_seconds(), time.process_time(), time.perf_counter()
+        result = take()
+        taken_s = time.perf_counter() - start_s
+        # The ranks of this node are taken to be as busy as those of any other.
+        own_s = self._timer.ranks.total(time.process_time() - own_s) / self._timer.ranks.num_nodes
+        others = None
+        if busy_s is not None and (now_s := _busy_seconds()) is not None:
+            others = round(max(0.0, now_s - busy_s - own_s) / taken_s, 2)
+        is_first, self._is_first = self._is_first, False
+        conditions = Conditions(others=others, reference_s=reference_s, is_first=is_first)
+        return result, conditions
+
+
+def mean_running() -> float | None:
+    """The mean number of running processes in the last minute; None if the system lacks it."""
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):  # Windows
+        return None
+
+
+def load_average() -> dict[str, str]:
+    """The load of this machine in words; empty if the system does not say it."""
+    running = mean_running()
+    if running is None:
+        return {}
+    return {"load average": f"{running:.2f} of {os.cpu_count()} processors"}
+
+
+def _busy_seconds() -> float | None:
+    """Seconds of all processors since the start that were not idle; None outside Linux."""
+    try:
+        times = [
+            int(ticks) for ticks in _STAT.read_text(encoding="ascii").split("\n")[0].split()[1:]
+        ]
+    except OSError:
+        return None
+    busy = sum(times[:_NUM_COUNTED]) - sum(times[_IDLE])
+    return busy / os.sysconf("SC_CLK_TCK")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from calibrate.records.compute import Compute
+from calibrate.records import Compute
 from calibrate.torch_model.models import Data, LayerSize, ModelSize, read_sizes
 
 

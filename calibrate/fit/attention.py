@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import product
 from statistics import median
 
+from calibrate.fit.doubts import require
 from calibrate.fit.entry import (
     Data,
     Evidence,
@@ -22,7 +23,6 @@ from calibrate.fit.figures import (
     TrainingAttentionFigures,
     TrainingRate,
 )
-from calibrate.fit.requirements import require
 from calibrate.records.schema import AttentionRecord
 from simtrain.base.accuracy import Comparison
 from simtrain.durations.attention import (

@@ -1,13 +1,15 @@
 """The profile that gives the entries that were not measured, each with its source."""
 
+from __future__ import annotations
+
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from calibrate.fit.entry import Data
-from calibrate.records.device_names import describes
 from calibrate.records.schema import GemmRecord, Header, Measurement, rate_of
 from simtrain.base.resources import find_profile, list_profiles
 from simtrain.base.strict_yaml import load_document
@@ -99,3 +101,16 @@ class Base:
         what = " and ".join(taken)
         description = f"{data['description']}; {what} copied from {self.profile.name}"
         return data | taken | {"cluster": data["cluster"] | cluster, "description": description}
+
+
+def describes(profile: str, device: str) -> bool:
+    """Whether a profile's name is of a device's GPU and form: an H200 is no h20, nor of a gh200.
+
+    No device's name says that it has another power limit, as profiles such as h100_sxm_500w do.
+    """
+    model, *others = profile.upper().split("_")
+    if any(re.fullmatch(r"\d+W", other) for other in others):
+        return False
+    is_card = "PCIE" in device.upper()
+    named = re.search(rf"(?<![A-Z]){model}(?!\d)", device.upper())
+    return named is not None and ("PCIE" in others) == is_card

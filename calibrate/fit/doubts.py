@@ -6,12 +6,20 @@ disturbed while they were taken, unless it was so nearly all the time: of each k
 quarter, the most disturbed first.
 """
 
+from __future__ import annotations
+
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+from typing import Annotated
 
-from calibrate.fit.requirements import Datasheet
+import yaml
+from pydantic import Field
+
+from calibrate.fit.entry import Data, entry, round_significant
 from calibrate.records.schema import (
     AttentionRecord,
     GemmRecord,
@@ -23,6 +31,11 @@ from calibrate.records.schema import (
     name_of,
     rate_of,
 )
+from simtrain.base.accuracy import Comparison
+from simtrain.base.entry import Entry, Strict, Text
+from simtrain.base.input_file import read_text
+from simtrain.errors import InputError
+from simtrain.units import BytesPerSecond, FlopsPerSecond
 from simtrain.workload.work import FusedAttention
 
 _MOST_LEFT_OUT = 0.25
@@ -157,3 +170,95 @@ def _disturbed(records: Sequence[Measurement], places: set[int]) -> list[tuple[f
 def _name(record: Measurement) -> str:
     """The record in words."""
     return name_of(record) if isinstance(record, Sized) else f"a record of kind {record.kind}"
+
+
+_COVERED = 0.9
+"""Share of the fit's points that the statement covers."""
+_LEAST = 0.05
+"""No microbenchmark says more about an iteration, which has work that none of them has."""
+_COPIED, _MOST = math.log(2), math.log(100)
+"""Logarithms of the factor between two machines of a kind, and of the largest that is stated."""
+
+
+def uncertainty_entry(shown: Sequence[Comparison], sifted: Sifted, num_copied: int) -> Data:
+    """The entry `uncertainty`: the relative error that nine of ten times stay below.
+
+    The errors of nine of ten fitted points and the median spread of the records add up as
+    independent errors. Doubtful records, and sections copied from another machine, widen the sum.
+    """
+    ratios = sorted(row.log_ratio for each in shown for row in each.rows)
+    fit = ratios[math.ceil(_COVERED * len(ratios)) - 1] if ratios else math.log(2)
+    spread = _median_spread(sifted.kept)
+    copied = _COPIED if num_copied else 0.0
+    off = math.hypot(fit, spread, copied) * (1 + sifted.doubtful_share)
+    value = max(_LEAST, math.expm1(min(off, _MOST)))
+    parts = [
+        f"{_COVERED:.0%} of {len(ratios)} fitted points are within {math.expm1(fit):.0%}",
+        f"times spread by {spread:.0%}",
+        f"{sifted.doubtful_share:.0%} of the records are doubtful",
+    ]
+    if num_copied:
+        parts.append(f"{num_copied} sections are copied from another machine")
+    return entry(round_significant(value, 2), "; ".join(parts))
+
+
+def _median_spread(records: Sequence[Measurement]) -> float:
+    """Median of half the distance between quartiles, relative to the median time."""
+    spreads = sorted(
+        time.spread_s / time.median_s
+        for record in records
+        for _, time in record
+        if isinstance(time, Timing)
+    )
+    return spreads[len(spreads) // 2] if spreads else 0.0
+
+
+TOO_FEW = "E720"
+"""Code of the problem that a part has too few records."""
+NUM_SIZES, LARGE_SIZES = 4, 2
+"""Sizes of a collective that a fit needs, and how many of them must show bandwidth."""
+_DATASHEETS = Path(__file__).parents[1] / "datasheets.yaml"
+_NOTED_FACTOR = 4 / 3
+"""Mean factor that is warned of: full recompute costs a third more time, so that a profile with
+parts further off may rank strategies wrongly."""
+
+
+class Datasheet(Strict):
+    """Peaks of a device by its maker: 16-bit products, memory, and links, one way."""
+
+    devices: Annotated[list[Text], Field(min_length=1)]
+    peak_flops: Entry[FlopsPerSecond]
+    memory_bandwidth: Entry[BytesPerSecond]
+    link_bandwidth: Entry[BytesPerSecond]
+
+
+def datasheet_of(device: str) -> Datasheet | None:
+    """The datasheet of a device by its name in CUDA; None if none is known."""
+    sheets = (Datasheet.model_validate(data) for data in yaml.safe_load(read_text(_DATASHEETS)))
+    return next((sheet for sheet in sheets if device in sheet.devices), None)
+
+
+def require(what: str, measured: int, needed: int, only: str) -> None:
+    """Refuse to fit too few points; `only` is the part of a measurement that gives more.
+
+    Raises:
+        InputError: E720, fewer than `needed`.
+    """
+    if measured < needed:
+        reason = f"a fit needs {needed} or more"
+        fix = f"finish the measurement ({only}): run python -m calibrate measure in the same folder"
+        raise InputError.of(
+            TOO_FEW, f"{measured} measured {what} are too few", fix=fix, reason=reason
+        )
+
+
+def far_off(fitted: Sequence[Comparison]) -> list[str]:
+    """Warnings of parts that are far from their measurements."""
+    warnings = []
+    for each in fitted:
+        if each.mean_factor > _NOTED_FACTOR:
+            row, off = each.worst, f"{each.title}: the fit is off by a factor"
+            values = f"measured {row.measured:.4g} and fitted {row.predicted:.4g} {each.unit}"
+            worst = f"the worst is {row.name}, {values}"
+            warnings.append(f"{off} {each.mean_factor:.2f} in the mean; {worst}")
+    return warnings

@@ -7,7 +7,14 @@ from typing import TypeVar
 
 from calibrate.fit.attention import measured_attention
 from calibrate.fit.base import Base
-from calibrate.fit.doubts import sift
+from calibrate.fit.doubts import (
+    TOO_FEW,
+    Datasheet,
+    datasheet_of,
+    far_off,
+    sift,
+    uncertainty_entry,
+)
 from calibrate.fit.entry import (
     Data,
     entry,
@@ -23,14 +30,7 @@ from calibrate.fit.layers import InSitu, TimedLayer, fit_layers
 from calibrate.fit.links import fit_slowdown
 from calibrate.fit.network import MeasuredCluster
 from calibrate.fit.products import FP8_SPEEDUP, DtypeFit, dtype_section, fit_products, gemm_section
-from calibrate.fit.requirements import (
-    TOO_FEW,
-    Datasheet,
-    datasheet_of,
-    far_off,
-)
 from calibrate.fit.result import Fit, profile_of, unused_series
-from calibrate.fit.uncertainty import uncertainty_entry
 from calibrate.records import schema
 from simtrain.base.accuracy import Comparison
 from simtrain.base.entry import Entry

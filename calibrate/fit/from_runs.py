@@ -6,21 +6,31 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from calibrate.fit.base import Base
 from calibrate.fit.entry import Data
-from calibrate.fit.factors import Entries, entries_to_fit, scaled_data
+from calibrate.fit.factors import Entries, entries_to_fit, scaled_data, scaled_profile
 from calibrate.fit.result import profile_of
 from calibrate.fit.robust import Estimate, FitProblem, Floats, estimate
-from calibrate.fit.run_times import RunTimes, measured_s
 from simtrain.base.accuracy import Comparison
-from simtrain.errors import InputError
-from simtrain.hardware.evidence import validated_on
-from simtrain.studies.validation.measured import MeasuredRun
-from simtrain.units import counted
+from simtrain.durations.model import DurationModel
+from simtrain.errors import InputError, Location
+from simtrain.hardware.evidence import MeasuredRuns, ValidatedOn, validated_on
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.importing.runs import RunSettings, read_runs
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.programs.seconds import Machine
+from simtrain.iteration.run_plan import run_iteration
+from simtrain.scenario import load_scenario
+from simtrain.studies.choose import is_open
+from simtrain.studies.simulation import checked_profile, simulate
+from simtrain.studies.validation import Validation, error_classes, validate_runs
+from simtrain.studies.validation.measured import MeasuredRun, in_one_line, wrong_time
+from simtrain.units import UnitError, counted, parse_seconds
 from simtrain.views.kinds import SHARE, TEXT
 from simtrain.views.view import Column, Paragraphs, Row, Table, View
 
@@ -349,3 +359,206 @@ def _without_settings(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
         replace(run, scenario=run.scenario.replace({"hardware": {}})) if run.scenario else run
         for run in runs
     ]
+
+
+class RunTimes:
+    """Simulates runs with factors on the entries of their profiles.
+
+    `runs` are those that can be simulated, `refused` the others, with the reason.
+
+    Args:
+        profile: the base profile.
+        runs: the runs.
+        factors: the factors.
+    """
+
+    def __init__(
+        self,
+        profile: HardwareProfile,
+        runs: Sequence[MeasuredRun],
+        factors: Sequence[Entries],
+    ) -> None:
+        self.profile, self.factors = profile, factors
+        self.runs = list[MeasuredRun]()
+        self.refused = list[MeasuredRun]()
+        self._plans = list[tuple[str, Plan]]()
+        self._profiles = dict[str, HardwareProfile]()
+        for run in runs:
+            self._add(run)
+
+    def _add(self, run: MeasuredRun) -> None:
+        """Plan a run, or say why it cannot be simulated."""
+        if run.scenario is None or run.iteration_time_s is None:
+            reason = run.refusal or "it has no measured iteration time"
+            self.refused.append(replace(run, refusal=reason))
+            return
+        key = repr(run.scenario.hardware)
+        try:
+            # A run that sets entries of the hardware has a profile of its own.
+            if run.scenario.hardware:
+                profile = self._profiles.get(key) or checked_profile(run.scenario)
+            else:
+                profile = self.profile
+            checked_profile(run.scenario, profile)
+            self._plans.append((key, _plan_of(run, profile)))
+        except InputError as error:
+            self.refused.append(replace(run, refusal=in_one_line(error)))
+            return
+        self._profiles[key] = profile
+        self.runs.append(run)
+
+    def seconds(self, numbers: Sequence[int], logarithms: Floats) -> Floats:
+        """Return the times of some runs, by their numbers."""
+        machines = {
+            key: Machine(DurationModel(scaled_profile(profile, self.factors, logarithms.tolist())))
+            for key, profile in self._profiles.items()
+        }
+        times = []
+        for number in numbers:
+            key, plan = self._plans[number]
+            times.append(run_iteration(plan, machines[key]).timeline.makespan_s)
+        return np.array(times)
+
+    def log_ratios(self, numbers: Sequence[int], logarithms: Floats) -> Floats:
+        """Return the logarithms of predicted / measured times."""
+        of_runs_s = np.array([measured_s(self.runs[number]) for number in numbers])
+        ratios: Floats = np.log(self.seconds(numbers, logarithms) / of_runs_s)
+        return ratios
+
+
+def measured_s(run: MeasuredRun) -> float:
+    """Return the iteration time of a run that has one."""
+    assert run.iteration_time_s is not None, "only timed runs are fitted"
+    return run.iteration_time_s
+
+
+def _plan_of(run: MeasuredRun, profile: HardwareProfile) -> Plan:
+    scenario = run.scenario
+    assert scenario is not None, "only runs with a scenario have a plan"
+    if is_open(scenario):
+        return simulate(scenario, profile).plan
+    return Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus))
+
+
+_IS_SCENARIO = ".yaml", ".yml", ""
+
+
+def read_measured_runs(
+    sources: Sequence[Path], settings: RunSettings, iteration: str | None = None
+) -> list[MeasuredRun]:
+    """Read the runs of all sources.
+
+    Args:
+        sources: tables and logs; with `iteration` one scenario, a file or a shipped one.
+        settings: what the command line says about all runs.
+        iteration: the measured time of that scenario, such as "12.4 s".
+
+    Raises:
+        InputError: a source cannot be read, or does not go with `iteration` (E725).
+    """
+    scenarios = [source for source in sources if source.suffix in _IS_SCENARIO]
+    if iteration is None:
+        scenarios = [source for source in scenarios if source.suffix or not source.exists()]
+        if scenarios:
+            message = f"{scenarios[0]} is a scenario, which has no measured time"
+            raise InputError.of("E725", message, fix="add --iteration TIME, such as '12.4 s'")
+        return [*read_runs(sources, settings)]
+    if len(sources) != 1 or not scenarios:
+        message = f"--iteration is the time of one scenario, not of {len(sources)} sources"
+        if len(sources) == 1:
+            message = f"--iteration is the time of a scenario, and {sources[0]} is none"
+        fix = "remove --iteration, or write one scenario (.yaml)"
+        raise InputError.of("E725", message, fix=fix)
+    try:
+        time_s = parse_seconds(iteration)
+    except UnitError as error:
+        raise InputError.of(
+            "E725", f"--iteration: {error}", Location("--iteration"), error.fix
+        ) from None
+    if why := wrong_time(time_s):
+        fix = "write the time of one iteration with its unit"
+        raise InputError.of("E725", why, Location("--iteration"), fix)
+    scenario = load_scenario(sources[0], settings.assignments)
+    name = scenario.name or sources[0].stem
+    return [MeasuredRun(name, name, str(sources[0]), 1, scenario, time_s)]
+
+
+_LOWEST = -0.9999
+_MEAN_OF_SCALE = 1.0
+"""Mean amount of Student's distribution with four degrees of freedom."""
+_MANY_RUNS = 20
+"""The errors of so many runs are not small by chance."""
+
+
+def errors_of_fit(fit: RunsFit, cluster: str, base: str, source: str) -> ValidatedOn:
+    """Return the errors of a fit's runs by kind, each as a fit without the run predicts it.
+
+    Errors of the runs that a fit has seen would be too small for other runs. A single run cannot be
+    left out: what judged the base judges the profile too, which is near it. What is doubtful about
+    the base stays so.
+
+    Args:
+        fit: the fit.
+        cluster: the file of its profile.
+        base: the base profile.
+        source: where the runs are.
+
+    Raises:
+        InputError: a file of errors is bad.
+    """
+    runs = [_on(cluster, run) for run in fit.runs]
+    validation = validate_runs(runs, cluster)
+    times_s = fit.held_out_s.tolist()
+    rows = [
+        replace(row, simulated_s=time_s)
+        for row, time_s in zip(validation.rows, times_s, strict=True)
+    ]
+    errors = error_classes(Validation.of(cluster, rows), source)
+    before = validated_on(base)
+    if len(runs) > 1:
+        in_sample = f"{fit.comparison('the fit', fit.fitted_s).mean_abs_error:.1%}"
+        remark = f"cross-validated; the fit to all {len(runs)} runs has a mean of {in_sample}"
+        groups = [_not_below(group, fit.result.scale) for group in errors.measured_runs]
+        of_base = []
+    else:
+        remark = "the error of the base profile: one run cannot be cross-validated"
+        groups = errors.measured_runs
+        of_base = [_with_base(group, base) for group in (before.measured_runs if before else [])]
+    updates = {"seen": "fitted", "remark": remark}
+    groups = [*of_base, *(group.model_copy(update=updates) for group in groups)]
+    summary = f"{counted(len(runs), 'measured iteration')}, to which the profile is fitted."
+    return errors.model_copy(
+        update={
+            "summary": summary,
+            "measured_runs": groups,
+            "doubt": before.doubt if before else None,
+        }
+    )
+
+
+def _not_below(group: MeasuredRuns, scale: float) -> MeasuredRuns:
+    """Return a group of few runs with errors as large as those of further runs must be expected.
+
+    The errors of few runs may be small by chance.
+
+    Args:
+        group: measured runs and their errors.
+        scale: scale of the errors, by the fit's runs and by earlier ones of the base.
+    """
+    if group.num_runs >= _MANY_RUNS or group.mean_error >= _MEAN_OF_SCALE * scale:
+        return group
+    # Runs without any error get that of the scale.
+    factor = _MEAN_OF_SCALE * scale / group.mean_error if group.mean_error else 0.0
+    errors = [error * factor if error else _MEAN_OF_SCALE * scale for error in group.errors]
+    return group.model_copy(update={"errors": [max(round(error, 4), _LOWEST) for error in errors]})
+
+
+def _with_base(group: MeasuredRuns, base: str) -> MeasuredRuns:
+    """Return runs that judged the base, as runs that judge a profile near it."""
+    return group.model_copy(update={"runs": f"with {Path(base).stem}, the base: {group.runs}"})
+
+
+def _on(cluster: str, run: MeasuredRun) -> MeasuredRun:
+    """Return a run on another machine."""
+    assert run.scenario is not None, "only runs with a scenario are fitted"
+    return replace(run, scenario=run.scenario.replace({"cluster": cluster}))

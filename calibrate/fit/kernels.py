@@ -10,6 +10,7 @@ from statistics import median
 
 import numpy as np
 
+from calibrate.fit.doubts import require
 from calibrate.fit.entry import (
     Data,
     giga,
@@ -21,7 +22,6 @@ from calibrate.fit.entry import (
     tera,
 )
 from calibrate.fit.figures import FiguresOfParts, Kernels, KernelTime, SmallKernelTime
-from calibrate.fit.requirements import require
 from calibrate.records.schema import HostRecord, KernelRecord, rate_of
 from simtrain.base.accuracy import Comparison
 

@@ -6,9 +6,9 @@ from itertools import accumulate
 from statistics import fmean, median
 
 from calibrate.fit.base import Base
+from calibrate.fit.doubts import LARGE_SIZES, NUM_SIZES, Datasheet
 from calibrate.fit.entry import Data, entry, giga, measured, micro, microseconds, round_significant
 from calibrate.fit.figures import CollectiveCurveFigures
-from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, Datasheet
 from calibrate.records.schema import CollectiveRecord, OverlapRecord, name_of
 from simtrain.base.accuracy import Comparison
 from simtrain.base.mesh import Group

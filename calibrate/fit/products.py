@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from calibrate.fit.doubts import require
 from calibrate.fit.entry import (
     Data,
     Evidence,
@@ -18,7 +19,6 @@ from calibrate.fit.entry import (
     shape_range,
     tera,
 )
-from calibrate.fit.requirements import require
 from calibrate.records.schema import GemmRecord
 from simtrain.base.accuracy import Comparison
 from simtrain.durations.gemm import GemmMachine, gemm_seconds

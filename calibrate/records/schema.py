@@ -5,13 +5,15 @@ ones. A killed measurement may leave a last line without its end, which is dropp
 machine can have: noisy ones, and times that fall as work grows.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from calibrate.records.compute import Compute
+from calibrate.records import Compute
 from simtrain.base.entry import NonNegative, Strict, Text
 
 FILE_NAME = "measurements.jsonl"

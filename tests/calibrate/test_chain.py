@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 from calibrate.benchmarks.measure import points_of
+from calibrate.benchmarks.products import chosen_dtype
 from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import BenchmarkPart, sizes_for
 from calibrate.benchmarks.timing import Timer
-from calibrate.benchmarks.trial import chosen_dtype
 from calibrate.records.file import identity, read_records
 from calibrate.records.schema import FILE_NAME, Measurement
 from simtrain.hardware.load import load_profile

@@ -49,7 +49,7 @@ WITHOUT_TABLES = {
     *("import hf", "import torchtitan", "import bridge", "import nemo", "import deepspeed"),
     "import torch",
     *("calibrate fit", "calibrate from-runs", "calibrate measure", "calibrate nccl-tests"),
-    *("calibrate from-trace", "calibrate products"),
+    "calibrate from-trace",
 }
 """Commands that print no table, or write a file."""
 

@@ -1,26 +1,20 @@
 """Choice of the data type from made-up rates, and the division of time by a made-up clock."""
 
 import io
-import pathlib
 from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
 import pytest
 
-from calibrate.benchmarks.budget import Share, in_time
 from calibrate.benchmarks.kernels import kernel_points
-from calibrate.benchmarks.measure import SHARES, header, points_of
-from calibrate.benchmarks.plan import plan_measurement, weights_for
-from calibrate.benchmarks.ranks import Ranks
-from calibrate.benchmarks.sizes import BenchmarkPart, Sizes, sizes_for
+from calibrate.benchmarks.measure import Share, in_time
+from calibrate.benchmarks.products import choice_in_words, chosen_dtype
+from calibrate.benchmarks.sizes import Sizes, sizes_for
 from calibrate.benchmarks.timing import Timer
-from calibrate.benchmarks.trial import choice_in_words, chosen_dtype
-from calibrate.records.file import MeasurementPoint, RecordFile
-from calibrate.records.schema import GemmRecord, KernelRecord, Timing
+from calibrate.records.file import MeasurementPoint
+from calibrate.records.schema import KernelRecord
 from simtrain.commands.progress import progress_lines
-from simtrain.scenario import load_scenario
-from simtrain.studies.simulation import simulate
 
 pytestmark = pytest.mark.slow  # imports torch
 
@@ -32,44 +26,6 @@ def rates(**gflops: tuple[float, float, float]) -> dict[str, float]:
         for dtype, of_dtype in gflops.items()
         for layout, rate in zip(("TN", "NN", "NT"), of_dtype, strict=True)
     }
-
-
-def test_a_plan_has_every_record_and_each_part_its_share(tmp_path: pathlib.Path) -> None:
-    sizes = sizes_for("cpu", quick=True)
-    without = plan_measurement(tmp_path, "cpu", sizes, list(BenchmarkPart))
-    assert without.minutes is None
-    points = points_of(list(BenchmarkPart), sizes, Timer("cpu", sizes.budget_s))
-    assert sum(part.num_records for part in without.parts) == len(points)
-    limited = plan_measurement(tmp_path, "cpu", sizes, list(BenchmarkPart), minutes=0.1)
-    assert limited.seconds <= 6 * (1 + 1e-12) < without.seconds
-    assert not [*tmp_path.iterdir()]  # nothing was measured
-
-
-def test_known_records_are_not_planned_again(tmp_path: pathlib.Path) -> None:
-    sizes = sizes_for("cpu", quick=True)
-    point = points_of([BenchmarkPart.PRODUCTS], sizes, Timer("cpu", sizes.budget_s))[0]
-    time = Timing(median_s=1e-3, spread_s=1e-5, num_samples=9)
-    RecordFile(tmp_path, header("cpu", Ranks())).write(GemmRecord(**point.what, time=time))
-    before, after = (
-        plan_measurement(folder, "cpu", sizes, [BenchmarkPart.PRODUCTS]).parts[0].num_records
-        for folder in (tmp_path / "new", tmp_path)
-    )
-    assert after == before - 1
-
-
-def test_time_goes_to_what_a_scenario_waits_for() -> None:
-    """One GPU has no collectives; 64 GPUs wait for them."""
-    alone, many = (
-        weights_for(simulate(load_scenario(name))) for name in ("gpt2_1_5b", "llama3_70b")
-    )
-    assert alone[BenchmarkPart.COLLECTIVES] < SHARES[BenchmarkPart.COLLECTIVES]
-    assert alone[BenchmarkPart.COLLECTIVES] < many[BenchmarkPart.COLLECTIVES]
-    assert alone[BenchmarkPart.PRODUCTS] > alone[BenchmarkPart.COLLECTIVES]
-    for weights in (alone, many):
-        assert all(
-            weights[part] == SHARES[part]
-            for part in (BenchmarkPart.LAYERS, BenchmarkPart.ITERATIONS)
-        )
 
 
 AVX2 = rates(bf16=(8.4, 1.3, 22), fp16=(9.6, 1.3, 5.4), fp32=(86, 87, 90))

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from calibrate.fit.base import describes
 from calibrate.fit.published import fit_figures
 from calibrate.fit.result import profile_text
-from calibrate.records.device_names import describes
 from simtrain.base.resources import find_profile, list_profiles
 from simtrain.errors import InputError
 from simtrain.hardware.entries import entries_of

@@ -12,9 +12,8 @@ import pytest
 
 from calibrate.fit.base import Base
 from calibrate.fit.factors import FACTORS, entries_to_fit, scaled_data, scaled_profile
-from calibrate.fit.from_runs import RunsFit, fit_runs
+from calibrate.fit.from_runs import RunsFit, errors_of_fit, fit_runs
 from calibrate.fit.result import fitted_to_runs_text, profile_of
-from calibrate.fit.run_errors import errors_of_fit
 from simtrain.errors import InputError
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.evidence import validated_on

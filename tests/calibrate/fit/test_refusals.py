@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from calibrate.fit.doubts import far_off
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.links import fit_slowdown
-from calibrate.fit.requirements import far_off
 from calibrate.fit.result import Fit, profile_text
 from calibrate.records.schema import (
     CollectiveRecord,

@@ -12,15 +12,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.memory.cases import (
+from calibrate.memory.measure import (
     HeldBytes,
+    LiveTensors,
     MemoryCase,
     MemoryComparison,
     MemoryRow,
     all_cases,
     case,
+    measure,
 )
-from calibrate.memory.measure import LiveTensors, measure
 from calibrate.torch_model.gpt import Stage
 from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import RecomputePolicy
@@ -181,7 +182,7 @@ def test_counts_are_deterministic() -> None:
 
 
 def calibrate(*arguments: str, cases: Sequence[MemoryCase] = ()) -> Outcome:
-    with patch("calibrate.memory.cases.all_cases", lambda: cases or [small(whole=False)]):
+    with patch("calibrate.memory.measure.all_cases", lambda: cases or [small(whole=False)]):
         return call("calibrate", "memory", *arguments)
 
 

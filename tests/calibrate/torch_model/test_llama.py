@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calibrate.memory.cases import MemoryCase
-from calibrate.memory.measure import measure
+from calibrate.memory.measure import MemoryCase, measure
 from calibrate.torch_model.kernels import rms_norm, rotated, swiglu
 from calibrate.torch_model.layer import Recompute, TorchLayer, fused_core
 from calibrate.torch_model.shape import LayerShape
