@@ -30,11 +30,10 @@ def report(
     Args:
         sweep: report on the results folder of a sweep instead.
 
-    It shows how long the iteration takes, where the time goes, what to buy first, sliders for less
-    and more of each resource, the timeline, memory, operators, a roofline, and the sources of all
-    numbers. Several scenarios are compared as by simtrain compare. The file contains every number
-    in full precision, like --json of other commands. Scenarios that do not fit in memory are
-    reported too.
+    It shows how long the iteration takes, where the time goes, what to buy first, the timeline,
+    memory, operators, a roofline, and the sources of all numbers. Several scenarios are compared as
+    by simtrain compare. The file contains every number in full precision, like --json of other
+    commands. Scenarios that do not fit in memory are reported too.
 
     With --sweep, it shows the best points, heat map, Pareto front and scaling of a sweep.
 

@@ -118,3 +118,9 @@ def chromium(folder: pathlib.Path) -> Iterator[Browser]:
         yield Browser(started)
     finally:
         started.quit()
+
+
+def assert_quiet(browser: Browser, page: pathlib.Path) -> None:
+    """Assert that the console is empty and that the browser read only the file."""
+    assert browser.messages() == []
+    assert set(browser.requests()) <= {page.as_uri()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.result import Result
@@ -25,22 +23,15 @@ def breakdown_bar(result: Result) -> Html:
     seconds = result.breakdown_s
     shown = [name for name in CAUSES if seconds[name]]
     entries = ((swatch(CAUSES[name][1]), CAUSES[name][0]) for name in shown)
-    return joined(bar_of_causes(shown, seconds, aria_hidden="true"), legend(entries))
-
-
-def bar_of_causes(names: Iterable[str], seconds: Mapping[str, float], **attributes: str) -> Html:
-    """Return a bar of causes, each as wide as its time."""
     parts = (
         element(
             "span",
             style=f"--fill:{CAUSES[name][1]};flex-grow:{seconds[name]!r}",
             title=CAUSES[name][0],
-            data_part=name,
-            hidden=not seconds[name],
         )
-        for name in names
+        for name in shown
     )
-    return element("div", *parts, **{"class_": "bar"} | attributes)
+    return joined(element("div", *parts, class_="bar", aria_hidden="true"), legend(entries))
 
 
 def memory_bars(report: MemoryReport) -> Html:

@@ -11,13 +11,12 @@ from simtrain.iteration.report.operators import EntrySource
 from simtrain.iteration.report.origins import FIGURES, Explained, explain_figure
 from simtrain.iteration.report.remarks import validation_for
 from simtrain.iteration.report.result import Result
-from simtrain.render.html import roofline, sliders, timeline
+from simtrain.render.html import roofline, timeline
 from simtrain.render.html.bars import breakdown_bar, memory_bars
 from simtrain.render.html.document import HtmlDocument, HtmlSection
 from simtrain.render.html.elements import Html, breakable, card, element, joined, number
 from simtrain.render.html.view import printed_by, view_html
 from simtrain.scenario.resolved import resolved_settings
-from simtrain.studies.sensitivity import ResourceCurve
 from simtrain.studies.variation.result import DrawnTimes
 from simtrain.units import format_bytes
 from simtrain.views.compare import ScenarioComparison, compare_view
@@ -56,8 +55,6 @@ class ReportedRun:
         name: the name by which the user referred to the scenario.
         result: its simulation.
         arguments: what follows `simtrain run` to simulate it again; by default the name.
-        curves: the same iteration with less and more of each resource (`resource_curves`). Without
-            them, the report has no sliders.
         remarks: more remarks, on settings.
         drawn: the iteration drawn many times, if the scenario sets a field of `variation`.
     """
@@ -65,7 +62,6 @@ class ReportedRun:
     name: str
     result: Result
     arguments: str = ""
-    curves: Sequence[ResourceCurve] = ()
     remarks: Sequence[str] = ()
     drawn: DrawnTimes | None = None
 
@@ -136,12 +132,6 @@ def _sections(
     yield from middle
     if any(run.drawn for run in runs):
         yield HtmlSection("variation", "How iterations vary", of_each(_variation))
-    if all(run.curves for run in runs):
-        introduction = element("p", sliders.INTRODUCTION)
-        blocks = of_each(lambda run: sliders.sliders(run.curves, _anchor(runs, run), run.name))
-        title = "A faster or slower cluster"
-        body = joined(introduction, blocks)
-        yield HtmlSection("sliders", title, body, sliders.STYLES, sliders.SCRIPTS)
     figures = timeline.timelines({run.name: run.result for run in runs})
     title = "Timeline and memory over time"
     yield HtmlSection("timeline", title, figures, timeline.STYLES, timeline.SCRIPTS)
@@ -153,10 +143,6 @@ def _sections(
     blocks = of_each(lambda run: _sources(run, _scope(runs, run)))
     yield HtmlSection("sources", "Sources", blocks, ("sources.css",), ("sources.js",))
     yield HtmlSection("assumptions", "Assumptions", of_each(_assumptions))
-
-
-def _anchor(runs: Sequence[ReportedRun], run: ReportedRun) -> str:
-    return f"sliders-{runs.index(run)}"
 
 
 def _scope(runs: Sequence[ReportedRun], run: ReportedRun) -> str:

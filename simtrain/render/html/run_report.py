@@ -16,7 +16,6 @@ from simtrain.iteration.report.result import Result
 from simtrain.render.html.document import HtmlDocument, check_html_file, write_document
 from simtrain.render.html.report import ReportedRun, report_document
 from simtrain.scenario import Scenario
-from simtrain.studies.sensitivity import ResourceCurve, resource_curves
 from simtrain.studies.sensitivity import sensitivity as sensitivity_of
 from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.studies.unused_settings import settings_without_effect
@@ -53,7 +52,7 @@ def report(
     Args:
         scenarios: scenarios, or results of `simulate`; several are compared with the first.
         out: the file to write, such as "report.html"; an existing one is replaced.
-        sensitivity: simulate each also with less and more of each resource of the cluster.
+        sensitivity: simulate each also with more of each resource of the cluster.
         on_progress: receives a description of the next simulation.
 
     Returns:
@@ -102,7 +101,7 @@ def subjects_document(
 def _simulated(
     subject: Subject, with_sensitivity: bool, on_progress: ProgressCallback
 ) -> tuple[ScenarioColumn, ReportedRun]:
-    """Simulate a subject, and also with less and more of each resource if wanted."""
+    """Simulate a subject, and also with more of each resource if wanted."""
     name, scenario, arguments = subject
 
     def report_on(clusters: str, resource: str) -> None:
@@ -110,15 +109,14 @@ def _simulated(
 
     on_progress(f"simulating {name}")
     result = result_of(scenario)
-    better, curves = None, tuple[ResourceCurve, ...]()
+    better = None
     if with_sensitivity:
         better = sensitivity_of(scenario, on_progress=partial(report_on, "better hardware"))
-        curves = resource_curves(result, on_progress=partial(report_on, "other clusters"))
     unused = settings_without_effect(scenario_of(scenario), result.seconds.machine)
     remarks = (*warnings_on(result), *unused.values())
     drawn = draw_if_varied(result)
     column = ScenarioColumn(name, result, better, drawn)
-    return column, ReportedRun(name, result, arguments, curves, remarks, drawn)
+    return column, ReportedRun(name, result, arguments, remarks, drawn)
 
 
 def _subjects(scenarios: Scenario | Result | Iterable[Scenario | Result]) -> list[Subject]:

@@ -8,7 +8,6 @@ import pytest
 from simtrain.iteration.report.result import Result
 from simtrain.render.html.document import write_document
 from simtrain.render.html.report import ReportedRun, report_document
-from simtrain.studies.sensitivity import ResourceCurve, resource_curves
 from simtrain.studies.simulation import simulate
 from tests.helpers.browser import Browser, chromium
 from tests.helpers.report_cases import CASES
@@ -26,18 +25,12 @@ def results() -> dict[str, Result]:
 
 
 @pytest.fixture(scope="session")
-def curves(results: dict[str, Result]) -> dict[str, tuple[ResourceCurve, ...]]:
-    return {name: resource_curves(result) for name, result in results.items()}
-
-
-@pytest.fixture(scope="session")
 def page(
     results: dict[str, Result],
-    curves: dict[str, tuple[ResourceCurve, ...]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> pathlib.Path:
     """Write one report on all cases."""
     file = tmp_path_factory.mktemp("report") / "report.html"
-    runs = [ReportedRun(name, result, curves=curves[name]) for name, result in results.items()]
+    runs = [ReportedRun(name, result) for name, result in results.items()]
     write_document(report_document(runs), file)
     return file

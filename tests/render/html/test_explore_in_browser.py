@@ -11,9 +11,8 @@ from simtrain.paper.layer_terms import RECOMPUTES, VARIABLES, sized_scenario
 from simtrain.paper.layer_work import saved_bytes
 from simtrain.paper.models import BASELINE, MODELS, paper_scenario
 from simtrain.render.html.document import write_document
-from tests.helpers.browser import Browser, needs_chromium
+from tests.helpers.browser import Browser, assert_quiet, needs_chromium
 from tests.helpers.explore_page import VALUES, legal, small_document
-from tests.render.html.moving import assert_quiet
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
 

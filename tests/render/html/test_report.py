@@ -9,9 +9,7 @@ import pytest
 
 import simtrain
 from simtrain.base.resources import provenance
-from simtrain.iteration.report.breakdown import breakdown_by_name
 from simtrain.iteration.report.result import Result
-from simtrain.studies.sensitivity import FACTORS, resource_curves
 from tests.helpers.command_line import call, refused
 from tests.helpers.packed_arrays import unpacked
 from tests.render.html.pages import ParsedPage, parsed
@@ -60,30 +58,6 @@ def test_every_entry_behind_a_time_has_a_source_on_the_page(
     assert {f"entry-1-{name}" for name in operators.sources} <= ids
     text = " ".join(text for _, text in page.of("td"))
     assert all(source.source in text for source in operators.sources.values())
-
-
-def test_sliders_read_points_that_the_engine_simulated(page: ParsedPage, result: Result) -> None:
-    curves = {curve.resource: curve.points for curve in resource_curves(result)}
-    _, record = data_in(page, "curves")
-    assert record["curves"].keys() == curves.keys()
-    for resource, points in curves.items():
-        shown = record["curves"][resource]
-        assert [point["label"]["text"] for point in shown] == [point.label for point in points]
-        assert [point["breakdown_s"] for point in shown] == [
-            breakdown_by_name(point.breakdown) for point in points
-        ]
-        for name in ("iteration_time_s", "change", "mfu", "factor"):
-            assert [point[name] for point in shown] == [getattr(point, name) for point in points]
-    inputs = [about for about, _ in page.of("input")][-len(curves) :]
-    assert [about["name"] for about in inputs] == [*curves]
-    assert {about["max"] for about in inputs} == {str(len(FACTORS) - 1)}
-
-
-def test_without_sensitivity_a_report_has_no_sliders(tmp_path: pathlib.Path) -> None:
-    file = tmp_path / "report.html"
-    call("report", PRESENT, "--no-sensitivity", "-o", str(file), *OPTIONS)
-    page = parsed(file.read_text("utf-8"))
-    assert data_in(page, "curves") == [] and page.of("input") == []
 
 
 def test_bars_and_memory_equal_the_result(page: ParsedPage, result: Result) -> None:

@@ -13,10 +13,8 @@ from simtrain.iteration.report.spans import ACTIVITIES, StageStream
 from simtrain.iteration.report.windows import windows_of
 from simtrain.render.html.document import write_document
 from simtrain.render.html.report import ReportedRun, report_document
-from simtrain.studies.sensitivity import resource_curves
 from tests.helpers.browser import Browser, chromium, needs_chromium
 from tests.helpers.toys import run, small
-from tests.render.html.moving import moved
 from tests.render.html.printed_tables import is_rounded
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
@@ -75,7 +73,7 @@ return sums;
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     file: pathlib.Path = tmp_path_factory.mktemp("report") / "report.html"
-    reported = ReportedRun("small", RESULT, curves=resource_curves(RESULT))
+    reported = ReportedRun("small", RESULT)
     write_document(report_document([reported]), file)
     with chromium(tmp_path_factory.mktemp("chromium")) as started:
         started.open(file)
@@ -209,11 +207,10 @@ def test_profile_entries_link_to_their_sources(browser: Browser) -> None:
 
 def test_numbers_that_scripts_show_are_exact(browser: Browser) -> None:
     press(browser, "Escape", "0", "ArrowDown")
-    moved(browser, 0, "tensor_cores", 0)
     script = """
       return [...document.querySelectorAll(args[0])]
         .map((number) => [Number(number.value), number.textContent]);
     """
-    for places in (".readout data", ".lines data", "form.sliders data"):
+    for places in (".readout data", ".lines data"):
         numbers = browser.run(script, places)
         assert numbers and all(is_rounded(*number) for number in numbers), (places, numbers)

@@ -10,9 +10,8 @@ import pytest
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import ACTIVITIES
 from simtrain.render.timeline_lanes import NUM_LANES
-from tests.helpers.browser import Browser, needs_chromium
+from tests.helpers.browser import Browser, assert_quiet, needs_chromium
 from tests.helpers.report_cases import CASES, bars_of
-from tests.render.html.moving import assert_quiet, moved
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
 
@@ -73,17 +72,6 @@ def test_the_mouse_on_a_bar_shows_its_times(
     for number, result in enumerate(results.values()):
         assert_hovered(browser, result, number)
     assert_quiet(browser, page)
-
-
-def test_sliders_change_neither_timeline_nor_memory(browser: Browser, page: pathlib.Path) -> None:
-    browser.open(page)
-    drawn = """await simtrain.timeline.ready;
-        await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
-        const { canvas, below } = simtrain.timeline.charts[0];
-        return [canvas.toDataURL(), below.toDataURL()]"""
-    before = browser.run(drawn)
-    moved(browser, 0, "tensor_cores", 0)
-    assert browser.run(drawn) == before
 
 
 def test_an_error_in_the_page_ends_a_test_at_once(browser: Browser, page: pathlib.Path) -> None:
