@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar, Literal, TypeVar
@@ -219,21 +219,6 @@ class TrainingCost(PlainData):
 
     def __repr__(self) -> str:
         return f"<TrainingCost {self.scenario or 'unnamed'}: {self.words}>"
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingCosts(PlainData):
-    """Costs of several scenarios that train on the same tokens.
-
-    Args:
-        num_tokens: number of training tokens.
-        goodput: share of the training time spent in iterations; "auto" if each has its own.
-        costs: one for each scenario.
-    """
-
-    num_tokens: int
-    goodput: float | Literal["auto"]
-    costs: Sequence[TrainingCost]
 
 
 @takes(CostRequest)

@@ -272,7 +272,7 @@ def plan(request: PlanRequest) -> TrainingPlan:
     gpus, clusters = dict.fromkeys(as_list(request.gpus)), dict.fromkeys(request.clusters)
     placed = {name: _on_cluster(base, name, max(gpus)) for name in clusters}
     bases = {name: scenario for name, (scenario, _) in placed.items()}
-    _check_currencies(bases, terms, limits)
+    _check_currencies(bases.values(), terms, limits)
     rows = _rows(request, [(bases[name], number) for name in clusters for number in gpus])
     if not any(row.best for row in rows):
         raise _no_layout(rows, request.seconds)
@@ -406,20 +406,19 @@ def _check(request: PlanRequest) -> None:
         raise InputError.of("E101", "the name of a cluster is empty", Location("--cluster"), fix)
 
 
-def _check_currencies(bases: Mapping[str, Scenario], terms: Terms, limits: CostLimits) -> None:
+def _check_currencies(bases: Iterable[Scenario], terms: Terms, limits: CostLimits) -> None:
     """Refuse a budget and prices in several currencies (E846)."""
-    currencies = {"--price": terms.price.currency} if terms.price else {}
-    for name, base in bases.items() if not terms.price else ():
-        costs = profile_of(base).running_costs
-        if costs and costs.price:
-            currencies[name] = costs.price.value.currency
+    entries = {base.cluster: profile_of(base).running_costs for base in bases}
+    prices = {name: costs.price.value for name, costs in entries.items() if costs and costs.price}
+    prices = {"--price": terms.price} if terms.price else prices
+    currencies = {name: price.currency for name, price in prices.items()}
     if limits.budget and limits.budget.currency:
         currencies["--budget"] = limits.budget.currency
     if len({*currencies.values()}) > 1:
         listed = ", ".join(f"{name} in {currency}" for name, currency in currencies.items())
-        message = f"prices are in several currencies: {listed}"
         place = Location("--budget" if "--budget" in currencies else "--cluster")
         fix = 'set one price for all, --price "2.5 USD/h", or plan in one currency'
+        message = f"prices are in several currencies: {listed}"
         raise InputError.of("E846", message, place, fix, "simtrain has no exchange rates")
 
 

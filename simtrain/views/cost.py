@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from simtrain.hardware.evidence import sentences_of
 from simtrain.studies.cost import TrainingCost
 from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds, four_digits
-from simtrain.views.kinds import NUMBER, TEXT, amount, short_interval
+from simtrain.views.kinds import TEXT, amount, short_interval
 from simtrain.views.view import Column, Facts, Row, Table, View, remarks
 
 _DATA = (
@@ -17,17 +17,22 @@ _DATA = (
 )
 
 
-def cost_view(costs: Sequence[TrainingCost], is_table: bool = True) -> View:
-    """Compare the costs of training runs on the same tokens, or show the cost of a single one.
+def cost_view(cost: TrainingCost, is_table: bool = False) -> View:
+    """Show the cost of a training.
 
     Args:
-        costs: the costs.
-        is_table: a column for each cost; otherwise facts about the only one.
+        cost: the cost.
+        is_table: a table, whose CSV has the figures in full precision; otherwise facts.
     """
-    if is_table:
-        return View([_comparison(costs), remarks(_notes(costs))])
-    named = {"scenario": str(costs[0].scenario), "tokens": f"{costs[0].num_tokens:,}"}
-    return View([Facts([*named.items(), *_facts(costs[0])]), remarks(_notes(costs))])
+    facts = [*_facts(cost)]
+    columns = [Column("figure", "", TEXT), Column("value", "", TEXT)]
+    data = [{name: getattr(cost, name) for name in _DATA}]
+    table = Table("costs", "", columns, [Row(fact) for fact in facts], data=data)
+    notes = [*sentences_of([cost.evidence]), cost.interval.sentence]
+    if cost.num_iterations == 1:
+        tokens = f"{cost.num_tokens:,} tokens are at most one iteration"
+        notes.append(f"{tokens}; a number in billions ends in B: 300B.")
+    return View([table if is_table else Facts(facts), remarks([*notes, *cost_remarks([cost])])])
 
 
 def cost_remarks(costs: Sequence[TrainingCost]) -> Iterator[str]:
@@ -47,23 +52,22 @@ def cost_remarks(costs: Sequence[TrainingCost]) -> Iterator[str]:
         yield 'Set a price with --price "2.5 USD/h".'
 
 
-def _facts(cost: TrainingCost, alone: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield the figures; beside others, without intervals and prices of other contracts."""
-    figures = {"GPUs used": f"{cost.num_gpus:,}", "iterations": f"{cost.num_iterations:,}"}
-    yield "cluster", cost.cluster
-    yield from figures.items()
-    yield "iteration", format_seconds(cost.iteration_time_s)
+def _facts(cost: TrainingCost) -> Iterator[tuple[str, str]]:
+    yield "scenario", str(cost.scenario)
+    yield "cluster", f"{cost.cluster}, GPUs used: {cost.num_gpus}"
+    yield "tokens", f"{cost.num_tokens:,}"
+    yield "iterations", f"{cost.num_iterations:,} × {format_seconds(cost.iteration_time_s)}"
     first, last = map(_duration, cost.time_interval_s.values())
-    yield "time", _duration(cost.time_s) + f" ({first} to {last})" * alone
+    yield "time", f"{_duration(cost.time_s)} ({first} to {last})"
     yield "GPU-hours", amount(cost.gpu_hours)
     if cost.price is not None and cost.price_interval is not None:
-        ends = f" ({short_interval(cost.price_interval)})"
-        yield "price", f"{amount(cost.price)} {cost.currency}" + ends * alone
+        ends = short_interval(cost.price_interval)
+        yield "price", f"{amount(cost.price)} {cost.currency} ({ends})"
     at_most, energy, site_kwh = "", cost.energy, cost.site_energy_kwh
     if energy is not None:
         ends = short_interval({"p5": energy.p5, "p95": energy.p95}, 1e3)
         name = "energy of the site" if _has_site(cost) else "energy of the nodes"
-        yield name, f"{amount(energy.mean / 1e3)} MWh" + f" ({ends})" * alone
+        yield name, f"{amount(energy.mean / 1e3)} MWh ({ends})"
         if energy.nameplate is not None:
             yield "energy by nameplates", f"at most {amount(energy.nameplate / 1e3)} MWh"
     else:
@@ -87,29 +91,3 @@ def _duration(time_s: float) -> str:
     if time_s >= 2 * DAY_S:
         return f"{amount(time_s / DAY_S)} days"
     return f"{four_digits(time_s / HOUR_S)} hours" if time_s >= HOUR_S else format_seconds(time_s)
-
-
-def _notes(costs: Sequence[TrainingCost]) -> Iterator[str]:
-    yield from sentences_of(cost.evidence for cost in costs)
-    if len(costs) == 1:
-        yield costs[0].interval.sentence
-    if any(cost.num_iterations == 1 for cost in costs):
-        tokens = f"{costs[0].num_tokens:,}"
-        yield f"{tokens} tokens are at most one iteration; a number in billions ends in B: 300B."
-    yield from cost_remarks(costs)
-
-
-def _comparison(costs: Sequence[TrainingCost]) -> Table:
-    """A column for each scenario; in CSV, a row."""
-    names = [str(cost.scenario) for cost in costs]
-    facts = [dict(_facts(cost, alone=False)) for cost in costs]
-    headings = (
-        name if names.count(name) == 1 else f"{name} ({number})"
-        for number, name in enumerate(names, start=1)
-    )
-    columns = [Column("figure", "", TEXT), *(Column(each, each, NUMBER) for each in headings)]
-    figures = dict.fromkeys(name for of_one in facts for name in of_one)
-    rows = [Row((name, *(of_one.get(name, "-") for of_one in facts))) for name in figures]
-    data = [{name: getattr(cost, name) for name in _DATA} for cost in costs]
-    title = f"{costs[0].num_tokens:,} tokens"
-    return Table("costs", title, columns, rows, layout="continued", num_keys=1, data=data)

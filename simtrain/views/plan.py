@@ -66,7 +66,10 @@ def plan_view(plan: TrainingPlan, details: bool = False) -> View:
         )
         for row, record in zip(plan.rows, records, strict=True)
     ]
-    data = [_with_ends({c.name: record.get(c.name) for c in columns}) for record in records]
+    data = [
+        {name: value for column in columns for name, value in _values(column, record)}
+        for record in records
+    ]
     goodput = "" if plan.goodput == 1 else f", goodput {plan.goodput}"
     limits = _limits(plan)
     within = f", within {limits}" if limits else ""
@@ -86,7 +89,6 @@ def plan_view(plan: TrainingPlan, details: bool = False) -> View:
 
 
 def _columns(plan: TrainingPlan) -> list[Column]:
-    currency = _currency(plan)
     columns = [
         Column("cluster", "cluster", NUMBER),
         Column("num_gpus", "GPUs", NUMBER),
@@ -97,7 +99,7 @@ def _columns(plan: TrainingPlan) -> list[Column]:
         Column("time_s", "days", _DAYS, "of training, with the goodput"),
         Column("time_interval_s", "90 %\ninterval", _DAYS_INTERVAL, "of the days of training"),
         Column("gpu_hours", "GPU-\nhours", AMOUNT),
-        Column("price", f"price,\n{currency}" if currency else "price", AMOUNT),
+        Column("price", f"price,\n{_currency(plan)}".strip(",\n"), AMOUNT),
         Column("price_interval", "90 %\ninterval", _PRICE_INTERVAL, "of the price"),
         Column("node_energy_j", "energy\nof nodes,\nMWh", _MWH, "at most"),
         Column("co2_t", "CO2,\ntonnes", AMOUNT),
@@ -126,28 +128,26 @@ def _record(row: PlanRow, plan: TrainingPlan) -> dict[str, Any]:
     }
 
 
-def _with_ends(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with two values in place of each interval."""
-    data: dict[str, Any] = {}
-    for name, value in record.items():
-        if name.endswith("_interval") or name == "time_interval_s":
-            data |= {f"{name}_{end}": value and value[end] for end in ("p5", "p95")}
-        else:
-            data[name] = value
-    return data
+def _values(column: Column, record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the value of a column, or the two of an interval."""
+    value = record.get(column.name)
+    if column.kind not in (_DAYS_INTERVAL, _PRICE_INTERVAL):
+        yield column.name, value
+    else:
+        yield from ((f"{column.name}_{end}", value and value[end]) for end in ("p5", "p95"))
 
 
 def _limits(plan: TrainingPlan) -> str:
     """Format the limits: "30 days and 2,000,000 USD"."""
     days, budget = plan.limits.days, plan.limits.budget
-    currency = (budget.currency if budget else None) or _currency(plan) or ""
     parts = [f"{days:g} days"] if days else []
-    parts += [f"{amount(budget.amount)} {currency}".strip()] if budget else []
+    if budget:
+        parts.append(f"{amount(budget.amount)} {budget.currency or _currency(plan)}".strip())
     return " and ".join(parts)
 
 
-def _currency(plan: TrainingPlan) -> str | None:
-    return next((cost.currency for cost in plan.costs if cost.currency), None)
+def _currency(plan: TrainingPlan) -> str:
+    return next((cost.currency for cost in plan.costs if cost.currency), "")
 
 
 def _answers(plan: TrainingPlan) -> Iterator[tuple[str, str | Cell]]:

@@ -16,7 +16,6 @@ PRINTED = {
     "run --ops": "run gpt2_1_5b --ops",
     "memory": "memory gpt2_1_5b",
     "cost": "cost gpt2_1_5b --tokens 1B",
-    "cost of several scenarios": "cost gpt2_1_5b mixtral_8x7b --tokens 1B",
     "compare": "compare table5_22b_full table5_22b_present",
     "explain SCENARIO FIGURE": "explain gpt2_1_5b mfu",
     "schedule compare": "schedule compare table5_22b_present",

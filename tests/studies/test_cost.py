@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import simtrain
 from simtrain.base.resources import find_profile, list_profiles
-from simtrain.commands import printing
 from simtrain.hardware.load import load_profile
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import load_scenario
@@ -233,24 +232,6 @@ def test_the_page_has_the_energy_of_the_site(small: str) -> None:
     for name in ("price", "site_energy_kwh", "co2_t"):
         assert float(row[name]) == data[name] > 0
     assert "| CO2 |" in call(*options, "--co2", "380", "--markdown").stdout
-
-
-def test_several_scenarios_have_one_column_each(
-    small: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(printing, "_PLAIN_WIDTH", 60)
-    names = (small, "table5_22b_present", small)
-    options = ("--tokens", "300B", "--goodput", "0.5")
-    alone = [json.loads(call("cost", name, *options, "--json").stdout) for name in names]
-    data = json.loads(call("cost", *names, *options, "--json").stdout)
-    assert [one["profile"] for one in data["made_with"]] == ["a100_sxm4_80gb"]
-    for one, expected in zip(data["costs"], alone, strict=True):
-        assert one.items() <= expected.items()
-    page = call("cost", *names, *options).stdout
-    assert max(map(len, page.splitlines())) <= 60
-    assert "small (1)" in page and "table5_22b_present" in page and "small (3)" in page
-    prices = [word for line in page.splitlines() if "price  " in line for word in line.split()]
-    assert prices.count("USD") == 3 and page.count("p4de.24xlarge") == 1
 
 
 def test_the_command_names_missing_entries(small: str) -> None:

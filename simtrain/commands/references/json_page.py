@@ -24,7 +24,6 @@ _OUTPUTS: dict[str, str] = {
     "run --explain-settings": "simtrain.scenario.resolved:ResolvedSettings",
     "memory": "simtrain.iteration.memory.report:MemoryReport",
     "cost": "simtrain.studies.cost:TrainingCost",
-    "cost of several scenarios": "simtrain.studies.cost:TrainingCosts",
     "compare": "simtrain.views.compare:ScenarioComparison",
     "explain SCENARIO FIGURE": "simtrain.iteration.report.origins:Explained",
     "advise": "simtrain.studies.advice:Advice",
