@@ -60,7 +60,7 @@ def record_program(request: RecordingRequest) -> Program:
 
     Raises:
         InputError: there is no such script (E101), torch is missing (E701), or the program cannot
-            be recorded (E942 to E949, E969, E979).
+            be recorded (E942 to E949, E954, E969, E979).
     """
     if request.function:
         require("simtrain import torch", "torch")
@@ -197,6 +197,11 @@ def _wrong(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
     return "E949", problem["message"], reason, fix
 
 
+def _unrecordable(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
+    message = f"uses {problem['message']}, which cannot be recorded"
+    return "E954", message, problem["why"], problem["fix"]
+
+
 def _raised(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
     message = f"raises {problem['kind']}: {problem['message']}"
     fix = "see the traceback above, and whether the program runs on real tensors"
@@ -211,5 +216,6 @@ _ERRORS: Mapping[str, Callable[[Mapping[str, Any], RecordingRequest], _Words]] =
     "exit": _exit,
     "memory": _memory,
     "wrong": _wrong,
+    "unrecordable": _unrecordable,
     "raised": _raised,
 }

@@ -8,7 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from benchmarks import recording_speed, torchtitan_program
-from simtrain.recording.child import sharding_flags
+from simtrain.recording.child import patches
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.recording import program_of
 from simtrain.recording.child.repeated_results import RepeatedResults
@@ -48,7 +48,7 @@ def test_recordings_are_those_of_torch_alone(
     monkeypatch.setattr(
         RepeatedResults, "run", lambda self, func, args, kwargs: func(*args, **kwargs)
     )
-    monkeypatch.setattr(sharding_flags, "_NAME", "no_such_function")
+    monkeypatch.setattr(patches, "_FLAGS", "no_such_function")
     assert text_of(function, gpus, **arguments) == fast
 
 

@@ -11,18 +11,15 @@ last.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-import torch.optim
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
-from torch.utils import checkpoint
+from torch.nn.attention import flex_attention
 
 
 @torch.library.custom_op("simtrain::attention", mutates_args=())
@@ -165,32 +162,82 @@ for _op, _shards in (
     register_sharding(_op.default)(_shards)
 
 
-@contextmanager
-def patched() -> Iterator[None]:
-    """Replace attention and dropout of `torch.nn.functional` inside the `with` block."""
-    unfused, dropout, norm = F.scaled_dot_product_attention, F.dropout, F.rms_norm
+def fused_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **options: Any,
+) -> Tensor:
+    """Run the op that stands for the kernel of `F.scaled_dot_product_attention`."""
+    output: Tensor
+    output, _ = attention(query, key, value, attn_mask, is_causal)
+    return output
 
-    def fused(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        **options: Any,
-    ) -> Tensor:
-        """Run the op that stands for the kernel."""
-        output: Tensor
-        output, _ = attention(query, key, value, attn_mask, is_causal)
-        return output
+
+_FULL_MASK = "Masks of FlexAttention but the causal one count as if nothing was masked."
+
+
+def flexible_attention(
+    remark: Callable[[str], None],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Any = None,
+    block_mask: Any = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+    kernel_options: Any = None,
+    *,
+    return_aux: Any = None,
+) -> Any:
+    """Run the op that stands for the kernel of `flex_attention`.
+
+    Args:
+        remark: says what is assumed.
+        query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options,
+            return_aux: those of torch's function.
+    """
+    is_causal = block_mask is not None and _is_causal(block_mask, query.shape[-2], key.shape[-2])
+    if block_mask is not None and not is_causal:
+        remark(_FULL_MASK)
+    output, log_sum_exp = attention(query, key, value, None, is_causal)
+    if return_aux is not None:
+        return output, flex_attention.AuxOutput(lse=log_sum_exp)
+    return (output, log_sum_exp) if return_lse else output
+
+
+def _is_causal(mask: Any, queries: int, keys: int) -> bool:
+    """Whether a mask lets each query see the keys until its own, as far as 64 of them tell."""
+    places = [range(0, number, max(1, number // 64)) for number in (queries, keys)]
+    try:
+        with unset_fake_temporarily():
+            q, k = (torch.tensor([*each]) for each in places)
+            zero = torch.tensor(0)
+            seen = mask.mask_mod(zero, zero, q[:, None], k)
+            return bool((seen == (q[:, None] >= k)).all())
+    except (RuntimeError, TypeError, IndexError):  # it reads tensors of the program
+        return False
+
+
+def dropout_with_mask(dropout: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a dropout that runs the op that saves a mask."""
 
     def masked(
         input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor:
-        """Run the op that saves a mask."""
         if not training or p == 0 or inplace:
             return dropout(input, p, training, inplace)
         return torch.native_dropout(input, p, True)[0]
+
+    return masked
+
+
+def fused_rms_norm(norm: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return an RMS norm that runs the op that stands for the norm of rows."""
 
     def normalized(
         input: Tensor,
@@ -198,58 +245,13 @@ def patched() -> Iterator[None]:
         weight: Tensor | None = None,
         eps: float | None = None,
     ) -> Tensor:
-        """Run the op that stands for the norm of rows."""
         if len(normalized_shape) != 1 or (weight is not None and weight.dtype != input.dtype):
             return norm(input, [*normalized_shape], weight, eps)
         output: Tensor
         output, _ = rms_norm(input, weight, eps or 0.0)
         return output
 
-    truncate, contexts = (
-        torch.nn.init.trunc_normal_,
-        checkpoint.create_selective_checkpoint_contexts,
-    )
-
-    def selecting(policy: Any, *arguments: Any, **options: Any) -> Any:
-        """Select the op that stands for attention like the kernels that it stands for."""
-        if callable(policy):
-
-            def knowing(context: Any, op: Any, *inputs: Any, **others: Any) -> Any:
-                """Ask for FlashAttention."""
-                known = _FLASH_ATTENTION if op is torch.ops.simtrain.attention.default else op
-                return policy(context, known, *inputs, **others)
-
-            return contexts(knowing, *arguments, **options)
-        more = [torch.ops.simtrain.attention.default] * bool(_ATTENTION & {*policy})
-        return contexts([*policy, *more], *arguments, **options)
-
-    checkpoints: Any = checkpoint
-    checkpoints.create_selective_checkpoint_contexts = selecting
-
-    def truncated(tensor: Tensor, mean: float = 0.0, std: float = 1.0, **limits: Any) -> Tensor:
-        """Draw from a normal distribution: torch's function checks values."""
-        with torch.no_grad():
-            return tensor.normal_(mean, std)
-
-    torch.nn.init.trunc_normal_ = truncated  # type: ignore[assignment]
-    F.scaled_dot_product_attention = fused  # type: ignore[assignment]
-    F.dropout, F.rms_norm = masked, normalized
-    optimizers = [
-        module
-        for name, module in sys.modules.items()
-        if name.startswith("torch.optim.") and hasattr(module, _CHOICE)
-    ]
-    choose = getattr(optimizers[0], _CHOICE)
-    for module in optimizers:
-        setattr(module, _CHOICE, _chooses_foreach)
-    try:
-        yield
-    finally:
-        torch.nn.init.trunc_normal_ = truncate
-        checkpoints.create_selective_checkpoint_contexts = contexts
-        F.scaled_dot_product_attention, F.dropout, F.rms_norm = unfused, dropout, norm
-        for module in optimizers:
-            setattr(module, _CHOICE, choose)
+    return normalized
 
 
 _FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention.default
@@ -258,13 +260,34 @@ _ATTENTION = {
     torch.ops.aten._scaled_dot_product_efficient_attention.default,
     torch.ops.aten._scaled_dot_product_cudnn_attention.default,
 }
-_CHOICE = "_default_to_fused_or_foreach"
-"""The function by which torch's optimizers choose their kernels."""
 
 
-def _chooses_foreach(
+def selecting(contexts: Callable[..., Any]) -> Callable[..., Any]:
+    """Return contexts of selective checkpoints, whose policies name kernels of GPUs."""
+
+    def select(policy: Any, *arguments: Any, **options: Any) -> Any:
+        if callable(policy):
+
+            def knowing(context: Any, op: Any, *inputs: Any, **others: Any) -> Any:
+                known = _FLASH_ATTENTION if op is torch.ops.simtrain.attention.default else op
+                return policy(context, known, *inputs, **others)
+
+            return contexts(knowing, *arguments, **options)
+        more = [torch.ops.simtrain.attention.default] * bool(_ATTENTION & {*policy})
+        return contexts([*policy, *more], *arguments, **options)
+
+    return select
+
+
+def truncated_normal(tensor: Tensor, mean: float = 0.0, std: float = 1.0, **limits: Any) -> Tensor:
+    """Draw from a normal distribution without limits."""
+    with torch.no_grad():
+        return tensor.normal_(mean, std)
+
+
+def chooses_foreach(
     parameters: list[Tensor], differentiable: bool, use_fused: bool = False
 ) -> tuple[bool, bool]:
     """Choose as on a GPU: kernels over many parameters, unless these are DTensors."""
-    plain = torch.nn.Parameter, torch._subclasses.FakeTensor
+    plain = torch.nn.Parameter, FakeTensor
     return False, not differentiable and all(isinstance(each, plain) for each in parameters)

@@ -30,7 +30,7 @@ class Lifetimes:
         self.ended: list[Lifetime] = []
         self._living: dict[int, list[tuple[int, int]]] = {}
         """Of each storage, the ops that made its bytes, with their numbers of bytes."""
-        self._gradients: set[int] = set()
+        self.gradients: set[int] = set()
 
     def grow(self, storage: int, num_bytes: int, op: int) -> None:
         """Say that an op adds bytes to a storage."""
@@ -39,7 +39,7 @@ class Lifetimes:
     def shrink(self, storage: int, num_bytes: int, op: int) -> None:
         """Say that bytes of a storage are freed after an op: first those that were made last."""
         made = self._living.get(storage, [])
-        is_gradient = storage in self._gradients
+        is_gradient = storage in self.gradients
         while num_bytes and made:
             maker, part = made.pop()
             freed = min(part, num_bytes)
@@ -53,16 +53,16 @@ class Lifetimes:
     def forget(self, storage: int) -> None:
         """Say that a storage is gone: another one may have its address."""
         self._living.pop(storage, None)
-        self._gradients.discard(storage)
+        self.gradients.discard(storage)
 
     def mark_gradients(self, storages: Iterable[int]) -> None:
         """Say which storages have gradients of parameters now."""
-        self._gradients.update(storages)
+        self.gradients.update(storages)
 
     def all(self) -> list[Lifetime]:
         """Return all lifetimes, those that have not ended last."""
         kept = [
-            Lifetime(num_bytes, op, None, storage in self._gradients)
+            Lifetime(num_bytes, op, None, storage in self.gradients)
             for storage, made in self._living.items()
             for op, num_bytes in made
         ]

@@ -7,7 +7,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,13 +16,13 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from simtrain.recording.child.compilation import Compilation
 from simtrain.recording.child.known_values import KnownValues
 from simtrain.recording.child.lifetimes import Lifetimes
 from simtrain.recording.child.modules import Modules
+from simtrain.recording.child.problems import Unrecordable
 from simtrain.recording.child.repeated_results import RepeatedResults
 from simtrain.recording.child.streams import Streams
-from simtrain.recording.child.tensors import texts_of
+from simtrain.recording.child.tensors import as_product, texts_of
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter, FakeTensor}
 _SYNC = {op for op in sync_ops if op.namespace == "_c10d_functional"}
@@ -54,6 +54,9 @@ _SILENT = {torch.ops.aten.detach.default, torch.ops.aten._unsafe_view.default}
 """Ops that are views, although their schemas do not say so."""
 _DEVICE = torch.ops.prim.device.default
 _SCALARS = bool, int, float, str
+_PLACES = {"index", "start", "end", "step", "storage_offset"}
+"""Options that differ between the steps of a loop whose ops are otherwise equal."""
+_MOST_OPS = 400_000
 
 
 @dataclass(slots=True)
@@ -145,7 +148,8 @@ class OpLog(TorchDispatchMode):
         self.lifetimes = Lifetimes()
         self._results = RepeatedResults(self.live)
         self.values = KnownValues(self._results)
-        self.compilation = Compilation()
+        self.num_ops = 0
+        self._remarks: dict[str, None] = {}
         self._made_by: dict[int, int] = {}
         self._signatures: dict[Any, _Signature] = {}
         self.group_streams: dict[tuple[int, ...], int] = {}
@@ -183,6 +187,7 @@ class OpLog(TorchDispatchMode):
         if signature.waits:  # it returns its argument; that of fake tensors makes another one
             self._wait_for(read)
             return args[0]
+        self._count()
         before = {*map(_key, read)}
         result = self.values.run(func, args, kwargs, read, signature.writes)
         if func is _COPIES_IN and self.phase is not None:
@@ -207,6 +212,37 @@ class OpLog(TorchDispatchMode):
             self._allocate(x.untyped_storage())
         return result
 
+    def _count(self) -> None:
+        self.num_ops += 1
+        if self.num_ops > _MOST_OPS:
+            why = "it takes minutes; loops over the tokens of a sequence run as many ops"
+            fix = "take fewer tokens or layers, or a layer that loops by itself, such as nn.LSTM"
+            raise Unrecordable(f"a step of more than {_MOST_OPS:,} ops", why, fix)
+
+    def remark(self, text: str) -> None:
+        """Say what the recording assumes or leaves out, once."""
+        self._remarks[text] = None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the recording assumes or leaves out."""
+        return *self.values.remarks(), *self._remarks
+
+    @contextmanager
+    def repeated(self, times: int) -> Iterator[None]:
+        """Log the ops inside the `with` block as often; they keep no memory."""
+        first = len(self.ops)
+        yield
+        body = [
+            replace(op, waits=[], makes_bytes=0, frees_bytes=0, gradient_bytes=0)
+            for op in self.ops[first:]
+        ]
+        for _ in range(times - 1):
+            for op in body:
+                self._count()
+                self.streams.issue(op.stream, len(self.ops))
+                self.ops.append(replace(op))
+
     def _signature(self, func: Any) -> _Signature:
         """Return what the schema of an op says of it; each is read once."""
         signature = self._signatures.get(func)
@@ -228,11 +264,12 @@ class OpLog(TorchDispatchMode):
         stream, number = self.streams.current, len(self.ops)
         op = LoggedOp(name, self.phase, self.modules.current())
         op.again = self.phase == "backward" and self.modules.is_running
-        op.reads, op.writes = texts_of(read), texts_of(written)
+        op.op, op.reads, op.writes = as_product(name, read, written)
         op.options = {
             schema.name: value
             for schema, value in _arguments(func, args, kwargs)
             if type(value) in _SCALARS
+            and schema.name not in _PLACES
             and not (isinstance(value, float) and not math.isfinite(value))
         }
         if func in collective_ops:
@@ -305,9 +342,8 @@ class OpLog(TorchDispatchMode):
                 op.frees_bytes -= growth
                 self.lifetimes.shrink(key, -growth, number)
 
-    @contextmanager
-    def resizing(self) -> Iterator[None]:
-        """Count storages that change their size inside the `with` block, as fully_shard does."""
+    def resized(self) -> Callable[..., Any]:
+        """Return how to resize a storage, as fully_shard does, so that its bytes are counted."""
         resize: Callable[..., Any] = torch.UntypedStorage.resize_
 
         def counted(storage: torch.UntypedStorage, size: int) -> Any:
@@ -318,28 +354,14 @@ class OpLog(TorchDispatchMode):
             self.values.forget(storage._cdata)
             return result
 
-        torch.UntypedStorage.resize_ = counted  # type: ignore[method-assign, assignment]
-        try:
-            yield
-        finally:
-            torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
+        return counted
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Let `wait` of a collective's work be seen inside the `with` block."""
-        group: Any = dist.ProcessGroup
-        before = {name: getattr(group, name) for name in _METHODS if hasattr(group, name)}
-        for name, method in before.items():
-            setattr(group, name, self._returning_work(method))
-        try:
-            yield
-        finally:
-            for name, method in before.items():
-                setattr(group, name, method)
+    def waited_methods(self, group: Any) -> dict[str, Callable[..., Any]]:
+        """Return the methods of process groups, whose work says when a program waits for it."""
+        names = (name for name in _METHODS if hasattr(group, name))
+        return {name: self._returning_work(getattr(group, name)) for name in names}
 
     def _returning_work(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a method of process groups whose work says when a program waits for it."""
-
         @functools.wraps(method)
         def call(*args: Any, **kwargs: Any) -> Any:
             """Call the method."""
@@ -359,10 +381,10 @@ class OpLog(TorchDispatchMode):
 
     def mark_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
         """Mark the ops that have made the gradients of parameters."""
-        keys = {*map(_key, gradients)}
-        self.lifetimes.mark_gradients(keys & self.live.keys())
+        keys = {*map(_key, gradients)} & self.live.keys() - self.lifetimes.gradients
+        self.lifetimes.mark_gradients(keys)
         for key in keys:
-            if key in self._made_by and key in self.live:
+            if key in self._made_by:
                 op = self.ops[self._made_by[key]]
                 op.gradient_bytes += self.live[key]
 

@@ -11,6 +11,20 @@ class WrongProgram(Exception):
     """A program that is not as the recorder needs it."""
 
 
+class Unrecordable(Exception):
+    """Something of torch that a recording cannot have.
+
+    Args:
+        what: its name, such as "CPUOffloadPolicy".
+        why: a reason.
+        fix: what to do instead.
+    """
+
+    def __init__(self, what: str, why: str, fix: str) -> None:
+        super().__init__(what)
+        self.why, self.fix = why, fix
+
+
 _VALUE = "DataDependentOutputException", "DynamicOutputShapeException"
 """Errors of fake tensors, which have no values."""
 _VALUES = "UnsupportedFakeTensorException", "GuardOnDataDependentSymNode"
@@ -35,6 +49,8 @@ def problem_of(error: BaseException, script: str) -> dict[str, Any]:
     name = "raised"
     if isinstance(error, WrongProgram):
         name = "wrong"
+    elif isinstance(error, Unrecordable):
+        name = "unrecordable"
     elif kind in _VALUE or kind in _VALUES:
         name = "value"
         message = _CALLS.get(str(getattr(error, "func", message)), message)
@@ -53,6 +69,8 @@ def problem_of(error: BaseException, script: str) -> dict[str, Any]:
         "file": line[0] if line else script,
         "line": line[1] if line else None,
         "source": text[:300],
+        "why": getattr(error, "why", None),
+        "fix": getattr(error, "fix", None),
     }
 
 

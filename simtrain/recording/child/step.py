@@ -6,36 +6,23 @@ and whatever else is made once.
 
 from __future__ import annotations
 
-import functools
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed import device_mesh
-from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
-from simtrain.recording.child import (
-    addresses,
-    cuda_calls,
-    data_parallel,
-    flat_parameters,
-    kernels,
-    sharding_flags,
-    streams,
-    triton_kernels,
-)
+from simtrain.recording.child import flat_parameters, streams
 from simtrain.recording.child.lifetimes import Lifetime
 from simtrain.recording.child.modules import Modules
 from simtrain.recording.child.op_log import LoggedOp, OpLog
+from simtrain.recording.child.patches import patched
 from simtrain.recording.child.problems import WrongProgram
 
 
@@ -127,7 +114,7 @@ def step_of(
         microbatches,
         _tensor_ranks(parameters, gpus),
         frozenset(log.group_streams.values()),
-        (*log.values.remarks(), *log.compilation.remarks()),
+        log.remarks,
     )
 
 
@@ -136,19 +123,8 @@ def as_rank(log: OpLog, gpus: int) -> Iterator[None]:
     """Log what the first rank of a fake process group does inside the `with` block."""
     with ExitStack() as stack:
         stack.enter_context(_process_group(gpus))
-        stack.enter_context(streams.patched(log.streams))
-        stack.enter_context(kernels.patched())
-        stack.enter_context(data_parallel.patched())
-        stack.enter_context(sharding_flags.patched())
-        stack.enter_context(addresses.patched())
-        stack.enter_context(_real_meshes())
-        stack.enter_context(cuda_calls.patched())
-        stack.enter_context(log.compilation.patched())
-        stack.enter_context(_swaps())
-        stack.enter_context(log.resizing())
-        stack.enter_context(log.waiting())
+        stack.enter_context(patched(log))
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-        stack.enter_context(triton_kernels.patched(log.launch))
         fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
         fake_mode.cache_enabled = False  # its keys keep the storages of deep copies alive
         stack.enter_context(fake_mode)
@@ -263,75 +239,13 @@ def batch_sizes(batch: Any) -> tuple[int, int]:
 
 @contextmanager
 def _process_group(gpus: int) -> Iterator[None]:
-    """Start a fake process group; a program that starts one itself gets this one."""
+    """Start a fake process group."""
     of_node = min(8, gpus)
     variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(gpus)}
     variables |= {"LOCAL_WORLD_SIZE": str(of_node), "MASTER_ADDR": "127.0.0.1"}
     os.environ.update(variables | {"MASTER_PORT": "29500"})
-    start = dist.init_process_group
-    start("fake", store=FakeStore(), rank=0, world_size=gpus)
-    dist.init_process_group = lambda *args, **options: None
-    dist.distributed_c10d.init_process_group = dist.init_process_group
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=gpus)
     try:
         yield
     finally:
-        dist.init_process_group = dist.distributed_c10d.init_process_group = start
         dist.destroy_process_group()
-
-
-@contextmanager
-def _real_meshes() -> Iterator[None]:
-    """Let meshes of devices work outside the fake mode: they look up values in their tensors."""
-    mesh: Any = DeviceMesh
-    before = dict(vars(mesh))
-    for attribute, value in before.items():
-        if isinstance(value, FunctionType):
-            setattr(mesh, attribute, _outside(value))
-        elif isinstance(value, staticmethod | classmethod):
-            setattr(mesh, attribute, type(value)(_outside(value.__func__)))
-        elif isinstance(value, property) and value.fget:
-            setattr(mesh, attribute, property(_outside(value.fget), value.fset))
-    init, name = device_mesh.init_device_mesh, "init_device_mesh"
-    places = [each for each in [*sys.modules.values()] if vars(each).get(name) is init]
-    for place in places:
-        setattr(place, name, _outside(init))
-    try:
-        yield
-    finally:
-        for place in places:
-            setattr(place, name, init)
-        for attribute, value in before.items():
-            if isinstance(value, FunctionType | staticmethod | classmethod | property):
-                setattr(mesh, attribute, value)
-
-
-def _outside(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs outside the fake mode."""
-
-    @functools.wraps(function)
-    def run(*args: Any, **options: Any) -> Any:
-        """Call the function."""
-        # What torch's `unset_fake_temporarily` does, which takes longer than most functions here.
-        fake = torch._C._unset_dispatch_mode(_FAKE)
-        try:
-            return function(*args, **options)
-        finally:
-            if fake is not None:
-                torch._C._set_dispatch_mode(fake)
-
-    return run
-
-
-_FAKE = torch._C._TorchDispatchModeKey.FAKE
-
-
-@contextmanager
-def _swaps() -> Iterator[None]:
-    """Let `Module.to` change parameters to which the fake mode has weak references."""
-    utils: Any = torch.utils
-    before = utils.weakref
-    utils.weakref = SimpleNamespace(getweakrefs=lambda tensor: [])
-    try:
-        yield
-    finally:
-        utils.weakref = before

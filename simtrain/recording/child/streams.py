@@ -1,7 +1,7 @@
 """Streams and events of a pretend device, which say what waits for what.
 
 Programs that take streams from the module of their device, such as PyTorch's fully_shard, find
-streams in `torch.cpu` that do nothing. These take their place and keep track.
+streams in `torch.cpu` that do nothing. Others take their place and keep track.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-
-import torch
 
 COMPUTE = 0
 """The number of the stream on which programs compute by default."""
@@ -58,9 +56,8 @@ class Streams:
         self._stream_of.clear()
 
 
-@contextmanager
-def patched(streams: Streams) -> Iterator[None]:
-    """Replace the streams and events of `torch.cpu` inside the `with` block."""
+def stand_ins(streams: Streams) -> dict[str, Any]:
+    """Return what stands for the streams and events of a device, by name."""
 
     class Event:
         """An event: the last op of a stream at some moment."""
@@ -114,18 +111,10 @@ def patched(streams: Streams) -> Iterator[None]:
     def current_stream(device: Any = None) -> Stream:
         return Stream(number=streams.current)
 
-    stand_ins = {
+    return {
         "Event": Event,
         "Stream": Stream,
         "stream": on,
         "StreamContext": on,
         "current_stream": current_stream,
     }
-    before = {name: getattr(torch.cpu, name) for name in stand_ins}
-    for name, stand_in in stand_ins.items():
-        setattr(torch.cpu, name, stand_in)
-    try:
-        yield
-    finally:
-        for name, original in before.items():
-            setattr(torch.cpu, name, original)

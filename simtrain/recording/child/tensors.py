@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
+
+from simtrain.recording.child.problems import Unrecordable
 
 _NAMES = {
     torch.float64: "f64",
@@ -52,3 +55,39 @@ def texts_of(tensors: Iterable[torch.Tensor]) -> list[str]:
     if len(texts) <= _MOST_IN_ORDER:
         return texts
     return [f"{number} x {text}" if number > 1 else text for text, number in Counter(texts).items()]
+
+
+_PRODUCTS = re.compile(
+    r"aten\.(_?linalg_(?!vector_norm|cross)|cholesky|triangular_|_cdist|_trilinear|_int_mm|lu_"
+    r"|\w*rnn|\w*lstm|\w*gru|ormqr|geqrf|_scaled_grouped_mm|_efficient_|_flash_|matrix_exp)"
+)
+"""Ops with products that no rule of durations counts. Those of norms and layers have stand-ins."""
+
+
+def as_product(
+    name: str, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor]
+) -> tuple[str, list[str], list[str]]:
+    """Return an op with its tensors; products with vectors are those of matrices.
+
+    Raises:
+        Unrecordable: it has products that nothing counts.
+    """
+    reads, writes = texts_of(read), texts_of(written)
+    if name in ("aten.mv", "aten.addmv"):
+        vector = [_text(read[-1].dtype, [*read[-1].shape, 1])]
+        results = [_text(each.dtype, [*each.shape, 1]) for each in written]
+        return name.replace("mv", "mm"), reads[:-1] + vector, results
+    if name in ("aten.dot", "aten.vdot"):
+        left, right = ([1, read[0].numel()], [read[0].numel(), 1])
+        dtype = read[0].dtype
+        return "aten.mm", [_text(dtype, left), _text(dtype, right)], [_text(dtype, [1, 1])]
+    if name == "aten.addbmm":
+        return "aten.bmm", reads[1:3], writes
+    if _PRODUCTS.match(name):
+        why = "it has products whose time is not known"
+        raise Unrecordable(f"{name}", why, "leave it out while recording, or write it with matmul")
+    return name, reads, writes
+
+
+def _text(dtype: torch.dtype, sizes: Iterable[int]) -> str:
+    return f"{_NAMES.get(dtype) or str(dtype).removeprefix('torch.')}[{','.join(map(str, sizes))}]"
