@@ -81,7 +81,7 @@ def test_writers_of_yaml_are_few() -> None:
     assert dumping == {
         "calibrate/fit/result.py",
         "simtrain/base/strict_yaml/reading.py",
-        "simtrain/recording/scenario_file.py",  # tests/recording reads what it writes
+        "simtrain/recording/command.py",  # tests/recording reads what it writes
         "simtrain/studies/search/scenario_files.py",
         "simtrain/studies/validation/result.py",
     }

@@ -6,6 +6,7 @@ import ast
 import json
 import shlex
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -115,7 +116,6 @@ def import_torch(
     from simtrain.commands.printing import emit, status
     from simtrain.recording.program import write_program
     from simtrain.recording.record import RecordingRequest, record_program
-    from simtrain.recording.scenario_file import scenario_text
     from simtrain.scenario import load_scenario
 
     script, function = _source(program, hf, {"--fsdp": fsdp, "--tp": tp > 1, "--ep": ep > 1})
@@ -142,3 +142,28 @@ def import_torch(
         f"ops, on {scenario.num_gpus} GPUs of {scenario.cluster} with {scenario.software.stack}.\n"
         f"simtrain run {shlex.quote(str(out))}\n"
     )
+
+
+CLUSTER, SOFTWARE = "h100_sxm", "torchtitan"
+"""Defaults: torchtitan's software stack is PyTorch without a compiler."""
+
+
+def scenario_text(recording: str, command: str, overrides: Iterable[str]) -> str:
+    """Return the file of a scenario that runs a recording.
+
+    Args:
+        recording: name of the recording, which is in the same folder.
+        command: the command that recorded it.
+        overrides: assignments of fields, such as "cluster=b200_sxm".
+
+    Raises:
+        InputError: an assignment is malformed.
+    """
+    from simtrain.base.strict_yaml import Positions, YamlDocument, apply_overrides, yaml_text
+    from simtrain.scenario.words import spell_out_words
+
+    data: dict[str, Any] = {"program": recording, "cluster": CLUSTER, "software": SOFTWARE}
+    document = YamlDocument(data, Positions())
+    for override in overrides:
+        document = apply_overrides(spell_out_words(document), [override])
+    return f"# Recorded by: {' '.join(command.split())}\n{yaml_text(document.data)}"

@@ -26,6 +26,7 @@ from simtrain.workload.issue import LaunchKind, Segment, Stream, stream_of
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import Pass, PassRecord
 from simtrain.workload.recorded_step import (
+    GRADIENTS,
     BytesOverTime,
     Holder,
     RecordedModel,
@@ -63,8 +64,13 @@ def _bytes_over_time(runs: Sequence[ProgramRun]) -> BytesOverTime:
         for name in ("makes_bytes", "frees_bytes", "gradient_bytes")
     )
     after = np.cumsum(makes - frees)
+    freed = np.array([_freed_gradients(op) for op in ops], np.int64)
     names = tuple(op.name for op in ops)
-    return BytesOverTime(names, after + frees, after, np.cumsum(gradients))
+    return BytesOverTime(names, after + frees, after, np.cumsum(gradients - freed) + freed)
+
+
+def _freed_gradients(op: ProgramOp) -> int:
+    return sum(size for name, size in op.frees_of.items() if name.startswith(GRADIENTS))
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,7 @@ import torch
 from simtrain.iteration.report.remarks import remarks_on
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.known_values import balanced
-from simtrain.recording.child.modules import Modules
-from simtrain.recording.child.op_log import OpLog
+from simtrain.recording.child.op_log import Modules, OpLog
 from simtrain.recording.child.recording import program_of
 from simtrain.recording.child.streams import Streams
 from simtrain.recording.program import Program

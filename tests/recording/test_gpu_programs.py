@@ -1,5 +1,6 @@
 """Programs that were written for GPUs: they name CUDA, compile, and launch kernels of Triton."""
 
+import inspect
 import sys
 from types import ModuleType
 from typing import Any
@@ -12,7 +13,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from simtrain.recording.child import step as recorder
+from simtrain.recording.child.op_log import Modules, OpLog
+from simtrain.recording.child.patches import patches
 from simtrain.recording.child.step import Step
+from simtrain.recording.child.streams import Streams
 from tests.helpers import torch_programs as programs
 
 pytestmark = [
@@ -125,12 +129,18 @@ def test_kernels_of_triton_are_logged_with_their_tensors(monkeypatch: pytest.Mon
     assert (op.op, op.reads) == ("triton.llama", ["f32[8,64]", "f32[8,32]"])
 
 
-def test_nothing_stays_patched() -> None:
-    def functions() -> list[Any]:
-        names = ("Stream", "set_device", "device_count", "is_bf16_supported")
-        more = (torch.compile, torch.autocast.__init__, torch.Tensor.data_ptr)
-        return [*(getattr(torch.cuda, name) for name in names), *more, nn.Module.compile]
-
-    before = functions()
+def test_nothing_stays_patched_and_every_patch_has_a_reason() -> None:
+    """Private names exist in the installed torch: a patch of one that is gone does nothing."""
+    table = [*patches(OpLog(Streams(), Modules()))]
+    places = [(each.owner, name) for each in table for name in each.values]
+    before = [inspect.getattr_static(*place, None) for place in places]
     recorder.record(compiled, {}, 1)
-    assert functions() == before
+    with pytest.raises(recorder.WrongProgram):
+        recorder.record(programs.returns_model, {}, 1)
+    assert [inspect.getattr_static(*place, None) for place in places] == before
+    assert len(table) > 20 and all(each.why for each in table)
+    assert all(
+        hasattr(each.owner, name) for each in table if each.is_private for name in each.values
+    )
+    assert not dist.is_initialized()
+    assert torch._C._unset_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None

@@ -2,13 +2,11 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from benchmarks import torchtitan_program
@@ -299,22 +297,3 @@ def test_a_recording_does_not_depend_on_what_was_recorded_before() -> None:
     recorded("llama")
     recorded.cache_clear()
     assert recorded("sharded", gpus=8, tensor=2) == first
-
-
-def test_nothing_stays_patched() -> None:
-    before: dict[str, Callable[..., Any]] = {
-        "attention": torch.nn.functional.scaled_dot_product_attention,
-        "stream": torch.cpu.Stream,
-        "resize": torch.UntypedStorage.resize_,
-    }
-    recorder.record(programs.llama, {}, 1)
-    with pytest.raises(recorder.WrongProgram):
-        recorder.record(programs.returns_model, {}, 1)
-    assert before == {
-        "attention": torch.nn.functional.scaled_dot_product_attention,
-        "stream": torch.cpu.Stream,
-        "resize": torch.UntypedStorage.resize_,
-    }
-    assert not torch.distributed.is_initialized()
-    assert torch._C._unset_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
-    assert FakeTensorMode is not None

@@ -199,9 +199,9 @@ class _SyncedNorm(torch.autograd.Function):
     ) -> Tensor:
         dimensions = [each for each in range(x.dim()) if each != 1]
         variance, mean = (each.float() for each in torch.var_mean(x, dimensions))
-        own = torch.cat([mean, variance, mean.new_ones(1)])  # and the number of elements
-        everyones = own.new_empty(dist.get_world_size(group) * own.numel())
-        dist.all_gather([*everyones.view(-1, own.numel())], own, group=group)
+        local = torch.cat([mean, variance, mean.new_ones(1)])  # and the number of elements
+        everyones = local.new_empty(dist.get_world_size(group), local.numel())
+        dist.all_gather([*everyones], local, group=group)
         ctx.group, ctx.eps = group, eps
         ctx.has_weight, ctx.has_bias = weight is not None, bias is not None
         ctx.save_for_backward(x, weight, mean, variance)

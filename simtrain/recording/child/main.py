@@ -6,16 +6,18 @@ and the files to write: the recording, or what went wrong.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import os
 import sys
 import traceback
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from simtrain.recording.child.memory_limit import limit_memory
-from simtrain.recording.child.problems import problem_of
+from simtrain.recording.child.problems import WrongProgram, problem_of
 
 
 def main() -> NoReturn:
@@ -47,7 +49,6 @@ def write_recording(request: dict[str, Any], number: int) -> None:
     """Run the program of a request, and write its recording in the process with a number."""
     import torch
 
-    from simtrain.recording.child.loading import function_of
     from simtrain.recording.child.recording import program_of
     from simtrain.recording.child.step import record
 
@@ -61,3 +62,67 @@ def write_recording(request: dict[str, Any], number: int) -> None:
     _end_copies(number)
     program = program_of(step, request)
     Path(request["recording"]).write_text(program, encoding="utf-8")
+
+
+def function_of(request: dict[str, Any]) -> Callable[..., Any]:
+    """Import a script as Python runs it, with the modules beside it; return its function.
+
+    Raises:
+        WrongProgram: it has no such function.
+    """
+    script, name = Path(request["script"]), request["function"]
+    if request["module"]:
+        known: Callable[..., Any] = getattr(importlib.import_module(request["module"]), name)
+        return known
+    sys.path.insert(0, str(script.parent))
+    sys.argv = [str(script)]
+    spec = importlib.util.spec_from_file_location(script.stem, script)
+    if spec is None or spec.loader is None:
+        raise WrongProgram("it is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[script.stem] = module
+    spec.loader.exec_module(module)
+    function: Callable[..., Any] | None = getattr(module, name, None)
+    if not callable(function):
+        functions = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", "") == script.stem
+        ]
+        names = f"; its functions are {', '.join(functions[:8])}" if functions else ""
+        raise WrongProgram(f"it has no function {name}{names}")
+    return function
+
+
+_SHARE = 0.9
+"""Of the memory that is available: the rest is for other processes."""
+
+
+def limit_memory() -> None:
+    """Limit what this process may allocate to the memory that is available now, where known."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    available = [*_available_bytes()]
+    if available:
+        with suppress(OSError, ValueError):
+            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            resource.setrlimit(resource.RLIMIT_DATA, (int(_SHARE * min(available)), hard))
+
+
+def _available_bytes() -> Iterator[int]:
+    """Yield what the machine and the container have left."""
+    with suppress(OSError, ValueError, KeyError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        values = dict(line.split(":", 1) for line in lines)
+        yield int(values["MemAvailable"].split()[0]) << 10
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        most, used = (
+            int((group / f"memory.{name}").read_text(encoding="ascii"))
+            for name in ("max", "current")
+        )
+        yield max(0, most - used)
+    with suppress(OSError, ValueError, AttributeError):
+        yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,17 +13,152 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._autograd import _get_sequence_nr
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
+from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from simtrain.recording.child.known_values import KnownValues
-from simtrain.recording.child.lifetimes import Lifetimes
-from simtrain.recording.child.modules import Modules
 from simtrain.recording.child.problems import Unrecordable
 from simtrain.recording.child.repeated_results import RepeatedResults
 from simtrain.recording.child.streams import Streams
 from simtrain.recording.child.tensors import as_product, texts_of
+
+_WRAPPER = re.compile(r"\b_fsdp_wrapped_module(\.|$)")
+"""The name under which FullyShardedDataParallel keeps the module that it wraps."""
+
+
+class Modules:
+    """The modules that run now, and those of autograd's nodes.
+
+    A node of the backward pass has the sequence number of the forward op that it belongs to.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self._running: list[str] = []
+        self._of_sequence: dict[int, str] = {}
+        self._latest = ""
+
+    def name(self, model: torch.nn.Module) -> None:
+        """Name the modules of a model as its parameters are named."""
+        named = model.named_modules()
+        self.names = {id(each): _WRAPPER.sub("", name).rstrip(".") for name, each in named}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the forward pass of a module runs."""
+        return bool(self._running)
+
+    def saw_op(self) -> None:
+        """Remember the module of the node that autograd has made for an op."""
+        if self._running:
+            number = _get_sequence_nr() - 1
+            # Ops without a node have the number of the node before.
+            self._of_sequence.setdefault(number, self._running[-1])
+
+    def current(self) -> str:
+        """Return the name of the module that an op belongs to."""
+        if self._running:
+            self._latest = self._running[-1]
+        else:
+            node = torch._C._current_autograd_node()
+            if node is not None:
+                # Hooks of gradients run within the nodes before them.
+                self._latest = self._of_sequence.get(node._sequence_nr(), self._latest)
+            else:
+                self._latest = ""
+        return self._latest
+
+    def forget(self) -> None:
+        """Forget the latest module."""
+        self._latest = ""
+
+    @contextmanager
+    def tracked(self) -> Iterator[None]:
+        """Keep track of the modules that run inside the `with` block."""
+
+        def enter(module: torch.nn.Module, args: Any) -> None:
+            self._running.append(self.names.get(id(module), ""))
+
+        def leave(module: torch.nn.Module, args: Any, output: Any) -> None:
+            if self._running:
+                self._running.pop()
+
+        handles = [
+            hooks.register_module_forward_pre_hook(enter),
+            hooks.register_module_forward_hook(leave, always_call=True),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """Bytes of a storage from one op to another.
+
+    Args:
+        num_bytes: how many.
+        made_by: number of the op that made them; None if they were there before the step.
+        freed_after: number of the last op before they were freed; None if the step keeps them.
+        is_gradient: they belong to the gradient of a parameter.
+    """
+
+    num_bytes: int
+    made_by: int | None
+    freed_after: int | None
+    is_gradient: bool
+
+
+class Lifetimes:
+    """The bytes that ops make and free. Storages may grow and shrink, as those of fully_shard."""
+
+    def __init__(self) -> None:
+        self.ended: list[Lifetime] = []
+        self._living: dict[int, list[tuple[int, int]]] = {}
+        """Of each storage, the ops that made its bytes, with their numbers of bytes."""
+        self.gradients: set[int] = set()
+
+    def grow(self, storage: int, num_bytes: int, op: int) -> None:
+        """Say that an op adds bytes to a storage."""
+        self._living.setdefault(storage, []).append((op, num_bytes))
+
+    def shrink(self, storage: int, num_bytes: int, op: int) -> None:
+        """Say that bytes of a storage are freed after an op: first those that were made last."""
+        made = self._living.get(storage, [])
+        is_gradient = storage in self.gradients
+        while num_bytes and made:
+            maker, part = made.pop()
+            freed = min(part, num_bytes)
+            self.ended.append(Lifetime(freed, maker, op, is_gradient))
+            num_bytes -= freed
+            if part > freed:
+                made.append((maker, part - freed))
+        if num_bytes:
+            self.ended.append(Lifetime(num_bytes, None, op, is_gradient))
+
+    def forget(self, storage: int) -> None:
+        """Say that a storage is gone: another one may have its address."""
+        self._living.pop(storage, None)
+        self.gradients.discard(storage)
+
+    def mark_gradients(self, storages: Iterable[int]) -> None:
+        """Say which storages have gradients of parameters now."""
+        self.gradients.update(storages)
+
+    def all(self) -> list[Lifetime]:
+        """Return all lifetimes, those that have not ended last."""
+        kept = [
+            Lifetime(num_bytes, op, None, storage in self.gradients)
+            for storage, made in self._living.items()
+            for op, num_bytes in made
+        ]
+        return [*self.ended, *kept]
+
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter, FakeTensor}
 _SYNC = {op for op in sync_ops if op.namespace == "_c10d_functional"}
@@ -264,7 +400,6 @@ class OpLog(TorchDispatchMode):
         stream, number = self.streams.current, len(self.ops)
         op = LoggedOp(name, self.phase, self.modules.current())
         op.again = self.phase == "backward" and self.modules.is_running
-        op.op, op.reads, op.writes = as_product(name, read, written)
         op.options = {
             schema.name: value
             for schema, value in _arguments(func, args, kwargs)
@@ -272,6 +407,8 @@ class OpLog(TorchDispatchMode):
             and schema.name not in _PLACES
             and not (isinstance(value, float) and not math.isfinite(value))
         }
+        transposed = bool(op.options.pop("transposed", False))
+        op.op, op.reads, op.writes = as_product(name, read, written, transposed=transposed)
         if func in collective_ops:
             group = CollectiveOp.get_process_group(func, args)
             op.group = tuple(dist.get_process_group_ranks(group))
@@ -375,7 +512,7 @@ class OpLog(TorchDispatchMode):
 
     def begin(self, phase: str) -> None:
         """Begin a pass. Its ops wait for none of the pass before."""
-        self.phase = phase
+        self.phase, self.num_ops = phase, 0
         self.streams.forget()
         self.modules.forget()
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from simtrain.recording.child.lifetimes import Lifetime
-from simtrain.recording.child.op_log import LoggedOp
+from simtrain.recording.child.op_log import Lifetime, LoggedOp
 from simtrain.recording.child.step import Step
 from simtrain.recording.program import (
     BEFORE_STEP,
@@ -21,7 +24,6 @@ from simtrain.recording.program import (
     op_name,
     program_text,
 )
-from simtrain.recording.repeats import repeats_of
 from simtrain.workload.recorded_step import END_OF_STEP, GRADIENTS
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
@@ -151,3 +153,64 @@ def runs_of(
         ProgramRun(count=part.count, ops=written[part.first : part.first + part.length])
         for part in repeats_of(keys)
     ]
+
+
+_MOST_PERIODS = 64
+_LEAST_LENGTH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Places `first` to `first + length` of a sequence, which occur `count` times in a row."""
+
+    first: int
+    length: int
+    count: int
+
+
+def repeats_of(values: Sequence[Hashable]) -> list[Repeat]:
+    """Cut a sequence into parts, each repeated some number of times; together they are all of it.
+
+    The part that saves most is found first, then those before and after it. Periods that are tried
+    are the most frequent distances between neighbours that are equal.
+    """
+    numbers: dict[Hashable, int] = {}
+    codes = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
+    return [*_cut(codes, 0)]
+
+
+def _cut(codes: NDArray[np.int64], offset: int) -> list[Repeat]:
+    parts: list[Repeat] = []
+    waiting = [(codes, offset)]
+    while waiting:
+        piece, first = waiting.pop()
+        best = _best(piece)
+        if best is None:
+            if len(piece):
+                parts.append(Repeat(first, len(piece), 1))
+            continue
+        end = best.first + best.length * best.count
+        parts.append(Repeat(first + best.first, best.length, best.count))
+        waiting.append((piece[: best.first], first))
+        waiting.append((piece[end:], first + end))
+    return sorted(parts, key=lambda part: part.first)
+
+
+def _best(codes: NDArray[np.int64]) -> Repeat | None:
+    """Return the repeat that saves most elements; None if none does."""
+    latest: dict[int, int] = {}
+    distances: Counter[int] = Counter()
+    for place, code in enumerate(codes.tolist()):
+        if code in latest:
+            distances[place - latest[code]] += 1
+        latest[code] = place
+    best, saved = None, _LEAST_LENGTH - 1
+    periods = [period for period, _ in distances.most_common(_MOST_PERIODS)]
+    for period in sorted(periods):
+        is_equal = np.concatenate([[False], codes[period:] == codes[:-period], [False]])
+        changes = np.flatnonzero(is_equal[1:] != is_equal[:-1])
+        for start, end in zip(changes[::2].tolist(), changes[1::2].tolist(), strict=True):
+            extra = (end - start) // period
+            if extra and extra * period > saved:
+                best, saved = Repeat(start, period, extra + 1), extra * period
+    return best

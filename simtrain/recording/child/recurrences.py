@@ -59,9 +59,9 @@ def _run(
     with torch.autocast("cpu", enabled=False):
         for layer in range(num_layers):
             first = layer * directions * number
-            own = weights[first : first + directions * number]
+            of_layer = weights[first : first + directions * number]
             sizes = _GATES[kind], directions, has_biases, has_projection
-            y, *states = _Layer.apply(log, sizes, is_lstm, y, *own)
+            y, *states = _Layer.apply(log, sizes, is_lstm, y, *of_layer)
             last.append((*states,))
             if dropout and training and layer < num_layers - 1:
                 y = F.dropout(y, dropout)

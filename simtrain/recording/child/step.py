@@ -7,6 +7,7 @@ and whatever else is made once.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,13 +16,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp._traversal_utils import _get_fsdp_handles
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
-from simtrain.recording.child import flat_parameters, streams
-from simtrain.recording.child.lifetimes import Lifetime
-from simtrain.recording.child.modules import Modules
-from simtrain.recording.child.op_log import LoggedOp, OpLog
+from simtrain.recording.child import streams
+from simtrain.recording.child.op_log import Lifetime, LoggedOp, Modules, OpLog
 from simtrain.recording.child.patches import patched
 from simtrain.recording.child.problems import WrongProgram
 
@@ -81,9 +82,10 @@ def record(
         gradients = [each.grad for each in model.parameters() if each.grad is not None]
         gradients_bytes, held_bytes = bytes_of(gradients), log.held_bytes
         del gradients
-        _run(log, model, batch, loss, optimizer, is_logged=True)
+        with _calls_of(model) as calls:
+            _run(log, model, batch, loss, optimizer, is_logged=True)
         log.phase = None
-        sizes = gradients_bytes, held_bytes, *batch_sizes(batch), microbatches
+        sizes = gradients_bytes, held_bytes, *_sizes_of(calls, batch), microbatches
         return step_of(log, model, optimizer, gpus, sizes)
 
 
@@ -96,7 +98,7 @@ def step_of(
 ) -> Step:
     """Return a logged step; `sizes` are its fields from `gradients_bytes` to `microbatches`."""
     gradients_bytes, held_bytes, sequences, tokens, microbatches = sizes
-    parameters, elements = [*model.parameters()], flat_parameters.sizes_of(model)
+    parameters, elements = [*model.parameters()], _elements_of(model)
     # torchtitan's optimizers are containers of others.
     optimizers = [optimizer, *getattr(optimizer, "optimizers", ())] if optimizer else []
     states = [*tree_leaves([dict(each.state) for each in optimizers])]
@@ -164,13 +166,12 @@ def _run(
         log.begin("forward")
     value = _loss(model, batch, loss)
     if is_logged:
+        log.mark_gradients(_gradients_of(model))  # of microbatches that the loss has run itself
         log.begin("backward")
     value.backward()
     del value
     if is_logged:
-        gradients = [each.grad for each in model.parameters() if each.grad is not None]
-        log.mark_gradients([_local(each) for each in gradients])
-        del gradients
+        log.mark_gradients(_gradients_of(model))
         log.begin("optimizer")
     if optimizer is not None:
         log.updates = True
@@ -179,6 +180,27 @@ def _run(
         optimizer.zero_grad(set_to_none=True)
     else:
         model.zero_grad(set_to_none=True)
+
+
+def _gradients_of(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Return the gradients of parameters, and those that fully_shard has not reduced yet."""
+    gradients = [each.grad for each in model.parameters()]
+    if isinstance(model, FSDPModule):
+        state: Any = fully_shard.state(model)  # type: ignore[attr-defined]
+        for each in (
+            each for of_module in state._state_ctx.all_states for each in _groups(of_module)
+        ):
+            for parameter in each.fsdp_params:
+                gradients.append(parameter.unsharded_accumulated_grad)
+                whole = getattr(parameter, "_unsharded_param", None)
+                gradients.append(None if whole is None else whole.grad)
+    return [_local(each) for each in gradients if each is not None]
+
+
+def _groups(state: Any) -> list[Any]:
+    """Return the groups of parameters that fully_shard gathers together for a module."""
+    groups = getattr(state, "_fsdp_param_groups", None)
+    return [each for each in (groups or [state._fsdp_param_group]) if each is not None]
 
 
 def _loss(model: torch.nn.Module, batch: Any, loss: Callable[..., Any]) -> torch.Tensor:
@@ -227,6 +249,34 @@ _TENSOR_AXES = "tp", "cp", "tensor", "model", "tensor_parallel", "context_parall
 """Names of mesh axes whose ranks work on the same sequences."""
 
 
+@contextmanager
+def _calls_of(model: torch.nn.Module) -> Iterator[list[tuple[int, int]]]:
+    """Yield a list that gets the sizes of each batch that a loss runs the model on."""
+    sizes: list[tuple[int, int]] = []
+    seen: list[Any] = []
+
+    def saw(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        first = next((x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)), None)
+        if first is not None and not any(each() is first for each in seen):
+            seen.append(weakref.ref(first))
+            sizes.append(batch_sizes((args, kwargs)))
+
+    handle = model.register_forward_pre_hook(saw, with_kwargs=True)
+    try:
+        yield sizes
+    finally:
+        handle.remove()
+
+
+def _sizes_of(calls: list[tuple[int, int]], batch: Any) -> tuple[int, int]:
+    """Return sequences and tokens of all microbatches that a loss runs; those of a single batch."""
+    if len(calls) < 2:
+        return batch_sizes(batch)
+    total = sum(sequences * tokens for sequences, tokens in calls)
+    longest = max(tokens for _, tokens in calls)
+    return (total // longest, longest) if total % longest == 0 else (1, total)
+
+
 def batch_sizes(batch: Any) -> tuple[int, int]:
     """Return sequences and tokens of the batch: the shape of its first tensor of integers."""
     tensors = [x for x in tree_leaves(batch) if isinstance(x, torch.Tensor) and x.dim()]
@@ -249,3 +299,18 @@ def _process_group(gpus: int) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
+
+
+def _elements_of(model: torch.nn.Module) -> dict[int, int]:
+    """Return the elements of the whole model's parameters, by the identity of this rank's part.
+
+    Parts of flat parameters have the elements of this rank; the first part stands for all of them.
+    """
+    sizes = {id(each): each.numel() for each in model.parameters()}
+    for handle in _get_fsdp_handles(model):
+        flat = handle.flat_param
+        parts = [each for each in (flat, *(flat._params or ())) if id(each) in sizes]
+        sizes |= {id(each): 0 for each in parts}
+        trained = [each for each in parts if each.requires_grad] or parts
+        sizes[id(trained[0])] = sum(flat._numels)
+    return sizes

@@ -65,9 +65,12 @@ _PRODUCTS = re.compile(
 
 
 def as_product(
-    name: str, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor]
+    name: str, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor], *, transposed: bool
 ) -> tuple[str, list[str], list[str]]:
-    """Return an op with its tensors; products with vectors are those of matrices.
+    """Return an op with its tensors, as those of a matrix product or a plain convolution.
+
+    Vectors are matrices of one column, and a transposed convolution is one from its output to its
+    input (`transposed`).
 
     Raises:
         Unrecordable: it has products that nothing counts.
@@ -81,8 +84,15 @@ def as_product(
         left, right = ([1, read[0].numel()], [read[0].numel(), 1])
         dtype = read[0].dtype
         return "aten.mm", [_text(dtype, left), _text(dtype, right)], [_text(dtype, [1, 1])]
+    if transposed and name == "aten.convolution":
+        return name, [*writes, reads[1]], reads[:1]
+    if transposed and name == "aten.convolution_backward":
+        gradient, x, *others = reads
+        return name, [x, gradient, *others], [gradient if each == x else each for each in writes]
     if name == "aten.addbmm":
-        return "aten.bmm", reads[1:3], writes
+        number, rows, inner = read[1].shape
+        sizes = [rows, number * inner], [number * inner, read[2].shape[2]]
+        return "aten.mm", [_text(read[1].dtype, each) for each in sizes], writes
     if _PRODUCTS.match(name):
         why = "it has products whose time is not known"
         raise Unrecordable(f"{name}", why, "leave it out while recording, or write it with matmul")

@@ -1,0 +1,299 @@
+"""Eleven kinds of programs: their products are those that torch counts, and so are their bytes."""
+
+import functools
+import gc
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed._tools.mem_tracker import MemTracker
+from torch.utils.flop_counter import (
+    FlopCounterMode,
+    flop_registry,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
+
+from simtrain.recording.child import step as recorder
+from simtrain.recording.child.op_log import OpLog
+from simtrain.recording.child.problems import Unrecordable
+from simtrain.recording.child.recording import program_of
+from simtrain.recording.program import Program, ProgramOp, expanded
+from simtrain.recording.works import RecordedKernel, has_rule, kernel_work
+from tests.helpers import kinds_of_programs as programs
+from tests.helpers.recorded_programs import assert_all_bytes_have_a_name
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:FSDP2-wrapped module"),
+    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
+]
+GPUS = 4
+_BACKWARD_OF_GROUPS = "aten.convolution_backward"
+"""torch counts it as if the convolution had no groups."""
+ATTENTION = {
+    torch.ops.simtrain.attention: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v),
+    torch.ops.simtrain.attention_backward: lambda g, q, k, v, *_, **__: sdpa_backward_flop_count(
+        g, q, k, v
+    ),
+}
+
+
+def recorded(function: Callable[..., Any], around: Any = None, **arguments: Any) -> Program:
+    """Record a program, inside a context of torch if one is given."""
+    run = recorder._run
+
+    def surrounded(*others: Any, is_logged: bool) -> None:
+        if not (is_logged and around):
+            run(*others, is_logged=is_logged)
+            return
+        with around(*others):
+            run(*others, is_logged=is_logged)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorder, "_run", surrounded)
+        step = recorder.record(function, arguments, GPUS)
+    return Program.model_validate_json(program_of(step, {"command": "x", "gpus": GPUS}))
+
+
+def ops_of(program: Program) -> list[ProgramOp]:
+    return [op for runs in program.passes.values() for op in expanded(runs)]
+
+
+def flops_of(program: Program) -> Counter[str]:
+    """Return the FLOPs of products by op; attention counts scores that a causal mask leaves out."""
+    counts: Counter[str] = Counter()
+    for op in ops_of(program):
+        if op.group is None:
+            whole = op.model_copy(update={"options": {}}) if "attention" in op.op else op
+            work = kernel_work(RecordedKernel(whole, False))
+            counts[op.op] += getattr(work, "flops", 0)
+    return +counts
+
+
+@pytest.mark.parametrize("kind", [each for each in programs.KINDS if "recurrent" not in each])
+def test_products_are_those_that_torch_counts(kind: str) -> None:
+    counter = FlopCounterMode(display=False, custom_mapping=ATTENTION)
+    program = recorded(programs.KINDS[kind], lambda *_: counter)
+    counts = {str(op): flops for op, flops in counter.get_flop_counts()["Global"].items()}
+    groups = kind in ("speech", "a state space")
+    for each in (_BACKWARD_OF_GROUPS,) * groups:
+        assert 0 < flops_of(program)[each] < counts[each]
+        counts[each] = flops_of(program)[each]
+    assert flops_of(program) == counts
+    counted = {str(packet) for packet in flop_registry}
+    assert not [op.op for op in ops_of(program) if op.op in counted and not has_rule(op)]
+
+
+def peak_of(program: Program) -> int:
+    """Return the most bytes that the ops hold."""
+    states = program.states
+    bytes_ = states.parameters_bytes + states.optimizer_bytes + states.other_bytes
+    peak = bytes_
+    for op in ops_of(program):
+        bytes_ += op.makes_bytes
+        peak = max(peak, bytes_)
+        bytes_ -= op.frees_bytes
+    return peak
+
+
+@pytest.mark.parametrize("kind", programs.KINDS)
+def test_what_stays_for_the_optimizer_is_what_lives(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saved tensors are gone by then, so every storage has a tensor that Python knows."""
+    begin, sums = OpLog.begin, []
+
+    def checked(log: OpLog, phase: str) -> None:
+        begin(log, phase)
+        if phase == "optimizer":
+            gc.collect()
+            living = [x for x in gc.get_objects() if isinstance(x, FakeTensor)]
+            storages = {x.untyped_storage()._cdata: x.untyped_storage() for x in living}
+            ours = (number for key, number in log.live.items() if key in storages)
+            sums.append((log.held_bytes, sum(ours)))
+
+    monkeypatch.setattr(OpLog, "begin", checked)
+    assert_all_bytes_have_a_name(recorded(programs.KINDS[kind]))
+    ((held, living),) = sums
+    assert 0 <= held - living < 64 and living > 0  # numbers that are part of an op
+
+
+UNTRACKED = "frozen", "adapters", "accumulation", "encoder"
+"""`MemTracker` takes neither frozen modules, nor backward passes in a loss, nor pairs of inputs."""
+TRACKED = [kind for kind in programs.KINDS if not any(word in kind for word in UNTRACKED)]
+
+
+@pytest.mark.parametrize("kind", TRACKED)
+def test_bytes_are_those_that_torch_holds(kind: str) -> None:
+    tracker = MemTracker()
+
+    def tracked(log: Any, model: Any, batch: Any, loss: Any, optimizer: Any) -> MemTracker:
+        tracker.track_external(model, optimizer, *torch.utils._pytree.tree_leaves(batch))
+        return tracker
+
+    program = recorded(programs.KINDS[kind], tracked)
+    (peak,) = tracker.get_tracker_snapshot("peak").values()
+    assert peak_of(program) == pytest.approx(peak["Total"], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gates", "options"),
+    [
+        ("LSTM", 4, {}),
+        ("LSTM", 4, {"bidirectional": True}),
+        ("LSTM", 4, {"proj_size": 32}),
+        ("LSTM", 4, {"bias": False, "batch_first": False}),
+        ("GRU", 3, {}),
+        ("RNN", 1, {}),
+        ("RNN", 1, {"nonlinearity": "relu"}),
+    ],
+)
+def test_recurrences_have_the_products_of_all_steps(
+    kind: str, gates: int, options: dict[str, Any]
+) -> None:
+    """By hand: weights of inputs and of hidden states, once forward and twice backward."""
+    program = recorded(functools.partial(programs.recurrent, kind, **options))
+    directions, hidden = 1 + options.get("bidirectional", False), 2 * programs.WIDTH
+    channels = options.get("proj_size", hidden)
+    rows, forward = 2 * programs.LENGTH, 0
+    for inputs in (programs.WIDTH, directions * channels):
+        forward += 2 * rows * directions * gates * hidden * (inputs + channels)
+        if "proj_size" in options:
+            forward += 2 * rows * directions * hidden * channels
+    head = 2 * rows * 2 * programs.WIDTH * directions * programs.VOCABULARY
+    if "proj_size" in options:
+        head = head // hidden * channels
+    assert flops_of(program).total() == 3 * (forward + head)
+    steps = 2 if "batch_first" in options else programs.LENGTH
+    products = Counter(op.op for op in ops_of(program) if op.module == "layers")
+    assert products["aten.mm"] >= 2 * 2 * directions * steps
+
+
+def test_parts_that_a_loss_runs_by_itself_count_as_tokens_and_gradients() -> None:
+    """Gradients of earlier microbatches are unsharded in fp32, and freed when they are reduced."""
+    program = recorded(programs.accumulation_in_the_loss)
+    assert (program.sequences, program.tokens) == (2 * programs.MICROBATCHES, programs.LENGTH)
+    made = sum(op.gradient_bytes for op in expanded(program.forward))
+    freed = sum(
+        size
+        for op in expanded(program.backward)
+        for name, size in op.frees_of.items()
+        if name.startswith("gradients ")
+    )
+    assert made == freed == 4 * program.num_parameters
+
+
+def copied() -> programs.Step:
+    """Copy a model, drop the copy, and train what is left."""
+    import copy
+
+    model = programs.Decoder()
+    copies = [copy.deepcopy(model) for _ in range(3)]
+    del copies
+    return model, programs.tokens(), programs.next_token, programs.adam(model)
+
+
+def plain() -> programs.Step:
+    model = programs.Decoder()
+    return model, programs.tokens(), programs.next_token, programs.adam(model)
+
+
+def test_copies_that_a_program_drops_hold_nothing() -> None:
+    assert recorded(copied).states == recorded(plain).states
+
+
+def uses(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], Any]:
+    def train() -> Any:
+        model = torch.nn.Linear(64, 64, bias=False)
+        return model, torch.zeros(64, 64), lambda net, x: change(net(x)).sum()
+
+    return train
+
+
+VECTORS = {
+    "mv": lambda x: x @ x[0],
+    "dot": lambda x: x[0] @ x[1],
+    "addmv": lambda x: torch.addmv(x[0], x, x[1]),
+    "addbmm": lambda x: torch.addbmm(x, x[None], x[None]),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_products_with_vectors_are_products(name: str) -> None:
+    """By hand: twice the elements of the matrix, and backward at most as much for each operand."""
+    forward = flops_of(recorded(uses(lambda x: x))).total()
+    more = flops_of(recorded(uses(VECTORS[name]))).total() - forward
+    once = {"dot": 2 * 64, "addbmm": 2 * 64**3}.get(name, 2 * 64**2)
+    assert once <= more <= 3 * once
+
+
+REFUSED: dict[str, Callable[[], Any]] = {
+    "aten.linalg_inv_ex": uses(torch.linalg.inv),
+    "aten._trilinear": uses(lambda x: torch.nn.functional.bilinear(x, x, x.new_ones(4, 64, 64))),
+    "CPUOffloadPolicy": lambda: torch.distributed.fsdp.CPUOffloadPolicy(),
+    "nested_tensor": lambda: torch.nested.nested_tensor([torch.zeros(2)], layout=torch.jagged),
+    "save_on_cpu": lambda: torch.autograd.graph.save_on_cpu(),
+    "pack_sequence": lambda: torch.nn.utils.rnn.pack_sequence([torch.zeros(2)]),
+    "more than": uses(lambda x: functools.reduce(lambda y, _: y + 1, range(2000), x)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_recorded_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simtrain.recording.child.op_log._MOST_OPS", 1000)
+    with pytest.raises(Unrecordable, match=name) as caught:
+        recorded(REFUSED[name])
+    assert caught.value.why and caught.value.fix
+
+
+def sharded_optimizer() -> programs.Step:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = torch.nn.parallel.DistributedDataParallel(programs.Decoder())
+    adam = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW)
+    return model, programs.tokens(), programs.next_token, adam
+
+
+def synced() -> programs.Step:
+    model: Any = torch.nn.SyncBatchNorm.convert_sync_batchnorm(
+        torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+    )
+    return model, torch.zeros(2, 3, 8, 8), lambda net, x: net(x).sum(), programs.adam(model)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_states_of_a_sharded_optimizer_are_a_part() -> None:
+    parameters = 4 * recorded(plain).num_parameters
+    assert recorded(sharded_optimizer).states.optimizer_bytes < 2 * parameters / 2
+
+
+def test_synced_norms_gather_and_reduce_statistics() -> None:
+    collectives = [op.op for op in ops_of(recorded(synced)) if op.group is not None]
+    assert collectives == ["c10d.allgather_", "c10d.allreduce_"]
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_flexible_attention_is_attention(is_causal: bool) -> None:
+    def train() -> Any:
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        def seen(batch: Any, head: Any, query: Any, key: Any) -> Any:
+            return (query >= key) & (is_causal | (query - key < 100))
+
+        mask = create_block_mask(seen, None, None, 256, 256, device="cuda")
+        model = programs.Attention(is_causal)
+
+        def loss(net: programs.Attention, x: torch.Tensor) -> torch.Tensor:
+            heads = net.qkv(x).view(2, 256, 3, 4, -1).permute(2, 0, 3, 1, 4)
+            return flex_attention(*heads.unbind(), block_mask=mask).sum()
+
+        return model, torch.zeros(2, 256, programs.WIDTH), loss
+
+    program = recorded(train)
+    (forward,) = (op for op in ops_of(program) if op.op == "simtrain.attention")
+    assert forward.options == {"is_causal": is_causal}
+    assert bool(program.remarks) != is_causal
