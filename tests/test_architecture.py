@@ -63,6 +63,10 @@ GUESTS: dict[str, set[str]] = {
         *("render", "commands"),
     },
     "recording": {"errors", "base", "scenario", "workload", "commands"},
+    "related_work": {
+        *("errors", "units", "base", "schedules", "scenario", "workload", "iteration", "studies"),
+        *("views", "commands"),
+    },
 }
 CHILD = "simtrain/recording/child"
 """Modules that only the process of a recorded program runs, after torch is known to exist."""

@@ -42,6 +42,7 @@ from simtrain.workload.optimizer import (
 )
 from simtrain.workload.own_layers import check_own_layers
 from simtrain.workload.passes import Pass, PassKind, PassOptions
+from simtrain.workload.rank_grid import RankGrid
 from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.record import record_pass
 from simtrain.workload.recorded_step import RecordedStep
@@ -57,7 +58,6 @@ from simtrain.workload.tape import (
     SequenceSlice,
     record,
 )
-from simtrain.workload.tensor_grid import TensorGrid
 from simtrain.workload.work import CollectiveKind
 
 Flags = NDArray[np.bool_]
@@ -549,13 +549,14 @@ class Plan:
 
 def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
     """Return the hidden states of a scenario's microbatch on one rank of the mesh."""
-    grid = TensorGrid.of(scenario.parallelism, mesh)
-    layout = grid and grid.layout
+    split, sizes = scenario.parallelism.matrix_split, scenario.parallelism.grid_sizes
+    grid = split.grid(mesh, sizes) if split and sizes else None
+    assert grid is None or isinstance(grid, RankGrid), "splits of matrices return grids"
     return _microbatch(
         scenario.model.seq_length // mesh.cp,
-        scenario.batch.micro // (grid.size(layout.tokens) if grid and layout else 1),
-        scenario.model.hidden_size // (grid.size(layout.hidden) if grid and layout else 1),
-        grid.group(layout.inner) if grid and layout else mesh.group("tp"),
+        scenario.batch.micro // (grid.ranks_of_sequences if grid else 1),
+        scenario.model.hidden_size // (grid.ranks_of_hidden if grid else 1),
+        grid.inner if grid else mesh.group("tp"),
         scenario.parallelism.sequence_parallel,
         scenario.precision.compute_bytes,
         scenario.gradient_bytes,

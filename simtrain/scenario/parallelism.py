@@ -24,7 +24,7 @@ from simtrain.scenario.pipeline_layout import (
     layers_of_layout,
 )
 from simtrain.scenario.section import Count, Degree, Section
-from simtrain.scenario.tensor_splits import TENSOR_SPLITS, TensorSplit, size_of
+from simtrain.scenario.tensor_splits import TENSOR_SPLITS, TensorSplit
 
 if TYPE_CHECKING:
     TensorSplitName: TypeAlias = str
@@ -151,7 +151,7 @@ class Parallelism(Section):
     def ranks_of_heads(self) -> int:
         """Ranks that divide heads, channels of the MLP and the vocabulary."""
         split, sizes = self.matrix_split, self.grid_sizes
-        return size_of(sizes, split.layout.inner) if split and sizes else self.tensor
+        return split.shares(sizes).inner if split and sizes else self.tensor
 
     @property
     def has_one_axis(self) -> bool:
@@ -163,7 +163,7 @@ class Parallelism(Section):
     def ranks_of_sequences(self) -> int:
         """Tensor-parallel ranks that divide the sequences of a microbatch."""
         split, sizes = self.matrix_split, self.grid_sizes
-        return size_of(sizes, split.layout.tokens) if split and sizes else 1
+        return split.shares(sizes).sequences if split and sizes else 1
 
     @property
     def ranks_of_expert(self) -> int:

@@ -56,8 +56,7 @@ from simtrain.scenario.variation_section import Variation
 from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.files import read_schedule
-from simtrain.schedules.order import Order
-from simtrain.schedules.order_options import OrderOptions
+from simtrain.schedules.order import Order, OrderOptions
 from simtrain.schedules.registry import FAMILIES, NAMED, default_name, family_of
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement

@@ -12,7 +12,7 @@ from simtrain.scenario.allowed_values import one_of
 from simtrain.scenario.nearest import near_multiples
 from simtrain.scenario.requirement import Requires
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.tensor_splits import TENSOR_SPLITS, size_of
+from simtrain.scenario.tensor_splits import TENSOR_SPLITS
 from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering
 
 TENSOR_SPLIT_RULES: list[Rule] = []
@@ -89,9 +89,7 @@ def _channels_are_divided(scenario: Scenario) -> Violation | None:
     split, axes = parallelism.matrix_split, parallelism.grid_sizes
     if split is None or axes is None:
         return None
-    channels, words = (
-        size_of(axes, shared) for shared in (split.layout.channels, split.layout.vocabulary)
-    )
+    _, _, channels, words = split.shares(axes)
     sizes = {
         "model.hidden_size": (model.hidden_size, channels),
         "model.ffn_hidden_size": (model.ffn_hidden_size, channels),

@@ -9,7 +9,6 @@ from simtrain.schedules.blocking import (
     stages_that_wait,
     waiting_stages,
 )
-from simtrain.schedules.custom import Custom
 from simtrain.schedules.exchanges import (
     Exchange,
     ExchangeSlots,
@@ -17,11 +16,11 @@ from simtrain.schedules.exchanges import (
     Messages,
     Step,
     asynchronous_slots,
+    time_slots,
 )
-from simtrain.schedules.family import ScheduleFamily
+from simtrain.schedules.family import Custom, ScheduleFamily
 from simtrain.schedules.files import read_schedule
-from simtrain.schedules.order import Order
-from simtrain.schedules.order_options import OrderOptions
+from simtrain.schedules.order import Order, OrderOptions
 from simtrain.schedules.partial_recompute import most_outstanding, save_all_actions
 from simtrain.schedules.registry import (
     FAMILIES,
@@ -34,7 +33,6 @@ from simtrain.schedules.registry import (
     one_f_one_b,
 )
 from simtrain.schedules.schedule import Schedule
-from simtrain.schedules.slots import time_slots
 from simtrain.schedules.stage_placement import StagePlacement, back_and_forth, looped
 
 __all__ = [

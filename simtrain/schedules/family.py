@@ -7,20 +7,22 @@ line of `registry.py`.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar, Self
 
 import numpy as np
 
 from simtrain.errors import Problem
+from simtrain.schedules.actions import KINDS
 from simtrain.schedules.exchanges import ExchangeSlots, Messages, slots_of_blocks
-from simtrain.schedules.order_options import NO_OPTIONS, OrderOptions
+from simtrain.schedules.order import NO_OPTIONS, Order, OrderOptions
 from simtrain.schedules.partial_recompute import most_outstanding
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement, looped
-from simtrain.schedules.traits import traits_of
 
 _NEAREST = 4
 """Legal numbers of microbatches that errors try to suggest."""
@@ -233,3 +235,119 @@ class ScheduleFamily(ABC):
     def shape_slots(self, messages: Messages) -> ExchangeSlots:
         """Return the slots if a blocking exchange of shapes precedes each overlapped transfer."""
         raise NotImplementedError(self.name)
+
+
+# ------------------------------------------------------------------------------
+# What the orders of a schedule show of it, so that no schedule declares it.
+
+
+_STAGES = range(2, 17)
+"""Stages of small orders: a single stage has no bubble that weight gradients could fill."""
+_ORDERS = 2
+"""Small orders of a schedule that are built."""
+_SLICES = 2
+"""Most slices of a microbatch in them: more show nothing else, and a file may have any number."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What small orders of a schedule show.
+
+    Args:
+        splits_backwards: some backward passes are split into input and weight gradients (I, W).
+        merges: some forward passes run merged with backward passes.
+        alternates: on one chunk per stage, each forward pass of the last stage is followed by its
+            backward pass.
+    """
+
+    splits_backwards: bool
+    merges: bool
+    alternates: bool
+
+
+def traits_of(family: ScheduleFamily) -> Traits:
+    """Return what small orders show of a schedule.
+
+    They have its slices, which are all that its passes run, and no other option.
+    """
+    options = OrderOptions(num_slices=min(family.options.num_slices, _SLICES))
+    return _traits(family if family.options == options else replace(family, options=options))
+
+
+@functools.cache
+def _traits(family: ScheduleFamily) -> Traits:
+    orders = [order.actions for order in islice(_small_orders(family), _ORDERS)]
+    of_one_chunk = [actions for actions in orders if actions.placement.interleave == 1]
+    return Traits(
+        any(actions.splits_backwards for actions in orders),
+        any(actions.merges is not None for actions in orders),
+        bool(of_one_chunk) and all(map(_alternates, of_one_chunk)),
+    )
+
+
+def _small_orders(family: ScheduleFamily) -> Iterator[Order]:
+    """Yield orders with the fewest chunks and about 2 microbatches per stage, small ones first."""
+    m = family.fewest_chunks
+    for p in _STAGES:
+        for n in family.near_microbatches(p, m, 2 * p):
+            if not any(family.problems(p, m, n)):
+                yield Order(family, p, m, n)
+                break
+
+
+def _alternates(actions: Schedule) -> bool:
+    last = slice(actions.rank_starts[-2], actions.rank_starts[-1])
+    kind, microbatch = actions.kind[last], actions.microbatch[last]
+    return bool(
+        (kind[::2] == KINDS.index("F")).all()
+        and (kind[1::2] == KINDS.index("B")).all()
+        and np.array_equal(microbatch[::2], microbatch[1::2])
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Custom(ScheduleFamily):
+    """Any order, as PyTorch's `_PipelineScheduleRuntime` runs it: with asynchronous transfers.
+
+    Orders are equal if their actions are the same object, because comparing actions takes long.
+
+    Args:
+        actions: the actions; None for the sizes of no order in particular.
+    """
+
+    actions: Schedule | None = None
+
+    name = "custom"
+    is_given = True
+    fewest_chunks, most_chunks = 2, None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Custom) and self.actions is other.actions
+
+    def __hash__(self) -> int:
+        return id(self.actions)
+
+    @property
+    def splits_backwards(self) -> bool:
+        """Whether some of the actions are I and W."""
+        return self.actions is not None and self.actions.splits_backwards
+
+    @property
+    def merges(self) -> bool:
+        """Whether some of the actions are merged."""
+        return self.actions is not None and self.actions.merges is not None
+
+    @property
+    def alternates(self) -> bool:
+        """Return False: nothing is promised of other sizes."""
+        return False
+
+    def placement(self, p: int, m: int) -> StagePlacement:
+        placement = self.actions and self.actions.placement
+        has_sizes = placement and (placement.num_ranks, placement.interleave) == (p, m)
+        return placement if placement and has_sizes else super().placement(p, m)
+
+    def build(self, p: int, m: int, n: int) -> Schedule:
+        if self.actions is None:
+            raise NotImplementedError(self.name)
+        return self.actions

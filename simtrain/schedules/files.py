@@ -15,13 +15,11 @@ from pathlib import Path
 from simtrain.base.input_file import FileVersion
 from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError, Location
-from simtrain.schedules.custom import Custom
-from simtrain.schedules.exchanges import Messages
-from simtrain.schedules.order import Order
-from simtrain.schedules.order_options import OrderOptions
+from simtrain.schedules.exchanges import Messages, time_slots
+from simtrain.schedules.family import Custom
+from simtrain.schedules.order import Order, OrderOptions
 from simtrain.schedules.registry import NAMED
 from simtrain.schedules.schedule import Schedule, cells_of
-from simtrain.schedules.slots import time_slots
 from simtrain.schedules.stage_placement import StagePlacement, common_placements
 
 _MOST_SHOWN = 4

@@ -11,7 +11,7 @@ import numpy as np
 from simtrain.schedules.actions import KINDS
 from simtrain.schedules.exchanges import ExchangeSlots, Messages, slots_of_blocks
 from simtrain.schedules.schedule import Ints, Schedule
-from simtrain.schedules.warmup import WarmupFamily
+from simtrain.schedules.warmup import SplitWarmupFamily, WarmupFamily, first_microbatches
 
 _F = KINDS.index("F")
 
@@ -39,22 +39,18 @@ class Interleaved(WarmupFamily):
         return min(warmup + self.options.merges, m * n)
 
     def group_of(self, p: int, n: int) -> int:
-        """Return the size of a group: one microbatch per stage by default."""
         return self.options.group_size or p
 
     def group_sizes(self, p: int, m: int, n: int) -> Iterator[int]:
-        """Yield the sizes from p on with which all groups have p microbatches or more."""
         return (size for size in range(p, n + 1) if self._allows_group(size, p, n))
 
     def _allows_group(self, size: int, p: int, n: int) -> bool:
         return p <= size <= n and not 0 < n % size < p
 
     def build(self, p: int, m: int, n: int) -> Schedule:
-        """Return the order of actions of legal sizes."""
         return replace(super().build(p, m, n), group_size=self.options.group_size)
 
     def uneven_groups(self, p: int, m: int, n: int) -> str:
-        """Return why a group is too small: each has at least p (Megatron-LM `schedules.py`)."""
         size = self.group_of(p, n)
         if self._allows_group(size, p, n):
             return ""
@@ -117,3 +113,44 @@ def _received_before(messages: Messages) -> Ints:
     wrapped = actions[forward, receiver, following]
     received: Ints = np.where(is_wrapped, wrapped, messages.consumer)
     return received
+
+
+# ------------------------------------------------------------------------------
+# Interleaving strategies of PipeOffload (Wan et al. 2025): groups of few microbatches.
+
+
+class Gis(SplitWarmupFamily):
+    """GIS: interleaved 1F1B with one warm-up forward less per later stage.
+
+    A stage sends the input gradient before it computes the weight gradient, so its neighbour does
+    not wait for the latter. Source: `GroupBuildingBlockScheduler` of sail-sg's zero-bubble
+    repository.
+    """
+
+    name = "gis"
+    fewest_chunks, most_chunks = 2, None
+    validates_steps = False
+
+    def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
+        """Return a group of each chunk but one, and one forward for each later stage."""
+        return min((m - 1) * self.group_of(p, n) + p - rank - 1, m * n)
+
+    def weight_delay(self, rank: int, p: int) -> int:
+        """Return 0: each weight gradient follows its input gradient."""
+        return 0
+
+    def group_of(self, p: int, n: int) -> int:
+        return p
+
+    def build(self, p: int, m: int, n: int) -> Schedule:
+        group = self.group_of(p, n)
+        return first_microbatches(super().build(p, m, -(-n // group) * group), n)
+
+
+class GisH(Gis):
+    """GIS-H: groups of half as many microbatches need less memory, with a longer bubble."""
+
+    name = "gis_h"
+
+    def group_of(self, p: int, n: int) -> int:
+        return -(-p // 2)

@@ -85,5 +85,27 @@ def _actions(order: Order) -> Schedule:
 
 @functools.lru_cache(maxsize=4096)
 def _num_actions(order: Order) -> Ints:
-    """Return `Schedule.num_actions`, which searches ask of more orders than `_actions` keeps."""
     return order.actions.num_actions
+
+
+# ------------------------------------------------------------------------------
+# What a scenario chooses of a schedule's order, apart from its sizes.
+
+
+@dataclass(frozen=True)
+class OrderOptions:
+    """The options of an order.
+
+    Args:
+        group_size: microbatches that a chunk runs before the next chunk does; None for the
+            schedule's default.
+        merges: some forward passes run merged with backward passes of other microbatches.
+        num_slices: slices of each sequence, of which each pass runs one.
+    """
+
+    group_size: int | None = None
+    merges: bool = False
+    num_slices: int = 1
+
+
+NO_OPTIONS = OrderOptions()

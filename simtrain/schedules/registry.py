@@ -5,28 +5,15 @@ package (`base/plug_ins.py`).
 from __future__ import annotations
 
 from simtrain.base.plug_ins import Parts
-from simtrain.schedules.chimera import Chimera, ChimeraDouble
-from simtrain.schedules.custom import Custom
-from simtrain.schedules.dualpipe import DualPipe
-from simtrain.schedules.dualpipev import DualPipeV
-from simtrain.schedules.family import ScheduleFamily
-from simtrain.schedules.gpipe import GPipe
-from simtrain.schedules.grouped_interleaving import Gis, GisH
-from simtrain.schedules.hanayo import Hanayo
-from simtrain.schedules.interleaved import Interleaved
-from simtrain.schedules.looped_bfs import LoopedBfs
-from simtrain.schedules.one_f_one_b import OneFOneB
-from simtrain.schedules.order import Order
-from simtrain.schedules.order_options import NO_OPTIONS, OrderOptions
-from simtrain.schedules.pipedream_2bw import PipeDream2BW
+from simtrain.schedules.dualpipe import DualPipe, DualPipeV
+from simtrain.schedules.family import Custom, ScheduleFamily
+from simtrain.schedules.interleaved import Gis, GisH, Interleaved
+from simtrain.schedules.one_f_one_b import GPipe, LoopedBfs, OneFOneB, PipeDream2BW
+from simtrain.schedules.order import NO_OPTIONS, Order, OrderOptions
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.seq1f1b import Seq1F1B, Seq1F1BInterleaved
-from simtrain.schedules.terapipe import TeraPipe
-from simtrain.schedules.v_shaped import VHalf, VMin
-from simtrain.schedules.zb1p import Zb1p
-from simtrain.schedules.zb_h1 import ZbH1
-from simtrain.schedules.zb_h2 import ZbH2
-from simtrain.schedules.zbv import Zbv
+from simtrain.schedules.v_shaped import VHalf, VMin, Zbv
+from simtrain.schedules.zero_bubble import Zb1p, ZbH1, ZbH2
 
 _HOUSE: tuple[ScheduleFamily, ...] = (
     OneFOneB(),
@@ -43,13 +30,9 @@ _HOUSE: tuple[ScheduleFamily, ...] = (
     GisH(),
     DualPipeV(),
     DualPipe(),
-    Chimera(),
-    ChimeraDouble(),
-    Hanayo(),
     PipeDream2BW(),
     Seq1F1B(),
     Seq1F1BInterleaved(),
-    TeraPipe(),
 )
 FAMILIES = Parts[ScheduleFamily]("schedules", ScheduleFamily, _HOUSE, [Custom()])
 """The schedules by name. The first with one chunk per stage, and the first with several, are the

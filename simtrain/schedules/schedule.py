@@ -276,7 +276,6 @@ class Schedule:
             yield replace(problem, location=location)
 
     def _first_problems(self) -> Iterator[tuple[int, int | None, Problem]]:
-        """Yield the first problem of each rank, with the rank and the place of the action."""
         for rank in range(self.num_stages):
             for place, problem in islice(self._problems(rank), 1):
                 yield rank, place, problem

@@ -28,7 +28,6 @@ class SlicedFamily(WarmupFamily):
     cuts_sequences = True
 
     def build(self, p: int, m: int, n: int) -> Schedule:
-        """Return the order of actions of legal sizes."""
         schedule = super().build(p, m, n * self.options.num_slices)
         return replace(schedule, num_slices=self.options.num_slices)
 
@@ -42,7 +41,6 @@ class SlicedFamily(WarmupFamily):
         return number
 
     def most_outstanding(self, p: int, m: int, n: int) -> int:
-        """Return the slices of the first stage that wait for their backward pass at most."""
         return super().most_outstanding(p, m, n * self.options.num_slices)
 
 
@@ -73,7 +71,6 @@ class Seq1F1BInterleaved(SlicedFamily, Interleaved):
         return min(2 * (p - rank - 1) + (m - 1) * p + self.options.num_slices - 1, m * n)
 
     def problems(self, p: int, m: int, n: int) -> Iterator[Problem]:
-        """Yield why no schedule has these sizes; s must divide p (E458)."""
         yield from super().problems(p, m, n)
         if p > 0 and p % self.options.num_slices:
             yield Problem(

@@ -29,11 +29,9 @@ class WarmupFamily(ScheduleFamily):
         """Return the number of forwards before a rank's first forward-backward pair."""
 
     def group_of(self, p: int, n: int) -> int:
-        """Return the number of microbatches that a chunk runs before the next chunk does."""
         return n
 
     def build(self, p: int, m: int, n: int) -> Schedule:
-        """Return the order of actions of legal sizes."""
         turns, num_warmup = np.arange(m * n), self._warmups(p, m, n)[:, None]
         forward = np.where(turns < num_warmup, turns, 2 * turns - num_warmup)
         backward = np.where(turns < m * n - num_warmup, num_warmup + 2 * turns + 1, m * n + turns)
@@ -71,7 +69,6 @@ class WarmupFamily(ScheduleFamily):
         return forward
 
     def most_outstanding(self, p: int, m: int, n: int) -> int:
-        """Return the warm-up forwards of the first stage, and the one of its first pair."""
         return min(self.num_warmup_forwards(0, p, m, n) + 1, m * n)
 
     def blocking_slots(self, messages: Messages) -> ExchangeSlots:
@@ -92,7 +89,6 @@ class WarmupFamily(ScheduleFamily):
         return warmup, cooldown
 
     def _warmups(self, p: int, m: int, n: int) -> Ints:
-        """[ranks], the number of warm-up forwards of each."""
         return np.array([self.num_warmup_forwards(rank, p, m, n) for rank in range(p)])
 
 
@@ -107,3 +103,53 @@ def _turns(m: int, n: int, group: int) -> tuple[Ints, Ints]:
     size = np.where(starts < num_whole * group, group, max(n % group, 1))
     turns = turns - m * starts
     return turns // size, starts + turns % size
+
+
+# ------------------------------------------------------------------------------
+# Orders of a warm-up family whose backward passes are split into input and weight gradients.
+
+
+class SplitWarmupFamily(WarmupFamily):
+    """Schedules with a warm-up whose weight gradients follow input gradients at a distance.
+
+    A rank runs weight gradients (W) in the order of its input gradients (I): the first one after
+    `weight_delay` + 1 input gradients, then one after each I, and the remaining ones at the end.
+    """
+
+    validates_steps = True
+
+    @abstractmethod
+    def weight_delay(self, rank: int, p: int) -> int:
+        """Return the input gradients whose weight gradients wait on a rank in the steady phase."""
+
+    def build(self, p: int, m: int, n: int) -> Schedule:
+        turns, num_forwards = np.arange(m * n), m * n
+        warmup = self._warmups(p, m, n)[:, None]
+        delay = np.array([self.weight_delay(rank, p) for rank in range(p)])[:, None]
+        # The place of a pass is the number of passes of each kind before it.
+        after_warmup = np.maximum(turns - warmup, 0)
+        forward = turns + after_warmup + np.maximum(after_warmup - delay, 0)
+        due = np.minimum(turns + warmup + 1, num_forwards)
+        backward = turns + due + np.maximum(turns - delay, 0)
+        is_last = turns + delay >= num_forwards
+        matching = np.minimum(turns + delay, num_forwards - 1)
+        weights = np.where(
+            is_last, 2 * num_forwards + turns, np.take_along_axis(backward, matching, axis=1) + 1
+        )
+        return self.ordered(p, m, n, {"F": forward, "I": backward, "W": weights})
+
+    def blocking_slots(self, messages: Messages) -> ExchangeSlots:
+        return ScheduleFamily.blocking_slots(self, messages)
+
+    def most_outstanding(self, p: int, m: int, n: int) -> int:
+        return super(WarmupFamily, self).most_outstanding(p, m, n)
+
+
+def first_microbatches(schedule: Schedule, n: int) -> Schedule:
+    """Return the schedule without the actions of microbatches from n on."""
+    is_kept = schedule.microbatch < n
+    starts = np.concatenate([[0], np.cumsum(is_kept)])[schedule.rank_starts].astype(np.int32)
+    virtual_stage, kind, microbatch = (
+        column[is_kept] for column in (schedule.virtual_stage, schedule.kind, schedule.microbatch)
+    )
+    return Schedule(schedule.name, schedule.placement, n, starts, virtual_stage, kind, microbatch)

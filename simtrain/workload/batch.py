@@ -44,7 +44,7 @@ class GetBatch:
 def _get_batch(batch: Microbatch, *, causal_mask: bool) -> Iterator[Op]:
     length, sequences = batch.whole_length, batch.sequences
     if batch.grid:  # ranks that divide sequences load all of them
-        sequences *= batch.grid.size(batch.grid.layout.tokens)
+        sequences *= batch.grid.ranks_of_sequences
     text = sequences * (length + 1) * _INT64_BYTES
     mask = length**2
     yield elementwise("sizes to device", 0, _INT64_BYTES)
@@ -77,5 +77,5 @@ def _slices(batch: Microbatch, number: int) -> Iterator[Op]:
 
 def _broadcast(batch: Microbatch, name: str, num_bytes: int) -> Op:
     """Return a broadcast, so small that its latency dominates, like an all-gather of its size."""
-    group = batch.grid.group(batch.grid.axes) if batch.grid else batch.tensor
+    group = batch.grid.everyone if batch.grid else batch.tensor
     return collective(f"{name} broadcast", CollectiveKind.ALL_GATHER, num_bytes, group)

@@ -120,7 +120,7 @@ def whole_parameters(model: Chunk, microbatch: Microbatch) -> Parameters:
     alone = Group(("tp",), 1, ranks_per_node=1)
     experts = microbatch.experts and ExpertGroups(alone, alone, alone)
     grid = microbatch.grid
-    hidden = microbatch.hidden * (grid.size(grid.layout.hidden) if grid else 1)
+    hidden = microbatch.hidden * (grid.ranks_of_hidden if grid else 1)
     whole = replace(
         microbatch,
         hidden=hidden,

@@ -22,7 +22,7 @@ from simtrain.workload.frozen import PartialBackward
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import Emit, IssueOrder
 from simtrain.workload.ops import Op, Tensor
-from simtrain.workload.tensor_grid import TensorGrid
+from simtrain.workload.rank_grid import RankGrid
 from simtrain.workload.work import ProductType
 
 Steps = Emit | Sequence[Op]
@@ -165,7 +165,7 @@ class Microbatch:
     fp8_activation_inputs: bool = False
     attention_output_bits: int = 16
     graph_modules: frozenset[GraphModule] = frozenset()
-    grid: TensorGrid | None = None
+    grid: RankGrid | None = None
 
     def slice(self, part: SequenceSlice) -> Microbatch:
         """Return a slice of each sequence."""

@@ -7,9 +7,8 @@ import pytest
 from simtrain.base import plug_ins
 from simtrain.base.plug_ins import Parts
 from simtrain.schedules.family import ScheduleFamily
-from simtrain.schedules.gpipe import GPipe
-from simtrain.schedules.one_f_one_b import OneFOneB
-from simtrain.schedules.zbv import Zbv
+from simtrain.schedules.one_f_one_b import GPipe, OneFOneB
+from simtrain.schedules.v_shaped import Zbv
 from tests.helpers.command_line import ROOT
 from tests.helpers.outsider import Outsider
 
@@ -111,7 +110,7 @@ def test_an_installed_package_adds_parts(outsider: Outsider) -> None:
 def test_a_part_that_cannot_be_used_is_an_error(
     kind: str, place: str, reason: str, tmp_path: pathlib.Path
 ) -> None:
-    text = "from simtrain.schedules.gpipe import GPipe\n"
+    text = "from simtrain.schedules.one_f_one_b import GPipe\n"
     files = {"parts.py": text, "old.py": f"{text}class Old(GPipe):\n    blocks = True\n"}
     broken = Outsider.install(tmp_path, files, {kind: {"run": place}})
     # Importers are imported for files of other tools only.

@@ -12,7 +12,7 @@ NEW_FILE = '''
 """All-to-alls within pairs of ranks, and rings between them."""
 
 from simtrain.scenario.context_exchanges import AttentionSteps, ContextExchange
-from simtrain.scenario.context_exchanges.context_exchange import TensorT
+from simtrain.scenario.context_exchanges import TensorT
 
 
 class Pairs(ContextExchange):

@@ -20,12 +20,10 @@ from simtrain.schedules import (
     waiting_stages,
 )
 from simtrain.schedules.dualpipe import DualPipe
-from simtrain.schedules.gpipe import GPipe
-from simtrain.schedules.looped_bfs import LoopedBfs
-from simtrain.schedules.one_f_one_b import OneFOneB
-from simtrain.schedules.traits import traits_of
+from simtrain.schedules.family import traits_of
+from simtrain.schedules.one_f_one_b import GPipe, LoopedBfs, OneFOneB
 from simtrain.schedules.v_shaped import VMin
-from simtrain.schedules.zb_h1 import ZbH1
+from simtrain.schedules.zero_bubble import ZbH1
 from tests.helpers.schedule_strategies import options_of, orders
 
 OPTIONS = ("chooses_groups", "can_merge", "cuts_sequences")

@@ -14,7 +14,6 @@ from simtrain.workload.blocks.context import (
     ring_attention,
     tokens_for_heads,
 )
-from simtrain.workload.blocks.ring_self_attention import ring_self_attention
 from simtrain.workload.ops import Tensor
 from simtrain.workload.tape import Context
 
@@ -42,8 +41,8 @@ class ContextSteps(AttentionSteps[Tensor]):
         *,
         drops_out: bool,
     ) -> None:
-        self._drops_out = drops_out
-        self._core, self._context, self._inputs, self._attend = core, context, inputs, attend
+        self.drops_out = drops_out
+        self.core, self.context, self.inputs, self._attend = core, context, inputs, attend
         ranks = context.heads.num_ranks
         self._part = replace(
             core, heads=core.heads // ranks, groups=core.groups // ranks, ranks_of_heads=ranks
@@ -51,42 +50,31 @@ class ContextSteps(AttentionSteps[Tensor]):
 
     def tokens_for_heads(self) -> None:
         """Exchange tokens for heads."""
-        self._inputs = tokens_for_heads(self._core, self._context.heads, self._inputs)
+        self.inputs = tokens_for_heads(self.core, self.context.heads, self.inputs)
 
     def heads_for_tokens(self, y: Tensor) -> Tensor:
         """Exchange heads for tokens."""
         # A ring has not saved its output.
-        back_again = self._context.keys.num_ranks > 1
-        return heads_for_tokens(self._core, y, self._context.heads, back_again=back_again)
+        back_again = self.context.keys.num_ranks > 1
+        return heads_for_tokens(self.core, y, self.context.heads, back_again=back_again)
 
     def attend(self) -> Tensor:
         """Record one kernel."""
-        return self._attend(self._part, self._inputs[:-1], self._inputs[-1])
+        return self._attend(self._part, self.inputs[:-1], self.inputs[-1])
 
     def attend_around_ring(self) -> Tensor:
         """Record ring attention."""
         self._refuse_window()
-        saves_output = self._context.heads.num_ranks == 1
-        return ring_attention(
-            self._part, self._context.keys, self._inputs, saves_output=saves_output
-        )
+        saves_output = self.context.heads.num_ranks == 1
+        return ring_attention(self._part, self.context.keys, self.inputs, saves_output=saves_output)
 
     def attend_to_gathered(self) -> Tensor:
         """Record attention to gathered keys."""
         self._refuse_window()
-        return gathered_attention(self._part, self._context.keys, self._inputs)
-
-    def score_around_ring(self) -> Tensor:
-        """Record ring self-attention."""
-        core, keys, (*query_key, value) = self._core, self._context.keys, self._inputs
-        if core.groups != core.heads:
-            message = "ring self-attention needs as many key heads as query heads"
-            fix = "set parallelism.context_communication to p2p"
-            raise InputError.of("E508", message, fix=fix)
-        return ring_self_attention(core, keys, tuple(query_key), value, drops_out=self._drops_out)
+        return gathered_attention(self._part, self.context.keys, self.inputs)
 
     def _refuse_window(self) -> None:
-        if self._core.window is not None:
+        if self.core.window is not None:
             message = "attention with a window cannot exchange keys and values between ranks"
             fix = "set parallelism.context_communication to a2a"
             raise InputError.of("E508", message, fix=fix)

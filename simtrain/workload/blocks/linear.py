@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from simtrain.base.mesh import Group
 from simtrain.errors import InputError
 from simtrain.workload.blocks.exchange import all_gather
-from simtrain.workload.blocks.grid_linear import grid_linear
 from simtrain.workload.blocks.linear_ops import LinearOps, operands
 from simtrain.workload.blocks.userbuffers import (
     NUM_SPLITS,
@@ -75,19 +74,17 @@ def column_linear(
     batch, num_ranks = input_of or tape.microbatch, tape.microbatch.tensor.num_ranks
     _check_outputs(outputs, num_ranks, name)
     if grid := tape.microbatch.grid:
-        layout = grid.layout
-        return grid_linear(
+        return grid.first_linear(
             tape,
             x,
             outputs,
-            layout.logits if is_output_layer else layout.first,
             name,
-            widths=(grid.size(layout.hidden), num_ranks),
-            vector=layout.vectors if bias else None,
+            bias=bias,
             adds_bias=bias and not skip_bias_add,
             output_name=output_name,
             tied=tied,
             holds_weight=holds_weight,
+            is_output_layer=is_output_layer,
         )
     read = operands(tape, x, name, in_fp8=in_fp8)
     ops = LinearOps(name, batch, batch.tokens, x.width, outputs // num_ranks, *read)
@@ -298,16 +295,7 @@ def row_linear(
         This rank's tokens, of whole width.
     """
     if grid := tape.microbatch.grid:
-        ranks = grid.size(grid.layout.hidden)
-        return grid_linear(
-            tape,
-            x,
-            outputs or tape.microbatch.hidden * ranks,
-            grid.layout.second,
-            name,
-            widths=(tape.microbatch.tensor.num_ranks, ranks),
-            vector=grid.layout.hidden_vectors if bias else None,
-        )
+        return grid.second_linear(tape, x, outputs, name, bias=bias)
     batch, read = output_of or tape.microbatch, operands(tape, x, name, in_fp8=in_fp8)
     ops = LinearOps(name, batch, batch.tokens, x.width, outputs or batch.hidden, *read)
     y = tape.tensor(f"{name} output", batch.local_tokens, ops.outputs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from simtrain.scenario.model import Normalization
 from simtrain.workload.blocks.eager import rms_norm_kernels
-from simtrain.workload.blocks.grid_vectors import grid_norm
 from simtrain.workload.fp8 import casts, fp8_tensors, recipe_of, transpose
 from simtrain.workload.ops import Ops, Phase, Tensor, elementwise, gradient
 from simtrain.workload.recompute import CHECKPOINTED_NORM
@@ -34,8 +33,8 @@ def norm(
             (Transformer Engine's LayerNormLinear).
         is_checkpointed: it runs again in the backward pass if the software stack checkpoints norms.
     """
-    if tape.microbatch.grid:
-        return grid_norm(tape, x, name, kind, _PARAMETERS[kind])
+    if grid := tape.microbatch.grid:
+        return grid.norm(tape, x, name, kind, _PARAMETERS[kind])
     if is_checkpointed and tape.microbatch.kernels.checkpointed_fp32_norms:
         with tape.region(CHECKPOINTED_NORM):
             return _norm(tape, x, name, kind, feeds_products=feeds_products)

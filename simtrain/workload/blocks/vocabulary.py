@@ -9,7 +9,6 @@ exponentials.
 from __future__ import annotations
 
 from simtrain.base.mesh import Group
-from simtrain.workload.blocks.grid_vectors import grid_look_up, grid_positions
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise, gradient
 from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.torch_loss import (
@@ -31,7 +30,7 @@ def look_up(tape: Tape, vocab: int, *, tied: str = "") -> Tensor:
     """
     batch = tape.microbatch
     if batch.grid:
-        return grid_look_up(tape, vocab, tied)
+        return batch.grid.look_up(tape, vocab, tied)
     elements = vocab // batch.tensor.num_ranks * batch.hidden
     words = tape.tensor("word embedding", batch.local_tokens, batch.hidden)
     whole, phase, stream = batch.activation_bytes, Phase.WEIGHT_GRADIENT, KernelFamily.STREAM
@@ -68,8 +67,8 @@ def look_up(tape: Tape, vocab: int, *, tied: str = "") -> Tensor:
 
 def positions(tape: Tape, x: Tensor) -> Tensor:
     """Record the sum of `x` and learned position embeddings."""
-    if tape.microbatch.grid:
-        return grid_positions(tape, x)
+    if grid := tape.microbatch.grid:
+        return grid.positions(tape, x)
     y = tape.tensor("embedding output", x.rows, x.width)
     op = elementwise("position embedding", 2 * x.num_bytes, y.num_bytes)
     table = Parameter(tape.microbatch.whole_length * x.width)

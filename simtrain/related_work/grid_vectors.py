@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from simtrain.related_work.grids import Move, VectorSplit
 from simtrain.scenario.model import Normalization
-from simtrain.scenario.tensor_splits import Move, VectorSplit
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise, gradient
 from simtrain.workload.tape import Parameter, Tape
-from simtrain.workload.tensor_grid import TensorGrid
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily
+
+if TYPE_CHECKING:
+    from simtrain.related_work.tensor_grid import TensorGrid
 
 _NUM_SUMS = {"layer_norm": 2, "rms_norm": 1}
 """Sums of each row that ranks add, in each direction."""
@@ -64,17 +67,19 @@ class GridVector:
             yield collective(f"{name} {move.exchange}", kind, num_bytes, group, phase)
 
 
-def grid_norm(tape: Tape, x: Tensor, name: str, kind: Normalization, vectors: int) -> Tensor:
+def grid_norm(
+    tape: Tape, grid: TensorGrid, x: Tensor, name: str, kind: Normalization, vectors: int
+) -> Tensor:
     """Record a norm over channels that several ranks divide; it saves its input.
 
     Args:
+        grid: the ranks.
         x: this rank's part of the hidden states.
         name: name of its kernels.
         kind: layer norm or RMS norm.
         vectors: number of its parameter vectors.
     """
-    batch, grid = tape.microbatch, tape.microbatch.grid
-    assert grid is not None, "the ranks form no grid"
+    batch = tape.microbatch
     y, size, family = (
         tape.tensor(f"{name} output", x.rows, x.width),
         x.num_bytes,
@@ -100,10 +105,9 @@ def grid_norm(tape: Tape, x: Tensor, name: str, kind: Normalization, vectors: in
     return y
 
 
-def grid_look_up(tape: Tape, vocab: int, tied: str) -> Tensor:
+def grid_look_up(tape: Tape, grid: TensorGrid, vocab: int, tied: str) -> Tensor:
     """Record the lookup of words: each rank looks up words of several in its rows of the table."""
-    batch, grid = tape.microbatch, tape.microbatch.grid
-    assert grid is not None, "the ranks form no grid"
+    batch = tape.microbatch
     table, hidden = grid.layout.table, batch.hidden * grid.size(grid.layout.hidden)
     elements = vocab * hidden // grid.size(table.divided)
     words = tape.tensor("word embedding", batch.tokens, batch.hidden)
@@ -150,10 +154,9 @@ def grid_look_up(tape: Tape, vocab: int, tied: str) -> Tensor:
     return words
 
 
-def grid_positions(tape: Tape, x: Tensor) -> Tensor:
+def grid_positions(tape: Tape, grid: TensorGrid, x: Tensor) -> Tensor:
     """Record the sum of `x` and learned position embeddings."""
-    batch, grid = tape.microbatch, tape.microbatch.grid
-    assert grid is not None, "the ranks form no grid"
+    batch = tape.microbatch
     y, name = tape.tensor("embedding output", x.rows, x.width), "position embedding"
     table = GridVector(
         grid, grid.layout.hidden_vectors, batch.whole_length * x.width, name, batch.element_bytes

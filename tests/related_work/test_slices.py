@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simtrain.errors import InputError
+from simtrain.related_work.slices import best_microbatches, best_slices, find_slices
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from simtrain.studies.slices import best_microbatches, best_slices, find_slices
 from tests.helpers.toys import scenario_with
 
 MODEL = {

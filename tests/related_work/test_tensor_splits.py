@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import isqrt
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,8 @@ from simtrain.base.mesh import Group, Mesh
 from simtrain.durations.collectives import collective_seconds, total_wire_bytes, wire_bytes
 from simtrain.engine import Engine
 from simtrain.iteration.programs.pass_tasks import PassMachine, simulate_pass
+from simtrain.related_work.grids import GridSplit
+from simtrain.related_work.tensor_grid import TensorGrid
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.tensor_splits import TENSOR_SPLITS, TensorSplit
 from simtrain.studies.evaluation import Evaluator
@@ -24,7 +27,6 @@ from simtrain.workload.ops import Op, Phase, Tensor, total_flops
 from simtrain.workload.passes import Pass, PassKind, PassOptions
 from simtrain.workload.record import record_pass
 from simtrain.workload.tape import Microbatch, Tape
-from simtrain.workload.tensor_grid import TensorGrid
 from simtrain.workload.work import Collective, CollectiveKind, Gemm, Work
 from tests.helpers.toys import (
     a100,
@@ -340,7 +342,9 @@ class First:
 
 def seconds_of(kind: PassKind, q: int, *, product_s: float, link_s: float, engine: Engine) -> float:
     """Return the time of a pass on q x q ranks. All products are as long, and all moves."""
-    grid = TensorGrid.on(Mesh(tp=q**2), "2d", {"column": q, "row": q})
+    grid = TensorGrid.on(
+        Mesh(tp=q**2), cast(GridSplit, TENSOR_SPLITS["2d"]), {"column": q, "row": q}
+    )
     batch = Microbatch(16, 4, 48 // q, grid.group(("column",)), grid=grid)
     batch = replace(batch, kernels=replace(batch.kernels, fused_gradient_accumulation=True))
 

@@ -1,4 +1,4 @@
-"""Linear layers whose matrices a grid of ranks splits (`simtrain.scenario.tensor_splits`).
+"""Linear layers whose matrices a grid of ranks splits (`grids`).
 
 A rank multiplies blocks. If the split has steps (SUMMA), the ranks along an axis broadcast their
 blocks in turn; the next broadcasts run beside the product, and up to two sums of results are in
@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from simtrain.errors import InputError
-from simtrain.scenario.tensor_splits import LinearSplit, Move, Multiplication, VectorSplit
-from simtrain.workload.blocks.grid_vectors import GridVector
+from simtrain.related_work.grid_vectors import GridVector
+from simtrain.related_work.grids import LinearSplit, Move, Multiplication, VectorSplit
 from simtrain.workload.blocks.linear_ops import LinearOps
 from simtrain.workload.issue import Handle, IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import Parameter, Tape
-from simtrain.workload.tensor_grid import TensorGrid
 from simtrain.workload.work import CollectiveKind, Gemm, KernelFamily
+
+if TYPE_CHECKING:
+    from simtrain.related_work.tensor_grid import TensorGrid
 
 _BUFFERS = 2
 """Blocks of an operand that exist at a time: one that is multiplied, one that arrives."""
@@ -29,6 +32,7 @@ _BUFFERS = 2
 
 def grid_linear(
     tape: Tape,
+    grid: TensorGrid,
     x: Tensor,
     outputs: int,
     split: LinearSplit,
@@ -44,6 +48,7 @@ def grid_linear(
     """Record a linear layer.
 
     Args:
+        grid: the ranks.
         x: this rank's part of the input.
         outputs: columns of the whole weight.
         split: how ranks compute it.
@@ -61,8 +66,7 @@ def grid_linear(
     Raises:
         InputError: the ranks cannot share a dimension evenly (E507).
     """
-    batch, grid = tape.microbatch, tape.microbatch.grid
-    assert grid is not None, "the ranks form no grid"
+    batch = tape.microbatch
     divided_in, divided_out = widths
     inputs = x.width * divided_in
     sizes = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simtrain.studies.slices import SliceSearch, Slicing
+from simtrain.related_work.slices import SliceSearch, Slicing
 from simtrain.units import format_seconds
 from simtrain.views.kinds import GIB, SECONDS, SIGNED_SHARE, TEXT
 from simtrain.views.view import Column, Facts, Row, Table, View, remarks

@@ -18,8 +18,8 @@ from typing import ClassVar
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError, Location
 from simtrain.iteration.report.stage_kernels import passes_of
+from simtrain.related_work.terapipe import TeraPipe
 from simtrain.scenario import Scenario
-from simtrain.schedules.terapipe import TeraPipe
 from simtrain.studies.one_layout import refuse_program
 from simtrain.studies.simulation import simulate
 

@@ -18,13 +18,30 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from simtrain.base.mesh import Group
+from simtrain.errors import InputError
 from simtrain.workload.blocks.attention_core import AttentionCore
+from simtrain.workload.blocks.context_steps import ContextSteps
 from simtrain.workload.blocks.dropout import MASK_BYTES, dropout
 from simtrain.workload.blocks.eager import softmax_kernels
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise, gradient
 from simtrain.workload.work import CollectiveKind, KernelFamily
 
 _BACK = Phase.INPUT_GRADIENT
+
+
+def score_around_ring(steps: object) -> Tensor:
+    """Record ring self-attention on the tape of a layer.
+
+    Raises:
+        InputError: queries share keys (E508).
+    """
+    assert isinstance(steps, ContextSteps), "steps of a layer's attention"
+    core, keys, (*query_key, value) = steps.core, steps.context.keys, steps.inputs
+    if core.groups != core.heads:
+        message = "ring self-attention needs as many key heads as query heads"
+        fix = "set parallelism.context_communication to p2p"
+        raise InputError.of("E508", message, fix=fix)
+    return ring_self_attention(core, keys, tuple(query_key), value, drops_out=steps.drops_out)
 
 
 def ring_self_attention(

@@ -1,0 +1,1 @@
+"""A guest: what only papers of related systems have, and the page that reproduces them asks for."""
