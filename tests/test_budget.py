@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 1034,
     "engine": 1327,
     "iteration": 9196,
-    "studies": 11728,
+    "studies": 11723,
     "views": 3229,
     "render": 5635,
     "commands": 3711,

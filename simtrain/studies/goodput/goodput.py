@@ -456,7 +456,7 @@ def check_length(fleet: Fleet, work_s: float, limit_s: float, draws: int) -> Non
     studied = draws + _LEVERS * min(draws, _MOST_OF_LEVERS)
     events = fleet.events_per_s * days * DAY_S * hours * studied
     if events > _MOST_EVENTS:
-        message = f"{draws} trainings have {events:.2g} failures and stops, more than 1e7"
+        message = f"{events:.2g} failures and stops are to be drawn, more than 1e7"
         raise _refused(None, message, f"write fewer --draws or tokens, or {lower}")
 
 

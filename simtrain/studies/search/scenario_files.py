@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from simtrain.base.input_file import MOST_BYTES_OF_YAML, read_bytes
 from simtrain.base.output_folder import check_readable, make_folder, replacing, writing_to
@@ -38,7 +38,7 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
         files.append(
             CandidateFile(name, f"refined from {_description(result, rank, layout)}", layout)
         )
-    return write_files(result.base, "search", folder, files)
+    return write_files(result.base, folder, files)
 
 
 def names_of_ranks(base: Scenario, top: int) -> list[str]:
@@ -61,23 +61,18 @@ class CandidateFile:
     candidate: Candidate
 
 
-def write_files(
-    base: Scenario,
-    command: Literal["search", "plan"],
-    folder: Path,
-    files: Sequence[CandidateFile],
-) -> list[Path]:
-    """Write scenarios that a command found from a base.
+def write_files(base: Scenario, folder: Path, files: Sequence[CandidateFile]) -> list[Path]:
+    """Write scenarios that a search found from a base.
 
-    Files of an older run of the same command on a base of this name are replaced and removed,
-    unless they were edited: a mixture of two rankings would mislead.
+    Files of an older search on a base of this name are replaced and removed, unless they were
+    edited: a mixture of two rankings would mislead.
 
     Raises:
         InputError: the folder cannot be written to, or has the base or another file, which no
             search wrote or which was edited, under one of the names (E113).
     """
     paths = prepare_folder(base, folder, [file.name for file in files])
-    origin = f"{_FOUND} {command} {file_name(base.name or 'scenario')}"
+    origin = f"{_FOUND} search {file_name(base.name or 'scenario')}"
     with writing_to(folder, _WHAT):
         for path, file in zip(paths, files, strict=True):
             with replacing(path) as unfinished:

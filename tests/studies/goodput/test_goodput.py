@@ -202,7 +202,7 @@ def test_a_training_that_never_ends_is_refused_by_what_an_hour_costs(
 
 
 def test_too_many_failures_to_draw_are_refused_for_days_too() -> None:
-    with pytest.raises(InputError, match=r"E886 100 trainings have .* failures"):
+    with pytest.raises(InputError, match=r"E886 .* failures and stops are to be drawn"):
         small(scenario(gpu=1e5), days=300, draws=100)
 
 
