@@ -27,7 +27,7 @@ BUDGET = {
     "render": 5635,
     "commands": 3711,
     "top": 651,
-    "importing": 12362,
+    "importing": 12317,
     "recording": 3575,
     "traces": 3018,
     "paper": 3556,

@@ -8,8 +8,8 @@ kind are recognised by them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -61,6 +61,9 @@ class ImportRequest:
         config: the config of the file, if it has several.
         ignore_unknown: leave out settings that simtrain does not know, and list them. Commands
             other than import always do.
+        capture: run the script in your shell, with recorders in place of torchrun, python, srun,
+            mpirun and deepspeed, and import what it would start: exact, and the only option that
+            runs your script.
     """
 
     source: str | PathLike[str] = field(kw_only=False)
@@ -70,6 +73,7 @@ class ImportRequest:
     model: str | PathLike[str] = ""
     config: str = ""
     ignore_unknown: bool = False
+    capture: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values of wrong types, which Python may pass (E114)."""
@@ -140,6 +144,11 @@ class Importer(ABC):
         Raises:
             InputError: the source cannot be read, or has unknown or invalid settings.
         """
+
+    @contextmanager
+    def opened(self, request: ImportRequest) -> Iterator[ImportRequest]:
+        """Yield what to import: if the request captures a script, what that starts."""
+        yield request
 
     def no_sign(self, request: ImportRequest) -> InputError:
         """Return the error about a file without the sign of the importer's kinds (E741)."""

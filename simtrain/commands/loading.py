@@ -43,8 +43,9 @@ def load_scenario(request: ImportRequest) -> Scenario:
     if (importer := importer_of_file(request.source)) is None:
         check_unused(request)
         return load(request.file, request.overrides)
-    scenario = _import(importer, request)
-    check_scenario(scenario)
+    with importer.opened(request) as opened:
+        scenario = _import(importer, opened, request.file)
+        check_scenario(scenario)
     return scenario
 
 
@@ -60,7 +61,8 @@ def load_unchecked(request: ImportRequest) -> Scenario:
     if (importer := importer_of_file(request.source)) is None:
         check_unused(request)
         return load(request.file, request.overrides)
-    return _import(importer, request, is_layout_open=True)
+    with importer.opened(request) as opened:
+        return _import(importer, opened, request.file, is_layout_open=True)
 
 
 def check_unused(request: ImportRequest) -> None:
@@ -69,7 +71,7 @@ def check_unused(request: ImportRequest) -> None:
     search = f"simtrain search {request.file} --gpus {request.gpus} finds a layout"
     refuse({"--gpus": request.gpus}, message, f"{search}; or write --set parallelism.data=N")
     others = {"--env": request.env, "--model": request.model, "--config": request.config}
-    refuse(others, message)
+    refuse(others | {"--capture": request.capture}, message)
 
 
 def check_read(importer: Importer, request: ImportRequest) -> None:
@@ -78,6 +80,7 @@ def check_read(importer: Importer, request: ImportRequest) -> None:
         "--env": request.env and not importer.reads_variables,
         "--model": request.model and not importer.reads_model,
         "--config": request.config and not importer.reads_configs,
+        "--capture": request.capture and not importer.reads_variables,
     }
     refuse(unread, f"has no effect on {importer.kinds[0].noun}")
 
@@ -149,11 +152,11 @@ def _sets(field: str, options: Sequence[str]) -> bool:
 
 
 def _import(
-    importer: Importer, request: ImportRequest, *, is_layout_open: bool = False
+    importer: Importer, request: ImportRequest, source: str, *, is_layout_open: bool = False
 ) -> Scenario:
-    """Return the scenario of a source after overrides, without checking it."""
+    """Return the scenario of a source, which the user names so, after overrides, unchecked."""
     check_read(importer, request)
-    request, source = replace(request, ignore_unknown=True), request.file
+    request = replace(request, ignore_unknown=True)
     try:
         draft = importer.draft(request)
     except InputError as error:
@@ -173,7 +176,7 @@ def _import(
         raise _open(source, "how many GPUs it uses", _with_replicas(importer, request))
     if draft.is_default("batch.global"):
         raise _open(source, "the batch", _with_batch(importer, scenario))
-    _say_what_was_read(importer, draft, source)
+    _say_what_was_read(importer, draft, source, " --capture" * request.capture)
     return scenario
 
 
@@ -220,11 +223,11 @@ def say_assumptions(draft: ImportDraft) -> None:
         emit(f"{text}.\n", sys.stderr)
 
 
-def _say_what_was_read(importer: Importer, draft: ImportDraft, source: str) -> None:
+def _say_what_was_read(importer: Importer, draft: ImportDraft, source: str, option: str) -> None:
     say_assumptions(draft)
     names = [*dict.fromkeys(draft.ignored)]
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     ignored = f"; not modelled: {', '.join(names[:_MOST_NAMES])}{more}" if names else ""
     line = f"Imported {source}: {draft.num_settings} settings{ignored}"
-    command = f"simtrain import {importer.name} {shlex.quote(source)}"
+    command = f"simtrain import {importer.name} {shlex.quote(source)}{option}"
     emit(f"{line}. {command} says where each value comes from.\n", sys.stderr)

@@ -57,6 +57,7 @@ _IMPORT_FORMS = {
     "model": Annotated[str, _IMPORT_OPTION],
     "config": Annotated[str, _IMPORT_OPTION],
     "ignore_unknown": Annotated[bool, _IMPORT_OPTION],
+    "capture": Annotated[bool, _IMPORT_OPTION],
 }
 
 
@@ -65,7 +66,8 @@ def import_fields(names: str) -> Fields:
     return Fields(ImportRequest, names, _IMPORT_FORMS)
 
 
-ImportFields = Annotated[dict[str, Any], import_fields("gpus env model config ignore_unknown")]
+IMPORT_NAMES = "env model config ignore_unknown capture"
+ImportFields = Annotated[dict[str, Any], import_fields(f"gpus {IMPORT_NAMES}")]
 """What the file of another tool leaves open."""
 
 

@@ -11,7 +11,7 @@ import typer
 from simtrain.commands.declare import Fields, Written, options_first
 from simtrain.commands.options import ScenarioFolderOption, SecondsOption
 from simtrain.commands.output import Output, page_of, show, with_files
-from simtrain.commands.question import Question, import_fields
+from simtrain.commands.question import IMPORT_NAMES, Question, import_fields
 from simtrain.errors import InputError, Location
 from simtrain.studies.objectives.registry import OBJECTIVES, ObjectiveName
 from simtrain.studies.search.request import SearchRequest
@@ -58,7 +58,7 @@ SearchQuestion = Annotated[
     Fields(
         Question,
         "scenario overrides scale imports",
-        {"imports": Annotated[dict[str, Any], import_fields("env model config ignore_unknown")]},
+        {"imports": Annotated[dict[str, Any], import_fields(IMPORT_NAMES)]},
     ),
 ]
 

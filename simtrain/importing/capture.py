@@ -3,8 +3,11 @@
 Reading a script never runs anything; this does. The shell of the user decides every value, so that
 loops, functions and other files have the effect that they have in a job. First in PATH are programs
 named torchrun, python, srun and so on, each of which records its arguments (`recorder`). bash also
-gets functions of these names, which an activated environment cannot hide. A program that the script
-calls by an absolute path runs.
+gets functions of these names, which an activated environment cannot hide, and of the paths by which
+the script calls them, which a trap before each command finds.
+
+A job's node has what this machine may lack: a sourced file that is not here, and `module` and
+`scontrol` that are no commands here, do nothing, and say so.
 
 What they record becomes a script without variables, which importers read like any other.
 """
@@ -27,6 +30,7 @@ from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 
 from simtrain.base.input_file import read_bytes
+from simtrain.commands.printing import emit
 from simtrain.errors import InputError, Location, Problem
 from simtrain.importing import recorder
 from simtrain.importing.megatron.arguments import KNOWN
@@ -41,6 +45,37 @@ SUBMITTERS = "sbatch", "salloc", "qsub", "bsub"
 _PYTHONS = ("python", "python3", *(f"python3.{minor}" for minor in range(8, 20)))
 _TRAINER_FLAGS = "per_device_train_batch_size", "model_name_or_path"
 """Arguments of transformers' training scripts that Megatron-LM has not."""
+_IN_A_JOB = {
+    **dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST"), "localhost"),
+    **dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"), "0"),
+    **dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), "1"),
+}
+"""Variables of a batch job that no header gives a value."""
+_BASH = r"""
+source() {
+  if [ -r "$1" ] || type -P -- "$1" > /dev/null; then builtin source "$@"
+  else echo "simtrain: $1 is not here, and not sourced" >&2; fi
+}
+.() { source "$@"; }
+type module > /dev/null 2>&1 || module() { echo "simtrain: there is no module here" >&2; }
+type scontrol > /dev/null 2>&1 || scontrol() { echo localhost; }
+_simtrain_launchers() {
+  local - word path
+  set -f +eu
+  for word in $BASH_COMMAND; do
+    case ${word%\"} in
+      LAUNCHERS)
+        [[ $word =~ ^\"?[A-Za-z0-9_./\$\{\}~-]+\"?$ ]] && eval "path=$word" &&
+          [[ $path != BIN/* ]] &&
+          eval "$path() { SIMTRAIN_PROGRAM='$path' BIN/${path##*/} \"\$@\"; }" ;;
+    esac
+  done
+  :
+}
+set -T
+trap _simtrain_launchers DEBUG
+"""
+"""What bash reads before the script: LAUNCHERS are patterns of paths, BIN is the recorders'."""
 _SECONDS = 600.0
 _SECONDS_OF_JOBS = 5.0
 """How long jobs in the background may go on after the script."""
@@ -110,6 +145,8 @@ def capture(
         folder = Path(name)
         _write_recorders(folder)
         variables = variables_of(headers_of(script, Lines(script, "")))
+        if "#SBATCH" in script:
+            variables = _IN_A_JOB | variables | {"SLURM_SUBMIT_DIR": os.getcwd()}
         status = _run(command, folder, variables | dict(os.environ) | {**(env or {})}, seconds)
         launches = _launches(folder)
         if not any(launch.words[0] not in SUBMITTERS for launch in launches):
@@ -125,6 +162,28 @@ def capture(
         except InputError as error:
             problems = [_named(captured, problem) for problem in error.problems]
             raise InputError(problems) from None
+
+
+def command_of(words: Sequence[str]) -> list[str]:
+    """Return the command that the words of a command line name: a file alone is a script."""
+    is_script = len(words) == 1 and Path(words[0]).is_file()
+    return ["bash", *words] if is_script else [*words]
+
+
+@contextmanager
+def announced_capture(command: Sequence[str], env: Mapping[str, str] | None) -> Iterator[Capture]:
+    """Capture a command, and say on stderr that it runs and what is recorded.
+
+    Errors are those of `capture`.
+    """
+    line = (
+        f"Running: {shlex.join(command)}. Programs that it starts run, except launchers, which are"
+    )
+    emit(f"{line} recorded.\n", sys.stderr)
+    with capture(command, env) as captured:
+        programs = ", ".join(dict.fromkeys(launch.program for launch in captured.launches))
+        emit(f"Recorded, not started: {programs}.\n", sys.stderr)
+        yield captured
 
 
 def _named(captured: Capture, problem: Problem) -> Problem:
@@ -163,7 +222,9 @@ def _write_recorders(folder: Path) -> None:
         functions.append(f'{name}() {{ {shlex.quote(str(program))} "$@"; }}\n')
     before = os.environ.get("BASH_ENV")
     start = f"[ -r {shlex.quote(before)} ] && . {shlex.quote(before)}\n" if before else ""
-    (folder / "functions").write_text(start + "".join(functions), encoding="utf-8")
+    patterns = "|".join(f"*/{name}" for name in (*LAUNCHERS, *pythons))
+    traps = _BASH.replace("LAUNCHERS", patterns).replace("BIN", shlex.quote(str(programs)))
+    (folder / "functions").write_text(start + "".join(functions) + traps, encoding="utf-8")
 
 
 def _run(
@@ -191,8 +252,8 @@ def _run(
         os.close(open_end)
         os.close(ends)
         reason = getattr(error, "strerror", None) or str(error)
-        is_script = Path(command[0]).is_file()
-        fix = f"write --capture -- bash {shlex.join(command) if is_script else 'train.sh'}"
+        script = command[0] if Path(command[0]).is_file() else "train.sh"
+        fix = f"write --capture -- bash {script}"
         message = f"cannot be started: {reason}"
         raise InputError.of("E745", message, Location(shlex.join(command)), fix) from error
     os.close(open_end)
@@ -241,7 +302,7 @@ def _nothing_started(
         fix = "let the script start the launcher first, without downloads and waiting"
         return InputError.of("E746", message, place, fix, reason)
     message = f"started no launcher, and ended with exit code {status}"
-    fix = "see its output above; a launcher must be called by its name, not by an absolute path"
+    fix = "see its output above: let the script come as far as its launcher"
     return InputError.of("E744", message, place, fix, reason)
 
 

@@ -32,5 +32,6 @@ def import_scenario(request: ImportRequest) -> Scenario:
         check_unused(request)
         return load_scenario(path, request.overrides)
     check_read(importer, request)
-    scenario: Scenario = importer.draft(request).finished()[0]
+    with importer.opened(request) as opened:
+        scenario: Scenario = importer.draft(opened).finished()[0]
     return scenario if scenario.name else scenario.replace({"name": path.stem})

@@ -18,6 +18,8 @@ from pathlib import Path
 
 FLAGS = "flags"
 """File of the folder that lists the arguments of training programs, without dashes."""
+PROGRAM = "SIMTRAIN_PROGRAM"
+"""The variable with the path by which the script calls the program."""
 VARIABLES = (
     *("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS", "SLURM_NPROCS"),
     *("SLURM_NTASKS_PER_NODE", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
@@ -39,7 +41,9 @@ def main() -> None:
         path = os.pathsep.join(
             entry for entry in os.get_exec_path() if Path(entry) != folder / "bin"
         )
-        program = shutil.which(name, path=path) or sys.executable
+        called = os.environ.pop(PROGRAM, "")
+        is_here = os.access(called, os.X_OK)
+        program = called if is_here else shutil.which(name, path=path) or sys.executable
         os.execv(program, [name, *words])
     # torchrun starts its target itself; the others may start a shell with more launchers.
     shell = None if is_python or name == "torchrun" else _shell_at(words)

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.base.importer import ImportDraft, Importer, ImportRequest
-from simtrain.importing.importers.deepspeed import DeepSpeed
-from simtrain.importing.importers.hugging_face import HuggingFace
-from simtrain.importing.importers.megatron import Megatron
-from simtrain.importing.importers.megatron_bridge import MegatronBridge
-from simtrain.importing.importers.nemo import Nemo
-from simtrain.importing.importers.torchtitan import Torchtitan
+from simtrain.importing.importers import (
+    DeepSpeed,
+    HuggingFace,
+    Megatron,
+    MegatronBridge,
+    Nemo,
+    Torchtitan,
+)
 from simtrain.scenario import Scenario
 
 BASE = (

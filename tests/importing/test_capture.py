@@ -85,6 +85,45 @@ def test_the_users_shell_decides_what_the_reader_does_not(script: str) -> None:
     assert list(launch.words) == ["torchrun", "a.py", *FEATURES[script]]
 
 
+OF_A_CLUSTER = f"""#!/bin/bash
+#SBATCH --nodes=4
+#SBATCH --gres=gpu:8
+set -euo pipefail
+source ~/no/such/env.sh
+. ./none.sh
+module load cuda
+MASTER=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+BIN=/no/such/place
+MICRO=$($BIN/python3 -c 'print(2)' || echo 2)
+"$BIN/torchrun" --nproc_per_node 8 --nnodes $SLURM_NNODES --master_addr $MASTER a.py {BASE} \
+  --micro-batch-size $MICRO --global-batch-size 64
+"""
+
+
+@pytest.mark.parametrize("command", ["import megatron", "run", "memory"])
+def test_a_capture_gets_past_what_only_a_cluster_has(command: str) -> None:
+    words = *command.split(), written("train.sbatch", OF_A_CLUSTER), "--capture"
+    outcome = call(*words)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert "Recorded, not started: torchrun a.py." in outcome.stderr
+    if command.startswith("import"):
+        assert "data: 32 " in outcome.stdout and "micro: 2 " in outcome.stdout
+    else:
+        assert "Imported train.sbatch: " in outcome.stderr and "/tmp" not in outcome.stderr
+
+
+def test_a_script_of_a_cluster_is_read_without_a_capture_too() -> None:
+    script = OF_A_CLUSTER.replace("$($BIN/python3 -c 'print(2)' || echo 2)", "2")
+    outcome = call("run", written("train.sbatch", script), "--gpus", "32")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert "line 5: source ~/no/such/env.sh" in outcome.stderr.replace("\n", " ")
+
+
+def test_only_scripts_are_captured() -> None:
+    errors = refused("run", "llama3_8b", "--capture")
+    assert "E908" in errors and "--capture" in errors
+
+
 PROGRAMS = {
     "pretrain_gpt.py": True,
     "-u tools/run_train.py x": True,
@@ -155,7 +194,9 @@ def test_the_command_says_that_it_runs_the_script(capfd: pytest.CaptureFixture[s
     assert "Running: bash run.sh. Programs that it starts run" in outcome.stderr
     assert "Recorded, not started: torchrun a.py." in outcome.stderr
     assert capfd.readouterr().err == "from the script\n"
-    assert "runs your script" in call("import", "megatron", "--help").stdout.replace("\n", " ")
+    for command in ("import", "megatron"), ("run",):
+        words = call(*command, "--help").stdout.replace("│", "").split()
+        assert "option that runs your script" in " ".join(words)
 
 
 FAILURES: dict[str, tuple[Sequence[str], str]] = {

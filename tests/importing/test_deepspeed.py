@@ -222,6 +222,10 @@ def test_a_script_of_a_trainer_fills_what_is_auto() -> None:
     Path("model/config.json").unlink()
     with pytest.raises(InputError, match=r"E881 the config of the model \./model is not"):
         import_deepspeed("train.sh")
+    for hidden in ("--bf16 $MORE", "--max_seq_length 8 $MORE"):
+        text = TRAINER.replace("--bf16", hidden)
+        with pytest.raises(InputError, match=r"E874 \$MORE is among the arguments"):
+            import_deepspeed(written("train.sh", text))
 
 
 def test_a_config_without_a_model_says_how_to_name_one() -> None:

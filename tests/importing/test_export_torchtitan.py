@@ -8,7 +8,7 @@ import pytest
 
 from simtrain.base.resources import list_scenarios
 from simtrain.errors import InputError
-from simtrain.importing.exporters.exporter import EXPORTERS
+from simtrain.importing.exporters import EXPORTERS
 from simtrain.importing.torchtitan.export import torchtitan_job
 from simtrain.importing.torchtitan.flavors import model_of_flavor
 from simtrain.importing.torchtitan.stages import chunks_of_sizes

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 NEW_EXPORTER = '''
 """Jobs of a made-up trainer."""
 
-from simtrain.importing.exporters.exporter import Exporter
+from simtrain.importing.exporters import Exporter
 
 
 class TinyJob(Exporter):

@@ -7,7 +7,7 @@ import pytest
 from simtrain.base.importer import importers
 from simtrain.base.resources import list_scenarios
 from simtrain.errors import InputError
-from simtrain.importing.exporters.exporter import EXPORTERS
+from simtrain.importing.exporters import EXPORTERS
 from simtrain.importing.torchtitan.flavors import flavor_of_model
 from simtrain.scenario import Scenario, load_scenario
 from tests.helpers.command_line import call, refused

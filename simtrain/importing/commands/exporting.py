@@ -14,7 +14,7 @@ from simtrain.commands.declare import options_first
 from simtrain.commands.printing import emit
 from simtrain.commands.question import UnscaledQuestion
 from simtrain.errors import InputError, Location, printable
-from simtrain.importing.exporters.exporter import EXPORTERS, Exporter
+from simtrain.importing.exporters import EXPORTERS, Exporter
 
 export_app = App(
     help="Write a scenario as a framework reads it, so that what was found can be run.",

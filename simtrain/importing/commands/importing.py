@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +18,7 @@ from simtrain.commands.loading import next_line, say_assumptions
 from simtrain.commands.options import SetOption, refuse
 from simtrain.commands.output import print_or_write
 from simtrain.commands.question import import_fields
-from simtrain.importing.commands.captures import CaptureOption, source_of
+from simtrain.errors import InputError, Location
 
 import_app = App(
     help="Convert a training script, a log or a model's config to a scenario.",
@@ -30,13 +33,38 @@ ForceOption = Annotated[
 ]
 
 
+@contextmanager
+def _source_of(
+    importer: Importer, words: Sequence[str], imports: Mapping[str, Any]
+) -> Iterator[tuple[str, Callable[[str], str]]]:
+    """Yield the source of an import, and a function that names it in texts for the user.
+
+    Raises:
+        InputError: there are several sources (E906), or a capture fails (E744 to E746).
+    """
+    if imports.get("capture"):
+        from simtrain.importing.capture import announced_capture, command_of
+
+        with announced_capture(command_of(words), imports.get("env")) as captured:
+            yield str(captured.path), captured.named
+        return
+    source, *surplus = words
+    if surplus:
+        place = f"simtrain import {importer.name}"
+        message = f'unexpected argument "{surplus[0]}"; the arguments are: {importer.metavar}'
+        kept = [word for word in sys.argv[1:] if word not in surplus]
+        line = shlex.join(["simtrain", *kept])
+        fix = f"remove it, or quote an argument that has spaces: {line}"
+        raise InputError.of("E906", message, Location(place), fix)
+    yield source, str
+
+
 def _command_of(importer: Importer) -> Callable[..., None]:
     """Return the function of an importer's command."""
 
     def write_scenario(
         words: list[str],
         imports: dict[str, Any],
-        capture: CaptureOption = False,
         out: OutOption = None,
         overrides: SetOption = None,
         force: ForceOption = False,
@@ -48,7 +76,7 @@ def _command_of(importer: Importer) -> Callable[..., None]:
             refuse({"--force": force}, "is only for --out", "add --out FILE")
         else:
             check_new(out, force)
-        with source_of(importer, words, capture, imports.get("env") or {}) as (source, named):
+        with _source_of(importer, words, imports) as (source, named):
             request = ImportRequest(source, overrides=overrides or (), **imports)
             draft = importer.draft(request)
             scenario, text = draft.finished()
@@ -69,13 +97,10 @@ def _command_of(importer: Importer) -> Callable[..., None]:
         "gpus": True,
         "env": importer.reads_variables,
         "ignore_unknown": True,
+        "capture": importer.reads_variables,  # sources with variables are scripts
     }
     names = " ".join(name for name in is_read if is_read[name])
     write_scenario.__annotations__["imports"] = Annotated[dict[str, Any], import_fields(names)]
-    if not importer.reads_variables:  # sources with variables are scripts
-        signature = inspect.signature(write_scenario)
-        kept = [each for name, each in signature.parameters.items() if name != "capture"]
-        write_scenario.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
     return write_scenario
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from simtrain.base.file_kinds import load_kind
 from simtrain.base.strict_yaml import YamlDocument, leaves, parse_document
 from simtrain.errors import InputError, Location
-from simtrain.importing.importers.deepspeed import DeepSpeed
+from simtrain.importing.importers import DeepSpeed
 from simtrain.importing.settings import Setting
 
 Config = dict[str, Setting]

@@ -17,9 +17,7 @@ from simtrain.importing.deepspeed.draft import no_model, over
 from simtrain.importing.deepspeed.trainer import trainer_draft
 from simtrain.importing.draft import Draft
 from simtrain.importing.hugging_face.model_config import hugging_face_draft
-from simtrain.importing.importers.deepspeed import DeepSpeed
-from simtrain.importing.importers.hugging_face import HuggingFace
-from simtrain.importing.importers.megatron import Megatron
+from simtrain.importing.importers import DeepSpeed, HuggingFace, Megatron
 from simtrain.importing.megatron.scenario_draft import megatron_draft
 
 _MOST_SCRIPTS = 200

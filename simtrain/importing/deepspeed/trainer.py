@@ -16,9 +16,9 @@ from simtrain.importing.deepspeed.draft import over
 from simtrain.importing.deepspeed.script import config_of
 from simtrain.importing.draft import Draft
 from simtrain.importing.hugging_face.model_config import hugging_face_draft
-from simtrain.importing.importers.deepspeed import DeepSpeed
-from simtrain.importing.importers.megatron import Megatron
+from simtrain.importing.importers import DeepSpeed, Megatron
 from simtrain.importing.megatron.launch import headers_of, launch_of, machine_of, variables_of
+from simtrain.importing.megatron.source import unknown_value
 from simtrain.importing.settings import Setting
 from simtrain.importing.shell.script_reader import Environment, read_script
 from simtrain.importing.shell.syntax import Lines
@@ -37,6 +37,8 @@ _MODELS = (
     *("config_name", "model_type"),
 )
 _LENGTHS = "max_seq_length", "block_size", "model_max_length", "max_length", "cutoff_len", "max_len"
+_FLAGS = "bf16", "fp16", "gradient_checkpointing", "do_train", "do_eval", "overwrite_output_dir"
+"""Arguments that are mostly written without a value."""
 _YES = "", "true", "1", "yes"
 
 
@@ -95,7 +97,15 @@ def _product(launch: Sequence[Setting]) -> int | None:
 def _arguments(words: Sequence[Argument], lines: Lines) -> dict[str, Setting]:
     """Return the arguments of a command by name; an argument without a value has ""."""
     arguments: dict[str, Setting] = {}
+    start = next((at for at, word in enumerate(words) if word.text.endswith(".py")), 0)
     for number, word in enumerate(words):
+        before = words[number - 1].text.lstrip("-").partition("=")[0].replace("-", "_")
+        is_value = number and words[number - 1].text.startswith("--") and before not in _FLAGS
+        if word.may_be_arguments and number > start and not is_value:
+            message = f"{word.unknown} is among the arguments"
+            effect = "it may be several arguments, or none"
+            place = lines.location(word.offset)
+            raise InputError([unknown_value(message, word, place, effect=effect)])
         if not word.text.startswith("--"):
             continue
         flag, equals, value = word.text.partition("=")

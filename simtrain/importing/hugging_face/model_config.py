@@ -25,7 +25,7 @@ from simtrain.importing.hugging_face.keys import (
     Family,
     table_of,
 )
-from simtrain.importing.importers.hugging_face import HuggingFace
+from simtrain.importing.importers import HuggingFace
 from simtrain.importing.layer_patterns import dense_and_frequency, full_attention_every
 from simtrain.importing.settings import Setting
 from simtrain.scenario.mamba import ATTENTION, MLP, checked_pattern

@@ -11,7 +11,7 @@ from pathlib import Path
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.errors import InputError, Location, Problem
 from simtrain.importing.gpus import NamedMachine, machine_of_log
-from simtrain.importing.importers.megatron import Megatron
+from simtrain.importing.importers import Megatron
 from simtrain.importing.megatron.arguments import (
     FLAGS,
     KNOWN,

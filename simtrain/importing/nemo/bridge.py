@@ -12,7 +12,7 @@ from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.gpus import machine_of_config, machine_of_log
-from simtrain.importing.importers.megatron_bridge import PYTHON, MegatronBridge
+from simtrain.importing.importers import BRIDGE_PYTHON, MegatronBridge
 from simtrain.importing.megatron.scenario_draft import draft_of
 from simtrain.importing.nemo.config import (
     TARGET,
@@ -68,7 +68,7 @@ def bridge_draft(request: ImportRequest) -> Draft:
     """
     file, config = request.file, request.config
     text = text_of_kind(Path(file), *MegatronBridge.kinds, most_bytes=MOST_BYTES_OF_LOG)
-    is_python = file.endswith(".py") or PYTHON.sign_in(text)
+    is_python = file.endswith(".py") or BRIDGE_PYTHON.sign_in(text)
     fields = _of_python(text, file, config or None) if is_python else _of_yaml(text, file)
     translation = _translated(fields, file)
     draft = draft_of(translation.source(), request)

@@ -12,7 +12,7 @@ from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.gpus import machine_of_config
-from simtrain.importing.importers.nemo import PYTHON, Nemo
+from simtrain.importing.importers import NEMO_PYTHON, Nemo
 from simtrain.importing.megatron.scenario_draft import draft_of
 from simtrain.importing.nemo.config import (
     TARGET,
@@ -59,7 +59,7 @@ def nemo_draft(request: ImportRequest) -> Draft:
     """
     file = request.file
     text = text_of_kind(Path(file), *Nemo.kinds)
-    if file.endswith(".py") or PYTHON.sign_in(text):
+    if file.endswith(".py") or NEMO_PYTHON.sign_in(text):
         source = PythonSource(text, file, WRAPPERS)
         _, job = source.config(request.config or None, is_recipe)
         translation = _translated(config_of_object(job, source), file)

@@ -78,7 +78,9 @@ class Lines:
     @property
     def capture_remedy(self) -> str:
         """The remedy for a script that only a shell can follow."""
-        return f"let your shell run it: --capture -- bash {self.file}"
+        if self.is_captured:
+            return "see what the script starts, which was recorded"
+        return "let your shell run it: add --capture"
 
 
 @dataclass(slots=True)

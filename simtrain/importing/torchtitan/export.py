@@ -9,7 +9,7 @@ from typing import Any
 
 from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError, Problem
-from simtrain.importing.exporters.lost_fields import (
+from simtrain.importing.lost_fields import (
     comments_of,
     lost_fields,
     refuse_adapters,

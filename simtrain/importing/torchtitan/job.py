@@ -11,7 +11,7 @@ from simtrain.base.importer import ImportRequest
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
-from simtrain.importing.importers.torchtitan import PYTHON, Torchtitan
+from simtrain.importing.importers import TORCHTITAN_PYTHON, Torchtitan
 from simtrain.importing.settings import Setting
 from simtrain.importing.toml_settings import toml_settings
 from simtrain.importing.torchtitan.flavors import MISSING, model_of_flavor, refuse_flavor
@@ -109,7 +109,7 @@ class JobDraft(Draft):
 def _settings(file: str, config: str) -> dict[str, Setting]:
     """Return the keys of a job as `section.key`."""
     text = text_of_kind(Path(file), *Torchtitan.kinds)
-    if file.endswith(".py") or PYTHON.sign_in(text):
+    if file.endswith(".py") or TORCHTITAN_PYTHON.sign_in(text):
         return python_settings(text, file, config or None)
     if config:
         message = f"--config is {config}, but the file has one config"

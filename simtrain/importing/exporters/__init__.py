@@ -1,1 +1,0 @@
-"""What `simtrain export` writes: each exporter is an object in a file of its own."""

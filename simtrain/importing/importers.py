@@ -1,0 +1,267 @@
+"""The importers and what each recognises; the modules that read sources are imported when one does.
+
+`--help` lists the importers, and files of another kind are recognised by them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from simtrain.base.file_kinds import FileKind, import_line
+from simtrain.base.importer import Importer, ImportRequest
+
+if TYPE_CHECKING:
+    from simtrain.importing.draft import Draft
+
+
+class ScriptImporter(Importer):
+    """An importer of scripts, which have variables and can be captured."""
+
+    reads_variables = True
+
+    @contextmanager
+    def opened(self, request: ImportRequest) -> Iterator[ImportRequest]:
+        if not request.capture:
+            yield request
+            return
+        from simtrain.importing.capture import announced_capture, command_of
+
+        with announced_capture(command_of([request.file]), request.env) as captured:
+            yield replace(request, source=captured.path)
+
+
+class Megatron(ScriptImporter):
+    """Convert the arguments of Megatron-LM to a scenario.
+
+    A comment on each field names the argument that it comes from. The first lines list the
+    arguments that are not modelled, with their effect. A script is parsed, not run: --env says the
+    variables that it does not define. Everything unknown or wrong is one answer.
+
+    Example: simtrain import megatron train.sh --out scenario.yaml --env NNODES=4
+    """
+
+    name = "megatron"
+    metavar = "SOURCE"
+    argument = (
+        "Shell script that starts Megatron-LM, file with its arguments, log of a run, test "
+        "config (model_config.yaml), or the arguments themselves in quotes."
+    )
+    place = 1
+    kinds = (
+        FileKind(
+            "a shell script",
+            re.compile(
+                r"\A#![^\n]*sh\b|^#SBATCH |^(?:torchrun|srun) |^(?:export [A-Za-z_]|[A-Z])\w*=",
+                re.MULTILINE,
+            ),
+            import_line(name),
+        ),
+        FileKind(
+            "a log of Megatron-LM",
+            re.compile(r"^[^\n-]{0,80}-{5,} arguments -{5,}", re.MULTILINE),
+            import_line(name),
+        ),
+        FileKind(
+            "a test config of Megatron-LM",
+            re.compile(r"^MODEL_ARGS[ \t]*:", re.MULTILINE),
+            import_line(name),
+            re.compile(r"\A(?!#!)[\s\S]*^(?:TEST_TYPE|ENV_VARS)[ \t]*:", re.MULTILINE),
+        ),
+    )
+    reads_options = True
+
+    def draft(self, request: ImportRequest) -> Draft:
+        from simtrain.importing.megatron.scenario_draft import megatron_draft
+
+        return megatron_draft(request)
+
+
+class DeepSpeed(ScriptImporter):
+    """Convert the config of DeepSpeed to a scenario.
+
+    The model comes from --model: the config.json of a model on Hugging Face, or the script that
+    starts Megatron-DeepSpeed. Without it, a script that names the JSON file, or a config.json, is
+    looked for in the same folder. A script may write the JSON itself, in a here-document.
+
+    Example: simtrain import deepspeed ds_config.json --model config.json --gpus 64
+    """
+
+    name = "deepspeed"
+    metavar = "SOURCE"
+    argument = "JSON file of DeepSpeed, or a script that passes one with --deepspeed_config FILE."
+    reads_model = True
+    place = 0  # a script that starts DeepSpeed is a shell script too
+    kinds = (
+        FileKind(
+            "a config of DeepSpeed",
+            re.compile(
+                r'"(?:train_(?:micro_)?batch_size(?:_per_gpu)?|zero_optimization|'
+                r'zero_allow_untested_optimizer|gradient_accumulation_steps)"\s{0,8}:'
+            ),
+            "simtrain import deepspeed {file} --model config.json --gpus N --out scenario.yaml",
+            re.compile(r"\A\s{0,99}\{"),
+        ),
+        FileKind(
+            "a script that starts DeepSpeed",
+            re.compile(
+                r"^(?![ \t]{0,99}#)[^\n]{0,999}--deepspeed(?:[_-]config)?(?:[ =]+[\"'$./\w]|\s)",
+                re.MULTILINE,
+            ),
+            "simtrain import deepspeed {file} --out scenario.yaml",
+            re.compile(r"\A(?!\s{0,99}\{)(?![^\n]{0,80}-{5,} arguments)"),
+        ),
+    )
+
+    def draft(self, request: ImportRequest) -> Draft:
+        from simtrain.importing.deepspeed.config_and_model import deepspeed_draft
+
+        return deepspeed_draft(request)
+
+
+class HuggingFace(Importer):
+    """Convert the config of a model on Hugging Face to a scenario.
+
+    A comment on each field names the key that it comes from. A config does not contain the batch,
+    the parallelism or the cluster: they have default values unless --set sets them.
+
+    Example: simtrain import hf config.json --set parallelism.tensor=8 --set batch.global=256
+    """
+
+    name = "hf"
+    metavar = "CONFIG"
+    argument = "config.json of a model, or the folder with it."
+    is_model = True
+    place = 2
+    kinds = (
+        FileKind(
+            "a config of a model on Hugging Face",
+            re.compile(r'"(?:model_type|architectures)"\s{0,8}:'),
+            import_line(name),
+            re.compile(r"\A\s{0,99}\{"),
+        ),
+    )
+
+    def draft(self, request: ImportRequest) -> Draft:
+        from simtrain.importing.hugging_face.model_config import hugging_face_draft
+
+        return hugging_face_draft(request)
+
+
+TORCHTITAN_PYTHON = FileKind(
+    "a file with configs of torchtitan",
+    re.compile(r"^(?:from|import) torchtitan\b", re.MULTILINE),
+    "simtrain import torchtitan {file} --config NAME --out scenario.yaml",
+    re.compile(r"Config\("),
+)
+
+
+class Torchtitan(Importer):
+    """Convert the job file of torchtitan to a scenario.
+
+    A comment on each field names the key that it comes from. A job does not contain its number of
+    GPUs: if its sharding degree is -1, add --gpus. simtrain contains the sizes of each flavor of
+    a model. A Python file is read as text, not run; --config names one of several configs in it.
+
+    Example: simtrain import torchtitan config_registry.py --config llama3_70b --gpus 128
+    """
+
+    name = "torchtitan"
+    metavar = "JOB"
+    argument = "TOML file of a torchtitan job, or Python file with functions that return configs."
+    reads_configs = True
+    place = 3
+    kinds = (
+        FileKind(
+            "a job of torchtitan",
+            re.compile(
+                r"^\[(?:job|model|training|parallelism|optimizer|profiling|metrics)\][ \t]*$",
+                re.MULTILINE,
+            ),
+            import_line(name),
+        ),
+        TORCHTITAN_PYTHON,
+    )
+
+    def draft(self, request: ImportRequest) -> Draft:
+        from simtrain.importing.torchtitan.job_scenario import torchtitan_draft
+
+        return torchtitan_draft(request)
+
+
+BRIDGE_PYTHON = FileKind(
+    "a file with recipes of Megatron-Bridge",
+    re.compile(r"^(?:from|import) megatron\.bridge\b", re.MULTILINE),
+    "simtrain import bridge {file} --config NAME --out scenario.yaml",
+)
+
+
+class MegatronBridge(Importer):
+    """Convert a config of Megatron-Bridge to a scenario.
+
+    A comment on each field names the field that it comes from. A config does not contain its
+    number of GPUs: add --gpus. A Python file is read as text, not run; --config names one of
+    several recipes in it. What a recipe takes from other files is in a printed config.
+
+    Example: simtrain import bridge config.yaml --gpus 1024 --set cluster=h100_sxm
+    """
+
+    name = "bridge"
+    metavar = "CONFIG"
+    argument = "YAML that Megatron-Bridge prints, a log with it, or Python file of recipes."
+    reads_configs = True
+    place = 4
+    kinds = (
+        FileKind(
+            "a config of Megatron-Bridge",
+            re.compile(r"^_target_: megatron\.bridge\S*\.ConfigContainer[ \t]*$", re.MULTILINE),
+            import_line(name),
+        ),
+        BRIDGE_PYTHON,
+    )
+
+    def draft(self, request: ImportRequest) -> Draft:
+        from simtrain.importing.nemo.bridge import bridge_draft
+
+        return bridge_draft(request)
+
+
+NEMO_PYTHON = FileKind(
+    "a file with recipes of NeMo",
+    re.compile(r"^(?:from|import) (?:nemo|nemo_run)\b", re.MULTILINE),
+    import_line("nemo"),
+)
+
+
+class Nemo(Importer):
+    """Convert a config or recipe of NeMo to a scenario.
+
+    A comment on each field names the field that it comes from. --gpus replaces the number of nodes
+    and devices. A Python file is read as text, not run; --config names one of several recipes in
+    it. What a recipe takes from other files is in a printed one.
+
+    Example: simtrain import nemo megatron_gpt_config.yaml --gpus 64 --set model.vocab_size=50304
+    """
+
+    name = "nemo"
+    metavar = "CONFIG"
+    argument = "YAML file of a training config or printed recipe, or Python file of a recipe."
+    reads_configs = True
+    place = 5
+    kinds = (
+        FileKind(
+            "a config of NeMo",
+            re.compile(r"^model[ \t]*:", re.MULTILINE),
+            import_line(name),
+            re.compile(r"^trainer[ \t]*:", re.MULTILINE),
+        ),
+        NEMO_PYTHON,
+    )
+
+    def draft(self, request: ImportRequest) -> Draft:
+        from simtrain.importing.nemo.recipe import nemo_draft
+
+        return nemo_draft(request)
