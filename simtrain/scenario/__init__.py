@@ -15,10 +15,10 @@ from simtrain.scenario.overlap import Overlap
 from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.precision import Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
+from simtrain.scenario.rule import Rule
 from simtrain.scenario.rules import RULES
 from simtrain.scenario.schema import Batch, Scenario
 from simtrain.scenario.software_section import Software
-from simtrain.scenario.violation import Rule, Violation
 
 __all__ = [
     "REASONS",
@@ -35,7 +35,6 @@ __all__ = [
     "Rule",
     "Scenario",
     "Software",
-    "Violation",
     "check_cluster",
     "check_is_scenario",
     "check_scenario",

@@ -16,11 +16,11 @@ from simtrain.scenario.host_state_rules import NO_NVME
 from simtrain.scenario.offload_rules import NO_DISKS, NO_HOST_COPIES
 from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.remedies import problem_of
+from simtrain.scenario.rule import Rule
 from simtrain.scenario.rules import RULES, size_rule
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.section import IN_PYTHON
 from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
-from simtrain.scenario.violation import Rule
 
 EVERY_RULE = (
     *RULES,
@@ -35,7 +35,7 @@ EVERY_RULE = (
     userbuffer_node_rule(1),
 )
 """The rules of the framework and, for any cluster, those of clusters."""
-REASONS = {rule.code: rule.reason for rule in EVERY_RULE}
+REASONS = {rule.code: rule.why for rule in EVERY_RULE}
 """The reason of each rule by its code, including the rules of clusters."""
 
 
@@ -73,8 +73,8 @@ def check_scenario(
     """
     if rules is RULES and scenario in _LEGAL:
         return
-    violations = [(rule, rule.check(scenario)) for rule in rules]
-    broken = [(rule, violation) for rule, violation in violations if violation]
+    checked = [(rule, rule.check(scenario)) for rule in rules]
+    broken = [(rule, message) for rule, message in checked if message]
     if broken:
         raise InputError(problem_of(scenario, *violated, kept or rules) for violated in broken)
     if rules is RULES:

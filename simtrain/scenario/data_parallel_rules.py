@@ -6,26 +6,8 @@ torch/distributed/fsdp/_fully_shard.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from simtrain.scenario.allowed_values import AllowedValues, at_least, one_of
-from simtrain.scenario.exclusion import Excludes
-from simtrain.scenario.nearest import near_divisors
-from simtrain.scenario.requirement import Given, Requires
+from simtrain.scenario.rule import Rules, against, at_least, excludes, requires
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.stage_rules import numbers_of_chunks, numbers_of_stages
-from simtrain.scenario.violation import LEFT_OUT, Rule, rule_against
-
-
-def numbers_of_replicas(scenario: Scenario) -> Iterable[int]:
-    """Numbers of replicas, from 2 up, that divide the batch."""
-    return near_divisors(1, scenario.batch.global_, at_least=2)
-
-
-def _replicas(scenario: Scenario) -> Iterable[int]:
-    """Legal values of memory.shard_over, the nearest first."""
-    nearby, data = scenario.memory.shard_over or 2, scenario.parallelism.data
-    return near_divisors(nearby, data, at_least=_least_replicas(scenario))
 
 
 def _least_replicas(scenario: Scenario) -> int:
@@ -37,14 +19,6 @@ def sharding_ranks(scenario: Scenario) -> int:
     """Ranks over which each parameter is sharded."""
     split = scenario.parallelism
     return (scenario.memory.shard_over or split.data) * split.context
-
-
-def _resharding_ranks(scenario: Scenario) -> Iterable[object]:
-    """Legal values of memory.reshard_after_forward, the nearest number first, then true."""
-    divides = sharding_ranks(scenario)
-    reshards = scenario.memory.reshard_after_forward
-    near = near_divisors(int(reshards), divides, at_least=2)
-    return [*(size for size in near if size < divides), True]
 
 
 def _cannot_reshard(scenario: Scenario) -> bool:
@@ -61,70 +35,50 @@ def _fully_shards_pipeline(scenario: Scenario) -> bool:
     return scenario.fully_shards and scenario.parallelism.pipeline > 1
 
 
-_FULLY_SHARDED = Given("PyTorch's fully_shard", lambda scenario: scenario.fully_shards)
-
-DATA_PARALLEL_RULES: list[Rule] = [
-    Requires(
+DATA_PARALLEL_RULES = Rules()
+DATA_PARALLEL_RULES += [
+    requires(
         "E360",
         "overlap.parameter_gather",
         needs={"overlap.data_parallel": True},
         off=False,
-        why=(
-            "parameters are gathered in the buckets of the overlapped gradient reduction "
-            "(--overlap-param-gather needs --overlap-grad-reduce)"
-        ),
-        example=(
-            "memory: {zero_stage: 1}\nparallelism: {data: 2}\noverlap: {parameter_gather: true}"
-        ),
+        why="parameters are gathered in the buckets of the overlapped gradient reduction "
+        "(--overlap-param-gather needs --overlap-grad-reduce)",
+        example="memory: {zero_stage: 1}\nparallelism: {data: 2}\noverlap: {parameter_gather: "
+        "true}",
     ),
-    Requires(
+    requires(
         "E361",
         "overlap.parameter_gather",
         needs={"memory.zero_stage": 1},
         off=False,
-        why=(
-            "only the distributed optimizer (stage 1) overlaps the gather of parameters with "
-            "the next forward pass; stage 0 gathers nothing, stage 2 gathers all parameters "
-            "after the optimizer, and stage 3 gathers them within every pass"
-        ),
+        why="only the distributed optimizer (stage 1) overlaps the gather of parameters with "
+        "the next forward pass; stage 0 gathers nothing, stage 2 gathers all parameters "
+        "after the optimizer, and stage 3 gathers them within every pass",
         example="overlap: {data_parallel: true, parameter_gather: true}",
     ),
-    Excludes(
+    excludes(
         "E362",
         "overlap.gradient_buckets",
         "gradients are not reduced in buckets",
         lambda scenario: not scenario.reduces_in_buckets,
         reads=("overlap.data_parallel", "memory.zero_stage", "parallelism.data"),
-        near={
-            "overlap.data_parallel": [True],
-            "memory.zero_stage": [1, 0],
-            "parallelism.data": numbers_of_replicas,
-        },
-        why=(
-            "gradients are reduced in buckets only if several replicas reduce them once per "
-            "iteration, overlapped with the backward pass"
-        ),
+        why="gradients are reduced in buckets only if several replicas reduce them once per "
+        "iteration, overlapped with the backward pass",
         example="overlap: {gradient_buckets: megatron}",
     ),
-    Excludes(
+    excludes(
         "E363",
         "overlap.align_gradient_reduction",
         "no two stages overlap the gradient reduction with the backward pass",
         lambda scenario: scenario.parallelism.pipeline < 2 or not scenario.reduces_in_buckets,
         reads=("overlap.data_parallel", "parallelism.pipeline", "parallelism.data"),
         off=False,
-        near={
-            "overlap.data_parallel": [True],
-            "parallelism.pipeline": numbers_of_stages,
-            "parallelism.data": numbers_of_replicas,
-        },
-        why=(
-            "only pipeline stages that overlap the gradient reduction with the backward pass can "
-            "be aligned"
-        ),
+        why="only pipeline stages that overlap the gradient reduction with the backward pass can "
+        "be aligned",
         example="overlap: {data_parallel: true, align_gradient_reduction: true}",
     ),
-    Excludes(
+    excludes(
         "E364",
         "overlap.align_parameter_gather",
         "no interleaved chunks overlap the gather of parameters with forward passes",
@@ -133,20 +87,12 @@ DATA_PARALLEL_RULES: list[Rule] = [
         ),
         reads=("overlap.parameter_gather", "schedule"),
         off=False,
-        near={"overlap.parameter_gather": [True], "parallelism.interleave": numbers_of_chunks},
-        why=(
-            "only the interleaved schedule gathers parameters ahead, chunk by chunk (Megatron-LM "
-            "turns --align-param-gather off in the other schedules)"
-        ),
+        why="only the interleaved schedule gathers parameters ahead, chunk by chunk (Megatron-LM "
+        "turns --align-param-gather off in the other schedules)",
         example="overlap: {align_parameter_gather: true}",
     ),
-    rule_against(
+    against(
         "E365",
-        "states are sharded over groups of replicas of equal size, each with at least 2 ranks",
-        {
-            "memory.shard_over": lambda scenario: [*_replicas(scenario), None],
-            "parallelism.data": [],
-        },
         lambda scenario: (
             scenario.memory.shard_over is not None
             and (
@@ -156,27 +102,24 @@ DATA_PARALLEL_RULES: list[Rule] = [
         ),
         "memory.shard_over is {scenario.memory.shard_over}, which cannot shard states over "
         "parallelism.data ({scenario.parallelism.data}) replicas",
-        what="States cannot be sharded over this number of replicas.",
-        fix="Set memory.shard_over to a divisor of parallelism.data, 2 or more.",
-        example=("parallelism: {data: 4}\nmemory: {zero_stage: 1, shard_over: 3}"),
+        why="states are sharded over groups of replicas of equal size, each with at least 2 ranks",
+        example="parallelism: {data: 4}\nmemory: {zero_stage: 1, shard_over: 3}",
     ),
-    Requires(
+    requires(
         "E366",
         "memory.shard_over",
-        needs={"memory.zero_stage": at_least(1, near=(1,))},
-        why=(
-            "without ZeRO (or the distributed optimizer), every replica holds all states unsharded"
-        ),
+        needs={"memory.zero_stage": at_least(1)},
+        why="without ZeRO (or the distributed optimizer), every replica holds all states unsharded",
         example="parallelism: {data: 4}\nmemory: {shard_over: 2}",
     ),
-    Requires(
+    requires(
         "E367",
         "overlap.prefetch",
         needs={"memory.zero_stage": 3, "overlap.data_parallel": True},
         why="only gathers that overlap with compute can run ahead of it",
         example="parallelism: {data: 4}\noverlap: {prefetch: 2}",
     ),
-    Excludes(
+    excludes(
         "E368",
         "memory.reshard_after_forward",
         "parameters are not gathered for each pass",
@@ -187,137 +130,101 @@ DATA_PARALLEL_RULES: list[Rule] = [
             )
         ),
         reads=("memory.zero_stage", "schedule"),
-        off=AllowedValues(lambda value: value is True, [True], "is not true", "to true"),
-        near={"memory.zero_stage": [3], "schedule": ["1f1b"]},
-        why=(
-            "only stage 3 gathers parameters for each pass and can keep them until the backward "
-            "pass; with gpipe, other forward passes run in between"
-        ),
+        off=lambda value: value is True,
+        why="only stage 3 gathers parameters for each pass and can keep them until the backward "
+        "pass; with gpipe, other forward passes run in between",
         example="memory: {reshard_after_forward: false}",
     ),
-    rule_against(
+    against(
         "E369",
-        "between forward and backward pass, fully_shard shards a parameter over groups of equal "
-        "size, with at least 2 ranks and fewer than those that shard it otherwise",
-        {"memory.reshard_after_forward": _resharding_ranks, "memory.shard_over": []},
         _cannot_reshard,
         "memory.reshard_after_forward is {scenario.memory.reshard_after_forward}, which is "
         "not a proper divisor (2 or more) of the ranks that shard parameters",
-        what="Parameters cannot be resharded over this number of ranks after the forward pass.",
-        fix=(
-            "Set memory.reshard_after_forward to true, or to a divisor of the ranks that shard "
-            "parameters: 2 or more, but not all of them."
-        ),
-        example=("parallelism: {data: 4}\nmemory: {zero_stage: 3, reshard_after_forward: 3}"),
+        why="between forward and backward pass, fully_shard shards a parameter over groups of "
+        "equal size, with at least 2 ranks and fewer than those that shard it otherwise",
+        example="parallelism: {data: 4}\nmemory: {zero_stage: 3, reshard_after_forward: 3}",
     ),
-    Requires(
+    requires(
         "E370",
         "memory.reduce_every_microbatch",
         needs={"memory.zero_stage": (2, 3)},
-        why=(
-            "without sharded gradients (stages 0 and 1), gradients are always reduced only "
-            "after the last microbatch"
-        ),
+        why="without sharded gradients (stages 0 and 1), gradients are always reduced only "
+        "after the last microbatch",
         example="memory: {reduce_every_microbatch: false}",
     ),
-    Requires(
+    requires(
         "E379",
         "memory.reduce_every_microbatch",
         needs={"parallelism.pipeline": 1},
         off=False,
-        given=_FULLY_SHARDED,
-        why=(
-            "torch.distributed.pipelining accumulates the gradients of all microbatches and "
-            "then reduces them once (stage.py, perform_reduce_grad)"
-        ),
-        example=(
-            "parallelism: {pipeline: 4, data: 2}\n"
-            "model: {tied_embeddings: false}\n"
-            "memory: {zero_stage: 3}\n"
-            "software: torchtitan"
-        ),
+        where=lambda scenario: scenario.fully_shards,
+        why="torch.distributed.pipelining accumulates the gradients of all microbatches and "
+        "then reduces them once (stage.py, perform_reduce_grad)",
+        example="parallelism: {pipeline: 4, data: 2}\n"
+        "model: {tied_embeddings: false}\n"
+        "memory: {zero_stage: 3}\n"
+        "software: torchtitan",
     ),
-    rule_against(
+    against(
         "E397",
-        "torchtitan does not support tied embeddings in a pipeline: the first and the last stage "
-        "hold separate parameters",
-        {"model.tied_embeddings": [False], "parallelism.pipeline": [1]},
         lambda scenario: _fully_shards_pipeline(scenario) and scenario.model.shares_embedding,
         "model.tied_embeddings or multi-token prediction makes the first and the last of "
         "{scenario.parallelism.pipeline} stages share an embedding that fully_shard shards",
-        what="PyTorch's fully_shard shards an embedding that two pipeline stages share.",
-        fix="Set model.tied_embeddings to false, or parallelism.pipeline to 1.",
-        example=(
-            "parallelism: {pipeline: 4, data: 2}\n"
-            "memory: {zero_stage: 3, reduce_every_microbatch: false}\n"
-            "software: torchtitan"
-        ),
+        why="torchtitan does not support tied embeddings in a pipeline: the first and the last "
+        "stage hold separate parameters",
+        example="parallelism: {pipeline: 4, data: 2}\n"
+        "memory: {zero_stage: 3, reduce_every_microbatch: false}\n"
+        "software: torchtitan",
     ),
-    rule_against(
+    against(
         "E398",
-        "resharding to a smaller group between the passes of a pipeline is not simulated",
-        {"memory.reshard_after_forward": [False, True], "parallelism.pipeline": [1]},
         lambda scenario: (
             _fully_shards_pipeline(scenario)
             and not isinstance(scenario.memory.reshard_after_forward, bool)
         ),
-        what="Parameters are resharded over fewer ranks between the passes of a pipeline.",
-        fix="Set memory.reshard_after_forward to true or false.",
-        example=(
-            "parallelism: {pipeline: 4, data: 4}\n"
-            "model: {tied_embeddings: false}\n"
-            "memory: {zero_stage: 3, reduce_every_microbatch: false, reshard_after_forward: 2}\n"
-            "software: torchtitan"
-        ),
+        "parallelism.pipeline is {scenario.parallelism.pipeline}, whose passes cannot use "
+        "memory.reshard_after_forward {scenario.memory.reshard_after_forward}",
+        why="resharding to a smaller group between the passes of a pipeline is not simulated",
+        example="parallelism: {pipeline: 4, data: 4}\n"
+        "model: {tied_embeddings: false}\n"
+        "memory: {zero_stage: 3, reduce_every_microbatch: false, reshard_after_forward: 2}\n"
+        "software: torchtitan",
     ),
-    Excludes(
+    excludes(
         "E980",
         "memory.gathered_chunks",
         "fully_shard shards no pipeline",
         lambda scenario: not _fully_shards_pipeline(scenario),
         reads=("memory.zero_stage", "parallelism.pipeline", "software.stack"),
-        off=one_of(None, near=(LEFT_OUT,)),
-        near={
-            "memory.zero_stage": [3],
-            "parallelism.pipeline": numbers_of_stages,
-            "software.fully_shard": [True],
-        },
-        why=(
-            "only torch.distributed.pipelining gathers and frees the parameters of whole chunks of "
-            "a stage, with fully_shard"
-        ),
+        off=None,
+        why="only torch.distributed.pipelining gathers and frees the parameters of whole chunks of "
+        "a stage, with fully_shard",
         example="parallelism: {pipeline: 4, data: 2}\nmemory: {gathered_chunks: 2}",
     ),
-    Requires(
+    requires(
         "E981",
         "memory.gathered_chunks",
         needs={
             "memory.reshard_after_forward": True,
             "overlap.data_parallel": True,
         },
-        given=Given("a pipeline with fully_shard", _fully_shards_pipeline),
-        why=("chunks are gathered beside the passes of other chunks and freed between passes"),
-        example=(
-            "parallelism: {pipeline: 4, data: 2}\n"
-            "model: {tied_embeddings: false}\n"
-            "memory: {zero_stage: 3, reduce_every_microbatch: false, gathered_chunks: 2}\n"
-            "overlap: {data_parallel: false}\n"
-            "software: torchtitan"
-        ),
+        where=_fully_shards_pipeline,
+        why="chunks are gathered beside the passes of other chunks and freed between passes",
+        example="parallelism: {pipeline: 4, data: 2}\n"
+        "model: {tied_embeddings: false}\n"
+        "memory: {zero_stage: 3, reduce_every_microbatch: false, gathered_chunks: 2}\n"
+        "overlap: {data_parallel: false}\n"
+        "software: torchtitan",
     ),
-    Requires(
+    requires(
         "E378",
         "memory.offload_optimizer",
         needs={"software.fully_shard": False},
-        given=_FULLY_SHARDED,
-        why=(
-            "fully_shard offloads parameters and gradients together with the optimizer states "
-            "(CPUOffloadPolicy), which is not simulated"
-        ),
-        example=(
-            "parallelism: {data: 4}\n"
-            "memory: {zero_stage: 3, offload_optimizer: true}\n"
-            "software: torchtitan"
-        ),
+        where=lambda scenario: scenario.fully_shards,
+        why="fully_shard offloads parameters and gradients together with the optimizer states "
+        "(CPUOffloadPolicy), which is not simulated",
+        example="parallelism: {data: 4}\n"
+        "memory: {zero_stage: 3, offload_optimizer: true}\n"
+        "software: torchtitan",
     ),
 ]

@@ -6,12 +6,8 @@ Sections 3.3.3 and 3.5.2.
 
 from __future__ import annotations
 
-from simtrain.scenario.allowed_values import any_but
-from simtrain.scenario.exclusion import Excludes
-from simtrain.scenario.requirement import Requires
+from simtrain.scenario.rule import Rules, any_but, excludes, requires
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.software import stacks_with
-from simtrain.scenario.violation import Rule
 
 
 def _cannot_narrow_attention(scenario: Scenario) -> bool:
@@ -38,8 +34,9 @@ def _cannot_narrow_activation(scenario: Scenario) -> bool:
     )
 
 
-FP8_SAVING_RULES: list[Rule] = [
-    Excludes(
+FP8_SAVING_RULES = Rules()
+FP8_SAVING_RULES += [
+    excludes(
         "E467",
         "precision.attention_output_bits",
         "no kernel casts attention's output for both of its readers",
@@ -52,47 +49,28 @@ FP8_SAVING_RULES: list[Rule] = [
             "parallelism.context",
             "recompute.strategy",
         ),
-        near={
-            "software.fp8_columns": ["recast"],
-            "precision.fp8_recipe": ["blockwise"],
-            "attention_backend": ["fused"],
-            "parallelism.context": [1],
-            "recompute.strategy": ["none"],
-        },
-        why=(
-            "DeepSeek-V3 casts the output of one fused attention kernel to 12 bits and to fp8 by "
-            "rows, and the 12 bits to fp8 by columns for the projection's weight gradient"
-        ),
+        why="DeepSeek-V3 casts the output of one fused attention kernel to 12 bits and to fp8 by "
+        "rows, and the 12 bits to fp8 by columns for the projection's weight gradient",
         example="precision: {attention_output_bits: 12}",
     ),
-    Requires(
+    requires(
         "E468",
         "software.fp8_columns",
         needs={"parallelism.tensor": 1},
-        off=any_but("recast", near=("cast",)),
-        why=(
-            "DeepSeek-V3 trains without tensor parallelism; a gather of rows that are cast "
-            "again by columns is not simulated"
-        ),
-        example=(
-            "parallelism: {tensor: 2}\n"
-            "precision: {compute: fp8, fp8_recipe: blockwise}\n"
-            "cluster: h100_sxm\n"
-            "software: {stack: megatron_core, fp8_columns: recast}"
-        ),
+        off=any_but("recast"),
+        why="DeepSeek-V3 trains without tensor parallelism; a gather of rows that are cast "
+        "again by columns is not simulated",
+        example="parallelism: {tensor: 2}\n"
+        "precision: {compute: fp8, fp8_recipe: blockwise}\n"
+        "cluster: h100_sxm\n"
+        "software: {stack: megatron_core, fp8_columns: recast}",
     ),
-    Excludes(
+    excludes(
         "E469",
         "precision.fp8_activation_inputs",
         "the activation is no fused SwiGLU of Megatron-Core",
         _cannot_narrow_activation,
         reads=("model.activation", "software.stack", "precision.compute"),
-        near={
-            "model.activation": ["swiglu"],
-            "software.fused_activation": [True],
-            "software.stack": lambda scenario: stacks_with("fp8_library", "transformer_engine"),
-            "precision.compute": ["bf16"],
-        },
         why="Megatron-LM saves inputs of the activation in fp8 only for its fused SwiGLU",
         example="precision: {fp8_activation_inputs: true}",
     ),

@@ -6,12 +6,16 @@ runtime/engine.py (a pipeline takes no ZeRO stage above 1), and runtime/zero/sta
 
 from __future__ import annotations
 
-from simtrain.scenario.allowed_values import any_but, at_least, described_by
-from simtrain.scenario.data_parallel_rules import numbers_of_replicas
-from simtrain.scenario.exclusion import Excludes
-from simtrain.scenario.requirement import Given, Requires
+from simtrain.scenario.rule import (
+    Rules,
+    against,
+    any_but,
+    at_least,
+    excludes,
+    requires,
+    without_section,
+)
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Rule, rule_against
 
 _IN_PASSES = "memory.offload_gradients", "memory.offload_parameters"
 _BESIDE_PASSES = *_IN_PASSES, "memory.delayed_update"
@@ -25,94 +29,64 @@ def _lacks_offload(scenario: Scenario) -> bool:
     )
 
 
-def _copies_in_passes(scenario: Scenario) -> bool:
-    return scenario.memory.copies_in_passes
-
-
-def _has_no_groups(scenario: Scenario) -> bool:
-    return not scenario.memory.updates_beside
-
-
-_COPYING = Given("copies of states in passes", _copies_in_passes)
-_SEVERAL = Given("several replicas", lambda scenario: scenario.has_replicas)
-
-HOST_STATE_RULES: list[Rule] = [
-    Requires(
+HOST_STATE_RULES = Rules()
+HOST_STATE_RULES += [
+    requires(
         "E970",
         _BESIDE_PASSES,
         needs={"memory.offload_optimizer": True},
-        why=(
-            "the host's Adam reads offloaded gradients and writes offloaded parameters; DeepSpeed "
-            "offloads parameters only together with the optimizer states"
-        ),
+        why="the host's Adam reads offloaded gradients and writes offloaded parameters; DeepSpeed "
+        "offloads parameters only together with the optimizer states",
         example="memory: {offload_gradients: true}",
     ),
-    Requires(
+    requires(
         "E971",
         "memory.offload_gradients",
         needs={"memory.zero_stage": (2, 3)},
-        given=_SEVERAL,
-        why=(
-            "gradients leave for the host as soon as they are reduced, and only ZeRO stages 2 and "
-            "3 reduce the gradients of every microbatch"
-        ),
-        example=(
-            "parallelism: {data: 2}\n"
-            "memory: {zero_stage: 1, offload_optimizer: true, offload_gradients: true}"
-        ),
+        where=lambda scenario: scenario.has_replicas,
+        why="gradients leave for the host as soon as they are reduced, and only ZeRO stages 2 and "
+        "3 reduce the gradients of every microbatch",
+        example="parallelism: {data: 2}\n"
+        "memory: {zero_stage: 1, offload_optimizer: true, offload_gradients: true}",
     ),
-    Requires(
+    requires(
         "E972",
         "memory.offload_parameters",
         needs={"memory.zero_stage": 3},
-        given=_SEVERAL,
+        where=lambda scenario: scenario.has_replicas,
         why="replicas have a shard of each parameter on their hosts, as in ZeRO stage 3",
-        example=(
-            "parallelism: {data: 2}\n"
-            "memory: {zero_stage: 2, offload_optimizer: true, offload_parameters: true}"
-        ),
+        example="parallelism: {data: 2}\n"
+        "memory: {zero_stage: 2, offload_optimizer: true, offload_parameters: true}",
     ),
-    rule_against(
+    against(
         "E973",
-        "only offloaded states can be on NVMe: the host reads them from its disks and writes them",
-        {
-            "memory.nvme": lambda scenario: [
-                "optimizer" if scenario.memory.offload_optimizer else "none"
-            ],
-            "memory.offload_optimizer": [True],
-            "memory.offload_parameters": [True],
-        },
         _lacks_offload,
         "memory.nvme is {scenario.memory.nvme}, but these states are not offloaded",
-        ("memory.nvme",),
-        what="memory.nvme names states that are not offloaded.",
-        fix="Set memory.offload_optimizer, and memory.offload_parameters for parameters.",
+        why="only offloaded states can be on NVMe: the host reads them from its disks and writes "
+        "them",
         example="memory: {nvme: optimizer}",
     ),
-    Requires(
+    requires(
         "E974",
         "memory.parameter_owners",
         needs={
             "memory.offload_parameters": True,
-            "parallelism.data": at_least(2, numbers_of_replicas),
+            "parallelism.data": at_least(2),
         },
-        why=(
-            "who copies a parameter to the GPUs is a question only if several replicas have it on "
-            "their hosts"
-        ),
+        why="who copies a parameter to the GPUs is a question only if several replicas have it on "
+        "their hosts",
         example="memory: {parameter_owners: one}",
     ),
-    Excludes(
+    excludes(
         "E975",
         "memory.sub_group_size",
         "the update has no streams of its own",
-        _has_no_groups,
+        lambda scenario: not scenario.memory.updates_beside,
         reads=("memory.delayed_update", "memory.nvme"),
-        near={"memory.delayed_update": [True], "memory.nvme": ["optimizer"]},
         why="without NVMe and without a delayed update, Adam updates all parameters at once",
         example="memory: {offload_optimizer: true, sub_group_size: 1000}",
     ),
-    Requires(
+    requires(
         "E976",
         (*_BESIDE_PASSES, "memory.nvme"),
         needs={
@@ -120,15 +94,12 @@ HOST_STATE_RULES: list[Rule] = [
             "parallelism.sequence_slices": 1,
             "overlap.optimizer_post_validation": False,
         },
-        why=(
-            "DeepSpeed's pipelines take no ZeRO stage above 1, and copies of states and updates "
-            "beside the passes of a pipeline or of slices are not simulated"
-        ),
-        example=(
-            "parallelism: {pipeline: 4}\nmemory: {offload_optimizer: true, delayed_update: true}"
-        ),
+        why="DeepSpeed's pipelines take no ZeRO stage above 1, and copies of states and updates "
+        "beside the passes of a pipeline or of slices are not simulated",
+        example="parallelism: {pipeline: 4}\nmemory: {offload_optimizer: true, delayed_update: "
+        "true}",
     ),
-    Requires(
+    requires(
         "E977",
         _IN_PASSES,
         needs={
@@ -138,24 +109,20 @@ HOST_STATE_RULES: list[Rule] = [
             "memory.reshard_after_forward": True,
             "memory.reduce_every_microbatch": True,
             "model.lora": None,
-            "precision.compute": any_but("fp8", "fp4", near=("bf16",)),
+            "precision.compute": any_but("fp8", "fp4"),
         },
-        why=(
-            "copies of states beside merged passes, in CUDA graphs, of adapters, of weights that "
-            "are cast to fp8 or fp4, or of states that stay on the GPU for several passes are not "
-            "simulated"
-        ),
-        example=(
-            "memory: {offload_optimizer: true, offload_gradients: true}\n"
-            "software: {cuda_graphs: true}"
-        ),
+        why="copies of states beside merged passes, in CUDA graphs, of adapters, of weights that "
+        "are cast to fp8 or fp4, or of states that stay on the GPU for several passes are not "
+        "simulated",
+        example="memory: {offload_optimizer: true, offload_gradients: true}\n"
+        "software: {cuda_graphs: true}",
     ),
 ]
 
-NO_NVME = Requires(
+NO_NVME = without_section(
     "E978",
     "memory.nvme",
-    needs={"cluster": described_by("nvme")},
+    "nvme",
     why="the time of reads and writes follows from the profile's section nvme",
     example="memory: {offload_optimizer: true, nvme: optimizer}",
 )

@@ -1,4 +1,4 @@
-"""Legal values near an illegal one, the nearest first."""
+"""Divisors and multiples of numbers near a value, the nearest first."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from math import isqrt
 
 from simtrain.scenario.section import MAX_COUNT
 
-# Multiples to try on each side of a value.
 _REACH = 16
+"""Multiples to try on each side of a value."""
 
 
 def divisors(number: int) -> list[int]:
@@ -17,20 +17,16 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // divisor for divisor in small)})
 
 
-def near_divisors(value: int, of: int, at_least: int = 1, beyond: int = 0) -> Iterator[int]:
-    """Yield `beyond` + d for the divisors d of `of`, from `at_least` up, nearest `value` first."""
-    sums = (beyond + divisor for divisor in divisors(of))
-    yield from _nearest_first(value, (number for number in sums if number >= at_least))
+def near_divisors(value: int, of: int, at_least: int = 1) -> Iterator[int]:
+    """Yield the divisors of `of` from `at_least` up, the nearest to `value` first."""
+    yield from _nearest_first(value, (each for each in divisors(of) if each >= at_least))
 
 
-def near_multiples(value: int, step: int, start: int = 0) -> Iterator[int]:
-    """Yield `start` plus positive multiples of `step`, nearest `value` first.
-
-    A negative `step` yields numbers below `start`.
-    """
-    factor = (value - start) // step
+def near_multiples(value: int, step: int) -> Iterator[int]:
+    """Yield positive multiples of `step`, the nearest to `value` first."""
+    factor = value // step
     factors = range(max(1, factor - _REACH), max(1, factor) + _REACH + 2)
-    yield from _nearest_first(value, (start + factor * step for factor in factors))
+    yield from _nearest_first(value, (factor * step for factor in factors))
 
 
 def _nearest_first(value: int, candidates: Iterable[int]) -> list[int]:

@@ -9,25 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from operator import attrgetter
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
-from simtrain.scenario.allowed_values import any_but, one_of, shown
-from simtrain.scenario.at_most import AtMost
-from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.model import LatentAttention
-from simtrain.scenario.nearest import near_multiples
 from simtrain.scenario.parallelism import Parallelism
-from simtrain.scenario.precision import Fp8RecipeName
-from simtrain.scenario.requirement import Given, Requires
+from simtrain.scenario.rule import Rule, Rules, against, any_but, at_most, excludes, requires, shown
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.software import Fp8Library, stacks_with
-from simtrain.scenario.violation import (
-    Rule,
-    Violation,
-    WrittenRule,
-    registering,
-    rule_against,
-)
 
 _DIVISORS = {"delayed": 16, "tensorwise": 16, "blockwise": 128, "mxfp8": 32, "NVFP4": 32}
 """The required divisor of the sizes of fp8 and fp4 products, by recipe.
@@ -36,11 +23,7 @@ fp4 needs 16 bytes (Megatron-LM's `get_fp4_align_size`).
 """
 _NOT_GATHERED = _DIVISORS | {"blockwise": 16}
 """As _DIVISORS, for sizes that no rank gathers; the last block of 128 may be incomplete."""
-_FP32_STATES = {
-    "precision.exp_avg": ["fp32"],
-    "precision.exp_avg_sq": ["fp32"],
-    "precision.main_parameters": ["fp32"],
-}
+_STATES = "precision.exp_avg", "precision.exp_avg_sq", "precision.main_parameters"
 
 
 def _is_frozen(scenario: Scenario) -> bool:
@@ -48,32 +31,17 @@ def _is_frozen(scenario: Scenario) -> bool:
     return scenario.model.lora is not None
 
 
-def _stacks_with_precision(scenario: Scenario) -> list[str]:
-    """Return the stacks that have the scenario's fp8 products or narrow optimizer states."""
-    if scenario.precision.narrow_states:
-        return stacks_with("narrow_optimizer_states", True)
-    if scenario.precision.compute == "fp4":
-        return stacks_with("fp8_library", "transformer_engine")
-    return stacks_with("fp8_library", *set(get_args(Fp8Library)) - {"none"})
-
-
-PRECISION_RULES: list[Rule] = [
-    Requires(
+PRECISION_RULES = Rules()
+PRECISION_RULES += [
+    requires(
         "E393",
         "precision.fp8_recipe",
         needs={"precision.compute": "fp8"},
         why="a recipe sets how numbers are scaled to fp8; it has no effect in other dtypes",
         example="precision: {fp8_recipe: tensorwise}",
     ),
-    rule_against(
+    against(
         "E394",
-        "fp8 is simulated as in Transformer Engine or in torchao with torch.compile; fp4 and "
-        "narrow optimizer states are simulated as in Transformer Engine",
-        {
-            "software.stack": _stacks_with_precision,
-            "precision.compute": ["bf16"],
-            **_FP32_STATES,
-        },
         lambda scenario: (
             (scenario.precision.casts and scenario.facts.fp8_library == "none")
             or (scenario.precision.compute == "fp4" and scenario.uses_torchao)
@@ -81,119 +49,89 @@ PRECISION_RULES: list[Rule] = [
         ),
         "software.stack is {scenario.software.stack}, which is not simulated in "
         "{scenario.precision.compute} or with narrow optimizer states",
-        what=(
-            "fp8, fp4 or narrow optimizer states are combined with a software stack that does not "
-            "support them."
-        ),
-        fix=(
-            "Set software to megatron_core (or torchtitan_compiled for fp8), or use bf16 and "
-            "fp32 optimizer states."
-        ),
-        example=("precision: {compute: fp8}\nsoftware: torchtitan"),
+        why="fp8 is simulated as in Transformer Engine or in torchao with torch.compile; fp4 and "
+        "narrow optimizer states are simulated as in Transformer Engine",
+        example="precision: {compute: fp8}\nsoftware: torchtitan",
     ),
-    Requires(
+    requires(
         "E487",
         ("precision.first_layers_bf16", "precision.last_layers_bf16"),
-        needs={"precision.compute": one_of("fp8", "fp4", near=("fp8",))},
+        needs={"precision.compute": ("fp8", "fp4")},
         why="products of a model in 16 or 32 bits need no layers in bf16",
         example="precision: {first_layers_bf16: 1}",
     ),
-    Requires(
+    requires(
         "E499",
         "precision.fp8_recipe",
         needs={"precision.first_layers_bf16": 0, "precision.last_layers_bf16": 0},
-        off=any_but("delayed", near=("tensorwise", "blockwise", "mxfp8")),
-        given=Given(
-            "fp8 as in Transformer Engine", lambda scenario: scenario.fp8_recipe == "delayed"
-        ),
-        why=(
-            "delayed scaling reduces the absolute maxima of all layers together, so Megatron-LM "
-            "allows no layers in bf16 with it (get_fp8_context)"
-        ),
+        off=any_but("delayed"),
+        where=lambda scenario: scenario.fp8_recipe == "delayed",
+        why="delayed scaling reduces the absolute maxima of all layers together, so Megatron-LM "
+        "allows no layers in bf16 with it (get_fp8_context)",
         example="precision: {compute: fp8, first_layers_bf16: 1}\nsoftware: megatron_core",
     ),
-    Requires(
+    requires(
         "E382",
         "precision.tf32",
         needs={"precision.compute": "fp32"},
         why="TF32 applies only to fp32 products on tensor cores",
         example="precision: {tf32: true}",
     ),
-    Requires(
+    requires(
         "E383",
         "precision.fp8_parameters",
         needs={"precision.compute": "fp8"},
         off=False,
         why="weights are stored or gathered in fp8 only for fp8 products",
-        example=(
-            "parallelism: {data: 2}\nmemory: {zero_stage: 1}\nprecision: {fp8_parameters: true}"
-        ),
+        example="parallelism: {data: 2}\nmemory: {zero_stage: 1}\nprecision: {fp8_parameters: "
+        "true}",
     ),
-    Excludes(
+    excludes(
         "E384",
         "precision.fp8_parameters",
         "ranks cannot gather their shards of weights in fp8",
         lambda scenario: not (_is_frozen(scenario) or scenario.can_train_fp8_weights),
         off=False,
         reads=("memory.zero_stage", "software.stack"),
-        near={"memory.zero_stage": [1, 3], "software.fully_shard": [None]},
-        why=(
-            "weights that are trained are gathered in fp8 only by Megatron-LM's distributed "
-            "optimizer, Megatron-FSDP, and torchao with fully_shard"
-        ),
+        why="weights that are trained are gathered in fp8 only by Megatron-LM's distributed "
+        "optimizer, Megatron-FSDP, and torchao with fully_shard",
         example="precision: {compute: fp8, fp8_parameters: true}\nsoftware: megatron_core",
     ),
-    Requires(
+    requires(
         "E385",
         "precision.fp8_parameters",
-        needs={
-            "precision.fp8_recipe": any_but("mxfp8", near=("blockwise", "tensorwise", "delayed"))
-        },
+        needs={"precision.fp8_recipe": any_but("mxfp8")},
         off=False,
-        given=Given(
-            "trained weights that ZeRO 3 shards",
-            lambda scenario: scenario.memory.zero_stage == 3 and not _is_frozen(scenario),
-        ),
-        why=(
-            "mxfp8 scales rows and columns of a weight separately, so each pass would gather both; "
-            "this is not simulated"
-        ),
-        example=(
-            "parallelism: {data: 2}\n"
-            "memory: {zero_stage: 3}\n"
-            "precision: {compute: fp8, fp8_parameters: true, fp8_recipe: mxfp8}\n"
-            "software: megatron_core"
-        ),
+        where=lambda scenario: scenario.memory.zero_stage == 3 and not _is_frozen(scenario),
+        why="mxfp8 scales rows and columns of a weight separately, so each pass would gather both; "
+        "this is not simulated",
+        example="parallelism: {data: 2}\n"
+        "memory: {zero_stage: 3}\n"
+        "precision: {compute: fp8, fp8_parameters: true, fp8_recipe: mxfp8}\n"
+        "software: megatron_core",
     ),
-    Requires(
+    requires(
         "E387",
         "attention_backend",
-        needs={"precision.compute": any_but("fp32", near=("bf16",))},
-        off=any_but("fused", near=("unfused",)),
+        needs={"precision.compute": any_but("fp32")},
+        off=any_but("fused"),
         why="fused attention kernels support only 16-bit numbers (FlashAttention, cuDNN)",
         example="precision: {compute: fp32}\nattention_backend: fused",
     ),
-    Requires(
+    requires(
         "E388",
-        tuple(_FP32_STATES),
+        _STATES,
         needs={"memory.zero_stage": 1, "memory.offload_optimizer": False},
-        needs_first=True,
-        why=(
-            "narrow states need the precision-aware optimizer, which works only with the "
-            "distributed optimizer (memory.zero_stage 1) on the GPU"
-        ),
+        why="narrow states need the precision-aware optimizer, which works only with the "
+        "distributed optimizer (memory.zero_stage 1) on the GPU",
         example="precision: {exp_avg: bf16}",
+        first=(
+            "memory.zero_stage",
+            "memory.offload_optimizer",
+        ),
     ),
-    rule_against(
+    against(
         "E389",
-        "narrow states need mixed precision, and a remainder needs parameters stored in bf16",
-        {
-            "precision.main_parameters": ["fp32"],
-            "precision.compute": ["bf16"],
-            "precision.exp_avg": ["fp32"],
-            "precision.exp_avg_sq": ["fp32"],
-            "precision.fp8_parameters": [False],
-        },
         lambda scenario: (
             (scenario.precision.compute == "fp32" and scenario.precision.narrow_states)
             or (
@@ -205,30 +143,22 @@ PRECISION_RULES: list[Rule] = [
         "{scenario.precision.fp8_parameters}, while exp_avg, exp_avg_sq and main_parameters are "
         "{scenario.precision.exp_avg}, {scenario.precision.exp_avg_sq} and "
         "{scenario.precision.main_parameters}",
-        ("precision.main_parameters", "precision.exp_avg", "precision.exp_avg_sq"),
-        what="Narrow optimizer states are combined with a precision that does not support them.",
-        fix=(
-            "Set precision.compute to bf16, or set exp_avg, exp_avg_sq and main_parameters to fp32."
-        ),
-        example=(
-            "parallelism: {data: 2}\n"
-            "memory: {zero_stage: 1}\n"
-            "precision: {compute: fp16, main_parameters: remainder}"
-        ),
+        why="narrow states need mixed precision, and a remainder needs parameters stored in bf16",
+        example="parallelism: {data: 2}\n"
+        "memory: {zero_stage: 1}\n"
+        "precision: {compute: fp16, main_parameters: remainder}",
     ),
 ]
-_rule = registering(PRECISION_RULES)
+rule = PRECISION_RULES.rule
 
 
-@_rule(
+@rule(
     "E395",
     "torchao's fp8 is simulated only with the tensorwise recipe, in dense models, and with tensor "
     "parallelism only if it shards sequences too, as torchtitan does",
-    what="torchao's fp8 is combined with a setting for which it is not simulated.",
-    fix="Apply the fix in the error message, or set software to megatron_core.",
-    example=("precision: {compute: fp8, fp8_recipe: blockwise}\nsoftware: torchtitan_compiled"),
+    "precision: {compute: fp8, fp8_recipe: blockwise}\nsoftware: torchtitan_compiled",
 )
-def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
+def _torchao_for_dense_layers(scenario: Scenario) -> str | None:
     if scenario.precision.compute != "fp8" or not scenario.uses_torchao:
         return None
     legal = {
@@ -239,33 +169,23 @@ def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
     }
     for field, value in legal.items():
         if (written := attrgetter(field)(scenario)) != value:
-            return Violation(
+            return (
                 f"{field} is {shown(written)} while precision.compute is fp8 and software.stack is "
-                f"{scenario.software.stack}",
-                {
-                    field: [value],
-                    "software.stack": stacks_with("fp8_library", "transformer_engine"),
-                    "precision.compute": ["bf16"],
-                },
-                (field,),
+                f"{scenario.software.stack}"
             )
     return None
 
 
-@_rule(
+@rule(
     "E390",
     "the sizes of fp8 products must be multiples of 16, or of the recipe's scaling block; those of "
     "fp4 products must be multiples of 32, because kernels load 16 bytes",
-    what="A size is not a multiple of the size that fp8 or fp4 products need.",
-    fix="Apply the fix in the error message.",
-    example=(
-        "model: {seq_length: 2049}\n"
-        "batch: {micro: 1}\n"
-        "precision: {compute: fp8}\n"
-        "software: megatron_core"
-    ),
+    "model: {seq_length: 2049}\n"
+    "batch: {micro: 1}\n"
+    "precision: {compute: fp8}\n"
+    "software: megatron_core",
 )
-def _fp8_gemm_sizes(scenario: Scenario) -> Violation | None:
+def _fp8_gemm_sizes(scenario: Scenario) -> str | None:
     precision = scenario.precision
     recipe = "NVFP4" if precision.compute == "fp4" else precision.fp8_recipe
     for field, total, shards, divisors in _fp8_sizes(scenario):
@@ -275,18 +195,10 @@ def _fp8_gemm_sizes(scenario: Scenario) -> Violation | None:
             continue
         # Only the number of Mamba-2 heads can be left out.
         value = attrgetter(field)(scenario) or scenario.model.num_mamba_heads
-        return Violation(
+        return (
             f"{field} is {value}, which gives each rank {local} rows or columns of an "
             f"{precision.compute} product, not a multiple of {divisor} as the recipe "
-            f"{recipe} needs",
-            {
-                field: near_multiples(value, shards * divisor),
-                "precision.fp8_recipe": [
-                    recipe for recipe in get_args(Fp8RecipeName) if local % divisors[recipe] == 0
-                ],
-                "precision.compute": ["bf16"],
-            },
-            (field,),
+            f"{recipe} needs"
         )
     return None
 
@@ -353,52 +265,27 @@ def products_rule(supported: Collection[str]) -> Rule:
         supported: bf16 and the data types of the profile's products (`gemm.by_dtype`).
     """
 
-    def check(scenario: Scenario) -> Violation | None:
-        """Return the violation of a data type that the profile has no products for."""
+    def check(scenario: Scenario) -> str | None:
         precision, name = scenario.precision, scenario.precision.linear_product_type
         if name in supported:
             return _fp32_router_products(scenario, supported)
-        recipes = [
-            recipe
-            for recipe in get_args(Fp8RecipeName)
-            if precision.model_copy(update={"fp8_recipe": recipe}).linear_product_type in supported
-        ]
-        recipe_in_words = (
-            f" with fp8_recipe {precision.fp8_recipe}" if precision.compute == "fp8" else ""
-        )
-        return Violation(
-            f"precision.compute is {precision.compute}{recipe_in_words}, but the profile of "
-            f"{scenario.cluster} has no entry for {name} products (gemm.by_dtype)",
-            {
-                "precision.fp8_recipe": recipes if precision.compute == "fp8" else [],
-                "precision.tf32": [not precision.tf32] if precision.compute == "fp32" else [],
-                "precision.compute": ["fp8", "bf16"],
-                "cluster": [],
-            },
-            ("precision.compute",) if name != "mxfp8" else ("precision.fp8_recipe",),
+        compute = f"precision.compute is {precision.compute}"
+        recipe = f" with precision.fp8_recipe {precision.fp8_recipe}"
+        return (
+            f"{compute}{recipe if precision.compute == 'fp8' else ''}, but the profile of "
+            f"{scenario.cluster} has no entry for {name} products (gemm.by_dtype)"
         )
 
-    reason = (
-        "the time of a product follows from the profile's entry for its dtype; A100 has no fp8 "
-        "tensor cores, and mxfp8 and fp4 need Blackwell"
-    )
-    return WrittenRule(
+    return Rule(
         "E391",
-        reason,
+        "the time of a product follows from the profile's entry for its dtype; A100 has no fp8 "
+        "tensor cores, and mxfp8 and fp4 need Blackwell",
+        "precision: {compute: fp8}\nsoftware: megatron_core",
         check,
-        what=(
-            "The profile of the cluster has no products in this data type. Both gradients of an"
-            " fp32 router need TF32."
-        ),
-        fix=(
-            "Set precision.compute to bf16, choose another precision.fp8_recipe, set "
-            "model.experts.router_dtype to bf16, or choose another cluster."
-        ),
-        example=("precision: {compute: fp8}\nsoftware: megatron_core"),
     )
 
 
-def _fp32_router_products(scenario: Scenario, supported: Collection[str]) -> Violation | None:
+def _fp32_router_products(scenario: Scenario, supported: Collection[str]) -> str | None:
     """Return the violation of an fp32 router in a 16-bit model if the profile has no TF32 products.
 
     Transformer Engine multiplies the operands of its gradients in TF32 (`workload.blocks.router`).
@@ -407,30 +294,22 @@ def _fp32_router_products(scenario: Scenario, supported: Collection[str]) -> Vio
     is_16_bit = scenario.precision.product_type == "bf16"
     if not experts or experts.router_dtype != "fp32" or not is_16_bit or "tf32" in supported:
         return None
-    return Violation(
+    return (
         f"model.experts.router_dtype is fp32, but the profile of {scenario.cluster} has no entry "
-        "for tf32 products (gemm.by_dtype), which both gradients of an fp32 router are",
-        {"model.experts.router_dtype": ["bf16"], "cluster": []},
+        "for tf32 products (gemm.by_dtype), which both gradients of an fp32 router are"
     )
 
 
 PRECISION_RULES += [
-    AtMost(
+    at_most(
         "E498",
         ("precision.first_layers_bf16", "precision.last_layers_bf16"),
         "the layers of an average stage",
         lambda scenario: scenario.model.num_layers // scenario.parallelism.pipeline,
-        given=Given(
-            "fp8 in Megatron-Core",
-            lambda scenario: scenario.precision.compute == "fp8" and not scenario.uses_torchao,
-        ),
-        why=(
-            "Megatron-LM keeps at most the layers of an average stage in bf16 at each end of a "
-            "model in fp8 (TransformerConfig)"
-        ),
-        example=(
-            "precision: {compute: fp8, fp8_recipe: tensorwise, last_layers_bf16: 1000}\n"
-            "software: megatron_core"
-        ),
+        where=lambda scenario: scenario.precision.compute == "fp8" and not scenario.uses_torchao,
+        why="Megatron-LM keeps at most the layers of an average stage in bf16 at each end of a "
+        "model in fp8 (TransformerConfig)",
+        example="precision: {compute: fp8, fp8_recipe: tensorwise, last_layers_bf16: 1000}\n"
+        "software: megatron_core",
     ),
 ]

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from simtrain.scenario.allowed_values import any_but
-from simtrain.scenario.exclusion import Excludes
 from simtrain.scenario.recompute_section import (
     MODULES,
     Module,
 )
-from simtrain.scenario.requirement import Given, Requires
+from simtrain.scenario.rule import Rules, against, any_but, excludes, requires
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.software import stacks_with
-from simtrain.scenario.violation import Rule, Violation, registering, rule_against
 
 _NOT_WITH_DELAYED: set[Module] = {"layernorm", "moe_act"}
 
@@ -67,114 +63,84 @@ def _without(scenario: Scenario, modules: set[Module]) -> dict[str, list[object]
     return {"recompute.modules": [others]}
 
 
-RECOMPUTE_RULES: list[Rule] = [
-    Requires(
+RECOMPUTE_RULES = Rules()
+RECOMPUTE_RULES += [
+    requires(
         "E318",
         ("recompute.method", "recompute.num_layers", "recompute.distribute"),
         needs={"recompute.strategy": "full"},
-        needs_first=True,
         why="only full recompute reads method, num_layers and distribute",
         example="recompute: {strategy: selective, method: block, num_layers: 2}",
+        first=("recompute.strategy",),
     ),
-    Requires(
+    requires(
         "E338",
         "recompute.strategy",
         needs={"software.cuda_graphs": False},
         off="none",
-        given=Given(
-            "a stack that captures no recompute in CUDA graphs",
-            lambda scenario: not scenario.facts.recompute_in_cuda_graphs,
-        ),
+        where=lambda scenario: not scenario.facts.recompute_in_cuda_graphs,
         why="Megatron-LM captures whole layers in CUDA graphs only without recompute",
         example="software: {cuda_graphs: true}\nrecompute: selective",
     ),
-    Requires(
+    requires(
         "E346",
         "recompute.modules",
         needs={"recompute.strategy": "selective"},
-        needs_first=True,
         why="only selective recompute reads recompute.modules",
         example="recompute: {strategy: full, modules: [mlp]}",
+        first=("recompute.strategy",),
     ),
-    Requires(
+    requires(
         "E386",
         "recompute.saved_ops",
         needs={"recompute.strategy": "ops"},
-        needs_first=True,
         why="only recompute by op reads recompute.saved_ops",
         example="recompute: {strategy: full, saved_ops: [attention]}",
+        first=("recompute.strategy",),
     ),
-    Excludes(
+    excludes(
         "E392",
         "recompute.strategy",
         "the software stack checkpoints only modules or layers",
         lambda scenario: not scenario.facts.checkpoints_ops,
         reads=("software.stack",),
-        off=any_but("ops", near=("selective", "full", "none")),
-        near={"software.stack": lambda scenario: stacks_with("checkpoints_ops", True)},
-        why=(
-            "Megatron-LM checkpoints modules and layers; saving single ops is PyTorch's selective "
-            "activation checkpointing"
-        ),
+        off=any_but("ops"),
+        why="Megatron-LM checkpoints modules and layers; saving single ops is PyTorch's selective "
+        "activation checkpointing",
         example="recompute: ops",
     ),
-    rule_against(
+    against(
         "E348",
-        "Megatron-LM cannot recompute a shared expert that overlaps with the all-to-alls",
-        {
-            "recompute.modules": lambda scenario: _without(scenario, {"shared_experts"}).get(
-                "recompute.modules", []
-            ),
-            "overlap.shared_expert": [False],
-        },
         lambda scenario: (
             _recomputes(scenario, {"shared_experts"}) and scenario.overlap.shared_expert
         ),
-        what="A shared expert is recomputed, but also overlaps with the all-to-alls.",
-        fix=(
-            "Remove shared_experts from recompute.modules, or set overlap.shared_expert to false."
-        ),
-        example=(
-            "model: {experts: {num: 8, top_k: 2, ffn_hidden_size: 512, shared_ffn_hidden_size: "
-            "512},\n"
-            "        biases: false, activation: swiglu, hidden_dropout: 0}\n"
-            "overlap: {shared_expert: true}\n"
-            "recompute: {modules: [shared_experts]}"
-        ),
+        "recompute.modules contains shared_experts while overlap.shared_expert is true",
+        why="Megatron-LM cannot recompute a shared expert that overlaps with the all-to-alls",
+        example="model: {experts: {num: 8, top_k: 2, ffn_hidden_size: 512, shared_ffn_hidden_size: "
+        "512},\n"
+        "        biases: false, activation: swiglu, hidden_dropout: 0}\n"
+        "overlap: {shared_expert: true}\n"
+        "recompute: {modules: [shared_experts]}",
     ),
-    rule_against(
+    against(
         "E349",
-        "linear layers cast inputs that are recomputed a second time, but delayed scaling has one "
-        "scale for both times (Megatron-LM and Transformer Engine refuse it); in fp4 it is not "
-        "simulated",
-        {
-            "precision.fp8_recipe": ["tensorwise", "blockwise", "mxfp8"],
-            "recompute.modules": lambda scenario: _without(scenario, _NOT_WITH_DELAYED).get(
-                "recompute.modules", []
-            ),
-            "precision.compute": ["bf16"],
-        },
         lambda scenario: (
             scenario.fp8_recipe in ("delayed", "nvfp4") and _recomputes(scenario, _NOT_WITH_DELAYED)
         ),
         "recompute.modules contains layernorm or moe_act while precision.compute is "
         "{scenario.precision.compute} with fp8_recipe {scenario.precision.fp8_recipe}",
-        what="Norms or activations of experts are recomputed with delayed scaling or in fp4.",
-        fix=(
-            "Set precision.compute to fp8 and fp8_recipe to tensorwise, blockwise or mxfp8, or "
-            "remove layernorm and moe_act from recompute.modules."
-        ),
-        example=(
-            "precision: {compute: fp8}\n"
-            "cluster: h100_sxm\n"
-            "model: {experts: {num: 8, top_k: 2, ffn_hidden_size: 512}, biases: false, "
-            "activation: swiglu,\n"
-            "        hidden_dropout: 0}\n"
-            "recompute: {modules: [moe_act]}"
-        ),
+        why="linear layers cast inputs that are recomputed a second time, but delayed scaling "
+        "has one scale for both times (Megatron-LM and Transformer Engine refuse it); in fp4 it "
+        "is not simulated",
+        example="precision: {compute: fp8}\n"
+        "cluster: h100_sxm\n"
+        "model: {experts: {num: 8, top_k: 2, ffn_hidden_size: 512}, biases: false, "
+        "activation: swiglu,\n"
+        "        hidden_dropout: 0}\n"
+        "recompute: {modules: [moe_act]}",
     ),
 ]
-_rule = registering(RECOMPUTE_RULES)
+rule = RECOMPUTE_RULES.rule
 
 
 def _recomputes(scenario: Scenario, modules: set[Module]) -> set[Module]:
@@ -183,17 +149,15 @@ def _recomputes(scenario: Scenario, modules: set[Module]) -> set[Module]:
     return modules & {*policy.modules} if policy.strategy == "selective" else set()
 
 
-@_rule(
+@rule(
     "E347",
     "the model has no such module, so recomputing it would have no effect",
-    what="A module to recompute does not exist in the model.",
-    fix="Remove the module from recompute.modules.",
-    example="recompute: {modules: [core_attention, moe]}",
+    "recompute: {modules: [core_attention, moe]}",
 )
-def _modules_exist(scenario: Scenario) -> Violation | None:
+def _modules_exist(scenario: Scenario) -> str | None:
     absent = absent_modules(scenario)
     named = _recomputes(scenario, {*absent})
     if not named:
         return None
     reasons = (f"{module}, but {absent[module]}" for module in MODULES if module in named)
-    return Violation(f"recompute.modules contains {'; '.join(reasons)}", _without(scenario, named))
+    return f"recompute.modules contains {'; '.join(reasons)}"

@@ -10,7 +10,7 @@ from simtrain.base.entry import Entry
 from simtrain.base.plain_data import PlainData
 from simtrain.base.strict_yaml import data_of
 from simtrain.base.strict_yaml.document import leaves
-from simtrain.scenario.requirement import value_getter
+from simtrain.scenario.rule import value_getter
 from simtrain.scenario.schema import STACK_DEFAULTS, Scenario
 from simtrain.scenario.section import is_change
 from simtrain.scenario.software import Stack, load_stack

@@ -8,44 +8,26 @@ scenario asks for it, but not with every option of data parallelism.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 
-from simtrain.scenario.allowed_values import any_but, at_least, one_of
-from simtrain.scenario.exclusion import Excludes
-from simtrain.scenario.nearest import near_divisors
-from simtrain.scenario.requirement import Requires
+from simtrain.scenario.rule import Rules, against, any_but, at_least, excludes, requires
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.stage_rules import numbers_of_stages
-from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
 from simtrain.schedules.blocking import stages_that_wait
 from simtrain.schedules.registry import NAMED
 from simtrain.schedules.stage_placement import looped
 
-SCHEDULE_RULES: list[Rule] = []
-_rule = registering(SCHEDULE_RULES)
-_NAMED = [*NAMED]
+SCHEDULE_RULES = Rules()
+rule = SCHEDULE_RULES.rule
 _MOST_PASSES = 1_000_000  # as E332 refuses more
-_BLOCKING = [name for name, family in NAMED.items() if family.blocks]
-_VALIDATING = [name for name, family in NAMED.items() if family.validates_steps]
-_FLUSHING = [name for name, family in NAMED.items() if family.flushes]
 _UNFLUSHED = [name for name, family in NAMED.items() if not family.flushes]
-_WHOLE = [name for name, family in NAMED.items() if not family.splits_backwards]
 
 
-@_rule(
+@rule(
     "E414",
     "a schedule's file has one line per stage, and the actions of each microbatch on each chunk",
-    what=(
-        "The file of a schedule has other numbers of stages, chunks or microbatches than "
-        "the scenario."
-    ),
-    fix=(
-        "Set parallelism.pipeline, parallelism.interleave and batch.global to the numbers "
-        "of the file, or write another file."
-    ),
-    example="A file with four lines, and parallelism.pipeline 8.",
+    "A file with four lines, and parallelism.pipeline 8.",
+    hint="set parallelism.pipeline, parallelism.interleave and batch.global to those of the file",
 )
-def _file_has_the_sizes_of_the_pipeline(scenario: Scenario) -> Violation | None:
+def _file_has_the_sizes_of_the_pipeline(scenario: Scenario) -> str | None:
     schedule, split = scenario.schedule_file, scenario.parallelism
     if schedule is None:
         return None
@@ -60,27 +42,20 @@ def _file_has_the_sizes_of_the_pipeline(scenario: Scenario) -> Violation | None:
     if not wrong:
         return None
     counts = f"{schedule.num_stages} stages x {schedule.placement.interleave} chunks"
-    values: Mapping[str, Iterable[object]] = {field: [size] for field, size in wrong.items()}
-    return Violation(
+    return (
         f"{scenario.schedule} has {counts} and {schedule.num_microbatches} microbatches, but the "
-        f"scenario has {split.pipeline} x {split.interleave} and {scenario.num_microbatches}",
-        {**values, "schedule": _NAMED},
-        ("schedule", *wrong),
+        f"scenario has {split.pipeline} x {split.interleave} and {scenario.num_microbatches}"
     )
 
 
-@_rule(
+@rule(
     "E415",
     "after each pass, one blocking call sends its output and receives the next pass's input; it "
     "ends when both stages of each of its messages have reached it",
-    what="With blocking transfers, the stages of a schedule wait for each other.",
-    fix="Set overlap.pipeline to true, or name a schedule of Megatron-LM.",
-    example=(
-        "model: {num_layers: 32}\nparallelism: {pipeline: 4, interleave: 2}\nschedule: zbv\n"
-        "overlap: {pipeline: false}"
-    ),
+    "model: {num_layers: 32}\nparallelism: {pipeline: 4, interleave: 2}\nschedule: zbv\n"
+    "overlap: {pipeline: false}",
 )
-def _blocking_stages_do_not_wait_for_each_other(scenario: Scenario) -> Violation | None:
+def _blocking_stages_do_not_wait_for_each_other(scenario: Scenario) -> str | None:
     split, family = scenario.parallelism, scenario.schedule_family
     sizes = split.pipeline, split.interleave, scenario.num_microbatches
     if split.pipeline == 1 or scenario.overlaps_pipeline or family.blocks:
@@ -96,11 +71,9 @@ def _blocking_stages_do_not_wait_for_each_other(scenario: Scenario) -> Violation
     if not stages:
         return None
     first, last = ", ".join(map(str, stages[:-1])), stages[-1]
-    return Violation(
-        f"overlap.pipeline is false, but stages {first} and {last} of schedule "
-        f"{scenario.schedule} would wait for each other",
-        {"overlap.pipeline": [True], "schedule": _BLOCKING},
-        ("schedule",),
+    return (
+        f"schedule is {scenario.schedule}, whose stages {first} and {last} would wait for each "
+        "other, because overlap.pipeline is false"
     )
 
 
@@ -124,11 +97,11 @@ def _has_few_microbatches(scenario: Scenario) -> bool:
 
 
 SCHEDULE_RULES += [
-    Requires(
+    requires(
         "E982",
         "schedule",
         needs={
-            "parallelism.pipeline": at_least(2, numbers_of_stages),
+            "parallelism.pipeline": at_least(2),
             "overlap.pipeline": True,
             "overlap.parameter_gather": False,
             "model.tied_embeddings": False,
@@ -137,65 +110,37 @@ SCHEDULE_RULES += [
             "memory.offload_optimizer": False,
             "offload.unit": "none",
         },
-        off=any_but(*_UNFLUSHED, near=("1f1b",)),
-        why=(
-            "stages of PipeDream-2BW run their optimizer steps alone and send asynchronously; "
-            "simtrain has no runs of iterations into each other with parameters or tensors that "
-            "stages share, gather or offload"
-        ),
+        off=any_but(*_UNFLUSHED),
+        why="stages of PipeDream-2BW run their optimizer steps alone and send asynchronously; "
+        "simtrain has no runs of iterations into each other with parameters or tensors that "
+        "stages share, gather or offload",
         example="parallelism: {pipeline: 4}\nschedule: pipedream_2bw",
     ),
-    rule_against(
+    against(
         "E983",
-        "two versions of the weights are enough if the microbatches of an earlier iteration have "
-        "left the pipeline when the optimizer runs, so an iteration has at least as many as stages",
-        {
-            "batch.global": lambda scenario: [
-                scenario.parallelism.pipeline * scenario.batch.micro * scenario.parallelism.data
-            ],
-            "parallelism.pipeline": lambda scenario: near_divisors(
-                scenario.parallelism.pipeline, scenario.num_microbatches
-            ),
-            "schedule": _FLUSHING,
-        },
         _has_few_microbatches,
         "schedule {scenario.schedule} has {scenario.num_microbatches} microbatches on "
         "{scenario.parallelism.pipeline} stages",
-        ("batch.global", "parallelism.pipeline", "schedule"),
-        what="PipeDream-2BW has fewer microbatches than stages.",
-        fix="Set batch.global to one microbatch per stage and replica or more.",
-        example=(
-            "model: {tied_embeddings: false}\nbatch: {global: 4}\nparallelism: {pipeline: 8}\n"
-            "schedule: pipedream_2bw"
-        ),
+        why="two versions of the weights are enough if the microbatches of an earlier iteration "
+        "have left the pipeline when the optimizer runs, so an iteration has at least as many as "
+        "stages",
+        example="model: {tied_embeddings: false}\nbatch: {global: 4}\nparallelism: {pipeline: 8}\n"
+        "schedule: pipedream_2bw",
     ),
-    Excludes(
+    excludes(
         "E416",
         "overlap.align_gradient_reduction",
         "the chunks of the schedule do not loop over the stages",
         _has_unordered_stages,
         reads=("schedule",),
         off=False,
-        near={"schedule": [name for name, family in NAMED.items() if family.aligns_reductions]},
-        why=(
-            "Megatron-LM starts the reduction of a chunk on stage s after s further backward "
-            "passes; all stages have finished it then only if chunks loop over the stages"
-        ),
-        example=(
-            "model: {num_layers: 32}\nparallelism: {pipeline: 4, interleave: 2, data: 2}\n"
-            "schedule: zbv\noverlap: {data_parallel: true, align_gradient_reduction: true}"
-        ),
+        why="Megatron-LM starts the reduction of a chunk on stage s after s further backward "
+        "passes; all stages have finished it then only if chunks loop over the stages",
+        example="model: {num_layers: 32}\nparallelism: {pipeline: 4, interleave: 2, data: 2}\n"
+        "schedule: zbv\noverlap: {data_parallel: true, align_gradient_reduction: true}",
     ),
-    rule_against(
+    against(
         "E417",
-        "simtrain does not simulate when ZeRO stages 2 and 3 reduce the gradients of a backward "
-        "pass whose halves (I and W) are apart; PyTorch's fully_shard can reduce them once, after "
-        "all passes",
-        {
-            "memory.reduce_every_microbatch": [False],
-            "memory.zero_stage": [1, 0],
-            "schedule": _WHOLE,
-        },
         lambda scenario: (
             scenario.memory.zero_stage > 1
             and _splits_backwards(scenario)
@@ -203,27 +148,25 @@ SCHEDULE_RULES += [
         ),
         "memory.zero_stage is {scenario.memory.zero_stage}, but {scenario.schedule} splits "
         "backward passes",
-        what="A schedule with split backward passes is combined with ZeRO stage 2 or 3.",
-        fix=(
-            "Set memory.zero_stage to 1 or 0, use PyTorch's fully_shard with "
-            "memory.reduce_every_microbatch false, or write each I and W as one B."
-        ),
+        why="simtrain does not simulate when ZeRO stages 2 and 3 reduce the gradients of a "
+        "backward pass whose halves (I and W) are apart; PyTorch's fully_shard can reduce them "
+        "once, after all passes",
         example="A zero-bubble schedule, and memory.zero_stage 3.",
+        hint="set memory.zero_stage to 1 or 0, use fully_shard with memory.reduce_every_microbatch "
+        "false, or name a schedule of whole backward passes",
     ),
-    Excludes(
+    excludes(
         "E418",
         "parallelism.microbatch_group_size",
         "the schedule has no groups of its own",
         lambda scenario: not scenario.schedule_family.chooses_groups or scenario.schedule_file,
         reads=("schedule",),
-        off=one_of(None, near=(LEFT_OUT,)),
-        why=(
-            "only Megatron-LM's interleaved schedule has groups of another size than one "
-            "microbatch per stage"
-        ),
+        off=None,
+        why="only Megatron-LM's interleaved schedule has groups of another size than one "
+        "microbatch per stage",
         example="parallelism: {pipeline: 4, microbatch_group_size: 8}",
     ),
-    Excludes(
+    excludes(
         "E450",
         "overlap.optimizer_post_validation",
         "no schedule of Zero Bubble's runtime runs a pipeline",
@@ -235,38 +178,35 @@ SCHEDULE_RULES += [
             )
         ),
         reads=("schedule", "parallelism.pipeline"),
-        near={"schedule": _VALIDATING},
-        near_first=True,
-        why=(
-            "only Zero Bubble's runtime (sail-sg) runs optimizer steps before the gradient norm of "
-            "all stages exists, in pipelines with its own schedules"
-        ),
-        example=(
-            "model: {tied_embeddings: false}\nparallelism: {pipeline: 4}\n"
-            "overlap: {optimizer_post_validation: true}"
-        ),
+        why="only Zero Bubble's runtime (sail-sg) runs optimizer steps before the gradient norm of "
+        "all stages exists, in pipelines with its own schedules",
+        example="model: {tied_embeddings: false}\nparallelism: {pipeline: 4}\n"
+        "overlap: {optimizer_post_validation: true}",
+        first=("schedule",),
     ),
-    Requires(
+    requires(
         "E451",
         "overlap.optimizer_post_validation",
         needs={
             "model.tied_embeddings": False,
-            "precision.compute": any_but("fp32", near=("bf16", "fp16")),
+            "precision.compute": any_but("fp32"),
             "overlap.data_parallel": False,
             "memory.zero_stage": (1, 0),
             "memory.offload_optimizer": False,
         },
-        needs_first=True,
-        why=(
-            "Zero Bubble's runtime refuses a table of the embedding that two stages share, "
-            "fp32, and gradients that are reduced during backward passes; its optimizer is on "
-            "the GPU, whole or sharded by ZeRO stage 1"
-        ),
-        example=(
-            "model: {tied_embeddings: true}\n"
-            "parallelism: {pipeline: 4}\n"
-            "schedule: zb_h1\n"
-            "overlap: {optimizer_post_validation: true}"
+        why="Zero Bubble's runtime refuses a table of the embedding that two stages share, "
+        "fp32, and gradients that are reduced during backward passes; its optimizer is on "
+        "the GPU, whole or sharded by ZeRO stage 1",
+        example="model: {tied_embeddings: true}\n"
+        "parallelism: {pipeline: 4}\n"
+        "schedule: zb_h1\n"
+        "overlap: {optimizer_post_validation: true}",
+        first=(
+            "model.tied_embeddings",
+            "precision.compute",
+            "overlap.data_parallel",
+            "memory.zero_stage",
+            "memory.offload_optimizer",
         ),
     ),
 ]

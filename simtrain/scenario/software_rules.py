@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-from simtrain.scenario.requirement import value_getter
+from simtrain.scenario.rule import Condition, Rules
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Condition, Rule, Violation, registering
 
-SOFTWARE_RULES: list[Rule] = []
-_rule = registering(SOFTWARE_RULES)
+SOFTWARE_RULES = Rules()
+rule = SOFTWARE_RULES.rule
 
 
 def _posts_messages(scenario: Scenario) -> bool:
@@ -39,180 +35,134 @@ def _recomputes_beside_norms(scenario: Scenario) -> bool:
     return drops_norms or ("mlp" in policy.modules and is_dense)
 
 
-class _Use(NamedTuple):
-    """When an entry of the software stack has an effect.
-
-    Args:
-        why_not: why it has none.
-        values: values of other fields with which it has an effect.
-        is_used: whether it has an effect; by default, whether a field has one of `values`.
-    """
-
-    why_not: str
-    values: Mapping[str, list[Any]]
-    is_used: Condition | None = None
+def _fuses_attention(scenario: Scenario) -> bool:
+    return scenario.attention_backend == "fused"
 
 
-_USES = {
-    "fused_softmax": _Use(
-        "fused attention has no separate softmax kernel", {"attention_backend": ["unfused"]}
+def _has_rotary(scenario: Scenario) -> bool:
+    return scenario.model.position_embedding == "rope"
+
+
+def _launches_kernels(scenario: Scenario) -> bool:
+    return not scenario.facts.cuda_graphs
+
+
+_IN_GRAPHS = "CUDA graphs launch whole passes"
+_USES: dict[str, tuple[Condition, str]] = {
+    "fused_softmax": (
+        lambda scenario: not _fuses_attention(scenario),
+        "fused attention has no separate softmax kernel",
     ),
-    "attention_kernel": _Use("attention is not fused", {"attention_backend": ["fused"]}),
-    "attention_speed": _Use("attention is not fused", {"attention_backend": ["fused"]}),
-    "fused_rotary": _Use(
-        "the model has no rotary embedding", {"model.position_embedding": ["rope"]}
-    ),
-    "complex_rotary": _Use(
+    "attention_kernel": (_fuses_attention, "attention is not fused"),
+    "attention_speed": (_fuses_attention, "attention is not fused"),
+    "fused_rotary": (_has_rotary, "the model has no rotary embedding"),
+    "complex_rotary": (
+        lambda scenario: _has_rotary(scenario) and not scenario.facts.kernels.fused_rotary,
         "the model has no rotary embedding, or its rotation is one kernel",
-        {"model.position_embedding": ["rope"], "software.fused_rotary": [False]},
-        lambda scenario: (
-            scenario.model.position_embedding == "rope" and not scenario.facts.kernels.fused_rotary
-        ),
     ),
-    "repeated_keys": _Use(
-        "attention is not fused, or each query head has keys of its own",
-        {"attention_backend": ["fused"]},
+    "repeated_keys": (
         lambda scenario: (
-            scenario.attention_backend == "fused"
+            _fuses_attention(scenario)
             and scenario.model.num_query_groups not in (None, scenario.model.num_attention_heads)
         ),
+        "attention is not fused, or each query head has keys of its own",
     ),
-    "fused_rms_norm": _Use("the model has no RMS norm", {"model.normalization": ["rms_norm"]}),
-    "fused_activation": _Use(
-        "a GeLU without bias is always one kernel",
-        {"model.biases": [True]},
+    "fused_rms_norm": (
+        lambda scenario: scenario.model.normalization == "rms_norm",
+        "the model has no RMS norm",
+    ),
+    "fused_activation": (
         lambda scenario: scenario.model.biases or scenario.model.activation != "gelu",
+        "a GeLU without bias is always one kernel",
     ),
-    "fused_dropout_add": _Use(
-        "the model adds neither biases nor dropout to its residuals",
-        {"model.biases": [True]},
+    "fused_dropout_add": (
         _adds_one_by_one,
+        "the model adds neither biases nor dropout to its residuals",
     ),
-    "cross_entropy_fusion": _Use(
-        "the cross entropy is not fused",
-        {"software.fused_cross_entropy": [True]},
+    "cross_entropy_fusion": (
         lambda scenario: scenario.facts.kernels.fused_cross_entropy,
+        "the cross entropy is not fused",
     ),
-    "fp8_columns": _Use(
-        "products are not in fp8 with the recipe blockwise",
-        {"precision.fp8_recipe": ["blockwise"], "precision.compute": ["bf16"]},
+    "fp8_columns": (
         lambda scenario: scenario.fp8_recipe == "blockwise",
+        "products are not in fp8 with the recipe blockwise",
     ),
-    "grouped_products": _Use(
-        "the host launches no products of experts one by one",
-        {"software.cuda_graphs": [False], "software.fused_grouped_mlp": [False]},
-        _launches_experts,
-    ),
-    "fused_grouped_mlp": _Use(
-        "the model has no experts with products in mxfp8",
-        {"precision.fp8_recipe": ["mxfp8"]},
+    "grouped_products": (_launches_experts, "the host launches no products of experts one by one"),
+    "fused_grouped_mlp": (
         lambda scenario: scenario.model.experts and scenario.fp8_recipe == "mxfp8",
+        "the model has no experts with products in mxfp8",
     ),
-    "paged_stash": _Use(
-        "the MLP of experts is not fused",
-        {"software.fused_grouped_mlp": [True]},
+    "paged_stash": (
         lambda scenario: scenario.model.experts and scenario.facts.kernels.fused_grouped_mlp,
+        "the MLP of experts is not fused",
     ),
-    "checkpointed_fp32_norms": _Use(
-        "norms over a grid of ranks are kernels of their own",
-        {"parallelism.tensor_split": ["1d"]},
+    "checkpointed_fp32_norms": (
         lambda scenario: scenario.parallelism.grid_sizes is None,
+        "norms over a grid of ranks are kernels of their own",
     ),
-    "separate_masking": _Use(
-        "mask and softmax are one kernel",
-        {"attention_backend": ["unfused"], "software.fused_softmax": [False]},
+    "separate_masking": (
         lambda scenario: (
-            scenario.attention_backend == "unfused" and not scenario.facts.kernels.fused_softmax
+            not _fuses_attention(scenario) and not scenario.facts.kernels.fused_softmax
         ),
+        "mask and softmax are one kernel",
     ),
-    "norm_in_linear": _Use(
-        "this scenario recomputes nothing that depends on fusing norms into linear layers",
-        {"recompute.modules": [["mlp"]]},
+    "norm_in_linear": (
         _recomputes_beside_norms,
+        "this scenario recomputes nothing that depends on fusing norms into linear layers",
     ),
-    "fused_optimizer": _Use("Adam runs on the host", {"memory.offload_optimizer": [False]}),
-    "fused_gradient_accumulation": _Use(
-        "fully_shard adds no gradients up before it reduces them",
-        {"memory.reduce_every_microbatch": [False]},
+    "fused_optimizer": (
+        lambda scenario: not scenario.memory.offload_optimizer,
+        "Adam runs on the host",
+    ),
+    "fused_gradient_accumulation": (
         lambda scenario: not (scenario.fully_shards and scenario.reduces_every_microbatch),
+        "fully_shard adds no gradients up before it reduces them",
     ),
-    "fully_shard": _Use(
-        "parameters are not sharded (memory.zero_stage 3)", {"memory.zero_stage": [3]}
+    "fully_shard": (
+        lambda scenario: scenario.memory.zero_stage == 3,
+        "parameters are not sharded (memory.zero_stage 3)",
     ),
-    "expert_workspaces": _Use(
-        "the model has no experts",
-        {"model.experts": []},
+    "expert_workspaces": (
         lambda scenario: scenario.model.experts is not None,
+        "the model has no experts",
     ),
-    "cublas_workspace": _Use(
-        "PyTorch keeps no workspaces",
-        {"software.torch_workspaces": [2]},
+    "cublas_workspace": (
         lambda scenario: scenario.facts.torch_workspaces > 0,
+        "PyTorch keeps no workspaces",
     ),
-    "cuda_graph_modules": _Use(
-        "CUDA graphs launch whole passes",
-        {"software.cuda_graphs": [False]},
-        lambda scenario: not scenario.facts.cuda_graphs,
-    ),
-    "host_call": _Use(
-        "CUDA graphs launch whole passes",
-        {"software.cuda_graphs": [False]},
-        lambda scenario: not scenario.facts.cuda_graphs,
-    ),
-    "blocking_launches": _Use(
-        "CUDA graphs launch whole passes",
-        {"software.cuda_graphs": [False]},
-        lambda scenario: not scenario.facts.cuda_graphs,
-    ),
-    "host_issue": _Use(
-        "CUDA graphs launch whole passes",
-        {"software.cuda_graphs": [False]},
-        lambda scenario: not scenario.facts.cuda_graphs or _posts_messages(scenario),
+    "cuda_graph_modules": (_launches_kernels, _IN_GRAPHS),
+    "host_call": (_launches_kernels, _IN_GRAPHS),
+    "blocking_launches": (_launches_kernels, _IN_GRAPHS),
+    "host_issue": (
+        lambda scenario: _launches_kernels(scenario) or _posts_messages(scenario),
+        _IN_GRAPHS,
     ),
 }
-"""The use of each entry; all other entries always have an effect."""
+"""When an entry has an effect, and why it has none otherwise; all other entries always have one."""
 
 
-def _is_used(name: str, scenario: Scenario) -> object:
-    use = _USES[name]
-    if use.is_used is not None:
-        return use.is_used(scenario)
-    return any(value_getter(field)(scenario) in values for field, values in use.values.items())
-
-
-@_rule(
+@rule(
     "E380",
     "an entry that has no effect in a scenario is probably a mistake",
-    what="An entry of the software stack has no effect in this scenario.",
-    fix="Remove the entry, or apply the fix in the error message.",
-    example="software: {fused_rotary: false}",
+    "software: {fused_rotary: false}",
 )
-def _entries_are_used(scenario: Scenario) -> Violation | None:
-    unused = {
-        f"software.{name}": use
-        for name, use in _USES.items()
-        if getattr(scenario.software, name) is not None and not _is_used(name, scenario)
-    }
-    if not unused:
-        return None
-    message = "; ".join(f"{field} is set, but {use.why_not}" for field, use in unused.items())
-    values: dict[str, list[Any]] = {field: [None] for field in unused}
-    for use in unused.values():
-        values |= use.values
-    return Violation(message, values, tuple(unused))
+def _entries_are_used(scenario: Scenario) -> str | None:
+    unused = [
+        f"software.{name} is set, but {why_not}"
+        for name, (is_used, why_not) in _USES.items()
+        if getattr(scenario.software, name) is not None and not is_used(scenario)
+    ]
+    return "; ".join(unused) or None
 
 
-@_rule(
+@rule(
     "E381",
     "a fused cross entropy subtracts the maximum in the kernel of the exponentials",
-    what="in_place_cross_entropy is set, but the cross entropy is fused.",
-    fix=("Remove memory.in_place_cross_entropy, or set software.fused_cross_entropy to false."),
-    example=("memory: {in_place_cross_entropy: true}\nsoftware: {fused_cross_entropy: true}"),
+    "memory: {in_place_cross_entropy: true}\nsoftware: {fused_cross_entropy: true}",
 )
-def _loss_keeps_fp32_logits(scenario: Scenario) -> Violation | None:
+def _loss_keeps_fp32_logits(scenario: Scenario) -> str | None:
     field = "memory.in_place_cross_entropy"
     is_fused = scenario.facts.kernels.fused_cross_entropy
     if scenario.memory.in_place_cross_entropy is None or not is_fused:
         return None
-    message = f"{field} is set, but the software stack fuses the cross entropy"
-    return Violation(message, {field: [None], "software.fused_cross_entropy": [False]}, (field,))
+    return f"{field} is set, but the software stack fuses the cross entropy"

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from simtrain.scenario.rule import Rules, against
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
 
-VARIATION_RULES: list[Rule] = []
+VARIATION_RULES = Rules()
 
-_rule = registering(VARIATION_RULES)
+rule = VARIATION_RULES.rule
 _LENGTHS = "variation.sequence_lengths"
 
 
-@_rule(
-    "E961",
-    "ranks are counted from 0",
-    what="variation.slow names a rank that the scenario does not have.",
-    fix="Write a rank below the number of GPUs.",
-    example="variation: {slow: {rank: 64, factor: 1.2}}",
-)
-def _slow_rank_exists(scenario: Scenario) -> Violation | None:
+@rule("E961", "ranks are counted from 0", "variation: {slow: {rank: 64, factor: 1.2}}")
+def _slow_rank_exists(scenario: Scenario) -> str | None:
     slow = scenario.variation.slow
     if slow is None or slow.rank < scenario.num_gpus:
         return None
     last = scenario.num_gpus - 1
     message = f"variation.slow.rank is {slow.rank}, but the last rank is {last}"
-    return Violation(message, {"variation.slow.rank": [last, 0]})
+    return message
 
 
 def _packs_lengths_twice(scenario: Scenario) -> bool:
@@ -44,42 +38,21 @@ def _has_no_kernel(scenario: Scenario) -> bool:
 
 
 VARIATION_RULES += [
-    rule_against(
+    against(
         "E963",
-        "documents have either the same lengths in every sequence, or lengths that are drawn",
-        {_LENGTHS: [LEFT_OUT], "batch.packed_lengths": [LEFT_OUT]},
         _packs_lengths_twice,
         "variation.sequence_lengths draws documents that batch.packed_lengths sets",
-        (_LENGTHS, "batch.packed_lengths"),
-        what="variation.sequence_lengths and batch.packed_lengths are both set.",
-        fix="Remove one of them.",
-        example=(
-            "batch: {micro: 1, packed_lengths: [512]}\nattention_backend: fused\n"
-            "variation: {sequence_lengths: {mean: 500}}"
-        ),
+        why="documents have either the same lengths in every sequence, or lengths that are drawn",
+        example="batch: {micro: 1, packed_lengths: [512]}\nattention_backend: fused\n"
+        "variation: {sequence_lengths: {mean: 500}}",
     ),
-    rule_against(
+    against(
         "E964",
-        "attention within documents of uneven length is simulated with fused attention over whole "
-        "sequences, one a microbatch, on one context-parallel rank",
-        {
-            _LENGTHS: [LEFT_OUT],
-            "attention_backend": ["fused"],
-            "batch.micro": [1],
-            "parallelism.context": [1],
-            "parallelism.sequence_slices": [LEFT_OUT],
-            "model.attention_window": [LEFT_OUT],
-            "model.layer_pattern": [LEFT_OUT],
-        },
         _has_no_kernel,
         "variation.sequence_lengths is set while attention has no kernel for documents of uneven "
         "length",
-        (_LENGTHS, "attention_backend"),
-        what="variation.sequence_lengths is set while attention has no kernel for such documents.",
-        fix=(
-            "Set attention_backend: fused, batch.micro: 1 and parallelism.context: 1, without "
-            "slices, windows and Mamba layers; or remove variation.sequence_lengths."
-        ),
+        why="attention within documents of uneven length is simulated with fused attention over "
+        "whole sequences, one a microbatch, on one context-parallel rank",
         example="attention_backend: unfused\nvariation: {sequence_lengths: {mean: 500}}",
     ),
 ]

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from simtrain.errors import InputError
 from simtrain.scenario import RULES, Scenario
-from simtrain.scenario.violation import LEFT_OUT, Violation
+from simtrain.scenario.remedies import LEFT_OUT, fields_of, neighbours
+from simtrain.scenario.rule import Rule
 from tests.helpers.scenario_values import FIELD_VALUES, Values, nested
 
 Choice = tuple[str, int]
@@ -19,7 +20,7 @@ Pair = tuple[Choice, Choice]
 
 _REPAIRS = 8
 """Rules that a pair may break one after the other until its scenario is legal."""
-_VALUES_TRIED = 3
+_VALUES_TRIED, _FIELDS_TRIED = 3, 4
 
 
 def legal_pairs(seed: int, most: int | None = None, fields_of_each: int = 40) -> Iterator[Scenario]:
@@ -87,20 +88,24 @@ def _legal(pinned: Values) -> tuple[Values, Scenario] | None:
         scenario = _scenario_of(values)
         if scenario is None:
             return None
-        violation = _broken(scenario)
-        if violation is None:
+        broken = _broken(scenario)
+        if broken is None:
             return values, scenario
-        repaired = _repaired(values, pinned, violation)
+        repaired = _repaired(values, pinned, scenario, *broken)
         if repaired is None:
             return None
         values = repaired
     return None
 
 
-def _repaired(values: Values, pinned: Values, violation: Violation) -> Values | None:
-    """Return the values with one that the violation suggests; the fewest rules broken win."""
+def _repaired(
+    values: Values, pinned: Values, scenario: Scenario, rule: Rule, message: str
+) -> Values | None:
+    """Return the values with a neighbour of one that a rule reads; the fewest rules broken win."""
     tried: list[tuple[int, int, Values]] = []
-    for field, suggested in violation.values.items():
+    fields = fields_of(rule, message, scenario)
+    for field in fields[:_FIELDS_TRIED]:
+        suggested = neighbours(scenario, field, message, fields)
         kept = {
             name: value for name, value in values.items() if not f"{name}.".startswith(f"{field}.")
         }
@@ -110,9 +115,9 @@ def _repaired(values: Values, pinned: Values, violation: Violation) -> Values | 
             if value is not LEFT_OUT and field not in FIELD_VALUES:
                 continue
             new = kept if value is LEFT_OUT else kept | {field: value}
-            scenario = _scenario_of(new)
-            if scenario is not None and new != values:
-                number = sum(rule.check(scenario) is not None for rule in RULES)
+            other = _scenario_of(new)
+            if other is not None and new != values:
+                number = sum(each.check(other) is not None for each in RULES)
                 tried.append((number, len(tried), new))
     return min(tried)[2] if tried else None
 
@@ -124,5 +129,5 @@ def _scenario_of(values: Values) -> Scenario | None:
         return None
 
 
-def _broken(scenario: Scenario) -> Violation | None:
-    return next((found for rule in RULES if (found := rule.check(scenario))), None)
+def _broken(scenario: Scenario) -> tuple[Rule, str] | None:
+    return next(((rule, found) for rule in RULES if (found := rule.check(scenario))), None)

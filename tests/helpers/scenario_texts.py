@@ -37,9 +37,9 @@ def fixes_of(text: str, code: str) -> list[str]:
     """Return the fixes that a rule suggests, as lines of a scenario."""
     scenario = Scenario.model_validate(scenario_data(text))
     rule = rule_of(code)
-    violation = rule.check(scenario)
-    assert violation is not None
-    fixes = suggest(scenario, rule, violation, RULES).items()
+    message = rule.check(scenario)
+    assert message is not None
+    fixes = suggest(scenario, rule, message, RULES).items()
     return [f"{field}: {as_scalar(value)}" for field, values in fixes for value in values]
 
 

@@ -26,7 +26,7 @@ from simtrain.scenario import (
     load_scenario,
     load_unchecked,
 )
-from simtrain.scenario.violation import WrittenRule
+from simtrain.scenario.rule import Rule
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Space
@@ -379,7 +379,7 @@ def test_a_scenario_is_checked_once_and_its_copies_again(monkeypatch: pytest.Mon
     simulate(scenario)
     copies = [copy.copy(scenario), copy.deepcopy(scenario), pickle.loads(pickle.dumps(scenario))]
     rules: list[object] = []
-    counting = WrittenRule("E399", "a test", rules.append, what="", fix="", example="")
+    counting = Rule("E399", "a test", "", rules.append)
     monkeypatch.setattr(check, "RULES", [counting, counting])
     check_scenario(scenario, check.RULES)
     assert not rules

@@ -14,7 +14,6 @@ from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import FusedAttention
-from tests.helpers.scenario_texts import edited, fixes_of
 from tests.helpers.toys import plan_of, scenario_with
 
 SIZES = {"num_layers": 1, "hidden_size": 256, "num_attention_heads": 4, "attention_dropout": 0}
@@ -117,9 +116,3 @@ def test_both_engines_agree_to_the_bit() -> None:
     times = {simulate(scenario, engine=engine).iteration_time_s for engine in ("simpy", "compiled")}
     assert len(times) == 1
     assert simulate(scenario).iteration_time_s < simulate(packed(None)).iteration_time_s
-
-
-def test_the_nearest_documents_that_ranks_can_cut() -> None:
-    lines = "attention_backend: fused\nparallelism: {context: 4}\n"
-    text = edited("micro: 4", "micro: 1\n  packed_lengths: [500, 60]") + lines
-    assert "packed_lengths: [504, 64]" in "".join(fixes_of(text, "E420"))

@@ -422,19 +422,20 @@ def _aliases(model_class: type[BaseModel]) -> dict[str, str]:
 @functools.cache
 def names_of(model_class: type[BaseModel], last: str) -> tuple[str, ...]:
     """Dotted names of all fields of a model whose last part is `last`."""
-    return tuple(name for name in _dotted_names(model_class) if name.rpartition(".")[2] == last)
+    return tuple(name for name in dotted_names(model_class) if name.rpartition(".")[2] == last)
 
 
 def settable_names(model_class: type[BaseModel]) -> list[str]:
     """Dotted names of all fields of a model that are no sections themselves."""
-    names = list(_dotted_names(model_class))
+    names = list(dotted_names(model_class))
     return [name for name in names if not any(other.startswith(f"{name}.") for other in names)]
 
 
-def _dotted_names(annotation: Any) -> Iterator[str]:
+def dotted_names(annotation: Any) -> Iterator[str]:
+    """Yield the dotted names of all fields of a model, sections included."""
     for name, field in _fields(annotation).items():
         yield name
-        yield from (f"{name}.{inside}" for inside in _dotted_names(field.annotation))
+        yield from (f"{name}.{inside}" for inside in dotted_names(field.annotation))
 
 
 def _annotation_inside(annotation: Any, part: str | int) -> Any:

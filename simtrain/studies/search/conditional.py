@@ -7,14 +7,14 @@ rule without interleaving, so a search would otherwise never evaluate points wit
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from operator import attrgetter
 from typing import Any
 
 from simtrain.scenario import Scenario
+from simtrain.scenario.context_exchanges import CONTEXT_EXCHANGES
 from simtrain.scenario.experts import Experts
-from simtrain.scenario.requirement import Requires, default_of
-from simtrain.scenario.rules import RULES
+from simtrain.scenario.rule import default_of
 from simtrain.scenario.schema import STACK_DEFAULTS
 from simtrain.scenario.tensor_splits import TensorSplit
 from simtrain.schedules.registry import FAMILIES
@@ -59,23 +59,40 @@ _CONDITIONS: dict[str, tuple[object, Follows]] = {
 }
 """For settings that a schedule or several fields decide: the off value, and whether a point can
 have the setting. Tests compare these conditions with the rules."""
-_REQUIRING = (
-    "overlap.userbuffers",
-    "overlap.parameter_gather",
-    "overlap.prefetch",
-    "overlap.deferred_output_gradients",
-    "memory.reduce_every_microbatch",
-    "memory.shard_over",
-    "memory.offload_gradients",
-    "memory.offload_parameters",
-    "memory.parameter_owners",
-    "memory.delayed_update",
-    "parallelism.context_communication",
-    "parallelism.context_a2a",
-    "parallelism.slice_balance",
-    "parallelism.slice_lengths",
-)
-"""Settings whose conditions are rows of the rules; each after the settings that it needs."""
+_SUBGROUPS = {name for name, exchange in CONTEXT_EXCHANGES.items() if exchange.has_subgroups}
+_BESIDE: dict[str, Container[object]] = {
+    "memory.offload_optimizer": {True},
+    "parallelism.pipeline": {1},
+    "parallelism.sequence_slices": {1},
+}
+_SEVERAL = range(2, 1 << 20)
+_REQUIRING: dict[str, dict[str, Container[object]]] = {
+    "overlap.userbuffers": {"parallelism.sequence_parallel": {True}},
+    "overlap.parameter_gather": {"overlap.data_parallel": {True}, "memory.zero_stage": {1}},
+    "overlap.prefetch": {"memory.zero_stage": {3}, "overlap.data_parallel": {True}},
+    "overlap.deferred_output_gradients": {
+        "parallelism.pipeline": _SEVERAL,
+        "schedule": {"1f1b", "interleaved"},
+        "memory.zero_stage": {0, 1},
+    },
+    "memory.reduce_every_microbatch": {"memory.zero_stage": {2, 3}},
+    "memory.shard_over": {"memory.zero_stage": {1, 2, 3}},
+    "memory.offload_gradients": _BESIDE,
+    "memory.offload_parameters": _BESIDE,
+    "memory.parameter_owners": {
+        "memory.offload_parameters": {True},
+        "parallelism.data": _SEVERAL,
+    },
+    "memory.delayed_update": _BESIDE,
+    "parallelism.context_communication": {"parallelism.context": _SEVERAL},
+    "parallelism.context_a2a": {"parallelism.context_communication": _SUBGROUPS},
+    "parallelism.slice_balance": {"parallelism.sequence_slices": _SEVERAL},
+    "parallelism.slice_lengths": {
+        "parallelism.sequence_slices": _SEVERAL,
+        "parallelism.slice_balance": {"tokens"},
+    },
+}
+"""The values of other fields that a setting needs; each after the settings that it needs."""
 
 
 def conditional_values(base: Scenario, coordinates: Mapping[str, str]) -> dict[str, Follows]:
@@ -115,12 +132,10 @@ def conditional_values(base: Scenario, coordinates: Mapping[str, str]) -> dict[s
 
 
 def _has_needs(setting: str, at_points: Mapping[str, Follows]) -> Follows:
-    """Whether a point has what the rules say that a setting needs, of the fields that vary."""
+    """Whether a point has what a setting needs, of the fields that vary."""
     needs = [
         (at_points[field], values)
-        for row in RULES
-        if isinstance(row, Requires) and setting in row.settings and row.given is None
-        for field, values in row.allowed.items()
+        for field, values in _REQUIRING[setting].items()
         if field in at_points
     ]
     return lambda point: all(value_at(point) in values for value_at, values in needs)

@@ -15,12 +15,10 @@ from simtrain.scenario import (
     RecomputePolicy,
     Rule,
     Scenario,
-    Violation,
     check_scenario,
     load_unchecked,
 )
 from simtrain.scenario.nearest import divisors
-from simtrain.scenario.violation import WrittenRule
 from simtrain.schedules import NAMED
 from simtrain.studies.changes.policies import POLICIES
 from simtrain.studies.search.legality import legal_points, rules_of_base
@@ -74,11 +72,7 @@ def test_points_outside_of_the_enumeration_are_illegal(
 
 def new_rule(breaks: Callable[[Scenario], object]) -> Rule:
     """Return a rule that refuses the scenarios for which `breaks` is true."""
-    violation = Violation("broken", {"batch.micro": []})
-    words = {"what": "A test.", "fix": "None.", "example": ""}
-    return WrittenRule(
-        "E399", "for a test", lambda scenario: violation if breaks(scenario) else None, **words
-    )
+    return Rule("E399", "for a test", "", lambda scenario: "broken" if breaks(scenario) else None)
 
 
 @pytest.mark.slow

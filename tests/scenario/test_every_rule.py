@@ -1,0 +1,185 @@
+"""Laws of every rule: its example breaks it alone, and what its error says to write is legal."""
+
+import random
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.scenario import Scenario, check_scenario
+from simtrain.scenario.check import EVERY_RULE
+from simtrain.scenario.explanations import example_of, explain
+from simtrain.scenario.remedies import (
+    broken_codes,
+    changed,
+    fields_of,
+    problem_of,
+    suggest,
+    suggest_together,
+)
+from simtrain.scenario.rule import Rule, any_but, at_least, default_of, is_set, requires
+from simtrain.scenario.rule import value_getter as getter
+from simtrain.scenario.rules import RULES
+from simtrain.schedules import NAMED
+from tests.helpers.scenario_values import FIELD_VALUES, nested, random_values
+
+BY_EXAMPLE = [rule for rule in EVERY_RULE if not rule.example.endswith(".")]
+
+
+def among(rule: Rule) -> list[Rule]:
+    """Return the rules of the framework and this one."""
+    return [*RULES] if rule in RULES else [*RULES, rule]
+
+
+def remedies(scenario: Scenario, rule: Rule, message: str) -> list[Scenario]:
+    """Return the scenario with each of the changes that the error of a rule names."""
+    suggested = suggest(scenario, rule, message, among(rule)).items()
+    ways = [{field: value} for field, values in suggested for value in values]
+    ways = ways or [suggest_together(scenario, rule, among(rule)) or {}]
+    return [one for way in ways if way and (one := changed(scenario, way))]
+
+
+def test_codes_are_unique_and_every_rule_has_a_reason() -> None:
+    codes = [rule.code for rule in RULES]
+    assert codes == sorted(codes)
+    assert len({rule.code for rule in EVERY_RULE}) == len(EVERY_RULE)
+    assert all(rule.why and not rule.why.endswith(".") for rule in EVERY_RULE)
+    assert all(rule.hint for rule in EVERY_RULE if rule not in BY_EXAMPLE)
+
+
+@pytest.mark.parametrize("rule", BY_EXAMPLE, ids=lambda rule: rule.code)
+def test_an_example_breaks_its_rule_alone_and_has_a_legal_remedy(rule: Rule) -> None:
+    scenario = example_of(rule)
+    assert broken_codes(scenario, among(rule)) == {rule.code}
+    with pytest.raises(InputError) as caught:
+        check_scenario(scenario, among(rule))
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.reason) == (rule.code, rule.why)
+    assert problem.location and problem.location.line and problem.fix
+    assert explain(rule.code).what == f"{problem.message}."
+    legal = remedies(scenario, rule, problem.message)
+    # The rule about the products of a cluster without any, as in this example, has none.
+    assert legal or rule.code == "E391"
+    assert not any(broken_codes(one, among(rule)) for one in legal)
+
+
+def test_nearly_every_rule_has_a_remedy_of_a_single_field() -> None:
+    num_single = sum(
+        bool(suggest(scenario, rule, rule.check(scenario) or "", among(rule)))
+        for rule in BY_EXAMPLE
+        for scenario in [example_of(rule)]
+    )
+    assert num_single >= 0.95 * len(BY_EXAMPLE)
+
+
+def violations(scenario: Scenario) -> list[tuple[Rule, str]]:
+    checked = [(rule, rule.check(scenario)) for rule in EVERY_RULE]
+    return [(rule, message) for rule, message in checked if message]
+
+
+def scenarios(number: int, seed: int) -> list[Scenario]:
+    rng = random.Random(seed)
+    return [Scenario.model_validate(nested(random_values(rng))) for _ in range(number)]
+
+
+def test_every_rule_answers_for_any_valid_values() -> None:
+    for scenario in scenarios(1500, seed=0):
+        violations(scenario)
+    assert all(len(values) > 1 for values in FIELD_VALUES.values())
+
+
+@pytest.mark.parametrize("number", [5, pytest.param(400, marks=[pytest.mark.ci, pytest.mark.slow])])
+def test_every_remedy_of_any_valid_values_breaks_no_further_rule(number: int) -> None:
+    for scenario in scenarios(number, seed=1):
+        before = broken_codes(scenario, EVERY_RULE)
+        for rule, message in violations(scenario):
+            problem = problem_of(scenario, rule, message, EVERY_RULE)
+            assert problem.code == rule.code and problem.fix
+            suggested = suggest(scenario, rule, message, EVERY_RULE)
+            for field, values in suggested.items():
+                for value in values:
+                    state = changed(scenario, {field: value})
+                    assert state and broken_codes(state, EVERY_RULE) <= before - {rule.code}
+
+
+@pytest.mark.parametrize("schedule", NAMED)
+def test_kept_microbatches_of_sizes_that_no_schedule_has(schedule: str) -> None:
+    """The rule about outstanding microbatches leaves these sizes to other rules."""
+    for stages in (2, 3, 4):
+        for chunks in (1, 2, 3):
+            for slices in (1, 3):
+                values = {
+                    "schedule": schedule,
+                    "parallelism.pipeline": stages,
+                    "parallelism.interleave": chunks,
+                    "parallelism.sequence_slices": slices,
+                    "recompute.strategy": "full",
+                    "recompute.keep_microbatches": 1,
+                }
+                violations(Scenario.model_validate(nested(values)))
+
+
+def test_an_optional_number_of_mamba_heads_has_its_default_in_errors() -> None:
+    values = {
+        "model.hidden_size": 96,
+        "model.mamba.num_heads": None,
+        "precision.compute": "fp4",
+        "model.ffn_hidden_size": 512,
+    }
+    (message,) = [
+        message
+        for rule, message in violations(Scenario.model_validate(nested(values)))
+        if rule.code == "E390"
+    ]
+    assert "model.mamba.num_heads is 3" in message
+
+
+# ----------------------------------------------------------------------------- how rules are made
+
+
+def test_a_row_names_the_settings_that_are_on_and_the_needs_that_are_not_there() -> None:
+    row = requires(
+        "E300",
+        ("overlap.prefetch", "memory.shard_over"),
+        needs={"memory.zero_stage": (2, 3), "overlap.data_parallel": True},
+        where=lambda scenario: scenario.parallelism.pipeline == 1,
+        why="a test",
+        example="",
+    )
+    broken = Scenario.model_validate(nested({"memory.shard_over": 2, "memory.zero_stage": 3}))
+    message = row.check(broken)
+    assert message == "memory.shard_over is 2 while overlap.data_parallel is false"
+    assert fields_of(row, message, broken)[:2] == ["memory.shard_over", "overlap.data_parallel"]
+    assert row.check(broken.replace({"parallelism.pipeline": 2})) is None
+    assert row.check(broken.replace({"overlap.data_parallel": True})) is None
+
+
+def test_a_setting_of_a_section_that_is_left_out_needs_nothing() -> None:
+    scenario = Scenario.model_validate(nested({}))
+    field = "model.experts.capacity_factor"
+    assert default_of(field) is None and default_of("batch.packed_lengths") is None
+    needing = requires("E300", field, {"memory.zero_stage": 3}, why="", example="", off=2.0)
+    assert scenario.model.experts is None and needing.check(scenario) is None
+    needed = requires("E300", "memory.zero_stage", {field: is_set}, why="", example="", off=3)
+    assert needed.check(scenario) == f"memory.zero_stage is 0 while {field} is not set"
+
+
+def test_a_default_of_the_software_stack_is_resolved() -> None:
+    scenario = Scenario.model_validate(nested({}))
+    assert scenario.overlap.tensor_parallel is None
+    value = getter("overlap.tensor_parallel")(scenario)
+    assert value is scenario.overlaps_tensor_parallel
+
+
+def test_values_are_sets() -> None:
+    assert any_but("fp32")("bf16") and not any_but("fp32")("fp32")
+    assert at_least(2)(2) and not at_least(2)(1) and not at_least(2)(None)
+    assert is_set(0) and not is_set(None)
+
+
+def test_an_error_that_no_value_fixes_says_what_to_change_in_words() -> None:
+    scenario = example_of(BY_EXAMPLE[0])
+    rule = Rule("E399", "a test", "", lambda scenario: "batch.micro is 4 with model.num_layers 48")
+    fix = problem_of(scenario, rule, rule.check(scenario) or "", [rule]).fix
+    assert fix == "change several of these fields together: batch.micro, model.num_layers"
+    hinted = Rule("E399", "a test", "", rule.check, hint="use another model")
+    assert problem_of(scenario, hinted, "batch.micro is 4", [hinted]).fix == "use another model"
