@@ -12,7 +12,7 @@ from simtrain.scenario import Model, Scenario, load_scenario
 from simtrain.scenario.recompute_section import DEFAULT_SAVED_OPS
 from simtrain.schedules import interleaved
 from simtrain.studies.simulation import simulate_memory
-from tests.helpers.command_line import call
+from tests.helpers.command_line import call, refused
 from tests.helpers.imported import import_torchtitan, written
 
 JOB = """\
@@ -373,3 +373,11 @@ def test_an_unknown_model_is_answered_with_a_similar_one() -> None:
 def test_a_file_without_a_key_that_sets_a_field_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="E741 no line has the sign of a job of torchtitan"):
         import_torchtitan(written("job.toml", text), gpus=8)
+
+
+def test_an_integer_that_python_cannot_print_is_out_of_range(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(f"[training]\nseq_len = 0x{'f' * 5_000}\n", "utf-8")
+    assert "E204 model.seq_length is an integer of 20,000 bits" in refused(
+        "import", "torchtitan", str(job), "--gpus", "8"
+    )

@@ -23,6 +23,9 @@ def as_scalar(value: object) -> str:
         return "null"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(as_scalar, value))}]"
+    if isinstance(value, int) and value.bit_length() > 10_000:  # Python refuses to print it
+        return f"an integer of {value.bit_length():,} bits"
+
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
