@@ -6,13 +6,10 @@ import re
 
 import pytest
 
-from simtrain.base.resources import find_profile, list_profiles, list_stacks
+from simtrain.base.resources import find_profile, list_profiles
 from simtrain.hardware.evidence import (
-    DataType,
     Evidence,
     EvidenceLevel,
-    RunKind,
-    differences,
     evidence_of,
     validated_on,
 )
@@ -114,46 +111,6 @@ def test_run_and_cost_name_the_evidence_in_one_line(tmp_path: pathlib.Path) -> N
         data = json.loads(call(*command, "--set", cluster, "--json").stdout)
         assert data["evidence"]["level"] == "fitted on kernels"
         assert data.get("calibrated") is not True
-
-
-def test_a_best_row_with_weaker_evidence_than_others_says_so(tmp_path: pathlib.Path) -> None:
-    names = {
-        "weak": profile(tmp_path, "weak", "", "doubt: sources disagree"),
-        "strong": profile(tmp_path, "strong", RUNS),
-    }
-    weak = pathlib.Path(names["weak"])
-    text = weak.read_text("utf-8")
-    assert "1.516 TB/s" in text
-    weak.write_text(text.replace("1.516 TB/s", "1.9 TB/s", 1), "utf-8")  # the weak one is faster
-    settings = ("batch.micro=1", "memory.zero_stage=0", "recompute=none")
-    command = ["plan", "gpt2_1_5b", "--tokens", "1B", "--gpus", "8"]
-    for setting in settings:
-        command += ["--set", setting]
-    page = " ".join(call(*command, "--cluster", ",".join(names.values())).stdout.split())
-    expected = r"Fastest .*: 8 GPUs of \S*weak.yaml[^:]*Its evidence \(uncertain\) is w"
-    assert re.search(expected, page)
-    assert f"is weaker than that of {names['strong']}" in page
-    alone = " ".join(call(*command, "--cluster", names["weak"], "--details").stdout.split())
-    assert "Its evidence" not in alone and "uncertain, sources disagree" in alone
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("software", list_stacks())
-@pytest.mark.parametrize("data_type", ["bf16", "fp8", "fp4"])
-@pytest.mark.parametrize("has_experts", [False, True])
-@pytest.mark.parametrize("is_hybrid", [False, True])
-def test_a_line_counts_only_runs_like_the_scenario(
-    software: str, data_type: DataType, has_experts: bool, is_hybrid: bool
-) -> None:
-    for cluster in list_profiles():
-        kind = RunKind(cluster, software, data_type, has_experts, is_hybrid=is_hybrid)
-        errors, of_kind = validated_on(cluster), evidence_of(load_profile(cluster), cluster, kind)
-        runs = errors.measured_runs if errors else []
-        like = sum(group.num_runs for group in runs if not differences(kind, group, cluster))
-        assert of_kind.num_runs == like
-        assert ("like this one, mean" in of_kind.text) == (like > 0)
-        assert ("none like this one" in of_kind.text) == (bool(runs) and not like)
-        assert (of_kind.level is EvidenceLevel.JUDGED) <= (like > 0)
 
 
 def test_a_scenario_with_experts_is_not_judged_by_dense_runs() -> None:

@@ -96,20 +96,3 @@ def test_a_group_fills_a_part_of_a_domain_if_no_other_fits() -> None:
 def test_a_domain_of_one_node_is_never_cut() -> None:
     cluster = load_profile("h100_sxm").cluster
     assert {cluster.domains_of(num_gpus) for num_gpus in (6, 12, 20, 64)} == {8}
-
-
-@pytest.mark.parametrize("name", RACKS)
-def test_a_usual_scenario_runs_on_racks_and_on_domains_as_nodes(name: str) -> None:
-    scenario = load_scenario("llama3_70b", [f"cluster={name}"])
-    as_nodes = load_scenario(
-        "llama3_70b",
-        [
-            f"cluster={name}",
-            "hardware.cluster.gpus_per_node=72",
-            "hardware.inter_node.num_adapters=72",
-            "hardware.running_costs.node_power=130 kW",
-        ],
-    )
-    result = simulate(scenario)
-    assert result.iteration_time_s > 0
-    assert simulate(as_nodes).iteration_time_s == pytest.approx(result.iteration_time_s, rel=0.02)

@@ -69,21 +69,6 @@ def test_its_time_is_in_predictions_if_it_is_chosen(checkout: Checkout) -> None:
     assert run(checkout, CHOICE + NAME, *gathers)["iteration_time_s"] > 0
 
 
-def test_misspelt_names_are_corrected(checkout: Checkout) -> None:
-    error = checkout.refused("run", *SCENARIO, "--set", f"{CHOICE}recursive_dubling")
-    assert f"did you mean {NAME}?" in error
-    profile = checkout.folder / "hw_profiles" / "h100_sxm.yaml"
-    wrong = checkout.folder / "wrong.yaml"
-    text = profile.read_text("utf-8").replace(NAME, "recursive_dubling")
-    wrong.write_text(text, "utf-8")
-    error = checkout.refused("profile", "check", str(wrong))
-    assert "recursive_dubling" in error and f"did you mean collectives.{NAME}?" in error
-    missing = checkout.refused(
-        "run", *SCENARIO, "--set", "cluster=b200_sxm", "--set", CHOICE + NAME
-    )
-    assert f"{NAME} needs the entry collectives.{NAME}, which is missing" in missing
-
-
 def test_faster_networks_shorten_its_latencies(checkout: Checkout) -> None:
     words = "compare", *SCENARIO, "--set", f"{CHOICE}{NAME}", "--json"
     latencies_s = []

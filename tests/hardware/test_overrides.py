@@ -12,7 +12,7 @@ from simtrain.errors import InputError
 from simtrain.hardware import load
 from simtrain.hardware.load import load_profile, profile_of
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.scenario import load_scenario, load_unchecked
+from simtrain.scenario import load_unchecked
 from tests.helpers.scenario_texts import MINIMAL, scenario_of
 from tests.helpers.toys import a100
 
@@ -107,21 +107,6 @@ def test_two_overrides_that_contradict_each_other_are_reported_at_one_of_them() 
     both = ["hardware.gpu.memory_capacity=1GiB", "hardware.memory.allocator_reserve=2GiB"]
     with pytest.raises(InputError, match=r"^--set hardware\.memory\.allocator_reserve=2GiB: E206 "):
         profile_of(load_unchecked("table5_22b_present", both))
-
-
-def test_an_unknown_cluster_is_reported_at_its_place(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "typo.yaml"
-    path.write_text(
-        "model: {num_layers: 4, hidden_size: 1024, num_attention_heads: 16, seq_length: 1024}\n"
-        "batch: {micro: 1, global: 4}\n"
-        "cluster: a100_smx4_80gb\n",
-        encoding="utf-8",
-    )
-    with pytest.raises(InputError) as refused:
-        profile_of(load_scenario(path))
-    message = str(refused.value)
-    assert message.startswith(f"{path}:3:10: E101 there is no hardware profile named")
-    assert "did you mean a100_sxm4_80gb?" in message
 
 
 def test_an_unchanged_profile_is_read_once(

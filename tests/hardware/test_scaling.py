@@ -9,7 +9,7 @@ from simtrain.hardware.upgrades import RESOURCES, scale_overrides, with_more
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.sensitivity import sensitivity
 from simtrain.studies.simulation import simulate
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import refused
 
 
 def with_scales(*scales: str) -> Scenario:
@@ -48,11 +48,6 @@ def test_the_host_time_of_a_stack_and_of_a_scenario_scales() -> None:
     assert fast.iteration_time_s == simulate(half).iteration_time_s < slow.iteration_time_s
 
 
-def test_the_first_word_of_several_resources_means_all_of_them() -> None:
-    both = with_scales("network_bandwidth=2x", "network_latencies=2x")
-    assert profile_of(with_scales("network=2x")) == profile_of(both)
-
-
 @pytest.mark.parametrize(
     ("scale", "words"),
     [
@@ -74,10 +69,3 @@ def test_a_bad_scale_is_refused(scale: str, words: str) -> None:
 def test_a_bad_section_of_a_scenario_is_refused(value: str) -> None:
     with pytest.raises(InputError, match="E208"):
         simulate(load_scenario("gpt2_1_5b", [f"hardware.scale={value}"]))
-
-
-def test_commands_take_the_option() -> None:
-    plain = call("run", "gpt2_1_5b", "--csv").stdout
-    assert call("run", "gpt2_1_5b", "--scale", "tensor_cores=2x", "--csv").stdout != plain
-    verdict = call("memory", "gpt2_1_5b", "--scale", "memory_capacity=0.75").stdout
-    assert "60.00 GiB" in verdict

@@ -1,7 +1,6 @@
 """Shipped profiles of other machines: their sources, and the order of their speeds."""
 
 import functools
-import itertools
 import json
 import pathlib
 from typing import Any
@@ -15,7 +14,7 @@ from docs.update.documents import documents
 from docs.update.request import generators_of
 from docs.update.update import stale
 from simtrain.base.entry import Entry
-from simtrain.base.resources import find_profile, list_profiles
+from simtrain.base.resources import find_profile
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import load_scenario
@@ -27,21 +26,7 @@ pytestmark = pytest.mark.slow
 
 HOPPERS = ("h100_sxm", "h200_sxm")
 FITTED = (*HOPPERS, "b200_sxm")
-DIFFERENT = (
-    *("h800_sxm", "h100_sxm_500w", "h20", "gh200"),
-    *("b300_sxm", "gb200", "gb300", "a100_pcie", "mi300x", "v100_dgx2", "v100_p3"),
-)
-"""Profiles of machines that are like another one but for a few parts."""
 FIGURES = "calibrate/published/{}.yaml"
-WAYS = ("forward", "backward")
-_HOPPER_KERNELS = (
-    *("softmax", "dropout", "rms_norm", "layer_norm"),
-    *("swiglu", "cross_entropy", "rotary"),
-)
-KERNELS = {
-    **dict.fromkeys(HOPPERS, _HOPPER_KERNELS),
-    "b200_sxm": ("softmax", "rms_norm", "layer_norm", "rotary", "cast"),
-}
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 
@@ -54,10 +39,6 @@ def layer_s(cluster: str) -> float:
 
 def entries(name: str) -> dict[str, Entry[Any]]:
     return {f"{shown.section}.{shown.name}": shown.entry for shown in load_page(name).entries}
-
-
-def test_simtrain_ships_these_profiles() -> None:
-    assert {"a100_sxm4_80gb", *FITTED, *DIFFERENT, "trn1"} <= set(list_profiles())
 
 
 def test_newer_machines_are_faster() -> None:
@@ -74,19 +55,6 @@ def test_a_trainium_core_is_no_faster_than_its_peak() -> None:
     s, b, h, t = 2048, 4, 6144, 8
     flops = 3 * 24 * s * b * h**2 * (1 + s / (6 * h))
     assert layer_s("trn1") > flops / t / 95e12
-
-
-def test_a_paper_scenario_runs_on_an_h100() -> None:
-    done = call("run", "table5_22b_present", "--set", "cluster=h100_sxm")
-    assert done.exit_code == 0
-    assert "h100_sxm, GPUs used: 8" in done.stdout
-
-
-def test_trainiums_report_says_that_it_is_not_calibrated() -> None:
-    done = call("run", "table5_22b_present", "--set", "cluster=trn1", "--allow-oom")
-    assert done.exit_code == 0
-    assert "not calibrated" in done.stdout
-    assert not any(shown.entry.fitted_on for shown in load_page("trn1").entries)
 
 
 @pytest.mark.ci
@@ -123,49 +91,6 @@ def test_attention_inside_a_training_step_is_predicted_within_a_tenth() -> None:
     assert -0.1 < backward.error <= forward.error < 0
 
 
-@pytest.mark.parametrize("name", FITTED)
-def test_entries_that_are_not_fitted_name_their_source(name: str) -> None:
-    shown = entries(name)
-    fitted = {path for path, entry in shown.items() if entry.fitted_on}
-    assert fitted == {
-        *(f"gemm.{part}" for part in ("mainloop_flops", "tail_quantization", "tile_overhead")),
-        "gemm.tiles",
-        # A B200's sustained rates are power limits; only its products have all layouts.
-        "gemm.sustained_flops" if name in HOPPERS else "gemm.accumulate_overhead",
-        *("memory_bound.fused_bandwidth", "memory_bound.kernel_latency"),
-        *(
-            f"memory_bound.kernels.{kernel}.{way}"
-            for kernel, way in itertools.product(KERNELS[name], WAYS)
-        ),
-        *(["memory_bound.kernels.chunk_scan.forward"] if name in HOPPERS else []),
-        *(f"intra_node.{kind}" for kind in COLLECTIVES),
-        *(
-            f"gemm.by_dtype.{dtype}.{number}"
-            for dtype in ("fp8", "fp8_block", *(["nvfp4"] if name not in HOPPERS else []))
-            for number in (
-                "mainloop_flops",
-                *(["sustained_flops"] if name in HOPPERS or dtype == "nvfp4" else []),
-                "tail_quantization",
-                "tile_overhead",
-            )
-        ),
-        *(
-            f"fused_attention.{way}_{number}"
-            for way in WAYS
-            for number in ("efficiency", "half_length", "softmax_channels")
-        ),
-        "fused_attention.flash_attention_2",
-        *(["gemm.by_dtype.fp8_block.layouts"] if name in HOPPERS else []),
-    }
-    for path in ("gemm.batched_fraction", "overlap.slowdown"):
-        assert shown[path].source.startswith("taken over from the A100's fit: ")
-        assert shown[path].value == entries("a100_sxm4_80gb")[path].value
-    for path in ("gemm.in_situ_speed", "intra_node.in_situ_speed"):
-        assert shown[path].source.startswith("an assumption (no published whole layer)")
-        assert shown[path].value == 1.0
-    assert "never on whole layers or iterations" in load_profile(name).description
-
-
 def accumulation_share(name: str) -> float:
     """Return the fp32 accumulation of a wave of tiles over the time that its bytes take to move."""
     profile = load_profile(name)
@@ -179,18 +104,6 @@ def test_accumulation_follows_from_bytes_where_it_was_not_measured(name: str) ->
     measured = [accumulation_share(card) for card in ("a100_pcie", "b200_sxm")]
     assert 0.5 < min(measured) < max(measured) < 1
     assert accumulation_share(name) == pytest.approx(sum(measured) / 2, rel=1e-3)
-
-
-@pytest.mark.parametrize("name", ["b200_sxm", "gb200", "gb300"])
-def test_power_limits_data_types_of_a_blackwell_as_on_the_measured_one(name: str) -> None:
-    measured, other = (load_profile(card) for card in ("b300_sxm", name))
-    for dtype in ("fp8", "fp8_block", "mxfp8"):
-        ratio, expected = (
-            rates.sustained_flops.value / card.gemm.sustained_flops.value
-            for card in (other, measured)
-            if (rates := card.product_rates(dtype))
-        )
-        assert ratio == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize(

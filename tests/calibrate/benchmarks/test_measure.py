@@ -18,7 +18,7 @@ from calibrate.benchmarks import measure as measuring
 from calibrate.benchmarks.collectives import groups_that_matter
 from calibrate.benchmarks.iterations import iteration_cases
 from calibrate.benchmarks.layers import layer_points
-from calibrate.benchmarks.measure import command, header
+from calibrate.benchmarks.measure import header
 from calibrate.benchmarks.products import multiplies_fp8, product_points, run_of
 from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import BenchmarkPart, sizes_for
@@ -30,13 +30,11 @@ from calibrate.records.schema import (
     GemmRecord,
     GemmWork,
     IterationRecord,
-    KernelRecord,
     LayerRecord,
     Timing,
 )
 from simtrain.errors import InputError
-from simtrain.scenario import Scenario, check_scenario
-from tests.helpers.command_line import call
+from simtrain.scenario import Scenario
 from tests.helpers.measure_tiny import TINY
 
 pytestmark = pytest.mark.slow
@@ -95,17 +93,6 @@ def test_a_complete_file_has_every_point_once(complete: Path) -> None:
     assert found.command.startswith("python -m calibrate")
 
 
-def test_products_cover_the_layouts_and_data_types(complete: Path) -> None:
-    gemms = [each for each in read_records(complete)[1] if isinstance(each, GemmRecord)]
-    assert {each.layout for each in gemms} == {"TN", "NN", "NT"}
-    assert {each.dtype for each in gemms} == {"bf16", "fp32"}
-    # h = 64, 32 tokens: the MLP's first weight gradient is 4h x h, summed over tokens.
-    assert any((g.m, g.n, g.k, g.accumulate) == (256, 64, 32, True) for g in gemms)
-    assert {(g.batch, g.m, g.n, g.k) for g in gemms if g.batch > 1} == {
-        (2, 32, 32, 32),
-    }
-
-
 def test_fp8_products_multiply_their_operands() -> None:
     """A CPU can compute fp8 products, but only a GPU measures them. With a scale of 1 the bf16
     result equals the product of the rounded operands.
@@ -121,15 +108,6 @@ def test_fp8_products_multiply_their_operands() -> None:
     left, right = data.take(32, 64), data.take(48, 64)
     expected = left.to(torch.float8_e4m3fn).float() @ right.to(torch.float8_e4m3fn).float().t()
     torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)
-
-
-def test_all_layers_except_the_first_plain_one_are_held_out(complete: Path) -> None:
-    layers = [each for each in read_records(complete)[1] if isinstance(each, LayerRecord)]
-    (fitted,) = (each.scenario for each in layers if not each.held_out)
-    assert (fitted["recompute"], fitted["model"]["seq_length"]) == ("none", 32)
-    assert {each.scenario["recompute"] for each in layers} == {"none", "selective", "full"}
-    for each in layers:
-        check_scenario(Scenario.model_validate(each.scenario))
 
 
 def test_fused_attention_is_measured_alone_and_in_layers_that_are_held_out(complete: Path) -> None:
@@ -172,25 +150,12 @@ def test_several_ranks_run_all_five_strategies() -> None:
     assert sum(not point.what["held_out"] for point in points) == 1
 
 
-def test_measuring_again_adds_nothing(complete: Path) -> None:
-    before = (complete / FILE_NAME).read_bytes()
-    again = measure(complete, "cpu", TINY, UNTRAINED)
-    assert (again.num_before, again.num_added) == (61, 0)
-    assert (complete / FILE_NAME).read_bytes() == before
-
-
 def test_an_incomplete_last_line_is_measured_again(complete: Path, tmp_path: Path) -> None:
     whole = (complete / FILE_NAME).read_bytes()
     (tmp_path / FILE_NAME).write_bytes(whole[:-7])
     assert len(read_records(tmp_path)[1]) == 60
     assert measure(tmp_path, "cpu", TINY, UNTRAINED).num_added == 1
     assert identities(tmp_path) == identities(complete)
-
-
-def test_an_incomplete_header_starts_the_file_again(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_text('{"kind":"head')
-    RecordFile(tmp_path, header("cpu", Ranks())).write(record())
-    assert read_records(tmp_path)[1] == [record()]
 
 
 @pytest.mark.ci
@@ -247,43 +212,6 @@ def test_rounds_repeat_until_the_two_fastest_agree() -> None:
     assert not list(never)
 
 
-def test_copies_of_operands_exceed_the_cache() -> None:
-    timer = Timer("cpu", 1e-3)
-    assert timer.copies(1 << 20) == 64
-    assert timer.copies(32 << 20) == 3
-    assert timer.copies(1 << 30) == 2
-
-
-def test_consecutive_random_operands_differ() -> None:
-    data = random_data("cpu", torch.bfloat16)
-    first, second = data.take(4, 8), data.take(32)
-    assert not torch.equal(first.flatten(), second)
-    assert data.take(1 << 26).shape == (1 << 26,)
-
-
-@pytest.mark.parametrize("quick", [False, True])
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_all_points_are_distinct(device: str, quick: bool) -> None:
-    sizes, timer = sizes_for(device, quick=quick), Timer(device, 1.0, Ranks(0, 8, 8))
-    points = product_points(sizes, timer) + layer_points(sizes, timer)
-    names = [point.identity for point in points]
-    assert len(names) == len(set(names))
-
-
-def test_array_bytes_run_from_a_kib_to_a_gib() -> None:
-    sizes = sizes_for("cuda", quick=False).array_bytes
-    assert (sizes[0], sizes[-1]) == (1 << 10, 1 << 30)
-    assert max(sizes_for("cuda", quick=True).array_bytes) <= 4 << 20
-
-
-def test_the_identity_of_a_record_excludes_its_results() -> None:
-    slower = record().model_copy(update={"time": summary([1.0, 2.0])})
-    assert identity(slower) == identity(record())
-    assert identity(record(m=2)) != identity(record())
-    kernel = KernelRecord(name="copy", family="stream", num_bytes=1, time=record().time)
-    assert "copy" in identity(kernel)
-
-
 def test_a_folder_of_another_machine_is_refused(complete: Path, tmp_path: Path) -> None:
     lines = (complete / FILE_NAME).read_text().splitlines(keepends=True)
     other = json.loads(lines[0]) | {"device": "Another CPU", "num_ranks": 4}
@@ -330,24 +258,6 @@ def test_an_invalid_line_is_refused_with_its_place(tmp_path: Path, line: str, re
     assert reason in message
 
 
-def test_a_header_anywhere_but_in_the_first_line_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / FILE_NAME
-    path.write_text(record().model_dump_json() + "\n")
-    with pytest.raises(InputError, match="the first line must be the header"):
-        read_records(tmp_path)
-    path.write_text((header("cpu", Ranks()).model_dump_json() + "\n") * 2)
-    with pytest.raises(InputError, match="a header after the first line"):
-        read_records(tmp_path)
-
-
-def test_a_folder_without_readable_records_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="E710 no measurements to read"):
-        read_records(tmp_path)
-    (tmp_path / FILE_NAME).write_bytes(b"\xff\n")
-    with pytest.raises(InputError, match="not UTF-8"):
-        read_records(tmp_path)
-
-
 def test_a_full_disk_is_an_error_and_loses_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,30 +273,3 @@ def test_a_full_disk_is_an_error_and_loses_no_record(
     assert "E713 the measurements cannot be written" in str(caught.value)
     assert "No space left on device" in str(caught.value)
     assert read_records(tmp_path)[1][0] == record()
-
-
-def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="E713"):
-        RecordFile(tmp_path / "file", header("cpu", Ranks()))
-
-
-def test_one_process_notes_that_collectives_are_left_out(
-    complete: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("calibrate.app.sizes_for", lambda *_, **__: TINY)
-    only = [word for part in UNTRAINED for word in ("--only", part.value)]
-    options = ("--device", "cpu", "--dtype", "bf16")
-    done = call("calibrate", "measure", "--out", str(complete), *options, *only)
-    assert done.exit_code == 0
-    assert "0 records in bf16 added to 61" in done.stdout
-    assert "collectives left out" in done.stdout
-    assert "fp8 products left out: they need a GPU" in done.stdout
-
-
-@pytest.mark.parametrize("start", [["calibrate"], ["simtrain", "calibrate"]])
-def test_records_contain_the_command_that_measured_them(
-    start: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", [*start, "measure", "--quick"])
-    assert command(Ranks()) == "python -m calibrate measure --quick"

@@ -1,6 +1,5 @@
 """Choice of the data type from made-up rates, and the division of time by a made-up clock."""
 
-import io
 from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
@@ -14,7 +13,6 @@ from calibrate.benchmarks.sizes import Sizes, sizes_for
 from calibrate.benchmarks.timing import Timer
 from calibrate.records.file import MeasurementPoint
 from calibrate.records.schema import KernelRecord
-from simtrain.commands.progress import progress_lines
 
 pytestmark = pytest.mark.slow  # imports torch
 
@@ -109,19 +107,6 @@ def test_nothing_begins_after_the_last_second() -> None:
         assert (count - 1) * slow < budget_s or count == 100
         # Both parts begin if each has time for a point.
         assert count >= min(2, budget_s // slow)
-
-
-def test_progress_without_a_terminal_is_a_line_every_few_seconds() -> None:
-    clock, file = Clock(), io.StringIO()
-    show = progress_lines(file, clock)
-    for number in range(12):
-        show("gemm", number, 12)
-        clock.now_s += 1.0
-    assert file.getvalue().splitlines() == [
-        "   0 s: gemm, 0 of 12",
-        "   5 s: gemm, 5 of 12",
-        "  10 s: gemm, 10 of 12",
-    ]
 
 
 def test_ranks_that_wait_for_each_other_end_the_samples() -> None:

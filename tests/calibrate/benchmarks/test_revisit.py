@@ -86,13 +86,6 @@ def test_doubtful_records_are_measured_again(
     assert found == [SMALL, LARGE, OTHER]
 
 
-def test_doubtful_records_are_repeated_at_most_three_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = measured(tmp_path, monkeypatch, [SLOW] * 4, [LARGE] * 4)
-    assert found == [SLOW, LARGE]
-
-
 def test_ranks_stop_if_torchrun_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     check_launcher(-1)  # started by no torchrun: a shell may go
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")

@@ -16,8 +16,6 @@ from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.load import load_profile
-from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate
 from simtrain.workload.work import CollectiveKind
 from tests.helpers.command_line import call
 from tests.helpers.measured_records import took
@@ -112,32 +110,6 @@ def test_published_all_reduces_over_h100_nodes_change_the_network_alone(
         off.append(max(abs(math.log(predicted / time_s)) for predicted, time_s in seconds))
     assert off[1] < 0.1
     assert off[1] <= off[0]
-
-
-def test_several_logs_of_the_same_sizes_count_by_their_medians() -> None:
-    base = Base.load("h100_sxm")
-    logs = [log("all_reduce", times(8, 20e-6, rate), 8) for rate in (100e9, 200e9, 210e9)]
-    middle = adapt_links(base, logs, "mine").profile.links.all_reduce.value
-    assert middle == adapt_links(base, logs[1:2], "mine").profile.links.all_reduce.value
-
-
-def test_slower_links_make_a_slower_iteration() -> None:
-    data = {
-        "model": {"num_layers": 4, "hidden_size": 4096, "num_attention_heads": 32}
-        | {"seq_length": 2048},
-        "batch": {"micro": 1, "global": 4},
-        "parallelism": {"tensor": 8},
-    }
-    seconds = [
-        simulate(
-            Scenario.model_validate(data),
-            adapt_links(
-                Base.load("h100_sxm"), [log("all_reduce", times(8, 10e-6, rate), 8)], "mine"
-            ).profile,
-        ).iteration_time_s
-        for rate in (300e9, 150e9, 75e9)
-    ]
-    assert seconds == sorted(set(seconds))
 
 
 def test_logs_that_show_nothing_are_refused() -> None:

@@ -3,7 +3,6 @@
 from itertools import product
 
 import pytest
-from pydantic import ValidationError
 
 from calibrate.fit.attention import training_attention
 from calibrate.fit.figures import (
@@ -19,7 +18,6 @@ from calibrate.validation.limits import ErrorLimits
 from calibrate.validation.profile import validate_profile
 from simtrain.base.entry import Entry
 from simtrain.durations.attention import AttentionMachine, attention_seconds
-from simtrain.errors import InputError
 from simtrain.hardware.profile import AttentionEfficiency
 from simtrain.studies.simulation import simulate
 from simtrain.workload.work import FusedAttention
@@ -81,10 +79,6 @@ def test_one_outlier_hardly_changes_the_attention_fit() -> None:
     assert kernel.forward_efficiency.value == pytest.approx(180 / 312, rel=0.03)
 
 
-def test_records_without_fused_attention_give_no_section() -> None:
-    assert fitted().profile.fused_attention is None
-
-
 def test_without_a_datasheet_no_efficiency_exceeds_one() -> None:
     """The peak is then the rate of the fastest product, which a kernel can exceed on some CPUs."""
     fast = fitted(*(record(*shape, faster=4.0) for shape in SHAPES), device="some CPU")
@@ -93,12 +87,6 @@ def test_without_a_datasheet_no_efficiency_exceeds_one() -> None:
     assert kernel.forward_efficiency.value == 1.0
     found = {residuals.title: residuals for residuals in fast.residuals}
     assert found["fused attention forward"].mean_abs_error > 0.5
-
-
-def test_too_few_shapes_leave_the_profile_without_the_section() -> None:
-    fit = fitted(*(record(*shape) for shape in SHAPES[:3]))
-    assert fit.profile.fused_attention is None
-    assert any("3 measured shapes of fused attention are too few" in note for note in fit.notes)
 
 
 def test_a_kernel_above_the_datasheets_peak_is_set_aside() -> None:
@@ -155,16 +143,7 @@ def test_the_fit_recovers_the_kernel_from_published_rates() -> None:
     assert all(each.max_abs_error < 0.01 for each in residuals)
 
 
-def test_kernels_without_a_common_shape_forward_and_backward_are_refused() -> None:
-    figures = published(50.0)
-    points = [(point[0], 100 * point[1], *point[2:]) for point in figures.backward.points]
-    data = figures.model_dump() | {"backward": {"source": "a paper", "points": points}}
-    with pytest.raises(ValidationError, match="no seq_length in common"):
-        TrainingAttentionFigures.model_validate(data)
-
-
 FUSED = layer_record(layer("none") | {"attention_backend": "fused"})
-WITHOUT = a100().model_copy(update={"fused_attention": None})
 
 
 def test_layers_with_fused_attention_are_validated() -> None:
@@ -172,16 +151,3 @@ def test_layers_with_fused_attention_are_validated() -> None:
     (part,) = found.parts
     assert {row.labels[1] for row in part.rows} == {"baseline, fused", "full"}
     assert part.max_abs_error == 0
-
-
-def test_a_profile_without_fused_attention_validates_other_layers_and_warns() -> None:
-    found = validate_profile(WITHOUT, HEADER, [FUSED, layer_record(layer("full"))], ErrorLimits())
-    (part,) = found.parts
-    assert {row.labels[1] for row in part.rows} == {"full"}
-    assert found.num_fitted == 0
-    assert found.warnings[-1].startswith("1 layers ") and "fused_attention" in found.warnings[-1]
-
-
-def test_only_fused_layers_and_a_profile_without_fused_attention_is_an_error() -> None:
-    with pytest.raises(InputError, match=r"E331 .* has no section fused_attention"):
-        validate_profile(WITHOUT, HEADER, [FUSED], ErrorLimits())

@@ -5,10 +5,9 @@ import re
 
 import pytest
 
-from calibrate.fit.base import describes
 from calibrate.fit.published import fit_figures
 from calibrate.fit.result import profile_text
-from simtrain.base.resources import find_profile, list_profiles
+from simtrain.base.resources import find_profile
 from simtrain.errors import InputError
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.load import load_profile
@@ -29,25 +28,6 @@ why: "it is nearly the same"
 entries:
   gpu: {memory_capacity: {value: 94 GB, source: a test}}
 """
-
-
-@pytest.mark.parametrize(
-    ("device", "profiles"),
-    [
-        ("NVIDIA H200", ["h200_sxm"]),
-        ("NVIDIA H100 80GB HBM3", ["h100_sxm"]),
-        ("NVIDIA H20", ["h20"]),
-        ("NVIDIA GH200 480GB", ["gh200"]),
-        ("NVIDIA GB200", ["gb200"]),
-        ("NVIDIA B200", ["b200_sxm"]),
-        ("NVIDIA A100-SXM4-80GB", ["a100_sxm4_80gb"]),
-        ("NVIDIA A100 80GB PCIe", ["a100_pcie"]),
-        ("AMD Instinct MI300X", ["mi300x"]),
-        ("NVIDIA H100 PCIe", []),
-    ],
-)
-def test_a_device_has_at_most_one_profile(device: str, profiles: list[str]) -> None:
-    assert [name for name in list_profiles() if describes(name, device)] == profiles
 
 
 def fitted(tmp_path: pathlib.Path, text: str) -> dict[str, object]:
@@ -95,18 +75,6 @@ def test_entries_and_sections_scale_and_can_be_left_out(tmp_path: pathlib.Path) 
     assert entries[name].source.startswith("scaled from h100_sxm by 0.5, half of it: ")
     gone = {*base} - {*entries}
     assert gone and all(entry.startswith("gemm.by_dtype.fp8_block.") for entry in gone)
-
-
-@pytest.mark.parametrize(
-    "section",
-    [
-        "left_out: [gemm.by_dtype.fp7]\n",
-        'scaled: [{entries: [gemm.speed], factor: 2, why: "x"}]\n',
-    ],
-)
-def test_a_name_that_is_no_entry_is_refused(tmp_path: pathlib.Path, section: str) -> None:
-    with pytest.raises(InputError, match="is no entry of the base"):
-        fitted(tmp_path, FILE + section)
 
 
 def test_an_impossible_value_is_refused(tmp_path: pathlib.Path) -> None:

@@ -3,25 +3,18 @@
 import math
 import pathlib
 import re
-from functools import partial
 
 import pytest
 
-from calibrate.app import app
-from calibrate.fit.entry import round_significant
 from calibrate.fit.figures import WeightGradients
 from calibrate.fit.published import fit_figures, fit_weight_gradients
 from calibrate.fit.result import Fit, profile_text
-from simtrain.base.accuracy import Comparison
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document
-from simtrain.commands.app import run_app
 from simtrain.durations.gemm import GemmMachine
 from simtrain.errors import InputError
 from simtrain.hardware.profile import Tile
-from simtrain.scenario import load_scenario
-from simtrain.studies.simulation import simulate_layer
-from tests.helpers.command_line import call, spawn
+from tests.helpers.command_line import call
 from tests.helpers.toys import a100
 
 pytestmark = pytest.mark.slow
@@ -31,13 +24,6 @@ FIGURES = pathlib.Path("calibrate/published/a100_sxm4_80gb.yaml")
 TEXT = (ROOT / FIGURES).read_text(encoding="utf-8")
 SHIPPED = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
 
-TABLE_4_MS = {
-    "baseline": (7.7, 11.9),
-    "sequence": (7.2, 11.8),
-    "full": (7.7, 19.5),
-    "selective": (7.7, 13.2),
-    "selective_sequence": (7.2, 13.1),
-}
 TABLE_5_S = (1.42, 1.10, 18.13, 13.75, 49.05, 37.83, 94.42, 71.49, 39.15)
 
 
@@ -49,45 +35,6 @@ def fitted() -> Fit:
 def test_the_fit_gives_the_shipped_profile(fitted: Fit) -> None:
     assert profile_text(fitted.data, FIGURES.as_posix()) == SHIPPED
     assert fitted.profile == a100()
-
-
-def test_residuals_of_the_fit(fitted: Fit) -> None:
-    """Fitted values are close; values that are only compared are listed as not fitted."""
-    found = {residuals.title: residuals for residuals in fitted.residuals}
-    assert found["layers"].max_abs_error <= 0.04
-    assert found["matrix products by shape"].mean_abs_error <= 0.05
-    assert found["memory-bound kernels"].mean_abs_error <= 0.08
-    for kind in ("all_reduce", "all_gather", "reduce_scatter"):
-        assert found[f"{kind} inside a node"].max_abs_error <= 0.05
-    assert len(found["all-reduce measured elsewhere (not fitted)"].rows) == 7
-
-
-def test_the_command_prints_residuals_and_the_profile(
-    fitted: Fit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """tests/docs/test_docs.py runs the fit in a separate process, with the same result."""
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("calibrate.app._fitted", lambda *options: fitted)
-    done = call("calibrate", "fit", FIGURES.as_posix(), "--details")
-    assert (done.exit_code, done.stdout) == (0, SHIPPED)
-    assert re.search(r"layers: 10 points, mean \|error\| 0\.\d%, worst 0\.\d%", done.stderr)
-    assert "baseline forward" in done.stderr
-
-
-def table_4_errors(strategy: str) -> list[float]:
-    """Return the relative errors of a layer's forward and backward time."""
-    passes = simulate_layer(load_scenario(f"table4_{strategy}"), a100())
-    return [
-        time.duration_s * 1e3 / measured_ms - 1
-        for time, measured_ms in zip(passes, TABLE_4_MS[strategy], strict=True)
-    ]
-
-
-def test_errors_of_table_4() -> None:
-    errors = [abs(error) for strategy in TABLE_4_MS for error in table_4_errors(strategy)]
-    assert len(errors) == 10
-    assert max(errors) <= 0.04
-    assert sum(errors) / 10 <= 0.02
 
 
 def numbers(data: object) -> list[float]:
@@ -112,7 +59,6 @@ def test_the_fitted_figures_contain_nothing_of_table_5() -> None:
 
 
 FIRST_PRODUCT = "    - [2048, 1024, 4096, 185.4]\n"
-PRODUCTS = re.compile(r"(?<=\ngemm:\n)(  source: .*\n  points: .*\n)(?:    - .*\n)+")
 
 
 @pytest.mark.parametrize(
@@ -142,15 +88,6 @@ def test_bad_figures_are_refused(old: str, new: str, says: str, tmp_path: pathli
     assert says in str(caught.value)
 
 
-def test_too_few_figures_are_refused(tmp_path: pathlib.Path) -> None:
-    text, count = PRODUCTS.subn(rf"\1{FIRST_PRODUCT}", TEXT)
-    assert count == 1
-    path = tmp_path / "figures.yaml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=r"gemm.points is a list: List should have at least 20"):
-        fit_figures(path)
-
-
 @pytest.mark.parametrize("name", ["missing.yaml", "empty.yaml"])
 def test_the_command_refuses_bad_input_with_exit_code_2(name: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "empty.yaml").write_text("", encoding="utf-8")
@@ -178,48 +115,3 @@ def test_the_speed_of_weight_gradients_is_relative_to_forward_products_by_hand()
     assert section["value"] == {"TN": 1.0, "NN": 1.0, "NT": 0.8}
     assert comparison.max_abs_error == pytest.approx(0, abs=1e-9)
     assert [row.measured for row in comparison.rows] == pytest.approx([0.8 * 400] * 4)
-
-
-def test_residuals_by_hand() -> None:
-    residuals = Comparison.of("two", "us", [("slow", 10.0, 11.0), ("fast", 10.0, 9.8)])
-    assert residuals.errors == pytest.approx([0.1, -0.02])
-    assert residuals.mean_abs_error == pytest.approx(0.06)
-    assert residuals.max_abs_error == pytest.approx(0.1)
-    assert residuals.summary() == "2 points, mean |error| 6.0%, worst 10.0%"
-
-
-@pytest.mark.parametrize(
-    ("value", "digits", "rounded"), [(0.123456, 4, 0.1235), (266543.0, 3, 267000.0), (2.0, 4, 2.0)]
-)
-def test_rounding_to_significant_digits(value: float, digits: int, rounded: float) -> None:
-    assert round_significant(value, digits) == rounded
-
-
-WITHOUT = """
-import sys
-sys.modules |= {"scipy": None, "torch": None}
-from simtrain.commands.cli import main
-HELP = ["--help"], ["fit", "--help"], ["measure", "--help"], ["memory", "-h"], ["validate", "-h"]
-for arguments in (*HELP, ["nccl-tests", "-h"], ["memory"], ["fit", "figures.yaml"]):
-    sys.argv[1:] = ["calibrate", *arguments]
-    try:
-        main()
-    except SystemExit as end:
-        print("exit code", end.code)
-"""
-
-
-def test_help_works_without_scipy_and_torch_and_commands_say_what_to_install() -> None:
-    without = spawn("-c", WITHOUT)
-    ends = [line for line in without.stdout.splitlines() if line.startswith("exit")]
-    assert ends == ["exit code 0"] * 6 + ["exit code 2"] * 2
-    assert without.stderr == (
-        "E701 measuring memory needs torch\n  fix: pip install 'simtrain[measure]'\n"
-        "E701 fitting a profile needs scipy\n  fix: pip install 'simtrain[calibrate]'\n"
-    )
-
-
-def test_simtrain_calibrate_is_python_m_calibrate() -> None:
-    by_module = call("fit", "nowhere.yaml", program=partial(run_app, app))
-    by_simtrain = call("calibrate", "fit", "nowhere.yaml")
-    assert (by_simtrain.exit_code, by_simtrain.stderr) == (2, by_module.stderr)

@@ -20,7 +20,6 @@ from calibrate.records.schema import (
     LaunchRecord,
     LayerRecord,
     Measurement,
-    MemoryRecord,
 )
 from simtrain.base.entry import Entry
 from simtrain.durations.collectives import ring_seconds
@@ -151,12 +150,6 @@ def test_fp8_products_are_fitted_separately(one_gpu: Fit) -> None:
     assert profile.gemm.mainloop_flops == one_gpu.profile.gemm.mainloop_flops
 
 
-def test_records_without_all_to_alls_make_a_profile_without_their_curves() -> None:
-    older = [r for r in linked() if not (isinstance(r, CollectiveRecord) and r.op == "all_to_all")]
-    node = fitted([*alone(), *older], num_ranks=8, backend="nccl").profile
-    assert node.intra_node is not None and node.intra_node.all_to_all is None
-
-
 def test_borrowed_links_state_the_profile_that_they_come_from() -> None:
     links = Base.load("a100_sxm4_80gb")
     profile = fitted(alone(), links).profile
@@ -281,27 +274,6 @@ def test_impossible_records_are_set_aside_and_change_nothing(without_first: Fit)
         assert fit.data["gemm"] == without_first.data["gemm"]
 
 
-def test_kernels_faster_than_memory_are_set_aside() -> None:
-    records = [*without(KernelRecord, alone()), *kernels(9e12, 9e12, 1e-7)]
-    doubts = fitted(records).doubts
-    assert len(doubts) == 6 and all("a cache served it" in doubt.reason for doubt in doubts)
-
-
-def test_ranks_without_collectives_have_the_links_of_the_nearest_profile() -> None:
-    fit = fitted(alone(), num_ranks=8, backend="nccl")
-    assert fit.profile.cluster.num_gpus == 8
-    source = "copied from a100_sxm4_80gb, 8 ranks, but no collective of enough sizes"
-    assert fit.profile.links.all_reduce.source.startswith(source)
-
-
-def test_a_few_noisy_records_are_set_aside() -> None:
-    fit = fitted(noisy(alone(), 10))
-    assert len(fit.doubts) == 5
-    assert {doubt.reason for doubt in fit.doubts} == {"its times spread by 150% of their median"}
-    found = {residuals.title: residuals for residuals in fit.residuals}
-    assert found["matrix products by shape"].mean_abs_error < 0.02
-
-
 def test_many_noisy_records_are_used_and_widen_the_statement(one_gpu: Fit) -> None:
     """At most a quarter is set aside: a busy machine gets a profile, too."""
     calm, busy = one_gpu, fitted(noisy(alone(), 1))
@@ -332,10 +304,6 @@ def test_records_of_a_disturbed_machine_are_set_aside(
     (doubt,) = fit.doubts
     assert says in doubt.reason
     assert fit.data["gemm"] == without_first.data["gemm"]
-
-
-def test_a_load_that_is_there_all_the_time_disturbs_no_record() -> None:
-    assert fitted([watched(record) for record in alone()]).doubts == []
 
 
 def test_a_machine_slow_in_16_bits_has_rates_of_fp32_and_of_its_trial() -> None:
@@ -421,35 +389,3 @@ def test_the_command_refuses_with_exit_code_2(
     done = call("calibrate", "fit", *arguments.format(folder=folder).split())
     assert done.exit_code == 2
     assert says in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("section", "field"), [("intra_node", "gpus_per_node"), ("inter_node", "num_nodes")]
-)
-def test_a_cluster_of_several_gpus_without_links_is_refused(
-    section: str, field: str, one_gpu: Fit
-) -> None:
-    cluster = one_gpu.data["cluster"]
-    data = one_gpu.data | {"cluster": cluster | {field: cluster[field] | {"value": 2}}}
-    with pytest.raises(InputError) as caught:
-        replace(one_gpu, data=data).profile  # noqa: B018  # it is what refuses
-    message = f"cluster.{field}.value: 2 need links, but the profile has no section {section}"
-    assert message in str(caught.value)
-
-
-def test_products_have_their_own_memory_bandwidth(one_gpu: Fit) -> None:
-    """A product of 1 x 4096 x 4096 is bound by the bytes of its operands, 32 MiB and some KiB."""
-    thin = Gemm(1, 4096, 4096)
-    entry = Entry(value=1e11, source="a test")
-    model = A100.gemm.model_copy(update={"operand_bandwidth": entry})
-    slow = A100.model_copy(update={"gemm": model})
-    assert gemm_seconds(thin, GemmMachine.of(slow)) == 2 * (4096**2 + 2 * 4096) / 1e11
-    above = one_gpu.data["gemm"] | {"operand_bandwidth": {"value": "3 TB/s", "source": "a test"}}
-    with pytest.raises(InputError, match=r"gemm.operand_bandwidth.value: 3 TB/s is above"):
-        replace(one_gpu, data=one_gpu.data | {"gemm": above}).profile  # noqa: B018
-
-
-def test_an_allocator_that_wastes_most_of_the_memory_is_limited() -> None:
-    wasteful = MemoryRecord(reserved_over_allocated=2.5, outside_allocator_bytes=2**30)
-    profile = fitted([*without(MemoryRecord, alone()), wasteful]).profile
-    assert profile.memory.fragmentation.value == 0.5

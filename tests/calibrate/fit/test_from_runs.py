@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from calibrate.fit.base import Base
-from calibrate.fit.factors import FACTORS, entries_to_fit, scaled_data, scaled_profile
+from calibrate.fit.factors import FACTORS, entries_to_fit, scaled_profile
 from calibrate.fit.from_runs import RunsFit, errors_of_fit, fit_runs
 from calibrate.fit.result import fitted_to_runs_text, profile_of
 from simtrain.errors import InputError
@@ -23,7 +23,6 @@ from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate
 from simtrain.studies.validation import errors_text
 from tests.helpers.command_line import call
-from tests.importing.test_megatron import PRINTED
 
 pytestmark = pytest.mark.slow
 
@@ -171,22 +170,6 @@ def test_a_factor_that_the_runs_do_not_determine_keeps_its_value(number: int, wr
             assert value == 0 or deviation < 0.9 * entries.width
 
 
-def test_two_fits_to_different_runs_agree_within_the_sum_of_their_intervals() -> None:
-    measured = runs(0)
-    first, second = (logarithms(fitted_to(measured[start::2])) for start in (0, 1))
-    for label, (value, deviation) in first.items():
-        other, other_deviation = second[label]
-        assert abs(value - other) <= 1.645 * (deviation + other_deviation)
-
-
-def test_no_factor_makes_an_illegal_profile() -> None:
-    base = Base.load(BASE)
-    for entries in entries_to_fit(base, 0.1):
-        data = scaled_data(base.data, entries.factor, entries.upper, "trial", "trial")
-        profile_of(data)
-        assert entries.upper > 0 > entries.lower
-
-
 def test_errors_that_a_base_states_narrow_its_priors() -> None:
     profile = load_profile(BASE)
     assert PRODUCTS.least_width < PRODUCTS.width(profile, 1.0) < PRODUCTS.default_width
@@ -240,16 +223,6 @@ def test_the_command_fits_one_iteration_of_a_scenario(tmp_path: pathlib.Path) ->
     # One run does not tell which factor makes it slower.
     assert before == after < 1.3
     assert "The runs determine no factor" in " ".join(done.stdout.split())
-
-
-def test_the_command_reads_a_log_of_megatron(tmp_path: pathlib.Path) -> None:
-    log, output = tmp_path / "train.log", tmp_path / "mine.yaml"
-    line = " iteration 1/ 100 | elapsed time per iteration (ms): 9000.0 | loss: 1.0 |\n"
-    log.write_text(PRINTED + line, encoding="utf-8")
-    done = call("calibrate", "from-runs", str(log), "--base", BASE, "-o", str(output))
-    assert done.exit_code == 0, done.stderr
-    assert "errors of 1 run" in done.stdout
-    assert "a run of train.log" in load_profile(output).description
 
 
 @pytest.mark.parametrize(

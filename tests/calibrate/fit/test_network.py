@@ -72,34 +72,6 @@ def test_the_fitted_network_predicts_the_measured_times(two_nodes: Fit) -> None:
         assert found == pytest.approx(record.time.median_s, rel=2e-3)
 
 
-def test_groups_inside_and_across_nodes_have_separate_residuals(two_nodes: Fit) -> None:
-    found = {residuals.title: residuals for residuals in two_nodes.residuals}
-    for load in (Load.WHOLE, Load.CONCURRENT):
-        assert len(found[f"collectives across nodes, {load}"].rows) == 30
-        assert found[f"collectives across nodes, {load}"].max_abs_error < 2e-3
-    assert len(found["all_reduce inside a node"].rows) == 30
-    checks = {residuals.title: residuals for residuals in two_nodes.checks}
-    assert set(checks) == {
-        f"collectives across nodes, {Load.ALONE}",
-        f"transfers across nodes, {Load.ALONE}",
-    }
-    assert all(residuals.max_abs_error < 2e-3 for residuals in checks.values())
-
-
-def test_every_network_entry_states_its_nodes_and_sizes(two_nodes: Fit) -> None:
-    network = two_nodes.profile.network
-    for entry in (
-        network.whole_node_efficiency,
-        network.concurrent_efficiency,
-        network.step_latency,
-        network.point_to_point.latency,
-        network.point_to_point.efficiency,
-    ):
-        assert ", 2 nodes, 1024 to 268435456 bytes" in entry.source
-        assert entry.fitted_on is not None
-        assert "points, mean |error| 0.0%" in entry.fitted_on
-
-
 def test_an_adapter_shared_by_eight_ranks_counts_once() -> None:
     """One ring alone uses the whole adapter, as do eight rings together."""
     shares = {Load.WHOLE: ALONE / 8, Load.CONCURRENT: ALONE / 8, Load.ALONE: ALONE}
@@ -135,18 +107,6 @@ def test_nodes_of_one_rank_need_no_links_inside() -> None:
     assert simulate(Scenario.model_validate(data), profile).iteration_time_s > 0
 
 
-def test_unused_records_are_listed_with_the_reason(two_nodes: Fit) -> None:
-    unused = {series.what: series for series in two_nodes.unused}
-    assert "all_to_all over 16 ranks on 2 nodes" in unused
-    assert "the adapters' rates" in unused["all_to_all over 16 ranks on 2 nodes"].why
-    ring = unused["send_recv over 16 ranks on 2 nodes"]
-    assert (ring.num_records, ring.sizes) == (10, "1024 to 268435456 bytes")
-    assert ring.why == "simtrain has no model of such a group"
-    # nccl-tests: busbw of an all-to-all is (n - 1) / n of algbw.
-    reached = unused["8 times all_to_all over 2 ranks on 2 nodes"].reached
-    assert reached == "algbw 0.9963, busbw 0.4981 GB/s"
-
-
 def test_too_few_collectives_across_nodes_are_listed_and_the_network_is_copied() -> None:
     few = [
         record
@@ -163,13 +123,3 @@ def test_too_few_collectives_across_nodes_are_listed_and_the_network_is_copied()
     assert one_node.profile.inter_node is None
     assert {series.num_records for series in one_node.unused} == {10}
     assert all("inter_node needs also all_gather" in series.why for series in one_node.unused)
-
-
-def test_a_measured_network_is_not_taken_over(two_nodes: Fit, node: LinkFit) -> None:
-    links = Base.load("a100_sxm4_80gb")
-    fit = fitted([*alone(), *linked(), *crossing(8, SHARES, SENT, node)], links)
-    # The other sections that were not measured are copied.
-    assert fit.data.keys() - two_nodes.data.keys() == {"fused_attention"}
-    assert fit.data["intra_node"] == two_nodes.data["intra_node"]
-    assert fit.data["inter_node"] == two_nodes.data["inter_node"]
-    assert "links: measured here, none copied from a100_sxm4_80gb" in fit.notes

@@ -1,6 +1,5 @@
 """Warnings, refusals and notes of fits: large errors, overlap, hosts and data types."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from calibrate.fit.doubts import far_off
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.links import fit_slowdown
-from calibrate.fit.result import Fit, profile_text
+from calibrate.fit.result import Fit
 from calibrate.records.schema import (
     CollectiveRecord,
     HostRecord,
@@ -17,10 +16,7 @@ from calibrate.records.schema import (
     OverlapRecord,
 )
 from simtrain.base.accuracy import Comparison
-from simtrain.base.entry import Entry
 from simtrain.durations.gemm import GemmMachine
-from simtrain.hardware.profile import HardwareProfile
-from simtrain.views.view import Facts, Paragraphs
 from tests.helpers.measured_records import A100, alone, gemm, header, kernels, linked, took, without
 
 pytestmark = pytest.mark.slow
@@ -32,13 +28,6 @@ def fitted(records: list[Measurement], **changes: Any) -> Fit:
 
 def off_by(*factors: float) -> Comparison:
     return Comparison.of("parts", "us", ((f"part {f}", 10.0, 10.0 * f) for f in factors))
-
-
-def test_the_mean_factor_is_a_geometric_mean() -> None:
-    """Twice the time and half the time are equally far off."""
-    assert off_by(2.0, 0.5).mean_factor == pytest.approx(2.0)
-    assert off_by(4.0, 1.0).mean_factor == pytest.approx(2.0)
-    assert off_by(1.0, 0.2, 3.0).worst.name == "part 0.2"
 
 
 def test_good_fits_pass_and_poor_fits_warn() -> None:
@@ -77,10 +66,6 @@ def test_the_worse_the_fit_the_wider_is_its_statement() -> None:
         assert fit.profile.uncertainty is not None
         says.append(fit.profile.uncertainty.value)
     assert says[0] < 0.1 < 1 < says[1] < says[2]
-
-
-def test_a_good_fit_has_no_warnings() -> None:
-    assert fitted([*alone(), *linked()], num_ranks=8, backend="nccl").warnings == []
 
 
 def beside(compute: float, collective: float) -> OverlapRecord:
@@ -124,21 +109,6 @@ def test_the_fit_recovers_the_hosts_copies_and_adam() -> None:
     assert "all ranks at once" in profile.host_link.adam_bandwidth.source
 
 
-def test_a_note_explains_a_missing_host_link() -> None:
-    (note,) = fitted(alone()).notes
-    assert note.startswith("host_link: none, ") and "(kernels)" in note
-    cpu = fitted(alone(), software={"torch": "2.13.0"})
-    assert [note.startswith("host_link: none, a CPU ") for note in cpu.notes] == [True]
-    assert cpu.profile.host_link is None
-
-
-def test_incomplete_records_of_a_host_leave_the_profile_without_its_section() -> None:
-    fit = fitted([*alone(), *host(24e9, 26e9, 5e9)[:4]])
-    assert fit.profile.host_link is None
-    (note,) = fit.notes
-    assert "0 measured Adam steps of the host are too few" in note
-
-
 def test_a_copy_that_contradicts_others_is_set_aside() -> None:
     faster = HostRecord(what="to_host", num_bytes=1 << 30, time=took(1e-4))
     fit = fitted([*alone(), *host(24e9, 26e9, 5e9), faster])
@@ -172,50 +142,3 @@ def test_concurrent_groups_in_a_node_are_compared_with_one_group() -> None:
     assert check.title.startswith("groups at once inside a node")
     assert len(check.rows) == 50
     assert all(row.error == pytest.approx(-0.5, abs=0.05) for row in check.rows)
-
-
-def fitted_entries(profile: HardwareProfile) -> list[Entry[Any]]:
-    sections = (getattr(profile, name) for name in type(profile).model_fields)
-    found = [value for section in sections for value in getattr(section, "__dict__", {}).values()]
-    return [value for value in found if isinstance(value, Entry) and " points: " in value.source]
-
-
-def test_every_fitted_entry_states_its_residuals() -> None:
-    records = [*alone(), *linked(), *host(24e9, 26e9, 5e9)]
-    entries = fitted_entries(fitted(records, num_ranks=8, backend="nccl").profile)
-    # Products 10, kernels 3, launches, copies and Adam, overlap, four collectives.
-    assert len(entries) == 10 + 3 + 1 + 2 + 1 + 4
-    for entry in entries:
-        assert entry.fitted_on is not None, entry.source
-        assert " points, " in entry.fitted_on
-
-
-def test_a_measured_profile_explains_how_to_change_it() -> None:
-    data = fitted(alone()).data
-    lines = profile_text(data, "my_node --name mine", measured=True).splitlines()
-    comment = [line for line in lines if line.startswith("#")]
-    assert "measure" in comment[2]
-    assert not any("figures" in line for line in comment)
-    assert all(len(line) <= 100 for line in comment)
-    figures = profile_text(data, "figures.yaml").splitlines()
-    assert figures[3].startswith("# figures and fit again.")
-
-
-def test_a_fit_begins_with_its_warnings_and_says_what_to_do_next() -> None:
-    fit = fitted([*alone(), *linked()], num_ranks=8, backend="nccl")
-    worse = replace(fit, warnings=["parts: far off", "others: far off"])
-    warnings, summary, notes = worse.view("validate it").parts
-    assert isinstance(warnings, Paragraphs) and isinstance(summary, Facts)
-    assert warnings.texts == ["Warning: parts: far off", "Warning: others: far off"]
-    facts = {name: str(said) for name, said in summary.rows}
-    num_figures = sum(len(part.rows) for part in fit.residuals)
-    assert facts["fitted"].startswith(f"{num_figures} figures of ")
-    assert [*facts][-1] == "next" and facts["next"] == "validate it"
-    assert isinstance(notes, Paragraphs) and notes.texts[-1] == "All figures: --details."
-
-
-def test_details_of_a_fit_have_every_part() -> None:
-    fit = fitted([*alone(), *linked()], num_ranks=8, backend="nccl")
-    tables = fit.view("", details=True).tables
-    assert {part.title for part in (*fit.residuals, *fit.checks)} <= {*tables}
-    assert not fit.view("").tables

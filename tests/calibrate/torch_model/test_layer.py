@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.torch_model.layer import Recompute, TorchLayer
+from calibrate.torch_model.layer import Recompute
 from calibrate.torch_model.parallel import TensorGroup
 from calibrate.torch_model.shape import LayerShape
 from simtrain.base.mesh import Group
@@ -192,16 +192,3 @@ def test_one_rank_saves_the_bytes_of_the_recorded_ops(scenario: Scenario, fused:
     layer_shape = dataclasses.replace(shape_of(scenario), fused_attention=fused)
     found = bytes_kept(layer_shape, recompute, TensorGroup())
     assert_keeps_what_the_ops_say(layer_shape, recompute, found)
-
-
-def test_bytes_that_the_paper_ignores_are_few() -> None:
-    """They are under 0.1 % at a width of 512; the share falls with the width."""
-    wide = shape(1, heads=16)
-    kept = bytes_kept(wide, Recompute.SELECTIVE, TensorGroup())["tensors"]
-    ignored = sum(kept) - sum(kept_by_ops(wide, Recompute.SELECTIVE).values())
-    assert 0 < ignored < 0.001 * sum(kept)
-
-
-def test_a_layer_in_a_group_of_another_size_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"divided for t=2, .* but its group has t=1"):
-        TorchLayer(shape(2), Recompute.NONE)

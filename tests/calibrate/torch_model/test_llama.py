@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from calibrate.memory.measure import MemoryCase, measure
 from calibrate.torch_model.kernels import rms_norm, rotated, swiglu
-from calibrate.torch_model.layer import Recompute, TorchLayer, fused_core
+from calibrate.torch_model.layer import Recompute, TorchLayer
 from calibrate.torch_model.shape import LayerShape
 from tests.helpers.plain_kernels import plain_norm, plain_rotation, plain_swiglu
 from tests.helpers.small_layers import WIDER_LLAMA
@@ -110,9 +110,3 @@ def test_fused_kernels_equal_torch(
     gradients = [torch.autograd.grad(output, inputs, weights) for output in outputs]
     torch.testing.assert_close(outputs[0], outputs[1], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-5, atol=1e-6)
-
-
-def test_heads_of_a_group_share_keys_and_values() -> None:
-    query, keys = torch.randn(8, 6, 16), [torch.randn(2, 6, 16) for _ in range(2)]
-    repeated = [part.repeat_interleave(4, 0) for part in keys]
-    torch.testing.assert_close(fused_core(query, *keys), fused_core(query, *repeated))

@@ -1,6 +1,5 @@
 """Small GPTs trained in torch: two ranks train like one, and their times become records."""
 
-import math
 import pathlib
 from itertools import product
 
@@ -8,12 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from calibrate.benchmarks.iterations import iteration_cases, measure_iteration
+from calibrate.benchmarks.iterations import iteration_cases
 from calibrate.benchmarks.sizes import sizes_for
-from calibrate.benchmarks.timing import Timer
-from calibrate.records.schema import RECORD, IterationRecord
 from calibrate.torch_model.models import expert_split
-from calibrate.torch_model.training import Training
 from simtrain.scenario import Scenario, check_scenario
 from tests.helpers.rank_processes import run_ranks
 from tests.helpers.training_ranks import (
@@ -82,33 +78,6 @@ def assert_ranks_train_as_one_does(folder: pathlib.Path, cases: list[Scenario]) 
 
 def norm(gradients: list[Tensor]) -> float:
     return float(torch.stack(torch._foreach_norm(gradients)).norm())
-
-
-def test_the_loss_falls_on_constant_tokens() -> None:
-    torch.manual_seed(1)
-    training = Training(scenario(tied=True), "cpu")
-    training.optimizer.learning_rate = 3e-2
-    batch = training._batch()
-    training._batch = lambda: batch  # type: ignore[method-assign]
-    losses = [float(training.iteration()) for _ in range(30)]
-    assert losses[0] == pytest.approx(math.log(12), rel=0.05)
-    assert losses[-1] < 0.7 * losses[0]
-
-
-def test_the_record_of_an_iteration_contains_its_scenario() -> None:
-    case = scenario(tied=True).model_dump(by_alias=True, include={"model", "batch"})
-    measured = measure_iteration(case, Timer("cpu", 0.0), num_samples=3)
-    record = IterationRecord(scenario=case, **measured)
-    assert record.scenario == case
-    assert record.time.num_samples == 3
-    assert record.time.median_s > record.time.spread_s >= 0
-    assert record.peak_bytes is None
-    assert RECORD.validate_json(record.model_dump_json()) == record
-
-
-def test_a_scenario_for_other_processes_is_refused() -> None:
-    with pytest.raises(ValueError, match="1 processes cannot run"):
-        Training(scenario(tied=True, pipeline=2), "cpu")
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -1,6 +1,5 @@
 """Validation of a profile on held-out measurements: errors, limits, picture, command."""
 
-import json
 import os
 import pathlib
 import re
@@ -20,7 +19,7 @@ from calibrate.records.schema import (
 )
 from calibrate.validation.limits import ErrorLimits
 from calibrate.validation.profile import validate_profile
-from simtrain.base.accuracy import Comparison, Pair
+from simtrain.base.accuracy import Comparison
 from simtrain.base.entry import Entry
 from simtrain.base.resources import find_profile
 from simtrain.errors import InputError
@@ -108,19 +107,6 @@ def test_additional_memory_of_a_record_appears_as_error() -> None:
     assert row.predicted == row.measured - 10**9 == record.peak_bytes - 10**9
 
 
-def test_records_without_a_peak_have_no_memory_error() -> None:
-    record = iteration_record(iteration("none")).model_copy(update={"peak_bytes": None})
-    assert list(parts_of(record)) == ["iterations"]
-
-
-def test_a_part_fails_if_its_mean_or_its_worst_error_is_too_large() -> None:
-    rows = [Pair(("", "", "forward"), 1.0, predicted) for predicted in (1.0, 0.95, 1.01)]
-    assert Comparison("layers", "s", rows, 0.03, 0.06).ok
-    assert Comparison("layers", "s", rows, None, 0.06).ok
-    assert not Comparison("layers", "s", rows, None, 0.04).ok
-    assert not Comparison("layers", "s", rows, 0.015, 0.06).ok
-
-
 # -------------------------------------------------------------------------------------- refused
 
 
@@ -142,25 +128,6 @@ def test_records_with_more_ranks_than_the_profile_are_refused(
         validate_profile(
             profile.model_copy(update={"cluster": cluster}), HEADER, [record], ErrorLimits()
         )
-
-
-def test_a_record_with_an_illegal_scenario_is_refused() -> None:
-    bad = iteration_record(iteration("none")).model_copy(update={"scenario": layer("sometimes")})
-    with pytest.raises(InputError, match="recompute"):
-        validate_profile(a100(), HEADER, [bad], ErrorLimits())
-
-
-@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
-def test_an_invalid_threshold_is_refused(tmp_path: pathlib.Path, value: str) -> None:
-    done = validate(folder_of(tmp_path, simulated_records()), f"--layers-worst={value}")
-    assert done.exit_code == 2
-    assert f"E730 --layers-worst is {value} %" in done.stderr
-
-
-def test_a_missing_folder_is_refused(tmp_path: pathlib.Path) -> None:
-    done = validate(tmp_path / "nowhere")
-    assert done.exit_code == 2
-    assert "E710" in done.stderr
 
 
 # ---------------------------------------------------------------------------------- the command
@@ -200,26 +167,6 @@ def test_nine_of_ten_times_are_within_the_interval_that_a_profile_states(
     assert found.misses == misses
 
 
-def test_a_profile_of_another_device_warns(tmp_path: pathlib.Path) -> None:
-    done = validate(folder_of(tmp_path, simulated_records()))
-    assert done.stderr.startswith("warning: ") and HEADER.device in done.stderr
-    entry = a100().gpu.num_sms.model_copy(update={"source": f"measured on {HEADER.device}"})
-    same = a100().model_copy(update={"gpu": a100().gpu.model_copy(update={"num_sms": entry})})
-    assert validate_profile(same, HEADER, simulated_records(), ErrorLimits()).warnings == []
-
-
-def test_the_command_prints_the_same_data_as_json(tmp_path: pathlib.Path) -> None:
-    records = [PRODUCT, layer_record(layer("none"), slower=1.25)]
-    done = validate(folder_of(tmp_path, records), "--json")
-    found = json.loads(done.stdout)
-    assert done.exit_code == 4
-    assert (found["ok"], found["num_fitted"], list(found["parts"])) == (False, 1, ["layers"])
-    forward, backward = found["parts"]["layers"]["rows"]
-    assert forward["error"] == 0
-    assert backward["measured"] == pytest.approx(1.25 * backward["predicted"])
-    assert found["parts"]["layers"]["worst_limit"] == 0.08
-
-
 # ---------------------------------------------------------------- what later predictions rest on
 
 
@@ -257,15 +204,6 @@ def test_a_profile_has_the_interval_of_its_own_validation(off: float) -> None:
         assert validated_on(str(profile)) == errors
 
 
-def test_until_then_no_interval_is_narrower_than_the_profile_itself_states(
-    tmp_path: pathlib.Path,
-) -> None:
-    """Without what is extrapolated, which makes it wider."""
-    plain = interval_on(own_profile(tmp_path)).within
-    stated = interval_on(own_profile(tmp_path, 0.5)).within
-    assert plain < 0.5 <= stated < 0.6
-
-
 def test_other_errors_stay_and_shipped_profiles_are_not_touched(tmp_path: pathlib.Path) -> None:
     profile, folder = own_profile(tmp_path), folder_of(tmp_path, simulated_records())
     (tmp_path / "validated_on").mkdir()
@@ -292,44 +230,3 @@ def test_ok_has_a_limit_however_wide_the_stated_interval_is(tmp_path: pathlib.Pa
 
 
 # ---------------------------------------------------------------------------------- the picture
-
-
-@pytest.mark.slow
-def test_equal_validations_give_identical_pictures(tmp_path: pathlib.Path) -> None:
-    folder = folder_of(tmp_path, simulated_records())
-    written = []
-    for name in ("one", "two"):
-        assert validate(folder, "--out", tmp_path / name).exit_code == 0
-        written.append([(tmp_path / name / f"validation.{kind}").read_bytes() for kind in KINDS])
-    assert written[0] == written[1]
-    svg = written[0][1].decode()
-    for text in ("measured time, ms", "forward", "iteration"):
-        assert f"<!-- {text} -->" in svg
-
-
-KINDS = "png", "svg"
-
-
-def test_the_picture_has_a_mark_for_each_error() -> None:
-    from calibrate.validation.profile import draw_validation
-    from simtrain.render.figures.style import styled
-
-    found = validate_profile(a100(), HEADER, simulated_records(), ErrorLimits())
-    with styled():
-        (axes,) = draw_validation(found, ErrorLimits()).axes
-    lines = {str(line.get_label()): line for line in axes.get_lines()}
-    for name in ("forward", "backward", "iteration"):
-        assert len(lines[name].get_xdata()) == 2  # type: ignore[arg-type]
-    times = [row.measured for row in found.parts[1].rows]
-    assert list(lines["iteration"].get_xdata()) == pytest.approx([1e3 * each for each in times])  # type: ignore[arg-type]
-    errors = [100 * row.error for row in found.parts[1].rows]
-    assert list(lines["iteration"].get_ydata()) == pytest.approx(errors)  # type: ignore[arg-type]
-    low, high = axes.get_xlim()
-    assert low < min(lines["forward"].get_xdata()) and max(times) * 1e3 < high  # type: ignore[arg-type]
-
-
-def test_a_read_only_folder_is_refused(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    done = validate(folder_of(tmp_path, simulated_records()), "--out", tmp_path / "file" / "below")
-    assert done.exit_code == 2
-    assert "E113" in done.stderr
