@@ -135,7 +135,6 @@ def groups_that_matter(ranks: Ranks) -> Iterator[Members]:
 
 
 def _num_elements(num_bytes: int, num_ranks: int, dtype: torch.dtype) -> int:
-    """Elements of an array, rounded up to a multiple of the ranks: each has a whole part."""
     return math.ceil(num_bytes / dtype.itemsize / num_ranks) * num_ranks
 
 

@@ -100,7 +100,6 @@ def _take(data: RandomData, count: int, shape: Shape) -> Tensor:
 
 
 def _op(op: Callable[..., object], *shapes: Shape) -> Prepare:
-    """Prepare a run of an op on inputs of its own."""
     return lambda data, count: partial(op, *(_take(data, count, shape) for shape in shapes))
 
 
@@ -150,7 +149,6 @@ _gelu = partial(functional.gelu, approximate="tanh")
 
 
 def _moves(elements: float, further_bytes: int = 0) -> Moved:
-    """So many elements, and further bytes (a mask's), for each element."""
     return lambda element_bytes: elements * element_bytes + further_bytes
 
 

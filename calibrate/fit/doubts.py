@@ -168,7 +168,6 @@ def _disturbed(records: Sequence[Measurement], places: set[int]) -> list[tuple[f
 
 
 def _name(record: Measurement) -> str:
-    """The record in words."""
     return name_of(record) if isinstance(record, Sized) else f"a record of kind {record.kind}"
 
 

@@ -17,10 +17,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from simtrain.hardware.interval import RESPECTS, ErrorModel, JudgedRuns, Traits
-from simtrain.views.kinds import SHARE, TEXT, Kind
+from simtrain.views.kinds import SHARE, TEXT
 from simtrain.views.view import Column, Facts, Row, Table, View
 
-_TWO_DIGITS = Kind("{:.2f}".format)
 _FIELDS = ("machine", "software", "data_type", "model", "runs")
 _USUAL_DEVIATION, _SPREAD_OF_DEVIATIONS = 0.3, 1.0
 """Median of the prior of each deviation, and the deviation of its logarithm."""
@@ -124,18 +123,6 @@ class LeftOut:
         ends = np.cumsum(self.weights[order]) / self.weights.sum()
         return float(widths[order[int(np.searchsorted(ends, 0.5))]])
 
-    @property
-    def rank_correlation(self) -> float:
-        """Rank correlation of widths and errors of classes, each of which counts once."""
-        means = {
-            width: float(self.errors[self.widths == width].mean()) for width in set(self.widths)
-        }
-        ranks = np.array(
-            [np.argsort(np.argsort(values)) for values in ([*means], [*means.values()])]
-        )
-        centred = ranks - ranks.mean(axis=1, keepdims=True)
-        return float(centred[0] @ centred[1] / np.linalg.norm(centred, axis=1).prod())
-
 
 @dataclass(frozen=True, slots=True)
 class ErrorModelCheck:
@@ -161,15 +148,12 @@ class ErrorModelCheck:
             ),
             Column("median_width", "median width", SHARE, "(p95 - p5) / predicted"),
             Column("largest_width", "largest", SHARE),
-            Column(
-                "rank_correlation", "rank correlation", _TWO_DIGITS, "of widths and mean errors"
-            ),
         ]
         rows = [
             Row(
                 (
                     *(f"each {each.what}", each.held, *each.held_by_third, each.median_width),
-                    *(float(each.full_widths.max()), each.rank_correlation),
+                    float(each.full_widths.max()),
                 )
             )
             for each in self.left_out

@@ -554,7 +554,6 @@ def _not_below(group: MeasuredRuns, scale: float) -> MeasuredRuns:
 
 
 def _with_base(group: MeasuredRuns, base: str) -> MeasuredRuns:
-    """Return runs that judged the base, as runs that judge a profile near it."""
     return group.model_copy(update={"runs": f"with {Path(base).stem}, the base: {group.runs}"})
 
 

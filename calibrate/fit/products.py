@@ -294,7 +294,6 @@ def _require(what: str, products: Rated, num_parameters: int) -> None:
 
 
 def _fastest(products: Rated) -> float:
-    """The highest FLOP/s."""
     return max(rate for _, rate in products) * 1e12
 
 

@@ -440,5 +440,4 @@ def _with_layers(data: Data, figures: Figures, layers: InSitu) -> Data:
 
 
 def _with_sections(data: Data, **sections: Data) -> Data:
-    """Return the data with further entries in its sections."""
     return data | {name: data[name] | section for name, section in sections.items()}

@@ -115,7 +115,6 @@ def _reordered(rows: Tensor, chunks: list[list[int]]) -> Tensor:
 
 
 def _copies(tokens: Tensor, order: Tensor, top_k: int) -> Tensors:
-    """Copy each token for each of its experts: [n, h] to [n · k, h]."""
     return (tokens[order // top_k],)
 
 

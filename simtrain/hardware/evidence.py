@@ -310,7 +310,6 @@ def read_validated_on(file: Path) -> ValidatedOn:
 
 @functools.lru_cache(maxsize=64)
 def _load(file: Path, version: int) -> ValidatedOn:
-    """Load a file; `version` changes when the file changes."""
     return read_validated_on(file)
 
 

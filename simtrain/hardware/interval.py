@@ -176,7 +176,6 @@ class ErrorModel(Strict):
         return covariances
 
     def _mean(self, extrapolated: float) -> float:
-        """Return ln scale of a class of which nothing else is known."""
         return math.log(self.typical_error) + self.extrapolated * extrapolated
 
     def own_variance(self, num_runs: int) -> float:
@@ -407,7 +406,6 @@ class ExpectedErrors:
 
     @property
     def _like(self) -> list[JudgedRuns]:
-        """The judged runs of the kind."""
         return [group for group in self.groups if not self._differences(group)]
 
     def _differences(self, group: JudgedRuns) -> list[str]:
@@ -445,7 +443,6 @@ class ExpectedErrors:
 
 
 def _width_of(groups: Sequence[JudgedRuns]) -> float:
-    """Return what nine of ten runs stay within, by Laplace's form."""
     return Spread.of_mean(_mean_amount(groups)).width
 
 

@@ -98,7 +98,6 @@ def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int, int]:
 
 @functools.lru_cache(maxsize=16)
 def _document(path: pathlib.Path, inode: int, modified_ns: int, num_bytes: int) -> YamlDocument:
-    """Read a profile's document; the cache key changes with the file."""
     return load_kind(path, PROFILE)
 
 

@@ -118,8 +118,6 @@ def _refusals(rows: Sequence[ValidatedRun]) -> Table:
 
 def _remarks(validation: Validation) -> Iterator[str]:
     yield "Error: predicted / measured - 1, below zero if the prediction is too fast or too small."
-    if (correlation := validation.rank_correlation) is not None:
-        yield f"Rank correlation of tokens per second and GPU within each model: {correlation:.3f}."
     if (coverage := validation.interval_coverage) is not None:
         yield (
             f"90 % intervals contain {coverage:.0%} of the measured times, 50 % intervals "

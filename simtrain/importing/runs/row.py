@@ -215,7 +215,6 @@ class Row:
 
     @property
     def _stack(self) -> str | None:
-        """The software stack of the framework that the row names."""
         return stack_of_framework(f"{_framework(self.text('framework'))} {self.text('notes')}")
 
     def _as_of_release(self, stack: str, assumed: list[str]) -> str:
@@ -260,7 +259,6 @@ class Row:
 
 
 def _framework(text: str) -> str:
-    """Return the name of a framework with a blank before its release: mlperf60 is mlperf 6.0."""
     return _JOINED_RELEASE.sub(r" \1.\2", text.lower())
 
 

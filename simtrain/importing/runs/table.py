@@ -11,10 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 from simtrain.base.strict_yaml import read_text
-from simtrain.base.strict_yaml.validation import settable_names
-from simtrain.errors import InputError, Location, did_you_mean
+from simtrain.errors import InputError, Location
 from simtrain.importing.runs.columns import (
-    ALIASES,
     BYTES,
     COLUMN_OF,
     KINDS,
@@ -25,8 +23,7 @@ from simtrain.importing.runs.columns import (
     TEXTS,
     spelled,
 )
-from simtrain.importing.runs.row import REQUIRED, RefusedRow, Row
-from simtrain.scenario import Scenario
+from simtrain.importing.runs.row import RefusedRow, Row
 from simtrain.studies.validation.measured import (
     MeasuredRun,
     PeakOf,
@@ -72,33 +69,7 @@ def read_table(file: Path, settings: RunSettings) -> TableRuns:
     if repeated := sorted({name for name in headings if name and headings.count(name) > 1}):
         fix = "give each column another name"
         raise InputError.of("E891", f"columns are repeated: {', '.join(repeated)}", place, fix)
-    _check_columns(headings, place)
     return TableRuns(file, headings, rows, settings)
-
-
-def _check_columns(headings: Sequence[str], place: Location) -> None:
-    """Refuse a table whose columns cannot describe a run, and dotted names of no field."""
-    fields = settable_names(Scenario)
-    unknown = [
-        name
-        for name in headings
-        if "." in name and name not in fields and not name.startswith("hardware.")
-    ]
-    if unknown:
-        fix = f"{did_you_mean(unknown[0], fields)}write the name of a field, or remove the column"
-        raise InputError.of("E891", f"{unknown[0]} is no field of a scenario", place, fix)
-    wanted = {"a measured time or peak, such as iteration_time_s": MEASURED}
-    if not _has_arguments(headings):
-        counts = ALIASES["counts"]
-        names_of = {field: counts[field] for field in (*REQUIRED, "batch.global")}
-        for field, names in names_of.items():
-            wanted[f"{field}, such as {names[0]}"] = frozenset((field, *names))
-        wanted[f"batch.global, such as {names_of['batch.global'][0]}"] |= {*TEXTS["microbatches"]}
-    missing = [what for what, names in wanted.items() if not names & {*headings}]
-    if missing:
-        message = f"the table has no column for {'; none for '.join(missing)}"
-        fix = "add the column, or give an existing one its name"
-        raise InputError.of("E891", message, place, fix)
 
 
 def _has_arguments(headings: Sequence[str]) -> bool:

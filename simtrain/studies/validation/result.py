@@ -60,7 +60,6 @@ class ValidatedRun(PlainData):
         settings: what tells runs apart: GPUs, layout, microbatch, sequence, width, data type.
         assumed: facts that the source does not have, and what stands for them.
         kind: the kind of runs that it belongs to; None without a predicted time.
-        tokens_per_gpu: tokens of the global batch for each GPU.
         num_layers: of the model.
     """
 
@@ -87,7 +86,6 @@ class ValidatedRun(PlainData):
     settings: Mapping[str, str | int] | None = None
     assumed: Sequence[str] = ()
     kind: RunKind | None = None
-    tokens_per_gpu: float = 0.0
     num_layers: int = 0
 
     @property
@@ -175,8 +173,6 @@ class Validation(PlainData):
         time_errors: errors of the iteration times.
         peak_errors: errors of the peaks of memory.
         by_setting: errors by the values of each setting that has several.
-        rank_correlation: Spearman's correlation of tokens per second and GPU within each model, the
-            mean weighted by runs; None without pairs.
         interval_coverage: share of the measured times that are in their 90 % intervals.
         half_interval_coverage: share of the measured times that are in their 50 % intervals.
         num_rows: number of rows of all sources.
@@ -190,7 +186,7 @@ class Validation(PlainData):
 
     json_fields: ClassVar = keys(
         """cluster num_rows num_simulated num_refused most_do_not_fit **time_errors
-        rank_correlation interval_coverage half_interval_coverage memory=peak_errors num_ran
+        interval_coverage half_interval_coverage memory=peak_errors num_ran
         num_ran_and_fit num_out_of_memory num_out_of_memory_and_does_not_fit by_setting rows"""
     )
 
@@ -199,7 +195,6 @@ class Validation(PlainData):
     time_errors: Errors
     peak_errors: Errors
     by_setting: Sequence[ErrorClass]
-    rank_correlation: float | None
     interval_coverage: float | None
     half_interval_coverage: float | None
     num_rows: int
@@ -223,7 +218,6 @@ class Validation(PlainData):
             Errors.of(row.error for row in timed),
             Errors.of(row.peak_error for row in rows),
             _by_setting(timed),
-            _rank_correlation(timed),
             _share([interval.has(time_s) for interval, time_s in intervals]),
             _share([interval.has_in_half(time_s) for interval, time_s in intervals]),
             *(len(rows), len(rows) - len(fits), len(fits)),
@@ -273,25 +267,6 @@ def _by_model(timed: Iterable[ValidatedRun]) -> Iterable[list[ValidatedRun]]:
         model = row.model or (row.settings or {}).get("width")
         models.setdefault((model, row.num_layers), []).append(row)
     return models.values()
-
-
-def _rank_correlation(timed: Sequence[ValidatedRun]) -> float | None:
-    """Correlate ranks of measured and predicted speeds, because runs of a model differ in batch."""
-    correlations, weights = list[float](), list[int]()
-    for rows in _by_model(timed):
-        times_s = ([getattr(row, name) for row in rows] for name in ("measured_s", "simulated_s"))
-        tokens = np.array([row.tokens_per_gpu for row in rows])
-        ranks = np.array([_ranks(tokens / np.array(each_s)) for each_s in times_s])
-        if len(rows) > 2 and ranks.std(axis=1).all():
-            correlations.append(float(np.corrcoef(ranks)[0, 1]))
-            weights.append(len(rows))
-    return float(np.average(correlations, weights=weights)) if weights else None
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Return the rank of each value; equal values have the mean of their ranks."""
-    ordered = np.sort(values)
-    return np.searchsorted(ordered, values) + np.searchsorted(ordered, values, side="right")
 
 
 def error_classes(validation: Validation, source: str) -> ValidatedOn:

@@ -103,7 +103,6 @@ class _Simulations:
             simulated_peak_bytes=_peak_bytes(run.peak_of, evaluation, evaluator),
             fits=evaluation.fits,
             settings=_settings(scenario),
-            tokens_per_gpu=scenario.batch.global_ * scenario.model.seq_length / scenario.num_gpus,
             num_layers=scenario.model.num_layers,
         )
         if evaluation.run is None or evaluation.run.breakdown is None:

@@ -44,7 +44,6 @@ def test_what_was_left_out_by_hand() -> None:
     result = LeftOut("class", errors, widths, np.ones(5))
     assert result.held == pytest.approx(4 / 5)
     assert result.median_width == pytest.approx(2 * np.sinh(0.3))
-    assert result.rank_correlation == pytest.approx(1)
 
 
 def test_the_command_writes_what_it_shows(tmp_path: pathlib.Path) -> None:
