@@ -23,7 +23,7 @@ BUDGET = {
     "engine": 1327,
     "iteration": 9196,
     "studies": 11706,
-    "views": 3227,
+    "views": 3217,
     "render": 5635,
     "commands": 3711,
     "top": 651,

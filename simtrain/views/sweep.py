@@ -140,13 +140,12 @@ def _figure(column: str, value: float) -> str:
 
 def answer_view(answer: Answer) -> View:
     """The first rows of an answer; CSV and JSON have them all."""
-    columns = [
-        Column(name, name, _NUMBERS if _has_numbers(answer, place) else _TEXTS)
-        for place, name in enumerate(answer.columns)
-    ]
-    missing = Cell(None, "-")
+    columns = []
+    for place, name in enumerate(answer.columns):
+        is_number = any(isinstance(row[place], int | float) for row in answer.rows)
+        columns.append(Column(name, name, Kind(_shown, is_number=is_number)))
     rows = [
-        Row([missing if value is None else value for value in row])
+        Row([Cell(None, "-") if value is None else value for value in row])
         for row in answer.rows[:_MAX_ROWS]
     ]
     table = Table("answer", "", columns, rows, layout="continued", data=answer.records())
@@ -155,14 +154,5 @@ def answer_view(answer: Answer) -> View:
     return View([table, Paragraphs([more] * (hidden > 0), style=None)])
 
 
-def _has_numbers(answer: Answer, place: int) -> bool:
-    return any(isinstance(row[place], (int, float)) for row in answer.rows)
-
-
 def _shown(value: Any) -> str:
-    if isinstance(value, float) and not isinstance(value, bool):
-        return f"{value:.6g}"
-    return as_scalar(value) if isinstance(value, bool) else str(value)
-
-
-_NUMBERS, _TEXTS = Kind(_shown), Kind(_shown, is_number=False)
+    return f"{value:.6g}" if isinstance(value, float) else as_scalar(value)

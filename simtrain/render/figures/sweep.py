@@ -12,6 +12,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.render.figures import style
+from simtrain.render.figures.labels import set_logarithmic
 from simtrain.render.figures.subject import footer, with_changes
 from simtrain.studies.sweep.grid import MORE_IS_BETTER, REPORTED
 from simtrain.studies.sweep.results import SweepFolder, query
@@ -134,7 +135,10 @@ class SweepPictures(PlainData):
         left = [axis for axis in results.axes if axis != y] or [""]
         across = results.column(x, left, "--x")
         left = [axis for axis in results.axes if axis != across] or [""]
-        return cls(results, column, across, results.column(y, left, "--y"))
+        up = results.column(y, left, "--y")
+        if not (x or y) and _longest(results.values(across)) > _longest(results.values(up)):
+            across, up = up, across  # long labels have more room on the left
+        return cls(results, column, across, up)
 
     @property
     def fronts(self) -> dict[str, list[Row]]:
@@ -152,7 +156,7 @@ class SweepPictures(PlainData):
         if self.x and self.y:
             drawings["heat_map"] = self._draw_heat_map
         drawings["pareto"] = _draw_front
-        if len({row["num_gpus"] for row in self.results.rows}) > 1:
+        if any(len(curve) > 1 for curve in self.scaling.values()):
             drawings["scaling"] = _draw_scaling
         return {name: self._panels(name, draw) for name, draw in drawings.items()}
 
@@ -198,8 +202,11 @@ class SweepPictures(PlainData):
 
 def _turned(labels: Sequence[Any]) -> Mapping[str, Any]:
     """Turn the labels of an axis if they need more room than it has."""
-    needs_room = max(len(as_scalar(label)) for label in labels) * len(labels) > _MOST_LETTERS
-    return {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if needs_room else {}
+    return {"rotation": 90} if _longest(labels) * len(labels) > _MOST_LETTERS else {}
+
+
+def _longest(labels: Sequence[Any]) -> int:
+    return max(len(as_scalar(label)) for label in labels)
 
 
 def _short(column: str, value: float) -> str:
@@ -251,9 +258,11 @@ def _draw_scaling(axes: Axes, rows: list[Row]) -> None:
     """Draw the best throughput by number of GPUs, and linear scaling from the fewest."""
     if curve := scaling(rows):
         gpus, rates = [*curve], [*curve.values()]
-        axes.loglog(gpus, rates, "o-", label="best", base=2)
         linear = [rates[0] * number / gpus[0] for number in gpus]
-        axes.loglog(gpus, linear, "--", c="0.6", label="linear", base=2)
+        axes.plot(gpus, rates, "o-", label="best")
+        axes.plot(gpus, linear, "--", c="0.6", label="linear")
+        set_logarithmic(axes.xaxis, gpus)
+        set_logarithmic(axes.yaxis, [*rates, *linear])
         axes.set_xticks(gpus, map(str, gpus))
         axes.legend()
     axes.set(xlabel="GPUs", ylabel="tokens per second")

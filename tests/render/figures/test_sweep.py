@@ -66,13 +66,14 @@ def test_pictures_of_shipped_sweeps_can_be_read(name: str, tmp_path: pathlib.Pat
         if index % 7 == 3:
             results = nothing(*(("does_not_fit",) if index % 3 else ("illegal", "E306")))
         rows.append(row(index, sweep.cells(index), **results))
-    folder = write_results(tmp_path / name, rows, 1000, **sweep.header)
+    folder = write_results(tmp_path / name, rows, **{**sweep.header, "part_size": 1000})
     for picture, figure in pictures_of(folder).figures().items():
         figure.draw_without_rendering()
         boxes = boxes_of(figure)
         assert outside(boxes, figure.bbox) == [], picture
         assert overlaps(boxes) == [], picture
         assert any(name in text for text, _ in boxes)
+        assert not any("$" in text for text, _ in boxes)
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_the_axes_are_labels_and_what_changes_most(folder: pathlib.Path) -> None:
     pictures = pictures_of(folder)
-    assert (pictures.value, pictures.x, pictures.y) == ("mfu", "way", "c")
+    assert (pictures.value, pictures.x, pictures.y) == ("mfu", "c", "way")
     assert pictures_of(folder, x="b").y == "way" and pictures_of(folder, y="way").x == "c"
 
 
