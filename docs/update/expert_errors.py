@@ -26,7 +26,7 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import Scenario
 from simtrain.workload.blocks import ExpertMlp, experts
-from simtrain.workload.blocks.expert_places import RandomChoice, expected_places
+from simtrain.workload.blocks.expert_mlp import RandomChoice, expected_places
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.gpt import TransformerLayer
 from simtrain.workload.ops import Tensor

@@ -117,7 +117,6 @@ def _bytes_of_layers(forward: Pass, modules: tuple[str, ...]) -> tuple[int, ...]
 
 
 def _is_copied(op: Op, modules: tuple[str, ...]) -> bool:
-    """Whether an op is of one of the modules; of any without modules."""
     return not modules or any(
         op.name in _OPS_OF_MODULES.get(module, (module,)) for module in modules
     )

@@ -21,7 +21,7 @@ from simtrain.iteration.pass_order import PassOrder
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.own_program import program_reader
 from simtrain.scenario.pipeline_layout import ChunkContents
-from simtrain.schedules import KINDS, Action, Custom, Kind, Order, Schedule
+from simtrain.schedules import KINDS, Action, Kind, Order, Schedule
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.buckets import GradientBuckets, bucket_ops, buckets_of
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters, whole_parameters
@@ -63,8 +63,6 @@ from simtrain.workload.work import CollectiveKind
 Flags = NDArray[np.bool_]
 MIDDLE_TURN, LAST_TURN = 1, 2
 """Turns of microbatches after the first one that add their gradients to a sum on the host."""
-_OF_ANY_ORDER = "options", "model_chunks", "stage_parameters", "step_options", "steps", "contents"
-"""Properties of a plan that the order of the passes does not decide."""
 PassKey: TypeAlias = tuple[int, Kind, bool, int]
 """A pass: the number of its chunk among the different ones, its kind, whether it saves all, and the
 slice of the sequences.
@@ -81,7 +79,6 @@ class Plan:
         model: all blocks of the model.
         num_saved_per_stage: [stages], number of outstanding forward passes that save everything;
             None for the scenario's `keep_microbatches` on all stages.
-        new_order: replaces the order of the scenario's schedule; it has the same placement.
         recorded: the scenario's recorded program; None if it has a model.
     """
 
@@ -89,7 +86,6 @@ class Plan:
     mesh: Mesh
     model: Chunk
     num_saved_per_stage: tuple[int, ...] | None = None
-    new_order: Order | None = None
     recorded: RecordedStep | None = None
 
     @classmethod
@@ -132,16 +128,6 @@ class Plan:
         step = program_reader(scenario.program).step(scenario.program_file, *of_cluster)
         assert isinstance(step, RecordedStep), "readers of programs return recorded steps"
         return cls(scenario, scenario.mesh(domains), Chunk(((step.model, 1),)), recorded=step)
-
-    def with_order(self, schedule: Schedule) -> Plan:
-        """Return the plan with another order of the same placement.
-
-        Both share what the order does not decide, which takes longer to compute than the rest.
-        """
-        new_order = replace(self.order, family=Custom(actions=schedule))
-        plan = replace(self, new_order=new_order)
-        vars(plan).update({name: getattr(self, name) for name in _OF_ANY_ORDER})
-        return plan
 
     def __repr__(self) -> str:
         name, mesh = self.scenario.name or "unnamed", self.mesh
@@ -245,7 +231,7 @@ class Plan:
     @cached_property
     def order(self) -> Order:
         """The order of each stage's actions."""
-        return self.new_order or self.scenario.order
+        return self.scenario.order
 
     @property
     def flushes(self) -> bool:

@@ -80,5 +80,4 @@ class PlannedIteration:
 
     @property
     def _copies(self) -> IterationTimeline | None:
-        """The timeline if memory depends on time: if activations are copied to the host."""
         return self.timeline if self.plan.offloads else None

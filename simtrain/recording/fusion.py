@@ -61,5 +61,4 @@ def _joined(
 
 
 def _is_fusible(kernel: Op) -> bool:
-    """Whether a kernel is a memory-bound one on the stream that computes."""
     return isinstance(kernel.work, Elementwise) and stream_of(kernel) is Stream.COMPUTE

@@ -32,7 +32,6 @@ class TorchPrograms(ProgramReader):
 
 @functools.lru_cache(maxsize=64)
 def _step(file: FileVersion, domains: Domains, kernels: Kernels) -> TorchStep:
-    """Return the step of a recording on a cluster; equal calls return one object."""
     return TorchStep(read_program(file), domains, kernels)
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from simtrain.base.mesh import Group
 from simtrain.recording.program import OPS_DATA, ProgramOp, ProgramTensor
 from simtrain.scenario.software import PAPER_KERNELS, Kernels
-from simtrain.workload.torch_loss import (
+from simtrain.workload.blocks.vocabulary import (
     label_gradient_work,
     label_loss_work,
     log_softmax_gradient_work,
@@ -201,7 +201,6 @@ def _looked_up(kernel: RecordedKernel) -> Work:
 
 
 def _filled(kernel: RecordedKernel) -> Work:
-    """Price a kernel that only writes."""
     return Elementwise(0, sum(x.num_bytes for x in kernel.written), KernelFamily.STREAM)
 
 

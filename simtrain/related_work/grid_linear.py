@@ -290,7 +290,6 @@ class _GridLinear:
         return elements[move.array] * block.microbatch.element_bytes
 
     def _product(self, step: int) -> Op:
-        """Return a step of Y = X A."""
         return self._in_step(self.block.product(), step, self.split.forward)
 
     def _input_gradient(self, step: int) -> Op:

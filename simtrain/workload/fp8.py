@@ -338,5 +338,4 @@ def _cast(name: str, recipe: Fp8Recipe, elements: int, copies: int, phase: Phase
 
 
 def _pass_over(name: str, read_bytes: int, write_bytes: int, phase: Phase) -> Op:
-    """Return a kernel that runs at the bandwidth of a copy."""
     return elementwise(name, read_bytes, write_bytes, phase, family=KernelFamily.STREAM)

@@ -297,7 +297,6 @@ class TransformerLayer:
 
 
 def _norm_is_in_linear(tape: Tape) -> bool:
-    """Whether a norm is part of the next linear layer (Transformer Engine), as always in fp8."""
     return tape.microbatch.kernels.norm_in_linear or bool(tape.microbatch.fp8_recipe)
 
 
@@ -369,7 +368,6 @@ def _blocks(
     layers: tuple[tuple[Layer, int], ...],
     *ends: FinalNorm | TokenPrediction | Head,
 ) -> Chunk:
-    """Return the blocks. Equal models share one object, whose hash is computed once."""
     return Chunk(((embedding, 1), *layers, *((end, 1) for end in ends)))
 
 

@@ -114,5 +114,4 @@ def recompute_units(policy: RecomputePolicy, num_layers: int) -> tuple[Recompute
 
 
 def _regions(policy: RecomputePolicy) -> frozenset[str]:
-    """The regions that layers recompute: regions named like the policy's modules."""
     return frozenset(policy.modules if policy.strategy == "selective" else ())

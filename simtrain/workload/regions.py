@@ -108,7 +108,6 @@ class TensorVersions:
     replacements: dict[Tensor, Tensor] = field(default_factory=dict)
 
     def __call__(self, tensor: Tensor) -> Tensor:
-        """Return the current version of a recorded tensor."""
         return self.replacements.get(tensor) or _recomputed(
             tensor, self.recording, self.num_recomputes
         )

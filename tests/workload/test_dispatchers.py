@@ -14,7 +14,7 @@ from simtrain.iteration.programs.pass_tasks import PassMachine, pass_program
 from simtrain.scenario import Scenario
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.studies.simulation import simulate
-from simtrain.workload.blocks.expert_places import RandomChoice, expected_places
+from simtrain.workload.blocks.expert_mlp import RandomChoice, expected_places
 from simtrain.workload.merged_passes import MergedPass, MergedRecord, record_merged
 from simtrain.workload.ops import Op, total_flops
 from simtrain.workload.passes import PassRecord

@@ -15,7 +15,7 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.run_plan import simulate_iteration
 from simtrain.scenario import Scenario
-from simtrain.schedules import Action, Kind, Schedule, looped
+from simtrain.schedules import Action, Custom, Kind, Schedule, looped
 from simtrain.workload.ops import total_flops
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
@@ -136,7 +136,9 @@ def plans(**sections: Any) -> tuple[Plan, Plan]:
     overlap = scenario.overlap.model_copy(update={"pipeline": True})
     scenario = scenario.model_copy(update={"overlap": overlap})
     whole = plan_of(scenario)
-    return whole, whole.with_order(split_schedule())
+    split = replace(whole)
+    vars(split)["order"] = replace(whole.order, family=Custom(actions=split_schedule()))
+    return whole, split
 
 
 def test_the_split_schedule_does_not_deadlock() -> None:

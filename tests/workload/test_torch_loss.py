@@ -4,7 +4,7 @@ import pytest
 
 from simtrain.recording.program import ProgramOp
 from simtrain.recording.works import RecordedKernel, kernel_work
-from simtrain.workload.torch_loss import (
+from simtrain.workload.blocks.vocabulary import (
     label_gradient_work,
     label_loss_work,
     log_softmax_gradient_work,

@@ -15,10 +15,9 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.iteration.deferred import actions_deferring
 from simtrain.iteration.memory.exchanges import memory_with_exchanges, times_exchanges
 from simtrain.iteration.memory.working import PassMemory, merged_memory, pass_memory
-from simtrain.iteration.pass_order import PassOrder
+from simtrain.iteration.pass_order import PassOrder, actions_deferring
 from simtrain.iteration.plan import PassKey, Plan
 from simtrain.schedules import KINDS
 
@@ -200,5 +199,4 @@ def _places(order: PassOrder) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 
 def _shape(order: PassOrder) -> tuple[int, int, int, int]:
-    """Return the number of chunks, of values of `saves_all`, of slices and of kinds of actions."""
     return max(order.chunks) + 1, 2, order.order.num_slices, len(KINDS)

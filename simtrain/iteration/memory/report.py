@@ -258,7 +258,6 @@ def memory_curve(
 
 
 def _actions(plan: Plan, stage: int) -> slice:
-    """Return the places of a stage's actions in the schedule."""
     return slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
 
 

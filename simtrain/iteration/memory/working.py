@@ -140,7 +140,6 @@ def saved_tensors(forward: Pass) -> Live:
 
 @functools.lru_cache(maxsize=16384)
 def _replayed(pass_: Pass) -> tuple[PassMemory, Live]:
-    """Return the memory of a pass, and the tensors that remain after it."""
     return replay(record_pass(pass_), _live_before(pass_), counts_left=pass_.kind == "F")
 
 

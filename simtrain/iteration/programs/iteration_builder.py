@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simtrain.engine import TaskGraph
 from simtrain.engine.compiled import Flags, Ints
 from simtrain.engine.program import rows_of
-from simtrain.iteration.deferred import actions_deferring
+from simtrain.iteration.pass_order import actions_deferring
 from simtrain.iteration.programs.bucket_tasks import (
     BucketSpans,
     aligned_gather_waits,
@@ -28,7 +28,6 @@ from simtrain.iteration.programs.bucket_tasks import (
     spread,
 )
 from simtrain.iteration.programs.iteration_tasks import IterationTasks, TaskNames, label_of
-from simtrain.iteration.programs.microbatch_turns import microbatch_turns
 from simtrain.iteration.programs.offload_tasks import OffloadCopies
 from simtrain.iteration.programs.parts import (
     BucketPart,
@@ -55,7 +54,7 @@ from simtrain.iteration.programs.streams import (
     links_of_messages,
     stream_names,
 )
-from simtrain.iteration.programs.sync_skips import actions_skipping_sync
+from simtrain.iteration.programs.sync_skips import actions_skipping_sync, microbatch_turns
 from simtrain.schedules import KINDS
 from simtrain.schedules.gathered_chunks import gathers_of
 from simtrain.workload.host_update import NUM_BUFFERS

@@ -108,7 +108,6 @@ class TaskNames:
     subject_of: Ints
 
     def __call__(self, task: int) -> str:
-        """Return the name of a task."""
         name, subject = self.names[int(self.part_of[task])], int(self.subject_of[task])
         if "{message}" in name:
             return name.format(message=self.messages[subject])

@@ -14,7 +14,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.iteration.plan import Plan
+from simtrain.engine.compiled import Ints
+from simtrain.iteration.plan import LAST_TURN, MIDDLE_TURN, Plan
 from simtrain.schedules import KINDS, Schedule
 
 SyncSkipRule: TypeAlias = Literal["none", "all", "before_last", "after_first", "after_backward"]
@@ -48,3 +49,25 @@ def actions_skipping_sync(schedule: Schedule, rule: SyncSkipRule) -> NDArray[np.
     quiet = np.zeros_like(is_backward)
     quiet[order[1:]] = (chunk[1:] == chunk[:-1]) & (follows_backward | (rule == "after_first"))
     return quiet
+
+
+# ------------------------------------------------------------------------------
+# The turns of backward passes that add their gradients to a sum on the host.
+
+
+def microbatch_turns(schedule: Schedule, *, has_turns: bool) -> Ints:
+    """Return [actions], the turn of each pass (`Plan.passes_in_turn`); 0 without turns.
+
+    The passes of a virtual stage that end the gradients of a microbatch, which are whole backward
+    passes or weight gradients, take turns: the first one has turn 0, the last one the last turn.
+    """
+    turns = np.zeros(len(schedule.kind), np.int32)
+    if not has_turns:
+        return turns
+    ends = [KINDS.index(kind) for kind in ("B", "W")]
+    backward = np.flatnonzero(np.isin(schedule.kind, ends))
+    turns[backward] = MIDDLE_TURN
+    turns[schedule.last_backwards] = LAST_TURN
+    _, firsts = np.unique(schedule.virtual_stage[backward], return_index=True)
+    turns[backward[firsts]] = 0
+    return turns

@@ -295,7 +295,6 @@ class Result(PlainData):
 
     @property
     def _peak_flops(self) -> float:
-        """FLOPs of all GPUs at peak rate during the iteration."""
         return self.profile.gpu.peak_flops.value * self.scenario.num_gpus * self.iteration_time_s
 
     @property
@@ -316,7 +315,6 @@ class Result(PlainData):
         return f"<Result {name}: {time}, " + ", ".join(f"{k} {v}" for k, v in others) + ">"
 
     def _repr_html_(self) -> str:
-        """Return what `simtrain run` prints as HTML, for notebooks."""
         return str(registered("result_html")(self))
 
     def frame(self, table: FrameName) -> Any:

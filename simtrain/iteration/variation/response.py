@@ -158,5 +158,4 @@ class Responses:
 
 
 def _linear(factors: tuple[float, ...], share: float) -> Response:
-    """Return the response of a task of which a share follows the cause."""
     return Response(factors, tuple(1.0 + share * (factor - 1.0) for factor in factors))

@@ -202,7 +202,6 @@ class SlowPart(Source):
 
 
 def _passes_at(until_s: Floats, moments_s: Floats) -> NDArray[np.intp]:
-    """Return the place of the pass that runs at each moment."""
     return np.minimum(np.searchsorted(until_s, moments_s, side="right"), len(until_s) - 1)
 
 

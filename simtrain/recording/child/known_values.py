@@ -370,7 +370,6 @@ def _creates_little(args: tuple[Any, ...]) -> bool:
 
 
 def _blank(x: Any) -> Any:
-    """Return a real tensor like a fake one, without its elements."""
     return torch.zeros(x.shape, dtype=x.dtype) if isinstance(x, Tensor) else x
 
 

@@ -40,7 +40,6 @@ def main() -> NoReturn:
 
 
 def _end_copies(number: int) -> None:
-    """End a process that the program has forked, and that has returned to here."""
     if os.getpid() != number:
         os._exit(0)
 

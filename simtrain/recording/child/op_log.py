@@ -268,7 +268,6 @@ class OpLog(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Whether torch wraps the mode so that no compiler traces it: none runs here."""
         return False
 
     def __init__(self, streams: Streams, modules: Modules) -> None:
@@ -298,7 +297,6 @@ class OpLog(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Run an op, and log it."""
         if not _PLAIN.issuperset(types):
             return NotImplemented  # its ops on plain tensors follow
         if func is _DEVICE and isinstance(args[0], FakeTensor):

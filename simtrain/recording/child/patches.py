@@ -182,7 +182,6 @@ def _is_cuda(value: Any) -> bool:
 
 
 def _moved(value: Any) -> Any:
-    """Return the device of the recording in place of a GPU, and anything else as it is."""
     return torch.device(_DEVICE) if _is_cuda(value) else value
 
 
@@ -224,7 +223,6 @@ def _placed(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _returning(value: Any) -> Callable[..., Any]:
-    """Return a new function that returns a value: torch's compiler tells functions apart."""
     return lambda *args, **options: value
 
 

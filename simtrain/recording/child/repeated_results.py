@@ -111,7 +111,6 @@ class _Argument:
     place: int
 
     def __call__(self, tensors: Sequence[FakeTensor]) -> FakeTensor:
-        """Return it."""
         return tensors[self.place]
 
 
@@ -127,7 +126,6 @@ class _NewTensor:
     viewed: int | None
 
     def __call__(self, tensors: Sequence[FakeTensor]) -> FakeTensor:
-        """Build it, as torch's fake mode does."""
         with torch._C._DisableTorchDispatch():
             if self.viewed is None:
                 elem = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta")
@@ -156,7 +154,6 @@ class _Several:
     parts: tuple[_Recipe | None, ...]
 
     def __call__(self, tensors: Sequence[FakeTensor]) -> Any:
-        """Build all; None stays None."""
         return self.kind(part and part(tensors) for part in self.parts)
 
 

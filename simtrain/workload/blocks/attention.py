@@ -12,7 +12,7 @@ from dataclasses import replace
 from simtrain.errors import InputError
 from simtrain.scenario.model import Normalization
 from simtrain.workload.blocks.attention_core import AttentionCore
-from simtrain.workload.blocks.context_steps import ContextSteps
+from simtrain.workload.blocks.context import ContextSteps
 from simtrain.workload.blocks.dropout import MASK_BYTES, dropout
 from simtrain.workload.blocks.eager import softmax_kernels
 from simtrain.workload.blocks.heads import head_norms, rotary

@@ -246,12 +246,10 @@ class _ColumnParallel:
 
     @property
     def _gathered_bytes(self) -> int:
-        """Bytes of all rows of the input."""
         return self.ops.operand_bytes(self.ops.rows * self.ops.inputs)
 
     @property
     def _part_bytes(self) -> int:
-        """Bytes of this rank's rows of the gathered input."""
         return self._gathered_bytes // self.ops.microbatch.tensor.num_ranks
 
     def _gather(self, name: str, phase: Phase) -> Op:

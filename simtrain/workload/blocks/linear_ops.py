@@ -159,7 +159,6 @@ class LinearOps:
 
     @property
     def _operand_bytes(self) -> float:
-        """Bytes of an element of an operand."""
         return 1 / self.fp8.per_byte if self.fp8 else self.microbatch.element_bytes
 
     @property

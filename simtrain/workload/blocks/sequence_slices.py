@@ -67,7 +67,6 @@ class _SliceAttention:
 
     @property
     def _earlier_bytes(self) -> int:
-        """Bytes of the keys and values of earlier slices, which their own passes count."""
         return sum(tensor.num_bytes for tensor in self.keys_values[: self.part.number])
 
     def forward(self) -> Iterator[Op]:

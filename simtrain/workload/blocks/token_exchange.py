@@ -179,7 +179,6 @@ class TokenPath:
         return y
 
     def _travelling_bytes(self, x: Tensor) -> int:
-        """Bytes of a dispatched row."""
         return self.fp8.copy_bytes(x.width) if self.fp8 else x.width * x.element_bytes
 
     def _exchange(
