@@ -149,19 +149,6 @@ def test_a_hidden_all_to_all_is_waited_for_after_the_shared_expert() -> None:
     assert waits["sort by expert"] == ["dispatch", "probability dispatch"]
 
 
-def test_both_engines_agree_on_a_layer_with_everything() -> None:
-    scenario = moe(
-        SHARED | {"imbalance": 1.25, "router_dtype": "fp32"},
-        {"tensor": 2, "data": 4, "pipeline": 2},
-        model={"num_layers": 4},
-        overlap={"shared_expert": True, "data_parallel": True},
-        recompute="selective",
-        memory={"zero_stage": 1},
-    )
-    times = {simulate(scenario, engine=engine).iteration_time_s for engine in ("simpy", "compiled")}
-    assert len(times) == 1
-
-
 def test_first_dense_layers_and_layer_frequency_place_experts() -> None:
     model = {"num_layers": 8, "ffn_hidden_size": 128}
     scenario = moe({"first_dense_layers": 3, "layer_frequency": 2}, model=model)

@@ -11,7 +11,6 @@ from simtrain.errors import InputError
 from simtrain.iteration.memory.states import rank_states
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate
 from simtrain.workload.chunk import whole_parameters
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.record import record_pass
@@ -279,24 +278,6 @@ def test_frozen_layers_in_fp8_cast_once_and_adapters_multiply_in_bf16() -> None:
     assert not [op.name for op in [*forward, *backward] if "transpose" in op.name]
     casts = {op.name: op.work.moved_bytes for op in forward if "to fp8" in op.name}
     assert casts["QKV input to fp8"] == (2 + 1) * TOKENS * 64
-
-
-@pytest.mark.parametrize(
-    ("split", "options"),
-    [
-        ({}, {"recompute": "full"}),
-        ({"tensor": 2, "sequence_parallel": True}, {"recompute": "selective"}),
-        ({"pipeline": 3}, {"schedule": "zb_h1", "lora": {"modules": ["linear_proj"]}}),
-        ({"pipeline": 3, "layout": "E|tt|tL"}, {}),
-    ],
-)
-def test_both_engines_agree_to_the_bit(split: dict[str, Any], options: dict[str, Any]) -> None:
-    scenario = tuned(parallelism=split, cluster="h100_sxm", **options)
-    results = [simulate(scenario, engine=engine) for engine in ("compiled", "simpy")]
-    assert results[0].iteration_time_s == results[1].iteration_time_s
-    dense = simulate(scenario.replace({"model.lora": None}))
-    pairs = zip(results[0].memory.stages, dense.memory.stages, strict=True)
-    assert all(mine.states.total_bytes < other.states.total_bytes for mine, other in pairs)
 
 
 def test_a_model_without_adapters_is_recorded_as_before() -> None:

@@ -269,14 +269,6 @@ def test_stages_hold_the_layers_of_the_pattern() -> None:
     assert "MambaLayer" not in names[1]
 
 
-def test_both_engines_give_the_same_iteration() -> None:
-    grid = {"pipeline": 2, "data": 2}
-    scenario = hybrid(PATTERN, MODEL, parallelism=grid, batch={"micro": 1, "global": 8})
-    scenario = scenario.replace({"cluster": "h100_sxm"})
-    times = {simulate(scenario, engine=engine).iteration_time_s for engine in ("auto", "simpy")}
-    assert len(times) == 1
-
-
 def test_a_result_says_which_kernels_have_no_measured_time() -> None:
     scenario = hybrid("M-", MODEL | {"experts": None}, batch={"micro": 1, "global": 1})
     remarks = {

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op, total_flops
 from simtrain.workload.work import Elementwise
-from tests.helpers.toys import a100, ops_of, plan_of, small
+from tests.helpers.toys import ops_of, plan_of, small
 
 BYTES = 2
 HIDDEN, HEADS, LENGTH, TENSOR, LAYERS = 4096, 32, 2048, 4, 2
@@ -120,12 +119,3 @@ def test_memory_returns_to_its_start(recompute: str, groups: int, sequence_paral
     replay, starts = MemoryReplay.of(plan), plan.schedule.rank_starts
     assert not replay.after_bytes[starts[1:] - 1].any()
     assert (replay.after_bytes >= 0).all() and (replay.extra_bytes >= 0).all()
-
-
-@pytest.mark.parametrize("schedule", ["terapipe", "seq1f1b"])
-def test_engines_agree_to_the_last_bit(schedule: str) -> None:
-    scenario = sliced((1024, 512, 512), schedule=schedule, recompute="selective")
-    times = {
-        simulate(scenario, a100(), engine=engine).iteration_time_s for engine in ("auto", "simpy")
-    }
-    assert len(times) == 1

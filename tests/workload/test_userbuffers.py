@@ -129,12 +129,6 @@ def test_a_row_parallel_layer_hides_three_chunks_of_four(num_ranks: int, link_s:
     assert backward_s == pytest.approx(ring_s + rest_s)
 
 
-@pytest.mark.parametrize("kind", ["F", "B"])
-def test_both_engines_agree_on_userbuffers(kind: PassKind) -> None:
-    both = {seconds_of(Row(), kind, 4, link_s=1.3, engine=one) for one in ("auto", "simpy")}
-    assert len(both) == 1
-
-
 def with_userbuffers(one: Pass) -> Pass:
     options = replace(one.options, overlap=replace(one.options.overlap, userbuffers=True))
     return replace(one, options=options)

@@ -283,17 +283,6 @@ def test_times_of_causes_and_ops_add_up(memory: dict[str, Any], data: int) -> No
     assert exposed + idle_s == pytest.approx(result.iteration_time_s, rel=1e-6)
 
 
-@pytest.mark.parametrize("nvme", ["none", "optimizer", "parameters", "all"])
-@pytest.mark.parametrize("data", [1, 2])
-def test_both_engines_agree_to_the_last_bit(nvme: str, data: int) -> None:
-    memory = INFINITY | {"nvme": nvme, "delayed_update": data == 1}
-    scenario = of_host(memory, data, microbatches=3, overlap={"data_parallel": data > 1})
-    simpy, compiled = (simulate(scenario, engine=engine) for engine in ("simpy", "compiled"))
-    assert simpy.iteration_time_s == compiled.iteration_time_s
-    assert simpy.breakdown == compiled.breakdown
-    assert simpy.memory == compiled.memory
-
-
 def test_weight_gradients_that_are_split_off_leave_too() -> None:
     whole, split = (
         bytes_of(of_host(OFFLOAD, microbatches=3, schedule=schedule))

@@ -291,10 +291,6 @@ def piped() -> Result:
     return simulate(toy(PIPELINE))
 
 
-def test_engines_agree_on_merged_iterations(piped: Result) -> None:
-    assert simulate(piped.scenario, engine="simpy").iteration_time_s == piped.iteration_time_s
-
-
 def test_exposed_times_of_ops_add_up(piped: Result) -> None:
     for stage, breakdown in enumerate(piped.stages):
         for field in ("compute_s", "tensor_communication_s"):

@@ -288,21 +288,6 @@ def test_a_copy_is_as_fast_as_the_slower_of_its_link_and_the_disks(
         np.testing.assert_allclose(seconds, copies.task_bytes[moves] / rate, rtol=1e-6)
 
 
-@given(bandwidth=st.floats(1e7, 1e11))
-@settings(max_examples=10)
-def test_both_engines_agree_on_disks(bandwidth: float) -> None:
-    profile = changed(load_profile("v100_dgx2"), nvme__read_bandwidth=bandwidth)
-    compiled, simpy = (
-        simulate_iteration(plan_of(ON_DISKS), Machine(DurationModel(profile), engine))
-        for engine in ("auto", "simpy")
-    )
-    assert compiled.timeline.end_s.tolist() == simpy.timeline.end_s.tolist()
-    in_memory = simulate_iteration(
-        plan_of(CHECKPOINTS.replace({"offload": "layer"})), Machine(DurationModel(profile))
-    )
-    assert in_memory.iteration_time_s <= compiled.iteration_time_s * (1 + 1e-12)
-
-
 def test_disks_are_checked() -> None:
     with pytest.raises(InputError, match="E926"):
         simulate(ON_DISKS.replace({"cluster": "a100_sxm4_80gb"}))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simtrain
-from simtrain.engine import Engine, Program, Task, simulate
+from simtrain.engine import Program, Task, simulate
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.pass_tasks import PassTime
 from simtrain.iteration.report.result import Result
@@ -91,13 +91,6 @@ def test_norms_travel_along_the_pipeline() -> None:
     for message, step in zip(messages, steps[1:], strict=True):
         assert timeline.end_s[message] <= timeline.start_s[step]
     assert "gradient norm all-reduce" not in names
-
-
-@pytest.mark.parametrize("engine", ["simpy", "compiled"])
-def test_engines_agree_to_the_bit(engine: Engine) -> None:
-    whole = scenario("zbv", validates=True)
-    time_s = simtrain.simulate(whole, engine=engine).iteration_time_s
-    assert time_s == run(whole).iteration_time_s
 
 
 def test_traces_show_the_norms(tmp_path: Path) -> None:

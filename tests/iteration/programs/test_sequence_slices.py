@@ -147,17 +147,6 @@ def test_many_slices_need_no_deep_recursion() -> None:
     assert memory.saved_bytes > pass_memory(plan.passes[0, "B", False, 255]).saved_bytes > 0
 
 
-def test_engines_agree_to_the_last_bit() -> None:
-    for grid in ({}, {"interleave": 2, "data": 2}):
-        overlap = {"data_parallel": "data" in grid}
-        scenario = sliced(4, {"slice_balance": "flops", **grid}, overlap=overlap)
-        times = {
-            simulate(scenario, a100(), engine=engine).iteration_time_s
-            for engine in ("auto", "simpy")
-        }
-        assert len(times) == 1
-
-
 def test_slices_take_the_time_of_their_own_ops() -> None:
     """Later slices attend to more keys; together they take longer than whole sequences."""
     machine = machine_of(a100())
