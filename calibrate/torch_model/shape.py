@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from simtrain.scenario import Scenario
-from simtrain.scenario.experts import Experts
+from simtrain.scenario.model import Experts
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from simtrain.importing.settings import (
 )
 from simtrain.importing.table import WordTable
 from simtrain.scenario import Scenario, check_scenario
-from simtrain.scenario.words import spell_out_words
+from simtrain.scenario.section import spell_out_words
 
 DEFAULT = "default: not in the source"
 """The comment of a value that the source does not contain."""

@@ -160,7 +160,7 @@ def scenario_text(recording: str, command: str, overrides: Iterable[str]) -> str
         InputError: an assignment is malformed.
     """
     from simtrain.base.strict_yaml import Positions, YamlDocument, apply_overrides, yaml_text
-    from simtrain.scenario.words import spell_out_words
+    from simtrain.scenario.section import spell_out_words
 
     data: dict[str, Any] = {"program": recording, "cluster": CLUSTER, "software": SOFTWARE}
     document = YamlDocument(data, Positions())

@@ -12,8 +12,7 @@ from simtrain.base.strict_yaml import data_of, input_error
 from simtrain.errors import InputError, Problem, wrong_type
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.expert_rules import dispatcher_rule
-from simtrain.scenario.host_state_rules import NO_NVME
-from simtrain.scenario.offload_rules import NO_DISKS, NO_HOST_COPIES
+from simtrain.scenario.offload_rules import NO_DISKS, NO_HOST_COPIES, NO_NVME
 from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.remedies import problem_of
 from simtrain.scenario.rule import Rule

@@ -6,7 +6,7 @@ core/ssm/mamba_hybrid_layer_allocation.py) and core/ssm/mamba_mixer.py.
 
 from __future__ import annotations
 
-from simtrain.scenario.mamba import EXPERTS, MAMBA
+from simtrain.scenario.model import EXPERTS, MAMBA
 from simtrain.scenario.rule import MISSING, Rules, against, default_of, shown, value_getter
 from simtrain.scenario.schema import Scenario
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from simtrain.scenario.field_docs import capitalized, descriptions, section_of, summary
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.words import MEANT_BY_A_WORD
+from simtrain.scenario.section import MEANT_BY_A_WORD
 
 
 def scenario_schema() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from simtrain.base.strict_yaml import YamlDocument, apply_overrides
 from simtrain.errors import InputError, Location
 from simtrain.scenario.check import check_scenario
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.words import spell_out_words
+from simtrain.scenario.section import spell_out_words
 
 _FILES = "file", "program"
 _PATHS = ("cluster",), ("schedule",), ("program",), ("variation", "sequence_lengths", "file")

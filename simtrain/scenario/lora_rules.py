@@ -5,7 +5,7 @@ Source: Megatron-Bridge, peft/utils.py (`ParallelLinearAdapter`) and peft/lora.p
 
 from __future__ import annotations
 
-from simtrain.scenario.lora import CANONICAL_PARTS
+from simtrain.scenario.model import CANONICAL_PARTS
 from simtrain.scenario.rule import Rules, against, divides, excludes, requires
 from simtrain.scenario.schema import Scenario
 

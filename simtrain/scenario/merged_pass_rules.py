@@ -7,7 +7,7 @@ delay_wgrad_compute.
 from __future__ import annotations
 
 from simtrain.scenario.dispatchers import DISPATCHERS
-from simtrain.scenario.rule import Rules, against, any_but, excludes, requires
+from simtrain.scenario.rule import Rules, against, any_but, at_least, excludes, requires
 from simtrain.scenario.schema import Scenario
 
 _EXPERTS = "experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}"
@@ -142,5 +142,40 @@ MERGED_PASS_RULES += [
         reads=("overlap.merged_passes", "schedule"),
         why="weight gradients are delayed behind the exchanges of merged passes",
         example="overlap: {delayed_weight_gradients: true}",
+    ),
+]
+
+
+_DEFERRED = "overlap.deferred_output_gradients"
+_DEFERRED_TOY = "parallelism: {pipeline: 4}\noverlap: {deferred_output_gradients: 2}\n"
+
+DEFERRED_RULES = Rules()
+DEFERRED_RULES += [
+    requires(
+        "E497",
+        _DEFERRED,
+        needs={
+            "parallelism.pipeline": at_least(2),
+            "schedule": ("1f1b", "interleaved"),
+            "software.fused_gradient_accumulation": True,
+        },
+        why="Megatron-Core defers the weight gradients to the end of its own pipeline schedules, "
+        "and adds the products to the gradient themselves",
+        example="overlap: {deferred_output_gradients: 2}",
+    ),
+    requires(
+        "E400",
+        _DEFERRED,
+        needs={
+            "memory.zero_stage": (0, 1),
+            "overlap.merged_passes": False,
+            "model.lora": None,
+            "model.mtp_num_layers": 0,
+            "offload.unit": "none",
+        },
+        why="deferred weight gradients of the output layer are not simulated with sharded "
+        "gradients, merged passes, adapters, token prediction or copies to "
+        "the host",
+        example=_DEFERRED_TOY + "model: {tied_embeddings: false, lora: {rank: 16}}",
     ),
 ]

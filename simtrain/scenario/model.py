@@ -3,15 +3,194 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from simtrain.scenario.experts import Experts
-from simtrain.scenario.lora import Lora
-from simtrain.scenario.mamba import EXPERTS, MAMBA, MLP, Mamba, checked_pattern
-from simtrain.scenario.other_names import MODEL_NAMES
-from simtrain.scenario.section import MAX_COUNT, Count, Section
+from simtrain.base.strict_yaml import FieldError
+from simtrain.scenario.other_names import EXPERT_NAMES, LORA_NAMES, MAMBA_NAMES, MODEL_NAMES
+from simtrain.scenario.section import MAX_COUNT, Count, CountOrZero, Section
+
+MAMBA, ATTENTION, MLP, EXPERTS = "M", "*", "-", "E"
+"""Letters of a pattern, as Megatron-Core's `Symbols`."""
+_NAMES = {MAMBA: "Mamba-2", ATTENTION: "attention", MLP: "an MLP", EXPERTS: "experts"}
+_NOT_SIMULATED = {
+    "G": "a gated delta net",
+    "D": "sparse attention (DSA)",
+    "C": "compressed sparse attention",
+    "H": "hybrid compressed attention",
+    "W": "attention with a window",
+    "+": "latent attention",
+    "/": "the start of token prediction",
+    "|": "the end of a pipeline stage",
+    "[": "a group of layers",
+    "]": "a group of layers",
+}
+"""What Megatron-Core means by other letters (core/models/hybrid)."""
+_FIX = "write one letter per layer: " + ", ".join(f"{key} {name}" for key, name in _NAMES.items())
+
+
+class Mamba(Section):
+    """The Mamba-2 layers of a hybrid model (Dao and Gu 2024), with Megatron-LM's names.
+
+    num_heads: number of heads; by default (null), heads with 2 x hidden_size channels together.
+    head_dim: channels of a head; 64 by default.
+    state_dim: numbers that each channel's state has; 128 by default.
+    num_groups: number of groups of heads that share B and C, the inputs and outputs of states; 8 by
+        default.
+    chunk_size: tokens that the scan computes at once by products; 128 by default, as in
+        Megatron-LM.
+    """
+
+    other_names: ClassVar[Mapping[str, str]] = MAMBA_NAMES
+
+    num_heads: Count | None = Field(default=None, examples=[128])
+    head_dim: Count = Field(default=64, examples=[64])
+    state_dim: Count = Field(default=128, examples=[128])
+    num_groups: Count = Field(default=8, examples=[8])
+    chunk_size: Count = Field(default=128, examples=[256])
+
+
+def checked_pattern(pattern: str) -> str:
+    """Return a pattern of layers if all of its letters are simulated.
+
+    Raises:
+        FieldError: a letter stands for another block, or for none.
+    """
+    for letter in pattern:
+        if letter not in _NAMES:
+            meaning = _NOT_SIMULATED.get(letter)
+            said = f", {meaning}, which is not simulated" if meaning else ", which is no layer"
+            raise FieldError((), f"the pattern has {letter!r}{said}", _FIX)
+    return pattern
+
+
+LoraModule = Literal[
+    "linear_qkv",
+    "linear_proj",
+    "linear_fc1",
+    "linear_fc2",
+    "linear_q",
+    "linear_k",
+    "linear_v",
+    "linear_fc1_gate",
+    "linear_fc1_up",
+]
+MODULES: tuple[LoraModule, ...] = get_args(LoraModule)
+CANONICAL_PARTS: Mapping[str, tuple[LoraModule, ...]] = MappingProxyType(
+    {
+        "linear_qkv": ("linear_q", "linear_k", "linear_v"),
+        "linear_fc1": ("linear_fc1_gate", "linear_fc1_up"),
+    }
+)
+"""Modules of canonical LoRA, by the module of the fused weight."""
+
+
+def _ordered(modules: tuple[LoraModule, ...]) -> tuple[LoraModule, ...]:
+    """Sort modules, so that equivalent adapters compare equal."""
+    if not modules or len({*modules}) < len(modules):
+        raise FieldError((), "is empty, or lists a module twice", "write each module once")
+    for whole, parts in CANONICAL_PARTS.items():
+        both = [part for part in parts if part in modules and whole in modules]
+        if both:
+            message = f"lists {whole} and {both[0]}, an adapter for a part of the same weight"
+            raise FieldError((), message, f"remove {whole} or {', '.join(both)}")
+    return tuple(module for module in MODULES if module in modules)
+
+
+class Lora(Section):
+    """Fine-tuning with low-rank adapters (LoRA). All other parameters are frozen.
+
+    Frozen parameters have no gradients and no optimizer states. The scale of the adapters (alpha)
+    affects neither time nor memory.
+
+    rank: columns of the first and rows of the second matrix of each adapter (Megatron-Bridge's
+        dim).
+    modules: linear layers with an adapter, by Megatron-Core's names; all four by default:
+        linear_qkv (queries, keys and values), linear_proj (after attention), linear_fc1 (the first
+        product of the MLP, with the gate), linear_fc2 (the second one). linear_q, linear_k,
+        linear_v, linear_fc1_gate and linear_fc1_up have an adapter for a part of a fused weight
+        (canonical LoRA; Hugging Face's q_proj, k_proj, v_proj, gate_proj and up_proj).
+    dropout: dropout rate of the adapters' inputs, 0 by default. A rate of 0 runs no kernel; all
+        other rates take the same time and memory.
+    """
+
+    other_names: ClassVar[Mapping[str, str]] = LORA_NAMES
+
+    rank: Count = Field(examples=[16])
+    modules: Annotated[tuple[LoraModule, ...], Field(strict=False), AfterValidator(_ordered)] = (
+        Field(
+            default=("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"),
+            examples=["[linear_qkv, linear_proj]"],
+        )
+    )
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.0, examples=[0.1])
+
+    def adapts(self, module: str) -> bool:
+        """Whether a linear layer, by the module of its fused weight, has an adapter."""
+        return not {module, *CANONICAL_PARTS.get(module, ())}.isdisjoint(self.modules)
+
+
+class Experts(Section):
+    """Experts that replace the MLP of a layer; a router sends each token to top_k of them.
+
+    Names and meaning follow Megatron-LM (core/transformer/moe):
+
+    num: number of experts of a layer, over all ranks.
+    top_k: number of experts that process each token.
+    ffn_hidden_size: columns of the first product of one expert; a gated activation has two products
+        of this size, as in `model.ffn_hidden_size`.
+    shared_ffn_hidden_size: columns of the shared expert, which processes every token; 0 (default)
+        for no shared expert.
+    shared_gate: true if a gate of one column scales the output of the shared expert (Qwen2-MoE);
+        false by default.
+    first_dense_layers: number of layers at the start of the model with an MLP instead of experts; 0
+        by default, 3 in DeepSeek-V3.
+    layer_frequency: after the first dense layers, only layers with a number divisible by this have
+        experts, counted from 0 (--moe-layer-freq). The default 1 gives every layer experts.
+    capacity_factor: tokens that each expert takes from each rank, as a multiple of the mean;
+        further tokens are dropped, missing ones are padded (--moe-pad-expert-input-to-capacity). By
+        default (null), no token is dropped.
+    router_dtype: dtype of the router's product and of its gradients; bf16 by default.
+    router_score: softmax (default) over the chosen experts, or sigmoid of every expert, as in
+        DeepSeek-V3 (--moe-router-score-function).
+    router_bias: true adds a bias to the scores that choose the experts, which balances their load
+        (--moe-router-enable-expert-bias); false by default.
+    router_groups, router_group_top_k: number of groups of experts, and number of groups to which a
+        token goes (--moe-router-num-groups, --moe-router-group-topk). By default (null), a token
+        goes to experts of any group.
+    imbalance: tokens of the most loaded expert-parallel rank, as a multiple of the mean; 1.0 by
+        default. All simulated ranks have this load.
+    imbalance_seed: seed of the loads of the layers. By default (null) all layers have the same
+        imbalance. With a seed each layer's excess above the mean is drawn from an exponential
+        distribution, which assumes least of a positive number with a known mean: `imbalance` - 1.
+    """
+
+    other_names: ClassVar[Mapping[str, str]] = EXPERT_NAMES
+
+    num: Count = Field(examples=[8])
+    top_k: Count = Field(examples=[2])
+    ffn_hidden_size: Count = Field(examples=[14336])
+    shared_ffn_hidden_size: CountOrZero = Field(default=0, examples=[5632])
+    shared_gate: bool = Field(default=False, examples=["true"])
+    first_dense_layers: CountOrZero = Field(default=0, examples=[3])
+    layer_frequency: Count = Field(default=1, examples=[2])
+    capacity_factor: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None, examples=[1.25]
+    )
+    router_dtype: Literal["bf16", "fp32"] = Field(default="bf16", examples=["fp32"])
+    router_score: Literal["softmax", "sigmoid"] = Field(default="softmax", examples=["sigmoid"])
+    router_bias: bool = Field(default=False, examples=["true"])
+    router_groups: Count | None = Field(default=None, examples=[8])
+    router_group_top_k: Count | None = Field(default=None, examples=[4])
+    imbalance: Annotated[float, Field(ge=1, le=1e6)] = Field(default=1.0, examples=[1.2])
+    imbalance_seed: CountOrZero | None = Field(default=None, examples=[1])
+
+    def has_layer(self, number: int) -> bool:
+        """Whether a layer, counted from 0, has experts."""
+        return number >= self.first_dense_layers and number % self.layer_frequency == 0
+
 
 # Every layer is recorded. The most layers take 7 s and 0.7 GB; the most modules of multi-token
 # prediction take 0.5 s.

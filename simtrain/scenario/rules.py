@@ -15,22 +15,18 @@ from simtrain.scenario.attention_rules import ATTENTION_RULES
 from simtrain.scenario.combination_rules import COMBINATION_RULES, recomputes
 from simtrain.scenario.context_rules import CONTEXT_RULES
 from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
-from simtrain.scenario.deferred_rules import DEFERRED_RULES
 from simtrain.scenario.expert_rules import EXPERT_RULES
-from simtrain.scenario.fp8_saving_rules import FP8_SAVING_RULES
-from simtrain.scenario.host_state_rules import HOST_STATE_RULES
 from simtrain.scenario.hybrid_rules import HYBRID_RULES
 from simtrain.scenario.layout_rules import LAYOUT_RULES
 from simtrain.scenario.lora_rules import LORA_RULES
-from simtrain.scenario.merged_pass_rules import MERGED_PASS_RULES, runs_two_lanes
-from simtrain.scenario.offload_rules import OFFLOAD_RULES
-from simtrain.scenario.packing_rules import PACKING_RULES
-from simtrain.scenario.precision_rules import PRECISION_RULES
+from simtrain.scenario.merged_pass_rules import DEFERRED_RULES, MERGED_PASS_RULES, runs_two_lanes
+from simtrain.scenario.offload_rules import HOST_STATE_RULES, OFFLOAD_RULES
+from simtrain.scenario.precision_rules import FP8_SAVING_RULES, PRECISION_RULES
 from simtrain.scenario.recompute_rules import RECOMPUTE_RULES
 from simtrain.scenario.rule import Rule, Rules, at_most, divides
 from simtrain.scenario.schedule_rules import SCHEDULE_RULES
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.slice_rules import SLICE_RULES
+from simtrain.scenario.slice_rules import PACKING_RULES, SLICE_RULES
 from simtrain.scenario.software_rules import SOFTWARE_RULES
 from simtrain.scenario.stage_rules import STAGE_RULES
 from simtrain.scenario.tensor_split_rules import TENSOR_SPLIT_RULES

@@ -40,8 +40,7 @@ from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
 from simtrain.scenario.memory_options import MemoryOptions
 from simtrain.scenario.model import Model
 from simtrain.scenario.offload_section import Offload
-from simtrain.scenario.other_names import SCENARIO_NAMES
-from simtrain.scenario.other_values import OTHER_VALUES
+from simtrain.scenario.other_names import OTHER_VALUES, SCENARIO_NAMES
 from simtrain.scenario.overlap import Overlap
 from simtrain.scenario.own_program import PROGRAM_FIELDS, PROGRAM_REFUSAL, program_reader
 from simtrain.scenario.parallelism import Parallelism, Placement
@@ -49,11 +48,19 @@ from simtrain.scenario.pipeline_layout import ChunkContents
 from simtrain.scenario.precision import BYTES_OF, Fp8Weights, GradientType, Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
 from simtrain.scenario.releases import Circumstances
-from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Count, Origin, Section, is_change
+from simtrain.scenario.section import (
+    BUILT_IN_PYTHON,
+    IN_PYTHON,
+    MEANT_BY_A_WORD,
+    Count,
+    Origin,
+    Section,
+    is_change,
+    spell_out_words,
+)
 from simtrain.scenario.software import AttentionBackend, StackFacts
 from simtrain.scenario.software_section import Software
 from simtrain.scenario.variation_section import Variation
-from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.files import read_schedule
 from simtrain.schedules.order import Order, OrderOptions

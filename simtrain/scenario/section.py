@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from simtrain.base.strict_yaml import Path, Positions, data_of, input_error, leaves
+from simtrain.base.strict_yaml import Path, Positions, YamlDocument, data_of, input_error, leaves
 from simtrain.errors import InputError, Location
 
 IN_PYTHON = Location("changed in Python")
@@ -108,3 +108,23 @@ BUILT_IN_PYTHON = Origin()
 def is_change(place: Location) -> bool:
     """Whether the place of a value is `--set` or Python instead of a file."""
     return place == IN_PYTHON or place.file.startswith("--set ")
+
+
+MEANT_BY_A_WORD = {"offload": "unit", "recompute": "strategy", "software": "stack"}
+"""Sections that can be written as a single word, and the field that the word sets."""
+
+
+def spell_out_words(document: YamlDocument) -> YamlDocument:
+    """Expand single words, such as `recompute: full`, to sections.
+
+    Overrides can then set fields of the section, and errors can point to the word.
+    """
+    data, positions = document.data, document.positions
+    for name, inner in MEANT_BY_A_WORD.items():
+        if name not in data or isinstance(data[name], dict):
+            continue
+        data = data | {name: {inner: data[name]}}
+        if (name,) in positions.places:
+            place = positions.places[name,]
+            positions = Positions({**positions.places, (name, inner): place})
+    return YamlDocument(data, positions)

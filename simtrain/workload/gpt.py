@@ -15,9 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from simtrain.scenario import Scenario
-from simtrain.scenario.experts import Experts
-from simtrain.scenario.lora import Lora
-from simtrain.scenario.model import Activation, LatentAttention, Normalization, ParallelAttentionMlp
+from simtrain.scenario.model import (
+    Activation,
+    Experts,
+    LatentAttention,
+    Lora,
+    Normalization,
+    ParallelAttentionMlp,
+)
 from simtrain.workload.blocks import (
     ExpertChoice,
     ExpertMlp,

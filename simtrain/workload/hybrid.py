@@ -11,8 +11,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from simtrain.scenario.mamba import ATTENTION, EXPERTS, MAMBA, MLP
-from simtrain.scenario.model import Model, Normalization
+from simtrain.scenario.model import ATTENTION, EXPERTS, MAMBA, MLP, Model, Normalization
 from simtrain.workload.blocks import MambaMixer, add, dropout_add, mamba_mixer, norm
 from simtrain.workload.model_ends import NORMS, Layer
 from simtrain.workload.ops import Tensor

@@ -10,7 +10,7 @@ from simtrain.errors import InputError
 from simtrain.importing.layer_patterns import dense_and_frequency
 from simtrain.importing.megatron.export import megatron_script
 from simtrain.scenario import load_scenario
-from simtrain.scenario.experts import Experts
+from simtrain.scenario.model import Experts
 from simtrain.studies.simulation import simulate_memory
 from tests.helpers.command_line import call
 from tests.helpers.imported import (

@@ -3,7 +3,7 @@
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.scenario.lora import Lora
+from simtrain.scenario.model import Lora
 from tests.helpers.imported import bridge_draft, nemo_draft, written
 from tests.importing.test_bridge import EVEN
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 NEW_FILE = '''
 """Exchanges as DeepEP's, by kernels of copy engines."""
 
-from simtrain.scenario.dispatchers.dispatcher import Dispatcher, ExpertSteps, TensorT
+from simtrain.scenario.dispatchers import Dispatcher, ExpertSteps, TensorT
 
 
 class CopyEngines(Dispatcher):

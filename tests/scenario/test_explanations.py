@@ -11,7 +11,7 @@ from simtrain.errors import InputError
 from simtrain.scenario import REASONS, Scenario
 from simtrain.scenario.check import EVERY_RULE
 from simtrain.scenario.explanations import Explanation, explanations
-from simtrain.scenario.words import spell_out_words
+from simtrain.scenario.section import spell_out_words
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import ROOT, call, refused
 from tests.helpers.scenario_texts import MINIMAL

@@ -12,7 +12,7 @@ from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import check_scenario, load_scenario
-from simtrain.scenario.experts import Experts
+from simtrain.scenario.model import Experts
 from simtrain.studies.simulation import simulate
 from simtrain.workload.gpt import TransformerLayer, gpt_blocks
 from simtrain.workload.work import FusedAttention

@@ -28,7 +28,7 @@ from simtrain.importing.hugging_face.keys import (
 from simtrain.importing.importers import HuggingFace
 from simtrain.importing.layer_patterns import dense_and_frequency, full_attention_every
 from simtrain.importing.settings import Setting
-from simtrain.scenario.mamba import ATTENTION, MLP, checked_pattern
+from simtrain.scenario.model import ATTENTION, MLP, checked_pattern
 
 
 def hugging_face_draft(request: ImportRequest) -> Draft:

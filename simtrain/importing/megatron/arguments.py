@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from simtrain.importing.words_file import WordsFile, details_of
-from simtrain.scenario.dispatchers import DISPATCHERS
-from simtrain.scenario.dispatchers.all_to_all import AllToAll
+from simtrain.scenario.dispatchers import DISPATCHERS, AllToAll
 
 _FILE = WordsFile(Path(__file__).with_suffix(".toml"))
 _TYPES = {"alltoall_seq": AllToAll.name} | {

@@ -6,9 +6,8 @@ import ast
 
 from simtrain.importing.layer_patterns import dense_and_frequency
 from simtrain.importing.megatron.draft import MegatronDraft, wrong
-from simtrain.scenario.dispatchers import DISPATCHERS
-from simtrain.scenario.dispatchers.deepep import DeepEP
-from simtrain.scenario.mamba import MLP
+from simtrain.scenario.dispatchers import DISPATCHERS, DeepEP
+from simtrain.scenario.model import MLP
 from simtrain.scenario.releases import split_reference
 from simtrain.scenario.software import releases_of
 

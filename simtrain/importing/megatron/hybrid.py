@@ -10,7 +10,7 @@ from simtrain.base.strict_yaml import FieldError
 from simtrain.importing.megatron.other_models import missing_part
 from simtrain.importing.megatron.source import Source
 from simtrain.importing.settings import Setting
-from simtrain.scenario.mamba import MAMBA, checked_pattern
+from simtrain.scenario.model import MAMBA, checked_pattern
 from simtrain.scenario.pipeline_layout import layout_of_chunks
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from simtrain.errors import InputError
 from simtrain.importing.draft import Draft
 from simtrain.importing.nemo.config import TARGET, Config, Field
 from simtrain.importing.nemo.translation import Translation
-from simtrain.scenario.lora import MODULES
+from simtrain.scenario.model import MODULES
 
 _PACKING = re.compile(r"\.(packed_sequence_specs|offline_packing_specs)\.packed_sequence_size$")
 _RANK = 32

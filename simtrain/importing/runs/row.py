@@ -31,8 +31,8 @@ from simtrain.importing.runs.known_names import model_facts, profile_named
 from simtrain.importing.runs.megatron import import_arguments
 from simtrain.scenario import Model, Scenario
 from simtrain.scenario.releases import SEPARATOR, latest_until, split_reference
+from simtrain.scenario.section import spell_out_words
 from simtrain.scenario.software import DEFAULT_STACK, load_stack, releases_of, stack_of_framework
-from simtrain.scenario.words import spell_out_words
 from simtrain.studies.validation.measured import RunSettings
 
 Value = TypeVar("Value")

@@ -23,8 +23,7 @@ from simtrain.iteration.programs.seconds import IterationSeconds, passes_of
 from simtrain.iteration.variation.draw import LEAST_FACTOR, Draw, Speeds
 from simtrain.iteration.variation.rank_layout import RankLayout
 from simtrain.iteration.variation.response import Cause, Response
-from simtrain.scenario.lengths_file import read_lengths
-from simtrain.scenario.variation_section import Variation
+from simtrain.scenario.variation_section import Variation, read_lengths
 from simtrain.units import HOUR_S, format_seconds, parse_non_negative_seconds, parse_seconds
 
 _DEVIATIONS = 8.0

@@ -19,7 +19,7 @@ from simtrain.scenario.remedies import problem_of
 from simtrain.scenario.rule import Rule
 from simtrain.scenario.rules import RULES
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.words import spell_out_words
+from simtrain.scenario.section import spell_out_words
 
 _FOLDER = Path(__file__).parent
 TITLES = {

@@ -11,7 +11,7 @@ from simtrain.base.strict_yaml import as_scalar
 from simtrain.hardware.upgrades import Resource, with_more
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import Scenario
-from simtrain.scenario.words import MEANT_BY_A_WORD
+from simtrain.scenario.section import MEANT_BY_A_WORD
 
 
 @dataclass(frozen=True, slots=True)

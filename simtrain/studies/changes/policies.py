@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.scenario.fp8_saving_rules import FP8_SAVING_RULES
+from simtrain.scenario.precision_rules import FP8_SAVING_RULES
 from simtrain.scenario.recompute_rules import RECOMPUTE_RULES, absent_modules
 from simtrain.scenario.recompute_section import DEFAULT_MODULES, MODULES, Module
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from simtrain.scenario import Scenario
 from simtrain.scenario.context_exchanges import CONTEXT_EXCHANGES
-from simtrain.scenario.experts import Experts
+from simtrain.scenario.model import Experts
 from simtrain.scenario.rule import default_of
 from simtrain.scenario.schema import STACK_DEFAULTS
 from simtrain.scenario.tensor_splits import TensorSplit

@@ -15,8 +15,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import RULES, Rule
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.expert_rules import dispatcher_rule
-from simtrain.scenario.host_state_rules import NO_NVME
-from simtrain.scenario.offload_rules import NO_DISKS, NO_HOST_COPIES
+from simtrain.scenario.offload_rules import NO_DISKS, NO_HOST_COPIES, NO_NVME
 from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
 from simtrain.studies.search.rule_reads import RuleReads

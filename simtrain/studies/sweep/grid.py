@@ -45,7 +45,7 @@ from simtrain.hardware.load import profile_of
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.scenario.load import read_scenario, with_paths_beside
-from simtrain.scenario.words import spell_out_words
+from simtrain.scenario.section import spell_out_words
 from simtrain.studies.cost import COST_COLUMNS, PRICE_COLUMN
 from simtrain.studies.sweep import MANY_POINTS
 from simtrain.studies.sweep.executors import versions

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from simtrain.scenario.lora import Lora
+from simtrain.scenario.model import Lora
 from simtrain.workload.blocks.dropout import dropout
 from simtrain.workload.blocks.exchange import all_gather, gather_columns
 from simtrain.workload.blocks.linear import column_linear, row_linear, without_ranks

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from simtrain.base.mesh import Group
-from simtrain.scenario.lora import Lora
+from simtrain.scenario.model import Lora
 from simtrain.scenario.software import PAPER_KERNELS
 from simtrain.workload.blocks import (
     activation,

@@ -1,13 +1,15 @@
-"""What a dispatcher of tokens answers, and the steps of a layer that it puts in order.
+"""How tokens reach their experts: a class for each way, and the steps of a layer that it orders.
 
-Everything that others ask of a dispatcher by name is asked here, so that a new one is a class in a
-file of its own and a line of `registry.py`. Tensors are opaque to it: the layer makes them.
+Everything that others ask of a dispatcher by name is asked here, so a new one is a class and its
+place in `_HOUSE`, or an entry point. Tensors are opaque to it: the layer makes them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeAlias, TypeVar
+
+from simtrain.base.plug_ins import Parts
 
 TensorT = TypeVar("TensorT")
 Routed: TypeAlias = tuple[TensorT, TensorT]
@@ -106,3 +108,91 @@ class Dispatcher(ABC):
     @abstractmethod
     def record(self, steps: ExpertSteps[TensorT]) -> TensorT:
         """Put the steps of a layer in order; return the output of its experts for each token."""
+
+
+class AllToAll(Dispatcher):
+    """Megatron-LM's `MoEAlltoAllTokenDispatcher` (core/transformer/moe/token_dispatcher.py).
+
+    The host copies the counts of tokens while rows are permuted, and waits for them before it
+    launches the all-to-all ("before_ep_alltoall").
+    """
+
+    name = "all_to_all"
+    summary = "sends a copy of each token for each of its experts, by all-to-alls"
+    has_capacity = True
+    megatron = "alltoall", None
+    torchtitan = "standard"
+
+    def record(self, steps: ExpertSteps[TensorT]) -> TensorT:
+        """Permute, exchange, compute, exchange back and add up."""
+        routed = steps.all_to_all(steps.permute_sent())
+        return steps.unpermute(steps.all_to_all_back(steps.experts(routed)))
+
+
+class AllGather(Dispatcher):
+    """Megatron-LM's `MoEAllGatherTokenDispatcher`, whose host waits before it permutes tokens."""
+
+    name = "all_gather"
+    summary = "sends all tokens to every rank, by all-gathers"
+    overlaps_compute = False
+    megatron = "allgather", None
+
+    def record(self, steps: ExpertSteps[TensorT]) -> TensorT:
+        """Gather, permute the tokens of the rank's experts, compute, add up and reduce."""
+        routed = steps.permute(steps.gather(), counts_rows=True)
+        return steps.reduce(steps.unpermute(steps.experts(routed)))
+
+
+class DeepEP(Dispatcher):
+    """DeepEP's normal kernels (deepseek-ai/DeepEP) in Megatron-LM's `_DeepepManager`.
+
+    The host waits for the counts of received tokens before it launches the dispatch. The backward
+    pass of each exchange is the other one; it knows the counts.
+    """
+
+    name = "deepep"
+    summary = "sends each token once to each node and rank of its experts, by DeepEP's kernels"
+    carries_fp8 = True
+    needs_entry = True
+    megatron = "flex", "deepep"
+    torchtitan = "deepep"
+
+    def record(self, steps: ExpertSteps[TensorT]) -> TensorT:
+        """Exchange counts, send, permute, compute, add up and send back."""
+        steps.exchange_counts()
+        routed = steps.permute(steps.map_received(steps.send_once()))
+        return steps.return_once(steps.unpermute(steps.experts(routed)))
+
+
+class HybridEP(Dispatcher):
+    """HybridEP (deepseek-ai/DeepEP, branch hybrid-ep) in Megatron-LM's `_HybridEPManager`.
+
+    Ranks gather the whole map of tokens to experts (`allgather_routing_map`), so each knows what it
+    receives. The host waits for the number of rows before it launches the dispatch
+    (`dispatch_with_permute` without `num_permuted_tokens`), whose permutation pads the rows of each
+    expert in fp8 (`pad_multiple`, from `get_align_size_for_quantization`).
+    """
+
+    name = "hybridep"
+    summary = "sends tokens as deepep does, by HybridEP's kernels"
+    carries_fp8 = True
+    pads_rows = True
+    needs_entry = True
+    megatron = "flex", "hybridep"
+    torchtitan = "hybridep"
+
+    def record(self, steps: ExpertSteps[TensorT]) -> TensorT:
+        """Gather the map, send, permute, compute, add up and send back."""
+        steps.gather_map()
+        routed = steps.permute(steps.send_once())
+        return steps.return_once(steps.unpermute(steps.experts(routed)))
+
+
+_HOUSE: tuple[Dispatcher, ...] = (AllToAll(), AllGather(), DeepEP(), HybridEP())
+DISPATCHERS = Parts[Dispatcher]("dispatchers", Dispatcher, _HOUSE)
+"""The dispatchers by name; the first is the default."""
+DEFAULT = _HOUSE[0]
+if TYPE_CHECKING:
+    ExpertDispatch: TypeAlias = str
+else:
+    ExpertDispatch = Literal[tuple(DISPATCHERS)]  # so that errors list the names
