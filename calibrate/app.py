@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from calibrate.fit.result import Fit
 
 _QUICK_MINUTES = 2.0
-
-
 Device = Literal["cuda", "cpu"]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
-
 DetailsOption = Annotated[
     bool, typer.Option("--details", help="Also print the figures of each part, the worst of many.")
 ]

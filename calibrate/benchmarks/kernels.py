@@ -23,7 +23,6 @@ from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import RandomData, Run, Timer, random_data, summary
 from calibrate.records.file import MeasurementPoint
 from calibrate.records.schema import AttentionRecord, HostRecord, KernelRecord, LaunchRecord
-from calibrate.torch_model.adam import MixedPrecisionAdam, fused_adam
 from calibrate.torch_model.gpt import cross_entropy
 from calibrate.torch_model.kernels import rms_norm, rotated, swiglu
 from calibrate.torch_model.layer import (
@@ -32,6 +31,7 @@ from calibrate.torch_model.layer import (
     dropout,
     fused_core,
 )
+from calibrate.torch_model.training import MixedPrecisionAdam, fused_adam
 from simtrain.base.operating_system import num_processors
 
 _WIDTH = 1024
@@ -61,7 +61,6 @@ def kernel_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
     dtype = DTYPES[sizes.compute]
 
     def measure(prepare: Prepare, count: int, num_bytes: int) -> dict[str, Any]:
-        """Time a kernel on `count` elements; copies of its data exceed the caches."""
         data = random_data(timer.device, dtype)
         with torch.no_grad():
             runs = [prepare(data, count) for _ in range(timer.copies(num_bytes))]

@@ -20,11 +20,11 @@ from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import Run, Timer
 from calibrate.records.file import MeasurementPoint
 from calibrate.records.schema import LayerRecord, MemoryRecord
-from calibrate.torch_model.adam import MixedPrecisionAdam
 from calibrate.torch_model.layer import Recompute, TorchLayer
 from calibrate.torch_model.models import Data, LayerSize, expert_split
 from calibrate.torch_model.parallel import TensorGroup
 from calibrate.torch_model.shape import LayerShape
+from calibrate.torch_model.training import MixedPrecisionAdam
 from simtrain.scenario import Scenario
 
 _NUM_LAYERS = 2

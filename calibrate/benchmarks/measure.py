@@ -124,7 +124,6 @@ def measure(
             print(_plan(missing, begun, minutes), file=sys.stderr, flush=True)
 
         def elapsed_s() -> float:
-            """Return the seconds since the start, the same on all ranks."""
             return ranks.slowest([clock() - start_s])[0]
 
         recorder = _Recorder(ranks, Watch(sizes, timer), file, launcher)

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibrate.fit.base import Base, describes
+from calibrate.fit.base import Base, Data, describes, measured, micro, round_significant
 from calibrate.fit.doubts import LARGE_SIZES, NUM_SIZES, TOO_FEW
-from calibrate.fit.entry import Data, measured, micro, round_significant
 from calibrate.fit.links import TRANSFER, LinkFit, fit_links
 from calibrate.fit.network import Crossings, Load, load_of, ring_crossing
 from calibrate.fit.result import Fit, profile_of

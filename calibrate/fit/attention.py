@@ -5,8 +5,7 @@ from dataclasses import replace
 from itertools import product
 from statistics import median
 
-from calibrate.fit.doubts import require
-from calibrate.fit.entry import (
+from calibrate.fit.base import (
     Data,
     Evidence,
     entry,
@@ -17,6 +16,7 @@ from calibrate.fit.entry import (
     round_significant,
     shape_range,
 )
+from calibrate.fit.doubts import require
 from calibrate.fit.figures import (
     AttentionRate,
     FusedAttentionFigures,

@@ -10,8 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from calibrate.fit.attention import training_attention
-from calibrate.fit.base import Base
-from calibrate.fit.entry import Data, published
+from calibrate.fit.base import Base, Data, published
 from calibrate.fit.figures import Collectives, Kernels, TrainingAttentionFigures
 from calibrate.fit.kernels import named_kernels
 from calibrate.fit.links import fit_curves

@@ -19,7 +19,7 @@ from typing import Annotated
 import yaml
 from pydantic import Field
 
-from calibrate.fit.entry import Data, entry, round_significant
+from calibrate.fit.base import Data, entry, round_significant
 from calibrate.records.schema import (
     AttentionRecord,
     GemmRecord,

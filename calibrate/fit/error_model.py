@@ -112,8 +112,7 @@ class LeftOut:
     @property
     def full_widths(self) -> np.ndarray:
         """(p95 - p5) / predicted of each run."""
-        widths: np.ndarray = 2 * np.sinh(self.widths)
-        return widths
+        return np.asarray(2 * np.sinh(self.widths))
 
     @property
     def median_width(self) -> float:

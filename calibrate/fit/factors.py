@@ -11,8 +11,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
-from calibrate.fit.base import Base
-from calibrate.fit.entry import Data, round_significant
+from calibrate.fit.base import Base, Data, round_significant
 from calibrate.fit.result import profile_of
 from simtrain.errors import InputError
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
@@ -170,7 +169,6 @@ def scaled_data(data: Data, factor: Factor, logarithm: float, source: str, fitte
         }
 
     def section(old: Data, prefix: str) -> Data:
-        """Return a section with its entries changed."""
         return {name: changed(value, f"{prefix}{name}") for name, value in old.items()}
 
     def changed(value: Any, name: str) -> Any:

@@ -6,16 +6,8 @@ from statistics import median
 from typing import TypeVar
 
 from calibrate.fit.attention import measured_attention
-from calibrate.fit.base import Base
-from calibrate.fit.doubts import (
-    TOO_FEW,
-    Datasheet,
-    datasheet_of,
-    far_off,
-    sift,
-    uncertainty_entry,
-)
-from calibrate.fit.entry import (
+from calibrate.fit.base import (
+    Base,
     Data,
     entry,
     measured,
@@ -24,6 +16,14 @@ from calibrate.fit.entry import (
     round_significant,
     round_up,
     tera,
+)
+from calibrate.fit.doubts import (
+    TOO_FEW,
+    Datasheet,
+    datasheet_of,
+    far_off,
+    sift,
+    uncertainty_entry,
 )
 from calibrate.fit.kernels import KernelFit, host_section
 from calibrate.fit.layers import InSitu, TimedLayer, fit_layers

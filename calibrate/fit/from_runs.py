@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.fit.base import Base
-from calibrate.fit.entry import Data
+from calibrate.fit.base import Base, Data
 from calibrate.fit.factors import Entries, entries_to_fit, scaled_data, scaled_profile
 from calibrate.fit.result import profile_of
 from calibrate.fit.robust import Estimate, FitProblem, Floats, estimate

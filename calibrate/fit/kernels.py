@@ -10,8 +10,7 @@ from statistics import median
 
 import numpy as np
 
-from calibrate.fit.doubts import require
-from calibrate.fit.entry import (
+from calibrate.fit.base import (
     Data,
     giga,
     measured,
@@ -21,6 +20,7 @@ from calibrate.fit.entry import (
     round_significant,
     tera,
 )
+from calibrate.fit.doubts import require
 from calibrate.fit.figures import FiguresOfParts, Kernels, KernelTime, SmallKernelTime
 from calibrate.records.schema import HostRecord, KernelRecord, rate_of
 from simtrain.base.accuracy import Comparison

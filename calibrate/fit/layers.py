@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from scipy.optimize import least_squares
 
-from calibrate.fit.entry import round_significant
+from calibrate.fit.base import round_significant
 from simtrain.base.accuracy import Comparison
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import Scenario

@@ -5,9 +5,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import fmean, median
 
-from calibrate.fit.base import Base
+from calibrate.fit.base import (
+    Base,
+    Data,
+    entry,
+    giga,
+    measured,
+    micro,
+    microseconds,
+    round_significant,
+)
 from calibrate.fit.doubts import LARGE_SIZES, NUM_SIZES, Datasheet
-from calibrate.fit.entry import Data, entry, giga, measured, micro, microseconds, round_significant
 from calibrate.fit.figures import CollectiveCurveFigures
 from calibrate.records.schema import CollectiveRecord, OverlapRecord, name_of
 from simtrain.base.accuracy import Comparison

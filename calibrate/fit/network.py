@@ -15,8 +15,7 @@ from typing import Protocol
 from scipy.optimize import least_squares
 
 from calibrate.fit import links
-from calibrate.fit.doubts import LARGE_SIZES, NUM_SIZES, Datasheet
-from calibrate.fit.entry import (
+from calibrate.fit.base import (
     Data,
     entry,
     giga,
@@ -26,6 +25,7 @@ from calibrate.fit.entry import (
     round_significant,
     round_up,
 )
+from calibrate.fit.doubts import LARGE_SIZES, NUM_SIZES, Datasheet
 from calibrate.records.schema import CollectiveRecord, Header, name_of
 from simtrain.base.accuracy import Comparison
 from simtrain.durations.collectives import wire_bytes

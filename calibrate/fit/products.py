@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from calibrate.fit.doubts import require
-from calibrate.fit.entry import (
+from calibrate.fit.base import (
     Data,
     Evidence,
     micro,
@@ -19,6 +18,7 @@ from calibrate.fit.entry import (
     shape_range,
     tera,
 )
+from calibrate.fit.doubts import require
 from calibrate.records.schema import GemmRecord
 from simtrain.base.accuracy import Comparison
 from simtrain.durations.gemm import GemmMachine, gemm_seconds

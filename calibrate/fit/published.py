@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from calibrate.fit.attention import published_attention, training_attention
-from calibrate.fit.differences import fit_differences
-from calibrate.fit.entry import (
+from calibrate.fit.base import (
     Data,
     entry,
     micro,
@@ -24,6 +23,7 @@ from calibrate.fit.entry import (
     shape_range,
     tera,
 )
+from calibrate.fit.differences import fit_differences
 from calibrate.fit.figures import (
     DtypeProducts,
     Figures,
@@ -103,7 +103,6 @@ class ProductFit:
         batched_memory = memory_fraction * figures.gemm_batched.memory_bandwidth.value
 
         def batched(fraction: float) -> Comparison:
-            """Compare the batches with a machine that reaches this fraction of its speed."""
             card = machine.replace(memory_bytes_per_s=batched_memory, batched_fraction=fraction)
             title = "batched products" if has_layouts else "batched products (not fitted)"
             return batch_times(title, card, batches)

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
+from calibrate.fit.base import Data
 from calibrate.fit.doubts import Doubt
-from calibrate.fit.entry import Data
 from calibrate.fit.links import fits_inside
 from calibrate.fit.network import load_of
 from calibrate.records.nccl_tests import bus_factor

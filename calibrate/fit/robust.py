@@ -125,7 +125,6 @@ def _start(problem: FitProblem) -> Floats:
             starts.append(start)
 
     def cost(start: Floats) -> float:
-        """Return the cost with the scale that the start itself has."""
         ratios = problem.log_ratios(start)
         scale = _scale(ratios, problem.scale)
         return _cost(problem, start, ratios, scale) + len(ratios) * math.log(scale)

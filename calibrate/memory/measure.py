@@ -17,10 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from calibrate.tables import PERCENT, comparison_table
-from calibrate.torch_model.adam import MixedPrecisionAdam
 from calibrate.torch_model.gpt import LayerStack, Stage
 from calibrate.torch_model.models import Data, LayerSize, ModelSize, read_sizes
 from calibrate.torch_model.shape import LayerShape
+from calibrate.torch_model.training import MixedPrecisionAdam
 from simtrain.base.accuracy import Comparison, ErrorStatistics, Pair
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.load import profile_of

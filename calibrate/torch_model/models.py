@@ -40,12 +40,8 @@ class LayerSize:
 
     def model(self, num_layers: int = 1) -> Data:
         """A model of such layers."""
-        sizes: Data = {
-            "num_layers": num_layers,
-            "hidden_size": self.hidden,
-            "num_attention_heads": self.heads,
-            "seq_length": self.seq_length,
-        }
+        sizes: Data = {"num_layers": num_layers, "hidden_size": self.hidden}
+        sizes |= {"num_attention_heads": self.heads, "seq_length": self.seq_length}
         if not self.groups:
             return sizes
         mlp: Data = {"ffn_hidden_size": self.ffn}

@@ -8,8 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
 
-from calibrate.torch_model.context import ContextRing, ring_core
-from calibrate.torch_model.layer import Recompute, TorchLayer
+from calibrate.torch_model.layer import ContextRing, Recompute, TorchLayer, ring_core
 from calibrate.torch_model.shape import LayerShape
 from tests.helpers.torch_ranks import relative_error
 

@@ -13,7 +13,7 @@ from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import sizes_for
 from calibrate.benchmarks.timing import Run, Timer
 from calibrate.records.schema import HostRecord
-from calibrate.torch_model.adam import MixedPrecisionAdam
+from calibrate.torch_model.training import MixedPrecisionAdam
 from tests.helpers.measure_tiny import TINY
 
 pytestmark = pytest.mark.slow

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calibrate.torch_model.adam import BETAS, EPSILON, MixedPrecisionAdam
 from calibrate.torch_model.gpt import Stage, cross_entropy
 from calibrate.torch_model.layer import DROPOUT
 from calibrate.torch_model.shape import LayerShape
+from calibrate.torch_model.training import BETAS, EPSILON, MixedPrecisionAdam
 from simtrain.scenario import RecomputePolicy
 from tests.helpers.torch_ranks import plain_layer, relative_error, tensors_kept
 
