@@ -34,7 +34,7 @@ BUDGET = {
     "calibrate": 10300,
     "docs/update": 4446,
     "benchmarks": 2906,
-    "tests": 64715,
+    "tests": 64632,
 }
 """Lines of Python, JavaScript and CSS by room."""
 

@@ -10,7 +10,6 @@ import torch
 
 from simtrain.iteration.report.remarks import remarks_on
 from simtrain.recording.child import step as recorder
-from simtrain.recording.child.known_values import balanced
 from simtrain.recording.child.op_log import Modules, OpLog
 from simtrain.recording.child.recording import program_of
 from simtrain.recording.child.streams import Streams
@@ -77,10 +76,6 @@ def test_what_a_router_chooses_is_assumed_and_said(tmp_path: Path) -> None:
     assert not recorded(forced=True).remarks
     result = simulate(scenario_of(recorded(), tmp_path))
     assert remark in remarks_on(result)
-
-
-def test_balanced_numbers_add_up() -> None:
-    assert balanced(10, 4) == [3, 3, 2, 2]
 
 
 def test_a_value_that_only_the_batch_has_is_not_known() -> None:

@@ -1,6 +1,5 @@
 """Models that FullyShardedDataParallel shards, in flat parameters."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +8,8 @@ import pytest
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.recording import program_of
 from simtrain.recording.program import Program, expanded
-from simtrain.studies.simulation import simulate
-from simtrain.workload.record import record_pass
-from simtrain.workload.work import Collective
 from tests.helpers import torch_programs as programs
 from tests.helpers.real_processes import real_collectives, recorded_collectives
-from tests.helpers.recorded_programs import scenario_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -36,25 +31,6 @@ def recorded(function: Any = programs.flat, gpus: int = 8, **arguments: Any) -> 
 def test_collectives_are_those_of_real_processes(arguments: Any, tmp_path: Path) -> None:
     real = real_collectives(programs.flat, arguments, 2, tmp_path)
     assert recorded_collectives(programs.flat, arguments, 2) == real
-
-
-def collectives(program: Program, folder: Path) -> Counter[Any]:
-    """Count the collectives by kind and MiB, of each pass."""
-    return Counter(
-        (pass_.kind, op.work.kind, op.work.array_bytes, op.work.group.num_ranks)
-        for pass_, times in simulate(scenario_of(program, folder)).plan.different_passes()
-        for op in record_pass(pass_).ops
-        for _ in range(times)
-        if isinstance(op.work, Collective)
-    )
-
-
-def test_a_flat_parameter_is_gathered_and_reduced_as_its_parts_are(tmp_path: Path) -> None:
-    """fully_shard gathers as many bytes: sizes here divide by eight ranks without padding."""
-    flat, sharded = (
-        collectives(recorded(function), tmp_path) for function in (programs.flat, programs.sharded)
-    )
-    assert flat == sharded
 
 
 @pytest.mark.parametrize("keeps_names", [True, False])

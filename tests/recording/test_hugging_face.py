@@ -16,7 +16,7 @@ from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Gemm, GroupedGemm
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import refused
 from tests.helpers.real_processes import real_collectives, recorded_collectives
 from tests.helpers.recorded_programs import scenario_of
 
@@ -277,21 +277,6 @@ def evenly_routed(**arguments: Any) -> Any:
 
     router.forward = in_turns
     return hugging_face.train(**arguments)
-
-
-def test_one_rank_group_may_have_tensor_parallelism_alone(tmp_path: Path) -> None:
-    program = recorded(config_of("llama", tmp_path), 2, tokens=32, tensor=2)
-    assert program.groups == [[0, 1]]
-
-
-@pytest.mark.ci
-def test_a_config_becomes_a_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    config_of("qwen3", tmp_path)
-    words = ["--hf", "config.json", "--gpus", "8", "--fsdp", "--arg", "tokens=32"]
-    outcome = call("import", "torch", *words)
-    assert outcome.exit_code == 0, outcome.stderr
-    assert call("run", "config.yaml").exit_code == 0
 
 
 @pytest.mark.ci

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks import recording_speed, torchtitan_program
 from simtrain.recording.child import patches
@@ -76,24 +76,6 @@ def run_twice(func: Any, make: Callable[[], tuple[Any, ...]]) -> list[tuple[Any,
             arguments, before = make(), len(asked)
             outcomes.append((arguments, results.run(Counted(), arguments, {}), len(asked) > before))
     return outcomes
-
-
-def test_new_tensors_views_and_arguments_are_built_again() -> None:
-    aten = torch.ops.aten
-    for func, more in ((aten.add.Tensor, (2,)), (aten.t.default, ()), (aten.add_.Tensor, (1,))):
-        (_, first, was_asked), (arguments, second, is_asked) = run_twice(
-            func, lambda more=more: (torch.empty(3, 4), *more)
-        )
-        assert (was_asked, is_asked) == (True, False)
-        assert isinstance(second, FakeTensor)
-        assert (second.shape, second.stride(), second.device) == (
-            first.shape,
-            first.stride(),
-            first.device,
-        )
-        is_shared = second.untyped_storage()._cdata == arguments[0].untyped_storage()._cdata
-        assert is_shared == (func is not aten.add.Tensor)
-        assert (second is arguments[0]) == (func is aten.add_.Tensor)
 
 
 def test_numbers_of_different_types_are_different_arguments() -> None:

@@ -118,15 +118,9 @@ def _add(counts: dict[str, int], name: str, number: int) -> None:
 
 
 def runs_of(
-    ops: Sequence[LoggedOp],
-    phase: str,
-    groups: dict[tuple[int, ...], int],
-    named: _Names | None = None,
+    ops: Sequence[LoggedOp], phase: str, groups: dict[tuple[int, ...], int], named: _Names
 ) -> list[ProgramRun]:
-    """Return the ops of a pass as runs; `groups` numbers the groups as they appear.
-
-    Without names, ops do not say which bytes they keep and free.
-    """
+    """Return the ops of a pass as runs; `groups` numbers the groups as they appear."""
     first = next((place for place, op in enumerate(ops) if op.phase == phase), 0)
     written = [
         ProgramOp(
@@ -142,8 +136,8 @@ def runs_of(
             makes_bytes=op.makes_bytes,
             frees_bytes=op.frees_bytes,
             gradient_bytes=op.gradient_bytes,
-            keeps_until=named.keeps[place] if named else {},
-            frees_of=named.frees[place] if named else {},
+            keeps_until=named.keeps[place],
+            frees_of=named.frees[place],
         )
         for place, op in enumerate(ops)
         if op.phase == phase
