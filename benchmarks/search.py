@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import simtrain
 from simtrain.iteration.plan import Plan
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.objectives.registry import OBJECTIVES
-from simtrain.studies.search.explorer import Explorer
+from simtrain.studies.objectives import OBJECTIVES
+from simtrain.studies.search.exact_search import Explorer
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Space
@@ -51,12 +51,10 @@ def main() -> None:
     shell_s, data = timed(lambda: from_the_shell(*LARGE))
     counts(data)
     row("from the shell: legal layouts", data["num_legal"], shell_s)
-    shell_s, data = timed(lambda: from_the_shell(*LARGE, "--workers", "2"))
-    row("with two workers", data["num_legal"], shell_s)
 
 
 def large_spaces() -> None:
-    """Print the counts and the times of searches of large spaces with the default workers."""
+    """Print the counts and the times of searches of large spaces ."""
     for space in LARGE_SPACES:
         name, *options = space.split()
         before_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime

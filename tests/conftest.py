@@ -46,7 +46,7 @@ _LONG = (
     "docs/test_docs",
     "commands/test_examples",
     "calibrate/fit/test_from_records",
-    "studies/search/test_search",
+    "studies/search/test_exactness",
     "calibrate/memory/test_memory",
     "render/figures/test_sweep",
     "calibrate/fit/test_refusals",

@@ -7,18 +7,11 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
-from simtrain.studies import evaluation
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from tests.helpers.pairwise import legal_pairs
 
 COMPILED = Evaluator(allow_oom=True, breakdowns=True)
 REFERENCE = Evaluator(allow_oom=True, breakdowns=True, engine="simpy")
-
-
-@pytest.fixture(autouse=True)
-def _no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw no times: tests/studies/variation compares the draws of both engines."""
-    monkeypatch.setattr(evaluation, "ranked_time", lambda timeline: None)
 
 
 def evaluated(evaluator: Evaluator, scenario: Scenario) -> Evaluation | str:

@@ -63,7 +63,7 @@ def test_every_writer_reads_what_it_writes(
         check(unfinished, file, read_)
 
     monkeypatch.setattr(output_folder, "check_readable", recorded)
-    monkeypatch.setattr("simtrain.studies.search.scenario_files.check_readable", recorded)
+    monkeypatch.setattr("simtrain.studies.found_files.check_readable", recorded)
     done = call(*command.split())
     assert done.exit_code == 0, done.stderr
     written = {path.name for path in pathlib.Path().rglob("*.yaml")}
@@ -82,6 +82,6 @@ def test_writers_of_yaml_are_few() -> None:
         "calibrate/fit/result.py",
         "simtrain/base/strict_yaml/reading.py",
         "simtrain/recording/command.py",  # tests/recording reads what it writes
-        "simtrain/studies/search/scenario_files.py",
+        "simtrain/studies/found_files.py",
         "simtrain/studies/validation/result.py",
     }

@@ -8,7 +8,7 @@ from docs.update.request import Request, seconds, signed_percent, table
 from simtrain.hardware.load import profile_of
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
-from simtrain.studies.search.explorer import Candidate
+from simtrain.studies.search.result import Candidate
 from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
 

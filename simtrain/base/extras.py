@@ -13,7 +13,6 @@ EXTRA_OF = {
     "duckdb": "sweep",
     "matplotlib": "plot",
     "perfetto": "trace",
-    "optuna": "search",
     "ray": "ray",
     "scipy": "calibrate",
     "torch": "measure",

@@ -216,7 +216,7 @@ def run(
     if operators.ops:
         _show_operators(result, operators, output)
     else:
-        _show_result(scenario, result, draws.of(result), output)
+        _show_result(result, draws.of(result), output)
 
 
 def _show_settings(scenario: Scenario, output: Output) -> None:
@@ -236,20 +236,16 @@ def _show_operators(result: Result, operators: Operators, output: Output) -> Non
     show(output, table, view, scenario.cluster)
 
 
-def _show_result(
-    scenario: Scenario, result: Result, drawn: DrawnTimes | None, output: Output
-) -> None:
+def _show_result(result: Result, drawn: DrawnTimes | None, output: Output) -> None:
     from simtrain.iteration.report.remarks import RunReport
-    from simtrain.studies.unused_settings import settings_without_effect
     from simtrain.studies.variation.result import VariedRun
     from simtrain.studies.warnings import warnings_on
     from simtrain.views.result import result_view
 
-    unused = settings_without_effect(scenario, result.seconds.machine)
     warnings = warnings_on(result)
     show(
         output,
-        VariedRun(RunReport(result, unused, warnings), drawn),
-        lambda: result_view(result, [*warnings, *unused.values()], drawn),
-        scenario.cluster,
+        VariedRun(RunReport(result, warnings), drawn),
+        lambda: result_view(result, warnings, drawn),
+        result.scenario.cluster,
     )

@@ -13,7 +13,7 @@ from simtrain.commands.options import ScenarioFolderOption, SecondsOption
 from simtrain.commands.output import Output, page_of, show, with_files
 from simtrain.commands.question import IMPORT_NAMES, Question, import_fields
 from simtrain.errors import InputError, Location
-from simtrain.studies.objectives.registry import OBJECTIVES, ObjectiveName
+from simtrain.studies.objectives import OBJECTIVES, ObjectiveName
 from simtrain.studies.search.request import SearchRequest
 
 if TYPE_CHECKING:
@@ -40,14 +40,13 @@ SearchFields = Annotated[
     dict[str, Any],
     Fields(
         SearchRequest,
-        "gpus context expert objective max_memory margin allow_risk top max_trials seconds",
+        "gpus context expert objective max_memory margin allow_risk top seconds",
         {
             "gpus": Annotated[tuple[int, ...], Written(_counts, list[str])],
             "context": _Sizes,
             "expert": _Sizes,
             "objective": Annotated[ObjectiveName, typer.Option(help=f"Rank by: {OBJECTIVE_HELP}.")],
             "top": Annotated[int, typer.Option(min=1)],
-            "max_trials": Annotated[int | None, typer.Option("--trials", min=1)],
             "seconds": SecondsOption,
         },
     ),
@@ -66,7 +65,7 @@ SearchQuestion = Annotated[
 # More than 60 lines: half are its help, and the rest passes each option on once.
 @options_first(
     "scenario gpus context expert objective max_memory margin allow_risk overrides scale top out "
-    "max_trials seconds workers vary hold details"
+    "seconds vary hold details"
 )
 def search(
     question: SearchQuestion,
@@ -74,7 +73,6 @@ def search(
     output: Output,
     out: ScenarioFolderOption = None,
     *,
-    workers: Annotated[int | None, typer.Option(min=1)] = None,
     vary: Annotated[list[str] | None, typer.Option(metavar="FIELD[=VALUES]")] = None,
     hold: Annotated[list[str] | None, typer.Option(metavar="FIELD")] = None,
     details: bool = False,
@@ -82,8 +80,6 @@ def search(
     """Find the fastest (or cheapest) layout for a model and global batch on N GPUs.
 
     Args:
-        workers: processes that compute memory and bounds. Their number does not change the result.
-            Default: one per core, at most 8, if more than 10,000 layouts are legal.
         vary: search these values of a field: batch.micro=1,2 or overlap.userbuffers (all values of
             a flag or a choice). May be repeated.
         hold: keep the scenario's value of a field or a section: overlap. May be repeated.
@@ -110,13 +106,9 @@ def search(
     from simtrain.commands.progress import progress_bar
     from simtrain.render.html.document import write_document
     from simtrain.render.html.study_page import study_document
+    from simtrain.studies.found_files import names_of_ranks, prepare_folder, write_scenarios
+    from simtrain.studies.search.request import read_vary
     from simtrain.studies.search.run import search as search_layouts
-    from simtrain.studies.search.scenario_files import (
-        names_of_ranks,
-        prepare_folder,
-        write_scenarios,
-    )
-    from simtrain.studies.search.variation import read_vary
     from simtrain.views.search import search_view
 
     base = question.load_unchecked()
@@ -128,7 +120,6 @@ def search(
         result = search_layouts(
             base,
             **fields,
-            workers=workers,
             interrupted=interrupted,
             on_progress=on_progress,
             vary=read_vary(vary or ()),

@@ -20,7 +20,7 @@ from simtrain.errors import InputError, Location
 from simtrain.iteration.report.stage_kernels import passes_of
 from simtrain.related_work.terapipe import TeraPipe
 from simtrain.scenario import Scenario
-from simtrain.studies.one_layout import refuse_program
+from simtrain.studies.on_machine import refuse_program
 from simtrain.studies.simulation import simulate
 
 OnProgress = Callable[[str, int, int], None]

@@ -19,7 +19,6 @@ from simtrain.studies.changes.trial import Trial, TrialVerdict, ranked, try_each
 from simtrain.studies.changes.values import ZERO_STAGES, all_values
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.simulation import result_of, scenario_of
-from simtrain.studies.variation.draws import ranked_time
 from simtrain.units import format_bytes, format_seconds
 
 _OVERLAPS = ("tensor_parallel", "userbuffers", "pipeline", "data_parallel", "shared_expert")
@@ -69,14 +68,11 @@ class Advice(PlainData):
         num_tried: changes that were simulated.
         num_too_large: those of them that need more memory than there is.
         num_illegal: changes that break a rule, and were not simulated.
-        draws: draws of the iteration without a change, if it varies: times are means.
     """
 
     json_fields: ClassVar = keys(
         "scenario iteration_time_s peak_bytes fits advised num_tried num_too_large num_illegal"
-        " draws"
     )
-    json_omits_none: ClassVar = frozenset({"draws"})
 
     scenario: str | None
     iteration_time_s: float
@@ -86,7 +82,6 @@ class Advice(PlainData):
     num_tried: int
     num_too_large: int
     num_illegal: int
-    draws: int | None = None
 
     def __repr__(self) -> str:
         counts = f"{len(self.advised)} of {self.num_tried} changes"
@@ -115,8 +110,7 @@ def advise(
     now, scenario = result_of(scenario), scenario_of(scenario)
     evaluator = Evaluator.on(now.seconds.machine)
     trials = [*try_each(_changes(scenario), evaluator.changing(scenario, on_progress))]
-    drawn = ranked_time(now.iteration)
-    now_s = drawn.mean if drawn else now.iteration_time_s
+    now_s = now.iteration_time_s
     advised = [_advised(trial, now, now_s) for trial in ranked(trials, _time)]
     better = [
         change for change in advised if change.iteration_time_s < now_s or not now.memory.fits
@@ -131,7 +125,6 @@ def advise(
         len(trials) - number_of[TrialVerdict.ILLEGAL],
         number_of[TrialVerdict.TOO_LARGE],
         number_of[TrialVerdict.ILLEGAL],
-        drawn.draws if drawn else None,
     )
 
 

@@ -28,7 +28,6 @@ from simtrain.studies.changes.policies import (
 )
 from simtrain.studies.changes.trial import Trial, ranked, try_change
 from simtrain.studies.op_sets import best_op_sets
-from simtrain.studies.variation.draws import ranked_time_s
 from simtrain.units import format_bytes, format_seconds
 from simtrain.workload.tape import Block
 
@@ -110,7 +109,7 @@ def choose(
 
 
 def _time_s(trial: PolicyTrial) -> float:
-    return ranked_time_s(trial.evaluation.timeline)
+    return trial.evaluation.iteration_time_s
 
 
 def _peak_bytes(trial: PolicyTrial) -> int:

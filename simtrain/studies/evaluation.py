@@ -18,13 +18,10 @@ from simtrain.iteration.programs.least_time import least_seconds
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
 from simtrain.iteration.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
 from simtrain.iteration.report.interval import predicted_interval
-from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_is_scenario
 from simtrain.studies.changes.change import Change
 from simtrain.studies.machines import Machines, OneMachine
 from simtrain.studies.on_machine import plan_on
-from simtrain.studies.variation.distribution import Distribution
-from simtrain.studies.variation.draws import drawn_time, ranked_time
 from simtrain.units import format_seconds
 
 
@@ -33,13 +30,11 @@ class Run:
     """Figures of one simulated iteration.
 
     Args:
-        iteration_time_s: time of the iteration, the mean of draws if the scenario varies.
+        iteration_time_s: time of the iteration, without variation.
         tokens_per_s: tokens of the global batch per second.
         mfu: model FLOPs utilization, relative to the bf16 peak.
         hfu: hardware FLOPs utilization, which counts recompute.
         breakdown: time by cause, the mean over stages, if requested.
-        extrapolated: share of kernel time for shapes outside the fitted range, if requested.
-        drawn: distribution of the time over draws, if the scenario varies or it is requested.
     """
 
     iteration_time_s: float
@@ -47,8 +42,6 @@ class Run:
     mfu: float
     hfu: float
     breakdown: Breakdown | None
-    extrapolated: float | None = None
-    drawn: Distribution | None = None
 
     def __repr__(self) -> str:
         return f"<Run: {format_seconds(self.iteration_time_s)}, MFU {self.mfu:.1%}>"
@@ -107,16 +100,12 @@ class Evaluator:
     Args:
         allow_oom: also simulate scenarios that do not fit in memory.
         breakdowns: compute breakdowns of time; evaluation is faster without.
-        extrapolation: compute the extrapolated share of kernel time.
-        draws: draws of every iteration; None for few draws of scenarios that vary, none of others.
         engine: as for `simulate`; all give bit-identical results.
         machines: caches profiles and durations, or the one machine of all scenarios.
     """
 
     allow_oom: bool = False
     breakdowns: bool = True
-    extrapolation: bool = False
-    draws: int | None = None
     engine: Engine = "auto"
     machines: Machines | OneMachine = field(default_factory=Machines, repr=False)
 
@@ -209,9 +198,7 @@ class Evaluator:
 
     def _run(self, planned: PlannedIteration) -> Run:
         timeline, scenario = planned.timeline, planned.plan.scenario
-        drawn = ranked_time(timeline) if self.draws is None else drawn_time(timeline, self.draws)
-        is_mean = drawn is not None and scenario.variation.is_set
-        iteration_time_s = drawn.mean if drawn and is_mean else timeline.time_s
+        iteration_time_s = timeline.time_s
         seconds = timeline.seconds
         peak_flops = planned.machine.profile.gpu.peak_flops.value * scenario.num_gpus
         return Run(
@@ -220,16 +207,4 @@ class Evaluator:
             seconds.flops(recompute=False) / (peak_flops * iteration_time_s),
             seconds.flops(recompute=True) / (peak_flops * iteration_time_s),
             mean_breakdown(stage_breakdowns(timeline)) if self.breakdowns else None,
-            seconds.extrapolated_compute() if self.extrapolation else None,
-            drawn,
         )
-
-
-def time_with(change: Change, result: Result) -> float:
-    """Return the time, without variation, of a result's scenario with a change that is legal.
-
-    Raises:
-        InputError: the change is illegal.
-    """
-    changed = change.applied_to(result.scenario)
-    return plan_on(changed, result.seconds.machine)[0].iteration_time_s

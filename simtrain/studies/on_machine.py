@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import MemoryReport
 from simtrain.iteration.planned import PlannedIteration
@@ -57,6 +58,20 @@ def plan_on(
         return PlannedIteration.of(scenario, machine, layers=layers), None
     choice = choose(scenario, machine, layers)
     return choice.chosen.evaluation, choice
+
+
+def refuse_program(base: Scenario) -> None:
+    """Refuse a scenario with a recorded program.
+
+    Raises:
+        InputError: it has one (E941).
+    """
+    if base.program is None:
+        return
+    reason = "a recording has the ops of the layout in which the program ran"
+    fix = "record the program with other arguments and numbers of GPUs, and compare the scenarios"
+    message = f"no layouts can be searched for the recorded program {base.program}"
+    raise InputError.of("E941", message, base.positions.of_value(("program",)), fix, reason)
 
 
 def check_on(scenario: Scenario, profile: HardwareProfile) -> None:

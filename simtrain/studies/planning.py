@@ -20,12 +20,10 @@ from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario, check_values
 from simtrain.studies.cost import Terms, TrainingCost, cost_of_result, read_money
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.one_layout import refuse_program
-from simtrain.studies.search.explorer import Candidate
-from simtrain.studies.search.no_layout import SearchStoppedError
+from simtrain.studies.on_machine import refuse_program
 from simtrain.studies.search.request import as_list, check_budget, check_counts
+from simtrain.studies.search.result import Candidate
 from simtrain.studies.search.run import search
-from simtrain.studies.search.search_end import End
 from simtrain.studies.simulation import simulate
 from simtrain.studies.training_requests import CostRequest, PlanObjective, PlanRequest
 from simtrain.units import (
@@ -50,7 +48,6 @@ class Status(StrEnum):
     FOUND = "found"
     DOES_NOT_FIT = "does not fit"
     ILLEGAL = "illegal"
-    NOT_FOUND = "none found in time"
     NOT_SEARCHED = "not searched"
 
 
@@ -113,7 +110,6 @@ class PlanRow(PlainData):
         status: whether a layout was found, and if not, why.
         best: the best layout, if any was found.
         exact: whether the search proved that no legal layout is better.
-        end: why the search ended, if a layout was found.
         gap: upper bound of (iteration time / optimal iteration time) - 1; None without a layout
             or a bound.
         errors: problems of the search, if no layout was found.
@@ -131,7 +127,6 @@ class PlanRow(PlainData):
     status: Status = Status.NOT_SEARCHED
     best: Candidate | None = None
     exact: bool = False
-    end: End | None = None
     gap: float | None = None
     errors: tuple[Problem, ...] = ()
     cost: TrainingCost | None = None
@@ -148,11 +143,6 @@ class PlanRow(PlainData):
     def meets_limits(self) -> bool:
         """Whether the row has a layout and meets every limit."""
         return self.cost is not None and not self.misses
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the search was not stopped. Of drawn times it proves nothing all the same."""
-        return self.exact or self.end is End.FOUND_DRAWN
 
     def key(self, objective: PlanObjective) -> tuple[float, float]:
         """Return the sort key; rows without a layout are last, by cost also those without price."""
@@ -216,7 +206,7 @@ class TrainingPlan(PlainData):
     @property
     def stopped(self) -> bool:
         """Whether the time budget or an interrupt ended searches early."""
-        return any(not row.is_complete for row in self.rows)
+        return any(not row.exact for row in self.rows)
 
     @property
     def fastest(self) -> PlanRow | None:
@@ -373,10 +363,8 @@ def _searched(
         )
     except InputError as error:
         status = Status.DOES_NOT_FIT if isinstance(error, DoesNotFitError) else Status.ILLEGAL
-        if isinstance(error, SearchStoppedError):
-            return replace(row, status=Status.NOT_FOUND, errors=error.problems)
         return replace(row, status=status, exact=True, errors=error.problems)
-    row = replace(row, status=Status.FOUND, best=result.outcome.best[0], end=result.outcome.end)
+    row = replace(row, status=Status.FOUND, best=result.ranked[0])
     return replace(row, exact=result.exact, gap=result.gap)
 
 
@@ -396,7 +384,7 @@ def _check(request: PlanRequest) -> None:
     if not isinstance(clusters, Iterable) or isinstance(clusters, str):
         fix = f"write clusters=[{clusters!r}]"
         raise InputError.of("E834", f"clusters is {clusters!r}, not a list", fix=fix)
-    check_counts(as_list(request.gpus), 1, None, 1, {})
+    check_counts({"gpus": as_list(request.gpus)})
     check_budget(request.seconds)
     if request.objective not in objectives:
         fix = f"write one of {', '.join(objectives)}"
@@ -439,7 +427,7 @@ def _no_layout(rows: Sequence[PlanRow], seconds: float | None) -> InputError:
     listed = ", ".join(f"{number} {status}" for status, number in counts.items())
     kind = InputError if set(counts) == {Status.ILLEGAL} else DoesNotFitError
     longer = "let it search for longer, or " if seconds is None else "increase --seconds, or "
-    more_time = longer if counts.keys() & {Status.NOT_FOUND, Status.NOT_SEARCHED} else ""
+    more_time = longer if Status.NOT_SEARCHED in counts else ""
     problem = Problem(
         "E847",
         f"no layout for any of {counted(len(rows), 'combination')} of cluster and number of GPUs: "

@@ -16,7 +16,6 @@ from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.registry import NAMED
 from simtrain.studies.changes.trial import try_each
 from simtrain.studies.simulation import simulate
-from simtrain.studies.variation.draws import draws_of, ranked_time, ranked_time_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,8 +38,8 @@ class ScheduledIteration(PlainData):
 
     @property
     def iteration_time_s(self) -> float:
-        """Time of an iteration, the mean of draws if the scenario varies."""
-        return ranked_time_s(self.result.iteration)
+        """Time of an iteration."""
+        return self.result.iteration_time_s
 
     @property
     def bubble(self) -> float:
@@ -90,17 +89,11 @@ class ScheduleComparison(PlainData):
         refused: the others, in the order of the registry.
     """
 
-    json_fields: ClassVar = keys("schedule trials refused draws")
-    json_omits_none: ClassVar = frozenset({"draws"})
+    json_fields: ClassVar = keys("schedule trials refused")
 
     schedule: str
     trials: tuple[ScheduledIteration, ...]
     refused: tuple[RefusedSchedule, ...]
-
-    @property
-    def draws(self) -> tuple[int, ...] | None:
-        """Draws of each trial, whose time is their mean; absent if the scenario does not vary."""
-        return draws_of(ranked_time(trial.result.iteration) for trial in self.trials)
 
 
 def compare_schedules(

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from operator import attrgetter
 from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
@@ -30,7 +31,6 @@ from simtrain.studies.changes.trial import try_change, try_each
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.on_machine import plan_on
 from simtrain.studies.simulation import checked_profile, result_of, scenario_of
-from simtrain.studies.variation.draws import ranked_time, ranked_time_s
 from simtrain.units import format_seconds
 
 FACTOR = 1.1
@@ -51,18 +51,15 @@ class Sensitivity(PlainData):
             more memory. None if the strategy is `none` or `auto`, if `auto` finds no strategy that
             is legal and fits, or for a result, whose recompute stays.
         factor: rates are multiplied by this factor, latencies divided by it.
-        draws: draws of the iteration on the unchanged cluster, if it varies: times are means.
     """
 
-    json_fields: ClassVar = keys("factor iteration_time_s=with_more_s saved auto_recompute_s draws")
-    json_omits_none: ClassVar = frozenset({"draws"})
+    json_fields: ClassVar = keys("factor iteration_time_s=with_more_s saved auto_recompute_s")
 
     iteration_time_s: float
     with_more_s: dict[str, float]
     recompute: str
     auto_recompute_s: tuple[float, float] | None
     factor: float = FACTOR
-    draws: int | None = None
 
     def __repr__(self) -> str:
         saved = ", ".join(f"{name} {share:.1%}" for name, share in [*self.saved.items()][:3])
@@ -248,23 +245,17 @@ def sensitivity(
             return plan_on(scenario, change.applied_to(machine))[0] if choice else now
         changed = change.applied_to(machine)
         iterations = (PlannedIteration(plan, changed) for plan in plans)
-        return min(iterations, key=_time_s)
+        return min(iterations, key=attrgetter("iteration_time_s"))
 
     changes = [MachineChange((resource,), factor) for resource in RESOURCES.values()]
-    times_s = (_time_s(trial.evaluation) for trial in try_each(changes, evaluate))
+    times_s = (trial.evaluation.iteration_time_s for trial in try_each(changes, evaluate))
     with_more_s = dict(zip(RESOURCES, times_s, strict=True))
     strategy, auto_s = scenario.recompute.strategy, None
     if result is None and choice is None and strategy != "none":
         on_progress("recompute: auto")
         auto_s = _auto_recompute_s(scenario, machine, factor)
     strategy = "auto" if choice else strategy
-    drawn = ranked_time(now.timeline)
-    draws = drawn.draws if drawn else None
-    return Sensitivity(_time_s(now), with_more_s, strategy, auto_s, factor, draws)
-
-
-def _time_s(iteration: PlannedIteration) -> float:
-    return ranked_time_s(iteration.timeline)
+    return Sensitivity(now.iteration_time_s, with_more_s, strategy, auto_s, factor)
 
 
 def _auto_recompute_s(

@@ -2,12 +2,98 @@
 
 from __future__ import annotations
 
-from simtrain.base.wording import Sentence
+from simtrain.base.wording import Number, Sentence
+from simtrain.iteration.programs.seconds import passes_of
+from simtrain.iteration.report.remarks import HOST_BOUND
 from simtrain.iteration.report.result import Result
-from simtrain.studies.slow_host import slow_host_warnings
-from simtrain.studies.unaligned_gather import unaligned_gather_warnings
+from simtrain.studies.changes.change import Change
+from simtrain.studies.on_machine import plan_on
+from simtrain.units import format_seconds
+from simtrain.workload.merged_passes import record_of
+
+SLOW_HOST_S = 100e-6
+"""Host time per kernel that a framework's modules in Python can reach.
+
+A forward pass of Transformer Engine's Linear takes the host 99.66 us on a GB200 and 90.53 us on a
+GH200, where PyTorch's takes 37.08 and 33.17 us (NVIDIA/TransformerEngine, issue 2053). Profiles
+have PyTorch's.
+"""
+_NEAR = 0.5
+"""Share of a pass for which a slow host must be busy before it can make the pass much longer."""
+_ALIGN = "overlap.align_parameter_gather"
 
 
 def warnings_on(result: Result) -> list[Sentence]:
     """Return all warnings on a result, each with what it would cost or save."""
     return [*unaligned_gather_warnings(result), *slow_host_warnings(result)]
+
+
+def _time_with(change: Change, result: Result) -> float:
+    """Return the time, without variation, of a result's scenario with a legal change."""
+    changed = change.applied_to(result.scenario)
+    return plan_on(changed, result.seconds.machine)[0].iteration_time_s
+
+
+def slow_host_warnings(result: Result) -> list[Sentence]:
+    """Return a warning with the iteration time on a slow host, if it is much longer.
+
+    The iteration is simulated once more if a slow host would be busy for half of a pass; other
+    results take no time here. Stacks with host times of their own and CUDA graphs need no warning.
+    """
+    scenario = result.scenario
+    facts = scenario.facts
+    has_host_time = facts.cuda_graphs or facts.host_call or scenario.host_issue_s is not None
+    if has_host_time or result.profile.host.issue.value >= SLOW_HOST_S or not _is_near(result):
+        return []
+    slow = Change({"software.host_issue": f"{SLOW_HOST_S!r} s"})
+    slow_s = _time_with(slow, result)
+    longer = slow_s / result.iteration_time_s - 1
+    if longer < HOST_BOUND:
+        return []
+    issue_s = result.profile.host.issue.value
+    return [
+        Sentence(
+            "Perhaps host-bound: if the host takes ",
+            Number(SLOW_HOST_S, format_seconds(SLOW_HOST_S)),
+            " per kernel (modules in Python) in place of ",
+            Number(issue_s, format_seconds(issue_s)),
+            ", the iteration takes ",
+            Number(slow_s, format_seconds(slow_s)),
+            " (",
+            Number(longer, f"+{longer:.0%}"),
+            "). Measure it, set software.host_issue, or use software.cuda_graphs.",
+        )
+    ]
+
+
+def _is_near(result: Result) -> bool:
+    return any(
+        record_of(pass_).num_ops * SLOW_HOST_S > _NEAR * result.seconds.passes[part].duration_s
+        for part, pass_ in passes_of(result.plan)
+    )
+
+
+def unaligned_gather_warnings(result: Result) -> list[Sentence]:
+    """Return a warning with the seconds that aligned gathers would save, if they would.
+
+    The iteration is simulated once more if stages overlap their gathers without alignment;
+    other results take no time here.
+    """
+    scenario = result.scenario
+    is_possible = scenario.overlaps_parameter_gather and scenario.schedule_family.gathers_by_chunk
+    if not is_possible or scenario.aligns_parameter_gather:
+        return []
+    aligned_s = _time_with(Change({_ALIGN: True}), result)
+    saved_s = result.iteration_time_s - aligned_s
+    if saved_s <= 0:
+        return []
+    share = saved_s / aligned_s
+    return [
+        Sentence(
+            "Each stage starts its parameter gathers on its own, and stages wait for each other: ",
+            Number(saved_s, format_seconds(saved_s)),
+            " (",
+            Number(share, f"{share:.1%}"),
+            f") more than with {_ALIGN}: true, the default of Megatron-Core.",
+        )
+    ]

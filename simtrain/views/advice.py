@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from simtrain.studies.advice import Advice
-from simtrain.studies.variation.draws import draws_in_words
 from simtrain.units import counted, format_seconds, gib
 from simtrain.views.kinds import GIB, SECONDS, SHARE, TEXT, Kind
 from simtrain.views.view import Column, Facts, Row, Table, View, remarks
@@ -36,5 +35,4 @@ def advice_view(advice: Advice) -> View:
     words = [tried]
     if not rows:
         words.insert(0, "No single change saves time.")
-    words += draws_in_words([advice.draws] if advice.draws else None)
     return View([facts, Table("changes", "", _COLUMNS, rows), remarks(words)])

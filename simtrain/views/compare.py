@@ -16,7 +16,6 @@ from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.iteration.report.result import Result
 from simtrain.studies.sensitivity import FACTOR, Sensitivity
-from simtrain.studies.variation.draws import draws_in_words
 from simtrain.studies.variation.result import DrawnTimes
 from simtrain.units import format_bytes, format_seconds, four_digits
 from simtrain.views.kinds import (
@@ -338,8 +337,6 @@ def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
             f"{FACTOR - 1:.0%} better: bandwidths, rates and memory times {FACTOR}; latencies and "
             f"the host's time per kernel divided by {FACTOR}. Each iteration is simulated again."
         )
-        draws = (each.draws for each in _sensitivities(named) if each.draws)
-        yield from draws_in_words(draws)
     yield from mfu_remarks(column.result.scenario for column in named.values())
     for name, column in named.items():
         if column.sensitivity:

@@ -9,9 +9,7 @@ from typing import Any
 from simtrain.hardware.evidence import sentences_of
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.studies.planning import PlanRow, Status, TrainingPlan
-from simtrain.studies.search.layout_words import in_short
-from simtrain.studies.search.search_end import End
-from simtrain.studies.search.space import Point
+from simtrain.studies.search.space import Point, in_short
 from simtrain.units import DAY_S, counted
 from simtrain.views.cost import cost_remarks
 from simtrain.views.kinds import (
@@ -226,11 +224,6 @@ def _details(plan: TrainingPlan) -> Iterator[str]:
 
 def _certainty(plan: TrainingPlan) -> str:
     """Say whether the layouts are proved to be the fastest, and else how close they are."""
-    if not plan.stopped and any(row.end is End.FOUND_DRAWN for row in plan.rows):
-        return (
-            "Best of the layouts drawn. Bounds that drawn times hardly ever fall below rule out "
-            "the others, which is no proof."
-        )
     if not plan.stopped:
         return "Exact: no legal layout that surely fits is faster than that of its row."
     statuses = Counter(row.status for row in plan.rows)
@@ -240,7 +233,7 @@ def _certainty(plan: TrainingPlan) -> str:
         "proved to be the fastest": len(plan.costs) - len(gaps),
         f"at most {100 * max(bounded, default=0):.3g} % slower than the fastest": len(bounded),
         "the best so far": len(gaps) - len(bounded),
-        "not found yet": statuses[Status.NOT_SEARCHED] + statuses[Status.NOT_FOUND],
+        "not found yet": statuses[Status.NOT_SEARCHED],
     }
     parts = [f"{number} {text}" for text, number in counts.items() if number]
     return f"The searches ended early: of the layouts, {', '.join(parts)}. Longer --seconds help."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from simtrain.studies.schedule_comparison import ScheduleComparison
-from simtrain.studies.variation.draws import draws_in_words
 from simtrain.units import counted
 from simtrain.views.kinds import COUNT, GIB, SECONDS, SHARE, TEXT, WHOLE_TEXT
 from simtrain.views.view import Column, Heading, Row, SchedulePicture, Table, View, remarks
@@ -88,4 +87,4 @@ def _remarks(comparison: ScheduleComparison, scenario: str) -> list[str]:
     fitting = [trial.name for trial in comparison.trials if trial.fit.fits_surely]
     if fitting and fitting[0] != comparison.schedule:
         words.insert(0, f"The fastest that surely fits: --set schedule={fitting[0]}")
-    return words + draws_in_words(comparison.draws)
+    return words

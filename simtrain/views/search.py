@@ -9,21 +9,13 @@ from simtrain.iteration.memory.fit import surely_fitting_bytes
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import Scenario
 from simtrain.schedules import default_name
-from simtrain.studies.search.explorer import Candidate
-from simtrain.studies.search.layout_words import (
-    in_short,
-    num_gpus_in_words,
-    setting_in_words,
-    shortened,
-)
-from simtrain.studies.search.refinement import Refinement
-from simtrain.studies.search.result import SearchResult
-from simtrain.studies.search.search_end import End
-from simtrain.studies.search.space import Point
-from simtrain.studies.variation.draws import draws_in_words
+from simtrain.studies.changes.change import setting_in_words
+from simtrain.studies.changes.policies import policy_words
+from simtrain.studies.search.exact_search import End
+from simtrain.studies.search.result import Candidate, Refinement, SearchResult
+from simtrain.studies.search.space import Point, in_short, num_gpus_in_words
 from simtrain.units import counted, format_bytes, format_seconds, gib
 from simtrain.views.kinds import NUMBER, TEXT
-from simtrain.views.search_details import details_of
 from simtrain.views.view import Cell, Column, Facts, Heading, Paragraphs, Part, Row, Table, View
 
 _TENSOR, _CONTEXT, _MICRO = "tensor", "con-\ntext", "micro"
@@ -54,7 +46,7 @@ def search_view(result: SearchResult, details: bool = False) -> View:
         Paragraphs([*_notes(result), _certainty(result)], style=None),
     ]
     if details:
-        parts += [Heading("Details", is_rule=True), Paragraphs([*details_of(result)], style=None)]
+        parts += [Heading("Details", is_rule=True), Paragraphs([*_details(result)], style=None)]
     return View(parts)
 
 
@@ -180,7 +172,6 @@ def _notes(result: SearchResult) -> Iterator[str]:
     if fits:
         shares = ", ".join(f"{fit.probability:.0%}" for fit in fits)
         yield f"{MAY_NOT_FIT} may not fit. Probability that it fits, row by row: {shares}."
-    yield from draws_in_words(result.draws)
     yield from _schedules_in_detail(result.ranked)
     yield from _layouts_in_detail(result.ranked)
     yield from mfu_remarks(layout.scenario for layout in result.ranked)
@@ -307,7 +298,7 @@ def _safe_words(result: SearchResult) -> str:
 def _certainty(result: SearchResult) -> str:
     """State what is proved about the ranking, and where the rest is said."""
     end = _ENDS.get(result.outcome.end, "")
-    fixed = f" Held: {', '.join(shortened(result.held))} (--vary)." if result.held else ""
+    fixed = f" Held: {_shortened(result.held)} (--vary)." if result.held else ""
     return " ".join(filter(None, [end, f"{_proved(result)}{fixed}", "More: --details."]))
 
 
@@ -315,12 +306,6 @@ def _proved(result: SearchResult) -> str:
     outcome, legal, objective = result.outcome, len(result.legal.points), result.objective
     if result.exact:
         return f"Exact among {counted(legal, 'layout')}: {_none_better(result)}."
-    if outcome.end is End.FOUND_DRAWN:
-        drawn = counted(outcome.num_simulated, "layout")
-        return (
-            f"Best of {drawn} drawn, of {legal:,}. Bounds that drawn times hardly ever fall below "
-            "rule out the others, which is no proof."
-        )
     if outcome.bound is None or result.gap is None or result.gap > _USEFUL_GAP:
         simulated = counted(outcome.num_simulated, "layout")
         return f"Best found: simulated {simulated} of {legal:,}; others can be better."
@@ -348,3 +333,75 @@ def _none_better(result: SearchResult) -> str:
         return f"none {better} number 1, whether it surely fits or not"
     fastest = objective.words(objective.key(result.faster[0].evaluation)[0])
     return f"{of_safe}, and none that may fit {better} {fastest}"
+
+
+def _in_words(fields: Sequence[str]) -> str:
+    """List fields without their sections: "tensor, pipeline, ZeRO stage"."""
+    names = (field.rpartition(".")[2].replace("_", " ") for field in fields)
+    return ", ".join(name.replace("zero", "ZeRO") for name in names)
+
+
+def _shortened(fields: Sequence[str], most: int = 3) -> str:
+    """List the first fields without their sections, and the number of the others."""
+    more = f", {len(fields) - most} more" if len(fields) > most else ""
+    return f"{_in_words(fields[:most])}{more}"
+
+
+# ------------------------------------------------------------------------- the details
+
+
+def _details(result: SearchResult) -> Iterator[str]:
+    """Yield why the best layout is better, what was searched, and what predictions rest on."""
+    legal, outcome = len(result.legal.points), result.outcome
+    for words, numbers in _recompute_in_detail(result.ranked).items():
+        yield f"Recompute of number {', '.join(numbers)}: {words}."
+    if result.reason:
+        yield f"Number 1 compared with number 2: {result.reason}."
+    yield from _front(result)
+    if refinement := result.refinement:
+        tried = f"of {counted(refinement.num_tried, 'change')} of single settings"
+        better = f"None {tried} of the best layouts is better."
+        yield f"Options that help: the best found {tried}." if refinement.changes else better
+    yield (
+        f"Of {result.legal.num_configurations:,} layouts, {legal:,} are legal; "
+        f"{outcome.num_fitting:,} of the {outcome.num_seen:,} that were evaluated fit; "
+        f"{outcome.num_simulated:,} were simulated."
+    )
+    if result.left_out:
+        yield f"Turned off where it cannot apply: {', '.join(result.left_out)}."
+    if not result.evidence.is_weak:  # else it is said with the answers
+        yield result.evidence.sentence
+    yield f"Number 1: {result.interval.sentence}"
+    yield f"Varied: {_in_words(result.varied) or 'nothing'}."
+    if result.refinement and result.refinement.fields:
+        yield f"Refined: {_in_words(result.refinement.fields)}."
+    yield f"Held: {_in_words(result.held)}."
+
+
+def _front(result: SearchResult) -> list[str]:
+    """Say what less memory costs: the front of time and memory, as far as it was simulated."""
+    first, *others = result.front or (result.ranked[0],)
+    steps = [
+        f"{100 * (other.run.iteration_time_s / first.run.iteration_time_s - 1):.1f} % slower with "
+        f"{gib(result.limit_bytes - other.evaluation.peak_bytes)} GiB free "
+        f"({in_short(Point.of(other.scenario))})"
+        for other in others
+    ]
+    return [f"With less memory than number 1: {'; '.join(steps)}."] if steps else []
+
+
+def _recompute_in_detail(ranked: Sequence[Candidate]) -> dict[str, list[str]]:
+    """Recompute policies that do not fit the table, with the ranks that use them."""
+    ranks: dict[str, list[str]] = {}
+    for rank, candidate in enumerate(ranked, start=1):
+        policy = candidate.evaluation.scenario.recompute
+        words = policy_words(policy) + _kept(policy.keep_microbatches)
+        if words != policy.strategy:
+            ranks.setdefault(words, []).append(str(rank))
+    return ranks
+
+
+def _kept(number: int | str) -> str:
+    if number == "auto":
+        return ", keeping as many microbatches as fit"
+    return f", keeping microbatches: {number}" if number else ""

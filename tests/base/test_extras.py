@@ -20,7 +20,6 @@ NEEDED = [
     ("memory gpt2_1_5b --out r", "drawing pictures needs matplotlib", "plot"),
     ("timeline gpt2_1_5b --out t.svg", "drawing pictures needs matplotlib", "plot"),
     ("reproduce table2 --out r", "drawing pictures needs matplotlib", "plot"),
-    ("search gpt2_1_5b --gpus 2 --trials 1", "a search by trials needs optuna", "search"),
     ("run gpt2_1_5b --engine compiled", "engine compiled needs numba", "fast"),
 ]
 CORE = [

@@ -67,7 +67,6 @@ def test_run_json_equals_the_result_of_simulate(arguments: tuple[str, ...]) -> N
         "profile_sha256": sha256(profile.read_bytes()).hexdigest(),
     }
     assert data.pop("schema_version") == SCHEMA_VERSION
-    assert data.pop("without_effect") == {}
     assert data.pop("remarks") == [sentence_json(one) for one in remarks_on(result)]
     assert data.pop("settings") == json.loads(json.dumps(settings_of(result.scenario)))
     assert data.pop("evidence") == result.evidence.to_dict()

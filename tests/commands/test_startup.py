@@ -16,7 +16,7 @@ from tests.helpers.command_line import ROOT, spawn
 pytestmark = pytest.mark.slow
 
 SLOW = {
-    *("duckdb", "matplotlib", "numba", "numpy", "optuna", "pandas", "pyarrow", "pydantic"),
+    *("duckdb", "matplotlib", "numba", "numpy", "pandas", "pyarrow", "pydantic"),
     *("ray", "scipy", "simpy", "torch", "yaml"),
 }
 HELP = [

@@ -1,6 +1,7 @@
 """Small spaces to search, and evaluations of all their layouts."""
 
 import functools
+import itertools
 from typing import Any
 
 from simtrain.base.strict_yaml import Positions
@@ -9,11 +10,11 @@ from simtrain.scenario import RULES, Scenario
 from simtrain.scenario.section import Origin
 from simtrain.schedules import default_name
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.objectives.registry import OBJECTIVES
-from simtrain.studies.search.explorer import Explorer
-from simtrain.studies.search.space import COORDINATES, Point, Space
+from simtrain.studies.objectives import OBJECTIVES
+from simtrain.studies.search.exact_search import Explorer
+from simtrain.studies.search.space import COORDINATES, Point, Prefix, Space
 
-EVALUATOR = Evaluator(extrapolation=True)
+EVALUATOR = Evaluator()
 MODEL = {"num_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "seq_length": 512}
 
 
@@ -137,11 +138,25 @@ def space(name: str = "plain", *gpus: int) -> Space:
 
 
 def all_points(searched: Space) -> list[Point]:
-    """Return all combinations of choices, without checking rules."""
-    prefixes: list[tuple[Any, ...]] = [()]
-    while len(prefixes[0]) < len(COORDINATES):
+    """Return all combinations of choices with every option of the base on, without rules."""
+    return [*map(searched.point, all_prefixes(searched, len(COORDINATES)))]
+
+
+def all_prefixes(searched: Space, length: int, start: Prefix = ()) -> list[Prefix]:
+    """Return all combinations of choices of this length that begin with a prefix."""
+    prefixes = [start]
+    while len(prefixes[0]) < length:
         prefixes = [prefix + choice for prefix in prefixes for choice in searched.choices(prefix)]
-    return [Point(*prefix) for prefix in prefixes]
+    return prefixes
+
+
+def legal_by_enumeration(searched: Space) -> list[Point]:
+    """Return the legal points: of each combination, the one with the first legal options."""
+    legal, length = [], len(COORDINATES) + len(searched.options)
+    for start in all_prefixes(searched, len(COORDINATES)):
+        points = map(searched.point, all_prefixes(searched, length, start))
+        legal += [*itertools.islice((p for p in points if not broken(searched.scenario(p))), 1)]
+    return legal
 
 
 def broken(scenario: Scenario) -> list[str]:
@@ -161,5 +176,4 @@ def every(name: str) -> tuple[Explorer, tuple[Point, ...]]:
     """Return all legal points of a space, and an explorer to evaluate them."""
     searched = space(name)
     explorer = Explorer(searched, EVALUATOR, OBJECTIVES["time"], limit_bytes=2**60)
-    legal = [point for point in all_points(searched) if not broken(searched.scenario(point))]
-    return explorer, tuple(legal)
+    return explorer, tuple(legal_by_enumeration(searched))

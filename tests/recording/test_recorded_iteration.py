@@ -70,7 +70,7 @@ def test_flops_are_those_of_the_products_of_all_ranks(tmp_path: Path) -> None:
     assert result.model_flops == result.hardware_flops
     assert result.tokens_per_s == pytest.approx(8 * TOKENS / result.iteration_time_s)
     assert result.num_parameters == LAYERS * HIDDEN**2
-    assert RunReport(result, {}).to_dict()["hardware_flops"] == result.hardware_flops
+    assert RunReport(result).to_dict()["hardware_flops"] == result.hardware_flops
 
 
 def test_recomputed_products_are_no_work_of_the_model(tmp_path: Path) -> None:

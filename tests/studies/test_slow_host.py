@@ -6,7 +6,7 @@ import pytest
 
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate
-from simtrain.studies.slow_host import slow_host_warnings
+from simtrain.studies.warnings import slow_host_warnings
 from tests.helpers.command_line import call
 
 SMALL = [
@@ -50,7 +50,7 @@ def test_other_results_neither_warn_nor_are_simulated_again(
     def refuse(*_: Any) -> None:
         pytest.fail("simulated again")
 
-    monkeypatch.setattr("simtrain.studies.slow_host.time_with", refuse)
+    monkeypatch.setattr("simtrain.studies.warnings._time_with", refuse)
     assert slow_host_warnings(result) == []
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate
-from simtrain.studies.unaligned_gather import unaligned_gather_warnings
+from simtrain.studies.warnings import unaligned_gather_warnings
 from tests.helpers.command_line import call
 
 GATHERED = [
@@ -51,7 +51,7 @@ def test_other_results_neither_warn_nor_are_simulated_again(
     def refuse(*_: Any) -> None:
         pytest.fail("simulated again")
 
-    monkeypatch.setattr("simtrain.studies.unaligned_gather.time_with", refuse)
+    monkeypatch.setattr("simtrain.studies.warnings._time_with", refuse)
     assert unaligned_gather_warnings(result) == []
 
 

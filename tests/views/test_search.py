@@ -42,7 +42,7 @@ def facts_of(result: SearchResult) -> dict[str, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["time", "cost", "memory", "tokens_per_s", "robust", "p95"])
+@pytest.mark.parametrize("objective", ["time", "cost", "memory", "tokens_per_s"])
 @pytest.mark.parametrize("details", [False, True])
 def test_the_page_fits_80_columns(objective: str, details: bool) -> None:
     lines = lines_of(searched(objective), details)
@@ -90,7 +90,7 @@ def test_a_first_layout_that_may_not_fit_is_called_so() -> None:
     risky = searched(allow_risk=1)
     names = [*facts_of(risky)]
     assert names[0] == "Best, may not fit" and not risky.faster
-    least = min(every("narrow")[0].peaks_bytes.values())
+    least = min(map(every("narrow")[0].peak_bytes, every("narrow")[1]))
     none_surely = search(BASES["narrow"], (4,), max_memory=f"{least + MIB} B")
     assert [*facts_of(none_surely)] == ["Best, may not fit"]
     assert any(

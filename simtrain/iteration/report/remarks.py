@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -37,16 +37,12 @@ class RunReport(PlainData):
 
     Args:
         result: the simulated iteration.
-        without_effect: remarks on settings that change nothing (`unused_settings`), by field.
         warnings: more remarks, which are not of the result alone (`studies/warnings.py`).
     """
 
-    json_fields: ClassVar = keys(
-        "**result remarks without_effect settings evidence validated_on=errors"
-    )
+    json_fields: ClassVar = keys("**result remarks settings evidence validated_on=errors")
 
     result: Result
-    without_effect: Mapping[str, str]
     warnings: Sequence[Sentence] = ()
 
     @property

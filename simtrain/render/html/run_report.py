@@ -18,7 +18,6 @@ from simtrain.render.html.report import ReportedRun, report_document
 from simtrain.scenario import Scenario
 from simtrain.studies.sensitivity import sensitivity as sensitivity_of
 from simtrain.studies.simulation import result_of, scenario_of
-from simtrain.studies.unused_settings import settings_without_effect
 from simtrain.studies.variation.run import draw_if_varied
 from simtrain.studies.warnings import warnings_on
 from simtrain.views.compare import ScenarioColumn, ScenarioComparison
@@ -112,8 +111,7 @@ def _simulated(
     better = None
     if with_sensitivity:
         better = sensitivity_of(scenario, on_progress=partial(report_on, "better hardware"))
-    unused = settings_without_effect(scenario_of(scenario), result.seconds.machine)
-    remarks = (*warnings_on(result), *unused.values())
+    remarks = tuple(warnings_on(result))
     drawn = draw_if_varied(result)
     column = ScenarioColumn(name, result, better, drawn)
     return column, ReportedRun(name, result, arguments, remarks, drawn)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.hardware.upgrades import Resource, with_more
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.scenario import Scenario
+from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.section import MEANT_BY_A_WORD
 
 
@@ -30,8 +31,9 @@ class Change:
 
     @property
     def options(self) -> str:
-        """The change as options of the command line."""
-        return " ".join(f"--set {field}={as_scalar(value)}" for field, value in self.values.items())
+        """The change as options of the command line, quoted for a shell."""
+        settings = (quote(setting_in_words(*setting)) for setting in self.values.items())
+        return " ".join(f"--set {setting}" for setting in settings)
 
     def applied_to(self, scenario: Scenario) -> Scenario:
         """Return the changed scenario.
@@ -40,6 +42,22 @@ class Change:
             InputError: a field or a value does not exist.
         """
         return scenario.replace(self.values)
+
+
+def setting_in_words(field: str, value: object) -> str:
+    """Format a field and its value as an argument of --set."""
+    return f"{field}={_written(value)}"
+
+
+def _written(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_written, value))}]"
+    if not isinstance(value, RecomputePolicy):
+        return as_scalar(value)
+    details = value.model_dump(exclude_defaults=True, exclude={"strategy"})
+    spelled = {"strategy": value.strategy} | details
+    words = (f"{name}: {_written(detail)}" for name, detail in spelled.items())
+    return f"{{{', '.join(words)}}}" if details else value.strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,6 @@ duration or, quicker, the time for which its program keeps one of its streams bu
 take less than the sum of their times, but each stream is as busy as those of both: the bound is
 then that of the busiest stream of all passes.
 
-Quickest, the time of a pass is that of its most common layer alone, without recompute and ZeRO,
-which only add ops. Plans that differ in these, and in numbers of stages and chunks, share it.
-
 Memory. A rank always holds its model states. When most of its forward passes of the walk wait for
 their backward passes, it holds what they save, and the next of these backward passes adds its
 working tensors. Each backward pass begins with what its own forward pass saved.
@@ -34,10 +31,9 @@ import functools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from operator import add, itemgetter
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -50,15 +46,12 @@ from simtrain.iteration.offload import offloaded_bytes
 from simtrain.iteration.plan import PassKey, Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.schedules import KINDS, Kind, Order
-from simtrain.workload.chunk import Chunk, Parameters
-from simtrain.workload.hashing import shared
+from simtrain.workload.chunk import Parameters
 from simtrain.workload.host_update import update_ops
 from simtrain.workload.issue import Segment, Stream, stream_of
-from simtrain.workload.passes import Pass, PassOptions
-from simtrain.workload.recompute import SAVE_ALL
+from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions
-from simtrain.workload.tape import Block
 from simtrain.workload.work import HostResource, HostWork
 
 _ROUNDING = 1 - 1e-9
@@ -79,36 +72,12 @@ class Bounds:
         # They hold passes and segments, so more of them would take much memory.
         self._streams_s = functools.lru_cache(maxsize=_CACHED)(self._add_up_pass)
         self._segment_s = functools.lru_cache(maxsize=_CACHED)(self._add_up_segment)
-        self._last_layers: tuple[object, float] = None, 0.0
 
     def busy_s(self, plan: Plan) -> float:
         """Return a quick bound of the iteration time, from the busiest stream of each pass."""
         if plan.order.merges_passes:
             return max(map(partial(self._stream_s, plan), range(1 + len(Stream))))
         return self._iteration_s(plan, lambda chunk_pass: max(self._streams_s(chunk_pass)))
-
-    def layers_s(self, plan: Plan) -> float:
-        """Return the quickest bound of the iteration time, from the layers of its passes.
-
-        Neighbours in a search's order differ in ZeRO stages, and share it.
-        """
-        follows_steps = not plan.scenario.overlap.optimizer_post_validation
-        key = plan.model_chunks, _without_sharding(plan.options), plan.pass_order, follows_steps
-        known, bound_s = self._last_layers
-        if known != key:
-            bound_s = self._new_layers_s(plan)
-            self._last_layers = key, bound_s
-        return bound_s
-
-    def _new_layers_s(self, plan: Plan) -> float:
-        def busy_s(of_pass: Callable[[list[float]], float]) -> float:
-            return self._iteration_s(
-                plan, lambda pass_: of_pass(self._layers_s(pass_)), with_steps=False
-            )
-
-        if plan.order.merges_passes:
-            return max(busy_s(itemgetter(stream)) for stream in range(1 + len(Stream)))
-        return busy_s(max)
 
     def iteration_s(self, plan: Plan) -> float:
         """Return a close bound of the iteration time; simulates each different pass once."""
@@ -142,9 +111,7 @@ class Bounds:
         """Return the bound if passes only kept the host (0) or one of their streams busy."""
         return self._iteration_s(plan, lambda chunk_pass: self._streams_s(chunk_pass)[stream])
 
-    def _iteration_s(
-        self, plan: Plan, seconds: Callable[[Pass], float], *, with_steps: bool = True
-    ) -> float:
+    def _iteration_s(self, plan: Plan, seconds: Callable[[Pass], float]) -> float:
         """Return the bound if each pass takes at least `seconds(pass)`."""
         of_slices = [_least_seconds(plan, seconds, part) for part in range(plan.order.num_slices)]
         slices_s = [*map(_forward_input_and_backward, of_slices)]
@@ -155,7 +122,7 @@ class Bounds:
         )
         numbers, placement = plan.model_chunks.numbers, plan.order.placement
         ranks = _ranks_of(plan.order).virtual_stages
-        steps_s = self._steps_s(plan, ranks, seconds) if with_steps else [0.0] * len(ranks)
+        steps_s = self._steps_s(plan, ranks, seconds)
         first_step_s = next(
             step_s for stages, step_s in zip(ranks, steps_s, strict=True) if 0 in stages
         )
@@ -184,7 +151,7 @@ class Bounds:
             without_split_s = passes_s(virtual_stages, inputs_s)
             chained_s = before_s[first] + without_split_s + after_s[first] + first_step_s
             iteration_s = max(iteration_s, walk_s + step_s, chained_s)
-        if with_steps and plan.step_options.delays_update:
+        if plan.step_options.delays_update:
             of_stages = dict.fromkeys(plan.stage_parameters)
             iteration_s = max(iteration_s, *(self._update_s(plan, each) for each in of_stages))
         return _ROUNDING * iteration_s
@@ -219,19 +186,6 @@ class Bounds:
             is_adam = isinstance(op.work, HostWork) and op.work.resource is HostResource.ADAM
             busy_s[-1 if is_adam else stream_of(op)] += self.machine.model.seconds(op.work)
         return max(busy_s)
-
-    def _layers_s(self, chunk_pass: Pass) -> list[float]:
-        """Return for how long the most common layer of a pass keeps the host and each stream busy.
-
-        The layer has no recompute, and no collectives of ZeRO.
-        """
-        layers = _most_common_layer(chunk_pass.chunk)
-        if layers is None or chunk_pass.kind == "R":
-            return [0.0] * (1 + len(Stream))
-        layer, number = layers
-        options = _without_sharding(chunk_pass.options)
-        streams_s = self._streams_s(shared(Pass(layer, chunk_pass.kind, SAVE_ALL, options)))
-        return [number * stream_s for stream_s in streams_s]
 
     def _add_up_pass(self, chunk_pass: Pass) -> list[float]:
         """Return for how long a pass keeps the host and each of its streams busy."""
@@ -285,23 +239,6 @@ def _least_seconds(
             if of_slice == part:
                 times[kind][number] = min(times[kind][number], seconds(chunk_pass))
     return times
-
-
-def _without_sharding(options: PassOptions) -> PassOptions:
-    return shared(replace(options, sharding=None)) if options.sharding else options
-
-
-@functools.lru_cache(maxsize=1024)
-def _most_common_layer(chunk: Chunk) -> tuple[Chunk, int] | None:
-    """Return a chunk of the most common layer of a chunk, and its number; None without layers."""
-    numbers = Counter[Block]()
-    for block, times in chunk.runs:
-        if block.is_unit:
-            numbers[block] += times
-    if not numbers:
-        return None
-    ((block, number),) = numbers.most_common(1)
-    return shared(Chunk(((block, 1),))), number
 
 
 def _states_bytes(plan: Plan) -> list[int]:

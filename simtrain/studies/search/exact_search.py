@@ -1,109 +1,322 @@
-"""Finds the best points of a space exactly, and simulates only the points that a proof needs.
+"""Find the best points of a space exactly, and simulate only those that a proof needs.
 
-All points wait in a queue with a lower bound of their key (`best_first`). The bound gets closer in
-four steps: that of the most common layers alone, for points that differ in ZeRO stage and recompute
-together; that of busy streams and least memory; that of simulated passes and the exact peak; and
-the simulated key. While the first bounds are computed, each group whose bound is before the best
-simulated point is searched at once, as far as it may be better: so there is an early answer, which
-soon excludes most groups. Then the search takes from the queue:
-
-1. the best points whose peak is safe; other points are moved to a second queue;
-2. from the second queue, the points that are better than the best safe one: they fit, but may not
-   fit in reality;
-3. the best points that need less memory than the best.
-
-Then it counts how many of the other points fit, which changes none of these.
+All points wait in one queue with a lower bound of their key: first that of busy streams and least
+memory, then that of simulated passes and the exact peak, at last the simulated key. The first point
+whose key is exact is the best of all that are left. While points get their first bounds, the best
+of those so far is simulated each time that their number has doubled: a search that is stopped has
+an answer.
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
+import math
+import sys
+import time
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import groupby, islice
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
 
-from simtrain.studies.objectives.objective import Key
-from simtrain.studies.search.best_first import QueuePlace, best_first
-from simtrain.studies.search.explorer import (
-    NUM_FASTER,
-    Candidate,
-    Explorer,
-    ProgressCallback,
-    SearchOutcome,
-)
-from simtrain.studies.search.layout_words import in_short
-from simtrain.studies.search.search_end import End, Stop, StopRequestedError, check
-from simtrain.studies.search.space import COORDINATES, Point
-from simtrain.studies.search.workers import Workers
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.planned import PlannedIteration
+from simtrain.studies.choose import is_open
+from simtrain.studies.evaluation import Evaluation, Evaluator
+from simtrain.studies.objectives import Key, Objective
+from simtrain.studies.search.bounds import Bounds
+from simtrain.studies.search.space import Point, Space, in_short
 from simtrain.units import format_seconds
+from simtrain.workload.recompute import SAVE_ALL
 
-_NUM_SHARED = COORDINATES.index("zero_stage")
-"""Number of first coordinates that the points of a group share; they differ in the others."""
-
-_TELL_EVERY = 64
-"""Steps between two updates of the progress bar; a new best updates it at once."""
-
+ProgressCallback = Callable[[str, int, int, str], None]
+"""Reports progress: the phase of a search, steps done, total steps, and the best so far."""
+NUM_FASTER = 3
+"""Points that are shown of those that are better than the best safe one, but may not fit."""
 _LESS_MEMORY = (0.9, 0.75, 0.5, 0.25)
 """Peaks of layouts with less memory, as shares of the peak of the best."""
 _NOTICEABLE = 0.02
 """Least difference between the peaks of a front, as a share of the limit."""
-
+_TELL_EVERY = 64
+"""Steps between two updates of the progress bar; a new best updates it at once."""
+_FIRST_ANSWER = 256
+"""Points with a first bound before the best of them is simulated; then whenever they double."""
 _MOST_COUNTED = 10_000
-"""Legal points of a space that is not large: a search counts how many of them fit. In a larger one,
-that takes half of its time."""
+"""Legal points of a space for which a search counts how many fit; in larger ones it takes long."""
+_FAILED_BYTES = sys.maxsize
+"""Peak of a point that cannot be evaluated: it never fits."""
+_T = TypeVar("_T")
+
+
+class End(StrEnum):
+    """Why a search ended."""
+
+    FOUND_ALL = "found all"
+    BUDGET = "budget"
+    INTERRUPT = "interrupt"
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the search was stopped."""
+        return self is not End.FOUND_ALL
+
+
+Stop = Callable[[], End | None]
+"""Returns why to stop, or None to continue; called repeatedly."""
+
+
+class _StopRequestedError(Exception):
+    """A search must stop, because its budget is spent or it was interrupted."""
+
+    def __init__(self, why: End) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def stop_after(seconds: float | None, interrupted: Callable[[], bool]) -> Stop:
+    """Return a function that says why the search must stop; its time begins now."""
+    start_s = time.monotonic()
+
+    def stop() -> End | None:
+        """Return the reason to stop, or None."""
+        if interrupted():
+            return End.INTERRUPT
+        is_spent = seconds is not None and time.monotonic() - start_s >= seconds
+        return End.BUDGET if is_spent else None
+
+    return stop
+
+
+class Explorer:
+    """Evaluates points of a space, and bounds them.
+
+    A point that cannot be evaluated must not end a search, which would lose its ranking: its error
+    is kept in `failures`, and it counts as a point that does not fit.
+
+    Args:
+        space: the searched space.
+        evaluator: simulates scenarios and computes their memory.
+        objective: ranks the points.
+        limit_bytes: the largest peak that fits.
+        safe_bytes: the largest peak of a point that may be the best; by default every peak that
+            fits. Points with larger peaks are ranked apart.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        evaluator: Evaluator,
+        objective: Objective,
+        limit_bytes: int,
+        safe_bytes: int | None = None,
+    ) -> None:
+        self.space, self.evaluator, self.objective = space, evaluator, objective
+        self.limit_bytes = limit_bytes
+        self.safe_bytes = limit_bytes if safe_bytes is None else safe_bytes
+        self.failures: dict[Point, Exception] = {}
+        self._machine = evaluator.machine_of(space.base)
+        self.bounds = Bounds(self._machine)
+        self._is_open = is_open(space.base)
+        self._evaluations: dict[Point, Evaluation] = {}
+        self._peaks_bytes: dict[Point, int] = {}
+        self._too_large: dict[Point, int] = {}
+        # Memory and time of a point are asked for in turn.
+        self._plan = functools.lru_cache(maxsize=8)(self._new_plan)
+        self._states_bytes = functools.cache(self._new_states_bytes)
+
+    def attempt(self, point: Point, evaluate: Callable[[Point], _T], otherwise: _T) -> _T:
+        """Return `evaluate(point)`, or `otherwise` if it fails now or has failed before."""
+        if point in self.failures:
+            return otherwise
+        try:
+            return evaluate(point)
+        except Exception as error:
+            self.failures[point] = error
+            return otherwise
+
+    def evaluation(self, point: Point) -> Evaluation:
+        """Evaluate a point; it is simulated if it fits. Raises the error of a point that fails."""
+        if point not in self._evaluations:
+            self._evaluations[point] = self.evaluator.evaluate(self.space.scenario(point))
+        return self._evaluations[point]
+
+    def peak_bytes(self, point: Point) -> int:
+        """Return the peak memory of a point."""
+        if point not in self._peaks_bytes:
+            self._peaks_bytes[point] = self.attempt(point, self._peak_bytes, _FAILED_BYTES)
+        return self._peaks_bytes[point]
+
+    def _peak_bytes(self, point: Point) -> int:
+        if self._is_open:
+            # Choosing the recompute simulates every variant that fits.
+            return self.evaluation(point).peak_bytes
+        return PlannedIteration(self._plan(point), self._machine).fit.peak_bytes
+
+    def fits(self, point: Point) -> bool:
+        """Whether a point's peak is within the limit."""
+        bounds_bytes = self.least_peak_bytes(point), self.peak_bytes
+        return bounds_bytes[0] <= self.limit_bytes and bounds_bytes[1](point) <= self.limit_bytes
+
+    def least_peak_bytes(self, point: Point) -> int:
+        """Return a lower bound of a point's peak memory, up to one above the limit."""
+        return self.attempt(point, self._least_peak_bytes, _FAILED_BYTES)
+
+    def _least_peak_bytes(self, point: Point) -> int:
+        # Layouts that differ only in what they keep of activations have the same states.
+        states_bytes = self._states_bytes(point._replace(recompute=SAVE_ALL, micro=1))
+        if self._is_open or states_bytes > self.limit_bytes:
+            return states_bytes
+        return self.bounds.peak_bytes(self._plan(point), self.limit_bytes)
+
+    def _new_states_bytes(self, alike: Point) -> int:
+        return self.bounds.states_bytes(self._plan(alike))
+
+    def _new_plan(self, point: Point) -> Plan:
+        """Plan a point; without recompute if it is open, as recompute only adds time."""
+        scenario = self.space.scenario(point)
+        if self._is_open:
+            scenario = scenario.model_copy(update={"recompute": SAVE_ALL})
+        return PlannedIteration.of(scenario, self._machine).plan
+
+    def least_key(self, point: Point) -> Key | None:
+        """Return a quick lower bound of a point's key; None if the point cannot fit.
+
+        A larger microbatch needs no less memory: if a smaller one cannot fit, it cannot.
+        """
+        alike = point._replace(micro=1)
+        if point.micro > self._too_large.get(alike, math.inf):
+            return None
+        peak_bytes = self.least_peak_bytes(point)
+        if peak_bytes > self.limit_bytes:
+            if point not in self.failures:
+                self._too_large[alike] = point.micro
+            return None
+        return self.attempt(point, lambda point: self._bound(point, peak_bytes, "busy_s"), None)
+
+    def close_key(self, point: Point) -> Key | None:
+        """Return a close lower bound of a point's key; None if the point does not fit."""
+        peak_bytes = self.peak_bytes(point)
+        if peak_bytes > self.limit_bytes:
+            return None
+        if self._is_open:
+            return self.key(point)
+        return self.attempt(
+            point, lambda point: self._bound(point, peak_bytes, "iteration_s"), None
+        )
+
+    def _bound(self, point: Point, peak_bytes: int, bound: str) -> Key:
+        plan = self._plan(point)
+        least_s: float = getattr(self.bounds, bound)(plan)
+        return self.objective.key_of(plan.scenario, least_s, peak_bytes)
+
+    def key(self, point: Point) -> Key | None:
+        """Return the key of a point that fits; None if its simulation fails."""
+        return self.attempt(point, lambda point: self.objective.key(self.evaluation(point)), None)
+
+
+class QueuePlace(NamedTuple):
+    """Where a point is in a queue.
+
+    Args:
+        key: its key, or a lower bound of it.
+        number: of the point; it breaks ties.
+        closeness: how many steps led to the key; after all of them it is exact.
+    """
+
+    key: Key
+    number: int
+    closeness: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOutcome:
+    """The best points, the counts, and how much is proved of them.
+
+    Args:
+        best: the best points with a safe peak, in order; of all that fit, if none has one.
+        num_seen: points that are known to fit or not to fit.
+        num_fitting: number of these points that fit.
+        num_bounded: number of fitting points with a close bound.
+        num_simulated: number of fitting points that were simulated for the ranking.
+        end: why the search ended.
+        nearest: the point with the smallest peak, if no point fits.
+        bound: lower bound of the objective over all legal points with a safe peak; None if there is
+            none.
+        num_proved: number of points that are proved to be the best of these points.
+        exact: whether all of the best are.
+        front: the best, and the best of those that need less and less memory.
+        faster: the best of the points that are better than `best`, but may not fit.
+        faster_exact: whether the first of `faster`, or else of `best`, is the best of all legal
+            points that fit or may not fit.
+    """
+
+    best: tuple[Point, ...]
+    num_seen: int
+    num_fitting: int
+    num_bounded: int
+    num_simulated: int
+    end: End
+    nearest: Point | None = None
+    bound: float | None = None
+    num_proved: int = 0
+    exact: bool = False
+    front: tuple[Point, ...] = ()
+    faster: tuple[Point, ...] = ()
+    faster_exact: bool = False
+
+    @property
+    def stopped(self) -> End | None:
+        """Why the search ended early, if it did."""
+        return self.end if self.end.is_early else None
 
 
 def search_all(
     explorer: Explorer,
-    workers: Workers,
     points: Sequence[Point],
     top: int,
     on_progress: ProgressCallback,
     stop: Stop,
     *,
+    first: Point | None = None,
     only_best: bool = False,
     with_front: bool = False,
 ) -> SearchOutcome:
-    """Find the `top` best points, exactly unless the search is stopped or times are drawn.
+    """Find the `top` best points, exactly unless the search is stopped.
 
-    Bounds of drawn times hold with probability only. The search is not stopped before it has
-    simulated a point that fits. With `only_best`, points that are better than the best safe one,
-    but may not fit, are not searched, and the points that fit are not counted. `with_front` also
-    searches the best points that need less memory.
+    It is not stopped before it has simulated a point that fits. The points get their bounds in the
+    order of their distance from `first`, the base's own layout. With `only_best`, points that are
+    better than the best safe one, but may not fit, are not searched, and the points that fit are
+    not counted. `with_front` also searches the best points that need less memory.
     """
-    search = _Search(explorer, workers, points, top, on_progress, stop)
-    end = explorer.complete
+    search, end = _Search(explorer, points, top, on_progress, stop), End.FOUND_ALL
     try:
-        search.bound()
+        search.bound(_order(points, first or Point.of(explorer.space.base)))
         search.rank(finds_faster=not only_best)
         if with_front and search.best and not explorer.objective.ranks_memory:
             search.find_less_memory()
         if not only_best and len(points) <= _MOST_COUNTED:
             search.count()
-    except StopRequestedError as request:
+    except _StopRequestedError as request:
         end = request.why
     if search.best:
-        return search.outcome(end, proves=explorer.complete.is_proof)
-    return SearchOutcome((), len(points), 0, 0, end, _nearest(explorer, points), exact=True)
+        return search.outcome(end)
+    return SearchOutcome((), len(points), 0, 0, 0, end, search.nearest(), exact=True)
 
 
 @dataclass
 class _Search:
-    """State of a search.
+    """State of a search: two queues, what fits, and what was simulated, by number of the point.
 
     Args:
         safe: queue of the points whose peak may be safe.
         risky: queue of the other points that may fit.
-        has_bounds: whether every point has a bound.
-        fits: whether a point fits, by its number, if that is known.
-        bounded: numbers of the points that fit and have a close bound.
-        simulated: places of the points that fit and were simulated, by their number.
+        fits: whether a point fits, if that is known.
+        bounded: points that fit and have a close bound.
+        simulated: places of the points that fit and were simulated.
     """
 
     explorer: Explorer
-    workers: Workers
     points: Sequence[Point]
     top: int
     on_progress: ProgressCallback
@@ -117,133 +330,102 @@ class _Search:
     num_steps: int = 0
     best_in_short: str = ""
 
-    def __post_init__(self) -> None:
-        """Group the points that share a bound, and set the steps from it to the exact key."""
-        grouped = groupby(range(len(self.points)), lambda number: _group(self.points[number]))
-        groups = [[*numbers] for _, numbers in grouped]
-        self.groups = {numbers[0]: numbers for numbers in groups}
-        self.closer = self.expand, self.bound_closely, self.simulate
+    def report(self, phase: str, done: int) -> None:
+        """Tell the progress; stop if that is asked for and there is an answer."""
+        if self.simulated and (why := self.stop()):
+            raise _StopRequestedError(why)
+        if self.num_steps % _TELL_EVERY == 0:
+            self.on_progress(phase, done, len(self.points), self.best_in_short)
+        self.num_steps += 1
 
-    # -------------------------------------------------------------------- the steps
+    # -------------------------------------------------------------------- steps to a key
 
-    def expand(self, first: int) -> list[QueuePlace]:
-        """Return the points of a group with bounds from busy streams and least memory."""
-        self.report("searching")
-        return [
-            place
-            for number in self.groups[first]
-            for place in self.place(number, self.explorer.least_key(self.points[number]), 1)
-        ]
-
-    def bound_closely(self, number: int) -> list[QueuePlace]:
-        """Return a point with a bound from simulated passes and the exact peak."""
-        self.report("searching")
-        key = self.explorer.close_key(self.points[number])
-        if key is not None:
-            self.fits[number] = True
-            self.bounded.add(number)
-        return self.place(number, key, 2)
-
-    def simulate(self, number: int) -> list[QueuePlace]:
-        """Return a point that fits with its exact key."""
-        self.report("searching")
-        point = self.points[number]
-        if not self.explorer.runs(point):
-            return self.place(number, None, 3)
-        (place,) = self.place(number, self.explorer.key(point), 3)
-        self.fits[number] = True
-        self.simulated[number] = place
-        if self.best[0].number == number:
-            (candidate,) = self.candidates(self.best[:1])
-            time = format_seconds(candidate.iteration_time_s)
-            self.best_in_short = f"{time}: {in_short(point)}"
-            self.num_steps = 0  # tells it at once
-        return [place]
-
-    def place(self, number: int, key: Key | None, closeness: int) -> list[QueuePlace]:
-        """Return the place of a point with a key; none without a key, as it does not fit."""
+    def put(self, number: int, key: Key | None, closeness: int) -> QueuePlace | None:
+        """Return the place of a point with a key; None without, as it does not fit."""
         if key is None:
             self.fits[number] = False
-            return []
-        return [QueuePlace(key, number, closeness)]
+            return None
+        return QueuePlace(key, number, closeness)
 
-    # -------------------------------------------------------------------- the phases
+    def closer(self, place: QueuePlace) -> QueuePlace | None:
+        """Return a point with a closer bound or its exact key; None if it does not fit."""
+        self.report("searching", len(self.fits))
+        number, point = place.number, self.points[place.number]
+        if place.closeness == 0:
+            closer = self.put(number, self.explorer.close_key(point), 1)
+            if closer:
+                self.fits[number] = True
+                self.bounded.add(number)
+            return closer
+        closer = self.put(number, self.explorer.key(point), 2)
+        if closer:
+            self.simulated[number] = closer
+            if self.best[0] is closer:
+                time_s = self.explorer.evaluation(point).iteration_time_s
+                self.best_in_short = f"{format_seconds(time_s)}: {in_short(point)}"
+                self.num_steps = 0  # tells it at once
+        return closer
 
-    def bound(self) -> None:
-        """Bound all groups; search those that may have a better safe point than the best so far.
+    def best_first(
+        self, queue: list[QueuePlace], most_bytes: float, last: QueuePlace | None = None
+    ) -> Iterator[QueuePlace]:
+        """Yield the points of a queue with at most this peak in the order of their exact keys.
 
-        The other groups are queued. An early answer is the best point of the first groups.
+        The first of the queue gets a closer bound until its key is exact: no other can be before
+        it. Points with larger peaks move to the risky ones, and no point after `last` is yielded.
         """
-        firsts = [*self.groups]
-        groups = [[self.points[number] for number in self.groups[first]] for first in firsts]
-        for done, (place, key) in enumerate(self.workers.group_keys(groups, self.must_stop)):
-            first = firsts[place]
-            if key is None:
-                self.fits.update(dict.fromkeys(self.groups[first], False))
-            else:
-                self.search_group(QueuePlace(key, first))
-            if done % _TELL_EVERY == 0:
-                self.on_progress("bounding", done, len(groups), self.best_in_short)
+        while queue and (last is None or queue[0] <= last):
+            place = queue[0]
+            closer = self.closer(place) if place.closeness < 2 else place
+            heapq.heappop(queue)
+            if closer and self.peak_of(closer) > most_bytes:
+                heapq.heappush(self.risky, closer)
+            elif closer and place.closeness < 2:
+                heapq.heappush(queue, closer)
+            elif closer:
+                yield closer
+
+    # -------------------------------------------------------------------- phases
+
+    def bound(self, order: Iterable[int]) -> None:
+        """Queue every point that may fit with its quick bound; simulate the best early."""
+        answer_at = 1
+        for done, number in enumerate(order, start=1):
+            self.report("bounding", done)
+            place = self.put(number, self.explorer.least_key(self.points[number]), 0)
+            if place:
+                heapq.heappush(self.safe if self.is_safe(place) else self.risky, place)
+            if done == answer_at or (place and not self.simulated and done >= _FIRST_ANSWER):
+                answer_at = max(2 * done, _FIRST_ANSWER)
+                self.answer()
         self.has_bounds = True
 
-    def search_group(self, group: QueuePlace) -> None:
-        """Simulate the best safe point of a group, if it is better than the best so far.
-
-        While no point is simulated, the best risky point is simulated if no safe one fits. All
-        points of the group are queued.
-        """
-        queues: dict[bool, list[QueuePlace]] = {True: [], False: []}
-
-        def put(place: QueuePlace) -> None:
-            heapq.heappush(queues[self.is_safe(place)], place)
-
-        put(group)
-        last = self.best[0] if self.simulated and self.is_safe(self.best[0]) else None
-        best = [*islice(best_first(queues[True], self.closer, put, last), 1)]
-        if not self.simulated:
-            best += islice(best_first(queues[False], self.closer, put), 1)
-        _exhaust(map(self.queue, (*best, *queues[True], *queues[False])))
-
-    def must_stop(self) -> End | None:
-        """Return why to stop, but None before a point that fits is simulated."""
-        return self.stop() if self.simulated else None
+    def answer(self) -> None:
+        """Simulate the best safe point so far; without one, the best that may not fit."""
+        for queue, most in ((self.safe, self.explorer.safe_bytes), (self.risky, math.inf)):
+            for place in self.best_first(queue, most):
+                heapq.heappush(queue, place)
+                return
 
     def rank(self, *, finds_faster: bool) -> None:
         """Find the best safe points and the better risky ones, or if none is safe, all the best."""
-        safe = [*islice(best_first(self.safe, self.closer, self.queue), self.top)]
-        if not safe:
-            _exhaust(islice(best_first(self.risky, self.closer, self.queue), self.top))
-        elif finds_faster:
-            faster = best_first(self.risky, self.closer, self.queue, safe[0])
-            _exhaust(islice(faster, NUM_FASTER))
+        safe = _first(self.best_first(self.safe, self.explorer.safe_bytes), self.top)
+        last = safe[0] if safe else None
+        if last is None or finds_faster:
+            number = NUM_FASTER if last else self.top
+            _first(self.best_first(self.risky, math.inf, last), number)
 
     def find_less_memory(self) -> None:
-        """Find the best point within each of some shares of the peak of the best.
-
-        In a large space, points that wait with their quickest bound are left out.
-        """
+        """Find the best point within each of some shares of the peak of the best."""
         most_bytes = self.peak_of(self.best[0])
-        # To bound all points of a large space closer would be most of the search's time.
-        is_large = len(self.points) > _MOST_COUNTED
-        queue = [
-            place
-            for place in self.answer_queue
-            if place.number not in self.simulated and (place.closeness or not is_large)
-        ]
-        queue += self.simulated.values()
+        waiting = [*self.safe, *self.simulated.values()]
         for share in _LESS_MEMORY:
-            queue = self.best_within(share * most_bytes, queue)
-
-    def best_within(self, most_bytes: float, places: Iterable[QueuePlace]) -> list[QueuePlace]:
-        """Return the places with at most such a peak; that of the best of them is exact."""
-        queue: list[QueuePlace] = []
-
-        def put(place: QueuePlace) -> None:
-            if self.peak_of(place) <= most_bytes:
-                heapq.heappush(queue, place)
-
-        _exhaust(map(put, places))
-        return [*islice(best_first(queue, self.closer, put), 1), *queue]
+            queue = [place for place in waiting if self.peak_of(place) <= share * most_bytes]
+            heapq.heapify(queue)
+            _first(self.best_first(queue, share * most_bytes), 1)
+            # Bounds that got closer, and points that turned out to be larger.
+            known = {place.number for place in queue}
+            waiting = [*queue, *(place for place in waiting if place.number not in known)]
 
     def count(self) -> None:
         """Find how many of the other points fit.
@@ -261,22 +443,29 @@ class _Search:
                 self.fits[number] = place < num_fitting
 
     def is_too_large(self, number: int) -> bool:
-        """Whether a point does not fit."""
-        self.report("counting what fits")
+        self.report("counting what fits", len(self.fits))
         return not self.explorer.fits(self.points[number])
 
-    # -------------------------------------------------------------------- the state
+    def nearest(self) -> Point:
+        """Return the point with the smallest peak; quick bounds leave out most others."""
+        least = sorted(
+            (self.explorer.least_peak_bytes(point), number)
+            for number, point in enumerate(self.points)
+        )
+        best = _FAILED_BYTES, least[0][1]
+        for bound, number in least:
+            if bound >= best[0]:
+                break
+            best = min(best, (self.explorer.peak_bytes(self.points[number]), number))
+        return self.points[best[1]]
 
-    def queue(self, place: QueuePlace) -> None:
-        """Queue a point with a key, or with a bound of it."""
-        heapq.heappush(self.safe if self.is_safe(place) else self.risky, place)
+    # -------------------------------------------------------------------- the state
 
     def peak_of(self, place: QueuePlace) -> float:
         """Return the peak of a point, or the bound of it in a bound of its key."""
         return self.explorer.objective.peak_of(place.key)
 
     def is_safe(self, place: QueuePlace) -> bool:
-        """Whether the peak of a point is safe, or may be, if the key is a bound."""
         return self.peak_of(place) <= self.explorer.safe_bytes
 
     @property
@@ -285,92 +474,71 @@ class _Search:
         places = sorted(self.simulated.values())
         return ([*filter(self.is_safe, places)] or places)[: self.top]
 
-    @property
-    def faster(self) -> list[QueuePlace]:
-        """The simulated points before the best safe one, which fit, but may not fit in reality."""
-        if not self.best or not self.is_safe(self.best[0]):
-            return []
-        return sorted(place for place in self.simulated.values() if place < self.best[0])[
-            :NUM_FASTER
-        ]
-
-    @property
-    def answer_queue(self) -> list[QueuePlace]:
-        """Points that may be among the best. If some safe point fits, no risky one can be."""
-        is_safe = self.best and self.is_safe(self.best[0])
-        return self.safe if is_safe else [*self.safe, *self.risky]
-
-    def outcome(self, end: End, *, proves: bool) -> SearchOutcome:
-        """Return the best points, the counts, and what is proved, until now.
-
-        If times are drawn, nothing is: `proves` is false.
-        """
-        best, faster = self.best, self.faster
-        num_seen, num_fitting = len(self.fits), sum(self.fits.values())
+    def outcome(self, end: End) -> SearchOutcome:
+        """Return the best points, the counts, and what is proved, until now."""
+        best, places = self.best, sorted(self.simulated.values())
+        is_safe = self.is_safe(best[0])
+        faster = [place for place in places if place < best[0]][:NUM_FASTER] if is_safe else []
+        safe, risky = (
+            [place for place in queue if place.number not in self.simulated]
+            for queue in (self.safe, self.risky)
+        )
         # A safe point goes before all risky ones: nothing is proved of these while one may fit.
-        has_proof = self.has_bounds and proves
-        is_answer = has_proof and (self.is_safe(best[0]) or not self.safe)
-        first = min(self.answer_queue, default=best[-1])
+        is_answer = self.has_bounds and (is_safe or not safe)
+        left = safe if is_safe else [*safe, *risky]
+        first, fastest = min(left, default=best[-1]), [*faster, *best][0]
         num_proved = sum(place <= first for place in best) * is_answer
-        is_complete = len(best) == self.top or not self.answer_queue
-        fastest = [*faster, *best][0]
+        is_complete = len(best) == self.top or not left
         return SearchOutcome(
-            self.candidates(best),
-            num_seen,
-            num_fitting,
+            self.points_at(best),
+            len(self.fits),
+            sum(self.fits.values()),
+            len(self.bounded),
             len(self.simulated),
             end,
-            exact=is_answer and is_complete and num_proved == len(best),
-            bound=min(best[0], first).key[0] if has_proof else None,
-            num_bounded=len(self.bounded),
+            bound=min(best[0], first).key[0] if self.has_bounds else None,
             num_proved=num_proved,
-            front=self.front(),
-            faster=self.candidates(faster),
-            faster_exact=has_proof and fastest <= min(self.safe + self.risky, default=fastest),
+            exact=is_answer and is_complete and num_proved == len(best),
+            front=self.front(places),
+            faster=self.points_at(faster),
+            faster_exact=self.has_bounds and fastest <= min(safe + risky, default=fastest),
         )
 
-    def front(self) -> tuple[Candidate, ...]:
+    def front(self, places: Iterable[QueuePlace]) -> tuple[Point, ...]:
         """Return simulated points, each of which needs noticeably less memory than all before."""
-        if self.explorer.objective.ranks_memory:
-            return ()
         most_bytes, front = self.peak_of(self.best[0]), list[QueuePlace]()
-        for place in sorted(self.simulated.values()):
+        for place in places if not self.explorer.objective.ranks_memory else ():
             if self.peak_of(place) <= most_bytes:
                 front.append(place)
                 most_bytes = self.peak_of(place) - _NOTICEABLE * self.explorer.limit_bytes
-        return self.candidates(front)
+        return self.points_at(front)
 
-    def candidates(self, places: Sequence[QueuePlace]) -> tuple[Candidate, ...]:
-        """Return points with their evaluations."""
-        return self.explorer.candidates([self.points[place.number] for place in places])
-
-    def report(self, phase: str) -> None:
-        """Report progress; raise StopRequestedError if the search must stop."""
-        check(self.must_stop)
-        # While groups get their bounds, progress is the number of these.
-        if self.has_bounds and self.num_steps % _TELL_EVERY == 0:
-            self.on_progress(phase, len(self.fits), len(self.points), self.best_in_short)
-        self.num_steps += 1
+    def points_at(self, places: Iterable[QueuePlace]) -> tuple[Point, ...]:
+        return tuple(self.points[place.number] for place in places)
 
 
-def _nearest(explorer: Explorer, points: Sequence[Point]) -> Point:
-    """Find the point with the smallest peak: bounds of increasing closeness exclude most points."""
-
-    def closer(closeness: int, number: int) -> list[QueuePlace]:
-        return [QueuePlace((peaks[closeness](points[number]), 0.0), number, closeness)]
-
-    peaks = explorer.states_bytes, explorer.least_peak_bytes, explorer.peak_bytes
-    queue = [place for number in range(len(points)) for place in closer(0, number)]
-    heapq.heapify(queue)
-    steps = [partial(closer, 1), partial(closer, 2)]
-    return points[next(best_first(queue, steps, partial(heapq.heappush, queue))).number]
+def _first(places: Iterator[QueuePlace], number: int) -> list[QueuePlace]:
+    return [place for _, place in zip(range(number), places, strict=False)]
 
 
-def _group(point: Point) -> tuple[object, ...]:
-    """Return what points with a common first bound have in common."""
-    return point[:_NUM_SHARED], point.settings
+def _order(points: Sequence[Point], base_point: Point) -> list[int]:
+    """Return the numbers of points in the order in which they get their first bounds.
+
+    The base's own layout is first, because somebody chose it. The smallest microbatches follow, as
+    they fit most often; then those that share a layer over as many ranks as the own one.
+    """
+    own_split = _layer_split(base_point)
+
+    def distance(number: int) -> tuple[float, ...]:
+        point = points[number]
+        split = _layer_split(point)
+        stages = abs(math.log(point.pipeline / base_point.pipeline))
+        return point != base_point, point.micro, math.dist(split, own_split), *split, stages
+
+    return sorted(range(len(points)), key=distance)
 
 
-def _exhaust(results: Iterable[object]) -> None:
-    for _ in results:
-        pass
+def _layer_split(point: Point) -> tuple[float, ...]:
+    """Return the logarithms of how many ranks share a layer, along each axis."""
+    ranks = point.tensor, point.context, point.expert, point.expert_tensor or point.tensor
+    return tuple(map(math.log, ranks))

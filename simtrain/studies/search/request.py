@@ -8,19 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simtrain.errors import InputError, Location, Problem
-from simtrain.studies.objectives.registry import DEFAULT
+from simtrain.studies.objectives import DEFAULT
 
 if TYPE_CHECKING:
     from simtrain.hardware.profile import HardwareProfile
     from simtrain.scenario import Scenario
     from simtrain.studies.evaluation import Evaluator
-    from simtrain.studies.search.explorer import ProgressCallback
-    from simtrain.studies.search.memory_limits import MemoryLimits
+    from simtrain.studies.search.exact_search import ProgressCallback
     from simtrain.studies.search.space import Space
-    from simtrain.studies.search.variation import Varied
+
+Varied = Mapping[str, Sequence[Any] | None]
+"""Values by field; None for all that the field can have."""
+_OF_THE_MACHINE = ("cluster", "hardware")
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,6 @@ class SearchRequest:
             0.5 ranks all that fit by prediction. Default: ranked layouts surely fit, or leave the
             margin free.
         top: length of the ranking.
-        max_trials: if more layouts than this are legal, an optimizer proposes this many; the
-            result is then not exact.
-        workers: processes that compute quick bounds; with 1 this process computes them. None
-            takes one per core if thousands of layouts are legal. Their number does not change the
-            result. A script with several workers needs `if __name__ == "__main__":`, because
-            workers import it.
         seconds: time budget. After it the search returns the best so far and how much is proved of
             it: nothing, if some legal layouts have no bound yet. Evaluations in progress are
             finished, and at least one layout that fits is simulated.
@@ -58,8 +54,8 @@ class SearchRequest:
         vary: values by field ({"overlap.userbuffers": [True, False]}); None for all values that a
             flag or a choice can have.
         hold: fields and sections that keep the scenario's values.
-        refines: also change single settings of the best layouts (`refine`), and look for fast
-            layouts that need less memory.
+        refines: also change single settings of the best layouts, and look for fast layouts that
+            need less memory.
         evaluator: an evaluator with cached kernel times of the cluster makes the search faster.
     """
 
@@ -73,8 +69,6 @@ class SearchRequest:
     margin: str | None = None
     allow_risk: float | None = None
     top: int = 10
-    max_trials: int | None = None
-    workers: int | None = 1
     seconds: float | None = None
     interrupted: Callable[[], bool] = lambda: False
     on_progress: ProgressCallback = lambda phase, done, total, best: None
@@ -88,28 +82,36 @@ class SearchRequest:
         """Refuse arguments that no cluster makes right.
 
         Raises:
-            InputError: the base has a wrong value, or an argument is invalid.
+            InputError: the base has a wrong value or a file as schedule (E837), or an argument is
+                invalid.
         """
         from simtrain.scenario import check_values
 
         check_values(self.base)
-        _check_schedule(self.base)
-        workers = 1 if self.workers is None else self.workers
-        check_counts(as_list(self.gpus), self.top, self.max_trials, workers, self._degrees)
+        if self.base.schedule_file is not None:
+            raise InputError.of(
+                "E837",
+                f"the schedule is the file {self.base.schedule}",
+                self.base.positions.of_value(("schedule",)),
+                "search with --set schedule=1f1b; then simulate the best layout with a file for it",
+                "a search changes the numbers of stages, chunks and microbatches; a file cannot",
+            )
+        degrees = {"context": self.context, "expert": self.expert}
+        asked = {name: numbers for name, numbers in degrees.items() if numbers is not None}
+        check_counts({"gpus": as_list(self.gpus), "top": (self.top,)} | asked)
         check_budget(self.seconds)
 
     def memory_limits(self, profile: HardwareProfile) -> MemoryLimits:
-        """Return how much memory the layouts may use on a cluster.
+        """Return how much memory the layouts may use on a cluster (E833, E834).
 
         Raises:
-            InputError: the cluster has too few GPUs, or a limit is invalid.
+            InputError: the cluster has too few GPUs (E832), or a limit is invalid.
         """
-        from simtrain.studies.search.memory_limits import MemoryLimits
-
         _check_gpus(as_list(self.gpus), profile, self.base.cluster)
-        return MemoryLimits.of(
-            self.max_memory, self.margin, self.allow_risk, profile, self.base.cluster
-        )
+        memory_bytes = _highest_peak(self.max_memory, profile, self.base.cluster)
+        limit_bytes = _less_margin(memory_bytes, self.margin)
+        safe_bytes = _safe_peak(memory_bytes, limit_bytes, self.allow_risk)
+        return MemoryLimits(memory_bytes, limit_bytes, safe_bytes)
 
     def space(self, limits: MemoryLimits) -> Space:
         """Return the layouts to search.
@@ -117,28 +119,24 @@ class SearchRequest:
         Raises:
             InputError: a field is unknown, or asked for twice.
         """
-        from simtrain.studies.search.space import Space
-        from simtrain.studies.search.variation import check_held, check_varied
+        from simtrain.studies.search.space import FIELDS, Space
 
-        kept, base = check_held(self.hold), self.base
-        varied, gpus = check_varied(base, self.vary), tuple(as_list(self.gpus))
-        space = Space(base, gpus, self.context, self.expert, varied, kept)
-        _check_degrees(space, self._degrees)
+        varied, gpus = check_varied(self.base, self.vary), tuple(as_list(self.gpus))
+        space = Space(self.base, gpus, self.context, self.expert, varied, check_held(self.hold))
+        problems = [
+            Problem(
+                "E834",
+                f"{FIELDS[name]} is set by --set and by --{name}",
+                Location(f"--{name}"),
+                fix=f"remove one of them: --{name} 4 alone searches 4, --{name} 1,2,4 all three",
+            )
+            for name, numbers in {"context": self.context, "expert": self.expert}.items()
+            if numbers is not None and name in space.held
+        ]
+        if problems:
+            raise InputError(problems)
         limit = self.max_memory if self.margin is None else f"{limits.limit_bytes} B"
         return space if limit is None else space.within(limit)
-
-    @property
-    def least_ranked(self) -> int:
-        """Layouts to rank: the runner-up is needed to say why the best is better."""
-        return self.top if self.only_best else max(self.top, 2)
-
-    @property
-    def _degrees(self) -> Degrees:
-        return {"context": self.context, "expert": self.expert}
-
-
-Degrees = Mapping[str, Sequence[int] | None]
-"""Requested numbers of ranks, by coordinate."""
 
 
 def as_list(gpus: int | Sequence[int]) -> Sequence[int]:
@@ -146,20 +144,16 @@ def as_list(gpus: int | Sequence[int]) -> Sequence[int]:
     return [gpus] if type(gpus) is int else gpus  # type: ignore[return-value]
 
 
-def check_counts(
-    gpus: Sequence[int], top: int, max_trials: int | None, workers: int, degrees: Degrees
-) -> None:
-    """Refuse counts that are not positive integers, and an empty list of numbers (E834)."""
-    if not isinstance(gpus, Iterable) or isinstance(gpus, str | bytes):
-        raise InputError.of("E834", f"gpus is {gpus!r}, not a list", fix=f"write gpus=[{gpus!s}]")
-    trials = () if max_trials is None else (max_trials,)
-    counts: dict[str, Sequence[object]] = {"gpus": tuple(gpus) or ((),), "top": (top,)}
-    counts |= {"max_trials": trials, "workers": (workers,)}
-    counts |= {name: numbers or ((),) for name, numbers in degrees.items() if numbers is not None}
+def check_counts(counts: Mapping[str, Sequence[object]]) -> None:
+    """Refuse counts that are not positive integers, and empty lists of numbers (E834)."""
+    for name, values in counts.items():
+        if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+            fix = f"write {name}=[{values!s}]"
+            raise InputError.of("E834", f"{name} is {values!r}, not a list", fix=fix)
     problems = [
         Problem("E834", f"{name} is {value!r}", fix="write a whole number of at least 1")
         for name, values in counts.items()
-        for value in values
+        for value in tuple(values) or ((),)
         if type(value) is not int or value < 1
     ]
     if problems:
@@ -168,51 +162,10 @@ def check_counts(
 
 def check_budget(seconds: float | None) -> None:
     """Refuse a time budget that is not a finite number above 0 (E834)."""
-    is_number = type(seconds) in (int, float)
-    if seconds is None or (is_number and 0 < seconds < math.inf):
+    if seconds is None or (type(seconds) in (int, float) and 0 < seconds < math.inf):
         return
     fix = "write a number of seconds above 0, or remove it to search to the end"
     raise InputError.of("E834", f"seconds is {seconds!r}", Location("--seconds"), fix)
-
-
-def check_alone(workers: int) -> None:
-    """Refuse several workers for a search by proposals (E835)."""
-    if workers > 1:
-        raise InputError.of(
-            "E835",
-            f"a search with --trials cannot have {workers} workers",
-            Location("--workers"),
-            "remove --workers, or remove --trials to search every layout",
-            "each proposal of --trials depends on the results of the proposals before it",
-        )
-
-
-def _check_schedule(base: Scenario) -> None:
-    """Refuse a schedule that is a file (E837)."""
-    if base.schedule_file is not None:
-        message = f"the schedule is the file {base.schedule}"
-        reason = "a search changes the numbers of stages, chunks and microbatches; a file cannot"
-        fix = "search with --set schedule=1f1b; then simulate the best layout with a file for it"
-        place = base.positions.of_value(("schedule",))
-        raise InputError.of("E837", message, place, fix, reason)
-
-
-def _check_degrees(space: Space, degrees: Degrees) -> None:
-    """Refuse a number of ranks that is set both by --set and by its own option (E834)."""
-    from simtrain.studies.search.space import FIELDS
-
-    problems = [
-        Problem(
-            "E834",
-            f"{FIELDS[name]} is set by --set and by --{name}",
-            Location(f"--{name}"),
-            fix=f"remove one of them: --{name} 4 alone searches 4, --{name} 1,2,4 all three",
-        )
-        for name, numbers in degrees.items()
-        if numbers is not None and name in space.held
-    ]
-    if problems:
-        raise InputError(problems)
 
 
 def _check_gpus(gpus: Sequence[int], profile: HardwareProfile, name: str) -> None:
@@ -232,3 +185,165 @@ def _check_gpus(gpus: Sequence[int], profile: HardwareProfile, name: str) -> Non
     ]
     if problems:
         raise InputError(problems)
+
+
+# ------------------------------------------------------------------------- memory
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """How much memory the layouts of a search may use on each GPU.
+
+    Args:
+        memory_bytes: memory of a GPU that may be used.
+        limit_bytes: the largest peak that fits: `memory_bytes` without the margin.
+        safe_bytes: the largest peak of a layout that may be the best, unless none has so small a
+            peak.
+    """
+
+    memory_bytes: int
+    limit_bytes: int
+    safe_bytes: int
+
+
+def _highest_peak(written: str | None, profile: HardwareProfile, name: str) -> int:
+    """Return --max-memory in bytes; by default, and at most, the GPU's capacity."""
+    from simtrain.units import format_bytes
+
+    capacity_bytes, place = profile.gpu.memory_capacity.value, Location("--max-memory")
+    limit_bytes = capacity_bytes if written is None else _bytes_of(written, place)
+    if limit_bytes <= capacity_bytes:
+        return limit_bytes
+    capacity = format_bytes(capacity_bytes)
+    raise InputError.of(
+        "E833",
+        f"{written} is more than the {capacity} of a GPU of {name}",
+        place,
+        reason="a layout that needs more cannot run on this GPU",
+        fix=f"write at most {capacity}, remove it, or name another cluster: --set cluster=NAME",
+    )
+
+
+def _less_margin(memory_bytes: int, margin: str | None) -> int:
+    """Return the largest peak that leaves the margin free."""
+    from simtrain.units import format_bytes
+
+    place = Location("--margin")
+    margin_bytes = 0 if margin is None else _bytes_of(margin, place)
+    if margin_bytes < memory_bytes:
+        return memory_bytes - margin_bytes
+    message = f"a margin of {margin} leaves nothing of {format_bytes(memory_bytes)}"
+    raise InputError.of("E833", message, place, fix="write less, such as 4GiB")
+
+
+def _safe_peak(memory_bytes: int, limit_bytes: int, allow_risk: float | None) -> int:
+    """Return the largest peak of a layout that may be the best.
+
+    Without a probability it surely fits, unless there is a margin, which replaces the interval.
+    """
+    from bisect import bisect_right
+
+    from simtrain.iteration.memory.fit import FitVerdict, surely_fitting_bytes
+
+    if allow_risk is None:
+        has_margin = limit_bytes < memory_bytes
+        return limit_bytes if has_margin else surely_fitting_bytes(memory_bytes)
+    if type(allow_risk) not in (int, float) or not 0 <= allow_risk <= 1:
+        message, place = f"allow_risk is {allow_risk!r}", Location("--allow-risk")
+        raise InputError.of("E834", message, place, "write a probability from 0 to 1, such as 0.3")
+
+    def risk(peak_bytes: int) -> float:
+        """Probability that a peak exceeds the memory, which grows with the peak."""
+        return 1 - FitVerdict(peak_bytes, memory_bytes).probability
+
+    return bisect_right(range(1, limit_bytes + 1), allow_risk, key=risk)
+
+
+def _bytes_of(written: str, place: Location) -> int:
+    from simtrain.units import UnitError, parse_bytes
+
+    try:
+        return parse_bytes(written)
+    except UnitError as error:
+        raise InputError.of("E833", str(error), place, fix=error.fix) from error
+
+
+# ------------------------------------------------------------------------- fields
+
+
+def read_vary(options: Sequence[str]) -> dict[str, Sequence[Any] | None]:
+    """Parse options such as `batch.micro=1,2` or `overlap.userbuffers`.
+
+    Raises:
+        InputError: a value is not YAML.
+    """
+    from simtrain.base.strict_yaml.reading import parse_value
+
+    varied: dict[str, Sequence[Any] | None] = {}
+    for option in options:
+        name, equals, text = option.partition("=")
+        place = Location(f"--vary {option}")
+        varied[name.strip()] = parse_value(f"[{text}]", place) if equals else None
+    return varied
+
+
+def check_held(hold: Sequence[str]) -> tuple[str, ...]:
+    """Return the fields and sections that a search holds; refuse unknown ones (E802)."""
+    from simtrain.base.strict_yaml.document import dotted
+    from simtrain.studies.sweep.fields import field_path
+
+    return tuple(dotted(field_path(name, Location(f"--hold {name}"))) for name in hold)
+
+
+def check_varied(base: Scenario, vary: Varied) -> dict[str, tuple[Any, ...]]:
+    """Return the validated values of fields that a search varies.
+
+    Raises:
+        InputError: a field or a value does not exist; the field is of the machine, is set by
+            --set, has no list of all values (E838); `recompute: auto` is among the values (E838).
+    """
+    from simtrain.base.strict_yaml.document import dotted
+    from simtrain.studies.sweep.fields import field_path
+
+    varied = {}
+    for name, written in vary.items():
+        path = field_path(name, Location(f"--vary {name}"))
+        if values := _values(base, dotted(path), written):
+            varied[dotted(path)] = values
+    return varied
+
+
+def _values(base: Scenario, name: str, written: Sequence[Any] | None) -> tuple[Any, ...]:
+    """Return the values of a field; () for those that a coordinate has in any case."""
+    from simtrain.scenario import RecomputePolicy
+    from simtrain.scenario.section import is_change
+    from simtrain.schedules import NAMED
+    from simtrain.studies.changes.change import value_at
+    from simtrain.studies.changes.values import all_values
+    from simtrain.studies.choose import is_open
+    from simtrain.studies.search.space import FIELDS
+
+    def refused(message: str, fix: str, reason: str | None = None) -> InputError:
+        return InputError.of("E838", message, Location(f"--vary {name}"), fix, reason)
+
+    path, places = tuple(name.split(".")), base.positions.places
+    if path[0] in _OF_THE_MACHINE:
+        raise refused("a search has one machine", "compare machines with simtrain plan --cluster")
+    if any(is_change(at.value) for where, at in places.items() if where[: len(path)] == path):
+        raise refused(f"{name} is set by --set and varied", "remove one of them")
+    if written is None and name == "schedule":
+        # Schedules without a flush train with other gradients: they are tried if they are named.
+        return tuple(each for each, family in NAMED.items() if family.flushes)
+    if written is None and name in FIELDS.values():
+        return ()
+    chosen = all_values(name) if written is None else tuple(written)
+    if not chosen:
+        fix = f"write them: --vary {name}=1,2"
+        raise refused(f"{name} has no list of all its values", fix)
+    values = tuple(dict.fromkeys(value_at(base.replace({name: value}), name) for value in chosen))
+    for value in values:
+        policy = isinstance(value, RecomputePolicy)
+        if policy and is_open(base.model_copy(update={"recompute": value})):
+            fix, reason = "set it: --set recompute=auto", "a search varies the policies"
+            raise refused("auto is a choice among policies", fix, reason)
+    return values

@@ -2,27 +2,170 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.errors import SimtrainError
 from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.fit import FitVerdict
+from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.iteration.report.difference import causes_in_words, time_in_words
 from simtrain.iteration.report.interval import evidence_for
-from simtrain.scenario import Scenario
-from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.objectives.objective import Objective
-from simtrain.studies.objectives.registry import ObjectiveName
-from simtrain.studies.search.explorer import Candidate, SearchOutcome
-from simtrain.studies.search.failures import FailedLayout
-from simtrain.studies.search.layout_words import num_gpus_in_words
+from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.studies.changes.change import setting_in_words
+from simtrain.studies.evaluation import Evaluation, Evaluator, Run
+from simtrain.studies.objectives import Objective, ObjectiveName
+from simtrain.studies.search.exact_search import SearchOutcome
 from simtrain.studies.search.legality import LegalPoints
-from simtrain.studies.search.refinement import Refinement
-from simtrain.studies.variation.draws import draws_of
+from simtrain.studies.search.space import (
+    COORDINATES,
+    Point,
+    Settings,
+    in_short,
+    num_gpus_in_words,
+)
 from simtrain.units import HOUR_S, Price, format_bytes, format_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(PlainData):
+    """A layout that fits, and its evaluation.
+
+    Args:
+        scenario: the layout.
+        evaluation: its time and memory.
+        point: where it is in a space; None for a layout of no space.
+    """
+
+    json_fields: ClassVar = keys(
+        """configuration recompute num_gpus=scenario.num_gpus
+        iteration_time_s=run.iteration_time_s gpu_seconds tokens_per_s=run.tokens_per_s
+        mfu=run.mfu hfu=run.hfu peak_bytes=evaluation.peak_bytes
+        capacity_bytes=evaluation.capacity_bytes breakdown_s=breakdown"""
+    )
+
+    scenario: Scenario
+    evaluation: Evaluation
+    point: Point | None = None
+
+    def __repr__(self) -> str:
+        split = self.scenario.parallelism
+        degrees = f"tp {split.tensor}, dp {split.data}, pp {split.pipeline}"
+        figures = f"{format_seconds(self.iteration_time_s)}, {format_bytes(self.peak_bytes)}"
+        return f"<{type(self).__name__} {degrees}: {figures}>"
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The settings that the search chose, and the recompute that it was asked for."""
+        return _configuration(Point.of(self.scenario), self.point.settings if self.point else ())
+
+    @property
+    def recompute(self) -> dict[str, Any]:
+        """The recompute policy; the chosen one if it was `auto`."""
+        chosen = self.evaluation.scenario.recompute
+        return {"strategy": chosen.strategy} | chosen.model_dump(exclude_defaults=True)
+
+    @property
+    def run(self) -> Run:
+        """The simulated iteration; every candidate fits."""
+        assert self.evaluation.run is not None, "a candidate fits, so it was simulated"
+        return self.evaluation.run
+
+    @property
+    def breakdown(self) -> Breakdown:
+        """Time by cause, the mean over stages."""
+        assert self.run.breakdown is not None, "the evaluator of a search returns breakdowns"
+        return self.run.breakdown
+
+    @property
+    def iteration_time_s(self) -> float:
+        """Time of an iteration."""
+        return self.run.iteration_time_s
+
+    @property
+    def peak_bytes(self) -> int:
+        """Peak memory of the fullest stage."""
+        return self.evaluation.peak_bytes
+
+    @property
+    def gpu_seconds(self) -> float:
+        """GPU-seconds per iteration."""
+        return self.evaluation.gpu_seconds
+
+
+def _configuration(layout: Point, settings: Settings) -> dict[str, Any]:
+    coordinates = dict(zip(COORDINATES, layout, strict=False))
+    recompute = layout.recompute.model_dump(exclude_unset=True)
+    return coordinates | {"recompute": recompute} | dict(settings)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLayout(PlainData):
+    """A legal layout whose evaluation ended in an error.
+
+    Args:
+        point: the layout.
+        error: the error in words, with its kind if simtrain did not expect it.
+    """
+
+    json_fields: ClassVar = keys("configuration error")
+
+    point: Point
+    error: str
+
+    @classmethod
+    def of(cls, point: Point, error: Exception) -> FailedLayout:
+        """Return the failure of a layout with an error."""
+        kind = "" if isinstance(error, SimtrainError) else f"{type(error).__name__}: "
+        return cls(point, f"{kind}{error}")
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The layout's settings."""
+        return _configuration(self.point, self.point.settings)
+
+    @property
+    def in_short(self) -> str:
+        """The layout and the first line of its error."""
+        settings = [setting_in_words(*setting) for setting in self.point.settings]
+        return f"{', '.join([in_short(self.point), *settings])}: {self.error.partition(chr(10))[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refinement(PlainData):
+    """The best layout that changes of single settings lead to.
+
+    Args:
+        layout: the refined layout.
+        rank: the number of the layout in the ranking that was changed.
+        changes: the changed fields with their values; none if no change is better.
+        fields: the fields of which another value is legal.
+        num_tried: legal changes, of all refined layouts.
+        num_simulated: changes that were simulated.
+    """
+
+    json_fields: ClassVar = keys("**layout rank changes=changed fields num_tried num_simulated")
+
+    layout: Candidate
+    rank: int
+    changes: Mapping[str, Any]
+    fields: tuple[str, ...]
+    num_tried: int
+    num_simulated: int
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The changed fields as plain data."""
+        return {
+            field: value.model_dump(exclude_defaults=True)
+            if isinstance(value, RecomputePolicy)
+            else value
+            for field, value in self.changes.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -53,6 +196,7 @@ class SearchResult(PlainData):
         safe_bytes: the largest peak of a ranked layout, unless no layout is below it.
         legal: the legal layouts.
         outcome: counts and bounds of the search.
+        candidates: the evaluated layouts of the outcome.
         top: the most layouts that are ranked.
         profile: the cluster's hardware profile.
         left_out: settings of the base that do not apply to some legal layouts.
@@ -71,12 +215,10 @@ class SearchResult(PlainData):
         num_seen=outcome.num_seen num_fitting=outcome.num_fitting
         num_bounded=outcome.num_bounded num_simulated=outcome.num_simulated exact
         stopped=outcome.stopped num_unseen **bound gap reason best
-        draws interval_s=interval ranked faster
+        interval_s=interval ranked faster
         fastest_exact base_layout refined=refinement
-        front=outcome.front failures"""
+        front failures"""
     )
-
-    json_omits_none: ClassVar = frozenset({"draws"})
 
     base: Scenario
     gpus: tuple[int, ...]
@@ -86,6 +228,7 @@ class SearchResult(PlainData):
     safe_bytes: int
     legal: LegalPoints
     outcome: SearchOutcome
+    candidates: Mapping[Point, Candidate]
     top: int
     profile: HardwareProfile
     left_out: tuple[str, ...] = ()
@@ -129,12 +272,6 @@ class SearchResult(PlainData):
         """Where the measured time of the best layout lies."""
         best = self.ranked[0]
         return Evaluator().interval(best.evaluation.scenario, best.run.iteration_time_s)
-
-    @property
-    def draws(self) -> tuple[int, ...] | None:
-        """Draws of each ranked layout that varies, whose time is their mean; absent without one."""
-        varied = (layout for layout in self.ranked if layout.scenario.variation.is_set)
-        return draws_of(layout.run.drawn for layout in varied)
 
     @property
     def num_legal(self) -> int:
@@ -184,7 +321,8 @@ class SearchResult(PlainData):
         """Why the best is better than the runner-up; None if there is no runner-up."""
         if len(self.outcome.best) < 2:
             return None
-        return reason(self.outcome.best[0], self.outcome.best[1], self.objective)
+        winner, other = (self.candidates[point] for point in self.outcome.best[:2])
+        return reason(winner, other, self.objective)
 
     @property
     def bound(self) -> dict[str, float | None]:
@@ -213,6 +351,11 @@ class SearchResult(PlainData):
         return tuple(map(self._ranked, self.outcome.best[: self.top]))
 
     @property
+    def front(self) -> tuple[Candidate, ...]:
+        """The best, and the best found of the layouts that need less and less memory."""
+        return tuple(self.candidates[point] for point in self.outcome.front)
+
+    @property
     def faster(self) -> tuple[RankedLayout, ...]:
         """The best layouts that are better than the ranked ones, but may not fit."""
         return tuple(map(self._ranked, self.outcome.faster))
@@ -222,7 +365,8 @@ class SearchResult(PlainData):
         """The first of the ranked layouts."""
         return self.ranked[0]
 
-    def _ranked(self, layout: Candidate) -> RankedLayout:
+    def _ranked(self, point: Point) -> RankedLayout:
+        layout = self.candidates[point]
         return RankedLayout(
             layout.scenario,
             layout.evaluation,

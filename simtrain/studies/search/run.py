@@ -2,38 +2,65 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simtrain.base.function_caches import without_garbage_collection
 from simtrain.base.request import takes
+from simtrain.errors import DoesNotFitError, InputError
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.scenario import check_scenario
-from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.objectives.registry import objective_of
-from simtrain.studies.one_layout import refuse_program
-from simtrain.studies.search.exact_search import search_all
-from simtrain.studies.search.explorer import Candidate, Explorer, SearchOutcome
-from simtrain.studies.search.failures import FailedLayout
-from simtrain.studies.search.legality import (
-    LegalPoints,
-    legal_points,
-    rules_of_base,
-    rules_on,
+from simtrain.scenario import REASONS, Scenario, check_scenario
+from simtrain.studies.changes.change import Change, changes_of
+from simtrain.studies.changes.policies import policies_near
+from simtrain.studies.changes.values import all_values
+from simtrain.studies.choose import is_open
+from simtrain.studies.evaluation import Evaluation, Evaluator
+from simtrain.studies.objectives import Key, objective_of
+from simtrain.studies.on_machine import refuse_program
+from simtrain.studies.search.exact_search import (
+    Explorer,
+    ProgressCallback,
+    SearchOutcome,
+    Stop,
+    search_all,
+    stop_after,
 )
-from simtrain.studies.search.no_layout import none_fits, none_legal
-from simtrain.studies.search.refinement import Refinement, refine
-from simtrain.studies.search.request import SearchRequest, check_alone
-from simtrain.studies.search.result import SearchResult
-from simtrain.studies.search.sampling import search_samples
-from simtrain.studies.search.search_end import Stop, stop_after
-from simtrain.studies.search.space import Point, Space, is_within
-from simtrain.studies.search.variation import check_held, tunable_fields
-from simtrain.studies.search.workers import Workers, default_workers
+from simtrain.studies.search.legality import LegalPoints, legal_points, rules_of_base, rules_on
+from simtrain.studies.search.request import SearchRequest, check_held
+from simtrain.studies.search.result import Candidate, FailedLayout, Refinement, SearchResult
+from simtrain.studies.search.space import (
+    FIELDS,
+    Point,
+    Space,
+    in_short,
+    is_within,
+    num_gpus_in_words,
+)
 from simtrain.studies.simulation import checked_profile
+from simtrain.units import format_bytes
+
+_STARTS = 2
+"""Layouts that are refined: the best ones."""
+_MOST_ROUNDS = 3
+"""Times that all settings of a layout are tried, at most."""
+_NEAR = 16
+"""Numbers of GPUs to try below and above, to suggest one with a legal layout."""
+_MIB = 2**20
+_REFINED_SECTIONS = ("parallelism", "placement", "memory", "overlap")
+_NUMBERS = {"overlap.prefetch": (1, 2)}
+"""Values to try of fields that are numbers."""
+_UNREFINED = (
+    # What a version of the framework does: no one chooses them for a layout.
+    *("overlap.tensor_parallel", "memory.in_place_cross_entropy", "memory.deallocate_outputs"),
+    "memory.delayed_update",  # changes what is trained: its parameters are a step older
+)
+
+
+class SearchStoppedError(DoesNotFitError):
+    """A search was stopped before it found a layout that fits."""
 
 
 @takes(SearchRequest)
@@ -45,7 +72,8 @@ def search(request: SearchRequest) -> SearchResult:
     that are better than the first of these and fit by prediction, but may not fit, are `faster`. If
     no layout surely fits, all that fit by prediction are ranked.
 
-    A layout or a refinement whose evaluation fails is left out, and named in the result.
+    A layout or a refinement whose evaluation fails is left out, and named in the result. Times are
+    without the section `variation`.
 
     Fields that were changed after the base was loaded or built (`load_unchecked` with overrides,
     `Scenario.replace`) keep their values. If one of these leaves recompute open (`auto`), it is
@@ -55,26 +83,38 @@ def search(request: SearchRequest) -> SearchResult:
         InputError: the base has a wrong value or is illegal for every split, the cluster has too
             few GPUs, no layout is legal, or an argument is invalid.
         DoesNotFitError: no layout fits.
-        SearchStoppedError: a search by trials was stopped before it found a layout that fits.
     """
     stop = stop_after(request.seconds, request.interrupted)
     request.check()
     refuse_program(request.base)
-    objective = objective_of(request.objective)
-    evaluator = request.evaluator or Evaluator()
-    evaluator = replace(
-        evaluator, extrapolation=objective.needs_extrapolation, draws=objective.draws
-    )
+    objective, evaluator = objective_of(request.objective), request.evaluator or Evaluator()
     profile = evaluator.profile_of(request.base)
     limits = request.memory_limits(profile)
     space = request.space(limits)
-    check_scenario(request.base, rules_of_base(space))
+    check_scenario(request.base, rules_of_base(space, rules_on(profile)))
+    legal, base_point = _legal_points(space, profile)
     explorer = Explorer(space, evaluator, objective, limits.limit_bytes, limits.safe_bytes)
-    legal = _legal_points(space, profile)
-    outcome = _ranking(explorer, legal, request, stop)
+    outcome = search_all(
+        explorer,
+        legal.points,
+        # The runner-up is needed to say why the best is better.
+        request.top if request.only_best else max(request.top, 2),
+        request.on_progress,
+        stop,
+        first=base_point,
+        only_best=request.only_best,
+        with_front=request.refines,
+    )
     if not outcome.best:
-        raise none_fits(explorer, outcome, profile, len(legal.points))
-    refinement = _refinement(explorer, outcome, profile, request, stop) if request.refines else None
+        raise _none_fits(explorer, outcome, profile)
+    shown = {*outcome.best, *outcome.faster, *outcome.front}
+    candidates = {point: _candidate(explorer, point) for point in shown}
+    refinement = None
+    if request.refines:
+        best = [candidates[point] for point in outcome.best]
+        climber = _Climber(explorer, request.on_progress, stop, best)
+        refinement = climber.refine(_refined_fields(space, check_held(request.hold)))
+    own_fits = base_point is not None and not request.only_best and explorer.fits(base_point)
     return SearchResult(
         request.base,
         space.gpus,
@@ -84,92 +124,222 @@ def search(request: SearchRequest) -> SearchResult:
         limits.safe_bytes,
         legal,
         outcome,
+        candidates,
         request.top,
         profile,
         space.left_out(legal.points),
         space.varied(legal.points),
         space.held_fields(legal.points, refinement.fields if refinement else ()),
         refinement,
-        None if request.only_best else _base_layout(explorer, legal.points),
-        tuple(itertools.starmap(FailedLayout.of, explorer.failures.items())),
+        _candidate(explorer, base_point)
+        if base_point and own_fits and explorer.key(base_point)
+        else None,
+        tuple(FailedLayout.of(*failure) for failure in explorer.failures.items()),
     )
 
 
-def _legal_points(space: Space, profile: HardwareProfile) -> LegalPoints:
-    """Return the legal layouts; refuse a base without any."""
-    legal = legal_points(space, rules_on(profile))
+def _candidate(explorer: Explorer, point: Point) -> Candidate:
+    return Candidate(explorer.space.scenario(point), explorer.evaluation(point), point)
+
+
+def _legal_points(space: Space, profile: HardwareProfile) -> tuple[LegalPoints, Point | None]:
+    """Return the legal layouts, and which of them is the base's own; refuse a base without any.
+
+    The own layout is one of them even if the space lists none like it, such as other lengths of
+    stages.
+    """
+    of_cluster = rules_on(profile)
+    legal = legal_points(space, of_cluster)
     if not legal.points:
-        raise none_legal(space, legal, profile)
+        raise _none_legal(space, legal, profile)
     # The cluster's other rules, which every point or none breaks.
     checked_profile(space.scenario(legal.points[0]), profile)
-    return legal
+    for base_point in space.own_points():
+        if base_point in legal.points:
+            return legal, base_point
+        for point in legal.points if space.options else ():
+            if point._replace(off=()) == base_point:
+                return legal, point
+        with suppress(InputError):
+            checked_profile(space.scenario(base_point), profile)
+            return replace(legal, points=(*legal.points, base_point)), base_point
+    return legal, None
 
 
-def _ranking(
-    explorer: Explorer, legal: LegalPoints, request: SearchRequest, stop: Stop
-) -> SearchOutcome:
-    """Rank the legal layouts: all, or if they are more than `max_trials`, those proposed."""
-    top, on_progress, num_legal = request.least_ranked, request.on_progress, len(legal.points)
-    if request.max_trials is not None and num_legal > request.max_trials:
-        check_alone(request.workers or 1)
-        return search_samples(explorer, legal.points, request.max_trials, top, on_progress, stop)
-    with _workers(explorer, request.workers or default_workers(num_legal)) as workers:
-        return search_all(
-            explorer,
-            workers,
-            legal.points,
-            top,
-            on_progress,
-            stop,
-            only_best=request.only_best,
-            with_front=request.refines,
+# ------------------------------------------------------------------------- refinement
+
+
+def _refined_fields(space: Space, kept: Sequence[str]) -> dict[str, Iterable[Any]]:
+    """Return the settings that a refinement changes, with their values: flags and choices.
+
+    Those that nobody holds or varies. None stands for the policies near that of a layout.
+    """
+    base, fields = space.base, dict[str, Iterable[Any]]()
+    for section in _REFINED_SECTIONS:
+        for name in type(getattr(base, section)).model_fields:
+            field = f"{section}.{name}"
+            if field not in FIELDS.values() and field not in _UNREFINED:
+                fields[field] = _NUMBERS.get(field) or all_values(field)
+    changed = [*kept, *base.changed_values, *(field for field, _ in space.all_settings[0])]
+    fields = {
+        field: values
+        for field, values in fields.items()
+        if values and not is_within(field, changed)
+    }
+    is_fixed = "recompute" in space.held or is_open(base)
+    return fields if is_fixed else fields | {"recompute": ()}
+
+
+@dataclass
+class _Climber:
+    """Improves the best layouts of a search one setting at a time, as long as one is better.
+
+    A search takes what the scenario and the framework set, or off, for options of overlap and
+    memory, and three kinds of recompute; here the other values are tried. Several changes that are
+    better only together are not found. A refined layout is as safe as the ranking is.
+    """
+
+    explorer: Explorer
+    on_progress: ProgressCallback
+    stop: Stop
+    best: Sequence[Candidate]
+    tried_fields: dict[str, None] = field(default_factory=dict)
+    tried: dict[Point, tuple[Scenario, Evaluation] | None] = field(default_factory=dict)
+    most_bytes: int = 0
+
+    def refine(self, fields: dict[str, Iterable[Any]]) -> Refinement:
+        """Return the best layout that changes of these fields lead to."""
+        is_safe = self.best[0].peak_bytes <= self.explorer.safe_bytes
+        self.most_bytes = self.explorer.safe_bytes if is_safe else self.explorer.limit_bytes
+        ends = [self.climb(start, fields) for start in self.best[:_STARTS]]
+        keys = [self.explorer.objective.key(end.evaluation) for end, _ in ends]
+        place = keys.index(min(keys))
+        layout, changes = ends[place]
+        evaluations = [each[1] for each in self.tried.values() if each is not None]
+        simulated = sum(each.run is not None for each in evaluations)
+        return Refinement(
+            layout, place + 1, changes, tuple(self.tried_fields), len(evaluations), simulated
         )
 
+    def climb(
+        self, start: Candidate, fields: dict[str, Iterable[Any]]
+    ) -> tuple[Candidate, dict[str, Any]]:
+        """Return the end of a climb from a layout, and the changed fields."""
+        best, changes = start, dict[str, Any]()
+        for _ in range(_MOST_ROUNDS):
+            before = best
+            for number, name in enumerate(fields):
+                layout = in_short(Point.of(best.scenario))
+                self.on_progress("refining", number, len(fields), layout)
+                values = fields[name] or policies_near(best.scenario)
+                for change in changes_of(best.scenario, {name: values}):
+                    if self.stop():
+                        return best, changes
+                    changed = self.changed(best, change)
+                    if changed is not None and self.key(changed) < self.key(best):
+                        best, changes = changed, changes | dict(change.values)
+            if best is before:
+                break
+        return best, changes
 
-@contextmanager
-def _workers(explorer: Explorer, number: int) -> Iterator[Workers]:
-    """Create workers that end with the search; one worker is this process."""
-    if number == 1:
-        yield Workers(explorer)
-        return
-    from simtrain.studies.sweep.executors import local_executor
+    def key(self, layout: Candidate) -> Key:
+        return self.explorer.objective.key(layout.evaluation)
 
-    executor = local_executor(number)
-    try:
-        yield Workers(explorer, executor)
-    finally:
-        executor.shutdown(cancel_futures=True)
+    def changed(self, layout: Candidate, change: Change) -> Candidate | None:
+        """Return a layout with a change; None if it is illegal, or too large to be as safe."""
+        point = layout.point
+        assert point is not None, "a search starts from points"
+        if "recompute" in change.values:
+            point = point._replace(recompute=change.values["recompute"])
+        else:
+            settings = sorted(({**dict(point.settings), **change.values}).items())
+            point = point._replace(settings=tuple(settings))
+        if point not in self.tried:
+            self.tried[point] = self.explorer.attempt(
+                point, lambda point: self.evaluated(layout.scenario, change), None
+            )
+        changed = self.tried[point]
+        if changed is None:
+            return None
+        self.tried_fields |= dict.fromkeys(change.values)
+        scenario, evaluation = changed
+        if evaluation.run is None or evaluation.peak_bytes > self.most_bytes:
+            return None
+        return Candidate(scenario, evaluation, point)
 
-
-def _refinement(
-    explorer: Explorer,
-    outcome: SearchOutcome,
-    profile: HardwareProfile,
-    request: SearchRequest,
-    stop: Stop,
-) -> Refinement:
-    """Change single settings of the best layouts; they stay as safe as the ranking is."""
-    is_safe = outcome.best[0].peak_bytes <= explorer.safe_bytes
-    within = explorer.within(explorer.safe_bytes if is_safe else explorer.limit_bytes)
-    fields = _refined_fields(explorer.space, check_held(request.hold))
-    of_cluster = rules_on(profile)
-    return refine(within, outcome.best, fields, of_cluster, request.on_progress, stop)
-
-
-def _refined_fields(space: Space, kept: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """Return the settings that a refinement changes: those that nobody holds or varies."""
-    changed = [*kept, *space.base.changed_values, *(field for field, _ in space.all_settings[0])]
-    return {
-        field: values
-        for field, values in tunable_fields(space.base).items()
-        if not is_within(field, changed)
-    }
+    def evaluated(self, scenario: Scenario, change: Change) -> tuple[Scenario, Evaluation] | None:
+        try:
+            changed = change.applied_to(scenario)
+            return changed, self.explorer.evaluator.evaluate(changed)
+        except InputError:
+            return None
 
 
-def _base_layout(explorer: Explorer, legal: Sequence[Point]) -> Candidate | None:
-    """Return the base's own layout, if it is one of the searched ones and fits."""
-    point = Point.of(explorer.space.base)._replace(settings=explorer.space.settings)
-    if point not in legal or not explorer.fits(point) or not explorer.runs(point):
-        return None
-    (candidate,) = explorer.candidates([point])
-    return candidate
+# ------------------------------------------------------------------------- no layout
+
+
+def _none_legal(space: Space, legal: LegalPoints, profile: HardwareProfile) -> InputError:
+    """Build the error for a space without legal layouts (E831).
+
+    It counts the layouts that each rule removed and suggests numbers of GPUs.
+    """
+    gpus = num_gpus_in_words(space.gpus)
+    reason = f"no tensor x pipeline x data x context with the fixed fields uses {gpus}"
+    if legal.removed:
+        reason = "rules removed" + "".join(
+            f"\n    {code}, {number}: {REASONS[code]}"
+            for code, number in legal.removed.most_common()
+        )
+    base_point = Point.of(space.base)
+    overridden = _options(base_point, sorted(space.held))
+    fix = f"search on {_other_gpus(space, profile)}, or with another global batch"
+    fix += f", or without {overridden}" if overridden else ""
+    message = f"none of {legal.num_configurations} layouts on {gpus} is legal"
+    return InputError.of("E831", message, reason=reason, fix=fix)
+
+
+def _options(point: Point, names: Iterable[str]) -> str:
+    return Change({FIELDS[name]: getattr(point, name) for name in names}).options
+
+
+def _other_gpus(space: Space, profile: HardwareProfile) -> str:
+    """Return the nearest numbers of GPUs, below and above, with a legal layout."""
+    least, most = space.gpus[0], space.gpus[-1]
+    below = range(least - 1, max(least - _NEAR, 1) - 1, -1)
+    above = range(most + 1, min(most + _NEAR, profile.cluster.num_gpus) + 1)
+
+    def has_legal(number: int) -> bool:
+        return bool(legal_points(space.on((number,)), rules_on(profile)).points)
+
+    nearest = (next(filter(has_legal, numbers), None) for numbers in (below, above))
+    numbers = [number for number in nearest if number]
+    return num_gpus_in_words(numbers) if numbers else "another number of GPUs"
+
+
+def _none_fits(
+    explorer: Explorer, outcome: SearchOutcome, profile: HardwareProfile
+) -> DoesNotFitError:
+    """Build the error for a space in which nothing fits: the smallest peak, and remedies (E830).
+
+    If no point could be evaluated, raise the error of one.
+    """
+    assert outcome.nearest is not None, "if nothing fits, one point has the smallest peak"
+    if failure := explorer.failures.get(outcome.nearest):
+        raise failure
+    space, limit_bytes = explorer.space, explorer.limit_bytes
+    peak_bytes = explorer.peak_bytes(outcome.nearest)
+    ways = ["on more GPUs"] if max(space.gpus) < profile.cluster.num_gpus else []
+    if profile.host_link is not None and not space.base.memory.offload_optimizer:
+        ways.append("with --set memory.offload_optimizer=true")
+    needed = math.ceil(peak_bytes / _MIB)
+    if limit_bytes < needed * _MIB <= profile.gpu.memory_capacity.value:
+        ways.append(f"with --max-memory {needed}MiB")
+    ways.append("on a cluster whose GPUs have more memory")
+    return DoesNotFitError.of(
+        "E830",
+        f"none of {outcome.num_seen} legal layouts fits",
+        reason=f"the smallest excess is {format_bytes(peak_bytes - limit_bytes)}: "
+        f"{_options(outcome.nearest, space.axes)} needs {format_bytes(peak_bytes)} of "
+        f"{format_bytes(limit_bytes)}",
+        fix="search " + ", or ".join(ways),
+    )

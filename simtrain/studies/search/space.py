@@ -3,7 +3,8 @@
 The model and the global batch are fixed. The space only lists values that can be legal:
 microbatches that divide the global batch, and numbers of chunks that divide the layers or for which
 there is a pipeline layout. Fields that are not coordinates have several values in variants: spaces
-with another base.
+with another base. Settings of the base that only some layouts can have, such as overlap of an
+interleaved schedule in an imported scenario, are off in the others: the rules decide where.
 """
 
 from __future__ import annotations
@@ -11,28 +12,21 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter, methodcaller
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.nearest import divisors
+from simtrain.scenario.pipeline_layout import layout_of_chunks
+from simtrain.scenario.schema import STACK_DEFAULTS
 from simtrain.scenario.section import Section
-from simtrain.schedules import NAMED, default_name
-from simtrain.studies.changes.change import Change, combinations_of
+from simtrain.schedules import NAMED, StagePlacement, default_name
+from simtrain.studies.changes.change import Change, combinations_of, value_at
 from simtrain.studies.changes.policies import POLICIES
 from simtrain.studies.changes.values import ZERO_STAGES
 from simtrain.studies.choose import is_open
-from simtrain.studies.search.conditional import conditional_values
-from simtrain.studies.search.stage_lengths import (
-    EVEN,
-    StageLengths,
-    balanced_layout,
-    explicit_lengths,
-    layers_of_model_end,
-    lengths_to_try,
-)
 
 _QUESTION = ("name", "description", "program", "model", "batch", "cluster", "hardware", "variation")
 """Sections of a scenario that are not part of a layout; the microbatch is."""
@@ -44,17 +38,30 @@ _UNEVEN_CHUNKS = range(2, 5)
 """Numbers of chunks per stage that a pipeline layout divides, if stages cannot be even."""
 _LISTED = ("parallelism.", "memory.")
 """Sections whose held fields are listed one by one."""
+_MAY_BE_OFF = (
+    *("overlap.pipeline", "overlap.align_gradient_reduction", "overlap.gradient_buckets"),
+    *("overlap.align_parameter_gather", "memory.reshard_after_forward", "memory.gathered_chunks"),
+    *("parallelism.sequence_slices", "overlap.userbuffers", "overlap.parameter_gather"),
+    *("overlap.prefetch", "overlap.deferred_output_gradients", "memory.reduce_every_microbatch"),
+    *("memory.shard_over", "memory.offload_gradients", "memory.offload_parameters"),
+    *("memory.parameter_owners", "memory.delayed_update", "parallelism.context_communication"),
+    *("parallelism.context_a2a", "parallelism.slice_balance", "parallelism.slice_lengths"),
+)
+"""Settings of a base that layouts can lack; each after the settings that it needs."""
 
 Prefix = tuple[Any, ...]
-"""The first coordinates of a point."""
+"""The first coordinates of a point, and then what it turns off."""
 Settings = tuple[tuple[str, Any], ...]
 """Fields that are not coordinates, each with its value."""
+Read = Callable[[int], Any]
+"""Returns what a point has at a place: a coordinate, or what an option turns off."""
 
 
 class Point(NamedTuple):
     """A layout: parallel sizes, chunks and lengths of stages, microbatch, recompute, ZeRO stage.
 
-    `settings` says of which variant of a space it is a point.
+    `settings` says of which variant of a space it is a point; `off` what each option of the base is
+    instead, if the layout cannot have it.
     """
 
     tensor: int
@@ -73,6 +80,7 @@ class Point(NamedTuple):
     zero_stage: int
     recompute: RecomputePolicy
     settings: Settings = ()
+    off: tuple[Settings, ...] = ()
 
     @classmethod
     def of(cls, scenario: Scenario) -> Point:
@@ -80,12 +88,15 @@ class Point(NamedTuple):
         return cls(*attrgetter(*FIELDS.values())(scenario))
 
 
-COORDINATES = Point._fields[:-1]
+COORDINATES = Point._fields[:-2]
 _SECTIONS = {"micro": "batch.", "zero_stage": "memory.", "recompute": "", "schedule": ""}
 FIELDS = {name: _SECTIONS.get(name, "parallelism.") + name for name in COORDINATES}
 """The field of a scenario for each coordinate of a point."""
 _SPLIT = COORDINATES[:6]
-"""Coordinates that are chosen together."""
+_CUT = COORDINATES[6:11]
+"""Coordinates that are chosen together: first the split over ranks, then the stages."""
+_ENDS = ("first_stage_layers", "last_stage_layers")
+_EVEN = (None, None)
 
 
 class Space:
@@ -114,65 +125,136 @@ class Space:
         hold: Sequence[str] = (),
         settings: Settings = (),
     ) -> None:
-        self.base = base
-        self.gpus = tuple(sorted(set(gpus)))
+        self.base, self.gpus, self.settings = base, tuple(sorted(set(gpus))), settings
+        self._asked = context, expert, dict(vary), tuple(hold)
+        self._now = Point.of(base)
         self._vary = {name: vary[field] for name, field in FIELDS.items() if field in vary}
         self.held = {
             name
             for name, field in FIELDS.items()
             if name not in self._vary and (_is_overridden(base, field) or is_within(field, hold))
         }
-        self._now = Point.of(base)
-        self.settings = settings
         others = {field: vary[field] for field in vary if field not in FIELDS.values()}
         self.all_settings: tuple[Settings, ...] = tuple(
             tuple(change.values.items()) for change in combinations_of(others)
         )
         """The settings of the variants; of one without any if no such field is varied."""
-        self.conditional = conditional_values(base, {of: name for name, of in FIELDS.items()})
-        """Settings of the base that some points cannot have, as functions of the point."""
-        for field, _ in settings:
-            self.conditional.pop(field, None)
-        if self.held.intersection(("layout",)):
-            self.conditional.pop("parallelism.layout", None)
-        self._asked = context, expert, dict(vary), tuple(hold)
-        self._contexts = self._choices("context", context, self._contexts_by_default)
-        self._experts = self._choices("expert", expert, self._experts_by_default)
-        self._cuts = functools.cache(self._stage_cuts)
         self.variant = functools.cache(self._new_variant)
-        self._others = {
-            COORDINATES.index(name): self._free(name, values)
+        self._section = functools.cache(self._new_section)
+        self._cuts = functools.cache(self._stage_cuts)
+        self._contexts = self._sizes("context", context, self._contexts_by_default)
+        self._experts = self._sizes("expert", expert, self._experts_by_default)
+        self._others = [
+            [(value,) for value in self._values(name, values)]
             for name, values in {
                 "micro": divisors(base.batch.global_),
                 "sequence_parallel": (False, True),
                 "zero_stage": ZERO_STAGES,
                 "recompute": POLICIES,
             }.items()
+        ]
+
+    # ------------------------------------------------------------------------- points
+
+    def choices(self, prefix: Prefix) -> Sequence[Prefix]:
+        """Return the next coordinates of the points that begin with a prefix.
+
+        First come the splits over ranks, then the chunks and lengths of stages, then one coordinate
+        at a time; then what each option is: () as in the base, or else its fields' other values.
+        """
+        if not prefix:
+            return self.splits
+        if len(prefix) == len(_SPLIT):
+            return self._cuts(prefix[_SPLIT.index("pipeline")])
+        if len(prefix) < len(COORDINATES):
+            return self._others[len(prefix) - len(_SPLIT) - len(_CUT)]
+        return [(settings,) for settings in self.options[len(prefix) - len(COORDINATES)]]
+
+    def num_points(self, prefix: Prefix = ()) -> int:
+        """Return the number of points that begin with a prefix, legal or not."""
+        if len(prefix) <= len(_SPLIT):
+            return sum(self.num_points(prefix + choice) for choice in self.choices(prefix))
+        return math.prod(map(len, self._others[len(prefix) - len(_SPLIT) - len(_CUT) :]))
+
+    def point(self, prefix: Prefix) -> Point:
+        """Return the point of a whole prefix."""
+        off = prefix[len(COORDINATES) :]
+        return Point._make((*prefix[: len(COORDINATES)], self.settings, off if any(off) else ()))
+
+    def own_points(self) -> Iterator[Point]:
+        """Yield the base's own layout on each number of GPUs, if it has only asked values."""
+        layout = self._now
+        allowed = self._vary | {"context": self._contexts, "expert": self._experts}
+        of_base = [
+            settings
+            for settings in self.all_settings
+            if all(value_at(self.base, field) == value for field, value in settings)
+        ]
+        if not of_base or any(getattr(layout, name) not in allowed[name] for name in allowed):
+            return
+        layout = layout._replace(settings=of_base[0])
+        if self.base.model.experts is not None:
+            layout = layout._replace(expert_tensor=layout.expert_tensor or layout.tensor)
+        for number in self.gpus:
+            data, rest = divmod(number, layout.tensor * layout.pipeline * layout.context)
+            if data and not rest:
+                yield layout._replace(data=data)
+
+    def scenario(self, point: Point) -> Scenario:
+        """Build the scenario at a point and derive its defaults again; legality is not checked."""
+        if point.settings != self.settings:
+            return self.variant(point.settings).scenario(point)
+        off = point.off or ((),) * len(self.options)
+        return self.built((*point[: len(COORDINATES)], *off).__getitem__)
+
+    def built(self, read: Read) -> Scenario:
+        """Build the scenario whose fields follow what `read` returns."""
+        changes = {
+            name: self._section(name, *[value(read) for value in follows.values()])
+            if isinstance(follows, dict)
+            else follows(read)
+            for name, follows in self.follows.items()
         }
-        self._section = functools.cache(self._new_section)
+        return self.base.model_copy(update=changes)
 
     @functools.cached_property
-    def _all_splits(self) -> list[Prefix]:
-        return [split for number in self.gpus for split in self._splits(number)]
+    def follows(self) -> dict[str, Any]:
+        """Fields that differ between points, and fields of sections, as functions of `Read`."""
 
-    @functools.cached_property
-    def axes(self) -> tuple[str, ...]:
-        """Coordinates that points set; the base determines the others."""
-        return tuple(name for name in COORDINATES if self._varies(name))
+        def in_option(place: int, field: str) -> Callable[[Read], Any]:
+            now = value_at(self.base, field)
+            return lambda read: dict(read(place)).get(field, now)
 
-    @functools.cached_property
-    def values(self) -> dict[str, Any]:
-        """Fields that differ between points, each as a function of the point."""
-        values: dict[str, Any] = {"parallelism": {"scatter_gather": self._scatter_gather}}
-        fields = {FIELDS[name]: attrgetter(name) for name in self.axes} | self.conditional
-        if (of_base := self.conditional.get("parallelism.layout")) is not None:
-            fields["parallelism.layout"] = lambda point: point.layout or of_base(point)
-        for field, follows in fields.items():
-            # A nested field is set together with its section.
-            section, *inner = field.split(".")
-            inside = values.setdefault(section, {}) if inner else values
-            inside[inner[0] if inner else section] = follows
-        return values
+        fields: dict[str, Callable[[Read], Any]] = {
+            "parallelism.scatter_gather": self._scatter_gather
+        }
+        for name in self.axes:
+            fields[FIELDS[name]] = methodcaller("__call__", COORDINATES.index(name))
+        for place, option in enumerate(self.options, start=len(COORDINATES)):
+            for field, _ in option[-1]:
+                fields[field] = in_option(place, field)
+        follows: dict[str, Any] = {}
+        for field, value in fields.items():
+            section, _, inner = field.partition(".")
+            inside = follows.setdefault(section, {}) if inner else follows
+            inside[inner or section] = value
+        return follows
+
+    def _new_section(self, name: str, *values: Any) -> Section:
+        section: Section = getattr(self.base, name)
+        return section.model_copy(update=dict(zip(self.follows[name], values, strict=True)))
+
+    def _scatter_gather(self, read: Read) -> bool:
+        """On, unless the file turns it off or another split already divides the output."""
+        split = self.base.parallelism
+        if "scatter_gather" in split.model_fields_set and not split.scatter_gather:
+            return False
+        if read(COORDINATES.index("sequence_parallel")):
+            return False
+        matrices, depth = split.matrix_split, split.tensor_depth
+        return not matrices or matrices.sizes(read(COORDINATES.index("tensor")), depth) is None
+
+    # ------------------------------------------------------------------------- variants
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by the constructor's arguments."""
@@ -193,17 +275,7 @@ class Space:
         context, expert, vary, hold = self._asked
         coordinates = {field: vary[field] for field in vary if field in FIELDS.values()}
         base = Change(dict(settings)).applied_to(self.base)
-        variant = Space(base, self.gpus, context, expert, coordinates, hold, settings)
-        if settings not in self.all_settings:
-            # A change of one of its layouts: it lists none itself.
-            variant.axes = self.variant(settings[: len(self.all_settings[0])]).axes
-        return variant
-
-    @property
-    def bases(self) -> list[Scenario]:
-        """The scenario with each of the settings."""
-        others = (each for each in self.all_settings if each != self.settings)
-        return [self.base, *(self.variant(each).base for each in others)]
+        return Space(base, self.gpus, context, expert, coordinates, hold, settings)
 
     def within(self, memory: str) -> Space:
         """Return the space for GPUs with this capacity, so that `recompute: auto` fits in it."""
@@ -214,50 +286,62 @@ class Space:
         base = self.base.model_copy(update={"hardware": hardware})
         return Space(base, self.gpus, *self._asked)
 
-    def choices(self, prefix: Prefix = ()) -> list[Prefix]:
-        """The next coordinates of the points that begin with a prefix: one or several each.
+    # ------------------------------------------------------------------------- what differs
 
-        First come the splits over ranks, then the chunks and lengths of stages, then one coordinate
-        at a time. A point is the concatenation of these choices.
-        """
-        if not prefix:
-            return self._all_splits
-        if len(prefix) == len(_SPLIT):
-            return self._cuts(prefix[_SPLIT.index("pipeline")])
-        return self._others[len(prefix)]
-
-    def num_points(self, prefix: Prefix = ()) -> int:
-        """Number of points that begin with a prefix, legal or not."""
-        if len(prefix) <= len(_SPLIT):
-            return sum(self.num_points(prefix + choice) for choice in self.choices(prefix))
-        return math.prod(
-            len(choices) for place, choices in self._others.items() if place >= len(prefix)
+    @functools.cached_property
+    def axes(self) -> tuple[str, ...]:
+        """Coordinates in which some point differs from the base; the base has the others."""
+        stages = {split[_SPLIT.index("pipeline")] for split in self.splits}
+        cuts = [cut for number in stages for cut in self._cuts(number)]
+        columns = [*_columns(self.splits, len(_SPLIT)), *_columns(cuts, len(_CUT))]
+        columns += [{value for (value,) in choices} for choices in self._others]
+        return tuple(
+            name
+            for name, values, now in zip(COORDINATES, columns, self._now, strict=False)
+            if values - {now}
         )
 
-    def scenario(self, point: Point) -> Scenario:
-        """Build the scenario at a point and derive its defaults again; legality is not checked."""
-        if point.settings != self.settings:
-            return self.variant(point.settings).scenario(point)
-        changes = {
-            name: self._section(name, *[value(point) for value in follows.values()])
-            if isinstance(follows, dict)
-            else follows(point)
-            for name, follows in self.values.items()
-        }
-        return self.base.model_copy(update=changes)
+    @functools.cached_property
+    def options(self) -> list[tuple[Settings, ...]]:
+        """What each setting is that some points cannot have: as in the base, or other values."""
+        split, experts = self.base.parallelism, self.base.model.experts
+        options: list[tuple[Settings, ...]] = []
+        for field in _MAY_BE_OFF:
+            section, _, name = field.partition(".")
+            # Where a point cannot have a default of the stack, it is off.
+            default = type(getattr(self.base, section)).model_fields[name].default
+            off = False if field in STACK_DEFAULTS else default
+            if value_at(self.base, field) not in (None, off):
+                options.append(((), ((field, off),)))
+        if split.matrix_split is not None:
+            fields = (("parallelism.tensor_split", "1d"), ("parallelism.tensor_depth", None))
+            options.append(((), fields))
+        if experts is not None and experts.imbalance > 1:
+            # The imbalance is at most the number of expert-parallel ranks; 1 draws no loads.
+            most = [number for number in sorted(self._experts) if number < experts.imbalance]
+            limited = [
+                experts.model_copy(update={"imbalance": float(number)}) for number in most[::-1]
+            ]
+            limited += [experts.model_copy(update={"imbalance": 1.0, "imbalance_seed": None})]
+            options.append(((), *((("model.experts", each),) for each in limited)))
+        chosen = [field for field, _ in self.settings]
+        return [option for option in options if option[-1][0][0] not in chosen]
 
     def varied(self, points: Sequence[Point]) -> tuple[str, ...]:
-        """Fields that have several values among these points."""
-        columns = (
-            (field, {getattr(point, name) for point in points}) for name, field in FIELDS.items()
-        )
+        """Return the fields that have several values among these points."""
+        columns = zip(FIELDS.values(), _columns(points, len(COORDINATES)), strict=True)
         varied = [field for field, values in columns if len(values) > 1]
         if len({point.settings for point in points}) > 1:
             varied += [field for field, _ in self.all_settings[0]]
         return tuple(varied)
 
+    def left_out(self, points: Sequence[Point]) -> tuple[str, ...]:
+        """Return the settings of the base that some of these points do not have."""
+        off = (settings for point in points for settings in point.off)
+        return tuple(dict.fromkeys(field for settings in off for field, _ in settings))
+
     def held_fields(self, points: Sequence[Point], refined: Sequence[str] = ()) -> tuple[str, ...]:
-        """Fields with one value for all of these points, of those that belong to a layout.
+        """Return the fields with one value for all of these points, of those of a layout.
 
         Fields without effect on these points are left out, and `refined` ones.
         """
@@ -270,158 +354,57 @@ class Space:
             idle |= {"parallelism.context_communication", "parallelism.context_a2a"}
         if base.parallelism.layout is None:
             idle.add("parallelism.layout")
-        if (base.parallelism.first_stage_layers, base.parallelism.last_stage_layers) == EVEN:
-            idle |= {FIELDS[name] for name in StageLengths._fields}
+        if self._now[len(_SPLIT) + 1 : len(_SPLIT) + 3] == _EVEN:
+            idle |= {FIELDS[name] for name in _ENDS}
         fields = [*FIELDS.values()]
         for section in filter(lambda name: name not in _QUESTION, type(base).model_fields):
-            value = getattr(base, section)
-            whole = not any(field.startswith(f"{section}.") for field in (*refined, *_LISTED))
-            fields += (
-                [section] if whole else [f"{section}.{name}" for name in type(value).model_fields]
+            names = (
+                type(getattr(base, section)).model_fields if _is_listed(section, refined) else ()
             )
+            fields += [f"{section}.{name}" for name in names] or [section]
         left_out = {*varied, *idle, *refined}
         return tuple(field for field in dict.fromkeys(fields) if field not in left_out)
 
-    def left_out(self, points: Sequence[Point]) -> tuple[str, ...]:
-        """Settings of the base that some of these points do not have."""
+    # ------------------------------------------------------------------------- splits over ranks
 
-        def differs(field: str) -> bool:
-            """Whether some points have another value than the base."""
-            section, inner, *_ = field.split(".")
-            written = attrgetter(f"{section}.{inner}")(self.base)
-            follows = [
-                self.variant(settings).values[section].get(inner) for settings in self.all_settings
-            ]
-            of_settings = dict(zip(self.all_settings, follows, strict=True))
-            return any(
-                follow(point) != written
-                for point in points
-                if (follow := of_settings[point.settings]) is not None
-            )
-
-        return tuple(filter(differs, self.conditional))
-
-    def _splits(self, num_gpus: int) -> Iterator[Prefix]:
-        """The splits over a number of GPUs: the values of `_SPLIT`."""
+    @functools.cached_property
+    def splits(self) -> list[Prefix]:
+        """The splits over each number of GPUs: the values of the first coordinates."""
         allowed = [
             (place, self._vary.get(name, [getattr(self._now, name)]))
             for place, name in enumerate(_SPLIT)
             if name in self.held or name in self._vary
         ]
+        return [
+            split
+            for number in self.gpus
+            for split in self._splits(number)
+            if all(split[place] in values for place, values in allowed)
+        ]
+
+    def _splits(self, num_gpus: int) -> Iterator[Prefix]:
         for context in self._contexts:
             groups, rest = divmod(num_gpus, context)
-            if rest:
-                continue
-            for tensor in divisors(groups):
+            for tensor in divisors(groups) if not rest else ():
                 for pipeline in divisors(groups // tensor):
                     data = groups // tensor // pipeline
-                    for expert, expert_tensor in self._expert_splits(tensor):
-                        split = tensor, pipeline, data, context, expert, expert_tensor
-                        if all(split[place] in values for place, values in allowed):
-                            yield split
+                    for expert, shared in itertools.product(self._experts, self._shared(tensor)):
+                        yield tensor, pipeline, data, context, expert, shared
 
-    def _expert_splits(self, tensor: int) -> Iterator[tuple[int, int | None]]:
-        """Choices of expert-parallel ranks, and of ranks per expert: all of `tensor`, or 1."""
+    def _shared(self, tensor: int) -> Iterable[int | None]:
+        """Return choices of the ranks that share an expert: all of `tensor`, 1, or the base's."""
         now = self._now.expert_tensor
-        shared = [now]
-        if self._varies("expert_tensor") and "expert_tensor" not in self.held:
-            shared = [*dict.fromkeys((tensor, 1, now or 1))]
-        for expert in self._experts:
-            for expert_tensor in shared:
-                yield expert, expert_tensor
+        if self.base.model.experts is None or "expert_tensor" in self.held:
+            return (now,)
+        return dict.fromkeys((tensor, 1, now or 1))
 
-    def _choices(
+    def _sizes(
         self, name: str, asked: Sequence[int] | None, by_default: Iterable[int]
     ) -> tuple[int, ...]:
         if name in self.held:
             return (getattr(self._now, name),)
         asked = self._vary.get(name, asked)
         return tuple(by_default) if asked is None else tuple(sorted(set(asked)))
-
-    def _stage_cuts(self, num_stages: int) -> list[Prefix]:
-        """Numbers of chunks per stage with a schedule, lengths of both ends, and a layout."""
-        return [
-            (interleave, *lengths, layout, schedule)
-            for (interleave,) in self._free("interleave", self._interleaves(num_stages))
-            for schedule in self._schedules(num_stages, interleave)
-            for lengths, layout in self._layers(num_stages, interleave, schedule)
-        ]
-
-    def _schedules(self, num_stages: int, interleave: int) -> list[str]:
-        """Schedules of a number of chunks, first the base's or the default; one on one stage."""
-        if "schedule" in self.held:
-            return [self.base.schedule]
-        first = default_name(interleave)
-        if self.base.schedule_family.allows_chunks(interleave):
-            first = self.base.schedule
-        # Megatron-LM's; other orders need PyTorch's runtime, and are searched if asked for. Those
-        # that run slices need as many as the base has.
-        cuts = self.base.parallelism.sequence_slices > 1
-        usual = (
-            name
-            for name, family in NAMED.items()
-            if family.blocks and (cuts or not family.cuts_sequences)
-        )
-        names = self._vary.get("schedule", [first, *usual])
-        allowed = [
-            name
-            for name in dict.fromkeys(names)
-            if name not in NAMED or NAMED[name].allows_chunks(interleave)
-        ]
-        return allowed if num_stages > 1 else allowed[:1]
-
-    def _layers(
-        self, num_stages: int, interleave: int, schedule: str
-    ) -> list[tuple[StageLengths, str | None]]:
-        """Lengths of the first and last stage to try, and a layout if no lengths are possible.
-
-        Lengths set outside of the file keep both.
-        """
-        split, layers = self.base.parallelism, self.base.model.num_layers
-        written = StageLengths(split.first_stage_layers, split.last_stage_layers)
-        if "layout" in self._vary:
-            return [(EVEN, layout) for layout in self._vary["layout"]]
-        if self.held.intersection(StageLengths._fields):
-            return [(written, None)]
-        if self._vary.keys() & {*StageLengths._fields}:
-            ends = [
-                self._vary.get(name, [now])
-                for name, now in zip(StageLengths._fields, written, strict=True)
-            ]
-            return [(StageLengths(*pair), None) for pair in itertools.product(*ends)]
-        if num_stages == 1 or self._has_layout(num_stages * interleave):
-            return [(EVEN, None)]
-        family = self.base.schedule_family if schedule == self.base.schedule else NAMED[schedule]
-        placement = family.placement(num_stages, interleave)
-        lengths = lengths_to_try(layers, placement, self._model_end)
-        if not lengths and "layout" not in self.held:
-            layout = balanced_layout(
-                layers, placement, self._model_end, self.base.model.mtp_num_layers
-            )
-            if layout is not None:
-                return [(EVEN, layout)]
-        if num_stages == split.pipeline:
-            explicit = explicit_lengths(written, layers, num_stages)
-            lengths += [explicit] if explicit and explicit not in lengths else []
-        return [(pair, None) for pair in lengths]
-
-    def _has_layout(self, num_chunks: int) -> bool:
-        """Whether the base's layout places the layers of points with this number of chunks."""
-        chunks = len(self.base.parallelism.layout_chunks)
-        is_kept = bool(chunks) and "parallelism.layout" not in self.conditional
-        return is_kept or chunks == num_chunks
-
-    @functools.cached_property
-    def _model_end(self) -> float:
-        return layers_of_model_end(self.base)
-
-    def _interleaves(self, num_stages: int) -> list[int]:
-        """Numbers of chunks by default: divisors of the layers; a few if stages are not even."""
-        layers = self.base.model.num_layers
-        numbers = {*divisors(layers), self._now.interleave}
-        if num_stages > 1 and layers % num_stages:
-            numbers |= {number for number in _UNEVEN_CHUNKS if num_stages * number <= layers}
-        return sorted(numbers)
 
     @property
     def _contexts_by_default(self) -> list[int]:
@@ -436,46 +419,164 @@ class Space:
         experts = self.base.model.experts
         return [self._now.expert] if experts is None else divisors(experts.num)
 
-    def _varies(self, name: str) -> bool:
-        """Whether points can differ from the base in a coordinate."""
-        match name:
-            case "context":
-                return self._contexts != (self._now.context,)
-            case "expert":
-                return self._experts != (self._now.expert,)
-            case "first_stage_layers" | "last_stage_layers" | "layout":
-                place = COORDINATES.index(name) - len(_SPLIT)
-                now = None if name == "layout" else getattr(self._now, name)
-                stages = {split[_SPLIT.index("pipeline")] for split in self._all_splits}
-                return any(
-                    cut[place] != now for num_stages in stages for cut in self._cuts(num_stages)
-                )
-            case "expert_tensor":
-                return self.base.model.experts is not None
-            case _:
-                return True
+    def _values(self, name: str, values: Iterable[Any]) -> Iterable[Any]:
+        return [getattr(self._now, name)] if name in self.held else self._vary.get(name, values)
 
-    def _free(self, name: str, values: Iterable[Any]) -> list[Prefix]:
-        values = [getattr(self._now, name)] if name in self.held else self._vary.get(name, values)
-        return [(value,) for value in values]
+    # ------------------------------------------------------------------------- stages
 
-    def _new_section(self, name: str, *values: Any) -> Section:
-        section: Section = getattr(self.base, name)
-        return section.model_copy(update=dict(zip(self.values[name], values, strict=True)))
+    def _stage_cuts(self, num_stages: int) -> list[Prefix]:
+        """Return numbers of chunks with lengths of both ends, a layout, and a schedule."""
+        return [
+            (interleave, *lengths, layout, schedule)
+            for interleave in self._values("interleave", self._interleaves(num_stages))
+            for schedule in self._schedules(num_stages, interleave)
+            for lengths, layout in self._layers(num_stages, interleave, schedule)
+        ]
 
-    def _scatter_gather(self, point: Point) -> bool:
-        """On, unless the file turns it off or sequence parallelism already splits the output."""
-        split = self.base.parallelism
-        is_off = "scatter_gather" in split.model_fields_set and not split.scatter_gather
-        matrices = split.matrix_split
-        grid = matrices and matrices.sizes(point.tensor, split.tensor_depth)
-        is_divided = grid is not None
-        return not (point.sequence_parallel or is_divided or is_off)
+    def _interleaves(self, num_stages: int) -> list[int]:
+        """Return divisors of the layers; a few more numbers if stages are not even."""
+        layers = self.base.model.num_layers
+        numbers = {*divisors(layers), self._now.interleave}
+        if num_stages > 1 and layers % num_stages:
+            numbers |= {number for number in _UNEVEN_CHUNKS if num_stages * number <= layers}
+        return sorted(numbers)
+
+    def _schedules(self, num_stages: int, interleave: int) -> list[str]:
+        """Return schedules of a number of chunks, first the base's or the default; one on 1 stage.
+
+        They are Megatron-LM's; other orders need PyTorch's runtime, and are searched if asked for.
+        Those that run slices need as many as the base has.
+        """
+        if "schedule" in self.held:
+            return [self.base.schedule]
+        first, cuts = default_name(interleave), self.base.parallelism.sequence_slices > 1
+        if self.base.schedule_family.allows_chunks(interleave):
+            first = self.base.schedule
+        usual = (
+            name
+            for name, family in NAMED.items()
+            if family.blocks and (cuts or not family.cuts_sequences)
+        )
+        allowed = [
+            name
+            for name in dict.fromkeys(self._vary.get("schedule", [first, *usual]))
+            if name not in NAMED or NAMED[name].allows_chunks(interleave)
+        ]
+        return allowed if num_stages > 1 else allowed[:1]
+
+    def _layers(
+        self, num_stages: int, interleave: int, schedule: str
+    ) -> list[tuple[Prefix, str | None]]:
+        """Return lengths of the first and last stage, and a layout if no lengths are possible.
+
+        Lengths set outside of the file keep both.
+        """
+        split, layers = self.base.parallelism, self.base.model.num_layers
+        written = split.first_stage_layers, split.last_stage_layers
+        if "layout" in self._vary:
+            return [(_EVEN, layout) for layout in self._vary["layout"]]
+        if self.held.intersection(_ENDS):
+            return [(written, None)]
+        if self._vary.keys() & {*_ENDS}:
+            ends = (self._vary.get(name, [now]) for name, now in zip(_ENDS, written, strict=True))
+            return [(pair, None) for pair in itertools.product(*ends)]
+        is_own = num_stages > 1 and len(split.layout_chunks) == num_stages * interleave
+        if is_own or (split.layout is not None and "layout" in self.held):
+            return [(_EVEN, split.layout)]
+        if num_stages == 1:
+            return [(_EVEN, None)]
+        if layers % num_stages == 0:
+            return [(_EVEN, None)]
+        cuts: list[tuple[Prefix, str | None]]
+        cuts = [(pair, None) for pair in _even_lengths(layers, num_stages, interleave)]
+        family = self.base.schedule_family if schedule == self.base.schedule else NAMED[schedule]
+        if not cuts and "layout" not in self.held:
+            layout = balanced_layout(self.base, family.placement(num_stages, interleave))
+            cuts += [(_EVEN, layout)] if layout is not None else []
+        if num_stages == split.pipeline and (written, None) not in cuts:
+            cuts.append((written, None))
+        return cuts
+
+
+def _even_lengths(num_layers: int, num_stages: int, chunks: int) -> list[Prefix]:
+    """Return the most even lengths of the first and last stage, if the others are even.
+
+    Megatron-LM's --decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers; the
+    last stage, which has the loss, is the shorter one.
+    """
+    share = num_layers // num_stages // chunks * chunks
+    lengths = list[Prefix]()
+    for middle in (share, share + chunks) if num_layers % chunks == 0 else ():
+        rest = num_layers - (num_stages - 2) * middle
+        last = rest // 2 // chunks * chunks
+        if last >= chunks and middle and rest - last <= num_layers / num_stages + chunks:
+            lengths.append((rest - last, last))
+    return lengths
+
+
+def balanced_layout(base: Scenario, placement: StagePlacement) -> str | None:
+    """Return the layout with the most even stages (--pipeline-model-parallel-layout).
+
+    None if there are too few layers, or several copies of the model. Each chunk before the last has
+    layers, and chunks of a stage are as even as possible.
+    """
+    model, num_others, num_chunks = base.model, placement.num_ranks - 1, placement.num_chunks
+    # The output layer's products, in layers of 12 h^2 weights; a prediction is about a layer.
+    model_end = model.vocab_size / (12 * model.hidden_size) + model.mtp_num_layers
+
+    def fullest(of_last: int) -> tuple[float, int]:
+        return max(-(-(model.num_layers - of_last) // num_others), of_last + model_end), -of_last
+
+    of_last = min(range(model.num_layers // placement.num_ranks + 1), key=fullest)
+    share, num_longer = divmod(model.num_layers - of_last, num_others)
+    if placement.copies > 1 or share < num_chunks or of_last < num_chunks - 1:
+        return None
+    layers = [share + (place >= num_others - num_longer) for place in range(num_others)]
+    layers.insert(placement.ranks[-1], of_last)
+    chunks = [""] * placement.num_virtual_stages
+    for virtual_stages, of_stage in zip(placement.virtual_stages, layers, strict=True):
+        of_chunk, num_longer = divmod(of_stage, num_chunks)
+        for place, virtual_stage in enumerate(virtual_stages):
+            chunks[virtual_stage] = "t" * (of_chunk + (place < num_longer))
+    end = chunks[-1] + "m" * model.mtp_num_layers + "L"
+    return layout_of_chunks(["E" + chunks[0], *chunks[1:-1], end])
+
+
+def num_gpus_in_words(numbers: Sequence[int]) -> str:
+    """Format numbers of GPUs: "1 GPU", "8 or 16 GPUs"."""
+    return f"{' or '.join(map(str, numbers))} GPU{'' if list(numbers) == [1] else 's'}"
+
+
+def in_short(point: Point) -> str:
+    """Format a layout: "4 x 16 x 8, interleave 3, micro 2, recompute full"."""
+    parts = {
+        f"{point.tensor} x {point.pipeline} x {point.data}": True,
+        f"context {point.context}": point.context > 1,
+        f"expert {point.expert}": point.expert > 1,
+        f"interleave {point.interleave}": point.interleave > 1,
+        point.schedule: point.schedule != default_name(point.interleave),
+        f"micro {point.micro}": True,
+        "sequence parallel": point.sequence_parallel,
+        f"ZeRO {point.zero_stage}": point.zero_stage > 0,
+        f"recompute {point.recompute.strategy}": True,
+    }
+    return ", ".join(words for words, is_said in parts.items() if is_said)
 
 
 def is_within(field: str, fields: Iterable[str]) -> bool:
     """Whether a field is one of some fields, or in one of them that is a section."""
     return any(field == other or field.startswith(f"{other}.") for other in fields)
+
+
+def _columns(rows: Iterable[Prefix], number: int) -> list[set[Any]]:
+    """Return the different values of the first columns of some rows."""
+    columns = zip(*rows, strict=True)
+    return [set(column) for column in itertools.islice(columns, number)]
+
+
+def _is_listed(section: str, refined: Sequence[str]) -> bool:
+    """Whether fields of a section are listed one by one, because some are varied or refined."""
+    return any(field.startswith(f"{section}.") for field in (*refined, *_LISTED))
 
 
 def _is_overridden(scenario: Scenario, field: str) -> bool:

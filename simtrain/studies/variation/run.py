@@ -15,15 +15,15 @@ import numpy as np
 from simtrain.base.extras import require
 from simtrain.base.request import takes
 from simtrain.engine.compiled import Floats
+from simtrain.errors import InputError, Location
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.sections import VariationEntries
 from simtrain.iteration.report.result import Result
-from simtrain.studies.draw_request import DrawRequest
-from simtrain.studies.search.workers import worker_died
+from simtrain.studies.draw_request import DEFAULT_DRAWS, DrawRequest
 from simtrain.studies.simulation import result_of
 from simtrain.studies.sweep.executors import connect, local_executor
 from simtrain.studies.variation.distribution import Distribution
-from simtrain.studies.variation.draws import Draws, drawn_time
+from simtrain.studies.variation.draws import Draws
 from simtrain.studies.variation.limits import check_numbers
 from simtrain.studies.variation.result import DrawnTimes, Reason, UsedEntry
 
@@ -97,8 +97,10 @@ def mean_time_s(result: Result) -> float:
     Raises:
         InputError: as `draw`.
     """
-    varies = result.scenario.variation.is_set
-    return drawn_time(result.iteration).mean if varies else result.iteration_time_s
+    if not result.scenario.variation.is_set:
+        return result.iteration_time_s
+    study = Draws.of_scenario(result.iteration)
+    return study.distribution(study.times_s(range(DEFAULT_DRAWS))).mean
 
 
 def draw_if_varied(result: Result) -> DrawnTimes | None:
@@ -146,6 +148,13 @@ def _drawn_times_s(
     except BrokenExecutor as error:
         raise worker_died() from error
     return np.concatenate([future.result() for future in futures])
+
+
+def worker_died() -> InputError:
+    """Build the error for a worker process that ended by itself."""
+    reason = "the system ends processes when memory runs out, and libraries can crash"
+    fix = "write fewer --workers; with 1 this process shows what happens"
+    return InputError.of("E836", "a worker died", Location("--workers"), fix, reason)
 
 
 def _reasons(study: Draws, draws: int) -> tuple[list[Reason], list[str]]:

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.errors import InputError
-from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario import Scenario
 from simtrain.scenario.recompute_section import Strategy
-from simtrain.studies import advice, remedy, unused_settings
+from simtrain.studies import advice, remedy
 from simtrain.studies.changes.change import Change, changes_of, combinations_of, value_at
 from simtrain.studies.changes.trial import TrialVerdict, ranked, try_change, try_each
 from simtrain.studies.changes.values import ZERO_STAGES, all_values
@@ -76,16 +76,6 @@ def test_no_change_is_the_scenario_itself_and_no_two_are_the_same(base: Scenario
             except InputError:
                 continue
         assert not any(one == other for one, other in combinations(made, 2))
-
-
-def test_settings_are_left_out_one_at_a_time() -> None:
-    written = ["overlap.data_parallel=true", "hardware.gpu.peak_flops=2000 TFLOP/s"]
-    base = load_scenario("table5_22b_present", written)
-    without = dict(unused_settings._without_each(base))
-    assert {"overlap.data_parallel", "hardware.gpu.peak_flops"} <= without.keys()
-    for name, change in without.items():
-        assert change.applied_to(base) != base, name
-    assert without["hardware.gpu.peak_flops"].applied_to(base).hardware == {}
 
 
 @pytest.mark.parametrize(

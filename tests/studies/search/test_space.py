@@ -2,7 +2,6 @@
 
 import pickle
 from collections.abc import Callable
-from operator import attrgetter
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from simtrain.scenario import (
     Batch,
     MemoryOptions,
-    Overlap,
     RecomputePolicy,
     Rule,
     Scenario,
@@ -30,6 +28,7 @@ from tests.helpers.search_spaces import (
     base,
     broken,
     holding,
+    legal_by_enumeration,
     point,
     space,
 )
@@ -37,17 +36,16 @@ from tests.helpers.search_spaces import (
 
 @pytest.mark.ci
 @pytest.mark.parametrize("name", BASES)
-def test_legal_points_break_no_rule(name: str) -> None:
+def test_legal_points_are_those_of_an_enumeration(name: str) -> None:
     searched = space(name)
-    every = all_points(searched)
-    codes = {point: broken(searched.scenario(point)) for point in every}
-    legal = legal_points(searched)
-    assert legal.num_configurations == len(every) == len(codes)
-    assert list(legal.points) == [point for point in every if not codes[point]]
-    assert legal.points
+    legal, every = legal_points(searched), all_points(searched)
+    assert legal.num_configurations == len(every) == len({*every})
+    assert legal.points and [*legal.points] == legal_by_enumeration(searched)
     assert legal.removed.total() + len(legal.points) == len(every)
-    for code, number in legal.removed.items():
-        assert number <= sum(code in of_point for of_point in codes.values())
+    if not searched.options:
+        codes = [broken(searched.scenario(point)) for point in every]
+        for code, number in legal.removed.items():
+            assert number <= sum(code in of_point for of_point in codes)
 
 
 _SMALL = st.integers(1, 10)
@@ -215,7 +213,7 @@ def test_models_with_experts_have_all_expert_parallel_splits() -> None:
     """Each expert is on one rank or on all tensor-parallel ranks; no split is listed twice."""
     searched = space("experts", 4)
     splits = {one[:6] for one in all_points(searched)}
-    assert len(splits) == len(searched.choices())
+    assert len(splits) == len(searched.choices(()))
     assert values(searched, "expert") == {1, 2, 4}
     assert {(one[0], one[5]) for one in splits} == {(1, 1), (2, 2), (2, 1), (4, 4), (4, 1)}
     given = Space(base(model=EXPERT_MODEL, parallelism={"expert_tensor": 2}), (8,), expert=(2,))
@@ -300,51 +298,45 @@ FLAGGED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLAGGED)
 def test_settings_are_turned_off_exactly_if_a_rule_refuses_them(name: str) -> None:
     scenario, gpus = FLAGGED[name]
     searched = Space(holding(scenario, ("batch", "micro"), ("recompute",)), gpus)
     legal = legal_points(searched).points
-    assert searched.left_out(legal) == tuple(searched.conditional)
-    for one in legal[::5]:
-        made = searched.scenario(one)
-        for field in searched.left_out([one]):
-            assert broken(made.replace({field: attrgetter(field)(scenario)})), (field, one)
-    for one in set(all_points(searched)[::5]).difference(legal):
-        made = searched.scenario(one)
-        for field in searched.conditional.keys() - set(searched.left_out([one])):
-            # Numbers (of layers, of ranks) are never turned off; rules refuse these points.
-            if field.startswith("overlap."):
-                off = Overlap.model_fields[field.removeprefix("overlap.")].default
-                assert broken(made.replace({field: off})), (field, one)
+    assert [*legal] == legal_by_enumeration(searched)
+    assert {*searched.left_out(legal)} == {
+        field for option in searched.options for field, _ in option[-1]
+    } or name == "layout"
+    plain = [one._replace(off=()) for one in legal]
+    assert len({*plain}) == len(plain)
+    for one, whole in zip(legal[::5], plain[::5], strict=True):
+        assert (one == whole) is not bool(broken(searched.scenario(whole)))
 
 
-def test_a_setting_is_off_without_a_setting_that_it_needs() -> None:
-    split = {"pipeline": 4, "sequence_slices": 4, "slice_balance": "flops"}
-    searched = Space(base(parallelism=split, schedule="seq1f1b", attention_backend="fused"), (4,))
-    number, balance = (
-        searched.conditional[f"parallelism.{name}"] for name in ("sequence_slices", "slice_balance")
-    )
-    now = Point.of(searched.base)
-    assert (number(now), balance(now)) == (4, "flops")
-    whole = now._replace(schedule="1f1b")
-    assert (number(whole), balance(whole)) == (1, "tokens")
+def test_the_own_pipeline_layout_is_that_of_its_number_of_chunks() -> None:
+    scenario, gpus = FLAGGED["layout"]
+    points = legal_points(Space(scenario, gpus)).points
+    layouts = {(one.pipeline * one.interleave, one.layout) for one in points}
+    assert (4, "E|tt|t|tL") in layouts and (1, None) in layouts
+    assert not any(layout for chunks, layout in layouts if chunks != 4)
 
 
-@pytest.mark.parametrize("field", ["overlap.prefetch", "memory.shard_over", "overlap.userbuffers"])
-def test_only_what_varies_turns_a_setting_off(field: str) -> None:
-    """A rule refuses every point of a base that lacks something else."""
-    flags = FLAGS | {"parallelism": {"context": 4}, "overlap": {"userbuffers": True, "prefetch": 2}}
-    searched = Space(base(**flags), (8,))
-    on = Point.of(searched.base)._replace(zero_stage=3, sequence_parallel=True)
-    assert searched.conditional[field](on) == attrgetter(field)(searched.base)
-    off = on._replace(zero_stage=0, sequence_parallel=False)
-    assert not searched.conditional[field](off) or searched.conditional[field](off) == 1
+def test_the_imbalance_is_at_most_the_number_of_expert_parallel_ranks() -> None:
+    searched = space("experts", 4)
+    made = [*map(searched.scenario, legal_points(searched).points)]
+    found = {
+        (one.parallelism.expert, one.model.experts.imbalance, one.model.experts.imbalance_seed)
+        for one in made
+        if one.model.experts
+    }
+    assert {each[:2] for each in found} == {(1, 1.0), (2, 1.5), (4, 1.5)}
+    assert all((seed is None) is (imbalance == 1) for _, imbalance, seed in found)
 
 
 def test_each_layout_has_the_defaults_of_the_software_stack() -> None:
     searched = Space(BASES["defaults of megatron_core"], (4,))
-    assert not searched.conditional
+    assert not searched.options
     points = legal_points(searched).points
     scenarios = [searched.scenario(one) for one in points]
     overlaps = {
@@ -373,7 +365,7 @@ def test_an_overridden_setting_excludes_no_layout() -> None:
     searched = Space(holding(base(overlap={"pipeline": True}), ("overlap", "pipeline")), (4,))
     points = legal_points(searched).points
     plain = legal_points(space("plain")).points
-    assert {*plain} <= {*points}
+    assert {*plain} <= {one._replace(off=()) for one in points}
     assert searched.left_out(points) == ("overlap.pipeline",)
     by_schedule = {one.schedule: searched.scenario(one).overlap.pipeline for one in points}
     assert by_schedule == {name: NAMED[name].overlaps for name in by_schedule}
@@ -389,3 +381,19 @@ def test_an_overridden_layout_is_kept() -> None:
 @given(st.integers(1, 5000))
 def test_divisors(number: int) -> None:
     assert divisors(number) == [one for one in range(1, number + 1) if number % one == 0]
+
+
+@pytest.mark.parametrize("layers", [7, 13, 30, 61])
+@pytest.mark.parametrize("stages", [2, 4, 8])
+def test_uneven_stages_are_as_even_as_whole_chunks_allow(layers: int, stages: int) -> None:
+    """Lengths of both ends, or a layout of all chunks; the loss counts as layers too."""
+    scenario = base(model={"num_layers": layers, "vocab_size": 1024}, batch={"global": 32})
+    searched = Space(scenario, (stages,))
+    for one in legal_points(searched).points:
+        if one.pipeline == stages and layers >= 2 * stages:
+            of_stage = [0] * stages
+            placement = searched.scenario(one).order.placement
+            for chunk, number in enumerate(searched.scenario(one).chunk_sizes):
+                of_stage[placement.ranks[chunk]] += number
+            assert sum(of_stage) == layers
+            assert max(of_stage) <= layers / stages + one.interleave + 1

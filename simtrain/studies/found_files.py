@@ -15,9 +15,8 @@ from simtrain.base.resources import provenance
 from simtrain.base.strict_yaml import yaml_text
 from simtrain.errors import InputError, Location
 from simtrain.scenario import Scenario, load_unchecked
-from simtrain.studies.search.explorer import Candidate
-from simtrain.studies.search.layout_words import num_gpus_in_words
-from simtrain.studies.search.result import SearchResult
+from simtrain.studies.search.result import Candidate, SearchResult
+from simtrain.studies.search.space import num_gpus_in_words
 from simtrain.units import format_bytes, format_seconds
 
 _WHAT = "scenarios"

@@ -1,0 +1,371 @@
+"""A search finds what an enumeration finds, and what it calls proved is, whenever it stops."""
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simtrain
+from simtrain.engine.deadlock import DeadlockError, Wait
+from simtrain.errors import InputError
+from simtrain.iteration.memory.fit import FitVerdict, MemoryFit, surely_fitting_bytes
+from simtrain.iteration.plan import Plan
+from simtrain.scenario import Scenario
+from simtrain.studies.evaluation import Evaluation, Evaluator
+from simtrain.studies.objectives import OBJECTIVES
+from simtrain.studies.search.bounds import Bounds
+from simtrain.studies.search.exact_search import NUM_FASTER, End, Explorer, Stop, search_all
+from simtrain.studies.search.request import _safe_peak
+from simtrain.studies.search.result import Candidate, SearchResult
+from simtrain.studies.search.run import search
+from simtrain.studies.search.space import Point
+from simtrain.studies.simulation import checked_profile
+from simtrain.views.search import search_view
+from tests.helpers.search_spaces import BASES, EVALUATOR, base, every
+
+GIB = 2**30
+Keyed = list[tuple[tuple[float, float], int, Point]]
+
+
+def peaks_bytes(name: str) -> list[int]:
+    explorer, points = every(name)
+    return sorted({explorer.peak_bytes(point) for point in points})
+
+
+def limit_between(name: str, share: float) -> int:
+    """Return a memory limit that some layouts fit in; a share of them surely does."""
+    peaks = peaks_bytes(name)
+    surely = peaks[int(share * (len(peaks) - 1))]
+    limit = next(itertools.count(surely, 2**18))
+    while surely_fitting_bytes(limit) < surely:
+        limit += 2**18
+    return limit
+
+
+def enumerated(name: str, objective: str, limit: int, safe: int) -> tuple[Keyed, Keyed]:
+    """Return all layouts with a safe peak, the best first, and the better ones that only fit."""
+    explorer, points = every(name)
+    key_of = OBJECTIVES[objective].key
+    keyed = sorted(
+        (key_of(explorer.evaluation(point)), number, point)
+        for number, point in enumerate(points)
+        if explorer.peak_bytes(point) <= limit
+    )
+    ranked = [each for each in keyed if explorer.peak_bytes(each[2]) <= safe]
+    if not ranked:
+        return keyed, []
+    return ranked, keyed[: keyed.index(ranked[0])]
+
+
+def points_of(layouts: Sequence[Candidate]) -> list[Point | None]:
+    return [layout.point for layout in layouts]
+
+
+def check(result: SearchResult, name: str, objective: str = "time") -> None:
+    """Assert that both rankings are those of an enumeration."""
+    ranked, faster = enumerated(name, objective, result.limit_bytes, result.safe_bytes)
+    assert result.exact and result.fastest_exact
+    assert points_of(result.ranked) == [point for *_, point in ranked[: len(result.ranked)]]
+    assert points_of(result.faster) == [point for *_, point in faster[:NUM_FASTER]]
+    assert result.gap == 0 and result.outcome.num_fitting <= len(every(name)[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [
+        ("narrow", "time"),
+        ("narrow", "memory"),
+        pytest.param(*("overlapped", "time"), marks=pytest.mark.ci),
+        pytest.param(*("uneven", "memory"), marks=pytest.mark.ci),
+        pytest.param(*("prime", "time"), marks=pytest.mark.ci),
+        ("offloaded", "tokens_per_s"),
+        ("experts", "time"),
+        pytest.param(*("long", "time"), marks=pytest.mark.ci),
+        pytest.param(*("gpipe", "cost"), marks=pytest.mark.ci),
+        ("fp8", "time"),
+        pytest.param(*("token prediction in a layout", "time"), marks=pytest.mark.ci),
+        ("interleaved", "time"),
+    ],
+)
+def test_both_rankings_equal_an_enumeration(
+    name: str, objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a limit; with limits that a part surely fits; and as in a large space."""
+    result = search(BASES[name], (4,), objective, top=7)
+    check(result, name, objective)
+    assert result.outcome.num_seen == result.outcome.num_fitting == len(every(name)[1])
+    assert result.outcome.num_simulated < len(every(name)[1])
+    for share in (0.0, 0.3, 1.0):
+        limit = limit_between(name, share)
+        result = search(BASES[name], (4,), objective, top=3, max_memory=f"{limit} B")
+        check(result, name, objective)
+        assert all(result.fit_of(each).state is MemoryFit.SURELY for each in result.ranked)
+        assert all(result.fit_of(each).state is MemoryFit.PERHAPS for each in result.faster)
+        peaks = map(every(name)[0].peak_bytes, every(name)[1])
+        assert result.outcome.num_fitting == sum(peak <= limit for peak in peaks)
+    # Layouts that cannot be among the best are then neither bounded closely nor counted.
+    monkeypatch.setattr("simtrain.studies.search.exact_search._MOST_COUNTED", 0)
+    check(search(BASES[name], (4,), objective, max_memory=f"{limit} B"), name, objective)
+
+
+def no_bound_of_memory(explorer: Explorer, point: Point) -> int:
+    """Return the loosest bound of a peak that a search has: the model states."""
+    return explorer.bounds.states_bytes(explorer._plan(point))
+
+
+def ignore(phase: str, done: int, total: int, best: str) -> None:
+    """Ignore progress."""
+
+
+def stop_from(number: int) -> Stop:
+    """Return a function that stops a search from a number of calls on."""
+    calls = itertools.count()
+    return lambda: End.INTERRUPT if next(calls) >= number else None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_loose", [False, True])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_any_part_of_a_space_is_ranked_exactly_or_says_how_far(
+    is_loose: bool, data: st.DataObject
+) -> None:
+    """Some of a space's layouts in any order, two limits, a length and steps to stop after.
+
+    With loose bounds, layouts that seem to fit surely turn out not to.
+    """
+    known, points = every("narrow")
+    part = data.draw(st.lists(st.sampled_from(points), min_size=1, max_size=40, unique=True))
+    peaks = sorted(map(known.peak_bytes, part))
+    safe, limit = sorted(data.draw(st.tuples(*[st.sampled_from(peaks)] * 2)))
+    top, number = data.draw(st.integers(1, 8)), data.draw(st.integers(0, 120))
+    objective = OBJECTIVES[data.draw(st.sampled_from([*OBJECTIVES]))]
+    explorer = Explorer(known.space, known.evaluator, objective, limit, safe)
+    keyed = sorted(
+        (objective.key(known.evaluation(point)), place, known.peak_bytes(point), point)
+        for place, point in enumerate(part)
+        if known.peak_bytes(point) <= limit
+    )
+    ranked = [point for *_, peak, point in keyed if peak <= safe] or [each[3] for each in keyed]
+    with pytest.MonkeyPatch.context() as patch:
+        if is_loose:
+            patch.setattr(Explorer, "_least_peak_bytes", no_bound_of_memory)
+        patch.setattr("simtrain.studies.search.exact_search._FIRST_ANSWER", 4)
+        first = data.draw(st.sampled_from(part))
+        outcome = search_all(explorer, part, top, ignore, stop_from(number), first=first)
+    found = [*outcome.best]
+    # A search is not stopped before it has simulated a layout that fits.
+    assert found and known.peak_bytes(found[0]) <= limit
+    assert (outcome.bound is None) or outcome.bound <= objective.key(known.evaluation(ranked[0]))[0]
+    if outcome.stopped is None:
+        assert outcome.exact and outcome.faster_exact and outcome.num_fitting == len(keyed)
+    if outcome.exact:
+        assert found == ranked[:top]
+    assert found[: outcome.num_proved] == ranked[: outcome.num_proved]
+    if outcome.faster_exact:
+        assert [*outcome.faster, *outcome.best][0] == keyed[0][3]
+    assert outcome.num_fitting <= outcome.num_seen <= len(part)
+
+
+def stopped(number: int, objective: str = "time", **arguments: Any) -> SearchResult:
+    calls = itertools.count()
+    return search(
+        BASES["narrow"], (4,), objective, interrupted=lambda: next(calls) >= number, **arguments
+    )
+
+
+@pytest.mark.slow
+def test_the_best_never_gets_worse_and_the_answer_says_how_close_it_is() -> None:
+    """At first nothing is proved, then a distance from the optimum, at last that it is the best."""
+    results = [stopped(number, top=1) for number in range(0, 1000, 20)]
+    bests = [result.ranked[0].iteration_time_s for result in results]
+    assert bests == sorted(bests, reverse=True)
+    optimum = enumerated("narrow", "time", 2**60, 2**60)[0][0][0][0]
+    for result, best in zip(results, bests, strict=True):
+        last, is_whole = str(search_view(result).sentences[-1]), result.outcome.stopped is None
+        assert best >= optimum and last.startswith("Interrupted. ") is not is_whole
+        assert ("Best found: simulated" in last) or result.gap is not None
+        assert ("Exact among" in last) is result.exact
+    assert not results[0].exact and results[0].gap is None and results[-1].exact
+    assert results[0].outcome.num_simulated == 1 and results[0].num_unseen > 0
+    data = results[0].to_dict()
+    assert (data["exact"], data["stopped"], data["gap"]) == (False, "interrupt", None)
+    assert data["lower_bound_iteration_time_s"] is None
+
+
+def test_a_finished_search_is_not_stopped() -> None:
+    data = search(BASES["narrow"], (4,), top=1, seconds=1e6).to_dict()
+    assert (data["exact"], data["stopped"], data["num_unseen"], data["gap"]) == (True, None, 0, 0)
+    assert data["lower_bound_iteration_time_s"] == data["best"]["iteration_time_s"]
+    fastest = search(BASES["narrow"], (4,), "tokens_per_s", top=1).to_dict()
+    assert fastest["upper_bound_tokens_per_s"] == fastest["best"]["tokens_per_s"]
+    budget = search(BASES["narrow"], (4,), seconds=1e-9)
+    assert budget.outcome.stopped == "budget" and len(budget.ranked) == 1
+
+
+@pytest.mark.slow
+def test_the_first_answer_is_the_own_layout_also_of_a_model_with_experts() -> None:
+    """It is one of the layouts, and what a search finds is compared with it."""
+    own = simtrain.load_scenario("mixtral_8x7b")
+    result = search(own, (own.num_gpus,), top=1, interrupted=lambda: True)
+    assert result.base_layout and result.base_layout.evaluation == result.ranked[0].evaluation
+    assert result.base_layout.iteration_time_s == simtrain.simulate(own).iteration_time_s
+    wider = search(own, (2 * own.num_gpus,), top=1, interrupted=lambda: True).base_layout
+    assert wider and wider.scenario.parallelism.data == 2 * own.parallelism.data
+    uneven = BASES["uneven"]
+    found = search(uneven, (4,), top=1)
+    assert found.base_layout and found.best.iteration_time_s <= found.base_layout.iteration_time_s
+    assert checked_profile(found.base_layout.scenario)
+
+
+# ------------------------------------------------------------------------- memory
+
+
+def test_if_nothing_surely_fits_all_that_fit_are_ranked() -> None:
+    least = peaks_bytes("narrow")[0]
+    result = search(BASES["narrow"], (4,), max_memory=f"{least + 2**20} B")
+    check(result, "narrow")
+    assert not result.is_safe and result.ranked and not result.faster
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("risk", [0.0, 0.05, 0.45, 1.0])
+def test_an_allowed_risk_ranks_what_has_it_and_no_more(risk: float) -> None:
+    limit = limit_between("narrow", 0.5)
+    result = search(BASES["narrow"], (4,), top=50, max_memory=f"{limit} B", allow_risk=risk)
+    check(result, "narrow")
+    if result.is_safe:
+        assert all(1 - result.fit_of(each).probability <= risk for each in result.ranked)
+    assert all(1 - result.fit_of(each).probability > risk for each in result.faster)
+
+
+def test_a_margin_replaces_the_interval() -> None:
+    limit = limit_between("narrow", 0.3)
+    result = search(BASES["narrow"], (4,), max_memory=f"{limit} B", margin="1 MiB")
+    assert result.limit_bytes == result.safe_bytes == limit - 2**20 and not result.faster
+    check(result, "narrow")
+    both = search(BASES["narrow"], (4,), max_memory=f"{limit} B", margin="1 MiB", allow_risk=0.05)
+    assert both.limit_bytes == limit - 2**20 > both.safe_bytes
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 200 * GIB), st.floats(0, 1))
+def test_a_safe_peak_is_the_largest_with_the_risk(memory: int, risk: float) -> None:
+    safe = _safe_peak(memory, memory, risk)
+    assert 0 <= safe <= memory
+    within, above = (1 - FitVerdict(peak, memory).probability for peak in (max(safe, 1), safe + 1))
+    assert (safe == 0 or within <= risk) and (safe == memory or above > risk)
+    assert abs(_safe_peak(80 * GIB, 80 * GIB, 0.05) - surely_fitting_bytes(80 * GIB)) <= 2
+
+
+def test_several_numbers_of_gpus_are_ranked_together() -> None:
+    """Fewer GPUs win by GPU-seconds, because no layout scales perfectly; more GPUs win by time."""
+    cheapest, fastest = (
+        search(BASES["narrow"], (4, 1), objective, top=1).ranked[0]
+        for objective in ("cost", "time")
+    )
+    assert (cheapest.scenario.num_gpus, fastest.scenario.num_gpus) == (1, 4)
+    assert cheapest.gpu_seconds == cheapest.run.iteration_time_s < fastest.gpu_seconds
+
+
+def test_objectives_of_time_increase_with_time() -> None:
+    for objective in OBJECTIVES.values():
+        if not objective.ranks_memory:
+            values = [objective.value(BASES["plain"], time_s, 1) for time_s in (0.5, 1.0, 2.0)]
+            assert values == sorted(set(values))
+    # 4 sequences of 512 tokens in half a second
+    assert OBJECTIVES["tokens_per_s"].value(BASES["plain"], 0.5, 1) == -4096
+
+
+# ------------------------------------------------------------------------- failures
+
+ERRORS = [
+    DeadlockError([Wait("stage 0", "0F0", (("stage 0", "'0F0' on stage 0"),))]),
+    InputError.of("E324", "this layout is refused"),
+    IndexError("index 7 is out of bounds"),
+]
+
+
+def is_wide(scenario: Scenario) -> bool:
+    """Whether a layout has two tensor-parallel ranks: many of the space have, also the best."""
+    return scenario.parallelism.tensor == 2
+
+
+def failing(
+    monkeypatch: pytest.MonkeyPatch, fails: Callable[[Scenario], bool], error: Exception
+) -> None:
+    """Let the evaluation of some scenarios fail."""
+    evaluate = Evaluator.evaluate
+
+    def evaluate_or_fail(self: Evaluator, scenario: Scenario) -> Evaluation:
+        if fails(scenario):
+            raise error
+        return evaluate(self, scenario)
+
+    monkeypatch.setattr(Evaluator, "evaluate", evaluate_or_fail)
+
+
+@functools.cache
+def whole() -> SearchResult:
+    return search(base(), (4,), top=1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_layout_that_fails_costs_its_own_place_alone(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert whole().exact and not whole().failures
+    failing(monkeypatch, is_wide, error)
+    result = search(base(), (4,), top=1000)
+    left = [layout.point for layout in whole().ranked if not is_wide(layout.scenario)]
+    assert 0 < len(left) < len(whole().ranked)
+    assert points_of(result.ranked) == left
+    assert {failure.point for failure in result.failures} == {
+        layout.point for layout in whole().ranked if is_wide(layout.scenario)
+    }
+    assert not result.exact  # nothing is proved about the layouts that failed
+    (sentence,) = [said for said in map(str, search_view(result).sentences) if "failed" in said]
+    assert str(error).partition("\n")[0] in sentence and "2 x " in sentence
+    assert "\n" not in sentence
+    assert {each["configuration"]["tensor"] for each in result.to_dict()["failures"]} == {2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["busy_s", "states_bytes", "iteration_s"])
+def test_bounds_may_fail_too(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, points = every("plain")
+    bound = getattr(Bounds, place)
+
+    def bound_or_fail(self: Bounds, plan: Plan) -> Any:
+        if is_wide(plan.scenario):
+            raise ZeroDivisionError("division by zero")
+        return bound(self, plan)
+
+    monkeypatch.setattr(Bounds, place, bound_or_fail)
+    explorer = Explorer(known.space, EVALUATOR, known.objective, known.limit_bytes)
+    outcome = search_all(explorer, points, 1000, ignore, lambda: None, only_best=True)
+    failed = {point for point in points if point.tensor == 2}
+    assert {*outcome.best} == {*points} - failed and {*explorer.failures} == failed
+
+
+def test_a_refinement_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, lambda scenario: bool(scenario.overlap.data_parallel), ERRORS[0])
+    result = search(base(batch={"global": 8}), (4,), refines=True)
+    assert result.refinement and result.exact  # the ranking is proved; a refinement never is
+    assert "overlap.data_parallel" not in result.refinement.changes
+    (failure, *_) = result.failures
+    assert failure.configuration["overlap.data_parallel"] is True
+
+
+def test_a_search_in_which_everything_fails_raises_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing(monkeypatch, lambda scenario: True, ERRORS[0])
+    with pytest.raises(DeadlockError):
+        search(base(), (4,))
