@@ -301,7 +301,8 @@ def size_rule(gpus_per_node: int, num_nodes: int) -> Rule:
         axes = ["data", "pipeline", *(["context"] if split.context > 1 else []), "tensor"]
         sizes = " x ".join(str(getattr(split, axis)) for axis in axes)
         return (
-            f"parallelism.{' x '.join(axes)} is {sizes} = {scenario.num_gpus} GPUs, but the "
+            f"parallelism.{' x '.join(axes)} is {sizes} = {scenario.num_gpus} GPUs "
+            f"(hardware.cluster.num_nodes: {-(-scenario.num_gpus // gpus_per_node)}), but the "
             f"cluster has {available} ({nodes} nodes of {gpus_per_node})"
         )
 

@@ -301,7 +301,7 @@ def test_a_job_larger_than_its_cluster_is_refused_with_sizes_that_fit() -> None:
         check_cluster(scenario, gpus_per_node=8, num_nodes=279, **HAS_ALL)
     (problem,) = caught.value.problems
     assert problem.code == "E317"
-    assert "8 x 35 x 8 = 2240 GPUs, but the cluster has 2232 (279 nodes of 8)" in problem.message
+    assert "8 x 35 x 8 = 2240 GPUs (hardware.cluster.num_nodes: 280), but" in problem.message
     assert str(problem.location).endswith("dp530b.yaml:14:9")
     assert problem.fix is not None
     assert problem.fix.startswith("write parallelism.data: 4 or 2, ")
