@@ -272,6 +272,8 @@ def test_a_function_of_another_file_that_gets_the_config_is_a_change() -> None:
         ("def f(a=1):\n" + "    f(); f()\n" * 50 + "    return f()", "E879"),
         ("x" * (1 << 20), "E879 it has more than"),
         ("return 1", "E875 no configs"),
+        ("x = 0x" + "f" * 5000, "E875 no configs"),
+        ("".join(f"def f{n}():\n    return C(x={n})\n" for n in range(5000)), "E879 f.* too many"),
         ("x = 9" + "9" * 5000, "E8"),
         ("def f():\n    c = C()\n    c.a = c\n    return c\n", "E879 f contains itself"),
         ("def f():\n    a = []\n    a.append(a)\n    return C(a=a)\n", "E879 f contains itself"),

@@ -21,7 +21,8 @@ from typing import Any
 
 from simtrain.importing.python_config.values import Built, Symbol, Unknown, objects_of, unknown_in
 
-_MAX_STEPS = 200_000
+_MAX_STEPS = 500_000
+"""Of all readings of a file: one of it, and one for each config in it."""
 _MAX_CALLS = 30
 _MAX_NUMBER = 10**18
 _MAX_LENGTH = 10_000
@@ -92,15 +93,16 @@ class Reader:
     Args:
         tree: the parsed file.
         wrappers: symbols whose first argument is what they make, such as run.Config(Trainer, ...).
+        steps: the steps of earlier readings of the file.
 
     Raises:
         TooLong: reading takes too many steps; so does `result`.
     """
 
-    def __init__(self, tree: ast.Module, wrappers: Sequence[str] = ()) -> None:
+    def __init__(self, tree: ast.Module, wrappers: Sequence[str] = (), steps: int = 0) -> None:
         self.wrappers = wrappers
         self.scope: Scope = ChainMap()
-        self.steps = self.calls = 0
+        self.steps, self.calls = steps, 0
         self.forgotten: set[Function] = set()
         with contextlib.suppress(_Returned):  # ast.parse accepts a return outside of a function
             self._run(tree.body, self.scope)
@@ -451,7 +453,11 @@ def _unknown(node: ast.AST, value: Any = None) -> Unknown:
 
 def _words(node: ast.AST) -> str:
     """Return an expression, or the first line of a statement."""
-    return ast.unparse(node).partition("\n")[0].removesuffix(":")[:_MAX_CHARACTERS]
+    try:
+        text = ast.unparse(node)
+    except ValueError:  # a hexadecimal number of more digits than Python writes as decimal ones
+        text = "a number of too many digits"
+    return text.partition("\n")[0].removesuffix(":")[:_MAX_CHARACTERS]
 
 
 def _has_star(items: Iterable[ast.expr]) -> bool:

@@ -37,7 +37,8 @@ class PythonSource:
                 warnings.simplefilter("ignore")  # of odd escapes in texts, which are no errors
                 tree = ast.parse(text)
             self._reader = partial(Reader, tree, wrappers)
-            scope = self._reader().scope
+            reader = self._reader()
+            scope, self._steps = reader.scope, reader.steps
         except SyntaxError as error:
             place = self._line(error.lineno or 1, error.offset or 1)
             message, fix = f"invalid Python: {error.msg}", "correct the syntax"
@@ -101,7 +102,10 @@ class PythonSource:
 
     def _value(self, name: str) -> object:
         try:
-            value = self._reader().result(name)  # calls of other configs may change what they share
+            # Calls of other configs may change what they share.
+            reader = self._reader(steps=self._steps)
+            value = reader.result(name)
+            self._steps = reader.steps
         except (TooLong, RecursionError, MemoryError):
             raise self._too_large(f"{name} takes too many steps") from None
         if not is_small_tree(value):
