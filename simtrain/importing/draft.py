@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Collection, Iterable, Mapping
+import typing
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
+
+from pydantic import BaseModel
 
 from simtrain.base.importer import ImportRequest
 from simtrain.base.strict_yaml import (
@@ -21,7 +24,6 @@ from simtrain.base.strict_yaml import (
 from simtrain.base.strict_yaml.document import Place
 from simtrain.errors import InputError, Location, Problem, printable
 from simtrain.importing.gpus import A100, B200, BLACKWELL, H100, HOPPER, NamedMachine
-from simtrain.importing.required_fields import missing_fields
 from simtrain.importing.settings import (
     MAX_NAMES,
     Effect,
@@ -401,3 +403,26 @@ def _as_yaml(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_as_yaml, value))}]"
     return "{}" if value == {} else as_scalar(value)
+
+
+def missing_fields(
+    data: Mapping[str, Any], section: type[BaseModel], prefix: str = ""
+) -> Iterator[str]:
+    """Yield the dotted name of each field without a default that the data of a section lack.
+
+    Args:
+        data: fields by name, with nested sections.
+        section: the type of the section; `Scenario` for a whole scenario.
+        prefix: begins each name, such as "model.".
+    """
+    for attribute, each in section.model_fields.items():
+        key = str(each.validation_alias or attribute)
+        types = (each.annotation, *typing.get_args(each.annotation))
+        sections = [
+            kind for kind in types if isinstance(kind, type) and issubclass(kind, BaseModel)
+        ]
+        is_missing = key not in data and each.is_required()
+        if sections and (is_missing or isinstance(data.get(key), dict)):
+            yield from missing_fields(data.get(key, {}), sections[0], f"{prefix}{key}.")
+        elif is_missing:
+            yield f"{prefix}{key}"

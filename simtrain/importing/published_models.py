@@ -13,7 +13,7 @@ from typing import Any
 
 from simtrain.base.strict_yaml import Positions, YamlDocument
 from simtrain.importing.hugging_face.model_config import fields_of_config
-from simtrain.importing.words_file import WordsFile
+from simtrain.importing.table import WordsFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,32 @@
-"""The table of a source: what becomes of each of its words. All importers have one of this form."""
+"""The table of a source: what becomes of each of its words; it is read from a TOML file.
+
+All importers have one of this form:
+
+    without_effect = "seed save_interval ..."    # words that change neither time nor memory
+
+    [fields]                                     # words that set a field
+    hidden_size = "model.hidden_size"
+    mtp_num_layers = {field = "model.mtp_num_layers", default = 0}
+    normalization = {field = "model.normalization", values = {RMSNorm = "rms_norm"}}
+
+    [not_modelled]                               # the effect of words that are not modelled
+    use_sharp = "switches reduce in the network: faster collectives"
+    fp8_wgrad = {text = "weight gradients in bf16: slower", neutral = ["True"]}
+
+A list of `values` has those whose names are ours too. Entries of a field are those of `MappedWord`,
+entries of an effect those of `Effect`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
+from simtrain.errors import InputError, Location
 from simtrain.importing.settings import Effect
 
 
@@ -71,3 +91,96 @@ class WordTable:
 def as_they_are(*values: str) -> dict[str, str]:
     """Return the values of a word whose values are ours too."""
     return {value: value for value in values}
+
+
+Row = TypeVar("Row", MappedWord, Effect)
+
+
+class WordsFile:
+    """A file of words; it is read when it is made.
+
+    Args:
+        file: its path.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        try:
+            self.rows: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
+        except tomllib.TOMLDecodeError as error:
+            raise self._wrong(f"invalid TOML: {error}", "correct the TOML syntax") from None
+
+    def table(self, **changes: Any) -> WordTable:
+        """Return the table of the file.
+
+        Args:
+            changes: arguments of `WordTable` that follow from more than the file.
+
+        Raises:
+            InputError: a row cannot be read, or a word has several rows (E742).
+        """
+        not_modelled = self.effects("not_modelled")
+        sections = dict.fromkeys(self.names("sections_without_effect"), "")
+        arguments: dict[str, Any] = {
+            "kind": self.rows.get("kind", "key"),
+            "source": self.rows.get("source", ""),
+            "mapped": self.words("fields"),
+            "not_modelled": not_modelled,
+            "without_effect": self.names("without_effect"),
+            "details": details_of(not_modelled),
+            "sections": sections | self.rows.get("sections", {}),
+        } | changes
+        table = WordTable(**arguments)
+        parts = (table.mapped, table.not_modelled, table.without_effect, table.details)
+        if sum(map(len, parts)) > len(table.words):
+            words = [word for part in parts for word in part]
+            double = next(word for word in words if words.count(word) > 1)
+            raise self._wrong(f"{double} has several rows", "keep one of them")
+        return table
+
+    def words(self, section: str) -> dict[str, MappedWord]:
+        """Return the words of a section that set fields."""
+        return {
+            name: self._row(name, row, MappedWord) for name, row in self.section(section).items()
+        }
+
+    def effects(self, section: str) -> dict[str, Effect]:
+        """Return the effects of the words of a section."""
+        return {name: self._row(name, row, Effect) for name, row in self.section(section).items()}
+
+    def names(self, section: str) -> frozenset[str]:
+        """Return the words of a text, which blanks separate."""
+        return frozenset(str(self.rows.get(section, "")).split())
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Return the rows of a section ("a.b" for one inside another); none if it is not there."""
+        section: Mapping[str, Any] = self.rows
+        for part in name.split("."):
+            section = section.get(part, {})
+        return section
+
+    def _row(self, name: str, row: Any, kind: type[Row]) -> Row:
+        """Return a row, which has the main entry alone or several entries."""
+        fields = {field.name: field for field in dataclasses.fields(kind)}
+        main = next(iter(fields))
+        entries = dict(row) if isinstance(row, dict) else {main: row}
+        if unknown := entries.keys() - fields:
+            fix = f"write entries out of {', '.join(fields)}"
+            raise self._wrong(f"{name} has an unknown entry {min(unknown)}", fix)
+        if not isinstance(entries.get(main), str):
+            raise self._wrong(f"{name} has no {main}", f'write {name} = {{{main} = "..."}}')
+        if isinstance(values := entries.get("values"), list):
+            entries["values"] = {value: value for value in values}
+        if entries.get("default") and values and entries["default"] not in entries["values"]:
+            fix = "add it to the values, or correct it"
+            raise self._wrong(f"the default of {name} is none of its values", fix)
+        lists = {key: tuple(each) for key, each in entries.items() if key in ("neutral", "active")}
+        return kind(**entries | lists)
+
+    def _wrong(self, message: str, fix: str) -> InputError:
+        return InputError.of("E742", message, Location(str(self.file)), fix)
+
+
+def details_of(effects: Mapping[str, Effect]) -> dict[str, str]:
+    """Return the words that only refine another one, each with that one."""
+    return {detail: name for name, effect in effects.items() for detail in effect.details.split()}

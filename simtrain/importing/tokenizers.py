@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from simtrain.importing.words_file import WordsFile
+from simtrain.importing.table import WordsFile
 
 _VARIABLE = re.compile(r"\$\{?\w+\}?|\$\([^)]*\)?")
 

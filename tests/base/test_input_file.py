@@ -19,7 +19,7 @@ OTHERS = {
     "simtrain/render/html/document.py": "assets of the package",
     "simtrain/scenario/explanations/__init__.py": "texts of the package",
     "simtrain/importing/runs/columns.py": "a file of the package",
-    "simtrain/importing/words_file.py": "files of the package",
+    "simtrain/importing/table.py": "files of the package",
     "simtrain/studies/sweep/executors.py": "sends a profile that was read before",
     "simtrain/recording/child/__main__.py": "what its parent process has written",
     "simtrain/recording/child/memory_limit.py": "/proc/meminfo",

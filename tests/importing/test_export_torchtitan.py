@@ -11,7 +11,7 @@ from simtrain.errors import InputError
 from simtrain.importing.exporters import EXPORTERS
 from simtrain.importing.torchtitan.export import torchtitan_job
 from simtrain.importing.torchtitan.flavors import model_of_flavor
-from simtrain.importing.torchtitan.stages import chunks_of_sizes
+from simtrain.importing.torchtitan.job_scenario import chunks_of_sizes
 from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.scenario.pipeline_layout import layout_of_chunks
 from simtrain.scenario.resolved import settings_of

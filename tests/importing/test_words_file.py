@@ -10,9 +10,8 @@ from simtrain.importing.deepspeed.keys import TABLE as DEEPSPEED
 from simtrain.importing.hugging_face.keys import FAMILIES, table_of
 from simtrain.importing.megatron.arguments import TABLE as MEGATRON
 from simtrain.importing.nemo.words import table_of as table_of_tool
-from simtrain.importing.table import WordTable
+from simtrain.importing.table import WordsFile, WordTable
 from simtrain.importing.torchtitan.keys import TABLE as TORCHTITAN
-from simtrain.importing.words_file import WordsFile
 from simtrain.scenario import Scenario
 
 TABLES = [

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simtrain.importing.words_file import WordsFile
+from simtrain.importing.table import WordsFile
 
 TABLE = WordsFile(Path(__file__).with_suffix(".toml")).table()

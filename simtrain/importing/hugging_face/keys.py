@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.importing.settings import Effect
-from simtrain.importing.table import MappedWord, WordTable
-from simtrain.importing.words_file import WordsFile
+from simtrain.importing.table import MappedWord, WordsFile, WordTable
 from simtrain.scenario.model import ATTENTION, EXPERTS, MAMBA, MLP
 
 _FILE = WordsFile(Path(__file__).with_suffix(".toml"))

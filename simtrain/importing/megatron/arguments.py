@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from simtrain.importing.words_file import WordsFile, details_of
+from simtrain.importing.table import WordsFile, details_of
 from simtrain.scenario.dispatchers import DISPATCHERS, AllToAll
 
 _FILE = WordsFile(Path(__file__).with_suffix(".toml"))

@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 
 from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError, Location, Problem
-from simtrain.importing.draft import Draft
+from simtrain.importing.draft import Draft, missing_fields
 from simtrain.importing.megatron.arguments import KNOWN, MAPPED, SPELLINGS, TABLE
 from simtrain.importing.megatron.hybrid import PATTERNS, read_pattern
 from simtrain.importing.megatron.other_models import refuse_other_models
 from simtrain.importing.megatron.source import TEXT, Source, unknown_value
-from simtrain.importing.required_fields import missing_fields
 from simtrain.importing.settings import Setting
 from simtrain.importing.table import MappedWord
 from simtrain.scenario.model import Model

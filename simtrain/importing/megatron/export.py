@@ -16,7 +16,7 @@ from simtrain.importing.lost_fields import (
     refuse_splits,
 )
 from simtrain.importing.megatron.arguments import MAPPED
-from simtrain.importing.megatron.recompute import MODULE_NAMES
+from simtrain.importing.megatron.memory import MODULE_NAMES
 from simtrain.importing.megatron.scenario_draft import megatron_draft
 from simtrain.scenario import Scenario
 from simtrain.scenario.dispatchers import DISPATCHERS

@@ -18,21 +18,19 @@ from simtrain.importing.megatron.experts import set_expert_parallelism
 from simtrain.importing.megatron.kernels import (
     set_attention_backend,
     set_cross_entropy,
+    set_overlap,
+    set_precision,
     set_software,
     set_workspaces,
 )
-from simtrain.importing.megatron.memory import set_memory
+from simtrain.importing.megatron.memory import set_memory, set_norms, set_offload, set_recompute
 from simtrain.importing.megatron.model import set_model, set_vocabulary
-from simtrain.importing.megatron.offload import set_offload
-from simtrain.importing.megatron.overlap import set_overlap
 from simtrain.importing.megatron.parallelism import (
     set_batch,
     set_parallelism,
     set_replicas,
     set_stages,
 )
-from simtrain.importing.megatron.precision import set_precision
-from simtrain.importing.megatron.recompute import set_norms, set_recompute
 from simtrain.importing.megatron.source import Source, read_source
 
 

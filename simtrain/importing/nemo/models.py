@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simtrain.importing.words_file import WordsFile
+from simtrain.importing.table import WordsFile
 
 _FILE = WordsFile(Path(__file__).with_suffix(".toml"))
 MODELS = _FILE.section("published")

@@ -9,7 +9,7 @@ from simtrain.errors import InputError
 from simtrain.importing.nemo.config import Config, Field
 from simtrain.importing.nemo.families import refuse_family
 from simtrain.importing.nemo.translation import Translation
-from simtrain.importing.words_file import WordsFile
+from simtrain.importing.table import WordsFile
 
 _FILE = WordsFile(Path(__file__).with_suffix(".toml"))
 _RENAMED = _FILE.section("renamed")

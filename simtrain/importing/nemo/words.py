@@ -6,8 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from simtrain.importing.megatron.arguments import TABLE
-from simtrain.importing.table import WordTable
-from simtrain.importing.words_file import WordsFile
+from simtrain.importing.table import WordsFile, WordTable
 
 WORDS = WordsFile(Path(__file__).with_suffix(".toml"))
 

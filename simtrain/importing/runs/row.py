@@ -14,7 +14,7 @@ from simtrain.base.resources import list_profiles, list_stacks
 from simtrain.base.strict_yaml import Positions, YamlDocument, apply_overrides
 from simtrain.base.strict_yaml.document import Place
 from simtrain.errors import Location
-from simtrain.importing.required_fields import missing_fields
+from simtrain.importing.draft import missing_fields
 from simtrain.importing.runs.columns import (
     ALIASES,
     COLUMN_OF,

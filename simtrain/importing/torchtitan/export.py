@@ -16,9 +16,8 @@ from simtrain.importing.lost_fields import (
     refuse_splits,
 )
 from simtrain.importing.torchtitan.flavors import FLAVORS, flavor_of_model
-from simtrain.importing.torchtitan.job_scenario import torchtitan_draft
+from simtrain.importing.torchtitan.job_scenario import modules_of_chunks, torchtitan_draft
 from simtrain.importing.torchtitan.keys import MAPPED
-from simtrain.importing.torchtitan.stages import modules_of_chunks
 from simtrain.scenario import Scenario
 from simtrain.scenario.pipeline_layout import chunks_of_layout
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from simtrain.importing.words_file import WordsFile
+from simtrain.importing.table import WordsFile
 from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
 from simtrain.schedules import NAMED, default_name
 
