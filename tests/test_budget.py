@@ -27,7 +27,7 @@ BUDGET = {
     "render": 5635,
     "commands": 3703,
     "top": 651,
-    "importing": 12284,
+    "importing": 12200,
     "recording": 3575,
     "traces": 3018,
     "paper": 3556,

@@ -18,8 +18,8 @@ class Tiny(Importer):
     def draft(self, request: ImportRequest) -> ImportDraft:
         """Return the draft of a scenario."""
         from simtrain.importing.draft import Draft
+        from simtrain.importing.settings import toml_settings
         from simtrain.importing.table import MappedWord, WordTable
-        from simtrain.importing.toml_settings import toml_settings
 
         mapped = {
             "tiny.layers": MappedWord("model.num_layers"),

@@ -11,9 +11,8 @@ from pathlib import Path
 from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError
-from simtrain.importing.deepspeed.config import Config
+from simtrain.importing.deepspeed.config import Config, config_of
 from simtrain.importing.deepspeed.draft import over
-from simtrain.importing.deepspeed.script import config_of
 from simtrain.importing.draft import Draft
 from simtrain.importing.hugging_face.model_config import hugging_face_draft
 from simtrain.importing.importers import DeepSpeed, Megatron

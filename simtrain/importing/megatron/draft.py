@@ -11,8 +11,7 @@ from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError, Location, Problem
 from simtrain.importing.draft import Draft, missing_fields
 from simtrain.importing.megatron.arguments import KNOWN, MAPPED, SPELLINGS, TABLE
-from simtrain.importing.megatron.hybrid import PATTERNS, read_pattern
-from simtrain.importing.megatron.other_models import refuse_other_models
+from simtrain.importing.megatron.hybrid import PATTERNS, read_pattern, refuse_other_models
 from simtrain.importing.megatron.source import TEXT, Source, unknown_value
 from simtrain.importing.settings import Setting
 from simtrain.importing.table import MappedWord

@@ -9,9 +9,8 @@ from dataclasses import replace
 
 from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError, Problem
-from simtrain.importing.deepspeed.config import Config
+from simtrain.importing.deepspeed.config import Config, config_of
 from simtrain.importing.deepspeed.draft import over
-from simtrain.importing.deepspeed.script import config_of
 from simtrain.importing.draft import Draft
 from simtrain.importing.megatron.draft import MegatronDraft
 from simtrain.importing.megatron.experts import set_expert_parallelism

@@ -12,8 +12,7 @@ from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.importers import TORCHTITAN_PYTHON, Torchtitan
-from simtrain.importing.settings import Setting
-from simtrain.importing.toml_settings import toml_settings
+from simtrain.importing.settings import Setting, toml_settings
 from simtrain.importing.torchtitan.flavors import MISSING, model_of_flavor, refuse_flavor
 from simtrain.importing.torchtitan.keys import TABLE
 from simtrain.importing.torchtitan.python_job import python_settings
