@@ -364,7 +364,7 @@ def _searched(
     except InputError as error:
         status = Status.DOES_NOT_FIT if isinstance(error, DoesNotFitError) else Status.ILLEGAL
         return replace(row, status=status, exact=True, errors=error.problems)
-    row = replace(row, status=Status.FOUND, best=result.ranked[0])
+    row = replace(row, status=Status.FOUND, best=result.candidates[result.outcome.best[0]])
     return replace(row, exact=result.exact, gap=result.gap)
 
 

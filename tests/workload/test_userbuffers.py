@@ -277,9 +277,11 @@ def test_ranks_of_userbuffers_are_in_one_node() -> None:
     assert simulate(small(grid, overlap={"userbuffers": True}), wide).iteration_time_s > 0
 
 
-def test_a_search_omits_tensor_parallel_ranks_on_several_nodes() -> None:
-    """For points without sequence parallelism, a search drops userbuffers and keeps the ranks."""
-    base = small({"sequence_parallel": True}, overlap={"userbuffers": True})
-    legal = legal_points(Space(base, (16,)), rules_on(a100()))
-    assert legal.removed["E375"] > 0
-    assert {point.tensor for point in legal.points if point.sequence_parallel} == {2, 4, 8}
+def test_a_search_drops_userbuffers_of_tensor_parallel_ranks_on_several_nodes() -> None:
+    """And for points without sequence parallelism: the ranks are searched without them."""
+    space = Space(small({"sequence_parallel": True}, overlap={"userbuffers": True}), (16,))
+    legal = legal_points(space, rules_on(a100())).points
+    for point in legal:
+        has_buffers = bool(space.scenario(point).overlap.userbuffers)
+        assert has_buffers == (point.sequence_parallel and point.tensor in (2, 4, 8)), point
+    assert {point.tensor for point in legal if point.sequence_parallel} == {2, 4, 8, 16}
