@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 
 from simtrain.scenario.data_parallel_rules import sharding_ranks
 from simtrain.scenario.dispatchers import DISPATCHERS, Dispatcher
-from simtrain.scenario.rule import Rule, Rules, any_but, at_least, divides, is_set, requires
+from simtrain.scenario.rule import Rule, Rules, any_but, at_least, divides, is_set, requires, shown
 from simtrain.scenario.schema import Scenario
 
 EXPERT_RULES = Rules()
@@ -195,9 +195,8 @@ def _groups_have_the_chosen_experts(s: Scenario) -> str | None:
     if is_even and top_k // chosen <= num // groups:  # type: ignore[operator]
         return None
     return (
-        f"model.experts.router_groups is {groups} and model.experts.router_group_top_k is "
-        f"{chosen}, "
-        f"but a token goes to {top_k} of {num} experts"
+        f"model.experts.router_groups is {shown(groups)} and model.experts.router_group_top_k is "
+        f"{shown(chosen)}, but a token goes to {top_k} of {num} experts"
     )
 
 

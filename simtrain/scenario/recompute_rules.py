@@ -153,6 +153,7 @@ def _recomputes(scenario: Scenario, modules: set[Module]) -> set[Module]:
     "E347",
     "the model has no such module, so recomputing it would have no effect",
     "recompute: {modules: [core_attention, moe]}",
+    hint="write recompute: none, or recompute.modules that the model has",
 )
 def _modules_exist(scenario: Scenario) -> str | None:
     absent = absent_modules(scenario)

@@ -58,7 +58,7 @@ def _file_has_the_sizes_of_the_pipeline(scenario: Scenario) -> str | None:
 def _blocking_stages_do_not_wait_for_each_other(scenario: Scenario) -> str | None:
     split, family = scenario.parallelism, scenario.schedule_family
     sizes = split.pipeline, split.interleave, scenario.num_microbatches
-    if split.pipeline == 1 or scenario.overlaps_pipeline or family.blocks:
+    if scenario.overlaps_pipeline or family.blocks or split.pipeline == 1 or not sizes[-1]:
         return None
     has_order = family.is_given or (
         family.allows_chunks(split.interleave)

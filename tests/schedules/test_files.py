@@ -244,7 +244,7 @@ def test_errors_name_the_line_and_the_column_of_the_file(text: str, message: str
         (
             CROSSED,
             {"overlap": {"pipeline": False}},
-            "E415 overlap.pipeline is false, but stages 0 and 1 of schedule order.csv would wait",
+            "E415 schedule is order.csv, whose stages 0 and 1 would wait",
             "overlap.pipeline: true",
         ),
         (

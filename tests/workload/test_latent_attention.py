@@ -227,13 +227,13 @@ LATENT_TEXT = "  latent_attention: {kv_lora_rank: 512}\n"
             LATENT_TEXT + "  kv_channels: 128\n  qkv_biases: true\n",
             "attention_backend: fused\n",
             "E343 model.kv_channels and model.qkv_biases",
-            "model.latent_attention: null",
+            "remove model.latent_attention",
         ),
         (
             "  latent_attention: {kv_lora_rank: 512, v_head_dim: 100}\n",
             "attention_backend: fused\n",
             "E330 ",
-            "model.latent_attention.v_head_dim: 96 or 104",
+            "model.latent_attention.v_head_dim: 96 or 128",
         ),
         (
             "  latent_attention: {q_lora_rank: 512}\n",

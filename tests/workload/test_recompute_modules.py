@@ -297,16 +297,16 @@ def test_selective_recomputes_the_core_and_modules_imply_selective() -> None:
         (
             {"recompute": {"strategy": "full", "modules": ["mlp"]}},
             "E346",
-            "recompute.strategy: selective, or recompute.modules: [core_attention]",
+            "recompute.strategy: selective",
         ),
         ({"recompute": {"modules": ["mlp", "moe"]}}, "E347", "recompute.modules: [mlp]"),
         ({"recompute": {"modules": ["mla_up_proj"]}}, "E347", "recompute: none"),
         (
             {"recompute": {"modules": ["layernorm"]}, "software": "megatron_core"},
             "E347",
-            "recompute: none",
+            "software.norm_in_linear: false",
         ),
-        ({"software": {"norm_in_linear": True}}, "E380", "recompute.modules: [mlp]"),
+        ({"software": {"norm_in_linear": True}}, "E380", "software.norm_in_linear"),
     ],
 )
 def test_wrong_modules_are_refused(sections: dict[str, Any], code: str, fix: str) -> None:

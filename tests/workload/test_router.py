@@ -185,7 +185,7 @@ def test_the_auxiliary_loss_reads_all_scores_in_both_directions() -> None:
     [
         ({"router_bias": True}, "E492 model.experts.router_score is softmax", "sigmoid"),
         ({"router_groups": 3, "router_group_top_k": 1}, "E493 .*router_groups is 3", "_groups: 2"),
-        ({"router_groups": 2}, "router_group_top_k is null, but a token goes", "top_k: 1"),
+        ({"router_groups": 2}, "E493 .*router_group_top_k is not set", "top_k: 1"),
     ],
 )
 def test_routers_that_megatron_refuses_are_refused(

@@ -198,7 +198,7 @@ def test_multi_token_prediction_slows_the_last_stage_and_reduces_the_embedding()
             "  mtp_num_layers: 1\n  position_embedding: rope\n",
             "recompute: {strategy: full, num_layers: 2}\n",
             "E345 recompute.num_layers is 2",
-            "recompute.num_layers: 1, or recompute.method: block",
+            "recompute.num_layers: 1",
         ),
         (
             "  mtp_num_layers: -1\n",
