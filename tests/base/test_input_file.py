@@ -21,8 +21,8 @@ OTHERS = {
     "simtrain/importing/runs/columns.py": "a file of the package",
     "simtrain/importing/table.py": "files of the package",
     "simtrain/studies/sweep/executors.py": "sends a profile that was read before",
-    "simtrain/recording/child/__main__.py": "what its parent process has written",
-    "simtrain/recording/child/memory_limit.py": "/proc/meminfo",
+    "simtrain/recording/child/main.py": "what its parent process has written, and /proc/meminfo",
+    "simtrain/recording/program.py": "a file of the package",
     "calibrate/benchmarks/conditions.py": "/proc/stat",
     "calibrate/benchmarks/measure.py": "/proc/cpuinfo",
 }

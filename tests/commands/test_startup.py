@@ -128,6 +128,7 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
             "simtrain.studies.search.request",
             "simtrain.studies.sweep",
             "simtrain.recording.command",
+            "simtrain.related_work.command",
             "simtrain.traces",
         ),
         "simtrain.paper.commands",
@@ -136,7 +137,7 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
     packages = {
         *("simtrain.studies", "simtrain.studies.search"),
         *("simtrain.render", "simtrain.render.traces"),
-        *("simtrain.paper", "simtrain.recording"),
+        *("simtrain.paper", "simtrain.recording", "simtrain.related_work"),
     }
     assert rooms - listed - packages == base | {"simtrain", "simtrain.commands", "simtrain.errors"}
 

@@ -164,7 +164,7 @@ def speed_error(
     """Return predicted / published - 1 of the tokens per second."""
     hardware = p100(network_gb_per_s)
     scenario = bert(split, *row[1:3], cluster="a100_sxm4_80gb", hardware=hardware)
-    run = Evaluator(allow_oom=True, extrapolation=True).evaluate(scenario).run
+    run = Evaluator(allow_oom=True).evaluate(scenario).run
     assert run is not None
     return row[1] * row[2] / run.iteration_time_s / row[4] - 1
 

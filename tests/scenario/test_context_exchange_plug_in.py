@@ -62,4 +62,4 @@ def test_rules_and_errors_know_it(outsider: Outsider) -> None:
     error = outsider.refused("run", "llama3_8b", *way("pairs", "attention_backend=unfused"))
     assert "E350" in error
     error = outsider.refused("run", "llama3_8b", *way("pair"))
-    assert "ring_self_attention, pairs" in error and "did you mean pairs?" in error
+    assert "pairs, ring_self_attention" in error and "did you mean pairs?" in error
