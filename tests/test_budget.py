@@ -14,27 +14,28 @@ import sys
 from tests.helpers.command_line import ROOT
 
 BUDGET = {
-    "base": 3057,
+    "base": 3069,
     "schedules": 2997,
-    "scenario": 9114,
+    "scenario": 9115,
     "hardware": 3099,
-    "workload": 11031,
+    "workload": 11035,
     "durations": 1034,
     "engine": 1327,
     "iteration": 9157,
     "studies": 10224,
     "views": 3192,
-    "render": 5635,
+    "render": 5642,
     "commands": 3703,
     "top": 651,
     "importing": 12200,
-    "recording": 3575,
-    "traces": 3018,
+    "recording": 5191,
+    "traces": 3341,
+    "related_work": 1931,
     "paper": 3556,
     "calibrate": 10300,
     "docs/update": 4446,
     "benchmarks": 2904,
-    "tests": 63513,
+    "tests": 63518,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
