@@ -89,7 +89,8 @@ def memory(
     require("measuring memory", "torch")
     import torch
 
-    from calibrate.memory.measure import all_cases, compare
+    from calibrate.memory.cases import all_cases
+    from calibrate.memory.measure import compare
 
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:

@@ -20,7 +20,7 @@ PRINTED = {
     "run gpt2_1_5b": "breakdown peaks",
     "run gpt2_1_5b --ops": "operators limits",
     "memory gpt2_1_5b": "stages buffers",
-    "cost gpt2_1_5b mixtral_8x7b --tokens 1B": "costs",
+    "cost gpt2_1_5b --tokens 1B": "costs",
     "compare table5_22b_full table5_22b_present": (
         "scenarios fields causes-B critical-path resources"
     ),

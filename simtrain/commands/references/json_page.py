@@ -39,7 +39,7 @@ _OUTPUTS: dict[str, str] = {
     "reproduce of other targets": "simtrain.paper.entries:Reproduction",
     "reproduce all": "simtrain.paper.entries:AllTargets",
     "calibrate validate": "calibrate.validation.profile:ProfileValidation",
-    "calibrate memory": "calibrate.memory.measure:MemoryComparison",
+    "calibrate memory": "calibrate.memory.cases:MemoryComparison",
 }
 """The class of each command's output, as "module:class": importing all takes a second."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from simtrain.base.resources import list_profiles, list_stacks
-from simtrain.base.strict_yaml import Positions, YamlDocument, apply_overrides
+from simtrain.base.strict_yaml import Positions, YamlDocument, apply_overrides, parse_value
 from simtrain.base.strict_yaml.document import Place
 from simtrain.errors import Location
 from simtrain.importing.draft import missing_fields
@@ -305,10 +305,7 @@ def read(name: str, text: str, reader: Callable[[str], Value]) -> Value:
 
 def _yaml_value(name: str, text: str) -> Any:
     """Return the value of a cell as YAML has it, as --set reads it."""
-    value: Any = apply_overrides(YamlDocument({}, Positions()), [f"{name}={text}"]).data
-    for part in name.split("."):
-        value = value[part]
-    return value
+    return parse_value(text, Location(f"--set {name}={text}"))
 
 
 def _document(fields: Fields, location: Location) -> YamlDocument:

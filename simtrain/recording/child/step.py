@@ -184,7 +184,7 @@ def _run(
 
 def _gradients_of(model: torch.nn.Module) -> list[torch.Tensor]:
     """Return the gradients of parameters, and those that fully_shard has not reduced yet."""
-    gradients = [each.grad for each in model.parameters()]
+    gradients = [each.grad for each in model.parameters() if each.is_leaf]
     if isinstance(model, FSDPModule):
         state: Any = fully_shard.state(model)  # type: ignore[attr-defined]
         for each in (

@@ -29,9 +29,7 @@ def straggler(
     The step is replayed from its durations alone, and then again without each suspect: its passes
     take the mean duration of all passes of their kind.
 
-    Examples:
-      simtrain straggler step.csv
-      simtrain straggler rank*.json.gz
+    Example: simtrain straggler step.csv
     """
     from simtrain.traces.files import is_trace, trace_files
     from simtrain.traces.ranks import read_rank_traces

@@ -11,15 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.memory.measure import (
-    HeldBytes,
-    LiveTensors,
-    MemoryCase,
-    MemoryComparison,
-    MemoryRow,
-    case,
-    measure,
-)
+from calibrate.memory.cases import HeldBytes, MemoryCase, MemoryComparison, MemoryRow, case
+from calibrate.memory.measure import LiveTensors, measure
 from calibrate.torch_model.gpt import Stage
 from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import RecomputePolicy

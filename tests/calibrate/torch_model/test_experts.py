@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from calibrate.memory.measure import MemoryCase, case, measure
+from calibrate.memory.cases import MemoryCase, case
+from calibrate.memory.measure import measure
 from calibrate.torch_model.experts import ExpertsMLP
 from calibrate.torch_model.models import LayerSize
 from calibrate.torch_model.parallel import TensorGroup

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calibrate.memory.measure import MemoryCase, measure
+from calibrate.memory.cases import MemoryCase
+from calibrate.memory.measure import measure
 from calibrate.torch_model.kernels import rms_norm, rotated, swiglu
 from calibrate.torch_model.layer import Recompute, TorchLayer
 from calibrate.torch_model.shape import LayerShape

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibrate.memory.measure import MemoryCase, measure
+from calibrate.memory.cases import MemoryCase
+from calibrate.memory.measure import measure
 from calibrate.torch_model.kernels import swiglu
 from calibrate.torch_model.layer import MLP, TorchLayer, checkpointed
 from calibrate.torch_model.parallel import column_parallel, row_parallel
