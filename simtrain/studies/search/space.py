@@ -511,7 +511,7 @@ def _even_lengths(num_layers: int, num_stages: int, chunks: int) -> list[Prefix]
         last = rest // 2 // chunks * chunks
         if last >= chunks and middle and rest - last <= num_layers / num_stages + chunks:
             lengths.append((rest - last, last))
-    return lengths
+    return [*dict.fromkeys(lengths)]  # two stages have none between them
 
 
 def balanced_layout(base: Scenario, placement: StagePlacement) -> str | None:
