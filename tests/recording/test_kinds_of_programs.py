@@ -123,7 +123,7 @@ def test_what_stays_for_the_optimizer_is_what_lives(
 
 
 UNTRACKED = "frozen", "adapters", "accumulation", "encoder"
-"""`MemTracker` takes neither frozen modules, nor backward passes in a loss, nor pairs of inputs."""
+"""`MemTracker` refuses frozen modules and losses with backward passes; pairs of inputs: 5 % off."""
 TRACKED = [kind for kind in programs.KINDS if not any(word in kind for word in UNTRACKED)]
 
 
