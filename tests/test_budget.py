@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 1034,
     "engine": 1327,
     "iteration": 9157,
-    "studies": 10224,
+    "studies": 10222,
     "views": 3192,
     "render": 5642,
     "commands": 3703,

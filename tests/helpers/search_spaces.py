@@ -155,8 +155,12 @@ def legal_by_enumeration(searched: Space) -> list[Point]:
     legal, length = [], len(COORDINATES) + len(searched.options)
     for start in all_prefixes(searched, len(COORDINATES)):
         points = map(searched.point, all_prefixes(searched, length, start))
-        legal += [*itertools.islice((p for p in points if not broken(searched.scenario(p))), 1)]
+        legal += [*itertools.islice((p for p in points if is_legal(searched.scenario(p))), 1)]
     return legal
+
+
+def is_legal(scenario: Scenario) -> bool:
+    return all(rule.check(scenario) is None for rule in RULES)
 
 
 def broken(scenario: Scenario) -> list[str]:

@@ -318,10 +318,8 @@ class Space:
             options.append(((), fields))
         if experts is not None and experts.imbalance > 1:
             # The imbalance is at most the number of expert-parallel ranks; 1 draws no loads.
-            most = [number for number in sorted(self._experts) if number < experts.imbalance]
-            limited = [
-                experts.model_copy(update={"imbalance": float(number)}) for number in most[::-1]
-            ]
+            most = sorted(n for n in self._experts if 1 < n < experts.imbalance)[::-1]
+            limited = [experts.model_copy(update={"imbalance": float(n)}) for n in most]
             limited += [experts.model_copy(update={"imbalance": 1.0, "imbalance_seed": None})]
             options.append(((), *((("model.experts", each),) for each in limited)))
         chosen = [field for field, _ in self.settings]
