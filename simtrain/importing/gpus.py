@@ -1,12 +1,14 @@
-"""GPUs in the words of launch scripts and logs, and the hardware profiles that stand for them."""
+"""GPUs in the words of launch scripts, logs and tables, and the hardware profiles of each."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from simtrain.errors import Location
+from simtrain.importing.table import WordsFile
 
 HOPPER, BLACKWELL = 9, 10
 """Compute capabilities with products in fp8, and in fp4 and MXFP8."""
@@ -14,49 +16,25 @@ HOPPER, BLACKWELL = 9, 10
 
 @dataclass(frozen=True, slots=True)
 class NamedGpu:
-    """A GPU.
-
-    Args:
-        name: its name.
-        cluster: the hardware profile that stands for it, or "" if none does.
-        form: what the profile has of the variants of this GPU, such as "SXM, 80 GB".
-        capability: major compute capability of NVIDIA's GPUs.
-        variants: words in a text that mean another variant than the profile's.
-    """
+    """A GPU, as `gpus.toml` describes it; without a profile, `cluster` is ""."""
 
     name: str
     cluster: str = ""
     form: str = ""
     capability: int = 0
-    variants: str = ""
+    others: str = ""
 
 
-A100 = NamedGpu("A100", "a100_sxm4_80gb", "SXM, 80 GB", 8, "40g")
-H100 = NamedGpu("H100", "h100_sxm", "SXM, 80 GB", HOPPER, "pcie nvl 94g 96g 64g")
-B200 = NamedGpu("B200", "b200_sxm", "SXM", BLACKWELL)
-_A100_PCIE = NamedGpu("A100", "a100_pcie", "PCIe", 8, "40g")
-GPUS = (
-    A100,
-    H100,
-    B200,
-    NamedGpu("H200", "h200_sxm", "SXM", HOPPER, "nvl"),
-    NamedGpu("H800", "h800_sxm", "SXM, 80 GB", HOPPER, "pcie"),
-    NamedGpu("H20", "h20", "96 GB", HOPPER, "141g"),
-    NamedGpu("GH200", "gh200", "96 GB", HOPPER, "144g"),
-    NamedGpu("B300", "b300_sxm", "SXM", BLACKWELL),
-    NamedGpu("GB200", "gb200", "NVL72", BLACKWELL, "nvl4 nvl36"),
-    NamedGpu("GB300", "gb300", "NVL72", BLACKWELL),
-    NamedGpu("MI300X", "mi300x", "OAM"),
-    NamedGpu("V100", "v100_dgx2", "SXM3, 32 GB", 7, "pcie 16g"),
-    *map(NamedGpu, ("P100", "T4", "A10", "A10G", "A30", "A40", "A800", "L4", "L40", "L40S")),
-    *map(NamedGpu, ("MI210", "MI250", "MI250X", "MI300A", "MI325X", "MI355X", "GAUDI2", "GAUDI3")),
-)
+_FILE = WordsFile(Path(__file__).with_suffix(".toml"))
+GPUS = {name: NamedGpu(name, **row) for name, row in _FILE.section("gpus").items()} | {
+    name: NamedGpu(name) for name in _FILE.section("without_profile")["names"].split()
+}
+A100, H100, B200 = GPUS["A100"], GPUS["H100"], GPUS["B200"]
 _LONGEST, _MOST_LINES = 300, 20_000
 """The characters of a value or a line, and the lines of a log, in which a GPU is looked for."""
-_BY_NAME = {gpu.name.lower(): gpu for gpu in GPUS}
 _NAME = re.compile(
     r"(?<![a-z\d!])(?:\d{1,2}x-?)?(?:nvidia-?|tesla-?|dgx-?|hgx-?|gpu-?|amd-?)*"
-    rf"({'|'.join(sorted(_BY_NAME, key=len, reverse=True))})(?!\d)"
+    rf"({'|'.join(sorted(GPUS, key=len, reverse=True)).lower()})(?!\d)"
 )
 _OF_LOG = re.compile(
     r"(?:NVIDIA|Tesla|AMD Instinct|device[ _]name)\W{0,5}(?:NVIDIA[ -])?"
@@ -94,7 +72,7 @@ class NamedMachine:
             return f"{self.words}: simtrain has no profile of {gpu.name}"
         if "." in text and re.search(r"\dg\.\d", text):
             return f"{self.words}: a whole {gpu.name} is taken, not a slice of it"
-        if any(word in text for word in gpu.variants.split()):
+        if gpu.others and re.search(gpu.others, text):
             return f"{self.words}: simtrain has no profile of this variant; {gpu.form} is taken"
         return ""
 
@@ -102,9 +80,20 @@ class NamedMachine:
 def gpus_in(text: str) -> tuple[NamedGpu, ...]:
     """Return the GPUs that a text names, such as "gpu:h100:8" or "a100|h100", each once."""
     lowered = text[:_LONGEST].lower().replace("_", "-")
-    gpus = dict.fromkeys(_BY_NAME[name] for name in _NAME.findall(lowered))
-    is_pcie = "pcie" in lowered
-    return tuple(_A100_PCIE if gpu is A100 and is_pcie else gpu for gpu in gpus)
+    names = dict.fromkeys(name.upper() for name in _NAME.findall(lowered))
+    return tuple(_variant(GPUS[name], lowered) for name in names)
+
+
+def _variant(gpu: NamedGpu, text: str) -> NamedGpu:
+    row = dict(_FILE.section("variants").get(gpu.name, {"words": r"\Z."}))
+    return replace(gpu, **row) if re.search(row.pop("words"), text) else gpu
+
+
+def profile_named(machine: str) -> str | None:
+    """Return the profile of a machine such as "h100-sxm" or "A100 80GB"; None if there is none."""
+    gpu, *_ = (*gpus_in(machine), NamedGpu(""))
+    is_other = gpu.others and re.search(gpu.others, machine.lower())
+    return None if is_other else gpu.cluster or None
 
 
 def machine_of_config(name: str) -> NamedMachine | None:

@@ -133,7 +133,7 @@ def test_the_container_image_says_the_release(option: str) -> None:
     assert later.software.stack == "megatron_core"
 
 
-@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=lambda gpu: gpu.name)
 def test_every_gpu_is_read_by_its_name(gpu: NamedGpu) -> None:
     name = gpu.name
     for text in (name, name.lower(), f"gpu:{name.lower()}:8", f"dgx-{name}", f"p_{name}_8"):

@@ -8,9 +8,8 @@ import pytest
 
 from docs.update.documents import text_of
 from simtrain.errors import InputError
-from simtrain.importing.runs import MeasuredRun, RunSettings, read_runs
-from simtrain.importing.runs.columns import ALIASES, KINDS
-from simtrain.importing.runs.known_names import profile_named
+from simtrain.importing.gpus import profile_named
+from simtrain.importing.runs import ALIASES, KINDS, MeasuredRun, RunSettings, read_runs
 from simtrain.studies.validation import validate_runs
 from tests.importing.test_megatron import PRINTED
 
@@ -115,16 +114,7 @@ def test_a_row_runs_on_the_stack_of_its_framework(tmp_path: pathlib.Path) -> Non
         ({"framework": "Megatron-Bridge", "release": "26.04"}, "megatron_bridge@26.04"),
         ({"framework": "mbridge", "software_version": "v26.05"}, "megatron_bridge@26.05"),
         ({"framework": "mbridge 25.11"}, "megatron_bridge@25.11"),
-        (
-            {
-                "group": "mbridge",
-                "source": "NVIDIA-NeMo/Megatron-Bridge@067f987df docs/performance-summary.md "
-                "[26.06.01 Pre-Training]",
-            },
-            "megatron_bridge@26.06.01",
-        ),
         ({"framework": "mbridge 25.11 and 26.02"}, "megatron_bridge"),
-        ({"framework": "mbridge", "source": "page 26.04 of a book"}, "megatron_bridge"),
         ({"software_stack": "megatron_bridge", "release": "26.02"}, "megatron_bridge@26.02"),
         ({"software_stack": "megatron_bridge@25.09", "release": "26.02"}, "megatron_bridge@25.09"),
         ({"framework": "torchtitan 0.2.1"}, "torchtitan_compiled"),
@@ -171,14 +161,8 @@ def test_settings_of_the_command_line_win(tmp_path: pathlib.Path) -> None:
         ({"hardware": "a100-80g"}, "measured on a100-80g, whose profile is a100_sxm4_80gb"),
         ({"hardware": "h100-64g"}, "measured on h100-64g, of which there is no profile"),
         ({"model__hidden_size": ""}, "model.hidden_size is not printed"),
-        ({"notes": "schedule=ZB-3p; RoCE"}, 'schedule is "zb_3p", but must be one of 1f1b, gpipe'),
-        ({"source": "LoRA Performance", "notes": "LoRA/SFT"}, "(LoRA) of an unknown rank"),
-        ({"notes": "Muon optimizer"}, "Muon is not simulated"),
-        ({"notes": "fp8 rowwise; compile"}, "a scale for each row"),
-        ({"notes": "tokens dropped"}, "add columns, or --set, for model.experts.capacity_factor"),
-        ({"notes": "AsyncTP; compile"}, "for overlap.tensor_parallel"),
-        ({"notes": "4x100Gb RoCE per node"}, "for hardware.inter_node"),
-        ({"method": "Vocab-1"}, "the vocabulary is divided in a way that is not simulated"),
+        ({"schedule": "ZB-3p"}, 'schedule is "zb_3p", but must be one of 1f1b, gpipe'),
+        ({"method": "Vocab-1"}, 'method is "Vocab-1", but only baseline and first_last are'),
         ({"overlap__userbuffers": "soon"}, "E203"),
         ({"args_json": "{"}, "args_json is not JSON"),
     ],
@@ -344,8 +328,8 @@ def test_printed_parameters_are_held_against_the_model(tmp_path: pathlib.Path) -
 
 
 def test_columns_that_are_not_read_are_named(tmp_path: pathlib.Path) -> None:
-    (run,) = runs_of(tmp_path, OURS | {"mfu_pct": "7", "notes": "quiet"})
-    assert run.assumed[-1] == "these columns, which are not read, do not matter: mfu_pct"
+    (run,) = runs_of(tmp_path, OURS | {"mfu_pct": "7", "notes": "schedule=GPipe"})
+    assert run.assumed[-1] == "these columns, which are not read, do not matter: mfu_pct, notes"
 
 
 @pytest.mark.parametrize(
@@ -365,21 +349,9 @@ def test_layers_that_do_not_divide_have_a_layout(
     assert any("do not divide" in what for what in run.assumed) is bool(layout)
 
 
-def test_notes_may_set_columns_by_their_names(tmp_path: pathlib.Path) -> None:
-    notes = "GA=64; tp_comm_overlap on; schedule=GPipe; the rest is prose"
-    row = OURS | {"tp": "8", "sp": "true", "pp": "4", "notes": notes}
-    (run,) = runs_of(tmp_path, row)
-    assert run.scenario is not None and run.scenario.overlap.userbuffers
-    assert run.scenario.schedule == "gpipe"
-    (run,) = runs_of(tmp_path, row | {"schedule": "1f1b", "method": "Baseline"})
-    assert run.scenario is not None and run.scenario.schedule == "1f1b"  # a column wins
-
-
-def test_what_notes_say_may_have_a_column(tmp_path: pathlib.Path) -> None:
-    """A field of a shipped model's section keeps the rest of it, and adds what the row has."""
-    row = OURS | {"model": "Mixtral 8x7B", "notes": "tokens dropped; 4x100Gb RoCE"}
-    network = {"hardware.inter_node.num_adapters": "4"}
-    (run,) = runs_of(tmp_path, row | network | {"model.experts.capacity_factor": "1.5"})
+def test_a_field_keeps_the_rest_of_a_shipped_models_section(tmp_path: pathlib.Path) -> None:
+    row = OURS | {"model": "Mixtral 8x7B", "hardware.inter_node.num_adapters": "4"}
+    (run,) = runs_of(tmp_path, row | {"model.experts.capacity_factor": "1.5"})
     assert run.scenario is not None and run.scenario.model.experts is not None, run.refusal
     experts = run.scenario.model.experts
     assert (experts.capacity_factor, experts.num) == (1.5, 8)
