@@ -30,7 +30,6 @@ from benchmarks.prediction_changes import (
     moved_table,
     summary_lines,
 )
-from benchmarks.random_scenarios import coverage_lines
 from benchmarks.revisions import WORKING_TREE, Revision, checked_out, working_tree
 from benchmarks.speed_probe import WORKLOADS
 
@@ -106,7 +105,6 @@ def _compare_predictions(revisions: Pair, options: argparse.Namespace) -> Compar
         ):
             scenarios |= _drawn(revisions[0], script, number, options.seed)
         draws.write_text("".join(scenarios.values()), encoding="utf-8")
-        _print_coverage(scenarios)
         num_shipped = len(list((revisions[1].tree / "scenarios").glob("*.yaml")))
         old, new = _recorded(revisions, num_shipped + len(scenarios), "scenarios", str(draws))
         if options.why:
@@ -131,16 +129,6 @@ def _drawn(revision: Revision, script: str, number: int, seed: int) -> Records:
     process = revision.start_script(script, str(number), str(seed))
     with _ended(process):
         return {json.loads(line)["name"]: line for line in revision.lines(process)}
-
-
-def _print_coverage(scenarios: Records) -> None:
-    """Print the number of random scenarios with each value of each option."""
-    if not scenarios:
-        return
-    print("\nRandom scenarios by the values of their options:")
-    for line in coverage_lines([json.loads(line) for line in scenarios.values()]):
-        print(textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent="    "))
-    print(flush=True)
 
 
 def _recorded(revisions: Pair, total: int | None, kind: str, *arguments: str) -> list[Records]:

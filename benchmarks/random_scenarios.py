@@ -8,8 +8,7 @@ legal.
 import json
 import random
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import ValidationError
@@ -19,9 +18,6 @@ from simtrain.scenario import check_scenario
 
 Values = dict[str, Any]
 
-DEFAULT = "default"
-"""The value that `coverage` counts for a field that a scenario omits."""
-
 # Fused attention is mostly drawn on the A100; Trainiums lack a host link.
 _FUSED_CLUSTER = "a100_sxm4_80gb"
 _CLUSTERS = (*[_FUSED_CLUSTER] * 7, "h100_sxm", "h200_sxm", "trn1", "trn2")
@@ -29,8 +25,6 @@ _CLUSTERS = (*[_FUSED_CLUSTER] * 7, "h100_sxm", "h200_sxm", "trn1", "trn2")
 _MEMORIES = ("2600 MiB", "3 GiB", "4 GiB", "6 GiB", "10 GiB", "16 GiB")
 _MOST_LAYERS_OF_CHUNK = 8
 _FEWEST_LEGAL_SHARE = 0.1
-# Fields with at most this many values are counted by value.
-_MOST_VALUES_LISTED = 12
 
 
 def random_scenario(rng: random.Random) -> Values:
@@ -231,65 +225,6 @@ def legal_scenarios(number: int, seed: int) -> Iterator[Values]:
             yield {"name": f"random-{num_legal - 1}"} | values
         elif num_draws > 100 and num_legal < _FEWEST_LEGAL_SHARE * num_draws:
             raise RuntimeError(f"{num_legal} of {num_draws} random scenarios are legal: {values}")
-
-
-_OPTIONS = {
-    "model": (
-        *("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size"),
-        *("seq_length", "vocab_size", "tied_embeddings"),
-    ),
-    "parallelism": (
-        *("tensor", "sequence_parallel", "pipeline", "interleave", "first_stage_layers"),
-        *("last_stage_layers", "data", "scatter_gather"),
-    ),
-    "batch": ("micro", "global"),
-    "recompute": ("strategy", "method", "num_layers", "distribute", "keep_microbatches"),
-    "memory": ("zero_stage", "offload_optimizer", "deallocate_outputs"),
-    "precision": ("compute", "gradients"),
-    "overlap": ("tensor_parallel", "pipeline", "data_parallel"),
-}
-
-
-def coverage(scenarios: Iterable[Values]) -> dict[str, Counter[Any]]:
-    """Count the scenarios by the value of each option."""
-    counts: dict[str, Counter[Any]] = {
-        f"{section}.{name}": Counter() for section, names in _OPTIONS.items() for name in names
-    }
-    counts |= {name: Counter() for name in ("attention_backend", "schedule", "cluster")}
-    counts["hardware.gpu.memory_capacity"] = Counter()
-    for scenario in scenarios:
-        for option, counter in counts.items():
-            counter[_value_of(scenario, option)] += 1
-    return counts
-
-
-def _value_of(scenario: Values, option: str) -> Any:
-    value: Any = scenario
-    for name in option.split("."):
-        if isinstance(value, str):  # the name of a recompute strategy
-            return value if name == "strategy" else DEFAULT
-        value = value.get(name, DEFAULT)
-        if value == DEFAULT:
-            return DEFAULT
-    return value
-
-
-def coverage_lines(scenarios: Iterable[Values]) -> Iterator[str]:
-    """Yield one line per option: scenarios per value, or the range of values if there are many."""
-    for option, counter in coverage(scenarios).items():
-        values = sorted(counter, key=lambda value: (isinstance(value, str), value))
-        numbers = [value for value in values if not isinstance(value, str)]
-        if len(values) > _MOST_VALUES_LISTED:
-            listed = [f"{len(numbers)} values from {min(numbers)} to {max(numbers)}"]
-            values = [value for value in values if isinstance(value, str)]
-        else:
-            listed = []
-        listed += [f"{_word(value)} ({counter[value]:,})" for value in values]
-        yield f"{option}: {', '.join(listed)}"
-
-
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def main() -> None:

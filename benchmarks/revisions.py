@@ -9,6 +9,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -76,10 +77,24 @@ def checked_out(revision: str) -> Iterator[Revision]:
         tree = pathlib.Path(folder).resolve() / "tree"
         try:
             _git("worktree", "add", "--detach", str(tree), commit)
+            _describe_plug_ins(tree)
             yield Revision(_git("log", "-1", "--format=%h (%s)", commit), tree)
         finally:
             with suppress(RuntimeError):  # if it was not added, that error is raised
                 _git("worktree", "remove", "--force", str(tree))
+
+
+def _describe_plug_ins(tree: pathlib.Path) -> None:
+    """Write the metadata of the tree's package: that of the installed one names other plug-ins."""
+    project = tomllib.loads((tree / "pyproject.toml").read_text("utf-8"))["project"]
+    folder = tree / f"simtrain-{project['version']}.dist-info"
+    folder.mkdir()
+    described = f"Metadata-Version: 2.1\nName: simtrain\nVersion: {project['version']}\n"
+    (folder / "METADATA").write_text(described, "utf-8")
+    lines = []
+    for group, points in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
+    (folder / "entry_points.txt").write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def _git(*arguments: str) -> str:

@@ -149,6 +149,8 @@ def toml_settings(text: str, file: str) -> dict[str, Setting]:
         if _DEEP.search(text):
             raise RecursionError  # tomllib takes the square of a key's sections
         keys = {".".join(map(str, path)): value for path, value in leaves(tomllib.loads(text))}
+        if any(isinstance(value, int) and abs(value) >> 63 for value in keys.values()):
+            raise ValueError
     except RecursionError:
         message, fix = "its values are nested too deeply", "remove the nesting"
         raise InputError.of("E879", message, Location(file), fix) from None
@@ -156,7 +158,7 @@ def toml_settings(text: str, file: str) -> dict[str, Setting]:
         message, fix = f"invalid TOML: {error}", "correct the TOML syntax"
         raise InputError.of("E875", message, Location(file), fix) from None
     except ValueError:
-        message, fix = "a number has more digits than Python converts", "shorten it"
+        message, fix = "a number has more than 64 bits", "write a smaller one"
         raise InputError.of("E879", message, Location(file), fix) from None
     places = dict(_places(text, file))
     return {

@@ -16,7 +16,7 @@ from benchmarks.prediction_changes import (
     result_line,
     summary_lines,
 )
-from benchmarks.random_scenarios import DEFAULT, coverage, is_legal, legal_scenarios
+from benchmarks.random_scenarios import is_legal, legal_scenarios
 
 NUM_DRAWS = 400
 TIME_S = 0.1 + 0.2
@@ -141,40 +141,3 @@ def test_a_generator_without_legal_scenarios_is_an_error(
     monkeypatch.setattr("benchmarks.random_scenarios.is_legal", lambda values: False)
     with pytest.raises(RuntimeError, match="0 of 101 random scenarios are legal"):
         list(legal_scenarios(1, seed=0))
-
-
-@pytest.mark.parametrize(
-    ("option", "values"),
-    [
-        ("model.tied_embeddings", {True, False}),
-        ("parallelism.tensor", set(range(1, 9))),
-        ("parallelism.sequence_parallel", {True, False}),
-        ("parallelism.pipeline", set(range(1, 7))),
-        ("parallelism.interleave", {1, 2, 3, 4}),
-        ("parallelism.first_stage_layers", {1, 2, DEFAULT}),
-        ("parallelism.last_stage_layers", {1, 2, DEFAULT}),
-        ("parallelism.data", {1, 2, 4}),
-        ("parallelism.scatter_gather", {True, False, DEFAULT}),
-        ("recompute.strategy", {"none", "selective", "full", "auto"}),
-        ("recompute.method", {"uniform", "block"}),
-        ("recompute.num_layers", {1, 2, 3}),
-        ("recompute.distribute", {True, False}),
-        ("recompute.keep_microbatches", {0, 1, 2, 3, "auto"}),
-        ("memory.zero_stage", {0, 1, 2, 3}),
-        ("memory.offload_optimizer", {True, DEFAULT}),
-        ("memory.deallocate_outputs", {True, False}),
-        ("precision.compute", {"bf16", "fp16"}),
-        ("precision.gradients", {"bf16", "fp16", "fp32"}),
-        ("overlap.tensor_parallel", {True, False}),
-        ("overlap.pipeline", {True, False}),
-        ("overlap.data_parallel", {True, False}),
-        ("attention_backend", {"fused", "unfused"}),
-        ("schedule", {"gpipe", "1f1b", "interleaved", DEFAULT}),
-    ],
-)
-def test_random_scenarios_cover_every_option(
-    option: str, values: set[Any], draws: list[dict[str, Any]]
-) -> None:
-    counter = coverage(draws)[option]
-    assert counter.total() == NUM_DRAWS
-    assert all(counter[value] >= 4 for value in values), counter
