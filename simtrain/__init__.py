@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from simtrain.render.figures.breakdown import plot_breakdown as plot_breakdown
     from simtrain.render.figures.iteration_memory import plot_memory as plot_memory
     from simtrain.render.figures.timeline import plot_timeline as plot_timeline
-    from simtrain.render.html.run_report import report as report
+    from simtrain.render.html.report import report as report
     from simtrain.render.traces.write import write_trace as write_trace
     from simtrain.scenario import Scenario as Scenario
     from simtrain.scenario import load_scenario as load_scenario
@@ -71,7 +71,7 @@ _HOMES = {
     "plot_timeline": "simtrain.render.figures.timeline.plot_timeline",
     "profiles": "simtrain.base.resources.list_profiles",
     "query": "simtrain.studies.sweep.results.query",
-    "report": "simtrain.render.html.run_report.report",
+    "report": "simtrain.render.html.report.report",
     "resource_curves": "simtrain.studies.sensitivity.resource_curves",
     "scenarios": "simtrain.base.resources.list_scenarios",
     "search": "simtrain.studies.search.run.search",
@@ -84,7 +84,7 @@ _HOMES = {
 """Where each public name is defined."""
 register(
     {name: place for name, place in _HOMES.items() if name.startswith("plot_")}
-    | {"result_html": "simtrain.render.html.notebook.result_html"}
+    | {"result_html": "simtrain.render.html.pages.result_html"}
 )
 
 __all__ = sorted([*_HOMES, "__version__", "models"])

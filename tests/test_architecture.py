@@ -52,7 +52,7 @@ ROOMS: dict[str, set[str]] = {
 GUESTS: dict[str, set[str]] = {
     "importing": {
         *("errors", "base", "schedules", "scenario", "models", "hardware", "studies", "views"),
-        *("render", "commands"),
+        "commands",
     },
     "paper": {
         *("units", "base", "schedules", "scenario", "hardware", "workload", "durations"),

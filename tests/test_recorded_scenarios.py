@@ -224,7 +224,6 @@ STUDIES = [
     "run --allow-oom --draws 3",
     "run --allow-oom --scale memory_bandwidth=2",
     "run --allow-oom --trace {out}.json",
-    "run --allow-oom --draws 2 --draws-trace {out}.json",
     "memory",
     "memory --json",
     "timeline --out {out}.svg",

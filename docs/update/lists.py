@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from docs.update.request import Request, table
 from simtrain.base.resources import list_stacks
 from simtrain.hardware.upgrades import RESOURCES
-from simtrain.render.traces.formats.registry import FORMATS
+from simtrain.render.traces.formats import FORMATS
 from simtrain.scenario.software import load_stack
 
 FIRST_STACKS = ("megatron_2022", "megatron_core", "deepspeed_2022", "torchtitan")

@@ -28,8 +28,7 @@ def pictures() -> dict[pathlib.Path, tuple[str, list[str]]]:
         for link, name in _PICTURE.findall(text_of(page)):
             sweep = [line for line in lines if line.endswith(f" --out {name}")]
             plots = [line for line in lines if line.startswith(f"simtrain plot {name} ")]
-            drawing = f" --out {name}.svg", f" --plot {name}.svg"
-            file = [line for line in lines if line.endswith(drawing)]
+            file = [line for line in lines if line.endswith(f" --out {name}.svg")]
             path = (ROOT / page).parent / link
             reproduce = [f"simtrain reproduce {name} --out {name}/pictures"]
             found[path] = page, [*sweep, *plots[-1:]] or file or reproduce

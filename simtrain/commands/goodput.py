@@ -48,7 +48,7 @@ def goodput(
     from simtrain.render.figures.style import check_picture_file, write_picture
     from simtrain.render.figures.subject import footer_of
     from simtrain.render.html.document import write_document
-    from simtrain.render.html.study_page import study_document
+    from simtrain.render.html.pages import study_document
     from simtrain.studies.goodput.goodput import goodput_with_progress
     from simtrain.views.goodput import goodput_view
 

@@ -89,7 +89,7 @@ def plan(
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
     from simtrain.render.html.document import check_html_file, write_document
-    from simtrain.render.html.study_page import study_document
+    from simtrain.render.html.pages import study_document
     from simtrain.studies.planning import plan as plan_training
     from simtrain.views.plan import plan_view
 

@@ -31,9 +31,9 @@ def report(
         sweep: report on the results folder of a sweep instead.
 
     It shows how long the iteration takes, where the time goes, what to buy first, the timeline,
-    memory, operators, a roofline, and the sources of all numbers. Several scenarios are compared as
-    by simtrain compare. The file contains every number in full precision, like --json of other
-    commands. Scenarios that do not fit in memory are reported too.
+    memory, operators, and the sources of all numbers. Several scenarios are compared as by simtrain
+    compare. The file contains every number in full precision, like --json of other commands.
+    Scenarios that do not fit in memory are reported too.
 
     With --sweep, it shows the best points, heat map, Pareto front and scaling of a sweep.
 
@@ -76,7 +76,7 @@ def _of_sweep(folder: Path) -> HtmlDocument:
 def _of_iterations(
     questions: Questions, changes: list[str] | None, sensitivity: bool
 ) -> HtmlDocument:
-    from simtrain.render.html.run_report import Subject, subjects_document
+    from simtrain.render.html.report import Subject, subjects_document
 
     loaded = load_compared(questions, changes or [])
     arguments = _arguments(questions, changes)

@@ -14,7 +14,7 @@ from simtrain.commands.options import AllowOomOption, parse_numbers, parse_windo
 from simtrain.commands.output import Output, show
 from simtrain.commands.printing import status
 from simtrain.commands.question import Question, simulate_with_status
-from simtrain.render.traces.formats.registry import FORMATS, format_of
+from simtrain.render.traces.formats import FORMATS, format_of
 
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
@@ -108,24 +108,12 @@ class Draws:
         seed: seed of the random numbers: a whole number from 0 on. Default: 0.
         workers: processes that draw; the answer is the same for any number. Default: 1.
         ray: Ray cluster, host:port, whose processors draw in place of processes on this machine.
-        draws_trace: Chrome trace (.json or .json.gz) of the drawn iteration at the 95th percentile:
-            what each simulated replica runs, and where it waits for others.
     """
 
     draws: int | None = None
     seed: int | None = None
     workers: int | None = None
     ray: str | None = None
-    draws_trace: Path | None = None
-
-    def check(self) -> None:
-        """Check that the trace can be written."""
-        if self.draws_trace is not None:
-            from simtrain.base.output_folder import check_writable
-            from simtrain.render.traces.replicas import check_replica_trace
-
-            check_replica_trace(self.draws_trace)
-            check_writable(self.draws_trace, "a trace", "--draws-trace")
 
     def of(self, result: Result) -> DrawnTimes | None:
         """Draw the iteration of a result, if draws are asked for.
@@ -142,21 +130,12 @@ class Draws:
 
         written = {name: value for name, value in self._written.items() if value is not None}
         with progress_bar() as on_progress:
-            drawn = draw_with_progress(DrawRequest(result, **written), on_progress)
-        if self.draws_trace is not None:
-            from simtrain.render.traces.replicas import write_replica_trace
-            from simtrain.studies.variation.traced import traced_draw
-
-            with status(f"writing {self.draws_trace}"):
-                write_replica_trace(traced_draw(result, drawn), self.draws_trace)
-        return drawn
+            return draw_with_progress(DrawRequest(result, **written), on_progress)
 
     @property
     def options(self) -> dict[str, object]:
         """The options that are written, by name."""
-        named = {f"--{name}": value for name, value in self._written.items()}
-        named["--draws-trace"] = self.draws_trace
-        return {name: value is not None for name, value in named.items()}
+        return {f"--{name}": value is not None for name, value in self._written.items()}
 
     @property
     def _written(self) -> dict[str, Any]:
@@ -207,7 +186,6 @@ def run(
         return
     operators.check()
     trace.check()
-    draws.check()
     if operators.ops:
         refuse(draws.options, "has no effect with --ops")
     scenario = question.load()

@@ -102,7 +102,7 @@ def _draw(comparison: ScheduleComparison, scenario: str, command: str, out: Path
     from simtrain.render.html.document import SUFFIXES, write_document
 
     if out.name.lower().endswith(SUFFIXES):
-        from simtrain.render.html.schedules import schedules_document
+        from simtrain.render.html.pages import schedules_document
 
         write_document(schedules_document(comparison, scenario, command), out)
         return

@@ -105,7 +105,7 @@ def search(
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
     from simtrain.render.html.document import write_document
-    from simtrain.render.html.study_page import study_document
+    from simtrain.render.html.pages import study_document
     from simtrain.studies.found_files import names_of_ranks, prepare_folder, write_scenarios
     from simtrain.studies.search.request import read_vary
     from simtrain.studies.search.run import search as search_layouts

@@ -106,7 +106,7 @@ def _facts(goodput: Goodput) -> Iterator[tuple[str, str]]:
 
 def _picture(goodput: Goodput) -> LanesPicture:
     training = goodput.trainings[0]
-    lanes = {lane.name: [lane] for lane in training_lanes(training, _NUM_LANES)}
+    lanes = {"One training": training_lanes(training, _NUM_LANES)}
     return LanesPicture(lanes, training.time_s / _NUM_LANES, _MEANING, in_days=True)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
+from simtrain.hardware.interval import Interval
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.remarks import remarks_on
 from simtrain.iteration.report.result import Result
@@ -52,16 +53,42 @@ def result_view(result: Result, more: Iterable[str] = (), drawn: DrawnTimes | No
     )
 
 
-def headline(result: Result, drawn: DrawnTimes | None = None) -> Facts:
-    """The settings, the iteration time with its interval, and the rates.
+@dataclass(frozen=True, slots=True)
+class MainFigures:
+    """Time and rates of an iteration: those of its mean time if it is drawn.
 
-    If the iteration is drawn, these are those of its mean time.
+    Args:
+        time_s, interval: the iteration time, and where the measured one lies.
+        tokens_per_s, mfu, hfu: the rates.
+        slowdown: the mean of the drawn times relative to the time without variation.
     """
-    scenario, slowdown = result.scenario, drawn.slowdown if drawn else 1.0
-    interval, tokens_per_s = result.interval, result.tokens_per_s / slowdown
-    interval = replace(interval, p5_s=interval.p5_s * slowdown, p95_s=interval.p95_s * slowdown)
-    time_s = drawn.time.mean if drawn else result.iteration_time_s
-    mfu, hfu, within = result.mfu / slowdown, result.hfu / slowdown, interval.within_words
+
+    time_s: float
+    interval: Interval
+    tokens_per_s: float
+    mfu: float
+    hfu: float
+    slowdown: float
+
+    @classmethod
+    def of(cls, result: Result, drawn: DrawnTimes | None) -> MainFigures:
+        """Return the figures of a result, or of its draws."""
+        slowdown, interval = drawn.slowdown if drawn else 1.0, result.interval
+        return cls(
+            drawn.time.mean if drawn else result.iteration_time_s,
+            replace(interval, p5_s=interval.p5_s * slowdown, p95_s=interval.p95_s * slowdown),
+            result.tokens_per_s / slowdown,
+            result.mfu / slowdown,
+            result.hfu / slowdown,
+            slowdown,
+        )
+
+
+def headline(result: Result, drawn: DrawnTimes | None = None) -> Facts:
+    """The settings, the iteration time with its interval, and the rates."""
+    scenario, figures = result.scenario, MainFigures.of(result, drawn)
+    interval, within = figures.interval, figures.interval.within_words
+    time_s, tokens_per_s = figures.time_s, figures.tokens_per_s
     basis = f"mean of {counted(drawn.draws, 'drawn iteration')}, " if drawn else ""
     fused = ["fused attention"] if scenario.attention_backend == "fused" else []
     modules = scenario.recompute.modules
@@ -76,7 +103,7 @@ def headline(result: Result, drawn: DrawnTimes | None = None) -> Facts:
             ("iteration time", Cell(time_s, f"{format_seconds(time_s)}, {basis}{within}")),
             ("90 % interval", f"{interval.ends}; {interval.basis}"),
             (token_rate_label([result]), Cell(tokens_per_s, f"{tokens_per_s:,.0f}")),
-            ("MFU / HFU", f"{mfu:.1%} / {hfu:.1%}{_peak(result)}"),
+            ("MFU / HFU", f"{figures.mfu:.1%} / {figures.hfu:.1%}{_peak(result)}"),
         )
     )
 

@@ -35,15 +35,6 @@ def test_csv_has_every_run_in_order(folder: pathlib.Path) -> None:
     assert [line.split(",")[3] for line in lines[1:]] == ["3", "4", "5", "6", "7", "8"]
 
 
-def test_a_picture_is_drawn(folder: pathlib.Path) -> None:
-    assert call(*WORDS, "--plot", "runs.svg").exit_code == 0
-    text = (folder / "runs.svg").read_text("utf-8")
-    assert call(*WORDS, "--plot", "runs.svg").exit_code == 0
-    assert (folder / "runs.svg").read_text("utf-8") == text
-    assert "mathdefault" not in text  # labels of ticks are plain numbers
-    assert "E117" in refused(*WORDS, "--plot", "runs.xls")
-
-
 def test_a_table_without_any_legal_run_exits_with_2(folder: pathlib.Path) -> None:
     table = (
         pathlib.Path("runs.csv")

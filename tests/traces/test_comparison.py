@@ -316,7 +316,7 @@ def test_the_command_prints_tables_and_writes_a_page(tmp_path: pathlib.Path) -> 
     assert done.exit_code == 0, done.stderr
     assert "take the same time" in done.stdout and "100.0%" in done.stdout
     text = page.read_text("utf-8")
-    assert "<svg" in text and "simulated, stage 0" in text
+    assert 'class="timeline"' in text and "simulated, stage 0" in text
     rows = call("compare", *name, str(file), "--csv", "--table", "losses").stdout.splitlines()
     assert rows[0] == "cause,trace_s,simulated_s,difference_s,share"
     assert '"mapped_by": "name"' in call("compare", *name, str(file), "--json").stdout

@@ -37,11 +37,6 @@ SoftwareOption = Annotated[
         autocompletion=shipped_stacks,
     ),
 ]
-PlotOption = Annotated[
-    Path | None,
-    typer.Option("--plot", help="Picture of predicted against measured times, such as runs.svg."),
-]
-
 ErrorsOption = Annotated[
     Path | None,
     typer.Option(
@@ -59,7 +54,6 @@ def validate(
     cluster: ClusterOption,
     software: SoftwareOption = None,
     overrides: SetOption = None,
-    picture: PlotOption = None,
     errors_to: ErrorsOption = None,
     *,
     output: Output,
@@ -77,15 +71,9 @@ def validate(
     from simtrain.commands.progress import progress_bar
     from simtrain.hardware.evidence import read_validated_on
     from simtrain.importing.runs import validate as validate_files
-    from simtrain.render.figures.style import check_picture_file, write_picture
-    from simtrain.render.figures.subject import footer_of
-    from simtrain.render.figures.validation import plot_validation
     from simtrain.studies.validation import error_classes, errors_text
     from simtrain.views.validation import validation_view
 
-    if picture:
-        check_picture_file(picture)
-        check_writable(picture, "a picture", "--plot")
     if errors_to:
         check_suffix(errors_to, (".yaml", ".yml"), "errors")
         check_writable(errors_to, "the errors", "--errors-to")
@@ -98,8 +86,6 @@ def validate(
             on_progress=lambda done, total: show_progress("simulating", done, total),
         )
     names = ", ".join(file.name for file in runs)
-    if picture:
-        write_picture(plot_validation(validation), picture, footer_of(names, cluster))
     if errors_to:
         text = errors_text(error_classes(validation, names))
         write_text(errors_to, text, "the errors", "--errors-to", read_validated_on)

@@ -143,17 +143,6 @@ class DrawnIteration:
             times_s.append(of_replicas.max(axis=1) if waits else of_replicas)
         return np.concatenate(times_s)
 
-    def moments_s(self, seed: int, number: int) -> tuple[Floats, Floats]:
-        """Return the starts and the ends of all tasks in one draw, [tasks, replicas] each."""
-        durations_s = self._draw(seed, number)[:, np.newaxis]
-        program = ReplicaProgram(self.graph, self.group_sizes, durations_s)
-        start_s, end_s = run_replicas(program, self.iteration.seconds.machine.engine)
-        if len(self.number) == 1:
-            return start_s[:, 0], end_s[:, 0]
-        shown = self.number[-2]
-        begin_s = start_s[shown, 0].min()
-        return start_s[shown, 0] - begin_s, end_s[shown, 0] - begin_s
-
     def _draw(self, seed: int, number: int) -> Floats:
         draw = Draw.usual(self.tasks)
         for place, source in self.sources:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from simtrain.paper.entries import Progress
@@ -14,6 +15,7 @@ from simtrain.paper.recompute_tax import LENGTHS
 from simtrain.render.html.document import HtmlDocument
 from simtrain.render.html.elements import Html, element
 
+_ASSETS = Path(__file__).parent / "assets"
 TITLE = "Explore: reducing activation recomputation"
 
 
@@ -32,7 +34,17 @@ def explore_document(
         on_progress: called after each simulated model.
     """
     data = explore_data(models, lengths, microbatches, on_progress)
-    return HtmlDocument(TITLE, _LEAD, [section(data) for section in SECTIONS], data, _foot(data))
+    sections = [section(data) for section in SECTIONS]
+    scripts = ("state", "draw", "layer", "crossing", "ladder", "tax", "freed", "start")
+    return HtmlDocument(
+        TITLE,
+        _LEAD,
+        sections,
+        data,
+        _foot(data),
+        styles=(_ASSETS / "explore.css",),
+        scripts=tuple(_ASSETS / f"{name}.js" for name in scripts),
+    )
 
 
 _LEAD = Html(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from simtrain.paper.explore.controls import (
@@ -39,8 +38,6 @@ STRATEGIES = {
     "full": "full recompute",
 }
 
-_ASSETS = Path(__file__).parent / "assets"
-
 Data = Mapping[str, Any]
 """The data of the page (`explore_data`)."""
 _TOKENS, _MILLISECONDS = Kind("{:,.1f}".format), Kind(lambda time_s: f"{1e3 * time_s:.1f}")
@@ -50,16 +47,9 @@ def _table(name: str, title: str, columns: Sequence[Column], rows: Iterable[Sequ
     return view_html(View([Table(name, title, columns, [*map(Row, rows)])]))
 
 
-def _asset(name: str) -> str:
-    """Path of a style or script of the page."""
-    return str(_ASSETS / name)
-
-
 def _section(name: str, title: str, introduction: str, *parts: Html) -> HtmlSection:
     """Build a section that begins with HTML, and whose script has its name."""
-    scripts = (_asset("state.js"), _asset("draw.js"), _asset(f"{name}.js"))
-    body = joined(Html(introduction), *parts)
-    return HtmlSection(name, title, body, (_asset("explore.css"),), scripts)
+    return HtmlSection(name, title, joined(Html(introduction), *parts))
 
 
 def layer(data: Data) -> HtmlSection:
@@ -283,8 +273,6 @@ relative to forward and backward together, they are a third of that. And the cro
 tokens, which explanations of the paper quote, belongs to the 175B model; it differs for each
 model.</p>"""
         ),
-        (_asset("explore.css"),),
-        (_asset("start.js"),),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +27,11 @@ class HtmlSection:
         anchor: id of the section, for links.
         title: heading.
         body: content below the heading.
-        styles, scripts: files of `assets` that the section needs in addition to `base`; files of
-            other folders by their absolute paths.
     """
 
     anchor: str
     title: str
     body: Html
-    styles: tuple[str, ...] = ()
-    scripts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +44,7 @@ class HtmlDocument:
         sections: sections in order. A navigation bar at the top links to each.
         data: data in full precision. Scripts read them as `simtrain.data`.
         foot: text at the end.
+        styles, scripts: files in addition to those of `assets`.
     """
 
     title: str
@@ -56,6 +52,8 @@ class HtmlDocument:
     sections: Sequence[HtmlSection]
     data: Mapping[str, Any] = field(default_factory=dict)
     foot: str = ""
+    styles: tuple[Path, ...] = ()
+    scripts: tuple[Path, ...] = ()
 
 
 def check_html_file(file: Path) -> None:
@@ -78,16 +76,10 @@ def write_document(document: HtmlDocument, file: Path) -> None:
 
 
 def document_text(document: HtmlDocument) -> str:
-    """Return a document as the text of one HTML file.
-
-    `base.js` runs first, because it defines `simtrain`. The scripts of the sections follow, each
-    file once.
-    """
+    """Return a document as the text of one HTML file; `base.js` defines what other scripts use."""
     sections = document.sections
-    styles = dict.fromkeys(["base.css", *(name for section in sections for name in section.styles)])
-    scripts = dict.fromkeys(
-        ["base.js", *(name for section in sections for name in section.scripts)]
-    )
+    styles = ASSETS / "base.css", *document.styles
+    scripts = ASSETS / "base.js", ASSETS / "timeline.js", *document.scripts
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -95,7 +87,7 @@ def document_text(document: HtmlDocument) -> str:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("title", document.title),
-        *(element("style", asset(name)) for name in styles),
+        *(element("style", _text(file)) for file in styles),
     )
     body = element(
         "body",
@@ -105,15 +97,13 @@ def document_text(document: HtmlDocument) -> str:
         element("main", *map(_section, sections), id="main"),
         element("footer", document.foot),
         element("script", json_text(document.data), type="application/json", id="data"),
-        *(element("script", asset(name)) for name in scripts),
+        *(element("script", _text(file)) for file in scripts),
     )
     return f'<!DOCTYPE html>\n<html lang="en">\n{head}\n{body}\n</html>\n'
 
 
-@cache
-def asset(name: str) -> Html:
-    """Return the text of a style or script of `assets`, or of another folder by its full path."""
-    return Html("\n" + (ASSETS / name).read_text(encoding="utf-8"))
+def _text(file: Path) -> Html:
+    return Html("\n" + file.read_text(encoding="utf-8"))
 
 
 def _section(section: HtmlSection) -> Html:

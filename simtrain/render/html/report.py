@@ -2,40 +2,66 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from simtrain.base.output_folder import as_path, check_writable
 from simtrain.base.resources import provenance
+from simtrain.base.strict_yaml import as_scalar
+from simtrain.errors import InputError, wrong_type
 from simtrain.iteration.memory.fit import MemoryFit
+from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
+from simtrain.iteration.report.breakdown import CAUSE_LABELS
+from simtrain.iteration.report.difference import compare
 from simtrain.iteration.report.operators import EntrySource
 from simtrain.iteration.report.origins import FIGURES, Explained, explain_figure
 from simtrain.iteration.report.remarks import validation_for
 from simtrain.iteration.report.result import Result
-from simtrain.render.html import roofline, timeline
-from simtrain.render.html.bars import breakdown_bar, memory_bars
-from simtrain.render.html.document import HtmlDocument, HtmlSection
-from simtrain.render.html.elements import Html, breakable, card, element, joined, number
+from simtrain.render.figures.breakdown import FILLS
+from simtrain.render.figures.iteration_memory import COMPONENT_FILLS
+from simtrain.render.html.document import (
+    HtmlDocument,
+    HtmlSection,
+    check_html_file,
+    write_document,
+)
+from simtrain.render.html.elements import (
+    Html,
+    breakable,
+    card,
+    element,
+    joined,
+    legend,
+    number,
+    scroll_box,
+    swatch,
+)
+from simtrain.render.html.timeline import timelines
 from simtrain.render.html.view import printed_by, view_html
+from simtrain.scenario import Scenario
 from simtrain.scenario.resolved import resolved_settings
+from simtrain.studies.sensitivity import sensitivity as sensitivity_of
+from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.studies.variation.result import DrawnTimes
-from simtrain.units import format_bytes
-from simtrain.views.compare import ScenarioComparison, compare_view
+from simtrain.studies.variation.run import draw_if_varied
+from simtrain.studies.warnings import warnings_on
+from simtrain.units import format_bytes, format_seconds
+from simtrain.views.compare import ScenarioColumn, ScenarioComparison, compare_view
 from simtrain.views.memory import memory_verdict, memory_view
 from simtrain.views.modules import modules_table
 from simtrain.views.operators import operators_view
 from simtrain.views.origins import entries_table, figure_branch
 from simtrain.views.profile import validation_lines
-from simtrain.views.result import (
-    breakdown_table,
-    headline,
-    iteration_time,
-    result_remarks,
-    token_rate,
-)
+from simtrain.views.result import MainFigures, breakdown_table, headline, result_remarks
 from simtrain.views.settings import settings_view
 from simtrain.views.variation import variation_parts
 from simtrain.views.view import Paragraphs, View
 
+ProgressCallback = Callable[[str], None]
 _NOT_MODELLED = (
     "Congestion between jobs, failures, checkpoints, and Python work on the host other than "
     "launching kernels."
@@ -45,6 +71,20 @@ _NOT_DRAWN = (
     "a scenario describes them."
 )
 _STYLES = {MemoryFit.SURELY: "good", MemoryFit.PERHAPS: "doubt", MemoryFit.NOT: "bad"}
+
+
+class Subject(NamedTuple):
+    """What a report is on.
+
+    Args:
+        name: its name in the report.
+        scenario: a scenario, or its result.
+        arguments: what follows `simtrain run` to simulate it again.
+    """
+
+    name: str
+    scenario: Scenario | Result
+    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +115,96 @@ class ReportedRun:
         return self.command("run") + (" --allow-oom" if not self.result.memory.fits else "")
 
 
+def report(
+    scenarios: Scenario | Result | Iterable[Scenario | Result],
+    out: str | Path,
+    *,
+    sensitivity: bool = True,
+    on_progress: ProgressCallback = lambda description: None,
+) -> Path:
+    """Write a report: one HTML file that opens in a browser and needs no network.
+
+    Args:
+        scenarios: scenarios, or results of `simulate`; several are compared with the first.
+        out: the file to write, such as "report.html"; an existing one is replaced.
+        sensitivity: simulate each also with more of each resource of the cluster.
+        on_progress: receives a description of the next simulation.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        InputError: a scenario is illegal, or the file cannot be written.
+    """
+    subjects = _subjects(scenarios)
+    file = as_path(out)
+    check_html_file(file)
+    check_writable(file, "the report")
+    compared = subjects[0].arguments if len(subjects) == 1 else ""
+    write_document(subjects_document(subjects, compared, sensitivity, on_progress), file)
+    return file
+
+
+def subjects_document(
+    subjects: Sequence[Subject],
+    compared: str,
+    with_sensitivity: bool,
+    on_progress: ProgressCallback,
+) -> HtmlDocument:
+    """Simulate the subjects and build the report on them.
+
+    Args:
+        subjects: scenarios or results.
+        compared: what follows `simtrain compare` to compare them; by default their names.
+        with_sensitivity: as for `report`.
+        on_progress: as for `report`.
+    """
+    columns, runs = [], []
+    for name, scenario, arguments in subjects:
+        on_progress(f"simulating {name}")
+        result = result_of(scenario)
+        better = None
+        if with_sensitivity:
+            report_on = partial(_report_on_better, on_progress, name)
+            better = sensitivity_of(scenario, on_progress=report_on)
+        drawn = draw_if_varied(result)
+        columns.append(ScenarioColumn(name, result, better, drawn))
+        runs.append(ReportedRun(name, result, arguments, tuple(warnings_on(result)), drawn))
+    on_progress("writing the report")
+    # A single scenario without better hardware leaves nothing to compare.
+    if not with_sensitivity and len(columns) == 1:
+        return report_document(runs, None, compared)
+    results = [column.result for column in columns]
+    differences = compare(*results) if len(results) > 1 else ()
+    return report_document(runs, ScenarioComparison(columns, differences), compared)
+
+
+def _report_on_better(on_progress: ProgressCallback, name: str, resource: str) -> None:
+    on_progress(f"simulating {name} on better hardware, {resource}")
+
+
+def _subjects(scenarios: Scenario | Result | Iterable[Scenario | Result]) -> list[Subject]:
+    """Return the subjects of a report from Python; refuse other objects (E114)."""
+    # A scenario is iterable, and so is a name.
+    is_one = isinstance(scenarios, Scenario | Result | str) or not isinstance(scenarios, Iterable)
+    listed: list[Any] = [scenarios] if is_one else [*scenarios]  # type: ignore[misc]
+    subjects = []
+    for each in listed:
+        if not isinstance(each, Scenario | Result):
+            fix = "write scenarios, as load_scenario returns, or results of simulate"
+            raise wrong_type(each, "Scenario or Result", fix)
+        scenario = scenario_of(each)
+        name = scenario.name or "unnamed"
+        words = [name]
+        for field, value in scenario.changed_values.items():
+            words += ["--set", f"{field}={as_scalar(value)}"]
+        subjects.append(Subject(name, each, shlex.join(words)))
+    if not subjects:
+        fix = "write a list of scenarios or of results"
+        raise InputError.of("E114", "there is nothing to report on", fix=fix)
+    return subjects
+
+
 def report_document(
     runs: Sequence[ReportedRun], comparison: ScenarioComparison | None = None, compared: str = ""
 ) -> HtmlDocument:
@@ -87,28 +217,22 @@ def report_document(
         compared: what follows `simtrain compare` to compute it again; by default the names.
     """
     names = [run.name for run in runs]
+    titles = [run.result.scenario.name or run.name for run in runs]
+    if len({*titles}) < len(titles):
+        titles = names
     lead = "One training iteration" if len(runs) == 1 else "Training iterations"
     words = f"{lead}, simulated by simtrain. Select a number to see its exact value and source."
     sections = [*_sections(runs, comparison, compared or " ".join(names))]
     return HtmlDocument(
-        " against ".join(_titles(runs)), element("p", words), sections, foot=_foot(runs)
+        " against ".join(titles), element("p", words), sections, foot=joined(*_foot(runs))
     )
 
 
-def _titles(runs: Sequence[ReportedRun]) -> list[str]:
-    """Return the scenarios' own names, or those that the user wrote if two are equal."""
-    titles = [run.result.scenario.name or run.name for run in runs]
-    return titles if len({*titles}) == len(titles) else [run.name for run in runs]
-
-
-def _foot(runs: Sequence[ReportedRun]) -> Html:
-    lines = []
+def _foot(runs: Sequence[ReportedRun]) -> Iterator[Html]:
     for cluster in dict.fromkeys(run.result.scenario.cluster for run in runs):
         made = provenance(cluster)
-        digest = element("code", made["profile_sha256"])
         words = f"simtrain {made['simtrain']} · hardware profile {made['profile']} · SHA-256 "
-        lines.append(element("p", words, digest))
-    return joined(*lines)
+        yield element("p", words, element("code", made["profile_sha256"]))
 
 
 def _sections(
@@ -120,28 +244,24 @@ def _sections(
             return build(runs[0])
         return joined(*(joined(element("h3", breakable(run.name)), build(run)) for run in runs))
 
-    breakdown = of_each(_breakdown)
-    middle = [HtmlSection("breakdown", "Where the time goes", breakdown, ("breakdown.css",))]
+    middle = [HtmlSection("breakdown", "Where the time goes", of_each(_breakdown))]
     if comparison:
         # Whoever compares asks first for the difference.
         place = 0 if comparison.differences else 1
-        title = "ScenarioComparison" if len(runs) > 1 else "What the time depends on"
+        title = "Comparison" if len(runs) > 1 else "What the time depends on"
         body = view_html(compare_view(comparison), f"simtrain compare {compared} --allow-oom")
         middle.insert(place, HtmlSection("comparison", title, body))
-    yield HtmlSection("answer", "Answer", of_each(_answer), ("answer.css",))
+    yield HtmlSection("answer", "Answer", of_each(_answer))
     yield from middle
     if any(run.drawn for run in runs):
         yield HtmlSection("variation", "How iterations vary", of_each(_variation))
-    figures = timeline.timelines({run.name: run.result for run in runs})
-    title = "Timeline and memory over time"
-    yield HtmlSection("timeline", title, figures, timeline.STYLES, timeline.SCRIPTS)
-    yield HtmlSection("memory", "Memory", of_each(_memory), ("memory.css",))
+    figures = timelines({run.name: run.result for run in runs})
+    yield HtmlSection("timeline", "Timeline and memory over time", figures)
+    yield HtmlSection("memory", "Memory", of_each(_memory))
     blocks = of_each(lambda run: _operators(run, _scope(runs, run)))
-    yield HtmlSection("operators", "Operators and their sources", blocks, scripts=("sort.js",))
-    pictures = of_each(lambda run: roofline.roofline(run.result.operators()))
-    yield HtmlSection("roofline", "Roofline", pictures, roofline.STYLES)
+    yield HtmlSection("operators", "Operators and their sources", blocks)
     blocks = of_each(lambda run: _sources(run, _scope(runs, run)))
-    yield HtmlSection("sources", "Sources", blocks, ("sources.css",), ("sources.js",))
+    yield HtmlSection("sources", "Sources", blocks)
     yield HtmlSection("assumptions", "Assumptions", of_each(_assumptions))
 
 
@@ -152,11 +272,10 @@ def _scope(runs: Sequence[ReportedRun], run: ReportedRun) -> str:
 
 def _answer(run: ReportedRun) -> Html:
     """The main figures as cards, then the settings, what the figures rest on, and what fits."""
-    result = run.result
-    memory, time, rate = result.memory, iteration_time(result), token_rate(result)
-    peak_bytes = memory.fullest.peak_bytes
+    result, memory, figures = run.result, run.result.memory, MainFigures.of(run.result, run.drawn)
+    peak_bytes, rate = memory.fullest.peak_bytes, figures.tokens_per_s
     others = (
-        f"{mfu:.1%} of the {dtype} peak"
+        f"{mfu / figures.slowdown:.1%} of the {dtype} peak"
         for dtype, mfu in result.mfu_by_peak.items()
         if dtype != "bf16"
     )
@@ -165,32 +284,49 @@ def _answer(run: ReportedRun) -> Html:
         f" in {format_bytes(memory.capacity_bytes)}",
         f" ({memory.fit.probability:.0%} that it fits)" * bool(memory.fit.doubt),
     )
+    usual = f"; {format_seconds(result.iteration_time_s)} without variation" if run.drawn else ""
+    meaning = "The end of the last task of the simulated timeline."
+    if run.drawn:
+        meaning = f"The mean of {run.drawn.draws:,} drawn iterations."
     cards = (
         card(
             "Iteration time",
-            number(time.value, time.text),
-            f"90 % interval: {result.interval.ends}",
-            "The end of the last task of the simulated timeline.",
+            number(figures.time_s, format_seconds(figures.time_s)),
+            f"90 % interval: {figures.interval.ends}{usual}",
+            meaning,
         ),
-        card("Tokens per second", number(rate.value, rate.text)),
+        card("Tokens per second", number(rate, f"{rate:,.0f}")),
         card(
             "MFU",
-            number(result.mfu, f"{result.mfu:.1%}"),
-            "; ".join([f"HFU {result.hfu:.1%}", *others]),
+            number(figures.mfu, f"{figures.mfu:.1%}"),
+            "; ".join([f"HFU {figures.hfu:.1%}", *others]),
             "Model FLOPs / (GPUs × peak FLOP/s of bf16 × iteration time).",
         ),
         card("Peak memory", number(peak_bytes, format_bytes(peak_bytes)), within),
         card("GPUs", f"{result.scenario.num_gpus:,}", result.scenario.cluster),
     )
     said = result_remarks(result, run.remarks)
-    view = View([headline(result), memory_verdict(memory), said])
-    figures = printed_by(run.run_command, element("div", *cards, class_="cards"))
-    return joined(figures, view_html(view, run.run_command))
+    view = View([headline(result, run.drawn), memory_verdict(memory), said])
+    shown = printed_by(run.run_command, element("div", *cards, class_="cards"))
+    return joined(shown, view_html(view, run.run_command))
 
 
 def _breakdown(run: ReportedRun) -> Html:
-    table = view_html(View([breakdown_table(run.result)]), run.run_command)
-    return joined(breakdown_bar(run.result), table)
+    """A bar of causes with its legend, and the table of their times."""
+    fills = dict(zip(CAUSE_LABELS, FILLS, strict=True))
+    seconds = {name: getattr(run.result.breakdown, name) for name in CAUSE_LABELS}
+    shown = [name for name in CAUSE_LABELS if seconds[name]]
+    parts = (
+        element(
+            "span",
+            style=f"--fill:{fills[name]};flex-grow:{seconds[name]!r}",
+            title=CAUSE_LABELS[name],
+        )
+        for name in shown
+    )
+    bar = element("div", *parts, class_="bar", aria_hidden="true")
+    causes = legend((swatch(fills[name]), CAUSE_LABELS[name]) for name in shown)
+    return joined(bar, causes, view_html(View([breakdown_table(run.result)]), run.run_command))
 
 
 def _variation(run: ReportedRun) -> Html:
@@ -201,7 +337,31 @@ def _variation(run: ReportedRun) -> Html:
 
 def _memory(run: ReportedRun) -> Html:
     report = run.result.memory
-    return joined(memory_bars(report), view_html(memory_view(report), run.command("memory")))
+    return joined(_memory_bars(report), view_html(memory_view(report), run.command("memory")))
+
+
+def _memory_bars(report: MemoryReport) -> Html:
+    """A bar of components for each stage, with a mark at the capacity of a GPU."""
+    scale = max(report.capacity_bytes, *(stage.peak_bytes for stage in report.stages))
+    mark = element("i", style=f"left:{100 * report.capacity_bytes / scale:.4f}%")
+    rows = []
+    for stage in report.stages:
+        parts = (
+            element(
+                "span",
+                style=f"--fill:{colour};width:{100 * stage.components_bytes[name] / scale:.4f}%",
+                title=f"{COMPONENT_LABELS[name]}: {format_bytes(stage.components_bytes[name])}",
+            )
+            for name, (colour, _) in COMPONENT_FILLS.items()
+        )
+        stack = element("div", *parts, mark, class_="stack")
+        rows.append(joined(element("span", f"{stage.stage}"), stack))
+    components = legend(
+        (swatch(colour), COMPONENT_LABELS[name]) for name, (colour, _) in COMPONENT_FILLS.items()
+    )
+    stacks = scroll_box(element("div", *rows, class_="stacks"), "Peak memory of each stage")
+    note = element("p", "One bar per stage. The mark is the capacity of a GPU.", class_="soft")
+    return joined(components, stacks, note)
 
 
 def _operators(run: ReportedRun, scope: str) -> Html:

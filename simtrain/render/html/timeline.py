@@ -1,8 +1,13 @@
-"""Timeline of an iteration and its memory over time: two canvases with a common time axis."""
+"""Timelines in a page: bars over time, and memory below them, which one script draws.
+
+Iterations, ranks of traces and whole trainings are rows with bars; all figures of a page show the
+same window of time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +16,7 @@ from simtrain.base.packed_arrays import packed
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import ACTIVITIES
 from simtrain.iteration.report.windows import windows_of
+from simtrain.render.figures import style
 from simtrain.render.html.elements import (
     Html,
     breakable,
@@ -29,25 +35,29 @@ from simtrain.render.timeline_lanes import (
     lane_places,
     lanes_of,
 )
+from simtrain.views.view import Lane, LanesPicture
 
-STYLES, SCRIPTS = ("timeline.css",), ("timeline.js",)
-"""Files of `assets` that the figure needs."""
 _HELP = (
-    "A long iteration is shown from its start. Drag to move. Turn the wheel with Ctrl, or pinch, "
-    "to zoom. Keys: + and − zoom, zero shows the whole iteration, Shift with the left or right "
-    "arrow moves. Up and down select a stage, left and right a bar. Bars thinner than a pixel mix "
-    "their colours in proportion to their time."
+    "A long iteration is shown from its start. Drag to move. Turn the wheel with Ctrl to zoom. "
+    "Keys: + and − zoom, zero shows everything, Shift with the left or right arrow moves. Up and "
+    "down select a row, left and right a bar. Bars thinner than a pixel mix their colours in "
+    "proportion to their time."
 )
 _MEANING = "A bar of the simulated timeline. simtrain run X --trace FILE writes the same tasks."
 _BUTTONS = (
     ("in", "+", "Zoom in"),
     ("out", "\u2212", "Zoom out"),
-    ("all", "Whole iteration", "Show the whole iteration"),
+    ("all", "Everything", "Show all of the time"),
+)
+_TYPES = {"activity": "u1", "chunk": "i2", "microbatch": "i4", "start_s": "f8", "end_s": "f8"}
+_KIND_COLOURS = (
+    *(style.BLUE, style.ORANGE, style.GREEN, style.VERMILLION),
+    *(style.SKY, style.PURPLE, style.YELLOW),
 )
 
 
 def timelines(results: Mapping[str, Result]) -> Html:
-    """Return a figure for each iteration, by name. All show the same window of time."""
+    """Return a figure for each iteration, by name."""
     fills = {name: FILLS[name][0] for name in ACTIVITIES} | {"idle": "var(--track)"}
     colours = legend((swatch(colour), LABELS.get(name, name)) for name, colour in fills.items())
     figures = (timeline_figure(result, name) for name, result in results.items())
@@ -55,35 +65,57 @@ def timelines(results: Mapping[str, Result]) -> Html:
 
 
 def timeline_figure(result: Result, name: str = "") -> Html:
-    """Return the figure of an iteration, with the data that its script draws."""
+    """Return the figure of an iteration with its memory."""
     name = name or result.scenario.name or "the iteration"
-    words = (
-        f"Timeline of {name} with its bars. Pipeline stages: {result.num_stages}. "
-        "Use the arrow keys to read bars one by one."
+    label = f"Timeline of {name} with its bars. Pipeline stages: {result.num_stages}."
+    peaks = f"Memory of stages of {name} over time. The section Memory lists the peaks."
+    memory = (
+        element("canvas", class_="memory", role="img", aria_label=peaks),
+        element("ul", class_="legend lines"),
     )
+    return _figure(name, label, _MEANING, timeline_data(result), *memory)
+
+
+def lanes_figure(picture: LanesPicture) -> Html:
+    """Return a figure for each group of lanes; the kinds that take most time have a colour each."""
+    seconds = Counter[str]()
+    for span in (span for lanes in picture.lanes.values() for lane in lanes for span in lane.spans):
+        seconds[span.kind] += span.end_s - span.start_s  # type: ignore[assignment]
+    kinds = [kind for kind, _ in seconds.most_common()]
+    others = [style.GREY] * len(kinds)
+    fills = dict(zip(kinds, [*_KIND_COLOURS, *others], strict=False))
+    named = [(swatch(fills[kind]), kind) for kind in kinds[: len(_KIND_COLOURS)]]
+    rest = [(swatch(style.GREY), "other kinds")] if len(kinds) > len(_KIND_COLOURS) else []
+    colours = legend([*named, *rest, (swatch("var(--track)"), "idle")])
+    figures = (
+        _figure(name, f"Timeline of {name}.", picture.meaning, _lanes_data(lanes, picture, fills))
+        for name, lanes in picture.lanes.items()
+    )
+    return joined(colours, *figures)
+
+
+def _figure(name: str, label: str, meaning: str, data: dict[str, Any], *below: Html) -> Html:
     buttons = (
-        element("button", text, type="button", data_zoom=zoom, aria_label=label)
-        for zoom, text, label in _BUTTONS
+        element("button", text, type="button", data_zoom=zoom, aria_label=words)
+        for zoom, text, words in _BUTTONS
     )
-    windows = windows_of(result)
     parts = (
         element("button", part.capitalize(), type="button", data_part=part)
-        for part in windows
+        for part in data["windows_s"]
         if part
     )
+    words = f"{label} Use the arrow keys to read bars one by one."
     bars = {"role": "application", "aria_roledescription": "timeline", "aria_label": words}
-    peaks = f"Memory of stages of {name} over time. The section Memory lists the peaks."
     return element(
         "figure",
         element("figcaption", breakable(name)),
         element("div", *buttons, *parts, class_="tools screen-only"),
         element("canvas", class_="bars", tabindex="0", **bars),
-        element("canvas", class_="memory", role="img", aria_label=peaks),
-        element("ul", class_="legend lines"),
+        *below,
         element("p", class_="readout", role="status", aria_live="polite"),
-        element("script", json_text(timeline_data(result)), type="application/json"),
+        element("script", json_text(data), type="application/json"),
         class_="timeline",
-        data_meaning=_MEANING,
+        data_meaning=meaning,
     )
 
 
@@ -101,9 +133,8 @@ def timeline_data(result: Result) -> dict[str, Any]:
     longest_s, (tops, heights) = np.zeros(num_lanes), lane_places(bars)
     np.maximum.at(longest_s, lanes, bars.seconds)
     fills = np.rint(255 * fills_of(bars)).astype(np.int64).tolist()
-    types = {"activity": "u1", "chunk": "i2", "microbatch": "i4", "start_s": "f8", "end_s": "f8"}
     return {
-        "num_stages": result.num_stages,
+        "rows": [f"stage {stage}" for stage in range(result.num_stages)],
         "end_s": result.timeline.makespan_s,
         "windows_s": windows_of(result),
         "activities": list(ACTIVITIES),
@@ -114,9 +145,39 @@ def timeline_data(result: Result) -> dict[str, Any]:
         "first": np.searchsorted(lanes, np.arange(num_lanes + 1)).tolist(),
         "longest_s": longest_s.tolist(),
         "columns": {
-            name: packed(getattr(bars, name).astype(dtype)) for name, dtype in types.items()
+            name: packed(getattr(bars, name).astype(dtype)) for name, dtype in _TYPES.items()
         },
         "memory": _memory_data(result),
+    }
+
+
+def _lanes_data(
+    lanes: Sequence[Lane], picture: LanesPicture, fills: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the bars of lanes, each a row of its own."""
+    spans = [span for lane in lanes for span in lane.spans]
+    kinds = [*fills]
+    columns = {
+        "activity": [kinds.index(span.kind) for span in spans],
+        "chunk": [0] * len(spans),
+        "microbatch": [-1] * len(spans),
+        "start_s": [span.start_s for span in spans],
+        "end_s": [span.end_s for span in spans],
+    }
+    longest_s = (max((s.end_s - s.start_s for s in lane.spans), default=0.0) for lane in lanes)
+    return {
+        "rows": [lane.name for lane in lanes],
+        "end_s": picture.end_s,
+        "in_days": picture.in_days,
+        "windows_s": {"": (0.0, picture.end_s)},
+        "activities": kinds,
+        "letters": [""] * len(kinds),
+        "fills": [[fills[kind]] for kind in kinds],
+        "tops": [0.05],
+        "heights": [0.9],
+        "first": [0, *np.cumsum([len(lane.spans) for lane in lanes]).tolist()],
+        "longest_s": [*longest_s],
+        "columns": {name: packed(np.array(columns[name], dt)) for name, dt in _TYPES.items()},
     }
 
 

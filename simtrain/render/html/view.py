@@ -8,8 +8,7 @@ from typing import Any
 
 from simtrain.base.wording import Sentence
 from simtrain.render.html.elements import Html, breakable, element, joined, number, scroll_box
-from simtrain.render.html.lanes import lanes_figure
-from simtrain.render.html.timeline import timeline_figure
+from simtrain.render.html.timeline import lanes_figure, timeline_figure
 from simtrain.schedules import actions_of, time_slots
 from simtrain.views.view import (
     Branch,

@@ -10,6 +10,7 @@ import pytest
 import simtrain
 from simtrain.base.resources import provenance
 from simtrain.iteration.report.result import Result
+from simtrain.units import format_seconds
 from tests.helpers.command_line import call, refused
 from tests.helpers.packed_arrays import unpacked
 from tests.render.html.pages import ParsedPage, parsed
@@ -89,6 +90,22 @@ def test_one_scenario_shows_what_to_buy_first_even_if_it_does_not_fit(
     assert "What to buy first, one resource at a time" in captions
     titles = [text for _, text in page.of("h2")]
     assert titles[:2] == ["Answer", "Where the time goes"] and "Comparison" not in titles
+
+
+def test_a_page_has_the_headline_of_the_terminal_if_iterations_vary(
+    tmp_path: pathlib.Path,
+) -> None:
+    file, words = tmp_path / "report.html", (PRESENT, "--set", "variation.slow.factor=1.3")
+    assert call("report", *words, "--no-sensitivity", "-o", str(file)).exit_code == 0
+    drawn = json.loads(call("run", *words, "--json").stdout)["variation"]
+    page = parsed(file.read_text("utf-8"))
+    (value, *_), (remark, *_) = (
+        [text for about, text in page.of("div") if about.get("class") == name]
+        for name in ("value", "remark")
+    )
+    assert drawn["slowdown"] > 1.1
+    assert value == format_seconds(drawn["iteration_time_s"]["mean"])
+    assert remark.endswith(f"{format_seconds(drawn['usual_s'])} without variation")
 
 
 def test_different_models_are_compared_and_named(tmp_path: pathlib.Path) -> None:

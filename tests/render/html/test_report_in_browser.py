@@ -1,4 +1,4 @@
-"""A report in Chromium: keys, both ways of drawing bars, and the card of a selected number."""
+"""A report in Chromium: keys, and the card of a selected number."""
 
 import pathlib
 from collections.abc import Iterator
@@ -51,23 +51,6 @@ for (const button of document.querySelectorAll(".timeline [data-part]")) {
 }
 return shown;
 """
-COLOURS = """
-await simtrain.timeline.ready;
-const chart = simtrain.timeline.charts[0];
-if (args[0]) chart.numVisible = () => Infinity;
-chart.draw();
-const { width, height } = chart.canvas;
-const pixels = chart.canvas.getContext("2d").getImageData(0, 0, width, height).data;
-const row = chart.rowHeight, sums = [];
-for (let stage = 0; stage < chart.num; stage++) {
-  const y = Math.round((stage + 0.12) * row), sum = [0, 0, 0];
-  for (let x = 70; x < width - 10; x++) {
-    for (const at of [0, 1, 2]) sum[at] += pixels[4 * (y * width + x) + at] / (width - 80);
-  }
-  sums.push(sum);
-}
-return sums;
-"""
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +84,6 @@ def test_keys_zoom_move_and_read_bars(browser: Browser) -> None:
     assert press(browser, "ArrowLeft")["words"] == words
     assert press(browser, "Escape")["words"] == ""
     assert browser.messages() == []
-
-
-def test_many_bars_have_the_colours_of_single_bars_on_average(browser: Browser) -> None:
-    press(browser, "Escape", "0")
-    each, pixels = browser.run(COLOURS, False), browser.run(COLOURS, True)
-    assert np.abs(np.array(each) - np.array(pixels)).max() < 12  # outlines and labels differ
 
 
 @pytest.fixture

@@ -329,3 +329,10 @@ def test_the_command_refuses_traces_that_it_cannot_write(
     assert errors.startswith(message)
     assert not [*tmp_path.iterdir()]
     assert "--trace" in call("run", "gpt2_1_5b", "--trace-window", "0s:1s").stderr
+
+
+def test_a_trace_says_that_it_does_not_vary(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "usual.json"
+    words = ("table5_22b_present", "--set", "variation.kernels=0.02", "--draws", "5")
+    assert "without variation" in call("run", *words, "--trace", str(file)).stdout
+    assert read_json(file)["traceName"].endswith(", without variation")

@@ -233,5 +233,7 @@ def test_a_page_shows_one_training_over_its_days(tmp_path: pathlib.Path) -> None
     assert call("goodput", "table5_22b_present", *words).exit_code == 0
     text = page.read_text(encoding="utf-8")
     assert "from day 26" in text and "work" in text
-    drawing = text[text.index("<svg") : text.index("</svg>")]
-    assert re.findall(r">([\d.]+ \w+)</text>", drawing)[-1] == "3.75 days"
+    (data,) = re.findall(r'<script type="application/json">(.*?)</script>', text)
+    timeline = json.loads(data)
+    assert (len(timeline["rows"]), timeline["in_days"]) == (8, True)
+    assert timeline["end_s"] == pytest.approx(3.75 * 86400, rel=0.05)

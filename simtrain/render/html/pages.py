@@ -1,0 +1,56 @@
+"""Pages of studies, each a view or two: searches, plans, whole trainings, schedules, notebooks."""
+
+from __future__ import annotations
+
+from simtrain.iteration.report.result import Result
+from simtrain.render.html.document import HtmlDocument, HtmlSection
+from simtrain.render.html.elements import Html, element
+from simtrain.render.html.timeline import timelines
+from simtrain.render.html.view import view_html
+from simtrain.studies.schedule_comparison import ScheduleComparison
+from simtrain.views.result import result_view
+from simtrain.views.schedules import schedules_view
+from simtrain.views.view import Heading, LanesPicture, SchedulePicture, TimelinePicture, View
+
+_NOTEBOOK_STYLES = """
+.simtrain .facts { display: grid; grid-template-columns: auto minmax(0, 1fr); gap: 0.1rem 1rem; }
+.simtrain .facts dt { font-weight: 600; }
+.simtrain .facts dd { margin: 0; }
+.simtrain caption, .simtrain th.text, .simtrain td.text { text-align: left; }
+.simtrain caption, .simtrain .soft { opacity: 0.75; }
+.simtrain .number { text-align: right; font-variant-numeric: tabular-nums; }
+.simtrain td.shares { min-width: 7rem; vertical-align: middle; }
+.simtrain .share { height: 0.8rem; background: #0072b2; }
+.simtrain p { margin: 0.2rem 0; }
+"""
+
+
+def study_document(view: View) -> HtmlDocument:
+    """Build the page of a view that begins with its title and says everything."""
+    title, *parts = view.shown
+    assert isinstance(title, Heading), "the view of a study with a page begins with its title"
+    lead = element("p", "Select a number to see its exact value.")
+    return HtmlDocument(title.text, lead, [HtmlSection("answer", "Answer", view_html(View(parts)))])
+
+
+def schedules_document(comparison: ScheduleComparison, scenario: str, command: str) -> HtmlDocument:
+    """Build the page of all schedules of a pipeline; `command` prints it in a terminal."""
+    lead = element("p", "One iteration with each schedule that the pipeline allows.")
+    results = {trial.name: trial.result for trial in comparison.trials}
+    table = view_html(schedules_view(comparison, scenario, draws=False), command)
+    sections = [
+        HtmlSection("schedules", "Time, bubble and memory", table),
+        HtmlSection("timelines", "Timelines and memory over time", timelines(results)),
+    ]
+    return HtmlDocument(f"Schedules of {scenario}", lead, sections)
+
+
+def result_html(result: Result) -> str:
+    """Return what `simtrain run` prints for a notebook, without pictures that need scripts.
+
+    Its styles touch nothing else in the notebook.
+    """
+    pictures = TimelinePicture, SchedulePicture, LanesPicture
+    parts = [part for part in result_view(result).parts if not isinstance(part, pictures)]
+    styles = element("style", Html(_NOTEBOOK_STYLES))
+    return str(element("div", styles, view_html(View(parts)), class_="simtrain"))
