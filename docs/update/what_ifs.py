@@ -15,7 +15,7 @@ from simtrain.studies.sweep.run import run_part
 def rows_of(name: str, overrides: tuple[str, ...] = (), only: str | None = None) -> list[Row]:
     """Return the results of a sweep, or of its points that satisfy the constraint `only`."""
     sweep = load_sweep(name, overrides)
-    more = (Condition(only, {}),) if only else ()
+    more = (Condition(only),) if only else ()
     sweep = dataclasses.replace(sweep, conditions=(*sweep.conditions, *more))
     return [row for number in range(sweep.num_parts) for row in run_part(sweep, number).to_pylist()]
 

@@ -15,7 +15,6 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent import futures
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from functools import partial
 from importlib import metadata
@@ -135,7 +134,6 @@ class RayExecutor(Executor):
         self._ray = ray
         task = ray.remote(num_cpus=1, max_retries=_MOST_LOSSES)(on_node)
         self._submit = partial(task.remote, ray.put(needs))
-        self._unfinished: set[Future[Any]] = set()
 
     @property
     def num_processors(self) -> int:
@@ -144,15 +142,11 @@ class RayExecutor(Executor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
-        self._unfinished.add(future)
-        future.add_done_callback(self._unfinished.discard)
         theirs = self._submit(fn, *args).future()
         theirs.add_done_callback(partial(self._finish, future))
         return future
 
     def _finish(self, future: Future[T], theirs: Future[T]) -> None:
-        if not future.set_running_or_notify_cancel():
-            return
         error = theirs.exception()
         if isinstance(error, self._ray.exceptions.RayTaskError):
             error = error.cause
@@ -169,7 +163,4 @@ class RayExecutor(Executor):
             future.set_exception(InputError.of("E853", message, None, fix, reason))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        for future in [*self._unfinished] if cancel_futures else ():
-            future.cancel()
-        futures.wait([*self._unfinished] if wait else ())
         self._ray.shutdown()

@@ -95,26 +95,18 @@ class Condition:
 
     Args:
         text: as it is written.
-        constants: numbers that it may name.
         place: of the text in the file.
     """
 
     text: str
-    constants: Mapping[str, float]
     place: Location | None = None
-
-    @property
-    def names(self) -> set[str]:
-        """The constants and fields that it uses."""
-        words = {token[1] for token in _TOKEN.finditer(self.text)}
-        return words & {*self.constants, *attributes_by_name()}
 
     def holds(self, scenarios: Sequence[Scenario]) -> list[bool | None]:
         """Return whether it holds for each scenario; None if it has no value.
 
         Raises:
-            InputError: it is no expression (E810), names something that is neither a constant nor a
-                field (E812), or is no condition on one point (E813).
+            InputError: it is no expression (E810), names something that is no field (E812), or is
+                no condition on one point (E813).
         """
         require("a constraint", "duckdb", "pyarrow")
         import duckdb
@@ -123,10 +115,11 @@ class Condition:
         if len(self.text) > _MOST_TEXT:
             fix = "split it into several constraints; all of them must hold"
             raise self.refusal("E810", f"is longer than {_MOST_TEXT} characters", fix)
-        names = self.names
+        attributes = attributes_by_name()
+        names = {token[1] for token in _TOKEN.finditer(self.text)} & attributes.keys()
         columns: dict[str, list[Any]] = {"": [None] * len(scenarios)}
         for name in names:
-            columns[name] = [self._value(name, scenario) for scenario in scenarios]
+            columns[name] = [_value(scenario, attributes[name]) for scenario in scenarios]
         # Quoted, because of the points in names. TRY turns a division by zero into null.
         sql = _TOKEN.sub(lambda word: f'"{word[0]}"' if word[1] in names else word[0], self.text)
         try:
@@ -139,11 +132,8 @@ class Condition:
             if isinstance(error, duckdb.ParserException):
                 code, fix = "E810", "write a comparison such as tensor * data == 64"
             elif isinstance(error, duckdb.BinderException) and "not found" in str(error):
-                known = (
-                    *self.constants,
-                    *(name for name in attributes_by_name() if "." not in name),
-                )
-                code, fix = "E812", f"write text as 'text'; the names here are {', '.join(known)}"
+                known = ", ".join(name for name in attributes if "." not in name)
+                code, fix = "E812", f"write text as 'text'; the names here are {known}"
             message = f"cannot be read: {str(error).partition(chr(10))[0]}"
             raise self.refusal(code, message, fix) from error
         if kind not in ("BOOLEAN", '"NULL"') or len(rows) != len(scenarios):
@@ -153,16 +143,16 @@ class Condition:
 
     def refusal(self, code: str, message: str, fix: str, reason: str | None = None) -> InputError:
         """Build the error of the condition."""
-        return InputError.of(
-            code, f'the constraint "{self.text}" {message}', self.place, fix, reason
-        )
+        message = f'the constraint "{self.text}" {message}'
+        return InputError.of(code, message, self.place, fix, reason)
 
-    def _value(self, name: str, scenario: Scenario) -> Any:
-        """Return a constant, or a field; None if the scenario lacks its section."""
-        value: Any = self.constants.get(name, scenario)
-        for key in attributes_by_name()[name].split(".") if value is scenario else ():
-            value = getattr(value, key, None)
-        return storable(value)
+
+def _value(scenario: Scenario, attribute: str) -> Any:
+    """Return a field; None if the scenario lacks its section."""
+    value: Any = scenario
+    for key in attribute.split("."):
+        value = getattr(value, key, None)
+    return storable(value)
 
 
 @functools.cache

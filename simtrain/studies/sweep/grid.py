@@ -9,10 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import combinations
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -29,19 +28,18 @@ from simtrain.base.strict_yaml import (
     apply_overrides,
     as_scalar,
     data_of,
-    document_with,
     leaves,
-    overlay,
     parse_document,
     path_of,
     section,
     validate,
     with_value,
 )
-from simtrain.base.strict_yaml.document import dotted
+from simtrain.base.strict_yaml.document import Place, dotted
 from simtrain.base.strict_yaml.validation import as_written
 from simtrain.errors import InputError, Location, Problem, did_you_mean, wrong_type
 from simtrain.hardware.load import profile_of
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.scenario.load import read_scenario, with_paths_beside
@@ -49,9 +47,10 @@ from simtrain.scenario.section import spell_out_words
 from simtrain.studies.cost import COST_COLUMNS, PRICE_COLUMN
 from simtrain.studies.sweep import MANY_POINTS
 from simtrain.studies.sweep.executors import versions
-from simtrain.studies.sweep.fields import BASE, LARGEST, Condition, attributes_by_name, field_path
+from simtrain.studies.sweep.fields import BASE, LARGEST, Condition, field_path
 
-Assignment = tuple[Path, Any]
+Setting = tuple[Path, Any, Location | None]
+"""A field, its value, and the place of the value in the sweep file."""
 Cell = bool | int | float | str | None
 BREAKDOWN = tuple(f"breakdown_{field.name}" for field in fields(Breakdown))
 REPORTED = (
@@ -62,7 +61,7 @@ REPORTED = (
 OBJECTIVES = tuple(name for name in (*REPORTED, *COST_COLUMNS) if name != "capacity_bytes")
 MORE_IS_BETTER = frozenset({"mfu", "hfu", "tokens_per_s"})
 """Objectives to maximise; all others are minimised."""
-_MOST_IN_GRID, _MAX_BOUND = 10**9, 10**15
+_MOST_IN_GRID, _MOST_VALUES = 10**9, 10_000
 # Parts are small enough to share and to lose, and large enough to be worth a file.
 _FEWEST_POINTS, _MOST_POINTS, _PARTS_WANTED = 16, 1000, 100
 _WITH_PATHS: tuple[Path, ...] = (("cluster",), ("schedule",))
@@ -71,7 +70,7 @@ _OF_THE_PROFILE = {"base", "cluster", "hardware"}
 """Fields that select or change the profile; loading it for every other value would be slow."""
 _EXAMPLE = (
     "write a list [1, 2, 4], {range: [2, 8, 2]} (from, to, step), {powers_of_two: [1, 8]}, or "
-    "labels {a: {field: value}}"
+    f"labels {{a: {{field: value}}}}; at most {_MOST_VALUES:,} values"
 )
 
 
@@ -83,9 +82,8 @@ class SweepFile(BaseModel):
     name: str | None = Field(default=None, examples=["interleave"])
     description: str | None = Field(default=None, examples=["What does interleaving buy?"])
     base: Any = Field(default=None, examples=["table5_175b_present"])
-    constants: dict[str, float] = Field(default={}, examples=["{num_gpus: 64}"])
     axes: dict[str, Any] = Field(examples=["{batch.micro: [1, 2, 4]}"])
-    constraints: list[str] = Field(default=[], examples=["[tensor * data == num_gpus]"])
+    constraints: list[str] = Field(default=[], examples=["[tensor * data == 64]"])
     objective: str = Field(default="tokens_per_s", examples=["mfu"])
 
 
@@ -95,36 +93,27 @@ class Axis:
 
     Args:
         name: the axis' name, and that of its column in the results.
-        values: the field's values (a range stays a range), or the labels.
-        groups: the fields that each label sets.
+        values: the field's values, or the labels.
+        settings: [values], what each value or label sets; a section sets each of its fields.
     """
 
     name: str
     values: Sequence[Any]
-    groups: tuple[tuple[Assignment, ...], ...] = ()
-
-    def settings(self, position: int) -> tuple[Assignment, ...]:
-        """The fields set by the value or label at a position; a section sets each of its fields."""
-        if self.groups:
-            return self.groups[position]
-        return tuple(leaves(self.values[position], tuple(self.name.split("."))))
+    settings: Sequence[tuple[Setting, ...]] = ()
 
     @cached_property
     def column_type(self) -> type[Any]:
         """The narrowest type that represents every value: bool, int, float or str."""
-        values = self.values
-        ends = [values[0], values[-1]] if isinstance(values, range) else values
-        types = {type(value) for value in ends if value is not None}
-        fits = all(abs(value) <= LARGEST for value in ends if isinstance(value, int))
+        types = {type(value) for value in self.values if value is not None}
+        fits = all(abs(value) <= LARGEST for value in self.values if isinstance(value, int))
         if len(types) == 1 and types <= {bool, int, float, str} and fits:
             return types.pop()
         return float if types == {int, float} and fits else str
 
     @cached_property
     def paths(self) -> set[Path]:
-        """All fields that the axis sets; the positions of a range all set the same field."""
-        positions = range(1 if isinstance(self.values, range) else len(self.values))
-        return {path for position in positions for path, _ in self.settings(position)}
+        """All fields that the axis sets."""
+        return {path for settings in self.settings for path, *_ in settings}
 
     def cell(self, position: int) -> Cell:
         """The value at a position, converted to the type of its column."""
@@ -134,18 +123,6 @@ class Axis:
         cell: Cell = json.dumps(value) if kind is str else kind(value)
         return cell
 
-    def location(self, document: YamlDocument, position: int, path: Path) -> Location | None:
-        """Position in the sweep file of the value that the axis sets a field to."""
-        place: Path = ("axes", self.name)
-        if self.groups:
-            label = self.values[position]
-            written = document.data["axes"][self.name][label]
-            key = next(key for key in written if path[: key.count(".") + 1] == (*key.split("."),))
-            place = (*place, label, key, *path[key.count(".") + 1 :])
-        elif not isinstance(self.values, range):
-            place = (*place, position, *path[self.name.count(".") + 1 :])
-        return document.positions.of_value(place)
-
 
 @dataclass(frozen=True)
 class Sweep:
@@ -154,7 +131,7 @@ class Sweep:
     Args:
         file: what the sweep file says, as data.
         name: of the sweep.
-        bases: the data of all base scenarios by name, the default one first.
+        bases: all base scenarios by name, the default one first.
         axes: of the grid.
         conditions: that every point satisfies.
         profiles: SHA-256 of each cluster's profile, by name.
@@ -164,7 +141,7 @@ class Sweep:
 
     file: Mapping[str, Any]
     name: str
-    bases: Mapping[str, Mapping[str, Any]]
+    bases: Mapping[str, YamlDocument]
     axes: tuple[Axis, ...]
     conditions: tuple[Condition, ...]
     profiles: Mapping[str, str]
@@ -210,11 +187,19 @@ class Sweep:
 
     def scenario(self, index: int) -> Scenario:
         """The scenario at a point; its legality is not checked."""
-        settings = [each for axis, place in self.positions(index) for each in axis.settings(place)]
-        data = self.bases[_base_of(settings, self.bases)]
-        for path, value in settings:
-            data = data if path == BASE else with_value(data, path, value, None)
-        return validate(Scenario, data, Positions())
+        return self._scenario_at(self.positions(index))
+
+    def _scenario_at(self, places: Sequence[tuple[Axis, int]]) -> Scenario:
+        settings = [setting for axis, position in places for setting in axis.settings[position]]
+        default = next(iter(self.bases))
+        base = self.bases[next((value for path, value, _ in settings if path == BASE), default)]
+        data, positions = base.data, dict(base.positions.places)
+        for path, value, place in settings:
+            if path != BASE:
+                data = with_value(data, path, value, place)
+                if place:
+                    positions[path] = Place(place, place)
+        return Scenario.from_document(YamlDocument(data, Positions(positions)))
 
     def kept(self, points: Mapping[int, Scenario]) -> dict[int, Scenario]:
         """Return the points at which all conditions hold.
@@ -234,10 +219,47 @@ class Sweep:
                     del kept[index]
         return kept
 
+    def checked(self) -> dict[str, str]:
+        """Validate each value of an axis alone; return the digests of the clusters' profiles.
+
+        Combinations of values may be illegal; these are counted. A value that is invalid by itself
+        is an error in the sweep file.
+
+        Raises:
+            InputError: the errors of all values; prices in several currencies are the objective.
+        """
+        clusters, problems = dict[str, HardwareProfile](), list[Problem]()
+        first = self.positions(0)
+        # The first point, then each axis with the others at their first value.
+        points: list[tuple[Axis | None, list[tuple[Axis, int]]]] = [(None, first)]
+        for number, axis in enumerate(self.axes):
+            for position in range(1, len(axis.values)):
+                points.append((axis, [*first[:number], (axis, position), *first[number + 1 :]]))
+        for varied, places in points:
+            try:
+                scenario = self._scenario_at(places)
+                if varied is None or any(path[0] in _OF_THE_PROFILE for path in varied.paths):
+                    clusters[scenario.cluster] = profile_of(scenario)
+            except InputError as error:
+                problems += error.problems
+                if varied is None:
+                    break  # it would repeat at every other point
+        if problems:
+            raise InputError([*dict.fromkeys(problems)])
+        costs = [profile.running_costs for profile in clusters.values()]
+        prices = (each.price.value for each in costs if each and each.price)
+        currencies = dict.fromkeys(price.currency for price in prices)
+        if self.objective == PRICE_COLUMN and len(currencies) > 1:
+            message = f"the objective compares prices in {', '.join(currencies)}"
+            fix = "write another objective, such as gpu_hours_per_1e9_tokens"
+            raise InputError.of("E809", message, fix=fix)
+        return {cluster: profile_sha256(cluster) for cluster in clusters}
+
     @property
     def header(self) -> dict[str, Any]:
         """What sweep.json has: numbers, and all that determines the results."""
-        identity: dict[str, Any] = {"file": self.file, "bases": self.bases}
+        identity: dict[str, Any] = {"file": self.file}
+        identity |= {"bases": {name: base.data for name, base in self.bases.items()}}
         identity |= {"profiles": self.profiles, "versions": versions()}
         identity |= {"constraints": [condition.text for condition in self.conditions]}
         return {
@@ -267,8 +289,8 @@ def load_sweep(
         max_points: the largest grid that is accepted; 1e9 is the most in any case.
 
     Raises:
-        InputError: all errors of the file, the overrides and the base scenarios; or pyarrow, whose
-            version is part of the results, is not installed.
+        InputError: an error of the file, the overrides or the base scenarios, with its place; or
+            pyarrow, whose version is part of the results, is not installed.
     """
     require("a sweep", "pyarrow")
     if isinstance(sweep, Mapping):
@@ -281,7 +303,31 @@ def load_sweep(
     else:
         path = find_sweep(as_path(sweep))
         document, name = load_kind(path, SWEEP), path.stem
-    return _Reader(document, tuple(overrides)).sweep(name, part_size, max_points)
+    file, place = validate(SweepFile, document.data, document.positions), document.positions
+    axes, name = _axes(document), file.name or name
+    bases = _bases(document, axes, tuple(overrides), name)
+    num_points = math.prod(len(axis.values) for axis in axes)
+    if num_points > (most := min(max_points, _MOST_IN_GRID)):
+        message = f"the grid has {num_points:,} points, more than {most:,}"
+        fix = "use fewer values, or vary several fields together on one axis"
+        if num_points <= _MOST_IN_GRID:
+            fix += f"; or simulate them all with --max-points {num_points}"
+        raise InputError.of("E807", message, place.of_key(("axes",)), fix)
+    if file.objective not in OBJECTIVES:
+        message = f'"{file.objective}" is not an objective'
+        fix = f"{did_you_mean(file.objective, OBJECTIVES)}Write one of {', '.join(OBJECTIVES)}"
+        raise InputError.of("E809", message, place.of_value(("objective",)), fix)
+    conditions = tuple(
+        Condition(text, place.of_value(("constraints", number)))
+        for number, text in enumerate(file.constraints)
+    )
+    wanted = min(_MOST_POINTS, max(_FEWEST_POINTS, -(-num_points // _PARTS_WANTED)))
+    part_size = part_size or wanted
+    grid = Sweep(document.data, name, bases, axes, conditions, {}, part_size, tuple(overrides))
+    grid = replace(grid, profiles=grid.checked())
+    for condition in conditions:
+        condition.holds([grid.scenario(0)])
+    return grid
 
 
 def _data_of(value: object) -> Any:
@@ -291,261 +337,150 @@ def _data_of(value: object) -> Any:
     return data_of(value, only_set=True)
 
 
-def _base_of(settings: Sequence[Assignment], bases: Mapping[str, Any]) -> str:
-    return next((value for path, value in settings if path == BASE), next(iter(bases)))
-
-
 def _overlap(path: Path, other: Path) -> bool:
     """Whether one of two fields contains the other."""
     depth = min(len(path), len(other))
     return path[:depth] == other[:depth]
 
 
-class _Reader:
-    """Reads a sweep file, and collects its errors with their positions."""
+# ------------------------------------------------------------------------- axes
 
-    def __init__(self, document: YamlDocument, overrides: tuple[str, ...]) -> None:
-        self.document, self.overrides = document, overrides
-        self.file = validate(SweepFile, document.data, document.positions)
-        self.key, self.value = document.positions.of_key, document.positions.of_value
-        self.problems: list[Problem] = []
 
-    def refuse(self, code: str, message: str, place: Location | None, fix: str) -> None:
-        self.problems.append(Problem(code, message, place, fix=fix))
-
-    def end_of_stage(self) -> None:
-        """Raise the errors of values that the next stage needs."""
-        if self.problems:
-            raise InputError([*dict.fromkeys(self.problems)])
-
-    def sweep(self, default_name: str, part_size: int | None, max_points: int) -> Sweep:
-        axes = tuple(self.axes())
-        self.end_of_stage()
-        name = self.file.name or default_name
-        bases = self.bases(axes, name)
-        num_points = math.prod(len(axis.values) for axis in axes)
-        if num_points > (most := min(max_points, _MOST_IN_GRID)):
-            message = f"the grid has {num_points:,} points, more than {most:,}"
-            fix = "use fewer values, or vary several fields together on one axis"
-            if num_points <= _MOST_IN_GRID:
-                fix += f"; or simulate them all with --max-points {num_points}"
-            self.refuse("E807", message, self.key(("axes",)), fix)
-        conditions = self.conditions()
-        if self.file.objective not in OBJECTIVES:
-            message, place = f'"{self.file.objective}" is not an objective', ("objective",)
-            fix = did_you_mean(self.file.objective, OBJECTIVES)
-            fix += f"Write one of {', '.join(OBJECTIVES)}"
-            self.refuse("E809", message, self.value(place), fix)
-        self.end_of_stage()
-        clusters = self.check_values(axes, bases)
-        self.end_of_stage()
-        first = self.located_scenario(axes, (0,) * len(axes), bases)
-        for condition in conditions:
-            try:
-                condition.holds([first])
-            except InputError as error:
-                self.problems += error.problems
-        self.end_of_stage()
-        wanted = min(_MOST_POINTS, max(_FEWEST_POINTS, -(-num_points // _PARTS_WANTED)))
-        return Sweep(
-            self.document.data,
-            name,
-            {name: {"name": name} | base.data for name, base in bases.items()},
-            axes,
-            conditions,
-            {cluster: profile_sha256(cluster) for cluster in clusters},
-            part_size or wanted,
-            self.overrides,
-        )
-
-    def axes(self) -> Iterator[Axis]:
-        axes: list[Axis] = []
-        for name, written in self.document.data["axes"].items():
-            try:
-                axes.append(self.axis(name, written))
-            except InputError as error:
-                self.problems += error.problems
-        if not (axes or self.problems):
-            self.refuse("E801", "the sweep has no axes", self.key(("axes",)), _EXAMPLE)
-        for first, second in combinations(axes, 2):
-            place, pair = self.key(("axes", second.name)), f"{first.name} and {second.name}"
-            if first.name.lower() == second.name.lower():
-                self.refuse("E804", f"the axes {pair} are one column", place, "SQL ignores case")
-            both = [path for path in second.paths for each in first.paths if _overlap(path, each)]
+def _axes(document: YamlDocument) -> tuple[Axis, ...]:
+    """Read all axes. No two of them set the same field or are the same column (E804)."""
+    key, axes = document.positions.of_key, list[Axis]()
+    for name, written in document.data["axes"].items():
+        axis = _axis(document, name, written)
+        for other in axes:
+            pair, place = f"{other.name} and {name}", key(("axes", name))
+            if other.name.lower() == name.lower():
+                message = f"the axes {pair} are one column"
+                raise InputError.of("E804", message, place, "SQL ignores case")
+            both = [path for path in axis.paths for each in other.paths if _overlap(path, each)]
             if both:
                 message = f"the axes {pair} both set {min(map(dotted, both))}"
-                self.refuse("E804", message, place, "labels can set several fields together")
-        yield from axes
-
-    def axis(self, name: str, written: Any) -> Axis:
-        """Read an axis: a list of values, a range, powers of two or labelled fields."""
-        place: Path = ("axes", name)
-        values: Sequence[Any] = ()
-        if name.lower() in ("index", "status", "rule", *REPORTED, *COST_COLUMNS):
-            message = f"the results already have a column {name.lower()}"
-            raise InputError.of("E808", message, self.key(place), "rename the axis")
-        match written:
-            case {"range": [int(start), int(stop), int(step)]} if len(written) == 1:
-                if step > 0 and max(abs(start), abs(stop)) <= _MAX_BOUND:
-                    values = range(start, stop + 1, step)
-            case {"powers_of_two": [int(low), int(high)]} if len(written) == 1:
-                values = [2**n for n in range(64) if low <= 2**n <= high]
-            case {"range": _} | {"powers_of_two": _}:
-                pass
-            case dict() if written:
-                return Axis(name, tuple(written), tuple(self.labels(place, written)))
-            case list():
-                values = written
-        if not values:
-            message = f"{name}: {as_written(written)} has no values"
-            raise InputError.of("E803", message, self.value(place), _EXAMPLE)
-        path, seen = field_path(name, self.key(place)), set[str]()
-        for number, value in enumerate(values if isinstance(values, list) else ()):
-            if not any(leaves(value)):
-                message, code = f"{{}} sets no field of {name}", "E803"
-                raise InputError.of(code, message, self.value((*place, number)), _EXAMPLE)
-            if (text := json.dumps(value)) in seen:
-                message, code = f"{name} has the value {text} twice", "E804"
-                raise InputError.of(code, message, self.value((*place, number)), "keep one of them")
-            seen.add(text)
-        if path in _WITH_PATHS:
-            values = [self.beside(path, value) for value in values]
-        return Axis(name, values)
-
-    def beside(self, path: Path, value: Any) -> Any:
-        """Return the value. The path of a file is resolved relative to the sweep file."""
-        place = self.key(("axes",))
-        is_path = path in _WITH_PATHS and isinstance(value, str)
-        return beside(value, place.file) if is_path and place else value
-
-    def labels(self, axis: Path, written: Mapping[str, Any]) -> Iterator[tuple[Assignment, ...]]:
-        """Yield what each label sets; refuse one that sets nothing, or a field twice."""
-        for label, settings in written.items():
-            place = (*axis, label)
-            group: list[Assignment] = []
-            for field, value in settings.items() if isinstance(settings, dict) else ():
-                path = field_path(field, self.key((*place, field)))
-                new = [*leaves(self.beside(path, value), path)]
-                if not new or any(_overlap(path, each) for path, _ in new for each, _ in group):
-                    code, what = ("E804", "twice") if new else ("E803", "to nothing")
-                    message = f"{axis[-1]}: {label} sets {field} {what}"
-                    raise InputError.of(code, message, self.key((*place, field)), "write it once")
-                group += new
-            if not group:
-                message = f"{axis[-1]}: {label} is {as_written(settings)}, but must set fields"
-                self.refuse("E803", message, self.value(place), _EXAMPLE)
-            yield tuple(group)
-
-    def bases(self, axes: Sequence[Axis], default_name: str) -> dict[str, YamlDocument]:
-        """Return all base scenarios by name, the default first."""
-        written, place = self.document.data.get("base"), self.value(BASE)
-        named: list[tuple[Any, Location | None]] = []
-        is_always_set = False
-        for axis in (axis for axis in axes if BASE in axis.paths):
-            # A range has numbers, of which the first is refused below.
-            positions = range(1 if isinstance(axis.values, range) else len(axis.values))
-            bases = [dict(axis.settings(number)).get(BASE) for number in positions]
-            is_always_set = None not in bases
-            for number, base in enumerate(bases):
-                if base is not None:
-                    named.append((base, axis.location(self.document, number, BASE)))
-        documents: dict[str, YamlDocument] = {}
-        if isinstance(written, dict):
-            of_file = with_paths_beside(section(self.document, BASE), place.file if place else "")
-            documents[str(written.get("name") or default_name)] = of_file
-        elif written is not None:
-            named.insert(0, (written, place))
-        if written is None and not named:
-            fix = "add base: table5_175b_present, or the path of a scenario file"
-            raise InputError.of("E805", "the sweep has no base scenario", self.key(()), fix)
-        if written is not None and is_always_set:
-            message = "an axis sets base at every point, so this line has no effect"
-            self.refuse("E806", message, self.key(BASE), "remove it, or add its value to the axis")
-        for override in self.overrides:
-            changed = [
-                each for axis in axes for each in axis.paths if _overlap(each, path_of(override))
-            ]
-            if changed:
-                message = f"an axis sets {min(map(dotted, changed))}, so this has no effect"
-                fix = "remove the override, or remove the field from the axis"
-                self.refuse("E806", message, Location(f"--set {override}"), fix)
-        for name, location in named:
-            if not (isinstance(name, str) and name):
-                message = f"base must be the name of a scenario, not {as_written(name)}"
-                fix = "write a name such as table5_175b_present, or the path of a scenario file"
-                raise InputError.of("E805", message, location, fix)
-            path = find_scenario(beside(name, location.file) if location else name, location)
-            documents[name] = read_scenario(path)
-        self.end_of_stage()
-        for name, document in documents.items():
-            for override in self.overrides:
-                document = apply_overrides(spell_out_words(document), [override])
-            documents[name] = spell_out_words(document)
-        return documents
-
-    def conditions(self) -> tuple[Condition, ...]:
-        # The value as written, because pydantic converts 64 to 64.0.
-        constants = self.document.data.get("constants", {})
-        texts = enumerate(self.file.constraints)
-        places = ((text, self.value(("constraints", number))) for number, text in texts)
-        conditions = tuple(Condition(text, constants, place) for text, place in places)
-        for name in constants:
-            is_taken = name.lower() in map(str.lower, {*attributes_by_name()} - {"num_gpus"})
-            is_used = any(name in condition.names for condition in conditions)
-            if is_taken or not (is_used and name.isidentifier()):
-                message = f'the constant "{name}" is a field\'s name, no name, or in no constraint'
-                fix = "use it, under a name of its own such as max_gpus"
-                self.refuse("E808", message, self.key(("constants", name)), fix)
-        return conditions
-
-    def check_values(self, axes: Sequence[Axis], bases: Mapping[str, YamlDocument]) -> list[str]:
-        """Validate each value of an axis alone; return the clusters of the grid.
-
-        Combinations of values may be illegal; these are counted. A value that is invalid by itself
-        is an error in the sweep file.
-        """
-        clusters: dict[str, None] = {}
-        currencies: dict[str, None] = {}
-        for varied, chosen in _walk(axes):
-            try:
-                scenario = self.located_scenario(axes, chosen, bases)
-                if varied is None or any(path[0] in _OF_THE_PROFILE for path in varied.paths):
-                    costs = profile_of(scenario).running_costs
-                    clusters[scenario.cluster] = None
-                    if costs and costs.price:
-                        currencies[costs.price.value.currency] = None
-            except InputError as error:
-                self.problems += error.problems
-                if varied is None:
-                    break  # it would repeat at every other point
-        if self.file.objective == PRICE_COLUMN and len(currencies) > 1:
-            message = f"the objective compares prices in {', '.join(currencies)}"
-            fix = "write another objective, such as gpu_hours_per_1e9_tokens"
-            self.refuse("E809", message, self.value(("objective",)), fix)
-        return [*clusters]
-
-    def located_scenario(
-        self, axes: Sequence[Axis], chosen: Sequence[int], bases: Mapping[str, YamlDocument]
-    ) -> Scenario:
-        """The scenario at a point, with the position of each value in the file."""
-        settings = [
-            (path, value, axis.location(self.document, position, path))
-            for axis, position in zip(axes, chosen, strict=True)
-            for path, value in axis.settings(position)
-        ]
-        built = bases[_base_of([(path, value) for path, value, _ in settings], bases)]
-        for path, value, location in settings:
-            if path != BASE:
-                built = overlay(built, document_with(path, value, location))
-        return Scenario.from_document(built)
+                raise InputError.of("E804", message, place, "labels can set several fields")
+        axes.append(axis)
+    if not axes:
+        raise InputError.of("E801", "the sweep has no axes", key(("axes",)), _EXAMPLE)
+    return tuple(axes)
 
 
-def _walk(axes: Sequence[Axis]) -> Iterator[tuple[Axis | None, tuple[int, ...]]]:
-    """Yield the first point of the grid, then each axis with the others at their first value."""
-    first = (0,) * len(axes)
-    yield None, first
-    for number, axis in enumerate(axes):
-        # Only the last value of a range: the values between are no worse.
-        start = max(1, len(axis.values) - 1) if isinstance(axis.values, range) else 1
-        for position in range(start, len(axis.values)):
-            yield axis, (*first[:number], position, *first[number + 1 :])
+def _axis(document: YamlDocument, name: str, written: Any) -> Axis:
+    """Read an axis: a list of values, a range, powers of two or labelled fields."""
+    place, key, of_value = ("axes", name), document.positions.of_key, document.positions.of_value
+    values: Sequence[Any] = ()
+    if name.lower() in ("index", "status", "rule", *REPORTED, *COST_COLUMNS):
+        message = f"the results already have a column {name.lower()}"
+        raise InputError.of("E808", message, key(place), "rename the axis")
+    match written:
+        case {"range": [int(start), int(stop), int(step)]} if len(written) == 1:
+            if step > 0 and (stop - start) // step < _MOST_VALUES:
+                values = range(start, stop + 1, step)
+        case {"powers_of_two": [int(low), int(high)]} if len(written) == 1:
+            values = [2**n for n in range(64) if low <= 2**n <= high]
+        case {"range": _} | {"powers_of_two": _}:
+            pass
+        case dict() if 0 < len(written) <= _MOST_VALUES:
+            labels = (_label(document, name, *label) for label in written.items())
+            return Axis(name, tuple(written), tuple(labels))
+        case list() if len(written) <= _MOST_VALUES:
+            values = written
+    if not values:
+        message = f"{name}: {as_written(written)} has no values, or too many"
+        raise InputError.of("E803", message, of_value(place), _EXAMPLE)
+    path = field_path(name, key(place))
+    settings, seen = list[tuple[Setting, ...]](), set[str]()
+    for number, value in enumerate(values):
+        at = (*place, number) if values is written else place
+        setting = _settings(document, path, value, at)
+        if not setting:
+            message = f"{{}} sets no field of {name}"
+            raise InputError.of("E803", message, of_value(at), _EXAMPLE)
+        if (text := json.dumps(value)) in seen:
+            message = f"{name} has the value {text} twice"
+            raise InputError.of("E804", message, of_value(at), "keep one of them")
+        seen.add(text)
+        settings.append(setting)
+    if path in _WITH_PATHS:
+        values = [value for ((_, value, _),) in settings]
+    return Axis(name, values, tuple(settings))
+
+
+def _label(document: YamlDocument, axis: str, label: str, written: Any) -> tuple[Setting, ...]:
+    """Return what a label sets; refuse one that sets nothing, or a field twice."""
+    place, group = ("axes", axis, label), list[Setting]()
+    for field, value in written.items() if isinstance(written, dict) else ():
+        key = document.positions.of_key((*place, field))
+        new = _settings(document, field_path(field, key), value, (*place, field))
+        if not new or any(_overlap(each[0], other[0]) for each in new for other in group):
+            code, what = ("E804", "twice") if new else ("E803", "to nothing")
+            message = f"{axis}: {label} sets {field} {what}"
+            raise InputError.of(code, message, key, "write it once")
+        group += new
+    if not group:
+        message = f"{axis}: {label} is {as_written(written)}, but must set fields"
+        raise InputError.of("E803", message, document.positions.of_value(place), _EXAMPLE)
+    return tuple(group)
+
+
+def _settings(document: YamlDocument, path: Path, value: Any, at: Path) -> tuple[Setting, ...]:
+    """Return the fields that a value at a place of the file sets, with the place of each.
+
+    The path of a file is resolved relative to the sweep file.
+    """
+    if path in _WITH_PATHS and isinstance(value, str) and (place := document.positions.of_key(at)):
+        value = beside(value, place.file)
+    return tuple(
+        (leaf, each, document.positions.of_value((*at, *leaf[len(path) :])))
+        for leaf, each in leaves(value, path)
+    )
+
+
+# ------------------------------------------------------------------------- base scenarios
+
+
+def _bases(
+    document: YamlDocument, axes: Sequence[Axis], overrides: tuple[str, ...], default_name: str
+) -> dict[str, YamlDocument]:
+    """Return all base scenarios by name, the default first, with the overrides applied."""
+    written, place = document.data.get("base"), document.positions.of_value(BASE)
+    named: list[tuple[Any, Location | None]] = []
+    is_always_set = False
+    for axis in (axis for axis in axes if BASE in axis.paths):
+        bases = [each[1:] for settings in axis.settings for each in settings if each[0] == BASE]
+        is_always_set = len(bases) == len(axis.values)
+        named += bases
+    documents: dict[str, YamlDocument] = {}
+    if isinstance(written, dict):
+        of_file = with_paths_beside(section(document, BASE), place.file if place else "")
+        documents[str(written.get("name") or default_name)] = of_file
+    elif written is not None:
+        named.insert(0, (written, place))
+    key = document.positions.of_key
+    if written is None and not named:
+        fix = "add base: table5_175b_present, or the path of a scenario file"
+        raise InputError.of("E805", "the sweep has no base scenario", key(()), fix)
+    paths = [path for axis in axes for path in axis.paths]
+    for override in overrides:
+        if changed := [path for path in paths if _overlap(path, path_of(override))]:
+            message = f"an axis sets {min(map(dotted, changed))}, so this has no effect"
+            fix = "remove the override, or remove the field from the axis"
+            raise InputError.of("E806", message, Location(f"--set {override}"), fix)
+    for name, location in named:
+        if not (isinstance(name, str) and name):
+            message = f"base must be the name of a scenario, not {as_written(name)}"
+            fix = "write a name such as table5_175b_present, or the path of a scenario file"
+            raise InputError.of("E805", message, location, fix)
+        path = find_scenario(beside(name, location.file) if location else name, location)
+        documents[name] = read_scenario(path)
+    if written is not None and is_always_set:
+        message = "an axis sets base at every point, so this line has no effect"
+        fix = "remove it, or add its value to the axis"
+        raise InputError.of("E806", message, key(BASE), fix)
+    for name, base in documents.items():
+        for override in overrides:
+            base = apply_overrides(spell_out_words(base), [override])
+        base = spell_out_words(base)
+        documents[name] = YamlDocument({"name": name} | base.data, base.positions)
+    return documents

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,7 @@ class SweepRun:
     Args:
         sweep, folder: the sweep, and where its results are.
         parts: numbers of the share's parts.
-        start: creates an executor; called again when an executor breaks.
+        start: creates an executor.
         num_in_flight: parts submitted at a time.
     """
 
@@ -116,53 +116,42 @@ class SweepRun:
         """Compute the parts that have no file.
 
         Raises:
-            InputError: the folder cannot be written to, a condition has no value at a point, or
-                workers die without finishing a part (E850).
+            InputError: the folder cannot be written to, a condition has no value at a point, or a
+                worker dies (E850).
         """
         sizes = {number: len(self.sweep.indices(number)) for number in self.parts}
-        there = [number for number in self.parts if self.folder.part(number).exists()]
+        there = {number for number in self.parts if self.folder.part(number).exists()}
         num_there = sum(map(sizes.__getitem__, there))
-        total = len(self.parts), sum(sizes.values())
-        progress = Progress(*total, len(there), len(there), num_there)
+        progress = Progress(len(sizes), sum(sizes.values()), len(there), len(there), num_there)
         on_progress(progress)
-        missing = deque(number for number in self.parts if number not in {*there})
-        while missing:
-            before = progress.done
-            with closing(self.start()) as executor:
-                for number, table in self._results(executor, missing):
-                    self.folder.write(number, table)
-                    done, num_done = progress.done + 1, progress.num_done + sizes[number]
-                    progress = replace(progress, done=done, num_done=num_done)
-                    on_progress(progress)
-            if missing and progress.done == before:
-                message = (
-                    f"workers died before one of the parts {', '.join(map(str, missing))} was done"
-                )
-                reason = "the system kills processes when memory runs out, and libraries can crash"
-                fix = "run the same command with --workers 1, which shows the error"
-                raise InputError.of("E850", message, Location(str(self.folder.path)), fix, reason)
+        with closing(self.start()) as executor:
+            for number, table in self._tables(executor, there):
+                self.folder.write(number, table)
+                num_done = progress.num_done + sizes[number]
+                progress = replace(progress, done=progress.done + 1, num_done=num_done)
+                on_progress(progress)
         return progress
 
-    def _results(
-        self, executor: Executor, missing: deque[int]
-    ) -> Iterator[tuple[int, pyarrow.Table]]:
-        """Yield parts as they are done, until the executor breaks; lost parts are missing again."""
+    def _tables(self, executor: Executor, there: set[int]) -> Iterator[tuple[int, pyarrow.Table]]:
+        """Yield the parts that are not there, each when it is done."""
+        missing = (number for number in self.parts if number not in there)
         running: dict[Future[pyarrow.Table], int] = {}
-        is_broken = False
-        while running or (missing and not is_broken):
-            while missing and not is_broken and len(running) < self.num_in_flight:
-                try:
-                    future = executor.submit(run_part, self.sweep, missing[0])
-                    running[future] = missing.popleft()
-                except BrokenExecutor:
-                    is_broken = True
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                number = running.pop(future)
-                if isinstance(future.exception(), BrokenExecutor):
-                    is_broken = True
-                    missing.appendleft(number)
-                else:
-                    yield number, future.result()
+        try:
+            while True:
+                for number in islice(missing, self.num_in_flight - len(running)):
+                    running[executor.submit(run_part, self.sweep, number)] = number
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    yield running.pop(future), future.result()
+        except BrokenExecutor as error:
+            raise InputError.of(
+                "E850",
+                "a worker died before its part was done",
+                Location(str(self.folder.path)),
+                "run the same command again, which resumes; with --workers 1 it shows the error",
+                "the system kills processes when memory runs out, and libraries can crash",
+            ) from error
 
 
 @contextmanager

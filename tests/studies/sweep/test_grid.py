@@ -46,8 +46,8 @@ def test_indices_are_the_product_of_the_axes_the_first_slowest(
 
 
 def test_a_sweep_does_not_store_its_points() -> None:
-    sweep = a_sweep(*axes_of(10**5, 10**5, 10**5), part_size=1000)
-    assert [place for _, place in sweep.positions(10**15 - 1)] == [99999, 99999, 99999]
+    sweep = a_sweep(*axes_of(10**4, 10**4, 10**4), part_size=1000)
+    assert [place for _, place in sweep.positions(10**12 - 1)] == [9999, 9999, 9999]
     assert len(pickle.dumps(sweep)) < 1000
 
 
@@ -139,8 +139,8 @@ def test_the_type_of_a_column_fits_all_values_of_its_axis(
 SCENARIO = load_scenario("table5_175b_present")
 
 
-def value_of(text: str, **constants: float) -> bool | None:
-    (value,) = Condition(text, constants).holds([SCENARIO])
+def value_of(text: str) -> bool | None:
+    (value,) = Condition(text).holds([SCENARIO])
     return value
 
 
@@ -156,7 +156,7 @@ def value_of(text: str, **constants: float) -> bool | None:
         ("tensor in (4, 8) and placement.order == 'tp-cp-ep-dp-pp'", True),
         ("recompute.num_layers == num_layers", False),
         ("overlap.pipeline", False),
-        ("seq_length * hidden_size > most", False),
+        ("seq_length * hidden_size > 1e9", False),
         ("last_stage_layers is null and imbalance is null", True),
         ("1 < 2", True),
         ("tensor / (micro - 1) == 1", None),
@@ -167,7 +167,7 @@ def value_of(text: str, **constants: float) -> bool | None:
 )
 def test_conditions_compute_as_sql_does(text: str, holds: bool | None) -> None:
     """Null where a number is missing, or cannot be computed."""
-    assert value_of(text, most=1e9) is holds
+    assert value_of(text) is holds
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_conditions_compute_as_sql_does(text: str, holds: bool | None) -> None:
 def test_conditions_that_are_none_are_refused(text: str, code: str, excerpt: str) -> None:
     place = Location("file", 1, 3, f"- {text}")
     with pytest.raises(InputError, match=excerpt) as refused:
-        Condition(text, {}, place).holds([SCENARIO, SCENARIO])
+        Condition(text, place).holds([SCENARIO, SCENARIO])
     (problem,) = refused.value.problems
     assert problem.fix and (problem.code, problem.location) == (code, place)
 
@@ -243,8 +243,8 @@ def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
         (("batch.micro: {range: [1, 4, 0]}",), ":5:16: E803", "has no values"),
         (("batch.micro: {range: [1, 4]}",), ":5:16: E803", "has no values"),
         (("batch.micro: {range: [1, 4, 0.5]}",), ":5:16: E803", "has no values"),
-        (("batch.micro: {range: [1, 1%s, 1]}" % ("0" * 30),), ":5:16: E803", "has no values"),
-        (("base: {range: [1, 900000000, 1]}",), ":5:9: E805", "must be the name of a scenario"),
+        (("batch.micro: {range: [1, 1%s, 1]}" % ("0" * 30),), ":5:16: E803", "or too many"),
+        (("base: {range: [1, 9, 1]}",), ":5:9: E805", "must be the name of a scenario"),
         (("batch.micro: {range: [0, 4, 1]}",), ":5:16: E204", "greater than or equal to 1"),
         (("batch.micro: {powers_of_two: [5, 7]}",), ":5:16: E803", "has no values"),
         (("batch.micro: {rnge: [1, 4, 1]}",), ":5:23: E803", "must set fields"),
@@ -270,9 +270,9 @@ def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
         (("base: [table5_22b]",), ":5:10: E101", "did you mean table5_22b_full?"),
         (("base: [5]",), ":5:10: E805", "must be the name of a scenario"),
         (
-            ("model.seq_length: {range: [1, 2000000, 1]}", "batch.micro: {range: [1, 999, 1]}"),
+            ("model.seq_length: {range: [1, 2000, 1]}", "batch.micro: {range: [1, 999, 1]}"),
             ":4:1: E807",
-            "1,998,000,000 points",
+            "1,998,000 points",
         ),
     ],
 )
@@ -299,11 +299,6 @@ AXES = "axes: {parallelism.tensor: [1, 2], batch.micro: [1, 2]}\n"
         (BASE + AXES + "constraints: [tensor * mcro == 2]\n", ":5:15: E812", "names here are"),
         (BASE + AXES + 'constraints: ["micro *"]\n', ":5:15: E810", "cannot be read"),
         (BASE + AXES + "constraints: [micro < 5, tensor]\n", ":5:26: E813", "neither true nor"),
-        (BASE + AXES + "constants: {n: 5}\n", ":5:13: E808", "in no constraint"),
-        (BASE + AXES + "constants: {tensor: 5}\n", ":5:13: E808", "a field's name"),
-        (BASE + AXES + "constants: {Tensor: 5}\n", ":5:13: E808", "a field's name"),
-        (BASE + AXES + "constants: {a b: 5}\n", ":5:13: E808", "no name"),
-        (BASE + AXES + "constants: {n: .nan}\n", ":5:16: E204", "finite"),
         (BASE + AXES + "objective: capacity_bytes\n", ":5:12: E809", "is not an objective"),
     ],
 )

@@ -2,14 +2,13 @@
 
 import errno
 import json
-import multiprocessing
 import os
 import pathlib
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -29,7 +28,6 @@ from simtrain.studies.sweep.executors import (
 )
 from simtrain.studies.sweep.grid import Sweep
 from simtrain.studies.sweep.results import SweepFolder
-from simtrain.studies.sweep.run import Progress
 from tests.helpers.command_line import call, spawn
 from tests.helpers.fake_ray import FakeRay, RayError, RayTaskError, WorkerCrashedError
 from tests.helpers.sweep_files import (
@@ -148,52 +146,38 @@ def test_wrong_fields_of_a_request_are_refused(field: str, value: Any) -> None:
 # ------------------------------------------------------------------------- workers that die
 
 
-@pytest.mark.ci
-@pytest.mark.slow
-def test_two_processes_write_the_same_bytes_though_one_is_killed(
-    sweep: Sweep, whole: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    def kill_one(progress: Progress) -> None:
-        if progress.done == 1 and not killed:
-            killed.extend(multiprocessing.active_children()[:1])
-            os.kill(killed[0].pid, signal.SIGKILL)
+class LosingExecutor(SerialExecutor):
+    """Executor that computes two calls, and breaks with the third."""
 
-    killed: list[Any] = []
-    progress = run(sweep, tmp_path / "out", partial(local_executor, 2), 4, on_progress=kill_one)
-    assert killed and progress.done == NUM_PARTS
-    assert files_of(tmp_path / "out") == files_of(whole)
-
-
-class LosingExecutor(Executor):
-    """Executor that breaks with some calls (True), and computes others."""
-
-    loses: Sequence[bool] = ()
+    def __init__(self) -> None:
+        self.left = 2
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        first, *LosingExecutor.loses = [*self.loses, False]
-        if not first:
-            return SerialExecutor().submit(fn, *args, **kwargs)
+        self.left -= 1
+        if self.left >= 0:
+            return super().submit(fn, *args, **kwargs)
         future: Future[Any] = Future()
         future.set_exception(BrokenExecutor("a worker died"))
         return future
 
 
-def test_parts_lost_with_a_worker_are_computed_again(
+def test_a_worker_that_dies_loses_no_finished_part(
     sweep: Sweep, whole: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    LosingExecutor.loses = [False, True, False, True, False, True]
-    assert run(sweep, tmp_path / "out", LosingExecutor, in_flight=2).done == NUM_PARTS
-    assert files_of(tmp_path / "out") == files_of(whole)
-
-
-def test_workers_that_keep_dying_end_the_sweep_and_lose_no_part(
-    sweep: Sweep, whole: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    LosingExecutor.loses = [False, False] + 100 * [True]
-    with pytest.raises(InputError, match=r"E850 workers died(.|\n)*parts 2(.|\n)*--workers 1"):
-        run(sweep, tmp_path / "out", LosingExecutor)
-    finished = files_of(tmp_path / "out")
+    out = tmp_path / "out"
+    with pytest.raises(InputError, match=r"E850 a worker died(.|\n)*--workers 1"):
+        run(sweep, out, LosingExecutor)
+    finished = files_of(out)
     assert finished.items() <= files_of(whole).items() and len(finished) == 2
+    assert run(sweep, out).found == 2 and files_of(out) == files_of(whole)
+
+
+@pytest.mark.slow
+def test_two_processes_write_the_same_bytes(
+    sweep: Sweep, whole: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    run(sweep, tmp_path / "out", partial(local_executor, 2), 4)
+    assert files_of(tmp_path / "out") == files_of(whole)
 
 
 # Kill this process when its fifth file is written but not yet renamed.
