@@ -64,7 +64,7 @@ def run(
 
 
 def files_of(out: pathlib.Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (out / "parts").iterdir()}
+    return {path.name: path.read_bytes() for path in (out / "parts").glob("part-*")}
 
 
 def rows_of(out: pathlib.Path) -> list[dict[str, Any]]:

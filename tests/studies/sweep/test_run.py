@@ -202,7 +202,10 @@ main()
 def test_a_killed_sweep_resumes_with_the_same_command(
     whole: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """kill -9 ends the process; its two workers end too, and no part is lost or computed twice."""
+    """kill -9 ends the process; its two workers end too, and no part is lost or computed twice.
+
+    The unfinished part leaves a hidden file.
+    """
     words, parts = command(tmp_path), tmp_path / "out" / "parts"
     killed = spawn("-c", KILLED, *words, "--workers", "2")
     workers = [int(pid) for pid in killed.stdout.split()]
