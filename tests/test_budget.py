@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 10311,
     "docs/update": 4445,
     "benchmarks": 2842,
-    "tests": 63233,
+    "tests": 60693,
 }
 """Lines of Python, JavaScript and CSS by room."""
 

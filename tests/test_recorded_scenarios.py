@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
-from benchmarks.random_programs import times_by_engine
 from benchmarks.random_recordings import MODULES, random_recording, recorded_scenarios
 from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
@@ -21,13 +19,8 @@ from simtrain.recording.program import Program, expanded
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate
-from simtrain.studies.variation.run import draw
 from simtrain.views.modules import modules_table
 from tests.helpers.command_line import call, refused
-from tests.helpers.floors import (
-    assert_mfu_is_hfu_at_most_unless_masked,
-    assert_no_op_is_below_its_floor,
-)
 from tests.helpers.poisoned import GARBAGE, outcome, poisoned
 from tests.helpers.recorded_programs import (
     WEIGHT,
@@ -36,13 +29,11 @@ from tests.helpers.recorded_programs import (
     run,
     scenario_of,
 )
-from tests.helpers.span_sums import assert_spans_add_up
 
 NUMBER, SEED = 12, 5
 EVALUATORS = [
     Evaluator(allow_oom=True, breakdowns=True, engine=engine) for engine in ("auto", "simpy")
 ]
-STILL = {"kernels": 0, "collectives": 0, "gpu_spread": 0, "pauses": {"per_gpu_hour": 0}}
 ALLOWED: dict[str, tuple[Any, ...]] = {
     "cluster": ("a100_sxm4_80gb", "b200_sxm"),
     "software.stack": ("eager", "torchtitan_compiled", "megatron_core"),
@@ -82,46 +73,6 @@ def ops_of(program: Program) -> Iterator[Any]:
         yield from expanded(runs)
 
 
-def test_all_engines_give_identical_times(result: Result) -> None:
-    times = times_by_engine(result.timeline.program)
-    for found in times.values():
-        assert all(map(np.array_equal, found, times["simpy"]))
-    assert 0 < result.iteration_time_s == times["simpy"][1].max()
-
-
-def test_both_engines_draw_the_same_times_which_without_variation_are_those(
-    scenario: Scenario, result: Result
-) -> None:
-    for changes, is_still in (({}, False), ({"variation": STILL}, True)):
-        changed = scenario.replace(changes)
-        times = [
-            draw(simulate(changed, engine=engine), draws=2).times_s for engine in ("auto", "simpy")
-        ]
-        assert np.array_equal(*times)
-        assert not is_still or (times[0] == result.iteration_time_s).all()
-
-
-def test_an_evaluator_gives_the_same_figures(scenario: Scenario, result: Result) -> None:
-    ours, theirs = (each.evaluate(scenario) for each in EVALUATORS)
-    assert ours.run is not None and ours.run == theirs.run
-    assert ours.run.iteration_time_s == result.iteration_time_s
-    assert ours.run.breakdown == result.breakdown
-    assert ours.peak_bytes == theirs.peak_bytes == result.memory.fullest.peak_bytes
-
-
-def test_parts_and_spans_add_up(result: Result) -> None:
-    for stage in result.stages:
-        assert stage.total_s == pytest.approx(result.iteration_time_s, rel=1e-9)
-    assert_spans_add_up(result)
-
-
-def test_no_op_is_faster_than_the_chip_and_mfu_is_hfu_at_most_unless_masked(
-    result: Result,
-) -> None:
-    assert_no_op_is_below_its_floor(result)
-    assert_mfu_is_hfu_at_most_unless_masked(result)
-
-
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_attention_has_the_flops_of_the_products_of_all_scores(
     is_causal: bool, tmp_path: Path
@@ -143,13 +94,6 @@ def test_attention_has_the_flops_of_the_products_of_all_scores(
     skipped = 8 * 96 * 96 * 64 if is_causal else 0  # half of the square of each product
     assert result.hardware_flops == (2 + 5) * (product - skipped)
     assert (result.hfu < result.mfu) == is_causal
-
-
-def test_the_curve_over_time_has_the_peak(result: Result) -> None:
-    curve = result.memory_curve(0)
-    assert max(curve.held_bytes) == result.memory.fullest.peak_bytes
-    assert list(curve.times_s) == sorted(curve.times_s)
-    assert 0 <= curve.times_s[-1] <= result.iteration_time_s
 
 
 def test_every_microbatch_rises_to_the_peak_and_the_first_makes_the_gradients(

@@ -1,23 +1,18 @@
 """Sliding-window attention, with scores counted one by one."""
 
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.durations.model import DurationModel
-from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
-from simtrain.scenario import check_scenario, load_scenario
 from simtrain.scenario.model import Experts
 from simtrain.studies.simulation import simulate
 from simtrain.workload.gpt import TransformerLayer, gpt_blocks
 from simtrain.workload.work import FusedAttention
-from tests.helpers.scenario_texts import MINIMAL, edited
-from tests.helpers.toys import a100, small
+from tests.helpers.toys import small
 
 
 @given(st.integers(1, 12), st.integers(1, 14), st.integers(1, 4), st.integers(1, 4))
@@ -39,40 +34,6 @@ def test_flops_of_a_window_count_the_scores_in_its_band(
         3 * scores * 4 * (size + value),
         3 * scores * 8 * (size + value),
     )
-
-
-@given(st.integers(1, 4096), st.integers(1, 5000), st.booleans())
-def test_a_narrower_window_never_has_more_flops(s: int, window: int, is_backward: bool) -> None:
-    """A window as long as the sequence has no effect."""
-    seconds_of = DurationModel(a100()).seconds
-    narrow, wide, none = (
-        FusedAttention(64, s, 128, is_backward, window=each) for each in (window, window + 1, None)
-    )
-    assert narrow.flops <= wide.flops <= none.flops
-    if window >= s:
-        assert seconds_of(narrow) == seconds_of(none)
-
-
-def test_a_window_changes_time_and_flops_but_not_memory() -> None:
-    whole, narrow = (
-        simulate(small(attention_backend="fused", model={"attention_window": window}))
-        for window in (None, 256)
-    )
-    assert narrow.iteration_time_s < whole.iteration_time_s
-    assert narrow.memory.fullest.peak_bytes == whole.memory.fullest.peak_bytes
-    # The window masks (7/8)² of s² scores, in 2 products forward and 4 backward, with 2 FLOPs per
-    # score and channel, in 8 layers of 8 microbatches.
-    assert whole.model_flops - narrow.model_flops == 6 * 2 * 2048**2 * 4096 * 64 * 49 // 64
-    assert "fused attention" in narrow.extrapolated
-
-
-def test_a_window_needs_fused_attention(tmp_path: Path) -> None:
-    path = tmp_path / "x.yaml"
-    path.write_text(edited("  num_layers", "  attention_window: 512\n  num_layers"), "utf-8")
-    assert MINIMAL.count("num_layers") == 1
-    with pytest.raises(InputError) as caught:
-        load_scenario(path)
-    assert "x.yaml:2:21: E340 " in str(caught.value)
 
 
 @pytest.mark.parametrize(("every", "windows"), [(None, "wwwwww"), (2, "wfwfwf"), (4, "wwwfww")])
@@ -110,17 +71,3 @@ def test_flops_and_time_of_mixed_windows_are_weighted_means() -> None:
     assert {one.memory.fullest.peak_bytes for one in (whole, half, narrow)} == {
         whole.memory.fullest.peak_bytes
     }
-
-
-@pytest.mark.parametrize(
-    ("model", "code"),
-    [
-        ({"full_attention_every": 2}, "E336"),
-        ({"full_attention_every": 9, "attention_window": 64}, "E337"),
-    ],
-)
-def test_full_attention_every_without_effect_is_refused(model: dict[str, Any], code: str) -> None:
-    one = small(attention_backend="fused")
-    changes = {f"model.{name}": value for name, value in model.items()}
-    with pytest.raises(InputError, match=code):
-        check_scenario(one.replace(changes))

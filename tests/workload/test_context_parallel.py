@@ -1,7 +1,6 @@
 """Context parallelism, compared with counts by hand: FLOPs, sent and saved bytes, and time."""
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from simtrain.base.mesh import Group, Mesh
 from simtrain.durations.attention import AttentionMachine, attention_seconds
 from simtrain.durations.collectives import total_wire_bytes
-from simtrain.hardware.load import load_profile
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
@@ -22,7 +20,6 @@ from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective, FusedAttention
 from tests.helpers.toys import (
     SMALL_MODEL,
-    changed,
     chunk_with,
     kept_bytes,
     layer_ops,
@@ -61,42 +58,6 @@ def between_context_ranks(ops: Iterable[Op]) -> list[Op]:
 
 
 # ----------------------------------------------------------------------------------- FLOPs and time
-
-
-def slices_of(rank: int, num_ranks: int, length: int) -> tuple[range, range]:
-    """Return the tokens of a rank: slice i from the start, and slice i from the end."""
-    size = length // (2 * num_ranks)
-    last = 2 * num_ranks - 1 - rank
-    return range(rank * size, (rank + 1) * size), range(last * size, (last + 1) * size)
-
-
-@pytest.mark.parametrize("num_ranks", [2, 3, 4])
-def test_the_steps_of_a_ring_compute_every_score_once(num_ranks: int) -> None:
-    """A rank's first step is causal. Each later step omits half of the keys, if they are of an
-    earlier rank, or half of the queries.
-
-    So each rank computes equally many scores.
-    """
-    length = 12 * num_ranks
-    for rank in range(num_ranks):
-        own = [*itertools.chain(*slices_of(rank, num_ranks, length))]
-        half, seen = len(own) // 2, Counter[tuple[int, int]]()
-        for step in range(num_ranks):
-            source = (rank - step) % num_ranks
-            keys = [*itertools.chain(*slices_of(source, num_ranks, length))]
-            if step == 0:
-                pairs = [(q, k) for q in own for k in keys if k <= q]
-            elif step <= rank:
-                pairs = [*itertools.product(own, keys[:half])]
-            else:
-                pairs = [*itertools.product(own[half:], keys)]
-            if step:
-                assert len(pairs) == len(own) ** 2 // 2
-            seen.update(pairs)
-        causal = {(q, k) for q in own for k in range(length) if k <= q}
-        assert seen == Counter(causal)
-        # All ranks together compute s (s + 1) / 2 scores; each computes an equal share.
-        assert len(causal) == length * (length + 1) // 2 // num_ranks
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -146,22 +107,6 @@ def test_seconds_of_a_block_follow_from_those_of_a_causal_kernel() -> None:
     causal = FusedAttention(20, 1024, 128)
     expected = 2 * 20 * 1024**2 * 128 / 1e12 * (1 + (600 + 100 * 128 / 20) / 1024)
     assert attention_seconds(causal, machine) == expected
-
-
-@pytest.mark.parametrize(
-    ("length", "forward_ms", "backward_ms"),
-    [(2048, 0.217, 0.681), (4096, 0.819, 2.453), (8192, 3.182, 9.262), (16384, 12.524, 35.947)],
-)
-def test_published_kernels_without_a_mask(
-    length: int, forward_ms: float, backward_ms: float
-) -> None:
-    """Times of cuDNN 9.19 on an H200 (NVIDIA/cudnn-frontend at commit 3929da2). None is fitted."""
-    profile = load_profile("h200_sxm")
-    assert profile.fused_attention
-    machine = AttentionMachine.of(profile, profile.fused_attention)
-    for is_backward, measured_ms in ((False, forward_ms), (True, backward_ms)):
-        work = FusedAttention(64, length, 128, is_backward, kv_heads=8, is_causal=False)
-        assert 1e3 * attention_seconds(work, machine) == pytest.approx(measured_ms, rel=0.075)
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
@@ -317,17 +262,3 @@ def test_selective_recompute_sends_keys_around_the_ring_again() -> None:
     )
     assert plain["keys and values to next"] == 3
     assert again == plain + Counter({"keys and values to next": 3})
-
-
-def test_a_slower_network_never_helps() -> None:
-    """The ring spans two nodes."""
-    scenario = divided(4, parallelism={"tensor": 4}, model={"seq_length": 32768})
-    profile = load_profile("h100_sxm")
-    seconds = [
-        simulate(
-            scenario, changed(profile, inter_node__adapter_bandwidth=bandwidth)
-        ).iteration_time_s
-        for bandwidth in (50e9, 25e9, 5e9, 2.5e9)
-    ]
-    assert seconds == sorted(seconds)
-    assert math.isfinite(seconds[-1]) and seconds[-1] > seconds[0]

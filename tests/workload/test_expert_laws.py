@@ -7,16 +7,14 @@ import pytest
 
 from simtrain.base.mesh import Mesh
 from simtrain.durations.model import DurationModel
-from simtrain.errors import InputError
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
-from simtrain.scenario.expert_rules import EXPERT_RULES
 from simtrain.studies.simulation import simulate
 from simtrain.workload.chunk import parameters
 from simtrain.workload.gpt import TransformerLayer, gpt_blocks
 from simtrain.workload.ops import Op, Phase, total_flops
 from simtrain.workload.record import record_pass
-from simtrain.workload.work import Gemm, GroupedGemm
+from simtrain.workload.work import Gemm
 from tests.helpers.expert_models import FFN, HIDDEN, TOKENS, is_grouped, layer, moe, sent
 from tests.helpers.toys import a100, plan_of, scenario_with
 
@@ -42,22 +40,6 @@ def test_one_expert_has_the_same_products_as_a_dense_layer() -> None:
             assert mine.product == other
             assert mine.flops == other.flops
             assert model.seconds(mine) == model.seconds(other)
-
-
-def test_more_experts_never_make_the_same_tokens_faster() -> None:
-    model = DurationModel(a100())
-    for rows in (512, 4096, 30_000):
-        sizes = rows, 1024, 2048, rows, rows
-        seconds = [model.seconds(GroupedGemm(groups, *sizes)) for groups in (1, 4, 64)]
-        assert seconds == sorted(seconds)
-
-
-def test_imbalance_adds_time_and_memory_but_no_flops() -> None:
-    model = {"hidden_size": 1024, "seq_length": 1024}
-    even, uneven = (simulate(moe({"imbalance": load}, model=model)) for load in (1.0, 2.0))
-    assert uneven.iteration_time_s > even.iteration_time_s
-    assert uneven.memory.fullest.peak_bytes > even.memory.fullest.peak_bytes
-    assert uneven.model_flops == even.model_flops == uneven.hardware_flops
 
 
 def loads_of(scenario: Scenario) -> list[float]:
@@ -169,67 +151,6 @@ def test_experts_have_a_separate_mesh() -> None:
 
 
 # ---------------------------------------------------------------------------------------- rules
-
-BAD: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
-    ("E471", {"num": 6}, {}, {}),
-    ("E472", {}, {"expert": 8, "data": 4}, {}),
-    ("E473", {"ffn_hidden_size": 97}, {"tensor": 2, "data": 4}, {}),
-    ("E474", {"shared_ffn_hidden_size": 97}, {"tensor": 2, "data": 4}, {}),
-    ("E475", {"top_k": 9}, {}, {}),
-    ("E476", {"first_dense_layers": 1}, {}, {}),
-    ("E477", {}, {}, {"model": {"ffn_hidden_size": 96}}),
-    (
-        "E478",
-        {},
-        {"pipeline": 2},
-        {"model": {"num_layers": 2}, "placement": {"order": "tp-cp-ep-pp-dp"}},
-    ),
-    ("E479", {}, {}, {"memory": {"zero_stage": 3, "reshard_after_forward": 2}}),
-    ("E480", {}, {"tensor": 2, "sequence_parallel": False, "data": 4}, {}),
-    ("E481", {}, {}, {"model": {"biases": True}}),
-    ("E482", {"capacity_factor": 1.0}, {"expert_dispatch": "all_gather"}, {}),
-    ("E483", {"capacity_factor": 1.0, "imbalance": 2.0}, {}, {}),
-    ("E484", {"imbalance": 4.5}, {}, {}),
-    ("E440", {"imbalance_seed": 1}, {}, {}),
-    ("E485", {}, {}, {"precision": {"compute": "fp16"}}),
-    ("E486", {}, {}, {"memory": {"zero_stage": 1, "shard_over": 2}}),
-    ("E488", {"shared_gate": True}, {}, {}),
-    ("E489", {}, {}, {"overlap": {"shared_expert": True}}),
-    ("E492", {"router_bias": True}, {}, {}),
-    ("E493", {"router_groups": 3, "router_group_top_k": 1}, {}, {}),
-    ("E494", {}, {"expert_dispatch": "deepep"}, {"precision": {"fp8_dispatch": True}}),
-    ("E496", {}, {"expert": 1, "expert_dispatch": "deepep"}, {}),
-]
-
-
-@pytest.mark.parametrize(("code", "experts", "grid", "more"), BAD)
-def test_combinations_that_the_framework_refuses(
-    code: str, experts: dict[str, Any], grid: dict[str, Any], more: dict[str, Any]
-) -> None:
-    """Each error suggests a fix."""
-    with pytest.raises(InputError) as caught:
-        moe(experts, grid, **more)
-    problem = next(one for one in caught.value.problems if one.code == code)
-    assert problem.fix
-
-
-def test_an_impossible_expert_mesh_is_one_error() -> None:
-    """A stage has 4 ranks, fewer than 8 expert-parallel ranks. ZeRO adds no second error."""
-    with pytest.raises(InputError) as caught:
-        moe(grid={"expert": 8, "data": 4}, memory={"zero_stage": 2})
-    assert [problem.code for problem in caught.value.problems] == ["E472"]
-
-
-def test_expert_parallelism_needs_experts() -> None:
-    model = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "seq_length": 32}
-    for field, value in (("expert", 2), ("expert_tensor", 1), ("expert_dispatch", "all_gather")):
-        with pytest.raises(InputError, match=r"E470 .*while model.experts is not set"):
-            scenario_with(model, parallelism={field: value})
-
-
-def test_every_rule_of_experts_is_tested() -> None:
-    codes = {rule.code for rule in EXPERT_RULES}
-    assert codes == {"E470", *(code for code, *_ in BAD)}
 
 
 def test_experts_have_two_input_and_two_weight_gradients() -> None:

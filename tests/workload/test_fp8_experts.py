@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from simtrain.errors import InputError
-from simtrain.scenario import Scenario, load_scenario
-from simtrain.studies.simulation import simulate
+from simtrain.scenario import Scenario
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import StepOps, parameter_gather
 from simtrain.workload.work import Collective, CollectiveKind, Elementwise, Gemm, GroupedGemm
@@ -201,20 +199,6 @@ def test_an_overlapped_shared_expert_casts_gathered_tokens() -> None:
     assert sent(scenario)[CollectiveKind.ALL_GATHER, 2 * TOKENS * H, 2] == 1
 
 
-def test_sizes_of_experts_that_fp8_cannot_multiply_are_refused() -> None:
-    for recipe, size in (("delayed", 376), ("blockwise", 376), ("mxfp8", 400)):
-        with pytest.raises(InputError, match=r"model.experts.ffn_hidden_size is \d+") as caught:
-            experts_in(fp8(recipe), experts={"ffn_hidden_size": size})
-        assert [one.code for one in caught.value.problems] == ["E390"]
-    assert experts_in(fp8("blockwise"), experts={"ffn_hidden_size": 400})
-
-
-def test_experts_in_fp8_are_simulated() -> None:
-    bf16, ours = (simulate(experts_in(one)) for one in ({}, fp8("blockwise")))
-    assert ours.summary["parameters"] == bf16.summary["parameters"]
-    assert ours.iteration_time_s > 0
-
-
 # ---------------------------------------------------------------------------- latent attention
 
 LATENT = {"q_lora_rank": 128, "kv_lora_rank": 256, "qk_head_dim": 64, "qk_pos_emb_head_dim": 32}
@@ -278,38 +262,3 @@ def test_replicated_weights_are_cast_too() -> None:
     weights += HEADS * 48 * H // 2 + 3 * H * 4 * H // 2
     casts = kernels([*step_of(latent("delayed"))["weight_cast"]])
     assert casts == {"weights to fp8": (2 * weights, 2 * weights)}
-
-
-@pytest.mark.parametrize(
-    ("recipe", "field", "size"),
-    [
-        ("delayed", "kv_lora_rank", 264),
-        ("blockwise", "kv_lora_rank", 272),
-        ("mxfp8", "qk_pos_emb_head_dim", 16),
-        ("mxfp8", "v_head_dim", 40),
-    ],
-)
-def test_latents_that_fp8_cannot_multiply_are_refused(recipe: str, field: str, size: int) -> None:
-    """Ranks gather latents in fp8 with blocks of 128 channels, and 272 is not a multiple of 128. A
-    single rank gathers nothing, so it may have 272.
-    """
-    with pytest.raises(InputError, match=rf"model.latent_attention.{field} is {size}") as caught:
-        latent(recipe, latent_attention=LATENT | {field: size})
-    assert [one.code for one in caught.value.problems] == ["E390"]
-    if recipe == "blockwise":
-        assert latent(recipe, 1, latent_attention=LATENT | {field: size})
-
-
-# ------------------------------------------------------------------------------------ the report
-
-
-def test_deepseek_v3_in_fp8_is_faster_and_keeps_copies_of_weights() -> None:
-    """docs/experts.md states this with generated figures."""
-    scenario = load_scenario("deepseek_v3")
-    recipe = {"precision.compute": "fp8", "precision.fp8_recipe": "blockwise"}
-    bf16, fp8 = (simulate(one) for one in (scenario, scenario.replace(recipe)))
-    assert fp8.breakdown.compute_s < bf16.breakdown.compute_s
-    assert fp8.iteration_time_s < bf16.iteration_time_s
-    before, after = bf16.memory.fullest, fp8.memory.fullest
-    assert after.activations_bytes < before.activations_bytes
-    assert after.buffers_bytes["fp8 copies of weights"] > 0

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.errors import InputError
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate_memory
@@ -102,13 +101,6 @@ def test_a_recomputed_norm_is_saved_by_no_projection() -> None:
     for name in ("query down", "key and value down"):
         assert kernels(layer(some))[f"{name} input to fp8"] == (2 * elements, SCALE * elements)
         assert kernels(layer(some, "B"))[f"{name} input to fp8 again"][1] == SCALE * elements
-
-
-def test_delayed_scaling_recomputes_neither_norms_nor_activations() -> None:
-    with pytest.raises(InputError, match="a second time, but delayed scaling") as caught:
-        experts_in(fp8("delayed"), recompute={"modules": ["moe_act"]})
-    assert [problem.code for problem in caught.value.problems] == ["E349"]
-    assert experts_in(fp8("delayed"), recompute={"modules": ["core_attention"]})
 
 
 # ------------------------------------------------------------------------------- copies by columns
@@ -244,33 +236,3 @@ def test_savings_free_all_tensors_and_conserve_flops(
     assert kept_bytes(some, "B") <= kept_bytes(plain, "B")
     halves = [repr(op.work) for kind in ("I", "W") for op in layer(some, kind)]
     assert sorted(halves) == sorted(repr(op.work) for op in backward)
-
-
-# ---------------------------------------------------------------------------------------- errors
-
-
-@pytest.mark.parametrize(
-    ("sections", "code"),
-    [
-        ({"precision": {"attention_output_bits": 12}}, "E467"),
-        (
-            {
-                "precision": {"attention_output_bits": 12},
-                "software": RECAST,
-                "recompute": {"modules": ["core_attention"]},
-            },
-            "E467",
-        ),
-        (
-            {"software": RECAST, "grid": {"tensor": 2, "data": 4}, "model": {"seq_length": 128}},
-            "E468",
-        ),
-        ({"precision": {"fp8_activation_inputs": True}, "model": {"activation": "gelu"}}, "E469"),
-        ({"software": RECAST, "precision": {"fp8_recipe": "tensorwise"}}, "E380"),
-    ],
-)
-def test_savings_that_no_framework_has_are_refused(sections: dict[str, Any], code: str) -> None:
-    precision = fp8("blockwise") | sections.pop("precision", {})
-    with pytest.raises(InputError) as caught:
-        experts_in(precision, **sections)
-    assert [problem.code for problem in caught.value.problems] == [code]

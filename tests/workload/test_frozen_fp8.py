@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate, simulate_memory
 from simtrain.workload.ops import Op
@@ -168,17 +167,6 @@ def test_weights_that_are_trained_are_cast_unless_a_scenario_keeps_them(recipe: 
     assert not plain.keeps_fp8_parameters
     assert held(plain) == held(written)
     assert simulate(plain).iteration_time_s == simulate(written).iteration_time_s
-
-
-@pytest.mark.parametrize(("zero", "code"), [(0, "E384"), (3, "E385")])
-def test_frozen_weights_are_kept_where_trained_ones_are_refused(zero: int, code: str) -> None:
-    """Only shards of the distributed optimizer are cast; ZeRO 3 does not gather mxfp8."""
-    frozen = tuned("mxfp8", "b200_sxm", keeps=True)
-    assert simulate(frozen).iteration_time_s > 0
-    with pytest.raises(InputError) as caught:
-        trained = {"model.lora": None, "memory.zero_stage": zero, "parallelism.data": 2}
-        simulate(frozen.replace(trained | {"batch.global": 2 * frozen.batch.global_}))
-    assert {problem.code for problem in caught.value.problems} == {code}
 
 
 @pytest.mark.parametrize("stack", ["megatron_core", "megatron_bridge", "nemo"])

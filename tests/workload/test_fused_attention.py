@@ -1,50 +1,35 @@
 """Fused attention, compared with counts by hand: FLOPs, saved bytes, memory and time."""
 
 import dataclasses
-import io
-import pathlib
 from fractions import Fraction
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
-from simtrain.base.strict_yaml import Positions, YamlDocument
 from simtrain.durations.attention import (
     AttentionMachine,
     attention_is_extrapolated,
     attention_seconds,
     narrow_head_slowdown,
 )
-from simtrain.errors import InputError
-from simtrain.hardware.load import load_profile
 from simtrain.iteration.memory.working import pass_memory
-from simtrain.render.terminal import terminal_page
-from simtrain.scenario import Scenario, load_scenario
-from simtrain.studies.simulation import simulate, simulate_layer
-from simtrain.views.result import result_view
+from simtrain.scenario import Scenario
 from simtrain.workload.ops import Op, Phase, total_flops, total_model_flops
 from simtrain.workload.passes import Pass, PassKind
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import FusedAttention
-from tests.helpers.scenario_texts import MINIMAL, fixes_of
 from tests.helpers.toys import (
-    TABLE3,
     a100,
-    changed,
     chunk_with,
     kept_bytes,
     layer_ops,
     layer_scenarios,
     paper_scenario,
     pass_with,
-    plan_of,
     saved_bytes,
     scenario_with,
     shape_of,
-    small,
 )
 
 FUSED = {"attention_backend": "fused"}
@@ -81,16 +66,6 @@ def test_fused_attention_saves_no_scores(scenario: Scenario) -> None:
     forward, backward = (record_pass(fused_pass(scenario, kind)) for kind in ("F", "B"))
     assert kept_bytes(forward) == kept_by_hand(scenario)
     assert saved_bytes(backward.ops) == 0
-
-
-@pytest.mark.parametrize(
-    ("model", "kept_mib"),
-    [("22B", 204.25), ("175B", 102.09375), ("530B", 170.125), ("1T", 212.65625)],
-)
-def test_saved_bytes_of_layers_of_the_papers_models(model: str, kept_mib: float) -> None:
-    """34sbh/8 + 4sba/8 bytes. For the 22B model: 34 · 2048 · 4 · 6144/8 + 4 · 2048 · 4 · 64/8."""
-    forward = fused_pass(paper_scenario(model, sequence=True), "F")
-    assert kept_bytes(record_pass(forward)) == kept_mib * 2**20
 
 
 @given(layer_scenarios())
@@ -135,19 +110,6 @@ def test_flops_of_a_layer_by_hand(scenario: Scenario) -> None:
     less = {"none": 5, "selective": 7, "full": 7}[scenario.recompute.strategy]
     assert total_flops(unfused) - total_flops(fused) == less * core
     assert total_model_flops(unfused) == total_model_flops(fused)
-
-
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_model_flops_do_not_depend_on_the_attention_backend(recompute: str) -> None:
-    unfused = simulate(small(recompute=recompute))
-    fused = simulate(small(recompute=recompute, **FUSED))
-    tokens, s, h, num_layers, vocab = 8 * 2048, 2048, 4096, 8, 51200
-    by_layers = 72 * tokens * num_layers * h**2 * (1 + Fraction(s, 6 * h))  # Appendix A
-    assert fused.model_flops == unfused.model_flops == by_layers + 6 * tokens * h * vocab
-    assert fused.hardware_flops < unfused.hardware_flops
-    assert fused.mfu * fused.iteration_time_s == pytest.approx(
-        unfused.mfu * unfused.iteration_time_s
-    )
 
 
 def test_bytes_by_hand() -> None:
@@ -229,83 +191,3 @@ def test_sizes_outside_the_fit_are_extrapolated(
     assert kernel is not None
     work = FusedAttention(heads, length, size)
     assert attention_is_extrapolated(work, kernel.valid_shapes.value) is outside
-
-
-def test_fused_attention_is_faster_and_reports_extrapolated_sizes() -> None:
-    unfused, fused = small(), small(**FUSED)
-    for slow, fast in zip(
-        *(simulate_layer(each, a100()) for each in (unfused, fused)), strict=True
-    ):
-        assert fast.duration_s < slow.duration_s
-    assert "fused attention" not in simulate(fused).extrapolated
-    narrow = small(**FUSED, model={"num_attention_heads": 64})
-    assert {"fused attention", "fused attention gradient"} <= set(simulate(narrow).extrapolated)
-
-
-def test_the_report_names_the_attention_backend() -> None:
-    result = simulate(small(**FUSED))
-    console = Console(record=True, width=120, file=io.StringIO())
-    console.print(terminal_page(result_view(result)))
-    assert "(baseline, 1f1b, fused attention)" in console.export_text()
-    assert result.to_dict()["attention_backend"] == "fused"
-
-
-def test_a_faster_kernel_makes_a_faster_iteration() -> None:
-    scenario = small(**FUSED)
-    kernel = {
-        "fused_attention__forward_efficiency": 0.9,
-        "fused_attention__forward_half_length": 0.0,
-    }
-    faster = simulate(scenario, changed(a100(), **kernel))
-    assert faster.iteration_time_s < simulate(scenario).iteration_time_s
-
-
-@pytest.mark.parametrize("model", TABLE3)
-def test_fused_attention_saves_the_log_sum_exp_more_than_selective_recompute(model: str) -> None:
-    """Between passes both save 34sbh/t per layer. Fused attention saves 4bas/t more."""
-    selective = paper_scenario(model, sequence=True, recompute="selective")
-    fused = paper_scenario(model, sequence=True).model_copy(update=FUSED)
-    first = [plan.pass_of(plan.schedule.ranks[0][0]) for plan in map(plan_of, (fused, selective))]
-    kept = [kept_bytes(record_pass(one)) for one in first]
-    shape = shape_of(fused)
-    rows = shape.microbatch * shape.local_heads * shape.seq_length
-    assert kept[0] - kept[1] == 4 * rows * fused.chunks_layers[0]
-
-
-# ----------------------------------------------------------------------------------------- refusals
-
-
-def refusal(text: str, path: pathlib.Path, **profile: Any) -> str:
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError) as caught:
-        simulate(load_scenario(path), **profile)
-    return str(caught.value)
-
-
-def test_head_sizes_without_a_fused_kernel_are_refused(tmp_path: pathlib.Path) -> None:
-    text = MINIMAL.replace("heads: 64", "heads: 96").replace("6144", "5952")
-    message = refusal(text + "attention_backend: fused\n", tmp_path / "x.yaml")
-    assert "x.yaml:9:20: E330 " in message
-    fixes = fixes_of(text + "attention_backend: fused\n", "E330")
-    assert fixes[0] == "attention_backend: unfused"
-    assert "model.num_attention_heads: 93" in fixes
-
-
-@pytest.mark.parametrize("heads", [24, 768])
-def test_head_sizes_at_the_limits_are_accepted(heads: int) -> None:
-    small(**FUSED, model={"hidden_size": 6144, "num_attention_heads": heads})
-    with pytest.raises(InputError, match="E330"):
-        small(**FUSED, model={"hidden_size": 6144, "num_attention_heads": heads // 2 * 4 // 3})
-
-
-def test_a_profile_without_fused_attention_is_refused(tmp_path: pathlib.Path) -> None:
-    message = refusal(MINIMAL + "attention_backend: fused\ncluster: v100_p3\n", tmp_path / "x.yaml")
-    assert "x.yaml:9:20: E331 " in message
-    assert "v100_p3" in message
-    assert "fix: write attention_backend: unfused" in message
-
-
-def test_an_efficiency_above_the_peak_is_refused() -> None:
-    overrides = YamlDocument({"fused_attention": {"forward_efficiency": 1.5}}, Positions())
-    with pytest.raises(InputError, match=r"fused_attention\.forward_efficiency"):
-        load_profile("a100_sxm4_80gb", overrides)

@@ -2,11 +2,8 @@
 
 from typing import Any
 
-import pytest
-
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate
 from simtrain.workload.work import Elementwise, GroupedGemm
 from tests.helpers.expert_models import layer
 from tests.helpers.toys import plan_of
@@ -100,29 +97,3 @@ def test_a_stash_copies_what_experts_save() -> None:
         assert isinstance(work, Elementwise)
         assert work.read_bytes == work.write_bytes
         assert 2 * PADDED <= work.read_bytes - saved <= 4 * PADDED
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"precision.fp8_recipe": "delayed"},
-        {"precision.fp8_activation_inputs": True},
-        {"recompute": {"strategy": "selective", "modules": ["moe_act"]}},
-    ],
-)
-def test_only_mxfp8_that_saves_the_activations_input_is_fused(changes: dict[str, Any]) -> None:
-    one = with_software().replace(changes)
-    names = {*works(one, "F")}
-    if "precision.fp8_recipe" not in changes:
-        one = one.replace({"software.fused_grouped_mlp": True})
-    assert names == {*works(one, "F")}
-    assert any("SwiGLU" in name for name in names)
-
-
-def test_a_fused_layer_is_faster_and_its_stash_slower() -> None:
-    times_s = [
-        simulate(with_software(**software)).iteration_time_s
-        for software in ({}, {"fused_grouped_mlp": True, "paged_stash": True})
-    ]
-    alone_s = simulate(with_software(fused_grouped_mlp=True)).iteration_time_s
-    assert alone_s < min(times_s)

@@ -13,7 +13,6 @@ from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective
-from tests.helpers.scenario_texts import refusal_of_model
 from tests.helpers.toys import plan_of, saved_bytes, scenario_with
 
 DENSE = {"activation": "swiglu", "normalization": "rms_norm", "biases": False, "hidden_dropout": 0}
@@ -200,52 +199,3 @@ def test_a_layer_of_deepseek_v3() -> None:
     assert stage.layers == 187_107_328 + 3 * 7168 * 18432 + 2 * 7168
     result = simulate(one)
     assert "fused attention" in result.extrapolated
-
-
-def test_more_heads_than_channels_of_the_model_are_legal() -> None:
-    """The sizes of latent attention's heads do not follow from the hidden size."""
-    sizes = {"num_layers": 1, "hidden_size": 32, "num_attention_heads": 64, "seq_length": 16}
-    one = scenario_with(
-        sizes | {"latent_attention": {"kv_lora_rank": 8}}, attention_backend="fused"
-    )
-    assert simulate(one).iteration_time_s > 0
-
-
-LATENT_TEXT = "  latent_attention: {kv_lora_rank: 512}\n"
-
-
-@pytest.mark.parametrize(
-    ("model", "more", "words", "fix"),
-    [
-        (
-            LATENT_TEXT + "  num_query_groups: 8\n",
-            "attention_backend: fused\n",
-            "E342 model.num_query_groups is 8",
-            "model.num_query_groups: 64",
-        ),
-        (
-            LATENT_TEXT + "  kv_channels: 128\n  qkv_biases: true\n",
-            "attention_backend: fused\n",
-            "E343 model.kv_channels and model.qkv_biases",
-            "remove model.latent_attention",
-        ),
-        (
-            "  latent_attention: {kv_lora_rank: 512, v_head_dim: 100}\n",
-            "attention_backend: fused\n",
-            "E330 ",
-            "model.latent_attention.v_head_dim: 96 or 128",
-        ),
-        (
-            "  latent_attention: {q_lora_rank: 512}\n",
-            "",
-            "E202 model.latent_attention.kv_lora_rank",
-            "kv_lora_rank",
-        ),
-        ("  multi_latent_attention: true\n", "", "E201 unknown key", "latent_attention: {"),
-    ],
-)
-def test_combinations_of_latent_attention_that_megatron_refuses(
-    model: str, more: str, words: str, fix: str
-) -> None:
-    error = refusal_of_model(model, more)
-    assert words in error and fix in error

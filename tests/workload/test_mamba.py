@@ -7,10 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.errors import InputError
-from simtrain.iteration.report.remarks import remarks_on
 from simtrain.scenario import Scenario, check_scenario, load_scenario
-from simtrain.studies.simulation import simulate
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.ops import Op, total_flops, total_model_flops
@@ -267,32 +264,6 @@ def test_stages_hold_the_layers_of_the_pattern() -> None:
     names = [[type(block).__name__ for block in chunk.blocks] for chunk in plan_of(scenario).chunks]
     assert "MambaLayer" in names[0]
     assert "MambaLayer" not in names[1]
-
-
-def test_a_result_says_which_kernels_have_no_measured_time() -> None:
-    scenario = hybrid("M-", MODEL | {"experts": None}, batch={"micro": 1, "global": 1})
-    remarks = {
-        cluster: [
-            str(remark)
-            for remark in remarks_on(simulate(scenario.replace({"cluster": cluster})))
-            if "Mamba-2" in str(remark)
-        ]
-        for cluster in ("a100_sxm4_80gb", "h100_sxm")
-    }
-    (on_a100,) = remarks["a100_sxm4_80gb"]
-    assert "scan and the convolution" in on_a100
-    assert "convolution" in remarks["h100_sxm"][0]
-    assert "backward kernels" in remarks["h100_sxm"][1]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "block"),
-    [("MG", "a gated delta net"), ("MD", "sparse attention"), ("Mx", "no layer")],
-)
-def test_a_letter_of_another_block_is_refused_by_its_name(pattern: str, block: str) -> None:
-    with pytest.raises(InputError, match=block) as refused:
-        load_scenario("nemotron_h_8b", [f"model.layer_pattern={pattern}"])
-    assert refused.value.problems[0].code == "E206"
 
 
 NEMOTRON_H = {

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from simtrain.errors import InputError
 from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate, simulate_memory
+from simtrain.studies.simulation import simulate_memory
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.ops import total_flops
@@ -196,16 +195,6 @@ def test_only_weights_of_layers_in_fp4_are_copied() -> None:
     assert of_stage.in_fp8 == 5 * WEIGHTS // T
 
 
-def test_each_further_layer_in_bf16_costs_time() -> None:
-    sizes = {"model.hidden_size": 8192, "model.ffn_hidden_size": 28672, "model.kv_channels": 128}
-    scenario = fp4().replace(sizes | {"model.seq_length": 8192, "model.num_layers": 4})
-    times = [
-        simulate(scenario.replace({"precision.last_layers_bf16": number})).iteration_time_s
-        for number in range(5)
-    ]
-    assert times == sorted(set(times))
-
-
 def test_token_prediction_stays_in_fp4() -> None:
     """Megatron-LM numbers only the layers of the model."""
     scenario = fp4(1, {"last_layers_bf16": 2}).replace({"model.mtp_num_layers": 1})
@@ -213,34 +202,4 @@ def test_token_prediction_stays_in_fp4() -> None:
     assert not prediction.layer.in_bf16  # type: ignore[attr-defined]
 
 
-# ------------------------------------------------------------------------------------- engines
-
-
 # --------------------------------------------------------------------------------------- rules
-
-
-@pytest.mark.parametrize(
-    ("precision", "changes", "code", "fix"),
-    [
-        ({"last_layers_bf16": 1}, {}, "E487", "precision.last_layers_bf16: 0"),
-        (fp8(first_layers_bf16=1), {}, "E499", "precision.fp8_recipe: tensorwise"),
-        (fp8("tensorwise", last_layers_bf16=3), {}, "E498", "precision.last_layers_bf16: 2"),
-        (FP4, {"software": "torchtitan_compiled"}, "E394", "software.stack: megatron_core"),
-        (FP4, {"cluster": "h100_sxm"}, "E391", "precision.compute: bf16"),
-        (FP4 | {"fp8_recipe": "mxfp8"}, {}, "E393", "precision.fp8_recipe: delayed"),
-        (FP4, {"model.ffn_hidden_size": 1040}, "E390", "model.ffn_hidden_size: 1024"),
-        (
-            FP4,
-            {"overlap.userbuffers": True, "overlap.tensor_parallel": True},
-            "E373",
-            "overlap.userbuffers: false",
-        ),
-    ],
-)
-def test_what_fp4_and_layers_in_bf16_refuse(
-    precision: dict[str, Any], changes: dict[str, Any], code: str, fix: str
-) -> None:
-    with pytest.raises(InputError) as caught:
-        simulate(modern({}, cluster="gb200").replace(changes | {"precision": precision}))
-    (problem,) = (one for one in caught.value.problems if one.code == code)
-    assert fix in (problem.fix or "")

@@ -1,24 +1,17 @@
 """Training in fp8 and fp32, and optimizer states in bf16, counted by hand."""
 
-import functools
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
-from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.memory.buffers import buffers_of
 from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate, simulate_layer, simulate_memory
-from simtrain.views.memory import MEANINGS
+from simtrain.studies.simulation import simulate, simulate_memory
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import StepOps
 from simtrain.workload.work import Collective, Elementwise, Gemm
 from tests.helpers.toys import (
-    changed,
     chunk_with,
     layer_ops,
     ops_of,
@@ -245,12 +238,6 @@ def test_tensorwise_scales_read_all_weights_before_they_are_cast() -> None:
     }
 
 
-def test_the_page_of_memory_explains_each_buffer() -> None:
-    plan = plan_of(modern(fp8()))
-    running, stepping = buffers_of(plan, plan.stage_parameters[0], 0)
-    assert {*running, *stepping} <= MEANINGS.keys()
-
-
 def step_of(scenario: Scenario) -> StepOps:
     (step,) = plan_of(scenario).steps
     return step
@@ -292,55 +279,12 @@ def test_training_in_fp32_has_no_master_weights_and_converts_no_logits() -> None
 # ---------------------------------------------------------------------------------------- time
 
 
-@functools.cache
-def free_casts() -> HardwareProfile:
-    """Return an H100 profile without the time of launches, memory traffic and tile overhead."""
-    profile = changed(
-        load_profile("h100_sxm"),
-        memory_bound__stream_bandwidth=1e30,
-        memory_bound__kernel_latency=0.0,
-        host__issue=0.0,
-    )
-    by_dtype = profile.gemm.by_dtype
-    rates = {
-        name: rates.model_copy(update={"tile_overhead": None, "tail_quantization": None})
-        for name, rates in by_dtype
-        if rates
-    }
-    gemm = profile.gemm.model_copy(update={"by_dtype": by_dtype.model_copy(update=rates)})
-    return profile.model_copy(update={"gemm": gemm})
-
-
-@given(
-    hidden=st.integers(1, 24).map(lambda n: 1024 * n),
-    tokens=st.integers(1, 8).map(lambda n: 512 * n),
-    recipe=st.sampled_from(RECIPES),
-)
-def test_with_free_casts_fp8_is_never_slower(hidden: int, tokens: int, recipe: str) -> None:
-    size = {"hidden_size": hidden, "num_attention_heads": 8, "num_layers": 1, "seq_length": tokens}
-    size |= {"kv_channels": 128}
-    pair = [scenario_with(size, precision=precision) for precision in ({}, fp8(recipe))]
-    bf16, ours = (simulate_layer(one, free_casts()) for one in pair)
-    for before, after in zip(bf16, ours, strict=True):
-        assert after.duration_s <= before.duration_s * (1 + 1e-9)
-
-
 def test_mfu_is_relative_to_the_bf16_peak() -> None:
     result = simulate(modern(fp8()))
     both = result.mfu_by_peak
     assert both["bf16"] == result.mfu
     assert both["fp8"] / both["bf16"] == pytest.approx(989.4 / 1979)
     assert list(simulate(modern({})).mfu_by_peak) == ["bf16"]
-
-
-def test_tf32_products_are_faster_than_those_of_fp32() -> None:
-    sections = {"attention_backend": "unfused", "cluster": "a100_sxm4_80gb"}
-    plain, tf32 = (
-        simulate(modern({"compute": "fp32", "tf32": tf32}, **sections)) for tf32 in (False, True)
-    )
-    assert tf32.iteration_time_s < plain.iteration_time_s
-    assert "QKV" in tf32.extrapolated
-    assert tf32.mfu_by_peak["tf32"] == pytest.approx(2 * tf32.mfu)
 
 
 def test_mxfp8_runs_if_the_profile_has_its_products() -> None:

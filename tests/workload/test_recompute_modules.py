@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.errors import InputError
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import RecomputePolicy, Scenario, check_scenario
 from simtrain.scenario.recompute_rules import absent_modules
@@ -17,7 +16,7 @@ from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective
 from tests.helpers.dense_models import dense
 from tests.helpers.expert_models import EXPERTS, FFN, HEADS, HIDDEN, SEQ, TOKENS, TOP_K, moe
-from tests.helpers.toys import plan_of, run, scenario_with
+from tests.helpers.toys import plan_of, scenario_with
 
 S, B, H, A, T = 24, 2, 32, 4, 2
 GPT = {"num_layers": 1, "hidden_size": H, "num_attention_heads": A, "seq_length": S}
@@ -257,25 +256,6 @@ def test_modules_free_all_tensors_and_conserve_flops(
     assert saved >= {tensor for op in backward for tensor in op.reads}
 
 
-def test_more_modules_take_more_time_and_less_memory() -> None:
-    model = {"num_layers": 8, "hidden_size": 1024, "num_attention_heads": 16, "seq_length": 1024}
-    one = scenario_with(model, parallelism={"pipeline": 2}, batch={"micro": 1, "global": 8})
-    runs = [
-        run(with_modules(one, *modules))
-        for modules in (
-            [],
-            ["layernorm"],
-            ["layernorm", "mlp"],
-            ["mlp", "layernorm", "core_attention"],
-        )
-    ]
-    times = [found.iteration_time_s for found in runs]
-    peaks = [found.memory.fullest.peak_bytes for found in runs]
-    assert times == sorted(times)
-    assert peaks == sorted(peaks, reverse=True)
-    assert len({*peaks}) == len({*times}) == 4
-
-
 # The scenario's section.
 
 
@@ -285,41 +265,3 @@ def test_selective_recomputes_the_core_and_modules_imply_selective() -> None:
     assert both == RecomputePolicy(strategy="selective", modules=("core_attention", "mlp"))
     one = gpt(recompute={"modules": ["core_attention"]})
     assert one.recompute == gpt(recompute="selective").recompute
-
-
-@pytest.mark.parametrize(
-    ("sections", "code", "fix"),
-    [
-        ({"recompute": {"modules": ["core_attn"]}}, "E205", "core_attention"),
-        ({"recompute": {"modules": "mlp"}}, "E203", "[core_attention, layernorm]"),
-        ({"recompute": {"modules": []}}, "E206", "recompute.strategy"),
-        ({"recompute": {"modules": ["mlp", "mlp"]}}, "E206", "once"),
-        (
-            {"recompute": {"strategy": "full", "modules": ["mlp"]}},
-            "E346",
-            "recompute.strategy: selective",
-        ),
-        ({"recompute": {"modules": ["mlp", "moe"]}}, "E347", "recompute.modules: [mlp]"),
-        ({"recompute": {"modules": ["mla_up_proj"]}}, "E347", "recompute: none"),
-        (
-            {"recompute": {"modules": ["layernorm"]}, "software": "megatron_core"},
-            "E347",
-            "software.norm_in_linear: false",
-        ),
-        ({"software": {"norm_in_linear": True}}, "E380", "software.norm_in_linear"),
-    ],
-)
-def test_wrong_modules_are_refused(sections: dict[str, Any], code: str, fix: str) -> None:
-    with pytest.raises(InputError) as caught:
-        check_scenario(gpt().replace(sections))
-    (problem,) = caught.value.problems
-    assert problem.code == code
-    assert fix in str(problem.fix)
-
-
-def test_an_overlapped_shared_expert_is_not_recomputed() -> None:
-    one = moe({"shared_ffn_hidden_size": 64}, overlap={"shared_expert": True})
-    with pytest.raises(InputError, match="E348"):
-        check_scenario(with_modules(one, "moe", "shared_experts"))
-    check_scenario(with_modules(one, "moe", "moe_act"))
-    assert dropped_bytes(one, "moe_act") == 2 * TOKENS * TOP_K * FFN

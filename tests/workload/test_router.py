@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from simtrain.errors import InputError
 from simtrain.iteration.memory.working import pass_memory
-from simtrain.scenario.check import check_cluster
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Elementwise, Gemm
 from tests.helpers.expert_models import EXPERTS, HIDDEN, TOKENS, TOP_K, layer, moe
@@ -115,17 +113,6 @@ def test_a_kernel_adds_the_weight_gradient_of_a_router(fuses: bool) -> None:
     assert not any("router weight gradient sum" in op.name for op in layer(sharded, "B"))
 
 
-def test_an_fp32_router_needs_tf32_products_in_a_16_bit_model() -> None:
-    scenario = moe({"router_dtype": "fp32"})
-    limits: Any = {"nvlink_gpus": 8, "has_host_link": True, "has_fused_attention": True}
-    limits["has_nvme"] = True
-    limits["dispatchers"] = ()
-    with pytest.raises(InputError, match=r"E391.*router_dtype is fp32.*tf32 products") as raised:
-        check_cluster(scenario, 8, 1, **limits, product_types=("bf16", "fp32"))
-    assert "write model.experts.router_dtype: bf16" in str(raised.value)
-    check_cluster(scenario, 8, 1, **limits, product_types=("bf16", "tf32"))
-
-
 def test_sigmoids_are_saved() -> None:
     kept = [
         pass_memory(plan_of(moe(size)).layers_pass(1, "F")).remaining_bytes
@@ -178,19 +165,3 @@ def test_the_auxiliary_loss_reads_all_scores_in_both_directions() -> None:
     }
     name = "auxiliary loss gradient"
     assert traffic([backward[name]]) == {name: (WHOLE, LOGITS)}
-
-
-@pytest.mark.parametrize(
-    ("size", "message", "fix"),
-    [
-        ({"router_bias": True}, "E492 model.experts.router_score is softmax", "sigmoid"),
-        ({"router_groups": 3, "router_group_top_k": 1}, "E493 .*router_groups is 3", "_groups: 2"),
-        ({"router_groups": 2}, "E493 .*router_group_top_k is not set", "top_k: 1"),
-    ],
-)
-def test_routers_that_megatron_refuses_are_refused(
-    size: dict[str, Any], message: str, fix: str
-) -> None:
-    with pytest.raises(InputError, match=message) as raised:
-        moe(size)
-    assert fix in str(raised.value)

@@ -1,6 +1,5 @@
 """Recompute by op: what a layer keeps and runs again, by hand, by laws and against PyTorch."""
 
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -149,69 +148,3 @@ def test_a_wrong_name_is_answered_with_the_nearest() -> None:
     ) as error:
         plan_of(saving(llama(), "gat"))
     assert error.value.problems[0].code == "E509"
-
-
-@pytest.mark.slow
-def test_pytorch_runs_the_same_products_again() -> None:
-    import torch
-    from torch import nn
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils.checkpoint import (
-        CheckpointPolicy,
-        checkpoint,
-        create_selective_checkpoint_contexts,
-    )
-
-    product = torch.ops.aten.mm.default
-    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-
-    class Layer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            sizes = {"q": H, "k": KV, "v": KV, "o": H, "gate": FFN, "up": FFN}
-            self.linear = nn.ModuleDict(
-                {name: nn.Linear(H, size, bias=False) for name, size in sizes.items()}
-                | {"down": nn.Linear(FFN, H, bias=False)}
-            )
-            self.norms = nn.ModuleList([nn.RMSNorm(H), nn.RMSNorm(H)])
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            linear, y = self.linear, self.norms[0](x)
-            q, k, v = (linear[name](y).view(B, S, -1, CHANNELS).transpose(1, 2) for name in "qkv")
-            y = nn.functional.scaled_dot_product_attention(
-                q * 2, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1), is_causal=True
-            )
-            x = x + linear["o"](y.transpose(1, 2).reshape(B, S, H))
-            y = self.norms[1](x)
-            return x + linear["down"](nn.functional.silu(linear["gate"](y)) * linear["up"](y))
-
-    def policy(counts: dict[bool, int], context: Any, op: Any, *_: Any, **__: Any) -> Any:
-        saves = op == attention
-        if op == product:
-            counts[context.is_recompute] = counts.get(context.is_recompute, 0) + 1
-            saves = counts[context.is_recompute] % 2 == 1
-        return CheckpointPolicy.MUST_SAVE if saves else CheckpointPolicy.PREFER_RECOMPUTE
-
-    class Counts(TorchDispatchMode):
-        products = 0
-
-        def __torch_dispatch__(
-            self, op: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            self.products += op == product
-            return op(*args, **(kwargs or {}))
-
-    layer, x = Layer(), torch.randn(B, S, H, requires_grad=True)
-    contexts = partial(create_selective_checkpoint_contexts, partial(policy, {}))
-    y = checkpoint(layer, x, use_reentrant=False, context_fn=contexts)
-    with Counts() as counts:
-        y.sum().backward()
-    of_layer = {"query", "key", "value", "projection", "gate", "up", "down"}
-    ours = [op.name for op in again(llama().replace({"recompute": "ops"})) if op.name in of_layer]
-    assert ours == ["key", "projection", "up"]
-    assert counts.products == 2 * 7 + len(ours)  # both gradients of seven products
-    with Counts() as counts:
-        checkpoint(layer, x, use_reentrant=False).sum().backward()
-    ours = [op.name for op in again(llama().replace({"recompute": "full"})) if op.name in of_layer]
-    assert {*ours} == of_layer - {"down"}
-    assert counts.products == 7 + 2 * 7 + len(ours)

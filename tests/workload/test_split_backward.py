@@ -16,9 +16,7 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.run_plan import simulate_iteration
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action, Custom, Kind, Schedule, looped
-from simtrain.workload.ops import total_flops
 from simtrain.workload.passes import Pass
-from simtrain.workload.record import record_pass
 from tests.helpers.toys import a100, changed, layer_scenarios, machine_of, plan_of, small, zero
 
 BACKWARD: tuple[Kind, ...] = ("B", "I", "W")
@@ -47,26 +45,6 @@ def chunk_pass(scenario: Scenario, kind: Kind) -> Pass:
     """
     plan = plan_of(scenario)
     return plan.chunk_pass(plan.chunks[0], kind, saves_all=False)
-
-
-@settings(max_examples=40)
-@given(SCENARIOS)
-def test_halves_issue_each_op_of_the_whole_once(scenario: Scenario) -> None:
-    whole, inputs, weights = (
-        [(op.name, op.phase, op.work) for op in record_pass(chunk_pass(scenario, kind)).ops]
-        for kind in BACKWARD
-    )
-    assert sorted(map(repr, inputs + weights)) == sorted(map(repr, whole))
-    assert inputs and weights
-
-
-@settings(max_examples=40)
-@given(SCENARIOS)
-def test_flops_of_halves_add_up(scenario: Scenario) -> None:
-    whole, inputs, weights = (
-        total_flops(record_pass(chunk_pass(scenario, kind)).ops) for kind in BACKWARD
-    )
-    assert inputs + weights == whole and inputs > 0 and weights > 0
 
 
 @settings(max_examples=20, deadline=None)
@@ -141,11 +119,6 @@ def plans(**sections: Any) -> tuple[Plan, Plan]:
     return whole, split
 
 
-def test_the_split_schedule_does_not_deadlock() -> None:
-    _, split = plans()
-    split.schedule.validate()
-
-
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_a_pipeline_with_halves_has_a_smaller_bubble(recompute: str) -> None:
     """The first stage's input gradient no longer waits for the last stage's weight gradient."""
@@ -155,15 +128,6 @@ def test_a_pipeline_with_halves_has_a_smaller_bubble(recompute: str) -> None:
     assert split.breakdown.bubble_s < whole.breakdown.bubble_s
     assert split.hardware_flops == whole.hardware_flops
     assert split.breakdown.total_s == pytest.approx(split.iteration_time_s)
-
-
-def test_both_engines_agree_on_split_backward_passes() -> None:
-    _, split = plans()
-    times = {
-        engine: simulate_iteration(split, replace(machine_of(a100()), engine=engine)).timeline.end_s
-        for engine in ("simpy", "compiled")
-    }
-    assert tuple(times["simpy"]) == tuple(times["compiled"])
 
 
 def test_a_stage_keeps_tensors_of_its_pending_weight_gradients() -> None:

@@ -62,12 +62,6 @@ def assert_is_table2(scenario: Scenario) -> None:
     assert saved_bytes(backward) == 0
 
 
-@pytest.mark.parametrize("model", TABLE3)
-@pytest.mark.parametrize(("sequence", "recompute"), STRATEGIES)
-def test_layers_of_the_paper_equal_table_2(model: str, sequence: bool, recompute: str) -> None:
-    assert_is_table2(paper_scenario(model, sequence=sequence, recompute=recompute))
-
-
 @given(layer_scenarios())
 def test_any_legal_layer_equals_table_2(scenario: Scenario) -> None:
     assert_is_table2(scenario)

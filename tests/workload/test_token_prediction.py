@@ -9,11 +9,10 @@ import pytest
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate, simulate_memory
+from simtrain.studies.simulation import simulate_memory
 from simtrain.workload.ops import Op, total_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective
-from tests.helpers.scenario_texts import refusal_of_model
 from tests.helpers.toys import plan_of, scenario_with
 
 H, A, S, B, V, FFN = 64, 4, 32, 2, 512, 160
@@ -159,58 +158,9 @@ def test_full_recompute_keeps_the_inputs_of_a_module() -> None:
         )
 
 
-def test_halves_of_the_backward_pass_sum_to_the_whole() -> None:
-    plan = plan_of(predicting(2, "full"))
-    whole, halves = last_ops(plan, "B"), last_ops(plan, "I") + last_ops(plan, "W")
-    assert sorted(op.name for op in whole) == sorted(op.name for op in halves)
-
-
 def test_full_recompute_recomputes_a_prediction_module() -> None:
     """Each module repeats its layer and its projection, but not its output layer."""
     plan = plan_of(predicting(2, "full"))
     again = total_flops(last_ops(plan, "B")) - total_flops(last_ops(plan_of(predicting(2)), "B"))
     scores = 2 * TOKENS * S * H
     assert again == (4 + 2) * (2 * TOKENS * LAYER + scores) + 2 * 2 * TOKENS * 2 * H * H
-
-
-def test_multi_token_prediction_slows_the_last_stage_and_reduces_the_embedding() -> None:
-    grid = split(2, 2, interleave=2)
-    sections: dict[str, Any] = {"parallelism": grid, "overlap": {"pipeline": True}}
-    plain, more = (simulate(predicting(number, **sections)) for number in (0, 1))
-    assert more.iteration_time_s > plain.iteration_time_s
-    before, after = (
-        [stage.peak_bytes for stage in result.memory.stages] for result in (plain, more)
-    )
-    assert before[0] == after[0] and before[1] < after[1]
-    assert more.to_dict()["num_parameters"] > plain.to_dict()["num_parameters"]
-
-
-@pytest.mark.parametrize(
-    ("model", "more", "words", "fix"),
-    [
-        (
-            "  mtp_num_layers: 1\n",
-            "",
-            "E344 model.position_embedding is learned",
-            "model.position_embedding: rope or none, or model.mtp_num_layers: 0",
-        ),
-        (
-            "  mtp_num_layers: 1\n  position_embedding: rope\n",
-            "recompute: {strategy: full, num_layers: 2}\n",
-            "E345 recompute.num_layers is 2",
-            "recompute.num_layers: 1",
-        ),
-        (
-            "  mtp_num_layers: -1\n",
-            "",
-            "E204 model.mtp_num_layers is -1",
-            "must be greater than or equal",
-        ),
-        ("  num_nextn_predict_layers: 1\n", "", "E201 unknown key", "mtp_num_layers"),
-    ],
-)
-def test_combinations_that_megatron_refuses_are_refused(
-    model: str, more: str, words: str, fix: str
-) -> None:
-    error = refusal_of_model(model, more)
-    assert words in error and fix in error

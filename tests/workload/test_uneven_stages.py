@@ -5,24 +5,19 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simtrain.iteration.memory.report import memory_report
 from simtrain.iteration.plan import Plan
-from simtrain.iteration.programs.seconds import IterationSeconds
-from simtrain.scenario import RULES, RecomputePolicy, Scenario, load_scenario
+from simtrain.scenario import RULES, RecomputePolicy, Scenario
 from simtrain.scenario.remedies import broken_codes
 from simtrain.workload.ops import Phase, total_flops
 from tests.helpers.scenario_texts import MINIMAL, fixes_of, scenario_of
 from tests.helpers.toys import (
     a100,
     layer_parameters,
-    machine_of,
     ops_of,
     plan_of,
     run,
-    scenario_with,
     small,
 )
 
@@ -99,52 +94,6 @@ def test_the_first_stage_saves_an_added_layer_for_all_its_microbatches() -> None
         assert moved.stages[stage].components_bytes == even.stages[stage].components_bytes
 
 
-@st.composite
-def placements(draw: st.DrawFn) -> Scenario:
-    """Draw a small model on up to five stages. The first and the last have any number of layers."""
-    stages, chunks = draw(st.integers(2, 5)), draw(st.sampled_from([1, 1, 2, 3]))
-    shared, first, last = (chunks * draw(st.integers(1, 3)) for _ in range(3))
-    return scenario_with(
-        {
-            "num_layers": first + (stages - 2) * shared + last,
-            "hidden_size": 64,
-            "num_attention_heads": 4,
-            "seq_length": 32,
-            "vocab_size": 128,
-        },
-        parallelism={
-            "tensor": 2,
-            "pipeline": stages,
-            "interleave": chunks,
-            "first_stage_layers": first,
-            "last_stage_layers": last,
-        },
-        batch={"micro": 1, "global": stages * draw(st.integers(1, 3))},
-        overlap={"pipeline": chunks > 1},
-        recompute=draw(st.sampled_from(["none", "selective", "full"])),
-    )
-
-
-@given(placements())
-def test_no_layer_is_lost_or_run_twice(scenario: Scenario) -> None:
-    """Parameters and FLOPs equal those of one stage, with and without recompute."""
-    alone = scenario.model_dump(by_alias=True, exclude_unset=True)
-    del alone["overlap"]
-    machine = machine_of(a100())
-    placed, whole = (
-        IterationSeconds.of(plan_of(one), machine)
-        for one in (
-            scenario,
-            scenario_with(**alone | {"parallelism": {"tensor": 2}}),
-        )
-    )
-    held = [sum(stage.layers for stage in one.plan.stage_parameters) for one in (placed, whole)]
-    assert held[0] == held[1]
-    for recompute in (False, True):
-        assert placed.flops(recompute=recompute) == whole.flops(recompute=recompute)
-    assert 2 * sum(stage_flops(placed.plan)) == placed.flops(recompute=True)
-
-
 @pytest.mark.parametrize("own", [{"first_stage_layers": 2}, {"last_stage_layers": 2}])
 @pytest.mark.parametrize("interleave", [1, 2])
 def test_an_explicit_even_share_equals_the_default(own: dict[str, int], interleave: int) -> None:
@@ -153,13 +102,6 @@ def test_an_explicit_even_share_equals_the_default(own: dict[str, int], interlea
         for grid in ({}, own)
     )
     assert written.to_dict() | {"scenario": None} == even.to_dict() | {"scenario": None}
-
-
-def test_null_resets_a_stages_number_of_layers() -> None:
-    name, field = "table5_175b_present", "parallelism.last_stage_layers"
-    uneven = [f"{field}=6", "parallelism.first_stage_layers=18"]
-    assert load_scenario(name, uneven).stage_sizes == (6, 12, 18)
-    assert load_scenario(name, [*uneven[:1], f"{field}=null"]).stage_sizes == (12,)
 
 
 def test_fewer_layers_on_the_stage_of_the_head_balance_the_pipeline() -> None:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -107,15 +106,3 @@ def test_the_fused_softmax_reads_scores_up_to_each_query() -> None:
     softmax = next(op for op in core_ops(plan, "F", 1) if op.name == "softmax")
     assert isinstance(softmax.work, Elementwise)
     assert softmax.work.moved_bytes == size * 3 // 4 + size
-
-
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-@pytest.mark.parametrize("groups", [32, 8])
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-def test_memory_returns_to_its_start(recompute: str, groups: int, sequence_parallel: bool) -> None:
-    grid = {"sequence_parallel": sequence_parallel}
-    model = {"num_query_groups": groups}
-    plan = plan_of(sliced((1024, 512, 512), grid, recompute=recompute, model=model))
-    replay, starts = MemoryReplay.of(plan), plan.schedule.rank_starts
-    assert not replay.after_bytes[starts[1:] - 1].any()
-    assert (replay.after_bytes >= 0).all() and (replay.extra_bytes >= 0).all()

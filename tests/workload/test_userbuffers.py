@@ -12,16 +12,13 @@ from simtrain.base.mesh import Group
 from simtrain.durations.collectives import total_wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
-from simtrain.errors import InputError
 from simtrain.iteration.programs.pass_tasks import PassMachine, pass_program, simulate_pass
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.studies.search.legality import legal_points, rules_on
-from simtrain.studies.search.space import Space
 from simtrain.studies.simulation import simulate
 from simtrain.workload.blocks import column_linear, row_linear
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.issue import OverlapPolicy
-from simtrain.workload.ops import Phase, Tensor, total_flops
+from simtrain.workload.ops import Tensor, total_flops
 from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
 from simtrain.workload.record import record_pass
 from simtrain.workload.tape import Microbatch, Tape
@@ -218,17 +215,6 @@ def test_ops_of_a_layer_by_hand() -> None:
     }
 
 
-def test_full_recompute_repeats_pipelined_products() -> None:
-    scenario = scenario_with(SIZES, parallelism=SPLIT, recompute="full")
-    layer = chunk_with(scenario, 1)
-    forward, backward = (
-        [*record_pass(with_userbuffers(pass_with(scenario, layer, kind))).ops]
-        for kind in ("F", "B")
-    )
-    again = [op.work for op in backward if op.phase is Phase.RECOMPUTE]
-    assert again == [op.work for op in forward]
-
-
 def test_userbuffers_are_twelve_permanent_arrays() -> None:
     """With userbuffers, only the head uses Megatron-LM's global memory buffer."""
     scenario = small({"sequence_parallel": True}, overlap={"userbuffers": True})
@@ -266,22 +252,3 @@ def test_fp8_sends_half_the_bytes() -> None:
         for one in (scenario, sixteen)
     ]
     assert sent[0] * 2 == sent[1] == 4 * 3 * (256 * 512 * 2 // 4)
-
-
-def test_ranks_of_userbuffers_are_in_one_node() -> None:
-    grid = {"tensor": 16, "sequence_parallel": True}
-    with pytest.raises(InputError, match=r"E375 .* but NVLink connects only 8 GPUs") as caught:
-        simulate(small(grid, overlap={"userbuffers": True}))
-    assert "parallelism.tensor: 8 or 4" in str(caught.value)
-    wide = changed(a100(), cluster__gpus_per_node=16)
-    assert simulate(small(grid, overlap={"userbuffers": True}), wide).iteration_time_s > 0
-
-
-def test_a_search_drops_userbuffers_of_tensor_parallel_ranks_on_several_nodes() -> None:
-    """And for points without sequence parallelism: the ranks are searched without them."""
-    space = Space(small({"sequence_parallel": True}, overlap={"userbuffers": True}), (16,))
-    legal = legal_points(space, rules_on(a100())).points
-    for point in legal:
-        has_buffers = bool(space.scenario(point).overlap.userbuffers)
-        assert has_buffers == (point.sequence_parallel and point.tensor in (2, 4, 8)), point
-    assert {point.tensor for point in legal if point.sequence_parallel} == {2, 4, 8, 16}

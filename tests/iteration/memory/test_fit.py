@@ -6,11 +6,7 @@ from hypothesis import strategies as st
 
 from simtrain.base.spread import Spread
 from simtrain.iteration.memory.fit import FitVerdict, MemoryFit, surely_fitting_bytes
-from simtrain.scenario import load_scenario
-from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.simulation import simulate
 from simtrain.units import GIB
-from tests.helpers.command_line import call
 
 SIZES = st.integers(2**20, 2**42)
 SPREADS = st.floats(0.001, 1).map(Spread)
@@ -60,31 +56,3 @@ def test_a_host_without_memory_never_fits() -> None:
     fit = FitVerdict(GIB, 80 * GIB, host_fits=False)
     assert (fit.state, fit.probability, fit.label) == (MemoryFit.NOT, 0.0, "DOES NOT FIT")
     assert "the host has not enough memory" in str(fit)
-
-
-@pytest.mark.parametrize(
-    ("capacity_gib", "label", "exit_code"), [(60, "OK", 0), (38, "MAY NOT FIT", 0)]
-)
-def test_every_view_of_a_scenario_has_the_same_verdict(
-    capacity_gib: int, label: str, exit_code: int
-) -> None:
-    """llama3_8b on GPUs whose memory is near its peak of 36 GiB."""
-    change = f"hardware.gpu.memory_capacity={capacity_gib}GiB"
-    result = simulate(load_scenario("llama3_8b", [change]))
-    evaluation = Evaluator().evaluate(load_scenario("llama3_8b", [change]))
-    assert result.fit == result.memory.fit == evaluation.fit
-    assert result.fit.label == label
-    assert f"{label}: " in repr(result) and f"{label}: " in repr(evaluation)
-    for command in ("run", "memory"):
-        outcome = call(command, "llama3_8b", "--set", change)
-        assert outcome.exit_code == exit_code
-        assert f"\n{label}: stage 0 needs" in outcome.stdout
-    remark = call("compare", "llama3_8b", "llama3_8b", "--set", change).stdout
-    assert ("MAY NOT FIT" in remark) == (label == "MAY NOT FIT")
-
-
-def test_a_result_says_that_it_does_not_fit() -> None:
-    result = simulate(load_scenario("llama3_8b", ["hardware.gpu.memory_capacity=20GiB"]))
-    assert result.fit.state is MemoryFit.NOT
-    assert "DOES NOT FIT: " in repr(result)
-    assert result.to_dict()["memory"]["fit"]["state"] == "does not fit"

@@ -11,9 +11,7 @@ from simtrain.iteration.memory.host_memory import HostMemory, HostStates, host_s
 from simtrain.iteration.memory.report import MemoryReport, memory_report
 from simtrain.iteration.memory.states import ModelStates, rank_states
 from simtrain.scenario import Scenario
-from simtrain.studies.remedy import does_not_fit
-from simtrain.views.memory import memory_verdict
-from tests.helpers.toys import changed, num_parameters, plan_of
+from tests.helpers.toys import num_parameters, plan_of
 from tests.iteration.programs.test_host_states import INFINITY, OFFLOAD, of_host
 
 V100 = load_profile("v100_dgx2")
@@ -115,22 +113,6 @@ def test_gpus_hold_some_layers_of_offloaded_states(memory: dict[str, Any], data:
     )
     assert sizes == more and sizes[1] > 0
     assert bool(sizes[0]) == ("offload_parameters" in memory or data == 2)
-
-
-@pytest.mark.parametrize(
-    ("nvme", "entry", "words"),
-    [
-        ("none", "host_link__memory", "GiB of a node's host, which has 1.00 GiB"),
-        ("all", "nvme__capacity", "GiB of a node's NVMe, which has 1.00 GiB"),
-    ],
-)
-def test_what_does_not_fit_on_the_host_is_refused(nvme: str, entry: str, words: str) -> None:
-    scenario = of_host(INFINITY | {"nvme": nvme}, 2)
-    assert host_of(scenario).fits
-    report = memory_report(plan_of(scenario), changed(V100, **{entry: 2**30}))
-    assert not report.fits and report.missing_bytes < 0
-    for text in (memory_verdict(report).words, str(does_not_fit(scenario, report, None))):
-        assert "offloaded states need" in text and words in text
 
 
 def test_a_node_adds_up_its_own_ranks_only() -> None:

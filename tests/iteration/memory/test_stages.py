@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from simtrain.iteration.memory.report import COMPONENTS, MemoryReport, memory_report
 from simtrain.iteration.memory.states import ModelStates, model_states
 from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate, simulate_memory
+from simtrain.studies.simulation import simulate
 from tests.helpers.toys import (
-    SMALL_MODEL,
     a100,
     changed,
     paper_scenario,
@@ -265,21 +264,6 @@ def test_16_bit_gradients_are_copied_for_the_step() -> None:
 # ------------------------------------------------------------------------- peaks and curves
 
 
-@settings(max_examples=40, deadline=None)
-@given(pipelines())
-def test_the_curve_over_time_has_the_peaks_of_the_report(scenario: Scenario) -> None:
-    result = simulate(scenario, a100())
-    assert result.memory.peaks_bytes == memory_of(scenario).peaks_bytes
-    for stage in result.memory.stages:
-        curve = result.memory_curve(stage.stage)
-        assert max(curve.held_bytes) == stage.peak_bytes
-        assert list(curve.times_s) == sorted(curve.times_s)
-        assert 0 <= curve.times_s[-1] <= result.iteration_time_s
-        at_peak = dict(zip(reversed(curve.times_s), reversed(curve.held_bytes), strict=True))
-        assert stage.peak_time_s in at_peak
-        assert min(curve.held_bytes) >= stage.states.total_bytes
-
-
 @given(pipelines())
 def test_components_sum_to_the_peak_and_the_allocator_follows_the_profile(
     scenario: Scenario,
@@ -291,73 +275,3 @@ def test_components_sum_to_the_peak_and_the_allocator_follows_the_profile(
         tensors = stage.peak_bytes - parts["allocator"]
         assert parts["allocator"] == round(2.11 * GIB) + round(0.04 * tensors)
         assert sum(stage.buffers_bytes.values()) == parts["buffers"]
-
-
-@given(pipelines(), st.integers(1, 200))
-def test_a_scenario_fits_if_its_fullest_stage_fits(scenario: Scenario, capacity_mib: int) -> None:
-    capacity = capacity_mib * 2**20
-    options = {"gpu__memory_capacity": capacity, "memory__allocator_reserve": 0}
-    report = memory_of(scenario, **options)
-    assert report.fits == all(peak <= capacity for peak in report.peaks_bytes)
-    assert report.fits == (report.missing_bytes <= 0)
-    assert report.to_dict()["fits"] == report.fits
-
-
-def test_more_recompute_needs_less_memory() -> None:
-    def peak(sequence: bool, recompute: str) -> int:
-        return max(activations(paper_scenario("175B", sequence=sequence, recompute=recompute)))
-
-    for sequence in (False, True):
-        peaks = [peak(sequence, name) for name in ("none", "selective", "full")]
-        assert peaks == sorted(peaks, reverse=True)
-    assert all(peak(True, name) < peak(False, name) for name in ("none", "selective", "full"))
-
-
-def test_the_first_stage_is_the_fullest() -> None:
-    """Appendix B: later stages have fewer outstanding microbatches."""
-    found = activations(paper_scenario("530B", sequence=True, recompute="selective"))
-    assert found[:-1] == sorted(found[:-1], reverse=True)
-    assert memory_of(paper_scenario("530B")).fullest.stage == 0
-
-
-def test_every_run_of_the_paper_fits() -> None:
-    for name in ("22B", "175B", "530B", "1T"):
-        assert memory_of(paper_scenario(name, recompute="full")).fits
-        assert memory_of(paper_scenario(name, sequence=True, recompute="selective")).fits
-        assert not memory_of(paper_scenario(name)).fits
-
-
-def test_memory_without_times_equals_the_simulations() -> None:
-    scenario = scenario_with(SMALL_MODEL, recompute={"strategy": "auto"})
-    result = simulate(scenario)
-    assert simulate_memory(scenario).peaks_bytes == result.memory.peaks_bytes
-    assert result.recompute_choice is not None
-    assert result.scenario.recompute.strategy == "none"
-
-
-@pytest.mark.parametrize(("num_layers", "needs_more"), [(1, True), (2, True), (24, False)])
-@pytest.mark.parametrize("zero_stage", [2, 3])
-def test_zero_needs_more_memory_only_if_a_unit_is_nearly_the_whole_model(
-    zero_stage: int, num_layers: int, needs_more: bool
-) -> None:
-    """Without ZeRO a rank has P gradients, with it P/n and the unsharded ones of the largest unit.
-
-    The optimizer is on the host, where ZeRO saves no memory of the GPU.
-    """
-    replicas, grid = 8, {"tensor": 1, "pipeline": 1, "data": 8}
-    tiny = {"num_layers": num_layers, "hidden_size": 256, "num_attention_heads": 4}
-    plain, sharded = (
-        memory_of(small(grid, model=tiny, memory={"zero_stage": stage, "offload_optimizer": True}))
-        .stages[0]
-        .components_bytes
-        for stage in (0, zero_stage)
-    )
-    states = ("gradients", "parameters")[: zero_stage - 1]
-    more = 0
-    for name in states:
-        assert sharded[name] == pytest.approx(plain[name] / replicas, abs=4)
-        more += sharded[name] - plain[name]
-    more += sharded["buffers"] - plain["buffers"]
-    tensors = [sum(parts.values()) - parts["allocator"] for parts in (plain, sharded)]
-    assert more == tensors[1] - tensors[0]
-    assert (more > 0) is needs_more

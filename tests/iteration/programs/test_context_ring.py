@@ -6,7 +6,6 @@ import pytest
 
 from simtrain.base.mesh import Group
 from simtrain.engine import Engine
-from simtrain.errors import InputError
 from simtrain.iteration.programs.pass_tasks import PassMachine, simulate_pass
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.blocks import attention
@@ -17,10 +16,6 @@ from simtrain.workload.passes import Pass, PassKind, PassOptions
 from simtrain.workload.record import record_pass
 from simtrain.workload.tape import Context, Microbatch, Tape
 from simtrain.workload.work import Collective, CollectiveKind, FusedAttention, Work
-from tests.helpers.toys import (
-    a100,
-    machine_of,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,37 +67,3 @@ def test_a_ring_exposes_the_excess_of_sends_over_kernels(num_ranks: int, send_s:
     ends_s, between_s = 2 * max(0.0, send_s - 1), (rest - 1) * max(0.0, 2 * send_s - 1)
     backward_s = num_ranks + ends_s + between_s
     assert attention_s(num_ranks, 1.0, send_s, "B") == pytest.approx(backward_s)
-
-
-def test_a_published_ring() -> None:
-    """65,536 tokens with 32 heads on 8 A100s: 26.178 ms forward, 94.34 ms forward and backward.
-
-    Source: zhuzilin/ring-flash-attention at commit 8996282, zigzag. The profile has
-    FlashAttention-2.
-    """
-    model = machine_of(a100()).model
-    group = Group(("cp",), 8, 8)
-    context = Context(group, Group(("cp",), 1, 1), group, "p2p")
-    batch = Microbatch(8192, 1, 48 * 128, Group(("tp",), 1, 1), context=context)
-    chunk = Chunk(((AttentionOnly(head_size=128, groups=8), 1),))
-    machine = PassMachine(model.seconds, model.profile.host.issue.value, model.device_load)
-    kinds: tuple[PassKind, PassKind] = ("F", "B")
-    forward_s, backward_s = (
-        simulate_pass(
-            record_pass(Pass(chunk, kind, RecomputePolicy(), PassOptions(batch, OverlapPolicy()))),
-            machine,
-        ).duration_s
-        for kind in kinds
-    )
-    assert 1e3 * forward_s == pytest.approx(26.178, rel=0.07)
-    assert 1e3 * (forward_s + backward_s) == pytest.approx(94.34, rel=0.11)
-
-
-def test_unfused_attention_is_refused_under_context_parallelism() -> None:
-    group = Group(("cp",), 2, 2)
-    context = Context(group, Group(("cp",), 1, 1), group, "p2p")
-    batch = Microbatch(16, 1, 48, Group(("tp",), 1, 1), context=context)
-    options = PassOptions(batch, OverlapPolicy())
-    one = Pass(Chunk(((AttentionOnly(fused=False), 1),)), "F", RecomputePolicy(), options)
-    with pytest.raises(InputError, match="E508"):
-        record_pass(one)

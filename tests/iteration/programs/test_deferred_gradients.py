@@ -8,14 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.errors import InputError
 from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.programs.parts import PassPart
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.schedules import KINDS
-from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.simulation import simulate
 from simtrain.workload.record import record_pass
 from tests.helpers.toys import plan_of, scenario_with
@@ -29,7 +26,6 @@ MODEL: dict[str, Any] = {
     "vocab_size": VOCAB,
     "tied_embeddings": False,
 }
-EVALUATOR = Evaluator(allow_oom=True)
 WEIGHT_GRADIENT = "logits weight gradient"
 
 
@@ -60,28 +56,6 @@ def test_each_weight_gradient_runs_once(number: int, at_the_end: int) -> None:
     assert result.model_flops == simulate(deferring(0)).model_flops
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"split": {"tensor": 2, "sequence_parallel": True}},
-        {"split": {"pipeline": 2, "interleave": 2}},
-        {"split": {"data": 2}, "memory": {"zero_stage": 1}, "overlap": {"data_parallel": True}},
-        {"recompute": {"strategy": "full", "keep_microbatches": 1}},
-    ],
-)
-def test_both_engines_agree_and_bounds_are_below(options: dict[str, Any]) -> None:
-    for number in (0, 2, MICROBATCHES):
-        scenario = deferring(number, **options)
-        one, other = (simulate(scenario, engine=engine) for engine in ("compiled", "simpy"))
-        assert one.iteration_time_s == other.iteration_time_s
-        bounds, plan = Bounds(EVALUATOR.machine_of(scenario)), one.iteration.seconds.plan
-        assert bounds.peak_bytes(plan) <= one.memory.fullest.peak_bytes
-        assert max(bounds.busy_s(plan), bounds.iteration_s(plan)) <= one.iteration_time_s
-        for stage in one.stages:
-            assert stage.total_s == pytest.approx(one.iteration_time_s, rel=1e-9)
-
-
 def test_products_hide_while_other_stages_run_their_last_passes() -> None:
     """The last stage, with the logits, is the slowest: it ends its passes earlier, and the products
     run while the gradients of its last microbatch travel back through the other stages.
@@ -110,18 +84,3 @@ def test_the_last_stage_holds_the_gradient_of_the_logits_and_their_input(
     assert held[-1] == 0
     others = slice(0, first)
     assert np.array_equal(with_them.after_bytes[others], without.after_bytes[others])
-
-
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"parallelism.pipeline": 1}, "E497"),
-        ({"schedule": "gpipe"}, "E497"),
-        ({"software.fused_gradient_accumulation": False}, "E497"),
-        ({"model.mtp_num_layers": 1, "model.position_embedding": "rope"}, "E400"),
-    ],
-)
-def test_what_megatron_core_does_not_defer_is_refused(changes: dict[str, Any], code: str) -> None:
-    with pytest.raises(InputError) as caught:
-        simulate(deferring(2).replace(changes))
-    assert code in {problem.code for problem in caught.value.problems}

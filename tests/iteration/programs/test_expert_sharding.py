@@ -7,21 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simtrain.durations.collectives import wire_bytes
 from simtrain.iteration.memory.states import rank_states
-from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action
-from simtrain.studies.search.bounds import Bounds
-from simtrain.studies.simulation import simulate, simulate_memory
+from simtrain.studies.simulation import simulate_memory
 from simtrain.workload.ops import Op
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective, CollectiveKind, Elementwise
 from tests.helpers.expert_models import EXPERTS, FFN, HIDDEN, SEQ, moe
-from tests.helpers.toys import a100, exchange_peaks, machine_of, ops_of, plan_of
+from tests.helpers.toys import exchange_peaks, ops_of, plan_of
 
 GATHER, REDUCE = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 JOIN = CollectiveKind.ALL_REDUCE
@@ -223,36 +219,3 @@ def test_equal_numbers_of_replicas_share_collectives(stack: dict[str, Any]) -> N
                 for each in (together, replace(together, options=apart))
             ]
             assert totals[0] == pytest.approx(totals[1], rel=1e-12)
-
-
-@settings(max_examples=10, deadline=None)
-@given(
-    expert=st.sampled_from([1, 2, 4, 8]),
-    stage=st.sampled_from([2, 3]),
-    titan=st.booleans(),
-    overlap=st.booleans(),
-    every=st.booleans(),
-    recompute=st.sampled_from(["none", "full"]),
-)
-def test_laws(
-    expert: int, stage: int, titan: bool, overlap: bool, every: bool, recompute: str
-) -> None:
-    """Parts add up to the time, no bound exceeds the time, and each rank holds an eighth of the
-    states.
-    """
-    one = sharded(
-        stage,
-        expert,
-        overlap={"data_parallel": overlap},
-        recompute=recompute,
-        memory={"reduce_every_microbatch": every},
-        **(TITAN if titan and stage == 3 else {}),
-    ).replace({"batch.global": 64})
-    assert one.num_microbatches == 4
-    result = simulate(one, a100())
-    assert math.isclose(result.breakdown.total_s, result.iteration_time_s, rel_tol=1e-9)
-    bounds, plan = Bounds(machine_of(a100())), Plan.of(one, a100().cluster.domains)
-    assert max(bounds.busy_s(plan), bounds.iteration_s(plan)) <= result.iteration_time_s
-    states_bytes = 8 if one.fully_shards else 12
-    shard = (ROOT + LAYERS * (REST + ALL_EXPERTS)) // DATA
-    assert result.memory.stages[0].states.optimizer_bytes == states_bytes * shard

@@ -1,14 +1,10 @@
 """Memory, copies and communication of PyTorch's fully_shard, by hand."""
 
-import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simtrain.engine import simulate
-from simtrain.errors import InputError
 from simtrain.iteration.memory.exchanges import makes_gradients, memory_with_exchanges
 from simtrain.iteration.programs.pass_tasks import pass_program
 from simtrain.scenario import Scenario
@@ -26,7 +22,6 @@ from tests.helpers.toys import (
     num_parameters,
     ops_of,
     plan_of,
-    run,
     zero,
 )
 
@@ -102,13 +97,6 @@ def test_a_single_reduction_copies_the_sum() -> None:
     assert buffers["gradient bucket"] == 4 * max(layer_parameters(one), rest)
 
 
-def test_fused_accumulation_is_refused_if_gradients_are_not_added() -> None:
-    stack = TITAN | {"fused_gradient_accumulation": False}
-    with pytest.raises(InputError, match=r"E380.*fully_shard adds no gradients up"):
-        zero(3, software=stack)
-    zero(3, software=stack, memory={"reduce_every_microbatch": False})
-
-
 def test_parameters_gathered_from_fewer_ranks_are_copied_from_bf16() -> None:
     one = titan({"data": 8}, memory={"reshard_after_forward": 2})
     number = num_parameters(one)
@@ -150,28 +138,6 @@ def test_copies_into_buffers_run_on_the_streams_of_collectives() -> None:
     program = pass_program(last, machine_of(a100()).pass_machine())
     added = [2 * i + 1 for i, op in enumerate(last.ops) if op.name == "gradient accumulate"]
     assert {program.graph.stream(task) for task in added} == {"equal shards"}
-
-
-@settings(max_examples=10, deadline=None)
-@given(
-    data=st.sampled_from([2, 4, 8]),
-    overlap=st.booleans(),
-    every=st.booleans(),
-    recompute=st.sampled_from(["none", "full"]),
-)
-def test_the_states_shrink_by_two_bytes_a_parameter(
-    data: int, overlap: bool, every: bool, recompute: str
-) -> None:
-    """This holds with any other option. Parts add up to the time."""
-    memory = {"reduce_every_microbatch": every}
-    one = titan(
-        {"data": data}, overlap={"data_parallel": overlap}, memory=memory, recompute=recompute
-    )
-    plain = one.replace({"software": "megatron_2022"})
-    states = [simulate_memory(each).stages[0].states.total_bytes for each in (one, plain)]
-    assert states[1] - states[0] == 2 * -(-num_parameters(one) // data)
-    result = run(one)
-    assert math.isclose(result.breakdown.total_s, result.iteration_time_s, rel_tol=1e-9)
 
 
 def test_gradients_exist_for_passes_only_if_microbatches_add_to_them() -> None:

@@ -3,19 +3,13 @@
 import math
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simtrain.durations.collectives import wire_bytes
-from simtrain.errors import InputError
-from simtrain.iteration.memory.report import peak_bytes
 from simtrain.iteration.programs.iteration_tasks import IterationTasks
 from simtrain.iteration.programs.parts import BucketPart
 from simtrain.iteration.report.result import Result
-from simtrain.scenario import Scenario, check_scenario
-from simtrain.studies.search.bounds import Bounds
+from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate, simulate_memory
 from simtrain.workload.work import Collective
 from tests.helpers.toys import layer_parameters, plan_of, small
@@ -122,41 +116,3 @@ def test_fewer_chunks_need_less_memory_and_more_hide_gathers() -> None:
         total_s = result.breakdown.total_s
         assert math.isclose(total_s, result.iteration_time_s, rel_tol=1e-9)
     assert len({result.model_flops for result in (kept, *results)}) == 1
-
-
-@settings(max_examples=12, deadline=None)
-@given(
-    schedule=st.sampled_from(["looped_bfs", "interleaved", "zbv", "hanayo", "1f1b", "chimera"]),
-    most=st.integers(1, 4),
-    turns=st.integers(1, 3),
-)
-def test_engines_bounds_and_peaks_agree(schedule: str, most: int, turns: int) -> None:
-    several = schedule in ("looped_bfs", "interleaved", "zbv", "hanayo")
-    batch = {"micro": 1, "global": P * SHARDS * turns}
-    scenario = sharded(schedule, 2 if several else 1, most, batch=batch)
-    result = simulate(scenario)
-    assert simulate(scenario, engine="simpy").iteration_time_s == result.iteration_time_s
-    bounds = Bounds(result.seconds.machine)
-    assert bounds.busy_s(result.plan) <= bounds.iteration_s(result.plan)
-    assert bounds.iteration_s(result.plan) <= result.iteration_time_s
-    fullest = result.memory.fullest.peak_bytes
-    assert bounds.peak_bytes(result.plan) <= fullest
-    assert peak_bytes(result.plan, result.profile) == fullest
-    # A pass starts after its chunk is gathered; the step, after all reductions.
-    timeline, tasks = result.iteration.timeline, result.iteration.tasks
-    buckets = [isinstance(part, BucketPart) for part in tasks.parts]
-    ends_s = timeline.end_s[np.flatnonzero(np.array(buckets)[tasks.part_of])]
-    assert ends_s.max() <= timeline.start_s[tasks.norms].max()
-
-
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"memory.zero_stage": 1, "memory.reduce_every_microbatch": True}, "E980"),
-        ({"memory.reshard_after_forward": False}, "E981"),
-        ({"overlap.data_parallel": False}, "E981"),
-    ],
-)
-def test_what_cannot_gather_chunks(changes: dict[str, Any], code: str) -> None:
-    with pytest.raises(InputError, match=code):
-        check_scenario(sharded("looped_bfs", 2, 2).replace(changes))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from simtrain.engine import Engine
-from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.upgrades import RESOURCES, with_more
 from simtrain.iteration.plan import Plan
@@ -126,12 +125,3 @@ def test_blocking_launches_add_up(engine: Engine) -> None:
         makespan_s = run_pass(rank, blocking, engine).makespan_s
         assert makespan_s == pytest.approx(by_hand_s, rel=1e-12)
         assert run_pass(rank, machine, engine).makespan_s < makespan_s
-
-
-def test_a_scenario_whose_launches_block_is_slower() -> None:
-    for assignments in ((), ("software.host_call=90 us",), ("parallelism.tensor=4",)):
-        free = simulate(tiny(*assignments)).iteration_time_s
-        blocking = simulate(tiny(*assignments, "software.blocking_launches=true"))
-        assert blocking.iteration_time_s > free
-    with pytest.raises(InputError, match="E380"):
-        simulate(tiny("software.cuda_graphs=true", "software.blocking_launches=true"))

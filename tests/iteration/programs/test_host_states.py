@@ -251,38 +251,6 @@ def test_groups_of_an_update_are_a_pipeline_of_three(
         assert last - first == pytest.approx(whole_s)
 
 
-@given(
-    entry=st.sampled_from(
-        ["host_link__bandwidth", _ADAM, "nvme__read_bandwidth", "nvme__write_bandwidth"]
-    ),
-    bandwidth=st.floats(1e8, 1e11),
-    factor=st.floats(1.0, 10.0),
-    delayed=st.booleans(),
-)
-@settings(max_examples=10, deadline=None)
-def test_a_faster_host_is_never_slower(
-    entry: str, bandwidth: float, factor: float, delayed: bool
-) -> None:
-    memory = INFINITY | {"nvme": "all", "sub_group_size": 10**7, "delayed_update": delayed}
-    scenario = of_host(memory, 2, overlap={"data_parallel": True}, microbatches=2)
-    slow, fast = (
-        run(scenario, **{entry: value}).iteration_time_s
-        for value in (bandwidth, factor * bandwidth)
-    )
-    assert fast <= slow * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("memory", [OFFLOAD, INFINITY, INFINITY | {"nvme": "all"}])
-@pytest.mark.parametrize("data", [1, 2])
-def test_times_of_causes_and_ops_add_up(memory: dict[str, Any], data: int) -> None:
-    result = simulate(of_host(memory | {"delayed_update": True}, data, microbatches=2))
-    assert result.breakdown.total_s == pytest.approx(result.iteration_time_s)
-    operators = result.operators(0).rows
-    exposed = sum(row.exposed_s for row in operators)
-    idle_s = result.breakdown.launch_s + result.breakdown.bubble_s
-    assert exposed + idle_s == pytest.approx(result.iteration_time_s, rel=1e-6)
-
-
 def test_weight_gradients_that_are_split_off_leave_too() -> None:
     whole, split = (
         bytes_of(of_host(OFFLOAD, microbatches=3, schedule=schedule))

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,6 @@ from simtrain.iteration.programs.pass_tasks import (
     simulate_pass,
 )
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.report.spans import ACTIVITIES, Activity
-from simtrain.iteration.report.stage_ops import stage_ops
-from simtrain.render.traces.write import write_trace
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.simulation import simulate
@@ -160,19 +156,6 @@ def test_laws_of_the_time_of_merged_passes(forward: list[Op], backward: list[Op]
         assert time.duration_s == kernels_s
 
 
-@given(ops, ops, st.floats(0.0, 1.0), st.floats(0.0, 2.0), st.booleans())
-@settings(max_examples=25)
-def test_engines_agree_on_merged_passes(
-    forward: list[Op], backward: list[Op], load: float, launch_s: float, delays: bool
-) -> None:
-    one = merged(forward, backward, delays=delays)
-    machine = PassMachine(seconds_of, launch_s, lambda work: load)
-    program = pass_program(one, machine)
-    simpy, loops = (run_program(program, engine) for engine in ("simpy", "auto"))
-    assert np.array_equal(simpy.end_s, loops.end_s)
-    assert simulate_pass(one, machine, "simpy") == simulate_pass(one, machine)
-
-
 def toy(grid: dict[str, Any] | None = None, *, merges: bool = True) -> Scenario:
     """Return eight layers with experts, and eight microbatches."""
     model = {"num_layers": 8, "hidden_size": 1024, "seq_length": 512}
@@ -291,21 +274,6 @@ def piped() -> Result:
     return simulate(toy(PIPELINE))
 
 
-def test_exposed_times_of_ops_add_up(piped: Result) -> None:
-    for stage, breakdown in enumerate(piped.stages):
-        for field in ("compute_s", "tensor_communication_s"):
-            rows = stage_ops(piped, stage).items()
-            total_s = math.fsum(row.exposed_s for key, row in rows if key.field == field)
-            assert total_s == pytest.approx(getattr(breakdown, field))
-
-
-def test_a_file_with_merged_cells_takes_equally_long(piped: Result, tmp_path: Path) -> None:
-    file = tmp_path / "order.csv"
-    file.write_text(piped.plan.schedule.to_csv())
-    read = piped.scenario.replace({"schedule": str(file), "overlap.merged_passes": False})
-    assert simulate(read).iteration_time_s == piped.iteration_time_s
-
-
 def test_both_microbatches_are_alive_during_a_merged_pass(piped: Result) -> None:
     replay, schedule = MemoryReplay.of(piped.plan), piped.plan.schedule
     for second in np.flatnonzero(schedule.follows_merged).tolist():
@@ -315,23 +283,6 @@ def test_both_microbatches_are_alive_during_a_merged_pass(piped: Result) -> None
     for stage in range(piped.num_stages):
         times_s = piped.memory_curve(stage).times_s
         assert [*times_s] == sorted(times_s)
-
-
-def test_pictures_and_traces_show_merged_passes(piped: Result, tmp_path: Path) -> None:
-    bars = piped.bars
-    shown = bars.where(bars.activity == ACTIVITIES.index(Activity.MERGED))
-    assert len(shown) == piped.plan.schedule.follows_merged.sum()
-    write_trace(piped, tmp_path / "trace.json", microbatches=[3])
-    text = (tmp_path / "trace.json").read_text()
-    assert "OVERLAP_F_B" in text and "dispatch gradient" in text
-    assert "forward and backward compute" in text
-
-
-def test_bounds_hold_for_merged_passes(piped: Result) -> None:
-    machine, plan = piped.seconds.machine, piped.plan
-    bounds = Bounds(machine)
-    assert 0 < bounds.busy_s(plan) <= bounds.iteration_s(plan) <= piped.iteration_time_s
-    assert bounds.peak_bytes(plan) <= piped.memory.fullest.peak_bytes
 
 
 @pytest.fixture(scope="module")

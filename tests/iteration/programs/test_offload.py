@@ -1,20 +1,15 @@
 """Transfers and time of an offloaded optimizer, by hand and as laws."""
 
 import math
-import pathlib
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.base.resources import find_profile
-from simtrain.errors import InputError
-from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate
 from simtrain.workload.work import HostResource, HostWork
-from tests.helpers.toys import NARROW, num_parameters, plan_of, run, with_microbatches, zero
+from tests.helpers.toys import NARROW, num_parameters, plan_of, run, zero
 
 
 def offloaded(stage: int, **sections: Any) -> Scenario:
@@ -70,42 +65,7 @@ def test_offload_is_optimizer_time_and_nothing_else() -> None:
     assert on_host.data_communication_s == pytest.approx(on_device.data_communication_s)
 
 
-@given(
-    stage=st.integers(0, 3),
-    entry=st.sampled_from(["host_link__bandwidth", "host_link__adam_bandwidth"]),
-    bandwidth=st.floats(1e9, 1e12),
-    factor=st.floats(1.0, 10.0),
-)
-@settings(max_examples=10, deadline=None)
-def test_a_faster_host_is_never_slower(
-    stage: int, entry: str, bandwidth: float, factor: float
-) -> None:
-    scenario = with_microbatches(offloaded(stage), 1)
-    slow, fast = (
-        run(scenario, **{entry: value}).iteration_time_s
-        for value in (bandwidth, factor * bandwidth)
-    )
-    assert fast <= slow
-
-
 def test_parameters_from_the_host_are_gathered_last() -> None:
     spans = {span.name: span for span in run(offloaded(2)).timeline.spans()}
     assert spans["parameter all-gather"].start_s == spans["Adam"].end_s
     assert "parameter all-gather" not in {s.name for s in run(offloaded(3)).timeline.spans()}
-
-
-def test_a_profile_without_a_host_link_cannot_offload(tmp_path: pathlib.Path) -> None:
-    text = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
-    before, rest = text.split("host_link:\n")
-    after = rest[rest.index("overlap:\n") :]
-    path = tmp_path / "linkless.yaml"
-    path.write_text(before + after, encoding="utf-8")
-    profile = load_profile(path)
-    assert profile.host_link is None
-    simulate(zero(1), profile)
-    with pytest.raises(InputError) as caught:
-        simulate(offloaded(1), profile)
-    (problem,) = caught.value.problems
-    assert problem.code == "E329" and "host_link" in problem.message
-    assert problem.reason is not None and "host_link.adam_bandwidth" in problem.reason
-    assert problem.fix == "write memory.offload_optimizer: false"

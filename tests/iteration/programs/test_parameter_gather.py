@@ -4,19 +4,16 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from simtrain.durations.collectives import total_wire_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.report.result import Result
-from simtrain.scenario import RULES, Scenario
+from simtrain.scenario import Scenario
 from simtrain.workload.chunk import unit_parameters
 from tests.helpers.toys import NARROW, a100, changed, machine_of, plan_of, run, small, zero
 
 BUCKETS = ["layer", "megatron", 100_000_000]
 BESIDE = {"data_parallel": True, "parameter_gather": True}
-NO_LATENCY = {"inter_node__step_latency": 0.0}
 
 
 def pipeline(stages: int, interleave: int = 1, **overlap: Any) -> Scenario:
@@ -141,35 +138,6 @@ def test_a_bucket_is_gathered_while_the_previous_one_is_used(
     assert ends_of(result, 0, "0F0")[1] == pytest.approx(ran_s, rel=1e-12)
 
 
-@settings(max_examples=6, deadline=None)
-@given(
-    rule=st.sampled_from(BUCKETS),
-    tensor=st.sampled_from([1, 8]),
-    data=st.integers(2, 4),
-    recompute=st.sampled_from(["none", "full"]),
-    bandwidth=st.sampled_from([25e9, 1e9]),
-)
-def test_hiding_the_gather_is_never_slower(
-    rule: Any, tensor: int, data: int, recompute: str, bandwidth: float
-) -> None:
-    hidden, exposed = (
-        run(
-            zero(
-                1,
-                {"tensor": tensor, "data": data},
-                recompute=recompute,
-                overlap=BESIDE | {"gradient_buckets": rule, "parameter_gather": hides},
-            ),
-            inter_node__adapter_bandwidth=bandwidth,
-            **NO_LATENCY,
-        )
-        for hides in (True, False)
-    )
-    assert hidden.iteration_time_s <= exposed.iteration_time_s * (1 + 1e-12)
-    for one, other in zip(hidden.memory.stages, exposed.memory.stages, strict=True):
-        assert one.components_bytes == other.components_bytes
-
-
 def test_stages_gather_one_after_another_while_the_pipeline_fills() -> None:
     """A stage starts its only gather when its first input arrives, so nothing hides it."""
     result = run(pipeline(4, gradient_buckets="megatron"))
@@ -230,35 +198,3 @@ def test_aligned_chunks_are_reduced_as_many_passes_later_as_their_stage() -> Non
         place = backwards.index(f"{stage + 4}B7") + stage
         assert reduced[0][0] == ends_of(result, stage, backwards[place])[1]
         assert reduced[1][0] >= ends_of(result, stage, backwards[-1])[1]
-
-
-@settings(max_examples=8, deadline=None)
-@given(data=st.data())
-def test_any_buckets_and_alignment_run_on_any_pipeline(data: st.DataObject) -> None:
-    """There are no deadlocks, and collectives of a stream do not overlap."""
-
-    def draw(*values: Any) -> Any:
-        return data.draw(st.sampled_from(values))
-
-    interleave = draw(1, 2)
-    scenario = pipeline(
-        draw(2, 4),
-        interleave,
-        gradient_buckets=draw(*BUCKETS),
-        align_gradient_reduction=draw(False, True),
-        align_parameter_gather=interleave > 1 and draw(False, True),
-        pipeline=interleave > 1 and draw(False, True),
-    )
-    assume(not any(rule.check(scenario) for rule in RULES))
-    result = run(scenario, **NO_LATENCY)
-    exposed = run(
-        scenario.replace(
-            {"overlap.parameter_gather": False, "overlap.align_parameter_gather": False}
-        ),
-        **NO_LATENCY,
-    )
-    bytes_per_s = 25e9 * a100().inter_node.concurrent_efficiency.value
-    for stage, held in enumerate(result.plan.stage_parameters):
-        busy_s = math.fsum(end - start for start, end in intervals(result, stage, "parameters"))
-        assert busy_s >= held.total * 2 / 2 / bytes_per_s * (1 - 1e-9)
-    assert exposed.breakdown.compute_s == pytest.approx(result.breakdown.compute_s)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.engine import simulate
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.programs.pass_tasks import (
     COMMUNICATION,
@@ -174,17 +173,6 @@ def test_streams_of_a_program() -> None:
 
 
 SCENARIOS = layer_scenarios(max_tensor=8)
-
-
-@given(SCENARIOS, st.booleans(), st.booleans())
-def test_parts_add_up_to_the_makespan(scenario: Scenario, backward: bool, overlaps: bool) -> None:
-    one = layers_pass(scenario, backward=backward, overlaps=overlaps)
-    program = pass_program(record_pass(one), machine_of(a100()).pass_machine())
-    timeline, time = simulate(program), run(a100(), one)
-    assert time.duration_s == pytest.approx(timeline.makespan_s)
-    assert time.compute_s + time.recompute_s == pytest.approx(timeline.busy_s()[COMPUTE])
-    assert 0 <= time.exposed_communication_s <= timeline.busy_s().get(COMMUNICATION, 0) + 1e-12
-    assert time.layer_ends_s == pytest.approx((timeline.makespan_s,))
 
 
 @given(SCENARIOS)

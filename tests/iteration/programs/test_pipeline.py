@@ -8,7 +8,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simtrain.engine import DeadlockError, Timeline, simulate
-from simtrain.errors import InputError
 from simtrain.iteration.programs.pipeline import PipelineTasks
 from simtrain.schedules import (
     NAMED,
@@ -268,9 +267,3 @@ def test_ranks_whose_orders_contradict_each_other_are_named(
     first = cycle.split(" -> ")[0]
     assert f"each waits for the next: {cycle} -> {first}" in str(error.value)
     assert f"'{head}' on stage 1 waits for '0F1 to 1F1' on link 0->1" in str(error.value)
-
-
-def test_a_duration_that_is_not_a_time_is_refused() -> None:
-    seconds = PipelineSeconds(action_s, lambda *_: float("nan"))
-    with pytest.raises(InputError, match="E501 task '0F0 to 1F0' on 'link 0->1' lasts nan s"):
-        pipeline_program(one_f_one_b(2, 1), seconds, overlap=True)

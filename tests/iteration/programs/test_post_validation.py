@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import simtrain
 from simtrain.engine import Program, Task, simulate
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.pass_tasks import PassTime
@@ -91,8 +89,3 @@ def test_norms_travel_along_the_pipeline() -> None:
     for message, step in zip(messages, steps[1:], strict=True):
         assert timeline.end_s[message] <= timeline.start_s[step]
     assert "gradient norm all-reduce" not in names
-
-
-def test_traces_show_the_norms(tmp_path: Path) -> None:
-    simtrain.write_trace(run(scenario("zb_h2", validates=True)), tmp_path / "trace.json")
-    assert "norm of the stages so far" in (tmp_path / "trace.json").read_text()

@@ -10,23 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.errors import InputError
 from simtrain.iteration.memory.replay import MemoryReplay
-from simtrain.iteration.memory.report import peak_bytes
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
-from simtrain.iteration.run_plan import run_iteration
 from simtrain.scenario import Scenario
 from simtrain.schedules import Schedule
-from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import total_flops
 from simtrain.workload.slice_lengths import balanced_lengths
 from simtrain.workload.work import Elementwise, FusedAttention
 from tests.helpers.toys import a100, machine_of, ops_of, plan_of, small
 
+HIDDEN, TENSOR = 4096, 4
 BYTES = 2  # of a bf16 number
-HIDDEN, LENGTH, TENSOR = 4096, 2048, 4
 
 
 def sliced(number: int, grid: dict[str, Any] | None = None, **sections: Any) -> Scenario:
@@ -162,16 +158,6 @@ def test_slices_take_the_time_of_their_own_ops() -> None:
         assert whole_s < sum(parts) < 1.2 * whole_s
 
 
-def test_no_bound_is_above_what_the_engine_finds() -> None:
-    machine = machine_of(a100())
-    for grid in ({}, {"interleave": 2}):
-        plan = plan_of(sliced(4, {"slice_balance": "flops", **grid}))
-        bounds, time_s = Bounds(machine), run_iteration(plan, machine).timeline.makespan_s
-        assert 0.5 * time_s < bounds.iteration_s(plan) <= time_s
-        assert bounds.busy_s(plan) <= bounds.iteration_s(plan)
-        assert 0 < bounds.peak_bytes(plan) <= peak_bytes(plan, a100())
-
-
 @given(
     st.integers(1, 64).map(lambda number: 1024 * number),
     st.integers(1, 8),
@@ -234,13 +220,6 @@ def test_the_lengths_of_a_scenario_balance_its_recorded_flops() -> None:
         for part in range(4)
     ]
     assert max(forward) < 1.002 * min(forward)
-
-
-def test_attention_of_a_slice_has_no_window() -> None:
-    scenario = sliced(4)
-    model = scenario.model.model_copy(update={"attention_window": 256})
-    with pytest.raises(InputError, match="E508 attention of a slice has no window"):
-        MemoryReplay.of(plan_of(scenario.model_copy(update={"model": model})))
 
 
 def test_numbers_of_actions_count_slices() -> None:

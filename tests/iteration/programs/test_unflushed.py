@@ -3,20 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import simtrain
-from simtrain.errors import InputError
-from simtrain.iteration.memory.report import peak_bytes
 from simtrain.iteration.programs.pass_tasks import PassTime
 from simtrain.iteration.programs.unflushed import repeat, steady_iteration
 from simtrain.iteration.report.result import Result
-from simtrain.scenario import Scenario, check_scenario
+from simtrain.scenario import Scenario
 from simtrain.schedules import build, most_outstanding
-from simtrain.studies.search.bounds import Bounds
 from tests.helpers.toys import run, small
 
 MODEL = {"num_layers": 12, "hidden_size": 512, "vocab_size": 512, "tied_embeddings": False}
@@ -103,37 +98,6 @@ def test_there_is_no_bubble(p: int, n: int) -> None:
     assert period_s > 3 * n
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {},
-        {"data": 2, "overlap": {"data_parallel": True, "pipeline": True}},
-        {"data": 2, "memory": {"zero_stage": 1}},
-        {"recompute": "full"},
-        {"p": 3, "n": 3},
-        {"p": 2, "n": 7},
-    ],
-)
-def test_engines_and_bounds_agree(sections: dict[str, Any]) -> None:
-    result = run(scenario(**sections))
-    times_s = {
-        simtrain.simulate(result.scenario, engine=engine).iteration_time_s
-        for engine in ("simpy", "compiled")
-    }
-    assert times_s == {result.iteration_time_s}
-    bounds = Bounds(result.seconds.machine)
-    assert bounds.busy_s(result.plan) <= bounds.iteration_s(result.plan)
-    assert bounds.iteration_s(result.plan) <= result.iteration_time_s
-    assert bounds.peak_bytes(result.plan) <= result.memory.fullest.peak_bytes
-    assert peak_bytes(result.plan, result.profile) == result.memory.fullest.peak_bytes
-    assert result.breakdown.total_s == pytest.approx(result.iteration_time_s, rel=1e-9)
-    begins_s, ends_s = result.iteration.windows_s
-    assert begins_s.min() == 0 and np.allclose(ends_s - begins_s, result.iteration_time_s)
-    flushed = run(result.scenario.replace({"schedule": "1f1b", "overlap.pipeline": None}))
-    assert result.iteration_time_s < flushed.iteration_time_s
-    assert result.model_flops == flushed.model_flops
-
-
 def test_memory_has_the_weights_twice_and_activations_of_1f1b() -> None:
     """2BW in Table 2 of Li and Hoefler 2021: two versions of the weights, 1 to p microbatches."""
     twice, once = (run(scenario(name)).memory.stages for name in ("pipedream_2bw", "1f1b"))
@@ -176,17 +140,3 @@ def flush_order(p: int, n: int) -> list[list[str]]:
 @settings(max_examples=40)
 def test_pipedream_flush_is_1f1b(p: int, n: int) -> None:
     assert flush_order(p, n) == [[*map(str, line)] for line in build("1f1b", p, 1, n).ranks]
-
-
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"model.tied_embeddings": True}, "E982"),
-        ({"overlap.pipeline": False}, "E982"),
-        ({"batch.global": 3}, "E983"),
-        ({"parallelism.pipeline": 1}, "E982"),
-    ],
-)
-def test_what_needs_a_flush(changes: dict[str, Any], code: str) -> None:
-    with pytest.raises(InputError, match=code):
-        check_scenario(scenario().replace(changes))

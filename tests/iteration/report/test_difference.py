@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 import simtrain
-from simtrain.errors import InputError
 from simtrain.iteration.report.difference import Difference
-from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from tests.helpers.toys import run, small, zero
@@ -78,29 +76,3 @@ def test_more_interleaving_reduces_the_bubble() -> None:
     assert found.causes_s["bubble"] < 0.9 * found.difference_s < 0
     assert found.causes.split(" % ")[1].startswith("less bubble")
     assert found.changed_fields["parallelism.interleave"] == (1, 2)
-
-
-def test_texts_give_percentages_of_the_base() -> None:
-    found = difference(ONE_STAGE, small(ONE_STAGE.parallelism.model_dump(), recompute="full"))
-    percent = 100 * found.causes_s["recompute"] / found.base.iteration_time_s
-    assert found.causes.startswith(f"{percent:.0f} % more recompute")
-    assert found.time == f"{100 * found.difference_s / found.base.iteration_time_s:.0f} % more time"
-    assert found.has_same_model and found.tokens_ratio == 1
-
-
-def test_other_models_and_numbers_of_tokens_are_reported() -> None:
-    other = small(model={"num_layers": 16})
-    assert not difference(small(), other).has_same_model
-    assert difference(small(), small({"data": 2})).tokens_ratio == 2
-
-
-@pytest.mark.parametrize("results", [[], [run(ONE_STAGE)]])
-def test_fewer_than_two_results_are_refused(results: list[Result]) -> None:
-    with pytest.raises(InputError, match="E843"):
-        simtrain.compare(*results)
-
-
-@pytest.mark.parametrize("results", [(1, 2), ({},), ("llama3_8b", "llama3_70b")])
-def test_a_comparison_of_anything_but_results_is_an_error(results: Any) -> None:
-    with pytest.raises(InputError, match=r"E114 .* not a Result\n  fix: simulate first: "):
-        simtrain.compare(*results)

@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import io
-import json
 import pickle
 import re
 import sys
@@ -37,13 +36,6 @@ def test_public_values_print_a_short_summary() -> None:
         assert len(repr(value)) < 200, type(value)
 
 
-def test_the_repr_of_a_result_is_one_line() -> None:
-    line = repr(RESULT)
-    assert line.startswith("<Result unnamed: ")
-    for figure in ("MFU ", "HFU ", "GPUs 16 of a100_sxm4_80gb", "memory OK: ", "of 80.00 GiB>"):
-        assert figure in line
-
-
 def test_a_notebook_shows_what_the_command_prints() -> None:
     html = RESULT._repr_html_()
     text = " ".join(re.sub("<[^>]*>", " ", html).split())
@@ -59,11 +51,6 @@ def test_a_notebook_shows_what_the_command_prints() -> None:
 def test_names_are_escaped_in_html() -> None:
     scenario = RESULT.scenario.replace({"name": "<b>&"})
     assert "&lt;b&gt;&amp;" in run(scenario)._repr_html_()
-
-
-def test_plain_data_is_json() -> None:
-    data = RESULT.to_dict()
-    assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
 def test_tables_have_a_row_per_stage_and_per_task() -> None:
@@ -87,17 +74,6 @@ def test_frames_are_pandas_if_it_is_installed(monkeypatch: pytest.MonkeyPatch) -
 
     operators = RESULT.operators()
     assert operators.frame() == ("frame", operators.records())
-
-
-def test_an_unknown_table_or_stage_is_refused() -> None:
-    with pytest.raises(InputError, match=r'no table "memroy"\n  fix: did you mean memory\?'):
-        RESULT.frame("memroy")  # type: ignore[arg-type]
-    for stage in (-1, 4, "0"):
-        for get in (RESULT.operators, RESULT.memory_curve):
-            with pytest.raises(InputError, match=f"E506 the pipeline has no stage {stage!r}"):
-                get(stage)  # type: ignore[operator]
-    with pytest.raises(InputError, match="E118 there is no stage '0'\n  fix: choose stages from 0"):
-        RESULT.timeline.plot(stages="0")  # type: ignore[arg-type]
 
 
 def test_a_pickled_result_is_a_complete_result() -> None:

@@ -1,0 +1,186 @@
+"""Laws of every iteration, on scenarios of all settings together and on recorded programs."""
+
+import functools
+import io
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from rich.console import Console
+
+from benchmarks.random_programs import times_by_engine
+from benchmarks.random_recordings import recorded_scenarios
+from simtrain.iteration.memory.working import pass_memory
+from simtrain.iteration.programs.least_time import least_seconds
+from simtrain.iteration.programs.pass_tasks import simulate_pass
+from simtrain.iteration.programs.seconds import pass_flops
+from simtrain.iteration.report.result import Result
+from simtrain.render.terminal import terminal_page
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.search.bounds import Bounds
+from simtrain.studies.simulation import simulate
+from simtrain.studies.variation.run import draw
+from simtrain.views.memory import memory_view
+from simtrain.views.result import result_view
+from simtrain.workload.ops import total_flops, total_model_flops
+from simtrain.workload.passes import Pass
+from simtrain.workload.record import record_pass
+from tests.helpers.floors import (
+    assert_mfu_is_hfu_at_most_unless_masked,
+    assert_no_op_is_below_its_floor,
+)
+from tests.helpers.merged_cases import merged_scenarios
+from tests.helpers.span_sums import assert_spans_add_up
+
+EVALUATORS = [
+    Evaluator(allow_oom=True, breakdowns=True, engine=engine) for engine in ("auto", "simpy")
+]
+STILL = {"kernels": 0, "collectives": 0, "gpu_spread": 0, "pauses": {"per_gpu_hour": 0}}
+DRAWN, MORE, RECORDED = 32, 200, 4
+
+
+@functools.cache
+def drawn(seed: int) -> list[Scenario]:
+    return [*merged_scenarios(seed)]
+
+
+def simulated(number: int) -> Result:
+    """Simulate a drawn scenario; the first ones together have every field."""
+    seed = 0
+    while number >= len(drawn(seed)):
+        number, seed = number - len(drawn(seed)), seed + 1
+    return simulate(drawn(seed)[number])
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        *range(DRAWN),
+        *(f"recorded {number}" for number in range(RECORDED)),
+        *(pytest.param(number, marks=pytest.mark.ci) for number in range(DRAWN, MORE)),
+    ],
+)
+def result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    if isinstance(request.param, int):
+        return simulated(request.param)
+    seed, folder = int(request.param.split()[1]), tmp_path_factory.mktemp("recordings")
+    (values,) = recorded_scenarios(1, seed, folder)
+    return simulate(Scenario.model_validate(values))
+
+
+def passes_of(result: Result) -> list[Pass]:
+    return [each for each, _ in result.plan.different_passes()]
+
+
+def test_all_engines_give_identical_times(result: Result) -> None:
+    times = times_by_engine(result.timeline.program)
+    for found in times.values():
+        assert all(map(np.array_equal, found, times["simpy"]))
+    # With post-validation stages begin and end one after the other; without a flush the next
+    # iteration begins before this one ends.
+    end_s, iteration_s = times["simpy"][1].max(), result.iteration_time_s
+    assert 0 < iteration_s <= end_s
+    assert iteration_s == end_s or not result.scenario.steps_together
+
+
+def test_all_engines_give_identical_passes(result: Result) -> None:
+    machine = result.seconds.machine.pass_machine()
+    for each in passes_of(result):
+        record = record_pass(each)
+        expected = simulate_pass(record, machine, "simpy")
+        assert simulate_pass(record, machine, "compiled") == expected
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("simtrain.engine.run.runs_compiled", lambda num_tasks=0: False)
+            assert simulate_pass(record, machine) == expected
+
+
+def test_both_engines_evaluate_what_is_simulated(result: Result) -> None:
+    for evaluator in EVALUATORS:
+        evaluation = evaluator.evaluate(result.scenario)
+        run = evaluation.run
+        assert run is not None and run.breakdown == result.breakdown
+        assert run.iteration_time_s == result.iteration_time_s
+        assert (run.mfu, run.hfu, run.tokens_per_s) == (result.mfu, result.hfu, result.tokens_per_s)
+        assert evaluation.peak_bytes == result.memory.fullest.peak_bytes
+        assert evaluation.fits == result.memory.fits
+
+
+def test_bounds_are_below_time_and_peak(result: Result) -> None:
+    plan = result.iteration.seconds.plan
+    bounds = Bounds(result.seconds.machine)
+    assert 0 < bounds.peak_bytes(plan) <= result.memory.fullest.peak_bytes
+    assert 0 < bounds.busy_s(plan) <= result.iteration_time_s
+    assert 0 < bounds.iteration_s(plan) <= result.iteration_time_s
+    assert 0 < least_seconds(result.plan, result.profile) <= result.iteration_time_s
+
+
+def test_parts_of_each_stage_and_spans_add_up(result: Result) -> None:
+    for stage in result.stages:
+        assert stage.total_s == pytest.approx(result.iteration_time_s, rel=1e-9)
+    assert_spans_add_up(result)
+
+
+def test_no_op_is_faster_than_the_chip_and_mfu_is_hfu_at_most_unless_masked(
+    result: Result,
+) -> None:
+    assert_no_op_is_below_its_floor(result)
+    assert_mfu_is_hfu_at_most_unless_masked(result)
+
+
+def test_memory_over_time_rises_to_the_peak_whose_parts_add_up(result: Result) -> None:
+    for number, stage in enumerate(result.memory.stages):
+        curve = result.memory_curve(number)
+        assert max(curve.held_bytes) == stage.peak_bytes
+        assert list(curve.times_s) == sorted(curve.times_s)
+        assert sum(stage.components_bytes.values()) == stage.peak_bytes
+
+
+def test_halves_of_a_backward_pass_are_the_whole(result: Result) -> None:
+    for whole in passes_of(result):
+        if whole.kind != "B" or result.plan.recorded:
+            continue
+        ops = [*record_pass(whole).ops]
+        assert pass_flops(whole) == (total_model_flops(ops), total_flops(ops))
+        halves = [replace(whole, kind=kind) for kind in ("I", "W")]
+        of_halves = Counter(repr(op.work) for half in halves for op in record_pass(half).ops)
+        assert of_halves == Counter(repr(op.work) for op in ops)
+        assert pass_memory(halves[1]).remaining_bytes <= pass_memory(whole).remaining_bytes
+
+
+def test_without_variation_draws_are_the_iteration_and_fewer_draws_are_a_prefix(
+    result: Result,
+) -> None:
+    drawn, again = draw(result, draws=2), draw(simulate(result.scenario, engine="simpy"), draws=1)
+    assert np.array_equal(drawn.times_s[:1], again.times_s)
+    still = simulate(result.scenario.replace({"variation": STILL}))
+    assert (draw(still, draws=2).times_s == still.iteration_time_s).all()
+    assert still.iteration_time_s == result.iteration_time_s
+
+
+def test_scenario_and_result_survive_yaml_and_json(result: Result, tmp_path: Path) -> None:
+    scenario = result.scenario
+    values = scenario.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    file = tmp_path / "drawn.yaml"
+    file.write_text(yaml.safe_dump(values), "utf-8")
+    assert load_scenario(file).replace({"name": None}) == scenario.replace({"name": None})
+    data = result.to_dict()
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert len(repr(result)) < 200
+
+
+def test_every_page_can_be_printed(result: Result) -> None:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(terminal_page(result_view(result)))
+    for stage in result.memory.stages:
+        console.print(terminal_page(memory_view(replace(result.memory_report, stages=(stage,)))))
+
+
+@pytest.mark.parametrize("resource", ["tensor_cores", "memory_bandwidth", "network"])
+def test_more_of_a_resource_is_never_slower(result: Result, resource: str) -> None:
+    more = simulate(result.scenario.replace({f"hardware.scale.{resource}": 2.0}))
+    assert more.iteration_time_s <= result.iteration_time_s * (1 + 1e-9)
