@@ -172,16 +172,6 @@ def test_a_recipe_is_read_as_text() -> None:
     ("old", "new", "message"),
     [
         (
-            "callbacks=callbacks",
-            "callbacks=[*map(str, callbacks)]",
-            r"trainer\.callbacks depends on \[",
-        ),
-        (
-            "strategy=strategy",
-            "strategy=copy.deepcopy(strategy)",
-            r"trainer\.strategy depends on copy",
-        ),
-        (
             "data=run.Config",
             "data=None if more() else run.Config",
             r"data depends on more\(\), a cond",

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simtrain.errors import InputError
-from simtrain.importing.python_config.source import PythonSource
-from simtrain.importing.python_config.values import Built, Unknown
+from simtrain.importing.python_config import Built, PythonSource, Unknown
 
 
 def fields_of(text: str, name: str = "config") -> dict[str, Any]:
@@ -39,17 +38,13 @@ def config(body: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("body", "value"),
     [
-        ("c.x = N * 2 + 1", 9),
         ("c.x = [1] * N + [2]", [1, 1, 1, 1, 2]),
-        ("c.x = 3 if N > 3 else 5", 3),
         ("if N == 4 and not None:\n    c.x = 1\nelse:\n    c.x = 2", 1),
         ("c.x = {(1, 2): 'a'}[1, 2]", "a"),
-        ("c.x = None or N", 4),
-        ("c.x = dict(a=1, **{'b': 2})", {"a": 1, "b": 2}),
-        ("def f(a, b=2, *, c=3):\n    return a + b + c\nc.x = f(1, c=5)", 8),
+        ("c.x = {'a': 1, **{'b': 2}}", {"a": 1, "b": 2}),
         (
-            "def f(*args, **options):\n    return args, options\nc.x = f(1, 2, d=3)",
-            ((1, 2), {"d": 3}),
+            "def f(a, b=2, *, c=3, **d):\n    return a + b + c, d\nc.x = f(1, c=5, e=1)",
+            (8, {"e": 1}),
         ),
         ("def f():\n    c.x = 7\nf()", 7),
         ("n = 1\ndef f(m=n):\n    return m\nn = 2\nc.x = f()", 1),
@@ -66,69 +61,55 @@ def test_the_subset_has_the_values_of_python(body: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "cause"),
     [
-        ("for i in range(3):\n    c.x = i", "for i in range(3)"),
-        ("c.x = 1\nfor i in range(3):\n    c.x = 2", "for i in range(3)"),
-        ("c.x = 1\nwhile c.z:\n    c.x += 2", "while c.z"),
-        ("c.x = 1\nc.x += 1", "c.x += 1"),
-        ("with a():\n    c.x = 1", "with a()"),
-        ("try:\n    c.x = 1\nexcept E:\n    c.x = 2", "try"),
-        ("match N:\n    case 4:\n        c.x = 1", "match N"),
-        ("c.x = 2\ndel c.x", "del c.x"),
-        ("c.x = 1\nif c.y:\n    c.x = 2", "c.y"),
         ("c.x = 1 if c.y else 2", "c.y"),
         ("c.x = c.y > 4 or 3", "c.y > 4 or 3"),
-        ("n = 1\nm = [(n := 2)]\nc.x = n", "(n := 2)"),
-        ("c.x = len([1, 2])", "len([1, 2])"),
-        ("c.x = int('4')", "int('4')"),
-        ("c.x = copy.deepcopy([1])", "copy.deepcopy([1])"),
-        ("c.x = ' a '.strip()", "' a '.strip()"),
-        ("c.x = 2 ** 3", "2 ** 3"),
+        ("c.x = len([c])", "len([c])"),
         ("c.x = 'a' * 3", "'a' * 3"),
         ("c.x = '%9999999999d' % 1", "'%9999999999d' % 1"),
         ("c.x = 1 < 2 < 3", "1 < 2 < 3"),
-        ("c.x = 1 + True and f'{N}'", "f'{N}'"),
+        ("c.x = f'{N}'", "f'{N}'"),
         ("c.x = [i for i in range(3)]", "[i for i in range(3)]"),
-        ("c.x = [*'ab', 1]", "[*'ab', 1]"),
-        ("def f(a, b):\n    return b\nc.x = f(*[1], 2)", "f(*[1], 2)"),
-        ("a, *c.x = [1, 2]", "*c.x"),
         ("c.x = lambda: 1", "lambda: 1"),
-        ("c.x = [1]\nc.x[0] = 2", "c.x[0]"),
-        ("d = {'x': 1}\nd['x'] = 2\nc.x = d['x']", "d['x']"),
-        ("c.x = [1]\nfor i in range(3):\n    c.x.append(2)", "c.x.append(2)"),
-        ("c.x = [1]\nc.x.insert(0, 2)", "c.x.insert(0, 2)"),
     ],
 )
-def test_all_else_is_unknown_and_says_so(body: str, cause: str) -> None:
-    made = config(body)["x"]
-    made = made[0] if isinstance(made, list) else made
-    text = made.text if isinstance(made, Unknown) else str(made).removeprefix("unknown: ")
-    assert text.startswith(cause)
-    assert isinstance(made, Unknown) or str(made).startswith("unknown")
+def test_another_expression_is_unknown_and_says_so(body: str, cause: str) -> None:
+    assert config(body)["x"] == f"unknown: {cause}"
 
 
 @pytest.mark.parametrize(
-    "body",
+    "statement",
     [
-        "for part in (c.m, C()):\n    part.x = 1",
-        "part = c.m if c.y else C()\npart.x = 1",
-        "part = cast(C, c.m)\npart.x = 1",
-        "for part in [1]:\n    change(c.m)",
-        "if c.y:\n    c.m.change()",
+        "for i in range(3):\n    c.x = i",
+        "while c.z:\n    c.x = 2",
+        "with a():\n    c.x = 1",
+        "try:\n    c.x = 1\nexcept E:\n    c.x = 2",
+        "if c.y:\n    c.x = 2",
+        "del c.x",
+        "c.x += 1",
+        "c.x = copy.deepcopy(c.m)",
+        "c.x = [c.m for i in range(3)]",
+        "c.x = [*c.m]",
         "setattr(c.m, 'x', 1)",
-        "[change(c.m) for i in range(3)]",
-        "c.m['x'] = 1",
+        "a, *c.x = [1, 2]",
+        "c.x = [1]\nc.x.insert(0, 2)",
     ],
 )
-def test_an_object_that_unknown_code_may_change_is_noted(body: str) -> None:
-    text = f"from typing import cast\nfrom a import C\nc = C(m=C(x=2))\n{body}\nconfig = c\n"
-    _, job = PythonSource(text, "x.py").config("config", lambda value: True)
-    assert [path for path, _ in job.all_changes()] == [("m",)]
+def test_a_config_with_a_statement_that_is_not_read_names_its_line(statement: str) -> None:
+    with pytest.raises(InputError, match=r"x\.py:\d+:\d+: E874 config depends on .*, which is not"):
+        config(statement)
 
 
-def test_an_unknown_value_prints_without_the_objects_that_it_may_be() -> None:
-    lines = "".join(f"    c.x{n} = [c, c] if c.y else c\n" for n in range(40))
-    text = f"from a import C\ndef config():\n    c = C()\n{lines}    return c\n"
-    assert len(str(fields_of(text))) < 4000
+def test_statements_of_a_module_that_change_no_object_are_passed_over() -> None:
+    text = "try:\n    from a import C\nexcept ImportError:\n    C = None\nclass K:\n    x = 1\n"
+    text += "SIZES = {'a': 1}\nfor k in SIZES:\n    SIZES[k] = 2\nfrom a import D\n"
+    text += (
+        "if __name__ == '__main__':\n    config()\ndef config():\n    return D(x=SIZES['a'], y=2)\n"
+    )
+    assert fields_of(text) == {"x": "unknown: for k in SIZES", "y": 2}
+    with pytest.raises(
+        InputError, match=r"x\.py:2:1: E874 the file depends on for k in \[config\]"
+    ):
+        fields_of("config = C(x=1)\nfor k in [config]:\n    k.x = 2\n")
 
 
 def test_configs_of_a_file_do_not_change_each_other() -> None:
@@ -235,7 +216,7 @@ def test_no_program_has_another_value_than_python_s() -> None:
             _, read = PythonSource(text, "x.py").config("config", lambda value: True)
             if isinstance(made, C) and not read.changes:
                 num_known += differences_checked(made, read, text)
-    assert num_known > 500
+    assert num_known > 300
 
 
 def differences_checked(made: Any, read: Built, text: str) -> int:
@@ -256,7 +237,7 @@ def test_a_function_of_another_file_that_gets_the_config_is_a_change() -> None:
         "from a import C, f\ndef config():\n    c = C(m=C())\n    f(c.m)\n    return c", "x"
     )
     _, job = source.config("config", lambda value: True)
-    assert [(path, [*changes]) for path, changes in job.all_changes()] == [(("m",), ["f"])]
+    assert [path for path, _ in job.all_changes()] == [("m", "f")]
 
 
 @pytest.mark.parametrize(
@@ -275,10 +256,13 @@ def test_a_function_of_another_file_that_gets_the_config_is_a_change() -> None:
         ("x = 0x" + "f" * 5000, "E875 no configs"),
         ("".join(f"def f{n}():\n    return C(x={n})\n" for n in range(5000)), "E879 f.* too many"),
         ("x = 9" + "9" * 5000, "E8"),
-        ("def f():\n    c = C()\n    c.a = c\n    return c\n", "E879 f contains itself"),
-        ("def f():\n    a = []\n    a.append(a)\n    return C(a=a)\n", "E879 f contains itself"),
-        ("def f():\n    a = [1]\n" + "    a = [a, a]\n" * 60 + "    return C(a=a)", "E879 f cont"),
-        ("def f():\n    a = C()\n" + "    a = C(x=a, y=a)\n" * 60 + "    return a", "E879 f cont"),
+        ("def f():\n    c = C()\n    c.a = c\n    return c\n", "E879 f takes too many steps"),
+        (
+            "def f():\n    a = []\n    a.append(a)\n    return C(a=a)\n",
+            "E879 f takes too many steps",
+        ),
+        ("def f():\n    a = [1]\n" + "    a = [a, a]\n" * 60 + "    return C(a=a)", "E879 f takes"),
+        ("def f():\n    a = C()\n" + "    a = C(x=a, y=a)\n" * 60 + "    return a", "E879 f takes"),
     ],
 )
 def test_extreme_files_are_refused(text: str, code: str) -> None:

@@ -26,8 +26,7 @@ from simtrain.importing.nemo.fine_tuning import note_packing, set_adapters, tran
 from simtrain.importing.nemo.translation import PRINT, Translation
 from simtrain.importing.nemo.words import WORDS
 from simtrain.importing.published_models import known_name
-from simtrain.importing.python_config.source import PythonSource
-from simtrain.importing.python_config.values import Built
+from simtrain.importing.python_config import Built, PythonSource
 
 TOOL = "Megatron-Bridge"
 _DDP = {

@@ -10,8 +10,7 @@ from typing import Any
 from simtrain.base.strict_yaml import YamlDocument
 from simtrain.errors import Location
 from simtrain.importing.nemo.words import WORDS
-from simtrain.importing.python_config.source import PythonSource
-from simtrain.importing.python_config.values import Built, Symbol, unknown_in
+from simtrain.importing.python_config import Built, PythonSource, Symbol, unknown_in
 
 TARGET = "_target_"
 """The key whose value is the class or function of an object."""

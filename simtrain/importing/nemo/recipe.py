@@ -27,8 +27,7 @@ from simtrain.importing.nemo.models import ARGUMENTS, MODELS
 from simtrain.importing.nemo.nemo1 import translated_first
 from simtrain.importing.nemo.translation import Translation, as_text
 from simtrain.importing.nemo.words import WORDS
-from simtrain.importing.python_config.source import PythonSource
-from simtrain.importing.python_config.values import Built
+from simtrain.importing.python_config import Built, PythonSource
 from simtrain.importing.settings import Setting
 
 TOOL = "NeMo"

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from simtrain.importing.python_config.source import PythonSource
-from simtrain.importing.python_config.values import Built, Unknown, unknown_in
+from simtrain.importing.python_config import Built, PythonSource, Unknown, unknown_in
 from simtrain.importing.settings import Setting
 from simtrain.importing.torchtitan.flavors import NAMES
 
@@ -63,9 +62,8 @@ def _pairs(job: Built, name: str, file: str) -> Iterator[_Pair]:
             yield ".".join(path), value, node
         elif not value.is_object and len(path) == 1:
             yield ".".join(path), unknown_in(value), node
-    for path, changes in job.all_changes():
-        for function, node in changes.items():
-            yield ".".join((*path, function)), "called", node
+    for path, node in job.all_changes():
+        yield ".".join(path), "called", node
     for key, read in _OBJECTS.items():
         if isinstance(value := job.fields.get(key), Built):
             yield from read(value, name, file)
