@@ -90,7 +90,7 @@ class Problem:
     The code gives the kind: E1xx unreadable input, E2xx an invalid value, E3xx and E4xx a
     combination that the training framework or the model of it refuses, E601 does not fit in memory,
     E7xx a missing package or device, E8xx sweeps and searches, E9xx a wrong command line. See
-    `simtrain explain`.
+    `simtrain show`.
     """
 
     code: str

@@ -64,8 +64,7 @@ GUESTS: dict[str, set[str]] = {
     },
     "recording": {"errors", "base", "scenario", "workload", "commands"},
     "related_work": {
-        *("errors", "units", "base", "schedules", "scenario", "workload", "iteration", "studies"),
-        *("views", "commands"),
+        *("errors", "base", "schedules", "scenario", "workload", "iteration", "studies"),
     },
 }
 CHILD = "simtrain/recording/child"

@@ -48,12 +48,14 @@ def test_comma_separated_values_are_clean() -> None:
 
 @pytest.mark.slow
 def test_pictures_are_valid_xml(file: str) -> None:
-    assert call("timeline", file, "--out", "x.svg").exit_code == 0
+    assert call("run", file, "--out", "x.svg").exit_code == 0
     assert minidom.parse("x.svg")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["run {}", "memory {}", "scenarios {}", "export megatron {}"])
+@pytest.mark.parametrize(
+    "command", ["run {}", "run {} --show memory", "show {}", "export megatron {}"]
+)
 def test_a_terminal_gets_no_control_characters(command: str, file: str) -> None:
     outcome = call(*command.format(file).split())
     assert outcome.exit_code == 0 and is_clean(outcome.stdout + outcome.stderr)
@@ -61,7 +63,7 @@ def test_a_terminal_gets_no_control_characters(command: str, file: str) -> None:
 
 @pytest.mark.slow
 def test_a_page_has_no_control_characters(file: str) -> None:
-    assert call("report", file, "-o", "x.html", "--no-sensitivity").exit_code == 0
+    assert call("run", file, "-o", "x.html").exit_code == 0
     assert is_clean(pathlib.Path("x.html").read_text("utf-8"))
 
 

@@ -101,4 +101,4 @@ def test_every_code_that_is_raised_is_explained_and_no_other() -> None:
 
 
 def test_the_page_of_all_errors_is_printed() -> None:
-    assert call("explain", "--all").stdout == errors_document(explanations().values())
+    assert call("show", "reference/errors").stdout == errors_document(explanations().values())

@@ -163,21 +163,21 @@ def test_pairs_of_what_may_be_set_are_evaluated_alike_by_both_engines(tmp_path: 
 STUDIES = [
     "run --allow-oom",
     "run --allow-oom --json",
-    "run --allow-oom --ops",
-    "run --allow-oom --explain-settings",
+    "run --allow-oom --show ops",
+    "run --allow-oom --show settings",
     "run --allow-oom --draws 3",
     "run --allow-oom --scale memory_bandwidth=2",
-    "run --allow-oom --trace {out}.json",
-    "memory",
-    "memory --json",
-    "timeline --out {out}.svg",
-    "report --out {out}.html",
-    "schedule",
-    "schedule compare",
+    "run --allow-oom -o {out}.json",
+    "run --allow-oom --show memory",
+    "run --allow-oom --show memory --json",
+    "run --allow-oom -o {out}.svg",
+    "run --allow-oom -o {out}.html",
+    "run --show schedule",
+    "run --show sources",
+    "compare --schedules",
     "compare --change cluster=b200_sxm --allow-oom",
     "compare --change software.stack=torchtitan_compiled --allow-oom",
-    "advise",
-    "explain",
+    "compare",
     "cost --tokens 1B",
     "goodput --days 3",
     "sweep --out {out}",
@@ -185,7 +185,6 @@ STUDIES = [
 REFUSED = {
     "search --gpus 8": "E941",
     "plan --tokens 1B --gpus 8": "E941",
-    "schedule slices": "E941",
     "export megatron": "E952",
     "export torchtitan": "E952",
     "export deepspeed": "E952",
@@ -200,9 +199,7 @@ def words_of(command: str, file: Path) -> list[str]:
         sweep.write_text(yaml.safe_dump({"base": str(file), "axes": axes}), "utf-8")
         file = sweep
     words = command.format(out=file.with_name("out")).split()
-    number = (
-        2 if words[0] == "export" or words[1:2] in (["compare"], ["slices"], ["optimize"]) else 1
-    )
+    number = 2 if words[0] == "export" else 1
     return [*words[:number], str(file), *words[number:]]
 
 

@@ -35,9 +35,9 @@ def test_what_cannot_be_read_again_is_not_written(
 
 
 WRITERS = [
-    "init new.yaml",
-    "init new.yaml --full",
-    "scenarios llama3_70b --copy new.yaml",
+    "show template -o new.yaml",
+    "show fields -o new.yaml",
+    "show llama3_70b -o new.yaml",
     "import megatron job.sh --out new.yaml",
     "search gpt2_1_5b --gpus 2 --top 1 --set model.num_layers=2 --set batch.global=4 --out new",
     "validate runs.csv --cluster h100_sxm --errors-to new.yaml",

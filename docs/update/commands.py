@@ -68,7 +68,7 @@ def output(request: Request) -> str:
     """
     *above, block = blocks_in(request.before)
     for line in (line for one in above for line in one.text.splitlines()):
-        if line.startswith("simtrain sweep ") or " --trace " in line:  # a later command reads it
+        if line.startswith("simtrain sweep ") or " -o " in line:  # a later command reads it
             printed(request.document, line)
     if block.language == "python":
         text = printed_by_python(request.document, block.text)

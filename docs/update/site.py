@@ -19,7 +19,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_post_build(config: Any) -> None:
-    """Write the page of `simtrain explore` to the folder of the site."""
+    """Write the page of `simtrain reproduce explore` to the folder of the site."""
     Path(config.site_dir, "explore.html").write_text(_explore(), encoding="utf-8")
 
 

@@ -65,7 +65,7 @@ _TEXTS = (
     FileKind(
         "a trace of PyTorch's profiler or of another tool",
         re.compile(r'"(?:traceEvents|deviceProperties)"\s{0,8}:'),
-        "open it in https://ui.perfetto.dev; simtrain run SCENARIO --trace trace.json writes the "
+        "open it in https://ui.perfetto.dev; simtrain run SCENARIO -o trace.json writes the "
         "simulated one",
         re.compile(r"\A\s{0,99}[\[{]"),
     ),
@@ -86,12 +86,12 @@ _TEXTS = (
             r"\A\s{0,9}(?:<\?xml[^>]{0,200}>\s{0,9})?(?:<!--.{0,500}-->\s{0,9})?"
             r"<(?:svg|!DOCTYPE svg)"
         ),
-        "write the path of a scenario (YAML); simtrain scenarios lists names",
+        "write the path of a scenario (YAML); simtrain show scenarios lists them",
     ),
     FileKind(
         "a page in HTML",
         re.compile(r"\A\s{0,9}<(?:!doctype html|html)", re.IGNORECASE),
-        "open it in a browser; simtrain scenarios lists what can be simulated",
+        "open it in a browser; simtrain show scenarios lists what can be simulated",
     ),
 )
 _CONFIG = "simtrain import hf config.json, of the same model"
@@ -101,7 +101,7 @@ _BINARY = (
     FileKind(
         "a picture or a PDF",
         re.compile(r"\A(?:\ufffdPNG|\ufffd{3,4}|GIF8[79]a|%PDF-|RIFF.{4}WEBP)", re.DOTALL),
-        "write the path of a scenario (YAML); simtrain scenarios lists names",
+        "write the path of a scenario (YAML); simtrain show scenarios lists them",
     ),
     FileKind(
         "a compressed file",

@@ -24,7 +24,7 @@ _NOUNS = {
     "software_stacks": "software stack",
 }
 # Kinds with too many names for an error message: the command that lists them.
-_LISTED_BY = {"scenarios": "simtrain scenarios", "sweeps": "simtrain sweeps"}
+_LISTED_BY = {"scenarios": "simtrain show scenarios", "sweeps": "simtrain show sweeps"}
 
 
 def find_scenario(name_or_path: str | Path, location: Location | None = None) -> Path:

@@ -66,17 +66,17 @@ class _Command(_Explained, TyperCommand):
 
 
 class _Group(_Explained, TyperGroup):
-    """A group of commands of simtrain; `default` runs if the first word is no command."""
+    """A group of commands of simtrain; `default` names one for a first word that is none."""
 
-    default: str | None = None
+    default: Callable[[str], str] | None = None
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
         """Insert the default command."""
-        first = args[0] if args else ""
-        if self.default and first not in ("", "-h", "--help", *self.list_commands(None)):  # type: ignore[arg-type]
-            args = [self.default, *args]
+        if self.default and args and args[0] not in self.commands:
+            name = self.default(args[0])
+            args = [name, *args] if name else args
         return super().make_context(info_name, args, parent, **extra)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -170,7 +170,7 @@ class App(typer.Typer):
     Args:
         add_completion: whether it has options that install and show completion.
         help: its help.
-        default: the command that runs if the first word names none.
+        default: returns the command that takes a first word that is no command; "" for none.
         panels: returns commands by the title of their panel in the help and by name, as
             "module:function" or "module:app". It is called when the application runs, so that its
             errors are printed like others. Functions that the decorator `command` registers need
@@ -183,13 +183,14 @@ class App(typer.Typer):
         *,
         add_completion: bool = False,
         help: str | None = None,
-        default: str | None = None,
+        default: Callable[[str], str] | None = None,
         panels: Callable[[], Panels] | None = None,
         panel: str | None = None,
     ) -> None:
         if panel:
             setattr(self, _PANEL, panel)
-        group = _group_of(panels) if panels else type("Group", (_Group,), {"default": default})
+        group = _group_of(panels) if panels else _Group
+        group = type("Group", (group,), {"default": staticmethod(default) if default else None})
         super().__init__(
             cls=group,
             add_completion=add_completion,

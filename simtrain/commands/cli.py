@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,36 +17,17 @@ from simtrain.commands.printing import emit
 _COMMANDS = "simtrain.commands"
 # Commands in the order of `simtrain --help`.
 _PANELS = {
-    "Simulate": {
+    "Commands": {
         "run": f"{_COMMANDS}.run:run",
-        "memory": f"{_COMMANDS}.memory:memory",
-        "timeline": f"{_COMMANDS}.timeline:timeline",
-        "report": f"{_COMMANDS}.report:report",
-        "schedule": f"{_COMMANDS}.schedule:schedule_app",
-        "cost": f"{_COMMANDS}.cost:cost",
-        "goodput": f"{_COMMANDS}.goodput:goodput",
-    },
-    "Compare": {
         "compare": f"{_COMMANDS}.compare:compare",
-        "advise": f"{_COMMANDS}.advise:advise",
         "search": f"{_COMMANDS}.search:search",
         "plan": f"{_COMMANDS}.plan:plan",
+        "cost": f"{_COMMANDS}.cost:cost",
+        "goodput": f"{_COMMANDS}.goodput:goodput",
         "sweep": f"{_COMMANDS}.sweep:sweep",
-        "sweeps": f"{_COMMANDS}.sweep:sweeps",
-        "query": f"{_COMMANDS}.sweep:query",
-        "plot": f"{_COMMANDS}.plot:plot",
+        "show": f"{_COMMANDS}.show:show_shipped",
+        "calibrate": "calibrate.app:app",
     },
-    "Look up": {
-        "explain": f"{_COMMANDS}.explain:explain",
-        "scenarios": f"{_COMMANDS}.scenarios:scenarios",
-        "docs": f"{_COMMANDS}.docs:docs",
-        "profile": f"{_COMMANDS}.profile:profile_app",
-    },
-    "Write": {
-        "init": f"{_COMMANDS}.scenarios:init",
-        "schema": f"{_COMMANDS}.scenarios:schema",
-    },
-    "Measure": {"calibrate": "calibrate.app:app"},
 }
 _ADDED = "Commands of other installed packages"
 
@@ -56,12 +38,21 @@ def _panels() -> Panels:
     return _PANELS | {_ADDED: added}
 
 
+def _runs(word: str) -> str:
+    """Return "run" for a file, or the name of a shipped scenario; "" for another word."""
+    from simtrain.base.resources import list_scenarios
+
+    is_file = word.endswith((".yaml", ".yml")) or Path(word).is_file()
+    return "run" if is_file or word in list_scenarios() else ""
+
+
 app = App(
+    default=_runs,
     add_completion=True,
     help="Simulate one training iteration of a large model: how long it takes, where the time goes,"
     " and whether it fits in memory."
-    "\n\nStart with: simtrain run table5_22b_present. Each command's --help has an example."
-    " From there to a decision: simtrain docs tutorial.",
+    "\n\nStart with: simtrain llama3_70b, or your own simtrain train.sbatch."
+    " Each command's --help has examples. From there to a decision: simtrain show tutorial.",
     panels=_panels,
 )
 

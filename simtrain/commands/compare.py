@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simtrain.commands.compare_schedules import compare_schedules
+from simtrain.commands.declare import options_first
 from simtrain.commands.options import AllowOomOption, refuse
 from simtrain.commands.output import Output, show
 from simtrain.commands.printing import emit, status
@@ -36,28 +38,36 @@ SensitivityOption = Annotated[
 ]
 
 
+@options_first("scenarios changes schedules top out overrides scale")
 def compare(
     questions: Questions,
     *,
     changes: ChangeOption = None,
+    schedules: bool = False,
+    top: Annotated[int, typer.Option(min=1)] = 5,
     out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
     pass_name: Annotated[str, typer.Option("--pass")] = "",
     output: Output,
     allow_oom: AllowOomOption = False,
     sensitivity: SensitivityOption = True,
 ) -> None:
-    """Compare scenarios: why one is slower than another, and what hardware to buy first.
+    """Compare scenarios: why one is slower; for one alone, which single changes save most.
 
     Args:
-        out: with traces: also write a page with both timelines.
+        schedules: compare all schedules that the pipeline of one scenario allows: time, bubble,
+            peak memory and order.
+        top: the most changes of one scenario to print.
+        out: page (.html) on all scenarios, or with traces on both timelines. With --schedules, page
+            or picture (.png, .svg, .pdf) of all timelines on one time axis.
         pass_name: with traces of a part of an iteration: compare with this simulated pass, such as
             0F0 or "(0F3;6B0)OVERLAP_F_B".
 
     Each scenario is compared with the first one, and the difference is split into causes that add
-    up to it. --set applies to all scenarios. With a single scenario, only the effect of better
-    hardware is shown.
+    up to it. --set applies to all scenarios. Scenarios that set a field of variation are drawn 100
+    times, for the mean and a percentile.
 
-    Scenarios that set a field of variation are drawn 100 times, for the mean and a percentile.
+    For one scenario, single changes on the same GPUs with the same global batch are simulated, and
+    the effect of better hardware. Several changes together: simtrain search.
 
     Traces of PyTorch's profiler beside one scenario (files .json or .json.gz, or a folder, one rank
     each) show where the real iteration loses time against the simulated one: by kind of kernels,
@@ -65,38 +75,110 @@ def compare(
 
     Example: simtrain compare table5_175b_full table5_175b_present
 
+    Example: simtrain compare llama3_70b --top 3 --no-sensitivity
+
+    Example: simtrain compare llama3_70b --schedules --set batch.global=16
+
     Example: simtrain compare table5_175b_present trace.json.gz --out page.html
     """
     from simtrain.commands.comparer import COMPARERS, ComparisonRequest
-    from simtrain.views.compare import ScenarioComparison, compare_view
 
     scenarios, settings = questions.scenarios, questions.settings
+    of_traces = {"--pass": pass_name}
+    others = {"--change": changes, "--no-sensitivity": not sensitivity, "--schedules": schedules}
     for comparer in COMPARERS.values():
         if files := [name for name in scenarios if comparer.takes(Path(name))]:
-            message = f"has no effect beside {comparer.name}"
-            refuse({"--change": changes, "--no-sensitivity": not sensitivity}, message)
+            refuse(others, f"has no effect beside {comparer.name}")
             names = [name for name in scenarios if name not in files]
             request = ComparisonRequest(names, files, settings, pass_name, out, output, allow_oom)
             return comparer.compare(request)
-    refuse({"--out": out, "--pass": pass_name}, "needs a trace", "name one, or leave it out")
+    refuse(of_traces, "needs a trace", "name one, or leave it out")
+    if schedules:
+        others.pop("--schedules")
+        refuse(others | {"SCENARIO": len(scenarios) > 1}, "has no effect with --schedules")
+        compare_schedules(questions.each()[0], out, output)
+        return
+    if out:
+        _check_page(out)
     loaded = load_compared(questions, changes or [])
-    if len(loaded) == 1 and not sensitivity:
-        message = "a single scenario with --no-sensitivity leaves nothing to show"
-        fix = "add a scenario or --change, or remove --no-sensitivity"
-        raise InputError.of("E843", message, Location("--no-sensitivity"), fix)
-    columns = [scenario_column(name, scenario, allow_oom, sensitivity) for name, scenario in loaded]
-    comparison = ScenarioComparison(columns, differences_between(columns))
-    show(
-        output,
-        comparison,
-        lambda: compare_view(comparison),
-        [column.result.scenario.cluster for column in columns],
-    )
-    if len(columns) == 1 and questions.overrides:
+    if len(loaded) > 1:
+        columns = [
+            scenario_column(name, scenario, allow_oom, sensitivity) for name, scenario in loaded
+        ]
+        _show_several(columns, output)
+        if out:
+            _write_page(out, questions, changes or [], columns, sensitivity)
+        return
+    refuse({"--out": out}, "needs two scenarios", f"simtrain run {scenarios[0]} -o {out}")
+    _advise(*loaded[0], top, output, sensitivity)
+    if questions.overrides:
         words = [scenarios[0], *as_words("--change", questions.overrides)]
         line = shlex.join(["simtrain", "compare", *words])
         note = "--set applies to every scenario. Compare with the unchanged one"
         emit(f"{note}: {line}\n", sys.stderr)
+
+
+def _show_several(columns: Sequence[ScenarioColumn], output: Output) -> None:
+    from simtrain.views.compare import ScenarioComparison, compare_view
+
+    comparison = ScenarioComparison(columns, differences_between(columns))
+    clusters = [column.result.scenario.cluster for column in columns]
+    show(output, comparison, lambda: compare_view(comparison), clusters)
+
+
+def _advise(
+    name: str, scenario: Scenario, top: int, output: Output, with_sensitivity: bool
+) -> None:
+    """Print the single changes that save the most time, and what better hardware saves."""
+    from simtrain.studies.advice import advise
+    from simtrain.views.advice import advice_view
+    from simtrain.views.compare import ScenarioComparison, compare_view
+    from simtrain.views.view import View
+
+    column = scenario_column(name, scenario, True, with_sensitivity)
+    with status(f"simulating changes of {name}") as show_status:
+        advice = advise(scenario, top, on_progress=show_status)
+    comparison = ScenarioComparison([column], ())
+
+    def view() -> View:
+        parts = compare_view(comparison).parts if with_sensitivity else ()
+        return View([*advice_view(advice).parts, *parts])
+
+    show(output, advice.to_dict() | comparison.to_dict(), view, scenario.cluster)
+
+
+def _check_page(out: Path) -> None:
+    from simtrain.base.output_folder import check_writable
+    from simtrain.render.html.document import check_html_file
+
+    check_html_file(out)
+    check_writable(out, "the page")
+
+
+def _write_page(
+    out: Path,
+    questions: Questions,
+    changes: list[str],
+    columns: Sequence[ScenarioColumn],
+    sensitivity: bool,
+) -> None:
+    """Write the page on all scenarios; it names the commands that print its tables."""
+    from simtrain.render.html.document import write_document
+    from simtrain.render.html.report import ReportedRun, report_document
+    from simtrain.studies.warnings import warnings_on
+    from simtrain.views.compare import ScenarioComparison
+
+    words = [question.words for question in questions.each()]
+    words += [[*words[0], *as_words("--set", changes)]] if changes else []
+    runs = [
+        ReportedRun(each.name, each.result, shlex.join(run), warnings_on(each.result), each.drawn)
+        for each, run in zip(columns, words, strict=True)
+    ]
+    settings = as_words("--set", questions.settings)
+    compared = [*questions.scenarios, *settings, *as_words("--change", changes)]
+    compared += [] if sensitivity else ["--no-sensitivity"]
+    comparison = ScenarioComparison(columns, differences_between(columns))
+    write_document(report_document(runs, comparison, shlex.join(compared)), out)
 
 
 def load_compared(questions: Questions, changes: list[str]) -> list[tuple[str, Scenario]]:

@@ -1,6 +1,6 @@
 """Documents by name: the written pages of docs/, and references made from the program itself.
 
-References are made when they are read, on the site and in `simtrain docs`, so none can be stale.
+References are made when they are read, on the site and in `simtrain show`, so none can be stale.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from simtrain.base.resources import document_files
-from simtrain.errors import InputError, did_you_mean
 
 _ENDING = ".md"
-_LONGEST_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +50,15 @@ def document_titles() -> dict[str, str]:
     return dict(sorted(titles.items()))
 
 
-def document_text(name: str) -> str:
-    """Return a document in Markdown.
+def document_text(name: str) -> str | None:
+    """Return a document in Markdown; None if no document has this name.
 
     Args:
         name: its name, the last part of its name, or "docs/NAME.md".
-
-    Raises:
-        InputError: no document has this name (E101).
     """
-    files = document_files()
-    full_name = _full_name(name, [*files, *REFERENCES])
-    if full_name in REFERENCES:
-        return REFERENCES[full_name].text
-    return files[full_name].read_text(encoding="utf-8")
-
-
-def _full_name(name: str, names: list[str]) -> str:
-    wanted = name.removeprefix("docs/").removesuffix(_ENDING)
-    matching = [each for each in names if wanted in (each, each.rpartition("/")[2])]
-    if not matching:
-        question = did_you_mean(wanted, [*names, *(each.rpartition("/")[2] for each in names)])
-        message = f'there is no document named "{wanted[:_LONGEST_NAME]}"'
-        raise InputError.of("E101", message, fix=f"{question}simtrain docs lists the names")
-    return matching[0]
+    wanted, files = name.removeprefix("docs/").removesuffix(_ENDING), document_files()
+    for full_name in (*files, *REFERENCES):
+        if wanted in (full_name, full_name.rpartition("/")[2]):
+            reference = REFERENCES.get(full_name)
+            return reference.text if reference else files[full_name].read_text(encoding="utf-8")
+    return None

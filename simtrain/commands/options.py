@@ -43,13 +43,11 @@ ScaleOption = Annotated[
 AllowOomOption = Annotated[
     bool, typer.Option("--allow-oom", help="Simulate even if the scenario does not fit in memory.")
 ]
-OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for pictures (PNG and SVG).")]
-HtmlFileOption = Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")]
-SweepFolderArgument = Annotated[Path, typer.Argument(help="Folder with the results of a sweep.")]
 ScenarioFolderOption = Annotated[
     Path | None,
     typer.Option(
         "--out",
+        "-o",
         help="Folder for a scenario file per layout, or a file for a page: answer.html. Scenario "
         "files of an older run on the scenario are removed unless they were edited.",
     ),

@@ -41,16 +41,20 @@ class Output:
     table: Annotated[str | None, typer.Option(metavar="NAME")] = None
 
     def __post_init__(self) -> None:
-        formats = {"--json": self.as_json, "--csv": self.as_csv, "--markdown": self.as_markdown}
-        first, *others = [name for name, is_chosen in formats.items() if is_chosen] or [""]
+        first, *others = [name for name, is_chosen in self.formats.items() if is_chosen] or [""]
         if first:
             refuse(
-                {name: name in others for name in formats},
+                {name: name in others for name in self.formats},
                 f"has no effect with {first}",
                 f"remove {first} or {' or '.join(others)}",
             )
         if not (self.as_csv or self.as_markdown):
             refuse({"--table": self.table}, "is for --csv and --markdown", "add --csv")
+
+    @property
+    def formats(self) -> dict[str, bool]:
+        """Whether each option of a format is written."""
+        return {"--json": self.as_json, "--csv": self.as_csv, "--markdown": self.as_markdown}
 
 
 ListOutput = Annotated[Output, Fields(Output, "as_csv as_markdown")]

@@ -92,6 +92,12 @@ class Question:
         settings = all_overrides(self.overrides, self.scale)
         return ImportRequest(self.scenario, overrides=settings, **self.imports)
 
+    @property
+    def words(self) -> list[str]:
+        """What follows `simtrain run` to simulate it again."""
+        settings = all_overrides(self.overrides, self.scale)
+        return [self.scenario, *as_words("--set", settings)]
+
     def changed(self, changes: list[str]) -> Question:
         """Return the question with more changes, after those of --set and --scale."""
         settings = all_overrides(self.overrides, self.scale)

@@ -1,7 +1,10 @@
-"""`simtrain run`."""
+"""`simtrain run`: an iteration on the terminal, as a page, a picture or a trace."""
 
 from __future__ import annotations
 
+import shlex
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,91 +14,140 @@ import typer
 
 from simtrain.commands.declare import Written, options_first
 from simtrain.commands.options import AllowOomOption, parse_numbers, parse_window_s, refuse
-from simtrain.commands.output import Output, show
-from simtrain.commands.printing import status
+from simtrain.commands.output import Output, show, show_view
+from simtrain.commands.printing import emit, emit_data, status
 from simtrain.commands.question import Question, simulate_with_status
-from simtrain.render.traces.formats import FORMATS, format_of
+from simtrain.errors import DoesNotFitError, InputError, Location
+from simtrain.render.traces.formats import FORMATS, SUFFIXES, format_of
 
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
     from simtrain.studies.variation.result import DrawnTimes
 
+Shown = Literal["memory", "ops", "sources", "schedule", "settings"]
+Figure = Literal["iteration_time", "mfu", "hfu", "peak_memory"]
 _OPERATORS = 15
-
-TOP_HELP = f"Operators that --ops lists one by one. Default: {_OPERATORS}."
-TRACE_HELP = (
-    "Write a trace. "
+_PAGES, _PICTURES = (".html", ".htm"), (".png", ".svg", ".pdf")
+OUT_HELP = (
+    "File to write; its ending decides. .html: a page with everything. .png, .svg or .pdf: the "
+    "timeline, with --show memory the memory of each stage. "
     + "".join(f"{' or '.join(each.suffixes)}: {each.text}. " for each in FORMATS)
     + "A folder: a Chrome trace per rank."
 )
+Writer = Callable[["Scenario", "Result"], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Operators:
-    """The operators to list.
+class Choice:
+    """What is shown and written.
 
     Args:
-        ops: list the operators of one stage instead of the report.
-        stage: stage of --ops. Default: the slowest.
-        top: the most to list one by one; None for the default.
+        show: show this instead: the memory of each stage by component; the ops of a stage; the
+            sources of a figure; the order of the schedule; or what decides each setting.
+        figure: figure of --show sources. Default: iteration_time.
+        top: the most ops to list one by one; with --show sources, those of each cause.
+        out: file to write.
+        stages: stages of a picture, such as 0,1,63, or the stage of --show ops.
+        window: time that a picture or the kernels of a trace cover, such as 0s:2s or 500ms:1s.
+        microbatches: microbatches whose kernels a trace shows, such as 0,1.
     """
 
-    ops: bool = False
-    stage: int | None = None
-    top: Annotated[int | None, typer.Option(min=1, help=TOP_HELP)] = None
+    show: Shown | None = None
+    out: Annotated[Path | None, typer.Option("--out", "-o", help=OUT_HELP)] = None
+    figure: Figure | None = None
+    stages: Annotated[list[int] | None, Written(parse_numbers)] = None
+    window: Annotated[tuple[float, float] | None, Written(parse_window_s)] = None
+    microbatches: Annotated[list[int] | None, Written(parse_numbers)] = None
+    top: Annotated[int | None, typer.Option(min=1)] = None
 
-    def check(self) -> None:
-        """Refuse a stage or a number without --ops (E908)."""
-        if not self.ops:
-            of_operators = {"--stage": self.stage is not None, "--top": self.top}
-            refuse(of_operators, "is only for --ops", "add --ops")
+    def check(self, draws: Draws) -> None:
+        """Refuse options that have no effect on what is shown and written (E908)."""
+        name = self.out.name.lower() if self.out else ""
+        is_page, is_picture = name.endswith(_PAGES), name.endswith(_PICTURES)
+        is_trace = bool(name) and not (is_page or is_picture)
+        if self.show != "sources":
+            refuse({"--figure": self.figure}, "is for --show sources", "add --show sources")
+        if self.show not in ("ops", "sources"):
+            refuse({"--top": self.top}, "is for --show ops or sources", "add --show ops")
+        if not (is_picture or self.show == "ops"):
+            fix = "add --show ops, or -o timeline.svg"
+            refuse({"--stages": self.stages}, "is for --show ops and pictures", fix)
+        if not (is_picture or is_trace):
+            fix = "add -o trace.json.gz"
+            refuse({"--window": self.window}, "is for pictures and traces", fix)
+        if not is_trace:
+            refuse({"--microbatches": self.microbatches}, "is for traces", "add -o trace.json.gz")
+        if self.show is None:
+            on_page = {"--draws": draws.draws is not None and is_page}
+            refuse(on_page, "has no effect on a page", "set the section variation: it is drawn")
+            return
+        refuse(draws.options, f"has no effect with --show {self.show}")
+        if self.show in ("schedule", "settings"):
+            refuse({"--out": self.out}, f"has no effect with --show {self.show}")
 
+    @property
+    def stage(self) -> int | None:
+        """The stage of --show ops; None for the slowest."""
+        if self.stages and len(self.stages) > 1:
+            raise InputError.of("E908", "names several stages", Location("--stages"), "name one")
+        return self.stages[0] if self.stages else None
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """The trace to write.
-
-    Args:
-        trace: its file or folder.
-        trace_microbatches: microbatches whose kernels --trace shows, such as 0,1.
-        trace_window: time whose kernels --trace shows, such as 0s:2s.
-    """
-
-    trace: Annotated[Path | None, typer.Option(help=TRACE_HELP)] = None
-    trace_microbatches: Annotated[list[int] | None, Written(parse_numbers)] = None
-    trace_window: Annotated[tuple[float, float] | None, Written(parse_window_s)] = None
-
-    def check(self) -> None:
-        """Check that the trace can be written.
+    def writer(self, question: Question) -> Writer | None:
+        """Return what writes the file of a result; None without a file.
 
         Raises:
-            InputError: it cannot, or kernels are chosen without a trace that has them (E908).
+            InputError: the ending is unknown (E117), or the file cannot be written.
         """
-        of_kernels = {
-            "--trace-microbatches": self.trace_microbatches,
-            "--trace-window": self.trace_window,
-        }
-        if self.trace is None:
-            refuse(of_kernels, "is only for --trace", "add --trace FILE")
-            return
-        if (trace_format := format_of(self.trace)) and not trace_format.has_kernels:
-            refuse(of_kernels, f"has no effect on {trace_format.text}, which has no kernels")
-        from simtrain.base.output_folder import check_writable
+        from simtrain.base.output_folder import check_suffix, check_writable
+        from simtrain.render.figures.style import check_picture_file
         from simtrain.render.traces.write import check_trace_file
 
-        check_trace_file(self.trace)
-        if self.trace.suffix:
-            check_writable(self.trace, "a trace", "--trace")
+        file = self.out
+        if file is None:
+            return None
+        name = file.name.lower()
+        if file.suffix:
+            known = (*_PAGES, *_PICTURES, *SUFFIXES)
+            check_suffix(file, known, "files of an iteration")
+        if name.endswith(_PICTURES):
+            check_picture_file(file)
+        elif not name.endswith(_PAGES):
+            check_trace_file(file)
+            return self._trace_writer(file)
+        check_writable(file, "it")
+        return partial(_write_page, question, file) if name.endswith(_PAGES) else self._draw(file)
 
-    def write(self, result: Result) -> None:
-        """Write the trace of a result."""
-        if self.trace is None:
-            return
+    def _draw(self, file: Path) -> Writer:
+        """Return what draws the timeline, or the memory of each stage."""
+
+        def write(_: Scenario, result: Result) -> None:
+            from simtrain.render.figures.iteration_memory import plot_memory
+            from simtrain.render.figures.style import write_picture
+            from simtrain.render.figures.subject import footer_of_result
+            from simtrain.render.figures.timeline import plot_timeline
+
+            is_memory = self.show == "memory"
+            figure = (
+                plot_memory(result)
+                if is_memory
+                else plot_timeline(result, self.stages, self.window, memory=True)
+            )
+            write_picture(figure, file, footer_of_result(result))
+
+        return write
+
+    def _trace_writer(self, file: Path) -> Writer:
+        """Return what writes a trace."""
+        from simtrain.base.output_folder import check_writable
         from simtrain.render.traces.write import write_trace
 
-        with status(f"writing {self.trace}"):
-            write_trace(result, self.trace, self.trace_microbatches, self.trace_window)
+        of_kernels = {"--microbatches": self.microbatches, "--window": self.window}
+        if (trace_format := format_of(file)) and not trace_format.has_kernels:
+            refuse(of_kernels, f"has no effect on {trace_format.text}, which has no kernels")
+        if file.suffix:
+            check_writable(file, "a trace")
+        return lambda _, result: write_trace(result, file, self.microbatches, self.window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,57 +196,87 @@ class Draws:
         return {name: getattr(self, name) for name in names}
 
 
-@options_first("overrides scale as_json allow_oom engine draws seed ops stage top")
+@options_first("show out overrides scale allow_oom as_json engine draws seed")
 def run(
     question: Question,
+    choice: Choice,
     output: Output,
-    operators: Operators,
-    trace: Trace,
     draws: Draws,
     *,
     allow_oom: AllowOomOption = False,
     engine: Literal["auto", "simpy", "compiled"] = "auto",
-    explain_settings: bool = False,
 ) -> None:
     """Simulate one training iteration: its time, where the time goes, and memory per GPU.
 
     Args:
         engine: execution engine; all give bit-identical results.
-        explain_settings: say what decides each setting, instead of simulating.
 
-    If the scenario does not fit, exits with 3 and names the cheapest change that makes it fit.
+    If the scenario does not fit, exits with 3 and names the cheapest change that makes it fit; a
+    file of -o is written anyway.
 
-    With --ops, prints each operator's count, shape, FLOPs, bytes, seconds and bottleneck, and the
-    entry of the hardware profile that its time comes from. The rows add up to the breakdown.
+    --show ops prints each op's count, shape, FLOPs, bytes, seconds, bottleneck and profile entry;
+    its rows add up to the breakdown. --show sources prints what a figure is computed from, down to
+    entries of the hardware profile. --show schedule prints a row per stage and a column per slot:
+    2F0 is the forward pass of microbatch 0 on virtual stage 2; --csv has all passes in the format
+    of PyTorch's pipelining.
 
-    With --draws, the iteration is drawn many times with what varies: kernels, collectives, GPUs and
-    more (section variation). The answer is a distribution and the reasons for it.
-
-    With --explain-settings, says whether --set, the scenario's file, its software stack or
-    simtrain's default decides each setting, with the stack's source.
+    With --draws, the iteration is drawn many times with what varies (section variation): the answer
+    is a distribution and its reasons.
 
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
 
-    Example: simtrain run table5_175b_present --draws 1000 --seed 7
+    Example: simtrain run table5_175b_present --show sources --figure mfu
 
-    Example: simtrain run table5_175b_present --trace trace.json.gz --trace-microbatches 0,1
+    Example: simtrain run table5_175b_present -o report.html
+
+    Example: simtrain run table5_175b_present -o trace.json.gz --microbatches 0,1
     """
-    if explain_settings:
-        others = {"--ops": operators.ops, "--trace": trace.trace, **draws.options}
-        refuse(others, "has no effect with --explain-settings")
+    choice.check(draws)
+    write = choice.writer(question)
+    if choice.show == "settings":
         _show_settings(question.load(), output)
         return
-    operators.check()
-    trace.check()
-    if operators.ops:
-        refuse(draws.options, "has no effect with --ops")
+    if choice.show == "schedule":
+        _show_schedule(question.load(), output)
+        return
     scenario = question.load()
-    result = simulate_with_status(scenario, allow_oom, engine)
-    trace.write(result)
-    if operators.ops:
-        _show_operators(result, operators, output)
+    is_any_size = allow_oom or choice.show in ("memory", "sources") or write is not None
+    result = simulate_with_status(scenario, is_any_size, engine)
+    if write:
+        with status(f"writing {choice.out}"):
+            write(scenario, result)
+    if choice.show == "memory":
+        _show_memory(result, output)
+    elif choice.show == "ops":
+        _show_operators(result, choice, output)
+    elif choice.show == "sources":
+        _show_sources(result, choice, output)
+        return
     else:
         _show_result(result, draws.of(result), output)
+    if not (allow_oom or result.memory.fits):
+        _refuse_size(result)
+
+
+def _refuse_size(result: Result) -> None:
+    """Exit with 3 and name a change that makes a scenario fit, after its result is printed."""
+    from simtrain.studies.simulation import check_fits
+
+    with status("searching for a change that makes it fit") as show_status:
+        try:
+            check_fits(result.scenario, result.memory, result.seconds.machine, show_status)
+        except DoesNotFitError as error:
+            emit(f"{error}\n", sys.stderr)
+            raise typer.Exit(error.exit_code) from None
+
+
+def _write_page(question: Question, file: Path, scenario: Scenario, _: Result) -> None:
+    from simtrain.render.html.document import write_document
+    from simtrain.render.html.report import Subject, subjects_document
+
+    words = shlex.join(question.words)
+    subjects = [Subject(question.scenario, scenario, words)]
+    write_document(subjects_document(subjects, words, True, lambda description: None), file)
 
 
 def _show_settings(scenario: Scenario, output: Output) -> None:
@@ -205,13 +287,41 @@ def _show_settings(scenario: Scenario, output: Output) -> None:
     show(output, resolved, partial(settings_view, resolved), scenario.cluster)
 
 
-def _show_operators(result: Result, operators: Operators, output: Output) -> None:
+def _show_schedule(scenario: Scenario, output: Output) -> None:
+    from simtrain.views.schedule import schedule_view
+
+    others = {"--json": output.as_json, "--markdown": output.as_markdown, "--table": output.table}
+    refuse(others, "has no effect with --show schedule", "write --csv")
+    order = scenario.order.actions
+    if output.as_csv:
+        emit_data(order.to_csv())
+    else:
+        show_view(output, schedule_view(order))
+
+
+def _show_memory(result: Result, output: Output) -> None:
+    from simtrain.views.memory import memory_view
+
+    view = partial(memory_view, result.memory)
+    show(output, result.memory_report, view, result.scenario.cluster)
+
+
+def _show_operators(result: Result, choice: Choice, output: Output) -> None:
     from simtrain.views.operators import operators_view
 
-    table, scenario = result.operators(operators.stage), result.scenario
-    num_listed = operators.top or _OPERATORS
+    table, scenario = result.operators(choice.stage), result.scenario
+    num_listed = choice.top or _OPERATORS
     view = partial(operators_view, table, scenario.name or "unnamed", num_listed)
     show(output, table, view, scenario.cluster)
+
+
+def _show_sources(result: Result, choice: Choice, output: Output) -> None:
+    from simtrain.iteration.report.origins import TOP, explain_figure
+    from simtrain.views.origins import origins_view
+
+    cluster = result.scenario.cluster
+    explained = explain_figure(result, choice.figure or "iteration_time", choice.top or TOP)
+    show(output, explained, partial(origins_view, explained, cluster), cluster)
 
 
 def _show_result(result: Result, drawn: DrawnTimes | None, output: Output) -> None:

@@ -1,7 +1,8 @@
-"""`simtrain sweep`, `simtrain sweeps` and `simtrain query`."""
+"""`simtrain sweep`: runs a grid, and queries and draws its results."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,10 +12,11 @@ import typer
 from simtrain.commands.app import INTERRUPTED
 from simtrain.commands.completion import shipped_sweeps
 from simtrain.commands.declare import Fields, options_first
-from simtrain.commands.options import SetOption, SweepFolderArgument
-from simtrain.commands.output import ListOutput, Output, show, show_view
+from simtrain.commands.options import SetOption, refuse
+from simtrain.commands.output import Output, page_of, show
 from simtrain.commands.printing import emit, status
 from simtrain.commands.progress import progress_bar
+from simtrain.errors import InputError, Location
 from simtrain.studies.sweep import MANY_POINTS, SweepRequest
 
 _FULL_WIDTH = 100_000
@@ -32,32 +34,75 @@ SweepFields = Annotated[
 ]
 
 
-@options_first("file out overrides workers ray shard part_size max_points")
+@options_first("source out query overrides workers ray shard part_size max_points")
 def sweep(
-    file: Annotated[str, typer.Argument(autocompletion=shipped_sweeps)],
-    out: Path,
+    source: Annotated[str, typer.Argument(metavar="SWEEP", autocompletion=shipped_sweeps)],
     fields: SweepFields,
     output: Output,
+    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    query: Annotated[str | None, typer.Option(metavar="SQL")] = None,
     overrides: SetOption = None,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
+    x: str | None = None,
+    y: str | None = None,
+    value: str | None = None,
 ) -> None:
-    """Simulate every scenario of a grid and store the results in a folder.
+    """Simulate every scenario of a grid into a folder; query and draw such a folder.
 
     Args:
-        file: sweep file, or name of a sweep that comes with simtrain.
-        out: folder for the results.
+        source: sweep file, name of a sweep that comes with simtrain, or folder with results.
+        out: folder for the results. For a folder with results: a page (.html), or the folder of the
+            pictures; default FOLDER/pictures.
+        query: print the answer of DuckDB SQL on the table `results`, also while the sweep runs. It
+            is one statement, which reads no other file and writes none.
         workers: number of worker processes. Default: one per processor.
+        x: horizontal axis of the heat map.
+        y: vertical axis of the heat map.
+        value: column to draw. Default: the sweep's objective.
 
     Run the same command again to resume an interrupted sweep.
 
-    Example: simtrain sweep interleave --out results
+    For a folder, it draws a heat map, the Pareto front of time and memory, and scaling curves. The
+    heat map shows the objective over the sweep's named axis and the axes that change it most; each
+    cell is the best over the other axes, and each base scenario has a panel.
+
+    Example: simtrain sweep interleave -o results
+
+    Example: simtrain sweep results --query "select * from results order by tokens_per_s desc"
+
+    Example: simtrain sweep results --value mfu
     """
+    axes = {"--x": x, "--y": y, "--value": value}
+    of_grid = {"--set": overrides, "--workers": workers, "--ray": fields["ray"]}
+    of_grid["--part-size"] = fields["part_size"]
+    if query is not None:
+        refuse(of_grid | axes | {"--out": out}, "has no effect with --query")
+        _query(Path(source), query, output)
+    elif _is_results(source, out):
+        refuse(of_grid, "has no effect on a folder with results", "remove it, or name a sweep")
+        _draw(Path(source), out, output, x=x, y=y, value=value)
+    else:
+        refuse(axes, "is for a folder with results", "run the sweep first")
+        if out is None:
+            fix = f"simtrain sweep {source} -o results"
+            raise InputError.of(
+                "E903", "the folder of results is missing", Location("simtrain sweep --out"), fix
+            )
+        request = SweepRequest(source, out, overrides or (), workers=workers, **fields)
+        _run(request, out, output)
+
+
+def _is_results(source: str, out: Path | None) -> bool:
+    """Return whether a source is a folder; a sweep that is resumed may be named like its own."""
+    return os.path.isdir(source) and not (out and out.resolve() == Path(source).resolve())
+
+
+def _run(request: SweepRequest, out: Path, output: Output) -> None:
     from simtrain.studies.sweep.results import SweepFolder
     from simtrain.studies.sweep.run import Progress, SweepRun
     from simtrain.views.sweep import Summary, summary_view
 
     with status("reading the sweep"):
-        request = SweepRequest(file, out, overrides or (), workers=workers, **fields)
         run = SweepRun.open(request, SweepFolder(out))
     if run.sweep.num_points >= MANY_POINTS:
         size = f"{run.sweep.num_points:,} points in {run.sweep.num_parts:,} parts"
@@ -81,34 +126,32 @@ def sweep(
     show(output, summary, lambda: summary_view(summary))
 
 
-def sweeps(output: ListOutput) -> None:
-    """List the sweeps that come with simtrain.
+def _draw(folder: Path, out: Path | None, output: Output, **axes: str | None) -> None:
+    """Draw results, or write the page on them."""
+    from simtrain.base.extras import require
+    from simtrain.base.output_folder import make_picture_folder
+    from simtrain.render.figures.sweep import SweepPictures, SweepResults, plots_view, write_plots
+    from simtrain.render.html.document import write_document
+    from simtrain.render.html.sweep_report import sweep_document
 
-    Example: simtrain sweeps
-    """
-    from simtrain.base.resources import find_sweep, list_sweeps
-    from simtrain.base.strict_yaml import load_document
-    from simtrain.views.view import names_view
+    require("drawing a sweep", "pyarrow", "duckdb", "matplotlib")
+    page = page_of(out)
+    results = SweepResults.of(folder)
+    if page:
+        refuse({f"--{name}": each for name, each in axes.items()}, "has no effect on a page")
+        with status(f"drawing {folder}"):
+            write_document(sweep_document(results), page)
+        emit(f"{page}\n")
+        return
+    chosen = SweepPictures.of(results, axes["value"], axes["x"], axes["y"])
+    target = out or folder / "pictures"
+    make_picture_folder(target)
+    with status(f"drawing {folder}"):
+        pictures = write_plots(chosen, target)
+    show(output, pictures, lambda: plots_view(pictures))
 
-    documents = ((name, load_document(find_sweep(name))) for name in list_sweeps())
-    rows = ((name, document.data.get("description") or "") for name, document in documents)
-    show_view(output, names_view(("sweep", "description"), rows))
 
-
-def query(
-    folder: SweepFolderArgument,
-    sql: Annotated[str, typer.Argument()],
-    output: Output,
-) -> None:
-    """Query the results of a sweep with SQL, also while the sweep is running.
-
-    Args:
-        sql: DuckDB SQL on the table `results`.
-
-    The query is one statement. It reads only the table `results`, no other file, and writes none.
-
-    Example: simtrain query results "select * from results order by tokens_per_s desc limit 5"
-    """
+def _query(folder: Path, sql: str, output: Output) -> None:
     from simtrain.studies.sweep.results import query as run_query
     from simtrain.units import counted
     from simtrain.views.sweep import answer_view

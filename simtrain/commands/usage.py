@@ -24,6 +24,24 @@ _CODES = {
     "BadOptionUsage": "E907",
 }
 """The code of each class of typer's errors."""
+MOVED = {
+    "advise": "simtrain compare SCENARIO",
+    "docs": "simtrain show documents",
+    "explain": "simtrain run SCENARIO --show sources; of an error code: simtrain show E310",
+    "explore": "simtrain reproduce explore -o explore.html",
+    "init": "simtrain show template -o scenario.yaml",
+    "memory": "simtrain run SCENARIO --show memory",
+    "plot": "simtrain sweep FOLDER",
+    "profile": "simtrain show h100_sxm; of all profiles: simtrain show profiles",
+    "query": 'simtrain sweep FOLDER --query "select ..."',
+    "report": "simtrain run SCENARIO -o report.html; of several: simtrain compare",
+    "scenarios": "simtrain show scenarios",
+    "schedule": "simtrain run SCENARIO --show schedule; of all: simtrain compare --schedules",
+    "schema": "simtrain show schema",
+    "sweeps": "simtrain show sweeps",
+    "timeline": "simtrain run SCENARIO -o timeline.svg",
+}
+"""What replaces a former command."""
 _READERS = {"json": "hf", "sh": "megatron", "sbatch": "megatron", "toml": "torchtitan"}
 """The importer of a file by its ending."""
 
@@ -61,12 +79,13 @@ def unknown_command(context: Any, words: Sequence[str]) -> InputError:
     (name, *rest), commands = words, [*context.command.commands]
     line = shlex.join(rest)
     targets = _choices_of(context.command, "reproduce")
+    if name in MOVED and "run" in commands:
+        message = f'there is no command "{name}" any more'
+        return InputError.of("E901", message, Location(context.command_path), MOVED[name])
     if name in ("help", "version"):
         meant = f"{line} --help".lstrip() if name == "help" else "--version"
     elif similar := get_close_matches(name, commands, n=1):
         meant = f"{similar[0]} {line}"
-    elif "run" in commands and (name.endswith(".yaml") or name in shipped_scenarios(name)):
-        meant = f"run {name} {line}"
     elif similar := get_close_matches(name, targets, n=1):
         meant = f"reproduce {similar[0]}"
     elif (reader := _READERS.get(name.rpartition(".")[2])) in commands:

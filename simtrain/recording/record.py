@@ -197,7 +197,7 @@ def _wrong(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
         "(model, batch, loss) or (model, batch, loss, optimizer), where loss(model, batch) is a "
         "scalar"
     )
-    fix = "see simtrain docs record_a_program"
+    fix = "see simtrain show record_a_program"
     return "E949", problem["message"], reason, fix
 
 

@@ -242,8 +242,8 @@ def _unit(scenario: Scenario, parts: int) -> int:
     raise InputError.of(
         "E894",
         f"model.seq_length is {length}, which has no {parts} parts of a multiple of {step} tokens",
-        Location("--parts"),
-        fix=f"write --parts {nearest}" if nearest else "change model.seq_length",
+        Location("parts"),
+        fix=f"write parts={nearest}" if nearest else "change model.seq_length",
         reason="a slice has whole tokens on each tensor-parallel rank",
     )
 

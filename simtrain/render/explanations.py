@@ -1,4 +1,4 @@
-"""Text of `simtrain explain`, and the reference page of all error codes."""
+"""Text of `simtrain show`, and the reference page of all error codes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simtrain.scenario.explanations import TITLES, Explanation
 _HEAD = """\
 # Errors
 
-Every error that simtrain reports has a code. `simtrain explain E310` prints one of these entries.
+Every error that simtrain reports has a code. `simtrain show E310` prints one of these entries.
 The exit code is 3 if a scenario does not fit in memory, and 2 for all other errors.
 
 YAML examples are merged into a legal scenario: 48 layers, 64 heads, a hidden size of 6144,

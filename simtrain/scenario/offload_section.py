@@ -37,7 +37,7 @@ class Offload(Section):
         another field is set, the default is layer.
     modules: whose saved tensors are copied; by default ([]) all that layers save. Names of
         Megatron-Core (offload_modules): attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm,
-        expert_fc1, moe_act; or names of ops, as simtrain run --ops prints them. The tensors are
+        expert_fc1, moe_act; or names of ops, as run --show ops prints them. The tensors are
         those that the module reads and its backward pass needs.
     layers: number of layers whose tensors are copied, the first ones of each chunk; by default
         (null) all (cpu_offloading_num_layers, without a pipeline).

@@ -74,7 +74,7 @@ class RecomputePolicy(Section):
     saved_ops: ops of each layer whose outputs the strategy ops keeps, with the layer's input;
         everything else that the backward pass needs is computed again. Kinds: products,
         alternate_products (the first, third, ... of a layer), attention, all_gathers,
-        reduce_scatters, all_reduces, all_to_alls; or names of ops, as simtrain run --ops prints
+        reduce_scatters, all_reduces, all_to_alls; or names of ops, as run --show ops prints
         them. Default: alternate_products, attention and reduce_scatters, as torchtitan's selective
         checkpointing per op (create_selective_checkpoint_contexts of PyTorch).
     method, num_layers: units of full recompute; uniform and 1 by default. uniform cuts the layers

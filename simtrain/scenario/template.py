@@ -1,4 +1,4 @@
-"""The scenario files that `simtrain init` writes: a short one, and one with every field."""
+"""Scenario files to start from: a short one, and one with every field (`simtrain show fields`)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ START: dict[str, Any] = {
 """The values that the files set; all other fields have their defaults."""
 _HEAD = "# A scenario for simtrain. Run it with: simtrain run FILE\n"
 _SHORT = """\
-# All other fields have defaults. simtrain init FILE --full lists each with its meaning.
+# All other fields have defaults. simtrain show fields lists each with its meaning.
 """
 _FULL = """\
 # A commented-out field shows its default; remove the "#" and change the value to set it.

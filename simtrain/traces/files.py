@@ -13,7 +13,7 @@ _BEGINNING = 1 << 16
 def is_trace(path: Path) -> bool:
     """Return whether a file is a trace: by its name if it is packed, else by its beginning.
 
-    A folder is one if it has packed traces, as `simtrain run --trace FOLDER` writes them.
+    A folder is one if it has packed traces, as `simtrain run -o FOLDER` writes them.
     """
     if path.is_dir():
         return bool(trace_files(path))

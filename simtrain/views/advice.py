@@ -1,4 +1,4 @@
-"""Changes that save the most time: `simtrain advise`."""
+"""Changes that save the most time: `simtrain compare SCENARIO`."""
 
 from __future__ import annotations
 

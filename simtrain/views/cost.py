@@ -44,7 +44,7 @@ def cost_remarks(costs: Sequence[TrainingCost]) -> Iterator[str]:
         if "price" in cost.sources:
             yield f"{cost.cluster}, price: {cost.sources['price']}"
         if cost.sources.keys() - {"price"}:
-            yield f"Sources of power: simtrain profile show {cost.cluster}"
+            yield f"Sources of power: simtrain show {cost.cluster}"
         if cost.missing:
             names = ", ".join(f"running_costs.{name}" for name in cost.missing)
             yield f"Missing in the profile {cost.cluster}: {names}."

@@ -1,4 +1,4 @@
-"""The memory of each stage at its peak, in GiB: `simtrain memory`."""
+"""The memory of each stage at its peak, in GiB: `simtrain run --show memory`."""
 
 from __future__ import annotations
 

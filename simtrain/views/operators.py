@@ -1,4 +1,4 @@
-"""The operators of a stage, and what limits them: `simtrain run --ops`."""
+"""The operators of a stage, and what limits them: `simtrain run --show ops`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a figure, down to profile entries: `simtrain explain SCENARIO FIGURE`."""
+"""The parts of a figure, down to profile entries: `simtrain run --show sources`."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def shown_value(name: str, value: Any) -> str:
     """An entry's value with its unit, which follows from its name."""
     last = name.rpartition(".")[2]
     if not isinstance(value, float | int):
-        return f"{counted(len(value), 'row')}, listed by simtrain profile show"
+        return f"{counted(len(value), 'row')}, listed by simtrain show"
     if last.endswith("_flops"):
         return f"{four_digits(value / 1e12)} TFLOP/s"
     if last in ("issue", "host_call") or last.endswith(("latency", "overhead")):

@@ -1,4 +1,4 @@
-"""A hardware profile, each entry with its source and fitted range: `simtrain profile show`."""
+"""A hardware profile, each entry with its source and fitted range: `simtrain show`."""
 
 from __future__ import annotations
 

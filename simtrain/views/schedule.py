@@ -1,4 +1,4 @@
-"""The order of a pipeline schedule: `simtrain schedule`."""
+"""The order of a pipeline schedule: `simtrain run --show schedule`."""
 
 from __future__ import annotations
 

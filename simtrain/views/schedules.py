@@ -1,4 +1,4 @@
-"""All named schedules on one pipeline: `simtrain schedule compare`."""
+"""All named schedules on one pipeline: `simtrain compare --schedules`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def schedules_view(
     words = [*_remarks(comparison, scenario)]
     words += [f"All timelines are in {file}."] if file else []
     if draws and len(comparison.trials) > _MOST_PICTURES:
-        words.append("simtrain schedule show NAME prints the order of any other; --out draws all.")
+        words.append(
+            "run --show schedule --set schedule=NAME prints the order of any other; -o draws all."
+        )
     return View([heading, *tables, *(pictures if draws else []), remarks(words)])
 
 
@@ -77,7 +79,7 @@ def _legal(comparison: ScheduleComparison) -> Table:
 
 def _refused(comparison: ScheduleComparison) -> Table:
     rows = [Row([each.name, each.code, each.reason]) for each in comparison.refused]
-    title = "What it refuses; simtrain explain CODE says more"
+    title = "What it refuses; simtrain show CODE says more"
     return Table("refused", title, _REFUSED, rows)
 
 

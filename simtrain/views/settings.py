@@ -1,4 +1,4 @@
-"""What decided each setting of a scenario: `simtrain run --explain-settings`."""
+"""What decided each setting of a scenario: `simtrain run --show settings`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The summary of a sweep, and answers to queries: `simtrain sweep`, `simtrain query`."""
+"""The summary of a sweep, and answers to queries: `simtrain sweep`, `simtrain sweep --query`."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def summary_view(summary: Summary) -> View:
     columns = Column("num_points", "", COUNT), Column("kind", "", TEXT)
     lines = [(summary.ok, "ok"), (summary.does_not_fit, "do not fit in memory")]
     for code, number in summary.illegal.items():
-        lines.append((number, f"illegal, {code}: {REASONS.get(code, 'see simtrain explain')}"))
+        lines.append((number, f"illegal, {code}: {REASONS.get(code, 'see simtrain show errors')}"))
     lines += [(summary.excluded, "excluded by constraints")] if summary.excluded else []
     counts = Table("counts", "", columns, [Row(line) for line in lines], layout="list")
     return View([head, counts, Paragraphs([*_remarks(summary)], style=None)])
@@ -128,7 +128,7 @@ def _remarks(summary: Summary) -> Iterator[str]:
     if summary.progress.found:
         yield f"{counted(summary.progress.found, 'part')} found on disk"
     yield f"Results are in {folder}. Query them with:"
-    yield f'  simtrain query {folder} "select * from results limit 5"'
+    yield f'  simtrain sweep {folder} --query "select * from results limit 5"'
 
 
 def _figure(column: str, value: float) -> str:

@@ -85,5 +85,5 @@ def _notes(drawn: DrawnTimes) -> Part:
         f"{name} has no effect here: no draw changes by it alone." for name in drawn.without_effect
     ]
     usual = format_seconds(drawn.usual_s)
-    shown = f"Other figures, timeline and --trace show the iteration without variation, {usual}."
+    shown = f"Other figures, timelines and traces show the iteration without variation, {usual}."
     return remarks([note, shown, *idle])

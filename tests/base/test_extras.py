@@ -15,21 +15,21 @@ from tests.helpers.command_line import ROOT, refused, spawn
 NEEDED = [
     ("sweep interleave --out r", "a sweep needs pyarrow", "sweep"),
     ("sweep interleave --out r", "a constraint needs duckdb", "sweep"),
-    ("query r 'select 1'", "a query needs duckdb", "sweep"),
-    ("plot r", "simtrain plot needs pyarrow and matplotlib", "plot,sweep"),
-    ("memory gpt2_1_5b --out r", "drawing pictures needs matplotlib", "plot"),
-    ("timeline gpt2_1_5b --out t.svg", "drawing pictures needs matplotlib", "plot"),
+    ("sweep r --query 'select 1'", "a query needs duckdb", "sweep"),
+    ("sweep r", "simtrain sweep needs pyarrow and matplotlib", "plot,sweep"),
+    ("run gpt2_1_5b --show memory --out r", "drawing pictures needs matplotlib", "plot"),
+    ("run gpt2_1_5b --out t.svg", "drawing pictures needs matplotlib", "plot"),
     ("reproduce table2 --out r", "drawing pictures needs matplotlib", "plot"),
     ("run gpt2_1_5b --engine compiled", "engine compiled needs numba", "fast"),
 ]
 CORE = [
     "--help",
     "run gpt2_1_5b",
-    "memory gpt2_1_5b",
+    "run gpt2_1_5b --show memory",
     "cost gpt2_1_5b --tokens 1T",
-    "schedule gpt2_1_5b",
+    "run gpt2_1_5b --show schedule",
     "scenarios",
-    "profile list",
+    "show profiles",
     "import hf config.json",
 ]
 # Python finds none of the packages in the first argument, as on macOS and Windows. Then the

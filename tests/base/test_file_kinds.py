@@ -31,7 +31,7 @@ BYTES = {
 }
 ADVICE = {
     "ds.json": "a config of DeepSpeed, not {}|simtrain import deepspeed ds.json",
-    "trace.json": "a trace of PyTorch's profiler or of another tool, not {}|--trace trace.json",
+    "trace.json": "a trace of PyTorch's profiler or of another tool, not {}|-o trace.json",
     "bandwidth.txt": "a log of nccl-tests, not {}|calibrate nccl-tests bandwidth.txt",
     "model.safetensors": "a file of weights, not {}|simtrain import hf config.json",
     "model.pt": "a zip archive or a checkpoint of PyTorch, not {}|simtrain import hf config.json",
@@ -51,7 +51,7 @@ IMPORTED = {"train.sh", "job.sbatch", "train.log", "config.json", "ds.json", "jo
 # Commands, the kind of file that each reads, and files of this kind.
 COMMANDS = {
     "run FILE": ("a scenario", {"scenario.yaml", *IMPORTED}),
-    "memory FILE": ("a scenario", {"scenario.yaml", *IMPORTED}),
+    "run FILE --show memory": ("a scenario", {"scenario.yaml", *IMPORTED}),
     "search FILE --gpus 8": ("a scenario", {"scenario.yaml", *IMPORTED}),
     "sweep FILE --out out": ("a sweep", {"sweep.yaml"}),
     "run gpt2_1_5b --set cluster=./FILE": ("a hardware profile", {"profile.yaml"}),

@@ -57,8 +57,7 @@ def test_files_of_users_are_read_in_one_place(package: str) -> None:
     "command",
     [
         "run {}",
-        "scenarios {}",
-        "init new.yaml --from {}",
+        "show {}",
         "sweep {} --out out",
         "import megatron {}",
         "import hf {}",
@@ -78,7 +77,7 @@ def test_a_device_is_refused_by_every_command(
     assert refused(*command.format("/dev/zero").split())
 
 
-@pytest.mark.parametrize("command", ["scenarios {}", "init new.yaml --from {}", "run {}"])
+@pytest.mark.parametrize("command", ["show {}", "run {}"])
 def test_a_missing_file_is_an_error_with_its_place(command: str) -> None:
     file = "no/such/file.yaml"
     assert f"{file}: E101 no such file" in refused(*command.format(file).split())
@@ -99,5 +98,5 @@ def test_a_file_is_read_up_to_its_limit(tmp_path: pathlib.Path) -> None:
 def test_a_scenario_of_another_kind_is_not_copied(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "weights.yaml"
     file.write_bytes(b"PK\x03\x04\x00")
-    assert "E116" in refused("scenarios", str(file))
-    assert call("scenarios", "gpt2_1_5b").exit_code == 0
+    assert "E116" in refused("show", str(file))
+    assert call("show", "gpt2_1_5b").exit_code == 0

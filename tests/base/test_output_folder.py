@@ -82,7 +82,7 @@ def test_a_link_without_a_file_makes_the_file_that_it_names(tmp_path: pathlib.Pa
         write_new(link, "more")
 
 
-@pytest.mark.parametrize("command", ["init new.yaml", "scenarios gpt2_1_5b --copy new.yaml"])
+@pytest.mark.parametrize("command", ["show template -o new.yaml", "show gpt2_1_5b -o new.yaml"])
 def test_a_full_disk_leaves_no_file_behind(
     command: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,7 +117,7 @@ def test_an_error_names_the_requested_file(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["run X --trace no/t.json", "timeline X --out no/t.svg", "report X --out no/t.html"]
+    "command", ["run X -o no/t.json", "run X --out no/t.svg", "run X --out no/t.html"]
 )
 def test_an_output_file_is_checked_before_the_simulation(
     command: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

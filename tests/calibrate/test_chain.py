@@ -118,7 +118,7 @@ def numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 def test_fitted_parameters_are_physically_possible(fitted: Path) -> None:
-    outcome = spawn("-m", "simtrain", "profile", "check", str(fitted))
+    outcome = spawn("-m", "simtrain", "show", str(fitted))
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     profile = load_profile(str(fitted))
     found = list(numbers(profile.model_dump()))

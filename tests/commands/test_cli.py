@@ -145,7 +145,7 @@ def test_output_is_identical_in_every_process(options: list[str]) -> None:
     ],
 )
 def test_csv_of_a_schedule_can_be_read_back(arguments: tuple[str, ...]) -> None:
-    outcome = call("schedule", *arguments, "--csv")
+    outcome = call("run", "--show", "schedule", *arguments, "--csv")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     scenario = load_scenario(arguments[0], overrides_of(arguments))
     expected = scenario.order.actions
@@ -155,7 +155,7 @@ def test_csv_of_a_schedule_can_be_read_back(arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.slow
 def test_scenarios_lists_every_shipped_file() -> None:
-    outcome = call("scenarios")
+    outcome = call("show", "scenarios")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     starts = [line for line in outcome.stdout.splitlines() if not line.startswith(" ")]
     listed = dict(line.split(maxsplit=1) for line in starts)
@@ -163,7 +163,7 @@ def test_scenarios_lists_every_shipped_file() -> None:
     assert list(listed) == sorted(shipped)
     assert len(shipped) == 8 + 1 + 5 + 1 + 13 + 6 + 3 + 5
     for name in listed:
-        assert call("schedule", name).exit_code == 0
+        assert call("run", "--show", "schedule", name).exit_code == 0
 
 
 # ------------------------------------------------------------------------------------- reproduce
@@ -224,7 +224,7 @@ BAD = {
         "run table5_22b_full --set hardware.intra_node.bandwith=3",
         "did you mean bandwidth?",
     ),
-    "bad schedule": ("schedule dp530b --set schedule=2f2b", "schedule"),
+    "bad schedule": ("run dp530b --show schedule --set schedule=2f2b", "schedule"),
     "unknown profile": ("run dp530b --set cluster=b200", "--set cluster=b200: E101 "),
 }
 
@@ -237,11 +237,11 @@ def test_bad_input_prints_an_error_and_exits_with_2(case: str) -> None:
     assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize("command", ["run", "schedule"])
+@pytest.mark.parametrize("command", ["run", "run --show schedule"])
 def test_an_error_in_a_file_shows_its_position(command: str, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(edited("num_layers: 48", "num_layers: -48"), encoding="utf-8")
-    errors = refused(command, str(path))
+    errors = refused(*command.split(), str(path))
     place, source, caret, *_ = errors.splitlines()
     assert place.startswith(f"{path}:2:15: E2")
     assert source == " 2 |   num_layers: -48"
@@ -255,10 +255,15 @@ def test_an_error_in_a_file_shows_its_position(command: str, tmp_path: pathlib.P
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
-    ["schedule table5_1t_present", "schedule table4_full", "run table4_full", "scenarios"],
+    [
+        "run table5_1t_present --show schedule",
+        "run table4_full --show schedule",
+        "run table4_full",
+        "show scenarios",
+    ],
 )
 def test_a_closed_pipe_is_not_an_error(command: str) -> None:
-    """As in `simtrain schedule ... | head`: no traceback, and exit code 0."""
+    """As in `simtrain run ... --show schedule | head`: no traceback, and exit code 0."""
     reader, writer = os.pipe()
     os.close(reader)
     try:

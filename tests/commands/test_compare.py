@@ -46,10 +46,13 @@ def test_change_adds_a_changed_copy_of_the_first_scenario() -> None:
     assert difference["changed_fields"] == {"recompute.strategy": ["selective", "full"]}
 
 
-def test_a_single_scenario_shows_only_its_sensitivity() -> None:
+def test_a_single_scenario_has_advice_and_its_sensitivity() -> None:
     outcome = call("compare", PRESENT)
     assert outcome.exit_code == 0
     assert "memory bandwidth" in outcome.stdout and "differs" not in outcome.stdout
+    assert "were simulated one at a time" in " ".join(outcome.stdout.split())
+    data = json.loads(call("compare", PRESENT, "--top", "2", "--json").stdout)
+    assert len(data["advised"]) <= 2 and len(data["scenarios"]) == 1
 
 
 def test_the_page_names_equal_scenarios_and_other_models() -> None:
@@ -63,7 +66,6 @@ def test_the_page_names_equal_scenarios_and_other_models() -> None:
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "code"),
     [
-        (f"{PRESENT} --no-sensitivity", 2, "E843"),
         (f"{PRESENT} nowhere", 2, "E101"),
         (f"{PRESENT} --change parallelism.tensr=2", 2, "E201"),
         (f"{PRESENT} --change batch.micro=3", 2, "E306"),

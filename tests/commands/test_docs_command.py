@@ -1,4 +1,4 @@
-"""`simtrain docs`, and that installed texts name only documents that are installed too."""
+"""Documents that `simtrain show` prints; installed texts name only those that are installed."""
 
 import pathlib
 import re
@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from simtrain.base.extras import EXTRA_OF
-from simtrain.commands.documents import REFERENCES, document_text, document_titles
+from simtrain.commands.documents import REFERENCES, document_titles
 from tests.helpers.command_line import ROOT, call, refused, spawn
 
 INSTALLED = ("simtrain", "calibrate", "hw_profiles", "scenarios", "software_stacks", "sweeps")
@@ -25,10 +25,19 @@ def test_installed_texts_name_documents_by_the_command_that_prints_them() -> Non
     for path, text in installed_texts().items():
         mentions = [name for name in document_titles() if f"docs/{name}.md" in text]
         assert not mentions or path.name in ("explanations.py", "views.py"), (path, mentions)
-        named |= {*re.findall(r"simtrain docs ([a-z_/]+)", text)}
+        named |= {*re.findall(r"simtrain show ([a-z][a-z0-9_/]*)", text)}
     assert {"tutorial", "validate", "validation", "write_a_layer"} <= named
-    for name in named - {"lists"}:
-        assert document_text(name).startswith("# ")
+    for name in named - {
+        "lists",
+        "documents",
+        "scenarios",
+        "sweeps",
+        "profiles",
+        "errors",
+        "fields",
+    }:
+        shown = call("show", name)
+        assert shown.exit_code == 0 and shown.stdout
 
 
 def test_the_wheel_has_every_document() -> None:
@@ -41,14 +50,14 @@ def test_the_wheel_has_every_document() -> None:
 
 
 def test_documents_are_listed_with_their_titles() -> None:
-    lines = call("docs").stdout.splitlines()
+    lines = call("show", "documents").stdout.splitlines()
     assert "tutorial                         Tutorial: from nothing to a decision" in lines
-    assert "name,title" in call("docs", "--csv").stdout
+    assert "name,title" in call("show", "documents", "--csv").stdout
 
 
 @pytest.mark.parametrize("name", REFERENCES)
 def test_a_reference_is_made_from_the_program(name: str) -> None:
-    printed = call("docs", name).stdout
+    printed = call("show", name).stdout
     assert printed.startswith(f"# {REFERENCES[name].title}\n")
     assert printed.count("\n") > 300 and "\x1b" not in printed
 
@@ -66,16 +75,16 @@ def test_references_need_no_optional_package() -> None:
 
 @pytest.mark.parametrize("name", ["how_to/validate", "validate", "docs/how_to/validate.md"])
 def test_a_document_is_printed_by_each_of_its_names(name: str) -> None:
-    printed = call("docs", name).stdout
+    printed = call("show", name).stdout
     assert (
         printed.startswith("# Hold predictions against measured runs\n") and "<!--" not in printed
     )
 
 
 def test_an_unknown_document_is_an_error() -> None:
-    assert refused("docs", "validat") == (
-        'E101 there is no document named "validat"\n'
-        "  fix: did you mean validate? simtrain docs lists the names\n"
+    assert refused("show", "validat") == (
+        'E101 nothing is named "validat"\n'
+        "  fix: did you mean validate? simtrain show lists what there is\n"
     )
-    assert "is for the list of documents" in refused("docs", "tutorial", "--csv")
+    assert "is for lists and profiles" in refused("show", "tutorial", "--csv")
     assert len(document_titles()) > 40

@@ -81,7 +81,7 @@ def test_an_import_replaces_a_file_only_by_force() -> None:
     assert "add --out FILE" in refused("import", "hf", "config.json", "--force")
 
 
-@pytest.mark.parametrize("command", ["run", "memory", "import hf"])
+@pytest.mark.parametrize("command", ["run", "import hf"])
 def test_a_folder_with_a_config_is_the_config(command: str) -> None:
     Path("model").mkdir()
     Path("model/config.json").write_text(json.dumps(CONFIG), "utf-8")
@@ -97,9 +97,8 @@ def test_every_command_that_reads_a_scenario_has_the_options_of_imports(option: 
     lacking = []
     for name, command in commands().items():
         arguments = {parameter.name for parameter in command.params}
-        reads = arguments & {"scenario", "scenarios", "subject"}
-        others = ("scenarios", "calibrate")
-        if reads and not name.startswith(others):
+        reads = arguments & {"scenario", "scenarios"}
+        if reads and not name.startswith("calibrate"):
             options = {word for parameter in command.params for word in parameter.opts}
             lacking += [name] * (option not in options)
     assert lacking == []
@@ -108,7 +107,8 @@ def test_every_command_that_reads_a_scenario_has_the_options_of_imports(option: 
 def test_options_say_the_same_to_run_and_to_import() -> None:
     options = "--gpus", "64"
     call("import", "torchtitan", "job.toml", *options, "--out", "job.yaml")
-    imported, direct = call("memory", "job.yaml"), call("memory", "job.toml", *options)
+    imported = call("run", "--show", "memory", "job.yaml")
+    direct = call("run", "--show", "memory", "job.toml", *options)
     assert direct.exit_code == imported.exit_code
     without_name = [
         [line.replace("job.yaml", "").replace("job.toml", "") for line in text.splitlines()[1:]]
@@ -124,7 +124,7 @@ def test_options_say_the_same_to_run_and_to_import() -> None:
         ("run llama3_8b --env A=3", "is only for files of other tools"),
         ("run config.json --env A=3", "has no effect on a config of a model on Hugging Face"),
         ("run train.sh --model config.json", "has no effect on a shell script"),
-        ("memory train.sh --config x", "has no effect on a shell script"),
+        ("run train.sh --show memory --config x", "has no effect on a shell script"),
     ],
 )
 def test_an_option_that_a_source_does_not_read_is_refused(words: str, message: str) -> None:

@@ -26,12 +26,12 @@ CONFIG = {
 JOB = '[model]\nname = "llama3"\nflavor = "8B"\n[parallelism]\ndata_parallel_shard_degree = 8\n'
 COMMANDS = (
     "run FILE",
-    "memory FILE",
+    "run FILE --show memory",
     "compare FILE --no-sensitivity --change recompute=full",
-    "schedule FILE",
+    "run FILE --show schedule",
     "cost FILE --tokens 1B",
     "export megatron FILE",
-    "run FILE --explain-settings",
+    "run FILE --show settings",
 )
 
 
@@ -58,7 +58,7 @@ def test_every_command_reads_a_script(command: str) -> None:
 
 @pytest.mark.parametrize("file", ["job.toml", "ds.json --set parallelism.data=2"])
 def test_other_sources_are_read_too(file: str) -> None:
-    assert "Imported " in call("memory", *shlex.split(file)).stderr
+    assert "Imported " in call("run", "--show", "memory", *shlex.split(file)).stderr
 
 
 def last_line(*arguments: str) -> list[str]:
@@ -73,8 +73,8 @@ def last_line(*arguments: str) -> list[str]:
     "command",
     [
         "run open.sh",
-        "memory open.sh --set recompute=full",
-        "memory config.json --set model.num_layers=1",
+        "run open.sh --show memory --set recompute=full",
+        "run config.json --show memory --set model.num_layers=1",
         "search config.json --gpus 4 --set model.seq_length=2048",
         "run ds.json --set model.seq_length=1024",
     ],

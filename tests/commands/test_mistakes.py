@@ -43,7 +43,7 @@ LONG = "a" * 300
         ("run dp530b --set schedule=1F1B", "fix: write 1f1b"),
         ("run dp530b --set hardware.nvlink=3", "sections here: cluster, gpu, memory, gemm"),
         ("run dp530b --set cluster=min.yaml", "E101 there is no file min.yaml fix: did you mean"),
-        ("report gpt2_1_5b -o no/x.html", "fix: create the folder no, or choose another one"),
+        ("run gpt2_1_5b -o no/x.html", "fix: create the folder no, or choose another one"),
         ("run dp530b --set recompute=false", "fix: write none"),
         ("run dp530b --set precision.compute=mxfp8", "write compute: fp8 and fp8_recipe: mxfp8"),
         ("run dp530b --set model.normalization=RMSNorm", "did you mean rms_norm?"),
@@ -67,9 +67,9 @@ LONG = "a" * 300
         ("sweep mine.yaml --out x", "base: mine.yaml"),
         ("search gpt2_1_5b --gpus 8,two", '--gpus: E834 "8,two"'),
         ("search gpt2_1_5b --gpus 0", "--gpus: E834 "),
-        ("run gpt2_1_5b --trace x --trace-microbatches 1", "microbatches: E118 "),
-        ("timeline gpt2_1_5b --out x.png --stages 1", "stages: E118 "),
-        ("timeline gpt2_1_5b --out x.png --window 8s:9s", "window: E118 "),
+        ("run gpt2_1_5b -o x --microbatches 1", "microbatches: E118 "),
+        ("run gpt2_1_5b --out x.png --stages 1", "stages: E118 "),
+        ("run gpt2_1_5b --out x.png --window 8s:9s", "window: E118 "),
     ],
 )
 def test_an_error_suggests_the_intended_command(
@@ -86,12 +86,11 @@ def test_an_error_suggests_the_intended_command(
     ("command", "name"),
     [
         ("run ''", "run ARGUMENT"),
-        ("query '' 'select 1'", "query ARGUMENT"),
+        ("sweep '' --query 'select 1'", "sweep ARGUMENT"),
         ("search gpt2_1_5b --gpus 8 --out ''", "search --out"),
         ("plan gpt2_1_5b --tokens 1B --gpus 8 --out=", "plan --out"),
-        ("report --sweep '' --out report.html", "report --sweep"),
-        ("report gpt2_1_5b -o ''", "report -o"),
-        ("run gpt2_1_5b --trace ''", "run --trace"),
+        ("compare gpt2_1_5b -o ''", "compare -o"),
+        ("run gpt2_1_5b -o ''", "run -o"),
         ("import hf config.json --out ''", "import hf --out"),
         ("calibrate fit ''", "calibrate fit ARGUMENT"),
     ],
@@ -111,11 +110,9 @@ def test_an_empty_argument_is_refused(
         (f"run {LONG}", "E101"),
         (f"run dp530b --set cluster={LONG}", "E101"),
         (f"sweep {LONG} --out x", "E101"),
-        (f"profile show {LONG}", "E101"),
-        (f"init --from {LONG}", "E101"),
+        (f"show {LONG}", "E101"),
         (f"run {LONG}.yaml", "E102"),
-        (f"query {LONG} 'select 1'", "E102"),
-        (f"plot {LONG}", "E102"),
+        (f"sweep {LONG} --query 'select 1'", "E102"),
     ],
 )
 def test_a_name_of_300_characters_is_an_error(command: str, code: str) -> None:
@@ -130,7 +127,7 @@ def test_a_name_of_300_characters_is_an_error(command: str, code: str) -> None:
         "cost gpt2_1_5b --tokens 1B",
         "search gpt2_1_5b --gpus 80000",
         "compare gpt2_1_5b --change batch.micro=1 --change cluster=h100_sxm",
-        "explain gpt2_1_5b iteration_time",
+        "run gpt2_1_5b --show sources",
     ],
 )
 def test_every_command_prints_the_path_of_a_users_profile_as_written(
@@ -164,7 +161,7 @@ def test_a_remedy_names_the_recompute_strategy_that_auto_chooses() -> None:
 
 def test_memory_names_a_change_that_makes_the_scenario_fit() -> None:
     options = ("--set", "recompute=none", "--set", "batch.micro=4")
-    outcome = call("memory", "table5_22b_present", *options)
+    outcome = call("run", "--show", "memory", "table5_22b_present", *options)
     assert outcome.exit_code == 3
     assert "DOES NOT FIT: stage 0 needs 92.18 GiB" in outcome.stdout
     assert "E601 " in outcome.stderr and "--set batch.micro=2" in outcome.stderr
@@ -211,7 +208,7 @@ def test_the_path_of_a_cluster_is_relative_to_the_scenario(other_folder: pathlib
     expected = str(pathlib.Path("..", "files", "my.yaml"))
     assert load_scenario("../files/scenario.yaml").cluster == expected
     assert (
-        call("memory", "../files/scenario.yaml", "--json").exit_code == 3
+        call("run", "--show", "memory", "../files/scenario.yaml", "--json").exit_code == 3
     )  # the profile was found
     # An override is relative to the working directory, as any argument.
     overridden = load_scenario("../files/scenario.yaml", ["cluster=./my.yaml"])
@@ -256,19 +253,24 @@ def test_names_and_absolute_paths_are_unchanged() -> None:
 @pytest.mark.parametrize(
     ("command", "option"),
     [
-        ("run gpt2_1_5b --ops --json --csv", "--csv"),
-        ("run gpt2_1_5b --trace x.csv --trace-microbatches 0", "--trace-microbatches"),
-        ("run gpt2_1_5b --trace x.CSV --trace-window 0s:1s", "--trace-window"),
-        ("query x 'select 1' --json --csv", "--csv"),
-        ("explain E310 mfu", "FIGURE"),
-        ("explain E310 --json", "--json"),
-        ("explain --set batch.micro=1", "--set"),
-        ("explain gpt2_1_5b --all --json", "--json"),
-        ("run gpt2_1_5b --stage 0", "--stage"),
-        ("run gpt2_1_5b --trace-window 0s:1s", "--trace-window"),
-        ("report --out x.html", "SCENARIO"),
-        ("report x --sweep x --out x.html", "SCENARIO"),
-        ("scenarios --copy x", "--copy"),
+        ("run gpt2_1_5b --show ops --json --csv", "--csv"),
+        ("run gpt2_1_5b -o x.csv --microbatches 0", "--microbatches"),
+        ("run gpt2_1_5b -o x.CSV --window 0s:1s", "--window"),
+        ("sweep x --query 'select 1' --json --csv", "--csv"),
+        ("run gpt2_1_5b --figure mfu", "--figure"),
+        ("show E310 --json", "--json"),
+        ("run gpt2_1_5b --top 3", "--top"),
+        ("run gpt2_1_5b --show schedule -o x.html", "--out"),
+        ("run gpt2_1_5b --show memory --draws 5", "--draws"),
+        ("run gpt2_1_5b --draws 5 -o x.html", "--draws"),
+        ("run gpt2_1_5b --stages 0", "--stages"),
+        ("run gpt2_1_5b --window 0s:1s", "--window"),
+        ("compare gpt2_1_5b -o x.html", "--out"),
+        ("compare gpt2_1_5b --schedules --change recompute=full", "--change"),
+        ("sweep interleave -o x --value mfu", "--value"),
+        ("sweep x --query 'select 1' -o x.html", "--out"),
+        ("show -o x", "--out"),
+        ("show scenarios -o x", "--out"),
     ],
 )
 def test_an_option_without_effect_is_an_error(command: str, option: str) -> None:
@@ -301,7 +303,7 @@ def test_a_large_sweep_says_how_many_points_it_has(
     [
         "run gpt2_1_5b",
         "cost gpt2_1_5b --tokens 1B",
-        "explain gpt2_1_5b",
+        "run gpt2_1_5b --show sources",
         "search gpt2_1_5b --gpus 1 --set batch.micro=1 --top 1",
         "plan gpt2_1_5b --gpus 1 --tokens 1B --set batch.micro=1",
     ],
@@ -317,8 +319,8 @@ def test_no_name_controls_the_terminal_and_data_stays_data() -> None:
     name = r'name="\e[31mred"'
     page = call("run", "gpt2_1_5b", "--set", name).stdout
     assert "\N{REPLACEMENT CHARACTER}[31mred" in page and "\x1b" not in page
-    data = call("schedule", "gpt2_1_5b", "--set", name, "--csv").stdout
-    assert data == call("schedule", "gpt2_1_5b", "--csv").stdout
+    data = call("run", "--show", "schedule", "gpt2_1_5b", "--set", name, "--csv").stdout
+    assert data == call("run", "--show", "schedule", "gpt2_1_5b", "--csv").stdout
 
 
 def test_cells_of_a_page_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -337,7 +339,7 @@ def test_a_full_disk_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["run llama3_70b", "cost llama3_70b --tokens 1T", "memory llama3_70b"]
+    "command", ["run llama3_70b", "cost llama3_70b --tokens 1T", "run llama3_70b --show memory"]
 )
 def test_a_number_of_gpus_for_a_scenario_is_a_search(command: str) -> None:
     errors = refused(*command.split(), "--gpus", "128")

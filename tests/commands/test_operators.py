@@ -1,4 +1,4 @@
-"""`run --ops` and `explain SCENARIO FIGURE`: text, JSON and CSV show the same numbers."""
+"""`run --show ops` and `run --show sources`: text, JSON and CSV show the same numbers."""
 
 import csv
 import io
@@ -13,44 +13,44 @@ TABLE = simulate(load_scenario(NAME)).operators()
 
 
 def test_json_and_csv_contain_all_operators() -> None:
-    data = json.loads(call("run", NAME, "--ops", "--json").stdout)
+    data = json.loads(call("run", NAME, "--show", "ops", "--json").stdout)
     records = json.loads(json.dumps(TABLE.records()))
     assert data["operators"] == records
     assert sum(one["share"] for one in records) <= 1
-    rows = [*csv.DictReader(io.StringIO(call("run", NAME, "--ops", "--csv").stdout))]
+    rows = [*csv.DictReader(io.StringIO(call("run", NAME, "--show", "ops", "--csv").stdout))]
     assert [float(row["exposed_s"]) for row in rows] == [one["exposed_s"] for one in records]
     assert [row["entry"] for row in rows] == [one["entry"] for one in records]
 
 
 def test_the_page_shows_the_stage_the_breakdown_and_the_largest_operators() -> None:
-    text = call("run", NAME, "--ops").stdout
+    text = call("run", NAME, "--show", "ops").stdout
     assert "0, the only one" in text
     for words in ("compute", "optimizer", "gemm.mainloop_flops", TABLE.rows[0].shape):
         assert words in text
 
 
 def test_only_the_default_stage_is_called_the_slowest() -> None:
-    slowest = call("run", "table5_175b_present", "--ops").stdout
-    chosen = call("run", "table5_175b_present", "--ops", "--stage", "3").stdout
+    slowest = call("run", "table5_175b_present", "--show", "ops").stdout
+    chosen = call("run", "table5_175b_present", "--show", "ops", "--stages", "3").stdout
     assert "stage 7 of 0 to 7, the slowest" in " ".join(slowest.replace("  ", " ").split())
     assert "stage 3 of 0 to 7" in " ".join(chosen.split())
     assert "slowest" not in chosen
 
 
 def test_a_stage_needs_ops() -> None:
-    assert "--ops" in refused("run", NAME, "--stage", "0")
+    assert "--show ops" in refused("run", NAME, "--stages", "0")
 
 
 def test_a_figure_is_explained_down_to_sources() -> None:
-    text = " ".join(call("explain", NAME, "mfu").stdout.split())
+    text = " ".join(call("run", NAME, "--show", "sources", "--figure", "mfu").stdout.split())
     for words in ("mfu = ", "model FLOPs", "limited by tensor cores", "gemm.mainloop_flops = "):
         assert words in text
-    data = json.loads(call("explain", NAME, "--json").stdout)
+    data = json.loads(call("run", NAME, "--show", "sources", "--json").stdout)
     assert (data["scenario"], data["name"]) == (NAME, "iteration_time")
     assert data["value"] == TABLE.iteration_time_s
     assert data["sources"]["gemm.mainloop_flops"]["fitted_on"]
 
 
 def test_an_unknown_figure_is_refused() -> None:
-    errors = refused("explain", NAME, "loss")
+    errors = refused("run", NAME, "--show", "sources", "--figure", "loss")
     assert "iteration_time" in errors

@@ -18,25 +18,25 @@ from tests.helpers.command_line import call, commands, refused
 
 PRINTED = {
     "run gpt2_1_5b": "breakdown peaks",
-    "run gpt2_1_5b --ops": "operators limits",
-    "memory gpt2_1_5b": "stages buffers",
+    "run gpt2_1_5b --show ops": "operators limits",
+    "run gpt2_1_5b --show memory": "stages buffers",
     "cost gpt2_1_5b --tokens 1B": "costs",
     "compare table5_22b_full table5_22b_present": (
         "scenarios fields causes-B critical-path resources"
     ),
-    "advise gpt2_1_5b": "changes",
+    "compare gpt2_1_5b": "changes",
     "search gpt2_1_5b --gpus 1,2 --top 2": "layouts",
     "plan gpt2_1_5b --tokens 1B --gpus 1,2": "plan",
     "reproduce fig1": "1 2",
-    "profile list": "names",
-    "profile show trn1": "cluster gpu",
-    "scenarios": "names",
-    "sweeps": "names",
+    "show profiles": "names",
+    "show trn1": "cluster gpu",
+    "show scenarios": "names",
+    "show": "names",
 }
 """Commands and the names of tables, the first of them first."""
 WITHOUT_TABLES = {
     *(
-        "explain",
+        "show errors",
         "explore",
         "init",
         "report",
@@ -84,7 +84,7 @@ def test_tables_of_a_command(command: str) -> None:
 
 
 def test_a_table_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    errors = refused("memory", "gpt2_1_5b", "--csv", "--table", "stage")
+    errors = refused("run", "--show", "memory", "gpt2_1_5b", "--csv", "--table", "stage")
     assert "E119" in errors and "did you mean stages?" in errors
     assert "stages, buffers" in errors
 
@@ -139,7 +139,7 @@ def test_records_of_a_query_are_json_in_csv(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "results"
     call("sweep", "interleave", "--out", str(folder))
     sql = "select [1, 2] as list, true as yes, null as missing, 0.1 as tenth from results limit 1"
-    text = call("query", str(folder), sql, "--csv").stdout
+    text = call("sweep", str(folder), "--query", sql, "--csv").stdout
     assert text == 'list,yes,missing,tenth\n"[1, 2]",true,,0.1\n'
-    (row,) = json.loads(call("query", str(folder), sql, "--json").stdout)["rows"]
+    (row,) = json.loads(call("sweep", str(folder), "--query", sql, "--json").stdout)["rows"]
     assert row == {"list": [1, 2], "yes": True, "missing": None, "tenth": 0.1}

@@ -1,5 +1,6 @@
 """Wrong command lines: each gives an error of simtrain that says what to write."""
 
+import re
 import shlex
 from functools import partial
 
@@ -9,13 +10,14 @@ from hypothesis import strategies as st
 
 from calibrate.app import app as calibrate_app
 from simtrain.commands.app import run_app
+from simtrain.commands.usage import MOVED
 from simtrain.errors import InputError
 from tests.helpers.command_line import call, commands, refused
 
 COMMANDS = commands()
 WORDS = [
     *("", "x", "foo", "3", "a=b", "--", "-x", "-o", "-oj", "--out", "--out=", "--set", "--engine"),
-    *("--json", "--json=1", "--jsn", "--gpus", "--no-sensitivity=1", "--only", "--stage"),
+    *("--json", "--json=1", "--jsn", "--gpus", "--no-sensitivity=1", "--only", "--stages"),
 ]
 
 
@@ -24,9 +26,6 @@ WORDS = [
     [
         # Unknown commands.
         ("rum dp530b", 'simtrain: E901 there is no command "rum"; the co', "simtrain run dp530b?"),
-        ("profile sho", "simtrain profile: E901 ", "simtrain profile show?"),
-        ("dp530b", "simtrain: E901 ", "simtrain run dp530b?"),
-        ("mine.yaml --top 3", "simtrain: E901 ", "simtrain run mine.yaml --top 3?"),
         ("help run", "simtrain: E901 ", "simtrain run --help?"),
         ("version", "simtrain: E901 ", "simtrain --version?"),
         ("figure7", "simtrain: E901 ", "simtrain reproduce fig7?"),
@@ -36,24 +35,29 @@ WORDS = [
         # Unknown options, of which some are fields of a scenario.
         ("run a --jsn", "run --jsn: E902 No such option: --jsn", "did you mean --json?"),
         ("run a --foo", "run --foo: E902 ", "for example: simtrain run "),
-        ("memory a --gpu 16", "memory --gpu: E902 ", "did you mean --gpus?"),
+        ("run a --show memory --gpu 16", "run --gpu: E902 ", "did you mean --gpus?"),
         ("run a --tp 4", "run --tp: E902 ", "a field of the scenario: --set parallelism.tensor=8"),
         ("run --seq-length 64 a", "--seq-length: E902 ", "--set model.seq_length=2048"),
         ("run a --fsdp", "run --fsdp: E902 ", "--set memory.zero_stage=3"),
         ("run a --batch-size 8", "run --batch-size: E902 ", "--set batch.global=64"),
-        ("schema --tp 4", "schema --tp: E902 ", "for example: simtrain schema"),
+        ("show --tp 4", "show --tp: E902 ", "for example: simtrain show scenarios"),
         # Missing arguments.
         ("run", "simtrain run: E903 Missing argument 'scenario'", "for example: simtrain run "),
         ("plan a --tokens 1B", "plan --gpus: E903 Missing option '--gpus'", "simtrain plan gpt3"),
-        ("explain mfu", "explain mfu: E903 the scenario is missing", "explain llama3_70b mfu"),
+        ("run a --show memry", "run --show: E904 ", "did you mean memory?"),
+        (
+            "sweep interleave",
+            "sweep --out: E903 the folder of results",
+            "sweep interleave -o results",
+        ),
         # Wrong values.
         ("run a --engine foo", "run --engine: E904 ", "for example: simtrain run "),
         ("run a --engine compile", "--engine: E904 ", "did you mean compiled?"),
         ("reproduce table6", "'table6' is not one of 'table2', 'table4'", "did you mean table"),
         ("search a --gpus 8 --top 0", "search --top: E904 ", "simtrain search "),
-        ("report a b --out=", "report --out: E904 is empty", "--out report.html"),
+        ("compare a b --out=", "compare --out: E904 is empty", "simtrain compare "),
         # Options given twice, arguments too many, values too many and too few.
-        ("run a --stage 1 --stage 2", "run --stage: E905 is given twice", "keep one"),
+        ("run a --stages 1 --stages 2", "run --stages: E905 is given twice", "keep one"),
         ("run a b", "simtrain run: E906 Got unexpected extra argument(s) (b)", "for example: "),
         ("run a --set batch.micro 2", "run: E906 ", "one word: --set FIELD=2"),
         ("run a --json=1", "run --json: E907 ", "for example: "),
@@ -66,6 +70,16 @@ def test_a_wrong_command_line_is_an_error_that_says_what_to_write(
     first, remedy = refused(*shlex.split(line)).splitlines()
     assert first.startswith("simtrain") and error in first
     assert remedy.startswith("  fix: ") and fix in remedy
+
+
+@pytest.mark.parametrize("word", MOVED)
+def test_a_former_command_names_what_replaces_it(word: str) -> None:
+    """Each replacement is a line of a command that exists."""
+    first, remedy = refused(word, "gpt2_1_5b").splitlines()
+    assert f'E901 there is no command "{word}" any more' in first
+    assert remedy == f"  fix: {MOVED[word]}" and word not in COMMANDS
+    for line in re.findall(r"simtrain (\w+)", MOVED[word]):
+        assert line in {name.split()[0] for name in COMMANDS}
 
 
 @settings(max_examples=60)

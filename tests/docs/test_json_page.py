@@ -1,4 +1,4 @@
-"""`simtrain docs reference/json` describes what commands print with --json."""
+"""`simtrain show reference/json` describes what commands print with --json."""
 
 import json
 import shlex
@@ -13,15 +13,15 @@ from tests.helpers.command_line import call
 
 PRINTED = {
     "run": "run gpt2_1_5b",
-    "run --ops": "run gpt2_1_5b --ops",
-    "memory": "memory gpt2_1_5b",
+    "run --show ops": "run gpt2_1_5b --show ops",
+    "run --show memory": "run gpt2_1_5b --show memory",
     "cost": "cost gpt2_1_5b --tokens 1B",
     "compare": "compare table5_22b_full table5_22b_present",
-    "explain SCENARIO FIGURE": "explain gpt2_1_5b mfu",
-    "schedule compare": "schedule compare table5_22b_present",
+    "run --show sources": "run gpt2_1_5b --show sources --figure mfu",
+    "compare --schedules": "compare table5_22b_present --schedules",
     "search": "search gpt2_1_5b --gpus 1,2 --top 2",
     "plan": "plan gpt2_1_5b --tokens 1B --gpus 1,2 --days 30",
-    "profile show": "profile show trn1",
+    "show PROFILE": "show trn1",
     "reproduce table4, table5, dp530b": "reproduce table4",
     "reproduce of other targets": "reproduce fig1",
 }
@@ -92,8 +92,8 @@ def test_errors_are_json_too(command: str, code: str, place: str | None, exit_co
 
 
 def test_a_result_that_does_not_fit_is_printed_once() -> None:
-    """`memory` prints the result; the error follows on stderr."""
+    """`run --show memory` prints the result; the error follows on stderr."""
     too_much = ("--set", "batch.micro=256", "--set", "batch.global=256")
-    outcome = call("memory", "gpt2_1_5b", *too_much, "--json")
+    outcome = call("run", "--show", "memory", "gpt2_1_5b", *too_much, "--json")
     assert outcome.exit_code == 3 and "E601" in outcome.stderr
     assert json.loads(outcome.stdout)["fits"] is False

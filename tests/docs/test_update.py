@@ -131,7 +131,7 @@ def test_the_picture_of_the_tutorial_has_the_results_of_its_sweep() -> None:
     page = "docs/tutorial.md"
     printed(page, "simtrain sweep lengths.yaml --out lengths")
     query = "select printf('<!-- %.1f%% -->', mfu * 100) as mfu from results"
-    cells = printed(page, f'simtrain query lengths "{query}" --csv').splitlines()[1:]
+    cells = printed(page, f'simtrain sweep lengths --query "{query}" --csv').splitlines()[1:]
     assert len(cells) == 6
     assert all(cell in picture for cell in cells)
 
@@ -140,7 +140,7 @@ def test_the_picture_of_a_timeline_has_the_time_that_the_iteration_takes() -> No
     page = "docs/how_to/look_at_a_timeline.md"
     path = ROOT / "docs/how_to/timeline.svg"
     _, (command,) = pictures()[path]
-    time = printed(page, command.replace("timeline ", "run ").partition(" --stages")[0])
+    time = printed(page, command.partition(" --stages")[0])
     (seconds,) = re.findall(r"iteration time +([\d.]+) s", time)
     picture = path.read_text(encoding="utf-8")
     assert f"<!-- One iteration of scenario table5_175b_full: {seconds} s -->" in picture

@@ -69,17 +69,25 @@ def test_plots_are_drawn_with_the_commands_of_the_page(
     monkeypatch.setattr(style, "save", lambda figure, files: drawn.append(files[0].stem))
     monkeypatch.chdir(tmp_path)
     plan = plan_of(name)
-    (sweep,) = (words for command, words in COMMANDS if command == "sweep" and name in words)
+    (sweep,) = (
+        words
+        for command, words in COMMANDS
+        if command == "sweep" and "--out" in words and name in words
+    )
     assert shlex.split(sweep) == [name, "--out", name]
     rows = [
         row(index, plan.cells(index), **ran(100 + index, 10 + index % 7, 8 + index))
         for index in range(plan.num_points)
     ]
     write_results(pathlib.Path(name), rows, part_size=50)
-    plots = [words for command, words in COMMANDS if command == "plot" and name in words]
+    plots = [
+        words
+        for command, words in COMMANDS
+        if command == "sweep" and "--out" not in words and name in words.split()
+    ]
     assert plots
     for words in plots:
-        done = call("plot", *shlex.split(words))
+        done = call("sweep", *shlex.split(words))
         assert (done.exit_code, done.stderr) == (0, "")
     assert drawn == ["heat_map", "pareto", "scaling"] * len(plots)
 

@@ -98,7 +98,7 @@ def test_a_changed_entry_that_time_depends_on_voids_the_judgement(
 def test_json_calls_a_machine_calibrated_only_if_iterations_judged_it() -> None:
     for name in list_profiles():
         errors = validated_on(name)
-        data = json.loads(call("profile", "show", name, "--json").stdout)
+        data = json.loads(call("show", name, "--json").stdout)
         assert data["calibrated"] is bool(errors and errors.measured_runs)
         assert data["evidence"] == evidence(name).to_dict()
 

@@ -51,10 +51,10 @@ def run(checkout: Checkout, *settings: str) -> dict[str, Any]:
 
 
 def test_profiles_have_its_entry(checkout: Checkout) -> None:
-    entries = json.loads(checkout.call("profile", "show", "h100_sxm", "--json"))["entries"]
+    entries = json.loads(checkout.call("show", "h100_sxm", "--json"))["entries"]
     (protocol,) = entries[f"collectives.{NAME}"]["value"]
     assert protocol["network_step"] == 50e-6
-    assert "LL: 100 µs" in checkout.call("profile", "show", "h100_sxm")
+    assert "LL: 100 µs" in checkout.call("show", "h100_sxm")
 
 
 def test_its_time_is_in_predictions_if_it_is_chosen(checkout: Checkout) -> None:
@@ -83,5 +83,5 @@ def test_faster_networks_shorten_its_latencies(checkout: Checkout) -> None:
 
 
 def test_reports_name_its_entry_as_what_limits_collectives(checkout: Checkout) -> None:
-    operators = checkout.call("run", *SCENARIO, "--set", CHOICE + NAME, "--ops")
+    operators = checkout.call("run", *SCENARIO, "--set", CHOICE + NAME, "--show", "ops")
     assert f"collectives.{NAME}" in operators

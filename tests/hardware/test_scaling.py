@@ -60,7 +60,7 @@ def test_the_host_time_of_a_stack_and_of_a_scenario_scales() -> None:
     ],
 )
 def test_a_bad_scale_is_refused(scale: str, words: str) -> None:
-    for command in ("run", "compare", "advise"):
+    for command in ("run", "compare"):
         errors = refused(command, "gpt2_1_5b", "--scale", scale)
         assert errors.startswith(f"--scale {scale}: ") and words in errors
 

@@ -10,7 +10,7 @@ def test_calibrated_profiles_say_what_they_were_compared_with() -> None:
     for one in found.values():
         assert one and (one.measured_runs or one.summary.startswith("Not yet compared with"))
         assert "none of Megatron" not in one.summary
-    assert "Not yet compared with measured layers" in call("profile", "show", "trn1").stdout
+    assert "Not yet compared with measured layers" in call("show", "trn1").stdout
     assert "mean |error| 1.0%, worst -2.1%" in " ".join(
-        call("profile", "show", "a100_sxm4_80gb").stdout.split()
+        call("show", "a100_sxm4_80gb").stdout.split()
     )

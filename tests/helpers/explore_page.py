@@ -1,4 +1,4 @@
-"""The page of `simtrain explore` with few simulations, and the legal positions of its sliders."""
+"""The page of `reproduce explore` with few simulations, and the legal positions of its sliders."""
 
 import functools
 import math

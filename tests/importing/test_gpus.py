@@ -74,11 +74,11 @@ def test_narrow_data_types_choose_among_the_gpus_that_are_allowed() -> None:
 
 def test_the_answer_begins_with_the_gpu_that_is_not_said() -> None:
     written("run.sh", f"#!/bin/bash\n{TRAIN}\n")
-    outcome = call("memory", "run.sh", "--gpus", "8")
+    outcome = call("run", "--show", "memory", "run.sh", "--gpus", "8")
     assert outcome.stderr.startswith("Simulated on A100 (SXM, 80 GB): the source does not say")
     assert "--set cluster=" in outcome.stderr.splitlines()[0]
     assert "Simulated on" not in (
-        call("memory", "run.sh", "--gpus", "8", "--set", "cluster=h100_sxm").stderr
+        call("run", "--show", "memory", "run.sh", "--gpus", "8", "--set", "cluster=h100_sxm").stderr
     )
 
 

@@ -72,5 +72,5 @@ def test_a_new_exporter_has_a_command(outsider: Outsider) -> None:
 
 
 def test_documents_list_a_new_importer(outsider: Outsider) -> None:
-    page = outsider.call("docs", "reference/commands")
+    page = outsider.call("show", "reference/commands")
     assert "simtrain import tiny" in page and "simtrain export tiny" in page

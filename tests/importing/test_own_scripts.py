@@ -57,7 +57,7 @@ def test_one_answer_says_everything_that_lacks() -> None:
     assert "--ignore-unknown" in errors
 
 
-@pytest.mark.parametrize("command", ["import megatron", "memory", "run"])
+@pytest.mark.parametrize("command", ["import megatron", "run"])
 def test_the_second_try_is_an_answer(command: str) -> None:
     words = [*command.split(), written("train.sh", OWN), "--ignore-unknown"]
     outcome = call(*words, "--env", "LENGTH=8192", "--env", "HOSTNAME=node-7")

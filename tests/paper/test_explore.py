@@ -1,4 +1,4 @@
-"""The page of `simtrain explore`, compared with the engine."""
+"""The page of `simtrain reproduce explore`, compared with the engine."""
 
 import json
 import re
@@ -112,7 +112,7 @@ def test_every_control_has_a_label(text):
 def test_the_command_writes_the_page(document, tmp_path, monkeypatch):
     monkeypatch.setattr("simtrain.paper.explore.explore_document", lambda on_progress: document)
     file = tmp_path / "explore.html"
-    assert call("explore", "-o", str(file)).stdout == f"{file}\n"
+    assert call("reproduce", "explore", "-o", str(file)).stdout == f"{file}\n"
     written = file.read_text(encoding="utf-8")
     found = json.loads(re.search(r'id="data">(.*?)</script>', written).group(1))
     assert found["lengths"] == [2048, 8192]
@@ -123,6 +123,6 @@ def test_the_command_writes_the_page(document, tmp_path, monkeypatch):
 )
 def test_a_file_that_cannot_be_written_is_an_error(name, code, document, tmp_path, monkeypatch):
     monkeypatch.setattr("simtrain.paper.explore.explore_document", lambda on_progress: document)
-    outcome = call("explore", "-o", str(tmp_path / name))
+    outcome = call("reproduce", "explore", "-o", str(tmp_path / name))
     assert outcome.exit_code == 2
     assert code in outcome.stderr and "fix:" in outcome.stderr

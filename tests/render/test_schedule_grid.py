@@ -1,4 +1,4 @@
-"""The grid of a schedule that `simtrain schedule` prints on a terminal."""
+"""The grid of a schedule that `simtrain run --show schedule` prints on a terminal."""
 
 import pytest
 from rich.console import Console

@@ -22,14 +22,14 @@ from tests.views.test_render import PAGES
 
 WIDTHS = (80, 100, 120)
 COMMANDS = (
-    *("run table5_22b_present", "memory table5_22b_present", "reproduce table4"),
+    *("run table5_22b_present", "run table5_22b_present --show memory", "reproduce table4"),
     *("run table5_22b_present --set parallelism.pipeline=4", "reproduce fig1"),
-    *("cost table5_22b_present --tokens 1T", "profile show trn1", "explain E310", "explain"),
+    *("cost table5_22b_present --tokens 1T", "show trn1", "show E310", "show errors"),
     "compare table5_22b_full table5_22b_present",
-    "run table5_175b_present --ops",
-    "run mixtral_8x7b --ops",
-    "explain table5_22b_present",
-    "explain table5_22b_present peak_memory",
+    "run table5_175b_present --show ops",
+    "run mixtral_8x7b --show ops",
+    "run table5_22b_present --show sources",
+    "run table5_22b_present --show sources --figure peak_memory",
     "search gpt2_1_5b --gpus 1,2 --objective cost --top 3 --set batch.global=8",
 )
 _UNITS = re.compile(r"(s|ms|us|ns|GiB|MiB|%|TFLOP/s|GB/s|Gb/s|days)")

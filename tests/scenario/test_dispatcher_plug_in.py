@@ -69,9 +69,9 @@ def test_a_layer_is_dispatched_by_it(outsider: Outsider) -> None:
         for words in (("--set", "parallelism.expert_dispatch=deepep"), CHOICE)
     ]
     assert times[1] < times[0]
-    operators = outsider.call("run", "qwen3_30b_a3b", *CHOICE, "--ops")
+    operators = outsider.call("run", "qwen3_30b_a3b", *CHOICE, "--show", "ops")
     assert "dispatchers.copy_engines" in operators
-    entries = json.loads(outsider.call("profile", "show", "ours", "--json"))["entries"]
+    entries = json.loads(outsider.call("show", "ours", "--json"))["entries"]
     assert entries["dispatchers.copy_engines.num_sms"]["value"] == 1
 
 
@@ -87,7 +87,7 @@ def test_rules_know_it(outsider: Outsider) -> None:
 
 @pytest.mark.ci
 def test_help_and_files_of_other_tools_know_it(outsider: Outsider) -> None:
-    outsider.call("init", "--full")
+    outsider.call("show", "fields", "-o", "scenario.yaml")
     template = (outsider.folder / "scenario.yaml").read_text("utf-8").replace("#", "")
     assert "copy_engines sends tokens as deepep does, by copy engines" in " ".join(template.split())
     script = outsider.call("export", "megatron", "qwen3_30b_a3b", *CHOICE)

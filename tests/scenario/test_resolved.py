@@ -57,7 +57,7 @@ def test_every_setting_is_listed_once() -> None:
 
 def test_run_prints_the_settings_and_simulates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simtrain.commands.run.simulate_with_status", None)
-    words = "run", "llama3_70b", "--explain-settings"
+    words = "run", "llama3_70b", "--show", "settings"
     printed = json.loads(call(*words, "--json").stdout)
     assert printed["software"] == "megatron_core"
     assert {
@@ -67,4 +67,4 @@ def test_run_prints_the_settings_and_simulates_nothing(monkeypatch: pytest.Monke
         "source": "",
     } in (printed["settings"])
     assert "The first that has a value decides" in call(*words).stdout.replace("\n", " ")
-    assert "has no effect with --explain-settings" in refused(*words, "--ops")
+    assert "has no effect with --show settings" in refused(*words, "--show", "ops")

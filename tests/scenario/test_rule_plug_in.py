@@ -51,11 +51,11 @@ def test_a_legal_scenario_runs(checkout: Checkout) -> None:
 
 
 def test_the_rule_is_explained(checkout: Checkout) -> None:
-    page = checkout.call("explain", "E300")
+    page = checkout.call("show", "E300")
     assert "model.num_layers is 17, more than 16." in page
     assert "The framework numbers layers with four bits." in page
-    assert "E300" in checkout.call("explain")
-    document = checkout.call("explain", "--all")
+    assert "E300" in checkout.call("show", "errors")
+    document = checkout.call("show", "reference/errors")
     assert "E300" in document
 
 

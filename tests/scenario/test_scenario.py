@@ -297,7 +297,7 @@ def test_an_unknown_name_suggests_a_shipped_one() -> None:
     assert problem.message == 'there is no scenario named "table5_175b_presnt"'
     assert problem.fix is not None
     assert problem.fix.startswith(
-        "did you mean table5_175b_present? simtrain scenarios lists the names; "
+        "did you mean table5_175b_present? simtrain show scenarios lists the names; "
     )
     with pytest.raises(InputError, match='there is no hardware profile named "b200"'):
         find_profile("b200")

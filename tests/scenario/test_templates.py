@@ -70,13 +70,13 @@ def test_the_schema_refuses_wrong_names_and_values(line: str) -> None:
 
 
 def test_the_schema_is_printed() -> None:
-    assert json.loads(call("schema").stdout) == scenario_schema()
+    assert json.loads(call("show", "schema").stdout) == scenario_schema()
 
 
 def test_the_full_template_shows_every_field_with_its_default(tmp_path: pathlib.Path) -> None:
     """Without the "#" before names, the template is the same scenario."""
     started, full = tmp_path / "scenario.yaml", tmp_path / "full.yaml"
-    outcome = call("init", str(started), "--full")
+    outcome = call("show", "fields", "-o", str(started))
     assert outcome.stdout == f"Wrote {started}. Run it with: simtrain run {started}\n"
     assert started.read_text(encoding="utf-8") == full_template()
     full.write_text(
@@ -93,12 +93,12 @@ def test_the_full_template_shows_every_field_with_its_default(tmp_path: pathlib.
 
 def test_init_writes_twenty_lines_that_mean_the_same(tmp_path: pathlib.Path) -> None:
     short, full = tmp_path / "short.yaml", tmp_path / "full.yaml"
-    assert call("init", str(short)).exit_code == call("init", str(full), "--full").exit_code == 0
+    assert call("show", "template", "-o", str(short)).exit_code == 0
+    assert call("show", "fields", "-o", str(full)).exit_code == 0
     assert short.read_text(encoding="utf-8") == template()
     assert template().count("\n") <= 20
     same = {"name": "scenario"}
     assert load_scenario(full).replace(same) == load_scenario(short).replace(same)
-    assert "has no effect with --from" in refused("init", "x.yaml", "--from", "llama3_8b", "--full")
 
 
 @pytest.mark.parametrize("text", [template(), full_template()])
@@ -108,27 +108,18 @@ def test_a_line_of_a_template_fits_100_columns(text: str) -> None:
 
 def test_a_copy_equals_the_shipped_file(tmp_path: pathlib.Path) -> None:
     shipped = find_scenario("llama3_70b").read_text(encoding="utf-8")
-    assert call("scenarios", "llama3_70b").stdout == shipped
-    for number, command in enumerate(
-        (("scenarios", "llama3_70b", "--copy"), ("init", "--from", "llama3_70b"))
-    ):
-        file = tmp_path / f"{number}.yaml"
-        assert call(*command, str(file)).exit_code == 0
-        assert file.read_text(encoding="utf-8") == shipped
+    assert call("show", "llama3_70b").stdout == shipped
+    file = tmp_path / "mine.yaml"
+    assert call("show", "llama3_70b", "-o", str(file)).exit_code == 0
+    assert file.read_text(encoding="utf-8") == shipped
 
 
 def test_nothing_is_overwritten(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("mine", encoding="utf-8")
-    for command in (("init",), ("scenarios", "llama3_70b", "--copy")):
-        errors = refused(*command, str(file))
+    for name in ("template", "llama3_70b", "h100_sxm"):
+        errors = refused("show", name, "-o", str(file))
         assert errors.startswith(f"{file}: E113 the file exists\n")
     assert file.read_text(encoding="utf-8") == "mine"
-    outcome = call("init", str(tmp_path / "nowhere" / "x.yaml"))
+    outcome = call("show", "template", "-o", str(tmp_path / "nowhere" / "x.yaml"))
     assert "E113 cannot be written: No such file" in outcome.stderr
-
-
-def test_a_copy_needs_the_name_of_a_scenario() -> None:
-    outcome = call("scenarios", "--copy", "x.yaml")
-    assert outcome.exit_code == 2 and "--copy" in outcome.stderr
-    assert "did you mean llama3_70b?" in call("init", "--from", "llama3_70").stderr

@@ -104,8 +104,8 @@ def test_a_written_schedule_is_read_back(overlaps: bool) -> None:
         f"model: {MODEL}\nparallelism: {split}\nbatch: {{micro: 1, global: 8}}\n"
         f"overlap: {{pipeline: {str(overlaps).lower()}}}\n"
     )
-    assert call("run", "x.yaml", "--trace", "o.csv").exit_code == 0
-    assert Path("o.csv").read_text() == call("schedule", "x.yaml", "--csv").stdout
+    assert call("run", "x.yaml", "-o", "o.csv").exit_code == 0
+    assert Path("o.csv").read_text() == call("run", "--show", "schedule", "x.yaml", "--csv").stdout
     read = load_scenario("x.yaml", ["schedule=o.csv"])
     assert (read.schedule, read.schedule_family.name) == ("o.csv", "interleaved")
     assert without_scenario(simulate(read)) == without_scenario(simulate(named))

@@ -87,10 +87,14 @@ def test_a_named_schedule_takes_as_long_as_its_order_in_a_file(outsider: Outside
 @pytest.mark.ci
 def test_commands_know_a_new_schedule(outsider: Outsider, tmp_path: pathlib.Path) -> None:
     options = settings("zero_bubble")
-    assert outsider.call("schedule", "gpt2_1_5b", *options, "--csv") == zero_bubble_csv(*SIZES)
-    assert "Schedule zero_bubble" in outsider.call("schedule", "gpt2_1_5b", *options)
+    assert outsider.call(
+        "run", "--show", "schedule", "gpt2_1_5b", *options, "--csv"
+    ) == zero_bubble_csv(*SIZES)
+    assert "Schedule zero_bubble" in outsider.call(
+        "run", "--show", "schedule", "gpt2_1_5b", *options
+    )
     trace = tmp_path / "trace.json"
-    outsider.call("run", "gpt2_1_5b", *options, "--trace", str(trace))
+    outsider.call("run", "gpt2_1_5b", *options, "-o", str(trace))
     assert json.loads(trace.read_text("utf-8"))["traceEvents"]
     searched = outsider.call("search", "gpt2_1_5b", "--gpus", "8", "--top", "1", *options)
     assert "Exact among" in searched
@@ -101,9 +105,9 @@ V_SHAPED = settings("v_shaped", "parallelism.interleave=2")
 
 @pytest.mark.ci
 def test_commands_know_a_new_placement(outsider: Outsider) -> None:
-    csv = outsider.call("schedule", "gpt2_1_5b", *V_SHAPED, "--csv")
+    csv = outsider.call("run", "--show", "schedule", "gpt2_1_5b", *V_SHAPED, "--csv")
     assert csv == VShaped().build(4, 2, 8).to_csv()
-    grid = outsider.call("schedule", "gpt2_1_5b", *V_SHAPED)
+    grid = outsider.call("run", "--show", "schedule", "gpt2_1_5b", *V_SHAPED)
     assert "Schedule v_shaped, 2 chunks per stage" in grid and "    0 0F0 0F1" in grid
     searched = outsider.call("search", "gpt2_1_5b", "--gpus", "8", "--top", "1", *V_SHAPED)
     assert "Exact among" in searched
@@ -121,7 +125,7 @@ def test_the_first_rank_of_a_v_has_both_ends_of_the_model(
     traces, results = [], []
     for number, options in enumerate((V_SHAPED, loop)):
         trace = tmp_path / f"{number}.json"
-        printed = outsider.call("run", "gpt2_1_5b", *options, "--json", "--trace", str(trace))
+        printed = outsider.call("run", "gpt2_1_5b", *options, "--json", "-o", str(trace))
         results.append(json.loads(printed))
         traces.append(trace.read_text("utf-8"))
     assert "embedding gradient all-reduce" not in traces[0]

@@ -288,6 +288,6 @@ def test_a_profile_with_absurd_costs_is_refused(
     assert f"value: {old}" in text
     path = tmp_path / "mine.yaml"
     path.write_text(text.replace(f"value: {old}", f"value: {new}"), encoding="utf-8")
-    done = call("profile", "check", str(path))
+    done = call("show", str(path))
     assert done.exit_code == 2
     assert excerpt in done.stderr and "running_costs" in done.stderr

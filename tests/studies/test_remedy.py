@@ -80,7 +80,7 @@ def test_allow_oom_simulates_a_scenario_that_does_not_fit() -> None:
 
 @pytest.mark.parametrize(("arguments", "exit_code"), [(TOO_MUCH, 3), (("table5_22b_full",), 0)])
 def test_memory_as_json(arguments: tuple[str, ...], exit_code: int) -> None:
-    outcome = call("memory", *arguments, "--json")
+    outcome = call("run", "--show", "memory", *arguments, "--json")
     assert outcome.exit_code == exit_code
     assert outcome.stderr.startswith("E601 ") if exit_code else not outcome.stderr
     data = json.loads(outcome.stdout)
@@ -93,7 +93,7 @@ def test_memory_as_json(arguments: tuple[str, ...], exit_code: int) -> None:
 
 
 def test_memory_prints_every_stage() -> None:
-    outcome = call("memory", "table5_175b_present")
+    outcome = call("run", "--show", "memory", "table5_175b_present")
     rows = [line for line in outcome.stdout.splitlines() if line.startswith("│")]
     numbers = [row.split("│")[1].strip() for row in rows]
     assert numbers[:8] == [str(stage) for stage in range(8)]
@@ -190,7 +190,9 @@ def test_auto_chooses_a_recompute_that_fits() -> None:
     ],
 )
 def test_absurd_memory_is_refused(field: str, value: str, words: str) -> None:
-    outcome = call("memory", "table5_22b_full", "--set", f"hardware.{field}={value}")
+    outcome = call(
+        "run", "--show", "memory", "table5_22b_full", "--set", f"hardware.{field}={value}"
+    )
     assert (outcome.exit_code, outcome.stdout) == (2, "")
     assert words in outcome.stderr
     assert f"hardware.{field}" in outcome.stderr

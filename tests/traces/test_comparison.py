@@ -311,7 +311,7 @@ def test_ranks_of_the_scenario_are_beside_their_stages(tmp_path: pathlib.Path) -
 def test_the_command_prints_tables_and_writes_a_page(tmp_path: pathlib.Path) -> None:
     file, page = tmp_path / "t.json.gz", tmp_path / "page.html"
     name = ["table5_22b_present", "--set", "model.num_layers=2"]
-    assert call("run", *name, "--trace", str(file), "--trace-window", "0s:9s").exit_code == 0
+    assert call("run", *name, "-o", str(file), "--window", "0s:9s").exit_code == 0
     done = call("compare", *name, str(file), "--out", str(page))
     assert done.exit_code == 0, done.stderr
     assert "take the same time" in done.stdout and "100.0%" in done.stdout

@@ -18,7 +18,7 @@ from simtrain.importing.exporters import EXPORTERS, Exporter
 
 export_app = App(
     help="Write a scenario as a framework reads it, so that what was found can be run.",
-    panel="Write",
+    panel="Commands",
 )
 
 

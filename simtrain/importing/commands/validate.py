@@ -48,7 +48,7 @@ ErrorsOption = Annotated[
 ]
 
 
-@in_panel("Compare")
+@in_panel("Commands")
 def validate(
     runs: RunsArgument,
     cluster: ClusterOption,
@@ -62,7 +62,7 @@ def validate(
 
     Each line of a table is a run: its model, layout, batch, and the measured time or peak. Columns
     have common names, such as num_layers or layers, tp, micro_batch, iteration_s, peak_mem_gb, or
-    the names of fields. simtrain docs validate lists them. A run that cannot be simulated is
+    the names of fields. simtrain show validate lists them. A run that cannot be simulated is
     counted and says why; --csv --table runs lists all. Exits with 2 if no run can be simulated.
 
     Example: simtrain validate runs.csv --cluster h100_sxm --software megatron_core

@@ -1,4 +1,4 @@
-"""Traces a figure of a result back to the numbers behind it: `simtrain explain X mfu`."""
+"""Traces a figure of a result back to the numbers behind it: `simtrain run X --show sources`."""
 
 from __future__ import annotations
 
@@ -188,7 +188,9 @@ def _largest(
     others = rows[len(shown) :]
     if others:
         rest_s = math.fsum(row.exposed_s for row in others)
-        remark = Sentence(Number(len(others), counted(len(others), "op")), ", listed by run --ops")
+        remark = Sentence(
+            Number(len(others), counted(len(others), "op")), ", listed by run --show ops"
+        )
         origins.append(NumberOrigin("other ops", rest_s, "s", remark))
     return tuple(origins)
 

@@ -172,7 +172,7 @@ class Result(PlainData):
         return memory_curve(self.plan, self.profile, self.iteration, self._checked(stage))
 
     def operators(self, stage: int | None = None) -> StageOperators:
-        """Return the operators of a stage, by default of the slowest one (`simtrain run --ops`).
+        """Return the operators of a stage, by default of the slowest one (`run --show ops`).
 
         Raises:
             InputError: the pipeline has no such stage (E506).
@@ -185,7 +185,7 @@ class Result(PlainData):
         if stage not in range(self.num_stages):
             message = f"the pipeline has no stage {stage!r}; its stages are 0 to {last}"
             fix = f"write a number from 0 to {last}" if last else "write 0"
-            raise InputError.of("E506", message, Location("--stage"), fix)
+            raise InputError.of("E506", message, Location("--stages"), fix)
         return stage
 
     @property

@@ -1,1 +1,1 @@
-"""Commands of the paper: `simtrain reproduce` and `simtrain explore`."""
+"""Commands of the paper: `simtrain reproduce` and `simtrain reproduce explore`."""

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import typer
 
 from simtrain.commands.app import MISSED, in_panel
-from simtrain.commands.options import OutOption
+from simtrain.commands.options import refuse
 from simtrain.commands.output import Output, show
+from simtrain.commands.printing import emit
 
 _Figure = Literal["fig1", "fig7", "fig8", "fig9"]
 # The results of the paper, in its order.
-Target = Literal["table2", "table4", "table5", "dp530b", _Figure, "appendix-c", "zero", "all"]
+Target = Literal[
+    "table2", "table4", "table5", "dp530b", _Figure, "appendix-c", "zero", "all", "explore"
+]
 
 
-@in_panel("Look up")
+@in_panel("Commands")
 def reproduce(
-    target: Annotated[Target, typer.Argument()], output: Output, out: OutOption = None
+    target: Annotated[Target, typer.Argument()],
+    output: Output,
+    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
 ) -> None:
     """Compute a table or figure of the paper and compare it with the published numbers.
 
     Args:
-        target: table, figure or study of the paper.
+        target: table, figure or study of the paper; explore for its figures with sliders.
+        out: folder for pictures (PNG and SVG); for explore, the HTML file.
 
     Exits with 4 if an error is above its threshold.
+
+    explore writes one HTML file that needs no network. It shows the activations of a layer tensor
+    by tensor, when attention dominates, the memory and time of each recompute strategy, and uses of
+    the freed memory. Bytes follow the sliders. Times are simulated when the page is written, which
+    takes half a minute.
 
     Example: simtrain reproduce fig7 --out pictures
     """
@@ -35,11 +47,16 @@ def reproduce(
     from simtrain.paper.models import PRESENT, paper_scenario
     from simtrain.paper.view import paper_view
 
+    if target == "explore":
+        others = output.formats | {"--table": output.table}
+        refuse(others, "has no effect on the page with sliders")
+        _write_page(out or Path("explore.html"))
+        return
     if out:
         make_picture_folder(out)
     results: dict[str, targets.TargetResult] = {}
     with progress_bar() as report:
-        for name in get_args(Target)[:-1] if target == "all" else [target]:
+        for name in get_args(Target)[:-2] if target == "all" else [target]:
             results[name] = targets.reproduce(name, report)
             if out:
                 write_paper_figure(name, results[name], out)
@@ -48,3 +65,18 @@ def reproduce(
     show(output, result, lambda: paper_view(result), cluster)
     if not result.ok:
         raise typer.Exit(MISSED)
+
+
+def _write_page(file: Path) -> None:
+    """Write the figures of the paper with sliders."""
+    from simtrain.base.output_folder import check_writable
+    from simtrain.commands.progress import progress_bar
+    from simtrain.paper import explore
+    from simtrain.render.html.document import check_html_file, write_document
+
+    check_html_file(file)
+    check_writable(file, "the page")
+    with progress_bar() as report:
+        document = explore.explore_document(on_progress=report)
+    write_document(document, file)
+    emit(f"{file}\n")

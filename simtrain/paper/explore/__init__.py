@@ -1,4 +1,4 @@
-"""The page of `simtrain explore`: the paper's figures with sliders."""
+"""The page of `simtrain reproduce explore`: the paper's figures with sliders."""
 
 from simtrain.paper.explore.page import explore_document
 

@@ -1,4 +1,4 @@
-"""Build the page of `simtrain explore`."""
+"""Build the page of `simtrain reproduce explore`."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ def _foot(data: dict[str, Any]) -> Html:
     made = data["made_with"]
     return element(
         "p",
-        f"simtrain explore, simtrain {made['simtrain']}, hardware profile {made['profile']} "
-        f"(SHA-256 {made['profile_sha256'][:8]}). The page loads nothing from the network.",
+        f"simtrain reproduce explore, simtrain {made['simtrain']}, "
+        f"hardware profile {made['profile']} (SHA-256 {made['profile_sha256'][:8]}). "
+        "The page loads nothing from the network.",
     )

@@ -105,14 +105,14 @@ class ReportedRun:
     remarks: Sequence[str] = ()
     drawn: DrawnTimes | None = None
 
-    def command(self, name: str, figure: str = "") -> str:
-        """Return the command of a view, such as `simtrain memory llama3_70b`."""
-        return " ".join(filter(None, ("simtrain", name, self.arguments or self.name, figure)))
+    def command(self, options: str = "") -> str:
+        """Return the command of a view, such as `simtrain run llama3_70b --show memory`."""
+        return " ".join(filter(None, ("simtrain run", self.arguments or self.name, options)))
 
     @property
     def run_command(self) -> str:
         """The command that simulates the iteration."""
-        return self.command("run") + (" --allow-oom" if not self.result.memory.fits else "")
+        return self.command() + (" --allow-oom" if not self.result.memory.fits else "")
 
 
 def report(
@@ -337,7 +337,9 @@ def _variation(run: ReportedRun) -> Html:
 
 def _memory(run: ReportedRun) -> Html:
     report = run.result.memory
-    return joined(_memory_bars(report), view_html(memory_view(report), run.command("memory")))
+    return joined(
+        _memory_bars(report), view_html(memory_view(report), run.command("--show memory"))
+    )
 
 
 def _memory_bars(report: MemoryReport) -> Html:
@@ -366,7 +368,7 @@ def _memory_bars(report: MemoryReport) -> Html:
 
 def _operators(run: ReportedRun, scope: str) -> Html:
     operators = run.result.operators()
-    page = view_html(operators_view(operators, run.name), f"{run.run_command} --ops", scope)
+    page = view_html(operators_view(operators, run.name), f"{run.run_command} --show ops", scope)
     if not run.result.plan.recorded:
         return page
     return joined(view_html(View([modules_table(operators)]), scope=scope), page)
@@ -376,7 +378,10 @@ def _sources(run: ReportedRun, scope: str) -> Html:
     """The parts of each figure, and what all profile entries behind them rest on."""
     explained = {name: explain_figure(run.result, name) for name in FIGURES}
     trees = (
-        printed_by(run.command("explain", name), view_html(View([figure_branch(each.origin)])))
+        printed_by(
+            run.command(f"--show sources --figure {name}"),
+            view_html(View([figure_branch(each.origin)])),
+        )
         for name, each in explained.items()
     )
     entries = entries_table(_entries(run.result, explained.values()), run.result.profile.name)
@@ -396,6 +401,6 @@ def _assumptions(run: ReportedRun) -> Html:
     not_modelled = element("p", element("strong", "Not modelled: "), words)
     view = settings_view(resolved_settings(run.result.scenario))
     # The command prints the scenario's `recompute: auto`, not what simtrain chose for it.
-    command = "" if run.result.recompute_choice else f"{run.command('run')} --explain-settings"
+    command = "" if run.result.recompute_choice else run.command("--show settings")
     settings = view_html(view, command)
     return joined(not_modelled, element("details", element("summary", "All settings"), settings))

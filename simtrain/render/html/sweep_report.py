@@ -45,7 +45,7 @@ def sweep_document(results: SweepResults) -> HtmlDocument:
         title = _TITLES[name]
         picture = drawing(figure, name, f"{title}; the table of points lists them.")
         if name == "pareto":
-            command = f"simtrain plot {shlex.quote(folder)}"
+            command = f"simtrain sweep {shlex.quote(folder)}"
             picture = joined(picture, view_html(plots_view(pictures), command))
         sections.append(HtmlSection(name.replace("_", "-"), title, picture))
     profiles = results.header.get("profiles", {}).items()

@@ -43,7 +43,7 @@ _HELP = (
     "down select a row, left and right a bar. Bars thinner than a pixel mix their colours in "
     "proportion to their time."
 )
-_MEANING = "A bar of the simulated timeline. simtrain run X --trace FILE writes the same tasks."
+_MEANING = "A bar of the simulated timeline. simtrain run X -o FILE writes the same tasks."
 _BUTTONS = (
     ("in", "+", "Zoom in"),
     ("out", "\u2212", "Zoom out"),

@@ -21,7 +21,7 @@ from simtrain.render.traces.events import TraceEvents
 from simtrain.render.traces.formats import SUFFIXES, format_of
 from simtrain.render.traces.passes import PassSlices
 
-_OPTION = "--trace"
+_OPTION = "--out"
 _COMPRESSION = 3
 """Level of zlib: files are 10 % larger than at the default level, in a third of the time."""
 

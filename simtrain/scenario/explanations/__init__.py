@@ -122,6 +122,6 @@ def explain(code: str) -> Explanation:
     written = code.strip().upper()
     name = written if written.startswith("E") else f"E{written}"
     if name not in known:
-        fix = f"{did_you_mean(name, known)}simtrain explain lists all codes"
+        fix = f"{did_you_mean(name, known)}simtrain show errors lists all codes"
         raise InputError.of("E115", f'no error has the code "{code}"', fix=fix)
     return known[name]

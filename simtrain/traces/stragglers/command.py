@@ -14,7 +14,7 @@ from simtrain.commands.output import Output, show
 from simtrain.commands.progress import progress_bar
 
 
-@in_panel("Compare")
+@in_panel("Commands")
 def straggler(
     step: Annotated[list[Path], typer.Argument(metavar="STEP...")],
     output: Output,

@@ -1,4 +1,4 @@
-"""The page of `simtrain explore` in Chromium: its bytes equal the engine's at all positions."""
+"""The page of `reproduce explore` in Chromium: its bytes equal the engine's at all positions."""
 
 import pathlib
 import random

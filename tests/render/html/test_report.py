@@ -25,8 +25,8 @@ OPTIONS = ("--set", "cluster=h100_sxm", "--set", "batch.global=16")
 def page(tmp_path_factory: pytest.TempPathFactory) -> ParsedPage:
     """Write a report on two iterations, and parse it."""
     file = tmp_path_factory.mktemp("report") / "report.html"
-    outcome = call("report", FULL, PRESENT, *OPTIONS, "-o", str(file))
-    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, f"{file}\n", "")
+    outcome = call("compare", FULL, PRESENT, *OPTIONS, "-o", str(file))
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
     return parsed(file.read_text("utf-8"))
 
 
@@ -83,7 +83,7 @@ def test_one_scenario_shows_what_to_buy_first_even_if_it_does_not_fit(
 ) -> None:
     file = tmp_path / "report.html"
     small = ("--set", "hardware.gpu.memory_capacity=5 GiB")
-    call("report", PRESENT, "-o", str(file), *small)
+    call("run", PRESENT, "-o", str(file), *small)
     page = parsed(file.read_text("utf-8"))
     assert "does not fit" in {text for _, text in page.of("strong")}
     captions = {text for _, text in page.of("caption")}
@@ -96,7 +96,7 @@ def test_a_page_has_the_headline_of_the_terminal_if_iterations_vary(
     tmp_path: pathlib.Path,
 ) -> None:
     file, words = tmp_path / "report.html", (PRESENT, "--set", "variation.slow.factor=1.3")
-    assert call("report", *words, "--no-sensitivity", "-o", str(file)).exit_code == 0
+    assert call("run", *words, "-o", str(file)).exit_code == 0
     drawn = json.loads(call("run", *words, "--json").stdout)["variation"]
     page = parsed(file.read_text("utf-8"))
     (value, *_), (remark, *_) = (
@@ -110,7 +110,7 @@ def test_a_page_has_the_headline_of_the_terminal_if_iterations_vary(
 
 def test_different_models_are_compared_and_named(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "report.html"
-    call("report", PRESENT, "gpt2_1_5b", "--no-sensitivity", "-o", str(file))
+    call("compare", PRESENT, "gpt2_1_5b", "--no-sensitivity", "-o", str(file))
     assert any(
         "train different models" in text for _, text in parsed(file.read_text("utf-8")).of("p")
     )
@@ -118,10 +118,11 @@ def test_different_models_are_compared_and_named(tmp_path: pathlib.Path) -> None
 
 def test_bad_options_are_refused(tmp_path: pathlib.Path) -> None:
     for arguments, code in (
-        (f"{FULL} -o {tmp_path / 'report.txt'}", "E117"),
-        (f"{FULL} -o {tmp_path / 'nowhere' / 'report.html'}", "E113"),
-        (f"nowhere -o {tmp_path / 'report.html'}", "E101"),
+        (f"run {FULL} -o {tmp_path / 'report.txt'}", "E117"),
+        (f"run {FULL} -o {tmp_path / 'nowhere' / 'report.html'}", "E113"),
+        (f"run nowhere -o {tmp_path / 'report.html'}", "E101"),
+        (f"compare {FULL} {PRESENT} -o {tmp_path / 'report.txt'}", "E117"),
     ):
-        errors = refused("report", *arguments.split())
+        errors = refused(*arguments.split())
         assert f"{code} " in errors
     assert [*tmp_path.iterdir()] == []

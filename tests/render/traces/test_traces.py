@@ -296,7 +296,7 @@ def test_perfettos_format_needs_an_extra(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "perfetto", None)
-    outcome = call("run", "gpt2_1_5b", "--trace", str(tmp_path / "t.pftrace"))
+    outcome = call("run", "gpt2_1_5b", "-o", str(tmp_path / "t.pftrace"))
     assert outcome.exit_code == 2
     assert outcome.stderr == (
         "E701 a .pftrace needs perfetto\n  fix: pip install 'simtrain[trace]', or write a "
@@ -308,17 +308,17 @@ def test_perfettos_format_needs_an_extra(
     ("arguments", "message"),
     [
         (
-            ["--trace", "t.svg"],
-            "t.svg: E117 the name does not say which format traces have\n  fix: end it with "
-            ".pftrace, .json.gz, .json or .csv\n",
+            ["-o", "t.txt"],
+            "t.txt: E117 the name does not say which format files of an iteration have\n  fix: end "
+            "it with .html, .htm, .png, .svg, .pdf, .pftrace, .json.gz, .json or .csv\n",
         ),
         (
-            ["--trace", "nowhere/t.json"],
+            ["-o", "nowhere/t.json"],
             "nowhere/t.json: E113 cannot write a trace here: No such file or directory\n  fix: "
-            "create the folder nowhere, or choose another one with --trace\n",
+            "create the folder nowhere, or choose another one with --out\n",
         ),
-        (["--trace", "t.json", "--trace-microbatches", "0-1"], "--trace-microbatches 0-1: E118"),
-        (["--trace", "t.json", "--trace-window", "2s"], "--trace-window 2s: E118 has no"),
+        (["-o", "t.json", "--microbatches", "0-1"], "--microbatches 0-1: E118"),
+        (["-o", "t.json", "--window", "2s"], "--window 2s: E118 has no"),
     ],
 )
 def test_the_command_refuses_traces_that_it_cannot_write(
@@ -328,11 +328,11 @@ def test_the_command_refuses_traces_that_it_cannot_write(
     errors = refused("run", "gpt2_1_5b", *arguments)
     assert errors.startswith(message)
     assert not [*tmp_path.iterdir()]
-    assert "--trace" in call("run", "gpt2_1_5b", "--trace-window", "0s:1s").stderr
+    assert "-o" in call("run", "gpt2_1_5b", "--window", "0s:1s").stderr
 
 
 def test_a_trace_says_that_it_does_not_vary(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "usual.json"
     words = ("table5_22b_present", "--set", "variation.kernels=0.02", "--draws", "5")
-    assert "without variation" in call("run", *words, "--trace", str(file)).stdout
+    assert "without variation" in call("run", *words, "-o", str(file)).stdout
     assert read_json(file)["traceName"].endswith(", without variation")

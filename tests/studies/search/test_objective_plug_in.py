@@ -58,4 +58,4 @@ def test_a_search_ranks_by_a_new_objective(outsider: Outsider) -> None:
 
 
 def test_documents_list_a_new_objective(outsider: Outsider) -> None:
-    assert '"gpu_hours"' in outsider.call("docs", "reference/json")
+    assert '"gpu_hours"' in outsider.call("show", "reference/json")

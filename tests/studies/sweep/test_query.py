@@ -21,7 +21,11 @@ def test_queries_answer_while_the_sweep_runs(sweep: Sweep, tmp_path: pathlib.Pat
     def look(progress: Progress) -> None:
         if progress.done:
             outcome = call(
-                "query", str(tmp_path / "out"), "select count(*) n from results", "--json"
+                "sweep",
+                str(tmp_path / "out"),
+                "--query",
+                "select count(*) n from results",
+                "--json",
             )
             rows = json.loads(outcome.stdout)["rows"]
             answers.append((rows, [{"n": len(rows_of(tmp_path / "out"))}]))
@@ -37,12 +41,12 @@ def test_an_answer_says_how_many_points_it_lacks(
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
     sql = "select count(*) n from results"
-    assert call("query", str(folder), sql).stderr == ""
+    assert call("sweep", str(folder), "--query", sql).stderr == ""
     part = SweepFolder(folder).part(1)
     points = json.loads((folder / "sweep.json").read_text("utf-8"))["part_size"]
     part.unlink()
     for option in ((), ("--csv",), ("--json",)):
-        outcome = call("query", str(folder), sql, *option)
+        outcome = call("sweep", str(folder), "--query", sql, *option)
         assert outcome.exit_code == 0
         assert f"{points} points of the sweep not simulated yet or deleted" in outcome.stderr
     assert json.loads(outcome.stdout)["num_missing"] == points
@@ -52,7 +56,8 @@ def test_answers_are_tables_json_and_csv(whole: pathlib.Path) -> None:
     sql = """select "batch.micro", mfu, mfu, 'nan'::double as x, date '2026-01-02' as day
              from results where status = 'ok' order by index limit 1"""
     table, as_json, as_csv = (
-        call("query", str(whole), sql, *option) for option in ((), ("--json",), ("--csv",))
+        call("sweep", str(whole), "--query", sql, *option)
+        for option in ((), ("--json",), ("--csv",))
     )
     assert {one.exit_code for one in (table, as_json, as_csv)} == {0}
     (row,) = json.loads(as_json.stdout)["rows"]
@@ -65,10 +70,10 @@ def test_answers_are_tables_json_and_csv(whole: pathlib.Path) -> None:
 def test_values_are_written_as_in_json(whole: pathlib.Path) -> None:
     sql = """select true as yes, [1, null] as some, {'a': 'x'} as one, '' as empty, null as none,
              'a,"b"' as quoted, 1 as n, 2 as n, 3 as n_2"""
-    columns, values = call("query", str(whole), sql, "--csv").stdout.splitlines()
+    columns, values = call("sweep", str(whole), "--query", sql, "--csv").stdout.splitlines()
     assert columns == "yes,some,one,empty,none,quoted,n,n_3,n_2"
     assert values == 'true,"[1, null]","{""a"": ""x""}",,,"a,""b""",1,2,3'
-    (row,) = json.loads(call("query", str(whole), sql, "--json").stdout)["rows"]
+    (row,) = json.loads(call("sweep", str(whole), "--query", sql, "--json").stdout)["rows"]
     assert list(row.values()) == [True, [1, None], {"a": "x"}, "", None, 'a,"b"', 1, 2, 3]
 
 
@@ -76,14 +81,14 @@ def test_a_wide_answer_fits_the_columns_of_a_pipe(
     whole: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    outcome = call("query", str(whole), "select * from results limit 2")
+    outcome = call("sweep", str(whole), "--query", "select * from results limit 2")
     assert outcome.exit_code == 0
     assert max(map(len, outcome.stdout.splitlines())) <= 80
     assert {"iteration_time_s", "mfu"} <= {*outcome.stdout.split()}
 
 
 def test_a_long_answer_is_cut_with_a_note(whole: pathlib.Path) -> None:
-    outcome = call("query", str(whole), "select * from results, range(3)")
+    outcome = call("sweep", str(whole), "--query", "select * from results, range(3)")
     assert outcome.stdout.splitlines()[-1] == "and 20 more rows: --csv and --json print them all"
 
 
@@ -111,7 +116,7 @@ def test_wrong_sql_is_an_error(
 ) -> None:
     monkeypatch.chdir(whole)
     before = sorted(whole.rglob("*"))
-    outcome = call("query", ".", sql)
+    outcome = call("sweep", ".", "--query", sql)
     assert sorted(whole.rglob("*")) == before
     assert (outcome.exit_code, outcome.stdout) == (2, "")
     assert re.search(excerpt, outcome.stderr)
@@ -119,15 +124,15 @@ def test_wrong_sql_is_an_error(
 
 @pytest.mark.parametrize("sql", ["pivot results on status", "describe results", "from results;"])
 def test_every_statement_that_returns_rows_is_a_query(whole: pathlib.Path, sql: str) -> None:
-    outcome = call("query", str(whole), sql, "--json")
+    outcome = call("sweep", str(whole), "--query", sql, "--json")
     assert outcome.exit_code == 0 and json.loads(outcome.stdout)["rows"]
 
 
 def test_folders_without_results_are_errors(sweep: Sweep, tmp_path: pathlib.Path) -> None:
     for expected in ("E820 this folder contains no sweep", "E820 no part is finished yet"):
-        errors = refused("query", str(tmp_path / "out"), "select 1")
+        errors = refused("sweep", str(tmp_path / "out"), "--query", "select 1")
         assert expected in errors
         SweepFolder(tmp_path / "out").open(sweep.header)
     (tmp_path / "out" / "parts" / "part-000000.parquet").write_bytes(b"PAR1")
-    outcome = call("query", str(tmp_path / "out"), "select 1")
+    outcome = call("sweep", str(tmp_path / "out"), "--query", "select 1")
     assert outcome.exit_code == 2 and "E826 the query failed" in outcome.stderr

@@ -217,7 +217,7 @@ def test_the_terminal_names_the_barrier() -> None:
         (("--set", "variation.slow={what: link, factor: 2}"), "E962"),
         (("--seed", "1"), "E908"),
         (("--ray", "1.2.3.4:5"), "E908"),
-        (("--draws", "5", "--ops"), "E908"),
+        (("--draws", "5", "--show", "ops"), "E908"),
         (("--set", "variation.kernels=-0.1"), "E20"),
         (("--set", "variation.kernels=0.5"), "E20"),
         (("--set", "variation.slow={factor: 0.5}"), "E20"),

@@ -1,0 +1,205 @@
+"""`simtrain show`: what comes with simtrain, by one name each."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simtrain.base.resources import (
+    find_profile,
+    find_scenario,
+    find_stack,
+    find_sweep,
+    list_profiles,
+    list_scenarios,
+    list_stacks,
+    list_sweeps,
+)
+from simtrain.commands.options import refuse
+from simtrain.commands.output import Output, show, show_view
+from simtrain.commands.printing import emit, text_width
+from simtrain.errors import InputError, did_you_mean
+
+Rows = Iterator[tuple[str, ...]]
+_CODE = re.compile(r"[eE]?\d+")
+_CODE_OR_COMMENT = re.compile(r"^```.*?^```|`[^`\n]*`|<!--.*?-->\n?", re.DOTALL | re.MULTILINE)
+"""Comments mark generated figures; in code they are an example."""
+_FILES: dict[str, tuple[Callable[[], list[str]], Callable[[str], Path]]] = {
+    "scenarios": (list_scenarios, find_scenario),
+    "profiles": (list_profiles, find_profile),
+    "sweeps": (list_sweeps, find_sweep),
+    "stacks": (list_stacks, find_stack),
+}
+"""Shipped files by their kind: their names, and the file of a name."""
+_TEXTS = {
+    "template": "a scenario of 20 lines to start from",
+    "fields": "a scenario with every field, its meaning and its default",
+    "schema": "the JSON schema of scenarios, with which editors complete fields",
+}
+_LONGEST_NAME = 80
+
+
+def _names(typed: str) -> list[str]:
+    """Return the names that begin with the typed text, for completion."""
+    from simtrain.commands.completion import error_codes
+    from simtrain.commands.documents import document_titles
+
+    names = [*_lists(), *_TEXTS, *document_titles()]
+    names += [name for names_of_kind, _ in _FILES.values() for name in names_of_kind()]
+    return [name for name in names if name.startswith(typed)] + error_codes(typed)
+
+
+def show_shipped(
+    name: Annotated[str | None, typer.Argument(autocompletion=_names)] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    *,
+    output: Output,
+) -> None:
+    """List and print what comes with simtrain: scenarios, profiles, documents, error codes.
+
+    Args:
+        name: what to print: the name of a scenario, profile, sweep, software stack or document, an
+            error code, a profile's file, or a list such as scenarios. Default: all lists.
+        out: file to write the text to, for a copy to change.
+
+    A profile is checked, and printed with the unit, source and fitted range of each entry: an
+    efficiency above 1, a bandwidth above that of its link, NaN and a number without a source are
+    errors. With -o, its file is copied.
+
+    For VS Code with its YAML extension, write the schema to scenario.schema.json and begin the
+    scenario with this line: # yaml-language-server: $schema=scenario.schema.json
+
+    Example: simtrain show scenarios
+
+    Example: simtrain show template -o my_scenario.yaml
+
+    Example: simtrain show h100_sxm
+
+    Example: simtrain show E310
+    """
+    from simtrain.views.view import names_view
+
+    lists = _lists()
+    if name is None or name in lists:
+        refuse({"--out": out}, "writes no list", "name what to copy")
+        if name is None:
+            show_view(output, names_view(("name", "what it lists or prints"), _overview()))
+        else:
+            columns, rows = lists[name]
+            show_view(output, names_view(columns, rows()))
+    elif _is_path(name) or (name in list_profiles() and out is None):
+        refuse({"--out": out}, "copies what comes with simtrain, not a file")
+        from simtrain.views.profile import load_page, profile_view
+
+        page = load_page(name)
+        show(output, page, lambda: profile_view(page))
+    else:
+        refuse(output.formats, "is for lists and profiles")
+        _print_text(name, out)
+
+
+def _lists() -> dict[str, tuple[tuple[str, ...], Callable[[], Rows]]]:
+    """Return the headings and the rows of each list."""
+
+    def files(kind: str) -> Callable[[], Rows]:
+        return lambda: _described(kind)
+
+    return {
+        "scenarios": (("scenario", "description"), files("scenarios")),
+        "profiles": (("profile", "evidence", "description"), _profiles),
+        "sweeps": (("sweep", "description"), files("sweeps")),
+        "stacks": (("stack", "description"), files("stacks")),
+        "documents": (("name", "title"), _documents),
+        "errors": (("code", "meaning"), _errors),
+    }
+
+
+def _overview() -> Rows:
+    yield from ((name, f"list of {name}, each to be shown by its name") for name in _lists())
+    yield from _TEXTS.items()
+
+
+def _described(kind: str) -> Rows:
+    from simtrain.base.strict_yaml import load_document
+
+    names, find = _FILES[kind]
+    for name in names():
+        yield name, load_document(find(name)).data.get("description") or ""
+
+
+def _profiles() -> Rows:
+    from simtrain.hardware.evidence import evidence_of
+    from simtrain.hardware.load import load_profile
+
+    for name in list_profiles():
+        profile = load_profile(name)
+        yield name, evidence_of(profile, name).level.value, profile.description
+
+
+def _documents() -> Rows:
+    from simtrain.commands.documents import document_titles
+
+    yield from document_titles().items()
+
+
+def _errors() -> Rows:
+    from simtrain.scenario.explanations import explanations
+
+    yield from ((code, each.what) for code, each in explanations().items())
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith((".yaml", ".yml")) or (os.path.isfile(name) and not name.endswith(".md"))
+
+
+def _print_text(name: str, out: Path | None) -> None:
+    """Print a text, or write it to a file that does not exist."""
+    from simtrain.base.output_folder import write_new
+    from simtrain.scenario import load_unchecked
+
+    is_scenario = name in ("template", "fields", *list_scenarios())
+    text = _text(name)
+    if out is None:
+        emit(text)
+        return
+    write_new(out, text, load_unchecked if is_scenario else None)
+    emit(f"Wrote {out}." + f" Run it with: simtrain run {out}" * is_scenario + "\n")
+
+
+def _text(name: str) -> str:
+    """Return the text that a name stands for.
+
+    Raises:
+        InputError: it stands for none (E101), or an error has no such code (E115).
+    """
+    from simtrain.base.input_file import MOST_BYTES_OF_YAML, read_text
+    from simtrain.commands.documents import document_text
+    from simtrain.scenario.json_schema import scenario_schema
+    from simtrain.scenario.template import full_template, template
+
+    if name == "template":
+        return template()
+    if name == "fields":
+        return full_template()
+    if name == "schema":
+        return json.dumps(scenario_schema(), indent=2) + "\n"
+    if _CODE.fullmatch(name.strip()):
+        from simtrain.render.explanations import explanation_page
+        from simtrain.scenario.explanations import explain
+
+        return explanation_page(explain(name), text_width())
+    if document := document_text(name):
+        shown = _CODE_OR_COMMENT.sub(lambda part: part[0] * (part[0][0] == "`"), document)
+        return re.sub(r"\n{3,}", "\n\n", shown)
+    for names, find in _FILES.values():
+        if name in names():
+            return read_text(find(name), MOST_BYTES_OF_YAML)
+    question = did_you_mean(name, [each.rpartition("/")[2] for each in _names("")])
+    message = f'nothing is named "{name[:_LONGEST_NAME]}"'
+    raise InputError.of("E101", message, fix=f"{question}simtrain show lists what there is")
