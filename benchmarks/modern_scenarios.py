@@ -515,12 +515,6 @@ def _vary(rng: random.Random, scenario: Values) -> None:
             for what in ("gpu", "node")
             for factor in (1.0, 1.5)
         ],
-        garbage_collection=[
-            {"every": 2, "pause": "1 ms", "synchronized": together} for together in (False, True)
-        ],
-        data_loader=[{"sequences_per_s": 1e4, "prefetch": 1}],
-        evaluation=[{"every": 10, "time": "1 s"}],
-        logging=[{"every": 5, "time": "1 ms"}],
     )
     batch, model = scenario["batch"], scenario["model"]
     is_whole = scenario["parallelism"].get("context", 1) == 1 and batch["micro"] == 1

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from simtrain.studies.simulation import simulate as simulate
     from simtrain.studies.sweep.results import query as query
     from simtrain.studies.sweep.run import sweep as sweep
-    from simtrain.studies.variation.run import draw as draw
+    from simtrain.studies.variation import draw as draw
 
 _HOMES = {
     "Difference": "simtrain.iteration.report.difference.Difference",
@@ -60,7 +60,7 @@ _HOMES = {
     "advise": "simtrain.studies.advice.advise",
     "compare": "simtrain.iteration.report.difference.compare",
     "cost": "simtrain.studies.cost.cost",
-    "draw": "simtrain.studies.variation.run.draw",
+    "draw": "simtrain.studies.variation.draw",
     "goodput": "simtrain.studies.goodput.goodput.goodput",
     "import_scenario": "simtrain.importing.import_scenario.import_scenario",
     "load_profile": "simtrain.hardware.load.load_profile",

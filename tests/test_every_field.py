@@ -15,7 +15,7 @@ from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.scenario.field_docs import name_in_files, section_of
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.variation.run import draw
+from simtrain.studies.variation import draw
 
 Changes = dict[str, Any]
 
@@ -289,11 +289,6 @@ REPLICAS: Changes = DATA | {
 PAUSES = REPLICAS | {"variation.pauses": {"per_gpu_hour": 1e6, "duration": "1 ms"}}
 SLOW = REPLICAS | {"parallelism.pipeline": 2, "variation.slow": {"factor": 2}}
 DOCUMENTS = REPLICAS | LONG | {"variation.sequence_lengths": {"mean": 1000}}
-COLLECTIONS = REPLICAS | {"variation.garbage_collection": {"every": 2, "pause": "1 s"}}
-LOADER = REPLICAS | {"variation.kernels": 0.3}
-LOADER |= {"variation.data_loader": {"sequences_per_s": 1340.0}}
-EVALUATION = REPLICAS | {"variation.evaluation": {"every": 10, "time": "1 s"}}
-LOGGING = REPLICAS | {"variation.logging": {"every": 10, "time": "1 s"}}
 VARIATION_CASES: dict[str, tuple[Changes, Any]] = {
     "variation.kernels": (REPLICAS, 0.1),
     "variation.collectives": (REPLICAS, 0.1),
@@ -305,19 +300,8 @@ VARIATION_CASES: dict[str, tuple[Changes, Any]] = {
     "variation.slow.factor": (SLOW, 3),
     "variation.sequence_lengths.mean": (DOCUMENTS, 500),
     "variation.sequence_lengths.sigma": (DOCUMENTS, 0.5),
-    "variation.garbage_collection.every": (COLLECTIONS, 20),
-    "variation.garbage_collection.pause": (COLLECTIONS, "2 s"),
-    "variation.garbage_collection.synchronized": (COLLECTIONS, True),
-    "variation.data_loader.sequences_per_s": (LOADER, 100.0),
-    "variation.data_loader.prefetch": (LOADER, 1),
-    "variation.evaluation.every": (EVALUATION, 20),
-    "variation.evaluation.time": (EVALUATION, "2 s"),
-    "variation.logging.every": (LOGGING, 20),
-    "variation.logging.time": (LOGGING, "2 s"),
 }
 """As `CASES`, for fields that move the mean time of draws."""
-FILES = {"variation.sequence_lengths.file"}
-"""Paths, whose effect tests of their own show."""
 WITHOUT_EFFECT = {"name", "description"}
 """Fields that are only printed."""
 
@@ -344,7 +328,7 @@ def test_every_field_of_variation_moves_the_mean_of_draws(field: str) -> None:
 
 def test_every_field_has_its_case() -> None:
     # Other tests cover the entries of profiles, and recorded programs.
-    assert {*CASES, *VARIATION_CASES, *FILES} | WITHOUT_EFFECT | {"hardware", "program"} == {
+    assert {*CASES, *VARIATION_CASES} | WITHOUT_EFFECT | {"hardware", "program"} == {
         *fields_of(Scenario)
     }
 

@@ -24,7 +24,7 @@ from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.simulation import simulate
-from simtrain.studies.variation.run import draw
+from simtrain.studies.variation import draw
 from simtrain.views.memory import memory_view
 from simtrain.views.result import result_view
 from simtrain.workload.ops import total_flops, total_model_flops

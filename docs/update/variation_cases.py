@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import simtrain
 from docs.update.request import Request, table
 from simtrain.scenario import Scenario
-from simtrain.studies.variation.result import DrawnTimes
+from simtrain.studies.variation import DrawnTimes
 
 _DRAWS = 1000
 

@@ -206,7 +206,7 @@ def scenario_column(
 ) -> ScenarioColumn:
     """Simulate a scenario, and also with better hardware if wanted."""
     from simtrain.studies.sensitivity import sensitivity
-    from simtrain.studies.variation.run import draw_if_varied
+    from simtrain.studies.variation import draw_if_varied
     from simtrain.views.compare import ScenarioColumn
 
     result = simulate_with_status(scenario, allow_oom)

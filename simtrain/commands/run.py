@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -23,7 +23,7 @@ from simtrain.render.traces.formats import FORMATS, SUFFIXES, format_of
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
-    from simtrain.studies.variation.result import DrawnTimes
+    from simtrain.studies.variation import DrawnTimes
 
 Shown = Literal["memory", "ops", "sources", "schedule", "settings"]
 Figure = Literal["iteration_time", "mfu", "hfu", "peak_memory"]
@@ -158,14 +158,10 @@ class Draws:
         draws: iterations to draw with what the scenario's section variation says. Default: 100 if a
             field of the section is set, otherwise none.
         seed: seed of the random numbers: a whole number from 0 on. Default: 0.
-        workers: processes that draw; the answer is the same for any number. Default: 1.
-        ray: Ray cluster, host:port, whose processors draw in place of processes on this machine.
     """
 
     draws: int | None = None
     seed: int | None = None
-    workers: int | None = None
-    ray: str | None = None
 
     def of(self, result: Result) -> DrawnTimes | None:
         """Draw the iteration of a result, if draws are asked for.
@@ -177,23 +173,17 @@ class Draws:
             refuse(self.options, "is only for --draws", "add --draws 100")
             return None
         from simtrain.commands.progress import progress_bar
-        from simtrain.studies.draw_request import DrawRequest
-        from simtrain.studies.variation.run import draw_with_progress
+        from simtrain.studies.variation import DrawRequest, draw_with_progress
 
-        written = {name: value for name, value in self._written.items() if value is not None}
+        numbers = {"draws": self.draws, "seed": self.seed}
+        written = {name: number for name, number in numbers.items() if number is not None}
         with progress_bar() as on_progress:
             return draw_with_progress(DrawRequest(result, **written), on_progress)
 
     @property
     def options(self) -> dict[str, object]:
-        """The options that are written, by name."""
-        return {f"--{name}": value is not None for name, value in self._written.items()}
-
-    @property
-    def _written(self) -> dict[str, Any]:
-        """The fields of `DrawRequest`, None if they are not written."""
-        names = ("draws", "seed", "workers", "ray")
-        return {name: getattr(self, name) for name in names}
+        """Whether each option is written, by name."""
+        return {"--draws": self.draws is not None, "--seed": self.seed is not None}
 
 
 @options_first("show out overrides scale allow_oom as_json engine draws seed")
@@ -326,7 +316,7 @@ def _show_sources(result: Result, choice: Choice, output: Output) -> None:
 
 def _show_result(result: Result, drawn: DrawnTimes | None, output: Output) -> None:
     from simtrain.iteration.report.remarks import RunReport
-    from simtrain.studies.variation.result import VariedRun
+    from simtrain.studies.variation import VariedRun
     from simtrain.studies.warnings import warnings_on
     from simtrain.views.result import result_view
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from simtrain.base.file_kinds import SCENARIO, load_kind
 from simtrain.base.resources import beside, find_scenario
@@ -15,9 +14,8 @@ from simtrain.scenario.check import check_scenario
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.section import spell_out_words
 
-_FILES = "file", "program"
-_PATHS = ("cluster",), ("schedule",), ("program",), ("variation", "sequence_lengths", "file")
-"""Fields that may be paths; those of `_FILES` always are."""
+_PATHS = "cluster", "schedule", "program"
+"""Fields that may be paths; a program always is."""
 
 
 def load_scenario(path_or_name: str | pathlib.Path, overrides: Iterable[str] = ()) -> Scenario:
@@ -67,20 +65,10 @@ def read_scenario(path: pathlib.Path) -> YamlDocument:
 
 def with_paths_beside(document: YamlDocument, file: str) -> YamlDocument:
     """Resolve the paths of a scenario's files relative to the scenario's file."""
-    data = document.data
-    for path in _PATHS:
-        data = _beside(data, path, file)
-    return YamlDocument(data, document.positions) if data is not document.data else document
-
-
-def _beside(data: dict[str, Any], path: Sequence[str], file: str) -> dict[str, Any]:
-    """Return data whose value at a path is relative to a file, if it is a text."""
-    first, *rest = path
-    value = data.get(first)
-    if rest:
-        return {**data, first: _beside(value, rest, file)} if isinstance(value, dict) else data
-    if not isinstance(value, str):
-        return data
-    # A bare name is that of a profile or a schedule, but also that of a file of lengths.
-    is_file = first in _FILES
-    return {**data, first: beside(os.path.join(os.curdir, value) if is_file else value, file)}
+    paths = {}
+    for field in _PATHS:
+        if isinstance(written := document.data.get(field), str):
+            # A bare name is that of a profile or a schedule, but of a file if it is a program.
+            is_file = field == "program"
+            paths[field] = beside(os.path.join(os.curdir, written) if is_file else written, file)
+    return YamlDocument(document.data | paths, document.positions) if paths else document

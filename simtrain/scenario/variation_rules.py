@@ -8,7 +8,6 @@ from simtrain.scenario.schema import Scenario
 VARIATION_RULES = Rules()
 
 rule = VARIATION_RULES.rule
-_LENGTHS = "variation.sequence_lengths"
 
 
 @rule("E961", "ranks are counted from 0", "variation: {slow: {rank: 64, factor: 1.2}}")

@@ -2,52 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from simtrain.base.input_file import FileVersion
-from simtrain.base.strict_yaml import FieldError, read_text
-from simtrain.errors import InputError, Location
-from simtrain.scenario.section import MAX_COUNT, Count, CountOrZero, Section
-from simtrain.units import parse_non_negative_seconds, parse_seconds
-
-_MOST_BYTES = 64 << 20
-
-
-def read_lengths(file: str) -> tuple[int, ...]:
-    """Return the lengths in a file; empty lines are skipped.
-
-    Raises:
-        InputError: the file cannot be read (E101 to E103), or a line is no length (E965).
-    """
-    return _lengths(FileVersion.of(file))
-
-
-@functools.lru_cache(maxsize=8)
-def _lengths(version: FileVersion) -> tuple[int, ...]:
-    lengths = []
-    text = read_text(Path(version.file), _MOST_BYTES)
-    for number, line in enumerate(text.splitlines(), 1):
-        word = line.strip()
-        if not word:
-            continue
-        if not (word.isascii() and word.isdigit() and 0 < int(word) <= MAX_COUNT):
-            raise InputError.of(
-                "E965",
-                f"{word[:40]!r} is no number of tokens",
-                Location(version.file, number, 1, line[:200]),
-                fix="write a whole number above 0 on each line",
-                reason="each line is the length of a document, of which draws take one at a time",
-            )
-        lengths.append(int(word))
-    if not lengths:
-        message, fix = "the file has no lengths", "write a number of tokens on each line"
-        raise InputError.of("E965", message, Location(version.file), fix)
-    return tuple(lengths)
-
+from simtrain.scenario.section import Count, CountOrZero, Section
+from simtrain.units import parse_non_negative_seconds
 
 MOST_RELATIVE = 0.3
 """Largest relative standard deviation. Beyond it, normal factors would often be near zero."""
@@ -61,14 +21,8 @@ def _time(text: str) -> str:
     return text
 
 
-def _time_above_zero(text: str) -> str:
-    parse_seconds(text)
-    return text
-
-
 _Relative = Annotated[float, Field(ge=0, le=MOST_RELATIVE)]
 _Time = Annotated[str, AfterValidator(_time)]
-_TimeAboveZero = Annotated[str, AfterValidator(_time_above_zero)]
 
 
 class Pauses(Section):
@@ -100,73 +54,18 @@ class Slow(Section):
     factor: Annotated[float, Field(ge=1, le=1000)] = Field(examples=[1.2])
 
 
-def _readable(file: str) -> str:
-    """Return the path of a file of lengths if it can be read; raises InputError."""
-    read_lengths(file)
-    return file
-
-
 class SequenceLengths(Section):
     """The distribution of the documents that sequences pack.
 
-    Lengths are log-normal, or drawn from a file. Documents are laid one after another and cut where
-    a sequence is full (Megatron-LM's GPTDataset); attention stays within a document, as with
-    batch.packed_lengths.
+    Lengths are log-normal. Documents are laid one after another and cut where a sequence is full
+    (Megatron-LM's GPTDataset); attention stays within a document, as with batch.packed_lengths.
 
-    mean: mean number of tokens of a document; null with a file.
+    mean: mean number of tokens of a document.
     sigma: standard deviation of the natural logarithm of its length; 1 by default.
-    file: text file with the length of a document per line, of which each drawn document takes one,
-        relative to the scenario's file; null by default.
     """
 
-    mean: Count | None = Field(default=None, examples=[1000])
+    mean: Count = Field(examples=[1000])
     sigma: Annotated[float, Field(ge=0, le=3)] = Field(default=1.0, examples=[1.5])
-    file: Annotated[str, Field(min_length=1), AfterValidator(_readable)] | None = Field(
-        default=None, examples=["lengths.txt"]
-    )
-
-    @model_validator(mode="after")
-    def _has_one_source(self) -> Self:
-        if (self.mean is None) == (self.file is None):
-            both = "has both mean and file" if self.file else "has neither mean nor file"
-            raise FieldError((), both, "write one of them, such as mean: 1000")
-        return self
-
-
-class GarbageCollection(Section):
-    """Pauses of the processes for Python's garbage collection.
-
-    every: iterations between two pauses of a process.
-    pause: time of a pause.
-    synchronized: true if all processes pause in the same iteration (--manual-gc of Megatron-LM);
-        false (default) if each pauses at a time of its own.
-    """
-
-    every: Count = Field(examples=[100])
-    pause: _TimeAboveZero = Field(examples=["300 ms"])
-    synchronized: bool = Field(default=False, examples=["true"])
-
-
-class DataLoader(Section):
-    """The rate at which batches are loaded.
-
-    sequences_per_s: sequences that the loader of each replica prepares per second.
-    prefetch: iterations whose sequences it prepares ahead. 2 by default.
-    """
-
-    sequences_per_s: Annotated[float, Field(gt=0)] = Field(examples=[20.0])
-    prefetch: Count = Field(default=2, examples=[1])
-
-
-class Periodic(Section):
-    """Work between iterations, for which all ranks wait.
-
-    every: iterations from one to the next.
-    time: time that it takes.
-    """
-
-    every: Count = Field(examples=[1000])
-    time: _TimeAboveZero = Field(examples=["30 s"])
 
 
 class Variation(Section):
@@ -183,10 +82,6 @@ class Variation(Section):
     pauses: rare pauses of single GPUs; by default (null) the profile's.
     slow: a GPU, node or link that is slow in every iteration; null by default.
     sequence_lengths: documents of uneven length; null by default.
-    garbage_collection: pauses of the processes; null by default.
-    data_loader: rate of the data; null by default, which never waits.
-    evaluation: evaluation between iterations; null by default.
-    logging: logging between iterations; null by default.
     """
 
     kernels: _Relative | None = Field(default=None, examples=[0.02])
@@ -195,10 +90,6 @@ class Variation(Section):
     pauses: Pauses | None = None
     slow: Slow | None = None
     sequence_lengths: SequenceLengths | None = None
-    garbage_collection: GarbageCollection | None = None
-    data_loader: DataLoader | None = None
-    evaluation: Periodic | None = None
-    logging: Periodic | None = None
 
     @property
     def is_set(self) -> bool:

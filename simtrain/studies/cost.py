@@ -19,7 +19,7 @@ from simtrain.iteration.report.result import Result
 from simtrain.studies.goodput.goodput import Ends, goodput_of, interval_of, read_tokens
 from simtrain.studies.simulation import result_of
 from simtrain.studies.training_requests import CostRequest, GoodputRequest
-from simtrain.studies.variation.run import mean_time_s
+from simtrain.studies.variation import mean_time_s
 from simtrain.units import (
     DAY_S,
     HOUR_S,

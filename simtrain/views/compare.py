@@ -16,7 +16,7 @@ from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.iteration.report.result import Result
 from simtrain.studies.sensitivity import FACTOR, Sensitivity
-from simtrain.studies.variation.result import DrawnTimes
+from simtrain.studies.variation import DrawnTimes
 from simtrain.units import format_bytes, format_seconds, four_digits
 from simtrain.views.kinds import (
     BAR,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simtrain.base.wording import Number, Sentence
-from simtrain.studies.variation.result import DrawnTimes
+from simtrain.studies.variation import DrawnTimes
 from simtrain.units import format_seconds
 from simtrain.views.kinds import ENTRY, FOUR_DIGITS, SECONDS, SIGNED_SHARE, TEXT
 from simtrain.views.view import Cell, Column, Facts, Part, Row, Table, remarks

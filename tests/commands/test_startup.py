@@ -110,7 +110,6 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
         *("simtrain.studies.objectives", "simtrain.render.traces.formats", "simtrain.importing"),
         *(
             "simtrain.base.file_kinds",
-            "simtrain.studies.draw_request",
             "simtrain.studies.training_requests",
             "simtrain.studies.search.request",
             "simtrain.studies.sweep",

@@ -117,22 +117,10 @@ _COUNTS: Values = {
     "variation.sequence_lengths": (None, {"mean": 50}),
     "variation.sequence_lengths.mean": (50, 500),
     "variation.sequence_lengths.sigma": (1.0, 0.0),
-    "variation.garbage_collection": (None, {"every": 2, "pause": "1 ms"}),
-    "variation.garbage_collection.every": (2, 5),
-    "variation.garbage_collection.pause": ("1 ms", "2 ms"),
-    "variation.data_loader": (None, {"sequences_per_s": 1000.0}),
-    "variation.data_loader.sequences_per_s": (1000.0, 1e6),
-    "variation.data_loader.prefetch": (2, 1),
-    "variation.evaluation": (None, {"every": 10, "time": "1 s"}),
-    "variation.evaluation.every": (10, 1),
-    "variation.evaluation.time": ("1 s", "1 ms"),
-    "variation.logging": (None, {"every": 10, "time": "1 ms"}),
-    "variation.logging.every": (10, 1),
-    "variation.logging.time": ("1 ms", "2 ms"),
 }
 """Values of fields that are neither flags nor choices, the one that most others allow first."""
 _FIRST: Values = {"precision.compute": "bf16", "schedule": "1f1b", "attention_backend": "fused"}
-_NOT_DRAWN = ("name", "description", "hardware", "program", "variation.sequence_lengths.file")
+_NOT_DRAWN = ("name", "description", "hardware", "program")
 
 
 def _fields(section: type[BaseModel], path: str = "") -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 import simtrain
 from simtrain import Scenario
-from simtrain.studies.variation.result import DrawnTimes
+from simtrain.studies.variation import DrawnTimes
 
 STILL: dict[str, Any] = {
     "variation.kernels": 0,

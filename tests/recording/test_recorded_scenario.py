@@ -13,7 +13,7 @@ from simtrain.scenario.json_schema import scenario_schema
 from simtrain.scenario.resolved import settings_of
 from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
-from simtrain.studies.variation.run import draw
+from simtrain.studies.variation import draw
 from tests.helpers.command_line import call, refused
 from tests.helpers.recorded_programs import TOKENS, W, X, linear_layers, run, scenario_of
 

@@ -19,7 +19,7 @@ from simtrain.base.wording import Sentence
 from simtrain.scenario.field_docs import descriptions
 
 _OUTPUTS: dict[str, str] = {
-    "run": "simtrain.studies.variation.result:VariedRun",
+    "run": "simtrain.studies.variation:VariedRun",
     "run --show ops": "simtrain.iteration.report.operators:StageOperators",
     "run --show settings": "simtrain.scenario.resolved:ResolvedSettings",
     "run --show memory": "simtrain.iteration.memory.report:MemoryReport",

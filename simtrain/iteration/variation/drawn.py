@@ -47,6 +47,9 @@ _ITERATIONS = 8
 """Iterations that are drawn together if they run into each other; the last interval counts."""
 _PERSISTENT, _OF_DRAW = range(2)
 
+NumberedSource = tuple[int, Source]
+"""A source and its number in `SOURCES`, which decides its random numbers."""
+
 
 @dataclass(frozen=True, eq=False)
 class DrawnIteration:
@@ -62,16 +65,14 @@ class DrawnIteration:
     """
 
     iteration: IterationTimeline
-    sources: tuple[tuple[int, Source], ...]
+    sources: tuple[NumberedSource, ...]
     graph: TaskGraph
     tasks: DrawnTasks
     group_sizes: Ints
     number: Ints
 
     @classmethod
-    def of(
-        cls, iteration: IterationTimeline, sources: Sequence[tuple[int, Source]], seed: int
-    ) -> Self:
+    def of(cls, iteration: IterationTimeline, sources: Sequence[NumberedSource], seed: int) -> Self:
         """Find what each source changes; `seed` draws what differs in every iteration."""
         plan, (tasks, timeline, number_of) = iteration.seconds.plan, _tasks_of(iteration)
         layout = RankLayout.of(plan)
@@ -187,7 +188,7 @@ class DrawnIteration:
 
 def sources_of(
     iteration: IterationTimeline, entries: VariationEntries
-) -> tuple[tuple[int, Source], ...]:
+) -> tuple[NumberedSource, ...]:
     """Return the sources of variation of a scenario, with their numbers in the registry."""
     plan = iteration.seconds.plan
     made = (source.of(plan.scenario.variation, entries, plan) for source in SOURCES)

@@ -1,7 +1,7 @@
 """What varies between ranks, replicas and iterations: a source per field of section `variation`.
 
-A source multiplies factors of kernels, collectives or the network, adds time to tasks, or waits
-between iterations. It knows no engine. A new one is a class here and a line of `SOURCES`.
+A source multiplies factors of kernels, collectives or the network, or adds time to tasks. It knows
+no engine. A new one is a class here and a line of `SOURCES`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from simtrain.iteration.programs.seconds import IterationSeconds, passes_of
 from simtrain.iteration.variation.draw import LEAST_FACTOR, Draw, Speeds
 from simtrain.iteration.variation.rank_layout import RankLayout
 from simtrain.iteration.variation.response import Cause, Response
-from simtrain.scenario.variation_section import Variation, read_lengths
-from simtrain.units import HOUR_S, format_seconds, parse_non_negative_seconds, parse_seconds
+from simtrain.scenario.variation_section import Variation
+from simtrain.units import HOUR_S, format_seconds, parse_non_negative_seconds
 
 _DEVIATIONS = 8.0
 """Standard deviations within which practically all normal numbers are."""
@@ -67,14 +67,6 @@ class Source:
 
     def disturb(self, draw: Draw, rng: Generator) -> None:
         """Change one iteration."""
-
-    def period(self) -> tuple[int, float] | None:
-        """Return every how many iterations all ranks wait between iterations, and for how long."""
-        return None
-
-    def load_s(self) -> tuple[float, int] | None:
-        """Return the time to load an iteration's data, and how many iterations ahead it can be."""
-        return None
 
     def pass_responses(self, seconds: IterationSeconds) -> Mapping[PassPart, Response]:
         """Return how the time of each different pass follows the attention of its microbatch."""
@@ -242,47 +234,6 @@ class RarePauses(Source):
             draw.add(paused, replicas, rng.exponential(self.duration_s, number))
 
 
-@dataclass(frozen=True, slots=True)
-class GarbageCollections(Source):
-    """Each process pauses once in a number of iterations, at a time of its own.
-
-    If processes pause together, only one iteration in that number is longer (--manual-gc).
-    """
-
-    name: ClassVar = "garbage_collection"
-    is_rare: ClassVar = True
-    every: int
-    pause_s: float
-    synchronized: bool
-
-    @classmethod
-    def of(cls, variation: Variation, entries: VariationEntries, plan: Plan) -> Self | None:
-        gc = variation.garbage_collection
-        return None if gc is None else cls(gc.every, parse_seconds(gc.pause), gc.synchronized)
-
-    @property
-    def words(self) -> str:
-        together = "all processes together pause" if self.synchronized else "each process pauses"
-        pause = format_seconds(self.pause_s)
-        return f"{together} for {pause} to collect garbage, every {self.every:,} iterations"
-
-    def period(self) -> tuple[int, float] | None:
-        return (self.every, self.pause_s) if self.synchronized else None
-
-    def disturb(self, draw: Draw, rng: Generator) -> None:
-        if self.synchronized:
-            return
-        tasks, members = draw.tasks, draw.tasks.layout.members
-        shape = tasks.layout.mesh.pp, tasks.num_replicas
-        pauses = rng.binomial(members, 1 / self.every, shape)
-        for stage in np.flatnonzero(pauses.any(axis=1)).tolist():
-            of_stage = tasks.computing[tasks.stage_of[tasks.computing] == stage]
-            until_s = np.cumsum(tasks.duration_s[of_stage])
-            replicas = np.repeat(np.arange(shape[1]), pauses[stage])
-            paused = of_stage[_passes_at(until_s, until_s[-1] * rng.random(len(replicas)))]
-            draw.add(paused, replicas, np.full(len(replicas), self.pause_s))
-
-
 # ---------------------------------------------------------------------------- uneven documents
 
 
@@ -298,25 +249,17 @@ class UnevenDocuments(Source):
         mean: mean tokens of a document.
         sigma: standard deviation of the logarithm of its length.
         seq_length: tokens of a sequence.
-        lengths: lengths of which each document has one, in place of log-normal ones.
     """
 
     name: ClassVar = "sequence_lengths"
     mean: float
     sigma: float
     seq_length: int
-    lengths: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, variation: Variation, entries: VariationEntries, plan: Plan) -> Self | None:
         lengths, seq_length = variation.sequence_lengths, plan.scenario.model.seq_length
-        if lengths is None:
-            return None
-        if lengths.file is None:
-            assert lengths.mean is not None, "the section has a mean or a file"
-            return cls(lengths.mean, lengths.sigma, seq_length)
-        of_file = read_lengths(lengths.file)
-        return cls(sum(of_file) / len(of_file), 0.0, seq_length, of_file)
+        return cls(lengths.mean, lengths.sigma, seq_length) if lengths else None
 
     @property
     def words(self) -> str:
@@ -369,71 +312,8 @@ class UnevenDocuments(Source):
         return shares
 
     def _drawn(self, number: int, rng: Generator) -> Floats:
-        if self.lengths:
-            return rng.choice(np.array(self.lengths, np.float64), number)
         location = math.log(self.mean) - self.sigma**2 / 2
         return np.rint(rng.lognormal(location, self.sigma, number)).clip(1)
-
-
-# -------------------------------------------------------------------------- between iterations
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedData(Source):
-    """The loader of each replica prepares the sequences of the next iterations at a rate."""
-
-    name: ClassVar = "data_loader"
-    replicas_differ: ClassVar = False
-    time_s: float
-    prefetch: int
-
-    @classmethod
-    def of(cls, variation: Variation, entries: VariationEntries, plan: Plan) -> Self | None:
-        loader, scenario = variation.data_loader, plan.scenario
-        if loader is None:
-            return None
-        sequences = scenario.batch.global_ / scenario.parallelism.data
-        return cls(sequences / loader.sequences_per_s, loader.prefetch)
-
-    @property
-    def words(self) -> str:
-        return f"an iteration's data take {format_seconds(self.time_s)} to load"
-
-    def load_s(self) -> tuple[float, int] | None:
-        return self.time_s, self.prefetch
-
-
-@dataclass(frozen=True, slots=True)
-class _Periodic(Source):
-    """Work for which all ranks wait once in a number of iterations."""
-
-    replicas_differ: ClassVar = False
-    every: int
-    time_s: float
-
-    @classmethod
-    def of(cls, variation: Variation, entries: VariationEntries, plan: Plan) -> Self | None:
-        work = getattr(variation, cls.name)
-        return cls(work.every, parse_seconds(work.time)) if work else None
-
-    @property
-    def words(self) -> str:
-        return f"{self.name} takes {format_seconds(self.time_s)} every {self.every:,} iterations"
-
-    def period(self) -> tuple[int, float] | None:
-        return self.every, self.time_s
-
-
-class Evaluation(_Periodic):
-    """Evaluation."""
-
-    name = "evaluation"
-
-
-class Logging(_Periodic):
-    """Logging."""
-
-    name = "logging"
 
 
 SOURCES: tuple[type[Source], ...] = (
@@ -443,9 +323,5 @@ SOURCES: tuple[type[Source], ...] = (
     RarePauses,
     SlowPart,
     UnevenDocuments,
-    GarbageCollections,
-    LoadedData,
-    Evaluation,
-    Logging,
 )
 """In the order in which reports name them, which decides the random numbers: new ones go last."""

@@ -46,8 +46,7 @@ from simtrain.scenario import Scenario
 from simtrain.scenario.resolved import resolved_settings
 from simtrain.studies.sensitivity import sensitivity as sensitivity_of
 from simtrain.studies.simulation import result_of, scenario_of
-from simtrain.studies.variation.result import DrawnTimes
-from simtrain.studies.variation.run import draw_if_varied
+from simtrain.studies.variation import DrawnTimes, draw_if_varied
 from simtrain.studies.warnings import warnings_on
 from simtrain.units import format_bytes, format_seconds
 from simtrain.views.compare import ScenarioColumn, ScenarioComparison, compare_view

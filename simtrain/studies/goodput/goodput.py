@@ -26,7 +26,7 @@ from simtrain.studies.goodput.fleet import Fleet, TrainingFacts, failures_of, fl
 from simtrain.studies.goodput.training import HOURS, WORK, Training, draw_training
 from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.studies.training_requests import CheckpointMode, GoodputRequest, Recovery
-from simtrain.studies.variation.run import mean_time_s
+from simtrain.studies.variation import mean_time_s
 from simtrain.units import (
     DAY_S,
     HOUR_S,

@@ -1,0 +1,371 @@
+"""Draw an iteration many times, and say how its time is distributed and why.
+
+All draws with a seed have the same random numbers, so scenarios with equal tasks differ by what was
+changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.request import takes
+from simtrain.engine.compiled import Floats
+from simtrain.errors import InputError, Location
+from simtrain.hardware.entries import entries_of
+from simtrain.hardware.sections import VariationEntries
+from simtrain.iteration.plan import Plan
+from simtrain.iteration.report.remarks import RunReport
+from simtrain.iteration.report.result import Result
+from simtrain.iteration.variation.drawn import DrawnIteration, sources_of
+from simtrain.scenario import Scenario
+from simtrain.studies.simulation import result_of
+from simtrain.units import format_seconds
+
+_DEFAULT_DRAWS, _MOST_DRAWS = 100, 1_000_000
+_MOST_OF_REASONS = 100
+"""Draws from which reasons are computed."""
+_LEAST_SHOWN = 5e-4
+"""Changes below this part of the iteration are no reason."""
+_OTHER_MACHINES = 8
+"""Seeds whose machines say how far the mean of one seed may be off."""
+_PART = 50
+"""Draws between two reports of progress."""
+_NORMAL_95 = 1.96
+"""Standard errors of a mean on either side of it, within which it is with 95 %."""
+
+OnProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawRequest:
+    """Iterations of a scenario, drawn with what its section `variation` says.
+
+    Args:
+        scenario: a scenario, or a result of `simulate`.
+        draws: iterations that are drawn. Default: 100.
+        seed: of the random numbers: a whole number from 0 on.
+    """
+
+    scenario: Scenario | Result
+    _: KW_ONLY
+    draws: int = _DEFAULT_DRAWS
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution(PlainData):
+    """The distribution of an iteration's time.
+
+    Args:
+        draws: their number.
+        mean: over all draws.
+        mean_error: standard error of the mean.
+        deviation: standard deviation of the iterations.
+        least, most: the shortest and the longest.
+        p5, p50, p95, p99: percentiles: that share of iterations takes at most so long.
+    """
+
+    json_fields: ClassVar = keys(
+        "mean mean_error mean_low mean_high least p5 p50 p95 p99 most deviation"
+    )
+
+    draws: int
+    mean: float
+    mean_error: float
+    deviation: float
+    least: float
+    p5: float
+    p50: float
+    p95: float
+    p99: float
+    most: float
+
+    @classmethod
+    def of(cls, times_s: Floats, usual_s: float) -> Distribution:
+        """Return the distribution of drawn times.
+
+        Args:
+            times_s: [draws].
+            usual_s: the time without variation, from which the mean is computed, so that draws
+                without a difference have exactly this mean.
+        """
+        number = len(times_s)
+        excess_s = [float(time_s) - usual_s for time_s in times_s]
+        mean_excess_s = math.fsum(excess_s) / number
+        squares = math.fsum((excess - mean_excess_s) ** 2 for excess in excess_s)
+        variance = squares / max(1, number - 1)
+        ordered_s = np.sort(times_s)
+        places = (math.ceil(share * number - 1e-9) - 1 for share in (0.05, 0.5, 0.95, 0.99))
+        p5, p50, p95, p99 = (float(ordered_s[max(0, place)]) for place in places)
+        return cls(
+            draws=number,
+            mean=usual_s + mean_excess_s,
+            mean_error=math.sqrt(variance / number),
+            deviation=math.sqrt(variance),
+            least=float(ordered_s[0]),
+            p5=p5,
+            p50=p50,
+            p95=p95,
+            p99=p99,
+            most=float(ordered_s[-1]),
+        )
+
+    @property
+    def mean_low(self) -> float:
+        """Lower end of the interval in which the mean is with 95 %."""
+        return self.mean - _NORMAL_95 * self.mean_error
+
+    @property
+    def mean_high(self) -> float:
+        """Upper end of the interval in which the mean is with 95 %."""
+        return self.mean + _NORMAL_95 * self.mean_error
+
+
+@dataclass(frozen=True, slots=True)
+class Reason(PlainData):
+    """A source of variation, or the barrier, and how much longer it makes iterations.
+
+    Args:
+        name: its field of the section `variation`, or `barrier`.
+        words: what varies or waits.
+        change: mean time with this source alone relative to none, minus 1; of the barrier, with
+            all sources relative to replicas that do not wait for each other.
+    """
+
+    json_fields: ClassVar = keys("name words change")
+
+    name: str
+    words: str
+    change: float
+
+
+@dataclass(frozen=True, slots=True)
+class UsedEntry(PlainData):
+    """An entry of a hardware profile that the section `variation` leaves to it."""
+
+    json_fields: ClassVar = keys("entry value source")
+
+    entry: str
+    value: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnTimes(PlainData):
+    """The iteration of a scenario, drawn many times.
+
+    Args:
+        scenario: its name.
+        draws: number of draws.
+        seed: of the random numbers.
+        usual_s: time of the iteration without variation.
+        time: distribution of the time from one iteration to the next.
+        num_ranks: ranks of the scenario.
+        num_simulated_ranks: ranks that are simulated each.
+        reasons: what makes iterations longer, the most first.
+        without_effect: fields of the scenario that change no draw.
+        entries: entries of a profile that were used.
+        entries_of: the profile of these entries.
+        times_s: [draws], the drawn times.
+    """
+
+    json_fields: ClassVar = keys(
+        """draws seed usual_s iteration_time_s=time slowdown num_simulated_ranks reasons
+        without_effect entries_of entries"""
+    )
+
+    scenario: str | None
+    draws: int
+    seed: int
+    usual_s: float
+    time: Distribution
+    num_ranks: int
+    num_simulated_ranks: int
+    reasons: tuple[Reason, ...]
+    without_effect: tuple[str, ...]
+    entries: tuple[UsedEntry, ...]
+    entries_of: str
+    times_s: Floats = field(repr=False)
+
+    def __repr__(self) -> str:
+        ends = f"{format_seconds(self.time.mean)}, {format_seconds(self.usual_s)} without variation"
+        return f"<DrawnTimes {self.scenario or 'unnamed'}: {ends}, {self.draws} draws>"
+
+    @property
+    def slowdown(self) -> float:
+        """Mean time relative to the time without variation."""
+        return self.time.mean / self.usual_s
+
+
+@dataclass(frozen=True, slots=True)
+class VariedRun(PlainData):
+    """What `simtrain run --json` prints: a result, what is said of it, and its draws.
+
+    Args:
+        report: the result, and what is said of it.
+        variation: the iteration drawn many times, with --draws or a section `variation`.
+    """
+
+    json_fields: ClassVar = keys("**report variation")
+    json_omits_none: ClassVar = frozenset({"variation"})
+
+    report: RunReport
+    variation: DrawnTimes | None
+
+
+@takes(DrawRequest)
+def draw(request: DrawRequest) -> DrawnTimes:
+    """Draw the iteration of a scenario many times: every replica and rank that differs, by itself.
+
+    Raises:
+        InputError: a number is out of its range (E960), a slow link is inside a node (E962), or as
+            `simulate`.
+    """
+    return draw_with_progress(request)
+
+
+def draw_with_progress(
+    request: DrawRequest, on_progress: OnProgress = lambda phase, done, total: None
+) -> DrawnTimes:
+    """As `draw`; `on_progress` gets a phase, and how many of its draws are done."""
+    _check_whole("--draws", request.draws, 1, _MOST_DRAWS)
+    _check_whole("--seed", request.seed, 0, 2**64 - 1)
+    result = result_of(request.scenario)
+    study = _study(result, request.seed)
+    profile, entries = result.profile.variation_entries
+    times_s = []
+    for first in range(0, request.draws, _PART):
+        on_progress("draws", first, request.draws)
+        part = range(first, min(first + _PART, request.draws))
+        times_s.append(study.times_s(request.seed, part))
+    on_progress("reasons", 0, 1)
+    reasons, idle = _reasons(study, request.seed, min(request.draws, _MOST_OF_REASONS))
+    drawn_s, usual_s = np.concatenate(times_s), result.iteration.time_s
+    time = Distribution.of(drawn_s, usual_s)
+    return DrawnTimes(
+        scenario=result.scenario.name,
+        draws=request.draws,
+        seed=request.seed,
+        usual_s=usual_s,
+        time=_with_other_machines(study, request.seed, time),
+        num_ranks=result.scenario.num_gpus,
+        num_simulated_ranks=study.num_simulated_ranks,
+        reasons=tuple(reasons),
+        without_effect=tuple(f"variation.{name}" for name in idle),
+        entries=tuple(_used_entries(result, entries)),
+        entries_of=profile,
+        times_s=drawn_s,
+    )
+
+
+def mean_time_s(result: Result) -> float:
+    """Return the mean time of an iteration whose scenario varies, over 100 draws; else its time.
+
+    Raises:
+        InputError: as `draw`.
+    """
+    if not result.scenario.variation.is_set:
+        return result.iteration_time_s
+    times_s = _study(result, 0).times_s(0, range(_DEFAULT_DRAWS))
+    return Distribution.of(times_s, result.iteration.time_s).mean
+
+
+def draw_if_varied(result: Result) -> DrawnTimes | None:
+    """Draw the iteration of a result if its scenario sets a field of `variation`.
+
+    Raises:
+        InputError: as `draw`.
+    """
+    return draw(result) if result.scenario.variation.is_set else None
+
+
+def _study(result: Result, seed: int) -> DrawnIteration:
+    """Prepare draws with the sources of the scenario and of its profile."""
+    _check_link(result.iteration.seconds.plan)
+    _, entries = result.profile.variation_entries
+    iteration = result.iteration
+    return DrawnIteration.of(iteration, sources_of(iteration, entries), seed)
+
+
+def _with_other_machines(study: DrawnIteration, seed: int, time: Distribution) -> Distribution:
+    """Add the error of a mean over the draws of one seed, which all have the same machines."""
+    sources = tuple(each for each in study.sources if each[1].is_of_seed)
+    if not sources:
+        return time
+    seeds = range(seed + 1, seed + 1 + _OTHER_MACHINES)
+    means_s = [
+        DrawnIteration.of(study.iteration, sources, other).times_s(other, range(1))[0]
+        for other in seeds
+    ]
+    between_s = float(np.std(means_s, ddof=1))
+    return replace(time, mean_error=math.hypot(time.mean_error, between_s))
+
+
+def _used_entries(result: Result, entries: VariationEntries) -> Iterator[UsedEntry]:
+    """Yield the entries of a profile that the scenario leaves to it."""
+    variation = result.scenario.variation
+    pauses = variation.pauses
+    written = {
+        "kernels": variation.kernels,
+        "collectives": variation.collectives,
+        "gpu_spread": variation.gpu_spread,
+        "pauses.per_gpu_hour": pauses and pauses.per_gpu_hour,
+        "pauses.duration": pauses and pauses.duration,
+    }
+    for name, entry in entries_of(entries):
+        if written[name] is None:
+            yield UsedEntry(f"variation.{name}", float(entry.value), entry.source)
+
+
+def _reasons(study: DrawnIteration, seed: int, draws: int) -> tuple[list[Reason], list[str]]:
+    """Return what makes iterations longer or shorter, the most first; and idle fields.
+
+    Fields are idle if their sources, alone, change no draw.
+    """
+    iteration, every = study.iteration, range(draws)
+    usual_s, variation = iteration.time_s, iteration.seconds.plan.scenario.variation
+    reasons, idle = [], []
+    for number, source in study.sources:
+        alone = DrawnIteration.of(iteration, ((number, source),), seed)
+        time = Distribution.of(alone.times_s(seed, every), usual_s)
+        reasons.append(Reason(source.name, source.words, time.mean / usual_s - 1))
+        changes_nothing = time.least == time.most == usual_s and not source.is_rare
+        if changes_nothing and getattr(variation, source.name) is not None:
+            idle.append(source.name)
+    if study.tasks.num_replicas > 1:
+        together_s = study.times_s(seed, every)
+        alone_s = study.times_s(seed, every, waits=False)
+        replicas = study.tasks.layout.mesh.dp
+        words = f"the data-parallel barrier waits for the slowest of {replicas:,} replicas"
+        change = float(together_s.mean() / alone_s.mean()) - 1
+        reasons.append(Reason("barrier", words, change))
+    reasons = [reason for reason in reasons if abs(reason.change) >= _LEAST_SHOWN]
+    return sorted(reasons, key=lambda reason: -abs(reason.change)), idle
+
+
+def _check_link(plan: Plan) -> None:
+    """Refuse a slow link of which nothing leaves its node (E962)."""
+    scenario, mesh = plan.scenario, plan.mesh
+    slow = scenario.variation.slow
+    if slow is None or slow.what != "link" or mesh.num_ranks > mesh.gpus_per_node:
+        return
+    raise InputError.of(
+        "E962",
+        f"variation.slow is a link, but all {mesh.num_ranks} GPUs share a node",
+        scenario.positions.of_value(("variation", "slow", "what")),
+        fix="write what: gpu, or use GPUs of several nodes",
+        reason="a link is what connects a node with other nodes",
+    )
+
+
+def _check_whole(option: str, value: object, least: int, most: int) -> None:
+    if type(value) is int and least <= value <= most:
+        return
+    fix = f"write a whole number from {least} to {most}"
+    raise InputError.of("E960", f"{option} is {value!r}", Location(option), fix=fix)

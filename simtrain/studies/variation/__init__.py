@@ -1,1 +1,0 @@
-"""Draws of an iteration whose ranks and durations vary (`simtrain run --draws`)."""
