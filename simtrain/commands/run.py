@@ -173,12 +173,12 @@ class Draws:
             refuse(self.options, "is only for --draws", "add --draws 100")
             return None
         from simtrain.commands.progress import progress_bar
-        from simtrain.studies.variation import DrawRequest, draw_with_progress
+        from simtrain.studies.variation import draw
 
         numbers = {"draws": self.draws, "seed": self.seed}
         written = {name: number for name, number in numbers.items() if number is not None}
         with progress_bar() as on_progress:
-            return draw_with_progress(DrawRequest(result, **written), on_progress)
+            return draw(result, **written, on_progress=on_progress)
 
     @property
     def options(self) -> dict[str, object]:

@@ -16,9 +16,10 @@ from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.iteration.report.result import Result
-from simtrain.studies.goodput.goodput import Ends, goodput_of, interval_of, read_tokens
+from simtrain.studies.goodput.goodput import Ends, interval_of, read_tokens
+from simtrain.studies.goodput.goodput import goodput as draw_trainings
 from simtrain.studies.simulation import result_of
-from simtrain.studies.training_requests import CostRequest, GoodputRequest
+from simtrain.studies.training_requests import CostRequest
 from simtrain.studies.variation import mean_time_s
 from simtrain.units import (
     DAY_S,
@@ -239,7 +240,7 @@ def cost_of_result(result: Result, terms: Terms) -> TrainingCost:
     num_iterations = -(-terms.num_tokens // (scenario.batch.global_ * scenario.model.seq_length))
     goodput, failures, ends = terms.goodput, None, interval_of(result)
     if goodput == "auto":
-        drawn = goodput_of(GoodputRequest(result, tokens=terms.num_tokens))
+        drawn = draw_trainings(result, tokens=terms.num_tokens)
         failures, ends = drawn.reliability, drawn.days.ends
         goodput = num_iterations * iteration_time_s / (drawn.days.mean * DAY_S)
     time_s = num_iterations * iteration_time_s / goodput

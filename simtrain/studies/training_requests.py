@@ -38,6 +38,7 @@ class GoodputRequest:
             h100_sxm if its profile has none.
         draws: trainings that are drawn. Default: 100.
         seed: of the random numbers: a whole number from 0 on.
+        on_progress: receives a phase, and how many of how many trainings are drawn.
     """
 
     scenario: Scenario | Result
@@ -52,6 +53,7 @@ class GoodputRequest:
     reliability: str | None = None
     draws: int = 100
     seed: int = 0
+    on_progress: Callable[[str, int, int], None] = lambda phase, done, total: None
 
 
 @dataclass(frozen=True, slots=True)

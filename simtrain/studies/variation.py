@@ -39,8 +39,6 @@ _PART = 50
 _NORMAL_95 = 1.96
 """Standard errors of a mean on either side of it, within which it is with 95 %."""
 
-OnProgress = Callable[[str, int, int], None]
-
 
 @dataclass(frozen=True, slots=True)
 class DrawRequest:
@@ -50,12 +48,14 @@ class DrawRequest:
         scenario: a scenario, or a result of `simulate`.
         draws: iterations that are drawn. Default: 100.
         seed: of the random numbers: a whole number from 0 on.
+        on_progress: receives a phase, and how many of how many draws are done.
     """
 
     scenario: Scenario | Result
     _: KW_ONLY
     draws: int = _DEFAULT_DRAWS
     seed: int = 0
+    on_progress: Callable[[str, int, int], None] = lambda phase, done, total: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +227,6 @@ def draw(request: DrawRequest) -> DrawnTimes:
         InputError: a number is out of its range (E960), a slow link is inside a node (E962), or as
             `simulate`.
     """
-    return draw_with_progress(request)
-
-
-def draw_with_progress(
-    request: DrawRequest, on_progress: OnProgress = lambda phase, done, total: None
-) -> DrawnTimes:
-    """As `draw`; `on_progress` gets a phase, and how many of its draws are done."""
     _check_whole("--draws", request.draws, 1, _MOST_DRAWS)
     _check_whole("--seed", request.seed, 0, 2**64 - 1)
     result = result_of(request.scenario)
@@ -241,10 +234,10 @@ def draw_with_progress(
     profile, entries = result.profile.variation_entries
     times_s = []
     for first in range(0, request.draws, _PART):
-        on_progress("draws", first, request.draws)
+        request.on_progress("draws", first, request.draws)
         part = range(first, min(first + _PART, request.draws))
         times_s.append(study.times_s(request.seed, part))
-    on_progress("reasons", 0, 1)
+    request.on_progress("reasons", 0, 1)
     reasons, idle = _reasons(study, request.seed, min(request.draws, _MOST_OF_REASONS))
     drawn_s, usual_s = np.concatenate(times_s), result.iteration.time_s
     time = Distribution.of(drawn_s, usual_s)

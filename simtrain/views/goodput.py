@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simtrain.studies.goodput.goodput import DrawnFigure, Goodput
-from simtrain.studies.goodput.training import Training
-from simtrain.units import DAY_S, format_seconds, four_digits
+from simtrain.units import format_seconds, four_digits
 from simtrain.views.kinds import BAR, ENTRY, FOUR_DIGITS, SHARE, TEXT, amount
 from simtrain.views.view import (
     Column,
     Facts,
     Heading,
-    Lane,
-    LaneSpan,
-    LanesPicture,
     Row,
     Table,
     View,
     remarks,
 )
 
-_NUM_LANES = 8
-_MEANING = "One training that was drawn. Checkpoints between iterations belong to the work."
 _HOURS = (
     Column("cause", "lost to", TEXT),
     Column("mean", "hours", FOUR_DIGITS),
@@ -31,11 +25,6 @@ _HOURS = (
     Column("share", "of the time", SHARE),
     Column("bar", "", BAR),
 )
-_LEVERS = (
-    Column("change", "change", TEXT),
-    Column("effective_training_time_ratio", "effective time", SHARE),
-    Column("gain", "gain", SHARE),
-)
 _HINGES = (
     Column("entry", "entry", ENTRY),
     Column("value", "value", FOUR_DIGITS),
@@ -43,46 +32,24 @@ _HINGES = (
 )
 
 
-def goodput_view(goodput: Goodput, *, has_picture: bool = False) -> View:
-    """Show the ratio, where the hours go, what would raise it, and what it hangs on.
-
-    Args:
-        goodput: what was drawn.
-        has_picture: also show the first training over its days; only a page has the room.
-    """
+def goodput_view(goodput: Goodput) -> View:
+    """Show the ratio, where the hours go, and what it hangs on."""
     days = goodput.days.mean
     hours = [
         Row((cause, lost.mean, lost.p5, lost.p95, lost.mean / 24 / days, lost.mean / 24 / days))
         for cause, lost in sorted(goodput.lost_hours.items(), key=lambda item: -item[1].mean)
         if lost.p95
     ]
-    levers = [Row((each.change, each.effective_ratio, each.gain)) for each in goodput.levers]
     hinges = [Row((each.entry, each.value, each.change)) for each in goodput.hinges]
     return View(
         [
             Heading(f"{goodput.scenario}: a training of {goodput.num_gpus:,} GPUs"),
             Facts([*_facts(goodput)]),
-            *([_picture(goodput)] if has_picture else []),
             Table("hours", "Where the hours go", _HOURS, hours),
-            Table("levers", "What to change first", _LEVERS, levers),
             Table("hinges", "What the answer hangs on", _HINGES, hinges),
             remarks(_notes(goodput)),
         ]
     )
-
-
-def training_lanes(training: Training, num_lanes: int) -> list[Lane]:
-    """Cut a training into lanes of equal time; moments of a lane count from its start."""
-    lane_s = training.time_s / num_lanes
-    lanes = []
-    for first_s in (number * lane_s for number in range(num_lanes)):
-        spans = (
-            LaneSpan(max(span.start_s - first_s, 0.0), min(span.end_s - first_s, lane_s), span.kind)
-            for span in training.spans
-            if span.end_s > first_s and span.start_s < first_s + lane_s
-        )
-        lanes.append(Lane(f"from day {first_s / DAY_S:.0f}", (*spans,)))
-    return lanes
 
 
 def _facts(goodput: Goodput) -> Iterator[tuple[str, str]]:
@@ -102,12 +69,6 @@ def _facts(goodput: Goodput) -> Iterator[tuple[str, str]]:
     )
     yield "checkpoints", f"every {interval}, stop for {stop}, loadable after {loadable}"
     yield "closed form", f"{goodput.closed_form:.1%}, to first order in the rates"
-
-
-def _picture(goodput: Goodput) -> LanesPicture:
-    training = goodput.trainings[0]
-    lanes = {"One training": training_lanes(training, _NUM_LANES)}
-    return LanesPicture(lanes, training.time_s / _NUM_LANES, _MEANING, in_days=True)
 
 
 def _figure(figure: DrawnFigure) -> str:

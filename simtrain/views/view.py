@@ -189,19 +189,17 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class LanesPicture:
-    """What ranks, or parts of a training, do over time: one above the other on the same scale.
+    """What ranks do over time: one above the other on the same scale.
 
     Args:
-        lanes: of each rank or part, by what people call it.
+        lanes: of each rank, by what people call it.
         end_s: where the scale ends.
         meaning: what a slice of time shows, in a sentence.
-        in_days: whether the scale has days; otherwise the unit that suits its end.
     """
 
     lanes: Mapping[str, Sequence[Lane]]
     end_s: float
     meaning: str
-    in_days: bool = False
 
 
 Part = (

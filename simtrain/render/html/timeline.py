@@ -168,7 +168,6 @@ def _lanes_data(
     return {
         "rows": [lane.name for lane in lanes],
         "end_s": picture.end_s,
-        "in_days": picture.in_days,
         "windows_s": {"": (0.0, picture.end_s)},
         "activities": kinds,
         "letters": [""] * len(kinds),

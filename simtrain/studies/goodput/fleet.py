@@ -1,6 +1,8 @@
 """The machines of a training: how often they fail, how they recover, what checkpoints take.
 
-A fleet follows from facts of the training and from the entries of a profile.
+A fleet follows from facts of the training and from the entries of a profile. Closed forms of its
+goodput stand beside the simulation: Young 1974, Daly 2006 and Kokolis et al. 2024 (arXiv
+2410.21680) for checkpoints and failures, binomial availability for spares.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ from simtrain.errors import InputError, Location
 from simtrain.hardware.load import STAND_IN, load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.sections import Reliability
-from simtrain.studies.goodput.closed_forms import best_interval_s, spares_for
 from simtrain.studies.training_requests import CheckpointMode
 from simtrain.units import DAY_S
 
 PLANNED = "planned stops"
+_MOST_EXPONENT = 600.0
+"""Larger exponents overflow; what they stand for never ends anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,3 +225,104 @@ def _spares(facts: TrainingFacts, causes: tuple[Cause, ...]) -> int:
     """Return the spares with which all nodes are there with a probability of 95 %."""
     down = math.fsum(cause.per_s * cause.repair_s for cause in causes) / facts.num_nodes
     return spares_for(facts.num_nodes, 1 / (1 + down))
+
+
+# -------------------------------------------------------------------------- closed forms
+
+
+def best_interval_s(blocking_s: float, failures_per_s: float) -> float:
+    """Return the interval between checkpoints that loses least to first order: sqrt(2 w / rate).
+
+    Infinite without failures.
+    """
+    return math.sqrt(2 * blocking_s / failures_per_s) if failures_per_s else math.inf
+
+
+def recovery_s(found_s: float, restart_s: float, failures_per_s: float) -> float:
+    """Return the mean time from a failure to the next iteration, if restarts can fail too.
+
+    Daly 2006: (1 / rate + D)(exp(rate R) - 1), after the first D.
+
+    Args:
+        found_s: time D to find a failure.
+        restart_s: time R of a start that succeeds.
+        failures_per_s: rate of failures, which go on during a start.
+    """
+    load = min(failures_per_s * restart_s, _MOST_EXPONENT)
+    if not load:
+        return found_s + restart_s
+    return found_s + (1 / failures_per_s + found_s) * math.expm1(load)
+
+
+def hours_lost_per_hour(fleet: Fleet) -> dict[str, float]:
+    """Return the hours that each cause costs per hour of iterations, to first order in the rates.
+
+    A failure costs the time u to the next iteration, half an interval, and the rest of a write,
+    which an asynchronous checkpoint loses too. Silent corruption also loses the time until it is
+    found. With recovery by replica, a failure stops all replicas for the reconfiguration, and one
+    of them until it is back, unless most of them are away at once. Waiting for nodes is left out.
+    """
+    each, failures = fleet.checkpoint, fleet.failures
+    lost_s = each.interval_s / 2 + each.write_s
+    per_s = math.fsum(cause.per_s for cause in failures)
+    found_s = math.fsum(cause.per_s * cause.found_s for cause in failures)
+    found_s = found_s / per_s if per_s else 0.0
+    restart_s = recovery_s(found_s, fleet.restart_s, per_s) - found_s
+    longest_s = fleet.restart_s + max((cause.found_s for cause in failures), default=0.0)
+    few_are_away = per_s * longest_s < fleet.num_replicas / 2
+    hours = {}
+    for cause in fleet.causes:
+        if cause.is_planned:
+            down_s = each.loadable_s + restart_s
+        elif fleet.reconfiguration_s is not None and few_are_away:
+            away_s = cause.found_s + fleet.restart_s
+            down_s = fleet.reconfiguration_s + away_s / fleet.num_replicas
+        else:
+            down_s = cause.found_s + restart_s + lost_s
+        hours[cause.name] = cause.per_s * down_s
+    if fleet.corruption:
+        down_s = fleet.corruption.discovery_s + lost_s + restart_s
+        hours["silent corruption"] = fleet.corruption.per_s * down_s
+    return hours
+
+
+def expected_ratio(fleet: Fleet) -> float:
+    """Return the effective training time ratio to first order in the rates.
+
+    Kokolis et al. 2024: (1 - sum of rate (u + interval / 2)) / (1 + w / interval).
+    """
+    lost = math.fsum(hours_lost_per_hour(fleet).values())
+    each = fleet.checkpoint
+    return max(0.0, 1 - lost) / (1 + each.blocking_s / each.interval_s)
+
+
+def nodes_up(num_nodes: int, availability: float, confidence: float) -> int:
+    """Return how many of `num_nodes` are up at least, with a probability of `confidence`.
+
+    Exact: the largest k for which P[Binomial(num_nodes, availability) >= k] >= confidence.
+    """
+    tail = 0.0
+    for up in range(num_nodes, -1, -1):
+        log = math.lgamma(num_nodes + 1) - math.lgamma(up + 1) - math.lgamma(num_nodes - up + 1)
+        if 0 < availability < 1:
+            log += up * math.log(availability) + (num_nodes - up) * math.log1p(-availability)
+            tail += math.exp(log)
+        else:
+            tail += float(up == (num_nodes if availability else 0))
+        if tail >= confidence:
+            return up
+    return 0
+
+
+def spares_for(num_nodes: int, availability: float, confidence: float = 0.95) -> int:
+    """Return the spares with which `num_nodes` are up with a probability of `confidence`.
+
+    At most as many as there are nodes: with more, something else is wrong.
+    """
+    spares = 0
+    while spares < num_nodes:
+        up = nodes_up(num_nodes + spares, availability, confidence)
+        if up >= num_nodes:
+            return spares
+        spares += num_nodes - up
+    return num_nodes

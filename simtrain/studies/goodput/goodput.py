@@ -15,14 +15,18 @@ from simtrain.base.request import takes
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.entries import entries_of, with_changed
 from simtrain.hardware.load import profile_of
+from simtrain.hardware.sections import Reliability
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
-from simtrain.studies.goodput.closed_forms import (
+from simtrain.studies.goodput.fleet import (
+    Fleet,
+    TrainingFacts,
     best_interval_s,
     expected_ratio,
-    hours_for_an_hour,
+    failures_of,
+    fleet_of,
+    hours_lost_per_hour,
 )
-from simtrain.studies.goodput.fleet import Fleet, TrainingFacts, failures_of, fleet_of
 from simtrain.studies.goodput.training import HOURS, WORK, Training, draw_training
 from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.studies.training_requests import CheckpointMode, GoodputRequest, Recovery
@@ -42,11 +46,8 @@ _MOST_HOURS = 10.0
 """An hour of iterations that takes longer is a training that hardly gets on."""
 _MOST_EVENTS = 1e7
 """Failures and stops of all trainings that a study draws: more take longer than minutes."""
-_LEVERS, _MOST_OF_LEVERS = 6, 40
-"""Changes that are drawn, and trainings for each; the same ones with and without it."""
 _NUM_HINGES = 3
 
-OnProgress = Callable[[str, int, int], None]
 Ends = tuple[float, float]
 """The ends of a 90 % interval, relative to the predicted value."""
 
@@ -94,23 +95,6 @@ class DrawnFigure(PlainData):
 
 
 @dataclass(frozen=True, slots=True)
-class Lever(PlainData):
-    """A change of the machines or of how they recover.
-
-    Args:
-        change: in words.
-        effective_ratio: mean ratio of the same trainings with the change.
-        gain: what it adds to the ratio.
-    """
-
-    json_fields: ClassVar = keys("change effective_training_time_ratio=effective_ratio gain")
-
-    change: str
-    effective_ratio: float
-    gain: float
-
-
-@dataclass(frozen=True, slots=True)
 class Hinge(PlainData):
     """An entry of the profile that the ratio hangs on.
 
@@ -147,7 +131,6 @@ class Goodput(PlainData):
         seed: of the random numbers.
         trainings: what was drawn.
         hinges: the entries that the ratio hangs on most, the strongest first.
-        levers: what would raise the ratio, the best first.
     """
 
     json_fields: ClassVar = keys(
@@ -158,7 +141,7 @@ class Goodput(PlainData):
         checkpoint_write_s=fleet.checkpoint.loadable_s
         checkpoint_blocking_s=fleet.checkpoint.blocking_s
         restart_s=fleet.restart_s closed_form_ratio=closed_form
-        young_interval_s tokens interruptions_by_cause hinges levers"""
+        young_interval_s tokens interruptions_by_cause hinges"""
     )
 
     scenario: str | None
@@ -172,8 +155,7 @@ class Goodput(PlainData):
     fleet: Fleet
     seed: int
     trainings: tuple[Training, ...]
-    hinges: tuple[Hinge, ...] = ()
-    levers: tuple[Lever, ...] = ()
+    hinges: tuple[Hinge, ...]
 
     def __repr__(self) -> str:
         figures = f"{self.effective_ratio.mean:.1%} of {four_digits(self.days.mean)} days"
@@ -254,21 +236,31 @@ def goodput(request: GoodputRequest) -> Goodput:
     Raises:
         InputError: an argument is invalid (E885 to E889), or the scenario is.
     """
-    return goodput_with_progress(request)
-
-
-def goodput_with_progress(
-    request: GoodputRequest, on_progress: OnProgress = lambda phase, done, total: None
-) -> Goodput:
-    """As `goodput`; `on_progress` gets a phase, and how many of its trainings are drawn."""
-    study = _Study(request, on_progress)
-    goodput = study.goodput()
-    return replace(goodput, hinges=study.hinges(), levers=study.levers(goodput.trainings))
-
-
-def goodput_of(request: GoodputRequest) -> Goodput:
-    """As `goodput`, without what it hangs on and what would raise it."""
-    return _Study(request).goodput()
+    num_tokens, interval_s = _checked(request)
+    result = result_of(_with_gpus(request.scenario, request.gpus))
+    scenario, facts = result.scenario, _facts(result, request, interval_s)
+    profile, reliability = failures_of(result.profile, request.reliability)
+    fleet, time_s = fleet_of(facts, reliability), facts.iteration_time_s
+    _check_checkpoints(fleet, request)
+    batch_tokens = scenario.batch.global_ * scenario.model.seq_length
+    work_s, limit_s = math.inf, (request.days or math.inf) * DAY_S
+    if num_tokens is not None:
+        work_s = -(-num_tokens // batch_tokens) * time_s
+    check_length(fleet, work_s, limit_s, request.draws)
+    return Goodput(
+        scenario=scenario.name,
+        cluster=scenario.cluster,
+        reliability=profile,
+        num_gpus=scenario.num_gpus,
+        iteration_time_s=time_s,
+        prediction=interval_of(result),
+        tokens_per_s=batch_tokens / time_s,
+        num_tokens=num_tokens,
+        fleet=fleet,
+        seed=request.seed,
+        trainings=tuple(_drawn(request, fleet, work_s, limit_s)),
+        hinges=_hinges(facts, reliability),
+    )
 
 
 def interval_of(result: Result) -> Ends:
@@ -285,74 +277,62 @@ def read_tokens(written: int | str) -> int:
         raise InputError.of("E841", str(error), Location("--tokens"), error.fix) from error
 
 
-class _Study:
-    """A training to draw; `on_progress` is that of `goodput_with_progress`."""
+def _drawn(
+    request: GoodputRequest, fleet: Fleet, work_s: float, limit_s: float
+) -> Iterator[Training]:
+    """Draw the trainings; each has its own seed, so that fewer draws are the first of more."""
+    longest_s = min(limit_s, _MOST_DAYS * DAY_S)
+    for number, seed in enumerate(np.random.SeedSequence(request.seed).spawn(request.draws)):
+        request.on_progress("trainings", number, request.draws)
+        training = draw_training(fleet, seed, work_s, longest_s)
+        if longest_s < limit_s and training.time_s >= longest_s:
+            raise _never_ends(training.seconds)
+        yield training
 
-    def __init__(
-        self,
-        request: GoodputRequest,
-        on_progress: OnProgress = lambda phase, done, total: None,
-    ) -> None:
-        """Check the request, and simulate the iteration."""
-        self.request, self.on_progress = request, on_progress
-        self.num_tokens, interval_s = _checked(request)
-        self.result = result_of(_with_gpus(request.scenario, request.gpus))
-        self.profile, self.reliability = failures_of(self.result.profile, request.reliability)
-        self.facts = _facts(self.result, request, interval_s)
-        self.fleet = fleet_of(self.facts, self.reliability)
-        _check_checkpoints(self.fleet, request)
-        scenario = self.result.scenario
-        self.batch_tokens = scenario.batch.global_ * scenario.model.seq_length
-        self.work_s, self.limit_s = math.inf, (request.days or math.inf) * DAY_S
-        if self.num_tokens is not None:
-            num_iterations = -(-self.num_tokens // self.batch_tokens)
-            self.work_s = num_iterations * self.facts.iteration_time_s
-        check_length(self.fleet, self.work_s, self.limit_s, request.draws)
 
-    def goodput(self) -> Goodput:
-        """Draw the trainings."""
-        scenario, time_s = self.result.scenario, self.facts.iteration_time_s
-        return Goodput(
-            scenario=scenario.name,
-            cluster=scenario.cluster,
-            reliability=self.profile,
-            num_gpus=scenario.num_gpus,
-            iteration_time_s=time_s,
-            prediction=interval_of(self.result),
-            tokens_per_s=self.batch_tokens / time_s,
-            num_tokens=self.num_tokens,
-            fleet=self.fleet,
-            seed=self.request.seed,
-            trainings=self._draw(self.fleet, "trainings", self.request.draws),
-        )
+def _hinges(facts: TrainingFacts, reliability: Reliability) -> tuple[Hinge, ...]:
+    """Return the entries whose double changes the closed form most."""
+    now, hinges = expected_ratio(fleet_of(facts, reliability)), []
+    for name, entry in entries_of(reliability):
+        doubled = with_changed(reliability, name, lambda value: 2 * value)
+        change = expected_ratio(fleet_of(facts, doubled)) - now
+        hinges.append(Hinge(f"reliability.{name}", float(entry.value), entry.source, change))
+    return tuple(sorted(hinges, key=lambda hinge: -abs(hinge.change))[:_NUM_HINGES])
 
-    def hinges(self) -> tuple[Hinge, ...]:
-        """Return the entries whose double changes the closed form most."""
-        now, hinges = expected_ratio(self.fleet), []
-        for name, entry in entries_of(self.reliability):
-            doubled = with_changed(self.reliability, name, lambda value: 2 * value)
-            change = expected_ratio(fleet_of(self.facts, doubled)) - now
-            hinges.append(Hinge(f"reliability.{name}", float(entry.value), entry.source, change))
-        return tuple(sorted(hinges, key=lambda hinge: -abs(hinge.change))[:_NUM_HINGES])
 
-    def levers(self, trainings: tuple[Training, ...]) -> tuple[Lever, ...]:
-        """Return what raises the ratio, drawn with the same seeds."""
-        draws, levers = min(len(trainings), _MOST_OF_LEVERS), []
-        before = _mean_ratio(trainings[:draws])
-        for change, changed in _changes(self.fleet):
-            if math.isinf(self.limit_s) and _hours(changed) > _MOST_HOURS:
-                continue
-            ratio = _mean_ratio(self._draw(changed, change, draws))
-            levers.append(Lever(change, ratio, ratio - before))
-        return tuple(sorted(levers, key=lambda lever: -lever.gain))
+def check_length(fleet: Fleet, work_s: float, limit_s: float, draws: int) -> None:
+    """Refuse trainings that take more than a century, or more events than can be drawn (E886).
 
-    def _draw(self, fleet: Fleet, phase: str, draws: int) -> tuple[Training, ...]:
-        """Draw trainings; each has its own seed, so that fewer draws are the first of more."""
-        trainings, end = [], (self.work_s, self.limit_s)
-        for number, seed in enumerate(np.random.SeedSequence(self.request.seed).spawn(draws)):
-            self.on_progress(phase, number, draws)
-            trainings.append(draw_training(fleet, seed, *end, spans=number == 0))
-        return tuple(trainings)
+    Args:
+        fleet: the machines.
+        work_s, limit_s: when a training ends, as for `draw_training`.
+        draws: trainings.
+    """
+    days, hours = min(work_s, limit_s) / DAY_S, 1.0
+    if days > _MOST_DAYS:
+        message = f"the training takes {four_digits(days)} days without failures"
+        fix = f"write fewer tokens, or more GPUs, for at most {_MOST_DAYS:,} days"
+        raise _refused("--tokens", message, fix)
+    if math.isinf(limit_s):
+        hours = 1 / max(expected_ratio(fleet), 1e-9)
+        if hours > _MOST_HOURS:
+            raise _never_ends(hours_lost_per_hour(fleet))
+    events = fleet.events_per_s * days * DAY_S * hours * draws
+    if events > _MOST_EVENTS:
+        message = f"{events:.2g} failures and stops are to be drawn, more than 1e7"
+        fix = "write fewer --draws or tokens, or set lower rates of hardware.reliability"
+        raise _refused(None, message, fix)
+
+
+def _never_ends(lost: dict[str, float]) -> InputError:
+    """Build the error of a training whose time goes to one of the parts."""
+    name = max((name for name in lost if name != WORK), key=lost.__getitem__)
+    message = (
+        f"an hour of iterations takes more than {_MOST_HOURS:g} hours with these failures, most "
+        f"of it for {name}"
+    )
+    fix = "set lower rates or shorter times of hardware.reliability"
+    return _refused(None, message, fix, "the training would hardly ever end")
 
 
 def _with_gpus(scenario: Scenario | Result, gpus: int | None) -> Scenario | Result:
@@ -400,68 +380,6 @@ def _facts(result: Result, request: GoodputRequest, interval_s: float | None) ->
         by_replica=request.recovery == "replica",
         spares=request.spares,
     )
-
-
-def _mean_ratio(trainings: tuple[Training, ...]) -> float:
-    return math.fsum(training.effective_ratio for training in trainings) / len(trainings)
-
-
-def _changes(fleet: Fleet) -> Iterator[tuple[str, Fleet]]:
-    """Yield changes in words, each with the fleet after it; at most `_LEVERS`."""
-    each, corruption = fleet.checkpoint, fleet.corruption
-    if fleet.failures_per_s:
-        quick = tuple(replace(cause, detection_s=0.0, diagnosis_s=0.0) for cause in fleet.causes)
-        yield "detect and diagnose at once", replace(fleet, causes=quick)
-        yield "twice the spares, and one", replace(fleet, spares=2 * fleet.spares + 1)
-        rarer = (
-            cause if cause.is_planned else replace(cause, per_s=cause.per_s / 2)
-            for cause in fleet.causes
-        )
-        if corruption:
-            corruption = replace(corruption, per_s=corruption.per_s / 2)
-        yield "half of the failures", replace(fleet, causes=tuple(rarer), corruption=corruption)
-    if fleet.events_per_s:
-        yield "restart in half the time", replace(fleet, restart_s=fleet.restart_s / 2)
-    half = max(each.interval_s / 2, each.write_s)
-    if half < each.interval_s and fleet.failures_per_s:
-        shorter = replace(each, interval_s=half)
-        yield "checkpoints twice as often", replace(fleet, checkpoint=shorter)
-    longer = replace(each, interval_s=2 * each.interval_s)
-    yield "checkpoints half as often", replace(fleet, checkpoint=longer)
-
-
-def check_length(fleet: Fleet, work_s: float, limit_s: float, draws: int) -> None:
-    """Refuse trainings that take more than a century, or more events than can be drawn (E886).
-
-    Args:
-        fleet: the machines.
-        work_s, limit_s: when a training ends, as for `draw_training`.
-        draws: trainings.
-    """
-    lower = "set lower rates or shorter times of hardware.reliability"
-    days, hours = min(work_s, limit_s) / DAY_S, 1.0
-    if days > _MOST_DAYS:
-        message = f"the training takes {four_digits(days)} days without failures"
-        fix = f"write fewer tokens, or more GPUs, for at most {_MOST_DAYS:,} days"
-        raise _refused("--tokens", message, fix)
-    if math.isinf(limit_s):
-        hours, costs = _hours(fleet), hours_for_an_hour(fleet)
-        name = max(costs, key=costs.__getitem__)
-        if hours > _MOST_HOURS or days * hours > _MOST_DAYS:
-            message = (
-                f"an hour of iterations takes {hours:.3g} hours with these failures, "
-                f"{costs[name]:.3g} of them for {name}"
-            )
-            raise _refused(None, message, lower, "the training would hardly ever end")
-    studied = draws + _LEVERS * min(draws, _MOST_OF_LEVERS)
-    events = fleet.events_per_s * days * DAY_S * hours * studied
-    if events > _MOST_EVENTS:
-        message = f"{events:.2g} failures and stops are to be drawn, more than 1e7"
-        raise _refused(None, message, f"write fewer --draws or tokens, or {lower}")
-
-
-def _hours(fleet: Fleet) -> float:
-    return 1 + math.fsum(hours_for_an_hour(fleet).values())
 
 
 def _checked(request: GoodputRequest) -> tuple[int | None, float | None]:

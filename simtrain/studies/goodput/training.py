@@ -29,15 +29,6 @@ HOURS = (
 """What the time of a training goes to; the parts add up to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A time of a training, and what it goes to."""
-
-    start_s: float
-    end_s: float
-    kind: str
-
-
 @dataclass(slots=True)
 class Training:
     """A training that was drawn.
@@ -46,14 +37,11 @@ class Training:
         seconds: by what they go to (`HOURS`).
         interruptions: how often it stopped unplanned, by cause.
         planned: how often it stopped for planned maintenance.
-        spans: what it did when; empty unless asked for. Checkpoints between iterations belong to
-            the work around them.
     """
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(HOURS, 0.0))
     interruptions: dict[str, int] = field(default_factory=dict)
     planned: int = 0
-    spans: list[Span] = field(default_factory=list)
 
     @property
     def time_s(self) -> float:
@@ -72,12 +60,7 @@ class Training:
 
 
 def draw_training(
-    fleet: Fleet,
-    seed: np.random.SeedSequence,
-    work_s: float,
-    limit_s: float,
-    *,
-    spans: bool = False,
+    fleet: Fleet, seed: np.random.SeedSequence, work_s: float, limit_s: float
 ) -> Training:
     """Draw one training until its work is done, or its time is over.
 
@@ -86,9 +69,8 @@ def draw_training(
         seed: of the random numbers.
         work_s: seconds of iterations without any failure; may be infinite.
         limit_s: seconds after which it ends anyway; may be infinite, but not both.
-        spans: whether to keep what it does when.
     """
-    return _Run(fleet, np.random.default_rng(seed), work_s, limit_s, spans).training
+    return _Run(fleet, np.random.default_rng(seed), work_s, limit_s).training
 
 
 class SavedWork:
@@ -170,10 +152,10 @@ class _Run:
     """A training and its nodes in SimPy."""
 
     def __init__(
-        self, fleet: Fleet, rng: np.random.Generator, work_s: float, limit_s: float, spans: bool
+        self, fleet: Fleet, rng: np.random.Generator, work_s: float, limit_s: float
     ) -> None:
         self.fleet, self.rng, self.work_s, self.limit_s = fleet, rng, work_s, limit_s
-        self.training, self.keeps_spans = Training(), spans
+        self.training = Training()
         self.env = simpy.Environment()
         self.pool = simpy.Container(self.env, init=fleet.spares)
         self.saved = SavedWork(fleet.checkpoint)
@@ -238,7 +220,6 @@ class _Run:
         seconds[SAVING] += stopped_s
         if speed < 1:  # what is done more slowly than with all nodes costs the difference
             seconds[MISSING] += elapsed_s - stopped_s - work_s
-        self._span(WORK, start_s)
         return not is_back
 
     def _lose(self, position_s: float) -> None:
@@ -338,8 +319,3 @@ class _Run:
 
     def _count(self, kind: str, start_s: float) -> None:
         self.training.seconds[kind] += self.env.now - start_s
-        self._span(kind, start_s)
-
-    def _span(self, kind: str, start_s: float) -> None:
-        if self.keeps_spans and self.env.now > start_s:
-            self.training.spans.append(Span(start_s, self.env.now, kind))

@@ -2,8 +2,6 @@
 
 import json
 import math
-import pathlib
-import re
 from typing import Any
 
 import pytest
@@ -99,7 +97,7 @@ def test_iterations_of_a_training_take_their_mean_time_if_they_vary() -> None:
     assert longer.prediction == usual.prediction
 
 
-def test_no_failures_are_the_plain_training_without_advice_on_failures() -> None:
+def test_no_failures_are_the_plain_training() -> None:
     """With rates of 0, a training takes its iterations, its checkpoints and one start."""
     base = scenario(**dict.fromkeys(RATES, 0))
     result = simtrain.goodput(base, tokens="1B", draws=2, checkpoint="blocking")
@@ -112,18 +110,6 @@ def test_no_failures_are_the_plain_training_without_advice_on_failures() -> None
         stops * each.blocking_s + result.fleet.restart_s
     )
     assert result.young_interval_s is None
-    planned = small(scenario(**dict.fromkeys(RATES[:-1], 0) | {"planned": 0.1}))
-    for study in (result, planned):
-        assert not {"half of the failures", "detect and diagnose at once"} & {
-            lever.change for lever in study.levers
-        }
-
-
-def test_half_of_the_failures_leaves_planned_stops() -> None:
-    """Of rare failures among many planned stops, half of the failures gain nothing."""
-    rare = scenario(**dict.fromkeys(RATES[:-1], 1e-7) | {"planned": 1.0})
-    gains = {lever.change: lever.gain for lever in small(rare, spares=9).levers}
-    assert abs(gains["half of the failures"]) < 1e-3 < gains["restart in half the time"]
 
 
 def test_gpus_add_replicas_and_nodes_and_keep_the_batch() -> None:
@@ -193,11 +179,11 @@ def test_a_training_that_never_ends_is_refused_by_what_an_hour_costs(
 ) -> None:
     base = scenario().replace({f"hardware.reliability.{name}": v for name, v in changes.items()})
     calls = [
-        lambda: simtrain.goodput(base, tokens="300B", draws=1, recovery=recovery),
+        lambda: simtrain.goodput(base, tokens="300B", draws=40, recovery=recovery),
         lambda: simtrain.cost(base, "300B", goodput="auto"),
     ]
     for ask in calls:
-        with pytest.raises(InputError, match=r"E886 (an hour of iterations takes|.*failures)"):
+        with pytest.raises(InputError, match="E886 an hour of iterations takes more than 10 hours"):
             ask()
 
 
@@ -225,15 +211,3 @@ def test_checkpoints_in_memory_take_the_network() -> None:
     copied = num_parameters * profile.reliability.checkpoints.bytes_per_parameter.value
     assert in_memory.fleet.checkpoint.write_s == pytest.approx(copied / bytes_per_s)
     assert in_memory.fleet.checkpoint.write_s < in_storage.fleet.checkpoint.write_s
-
-
-def test_a_page_shows_one_training_over_its_days(tmp_path: pathlib.Path) -> None:
-    page = tmp_path / "training.html"
-    words = ("--days", "30", "--draws", "2", "--out", str(page))
-    assert call("goodput", "table5_22b_present", *words).exit_code == 0
-    text = page.read_text(encoding="utf-8")
-    assert "from day 26" in text and "work" in text
-    (data,) = re.findall(r'<script type="application/json">(.*?)</script>', text)
-    timeline = json.loads(data)
-    assert (len(timeline["rows"]), timeline["in_days"]) == (8, True)
-    assert timeline["end_s"] == pytest.approx(3.75 * 86400, rel=0.05)

@@ -6,7 +6,7 @@
 "use strict";
 
 {
-  const AXIS = 22, MEMORY = 130, DAY = 86400;
+  const AXIS = 22, MEMORY = 130;
   const figures = [...document.querySelectorAll("figure.timeline")];
   const runs = figures.map(simtrain.dataOf), view = { start: 0, end: 0 }, charts = [];
   const end = Math.max(0, ...runs.map((run) => run.end_s));
@@ -186,12 +186,11 @@
     axis(context, top) {
       context.fillStyle = context.strokeStyle = simtrain.style("--soft");
       context.lineWidth = 1;
-      const inDays = this.run.in_days, most = Math.max(this.width / 110, 2);
-      const { found, step } = inDays ? simtrain.ticks(view.start / DAY, view.end / DAY, most) : simtrain.ticks(view.start, view.end, most);
-      const [unit, size] = inDays ? ["days", 1] : step >= 0.1 ? ["s", 1] : step >= 1e-4 ? ["ms", 1e3] : ["µs", 1e6];
+      const { found, step } = simtrain.ticks(view.start, view.end, Math.max(this.width / 110, 2));
+      const [unit, size] = step >= 0.1 ? ["s", 1] : step >= 1e-4 ? ["ms", 1e3] : ["µs", 1e6];
       const digits = Math.max(0, Math.ceil(-Math.log10(step * size) - 1e-9));
       for (const tick of found) {
-        const x = this.x(inDays ? tick * DAY : tick);
+        const x = this.x(tick);
         context.beginPath();
         context.moveTo(x, top + 1);
         context.lineTo(x, top + 5);
@@ -265,15 +264,14 @@
 
     // Returns the words about a bar. Each number has its exact value.
     describe(bar) {
-      const { start_s, end_s, activity, microbatch, chunk } = this.bars, [unit, size] = this.run.in_days ? ["days", DAY] : ["s", 1];
+      const { start_s, end_s, activity, microbatch, chunk } = this.bars;
       const row = this.run.rows[Math.floor(this.lane(bar) / this.lanes)], seconds = end_s[bar] - start_s[bar];
       const exact = (value) => simtrain.number(value, simtrain.exact(value));
       const words = [row[0].toUpperCase() + row.slice(1), `: ${this.run.activities[activity[bar]]}`];
       if (microbatch[bar] >= 0) words.push(" of microbatch ", exact(microbatch[bar]));
       if (microbatch[bar] >= 0 && this.run.fills[0].length > 1) words.push(", chunk ", exact(chunk[bar]));
-      const length = this.run.in_days ? `${simtrain.fourDigits(seconds / DAY)} days` : simtrain.seconds(seconds);
-      return [...words, ", ", simtrain.number(seconds, length),
-        ", from ", exact(start_s[bar] / size), " to ", exact(end_s[bar] / size), ` ${unit}.`];
+      return [...words, ", ", simtrain.number(seconds, simtrain.seconds(seconds)),
+        ", from ", exact(start_s[bar]), " to ", exact(end_s[bar]), " s."];
     }
 
     choose(bar) {
