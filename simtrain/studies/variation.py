@@ -147,7 +147,13 @@ class Reason(PlainData):
 
 @dataclass(frozen=True, slots=True)
 class UsedEntry(PlainData):
-    """An entry of a hardware profile that the section `variation` leaves to it."""
+    """An entry of a hardware profile that the section `variation` leaves to it.
+
+    Args:
+        entry: its name in the section.
+        value: as the profile has it.
+        source: of the value.
+    """
 
     json_fields: ClassVar = keys("entry value source")
 
