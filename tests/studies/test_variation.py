@@ -179,7 +179,7 @@ def test_the_terminal_names_the_barrier() -> None:
 
 def test_a_trace_of_kernels_says_that_it_does_not_vary(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "usual.json"
-    words = ("--set", "variation.kernels=0.02", "--draws", "5", "--trace", str(file))
+    words = ("--set", "variation.kernels=0.02", "--draws", "5", "-o", str(file))
     assert "without variation" in call("run", "table5_22b_present", *words).stdout
     assert json.loads(file.read_text())["traceName"].endswith(", without variation")
 
