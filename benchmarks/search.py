@@ -71,9 +71,7 @@ def large_spaces() -> None:
 
 def counts(data: dict[str, Any]) -> None:
     print(f"{data['num_configurations']:,} layouts, {data['num_legal']:,} legal,", end=" ")
-    print(f"{data['num_fitting']:,} fit, {data['num_bounded']:,} bounded closely,", end=" ")
-    share = data["num_simulated"] / data["num_fitting"]
-    print(f"{data['num_simulated']:,} simulated ({share:.1%} of layouts that fit)")
+    print(f"{data['num_simulated']:,} simulated")
 
 
 def simulate_all_that_fit(scenario: simtrain.Scenario) -> tuple[int, list[float]]:

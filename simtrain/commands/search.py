@@ -27,24 +27,19 @@ def _counts(written: str | list[str], option: str) -> tuple[int, ...]:
     texts = [written] if isinstance(written, str) else written
     numbers = [number.strip() for text in texts for number in text.split(",")]
     if not all(number.isdecimal() and int(number) > 0 for number in numbers):
-        what, example = ("GPUs", "256,512") if option == "--gpus" else ("ranks", _SIZES[option])
-        message = f'"{", ".join(texts)}" is not a number of {what}'
-        fix = f"write positive integers: {option} {example}"
+        message = f'"{", ".join(texts)}" is not a number of GPUs'
+        fix = f"write positive integers: {option} 256,512"
         raise InputError.of("E834", message, Location(option), fix)
     return tuple(map(int, numbers))
 
 
-_SIZES = {"--context": "1,2,4", "--expert": "1,8"}
-_Sizes = Annotated[tuple[int, ...] | None, Written(_counts)]
 SearchFields = Annotated[
     dict[str, Any],
     Fields(
         SearchRequest,
-        "gpus context expert objective max_memory margin allow_risk top seconds",
+        "gpus objective max_memory allow_risk top seconds",
         {
             "gpus": Annotated[tuple[int, ...], Written(_counts, list[str])],
-            "context": _Sizes,
-            "expert": _Sizes,
             "objective": Annotated[ObjectiveName, typer.Option(help=f"Rank by: {OBJECTIVE_HELP}.")],
             "top": Annotated[int, typer.Option(min=1)],
             "seconds": SecondsOption,
@@ -64,8 +59,8 @@ SearchQuestion = Annotated[
 
 # More than 60 lines: half are its help, and the rest passes each option on once.
 @options_first(
-    "scenario gpus context expert objective max_memory margin allow_risk overrides scale top out "
-    "seconds vary hold details"
+    "scenario gpus objective max_memory allow_risk overrides scale top out seconds vary hold "
+    "details"
 )
 def search(
     question: SearchQuestion,
@@ -83,7 +78,7 @@ def search(
         vary: search these values of a field: batch.micro=1,2 or overlap.userbuffers (all values of
             a flag or a choice). May be repeated.
         hold: keep the scenario's value of a field or a section: overlap. May be repeated.
-        details: also print why number 1 is better, and what was searched.
+        details: also print what was searched.
 
     The search covers every legal combination of tensor, pipeline and data parallelism, interleave,
     schedule, microbatch, recompute, sequence parallelism and ZeRO stage. For models with experts it
@@ -92,13 +87,13 @@ def search(
     one at a time. A field set by --set or named by --hold keeps its value; --vary searches others.
 
     Ranked are layouts that surely fit. Faster ones that may not fit follow below, marked with *;
-    --allow-risk and --margin rank them too.
+    --allow-risk ranks them too.
 
     Exits with 0 and a ranking, also if --seconds or Ctrl-C ended the search: the last line says how
     close to the optimum the best layout is. Exits with 3 if nothing fits, with 2 if nothing is
     legal.
 
-    With experts: simtrain search mixtral_8x7b --gpus 64 --expert 2,4,8 --context 1
+    With experts: simtrain search mixtral_8x7b --gpus 64 --vary parallelism.expert=2,4,8
 
     Example: simtrain search table5_22b_present --gpus 8 --objective time --top 5 --seconds 30
     """
@@ -115,7 +110,7 @@ def search(
     if page := page_of(out):
         out = None
     if out:
-        prepare_folder(base, out, names_of_ranks(base, fields["top"]))
+        prepare_folder(out, names_of_ranks(base, fields["top"]))
     with progress_bar() as on_progress, first_interrupt() as interrupted:
         result = search_layouts(
             base,

@@ -16,7 +16,7 @@ from simtrain.errors import InputError
 if TYPE_CHECKING:
     from simtrain.scenario import Scenario
     from simtrain.studies.evaluation import Evaluation
-    from simtrain.studies.search.result import Candidate, SearchResult
+    from simtrain.studies.search.result import RankedLayout
 
 Key = tuple[float, float]
 """Ranking key, smallest first: the objective and a tie-breaker."""
@@ -47,7 +47,7 @@ class Objective:
     words: Callable[[float], str]
     is_maximised: bool = False
     ranks_memory: bool = False
-    column: Callable[[Candidate, SearchResult], dict[str, str]] = lambda layout, result: {}
+    column: Callable[[RankedLayout], dict[str, str]] = lambda layout: {}
 
     def key_of(self, scenario: Scenario, time_s: float, peak_bytes: int) -> Key:
         """Return the ranking key of an iteration with this time and peak; it grows with both."""
@@ -89,14 +89,14 @@ def _gpu_seconds(value: float) -> str:
     return f"{four_digits(value)} GPU-seconds"
 
 
-def _price_column(layout: Candidate, result: SearchResult) -> dict[str, str]:
+def _price_column(layout: RankedLayout) -> dict[str, str]:
     """Return the price of a million tokens; GPU-seconds if the profile has no price."""
     from simtrain.units import four_digits
 
-    price = result.price_of_tokens(layout)
-    if result.price is None or price is None:
+    price = layout.price_of_million_tokens
+    if layout.price is None or price is None:
         return {"GPU-\nseconds": four_digits(layout.gpu_seconds)}
-    return {f"{result.price.currency}/\nM tok.": four_digits(price)}
+    return {f"{layout.price.currency}/\nM tok.": four_digits(price)}
 
 
 def _negative_tokens_per_s(scenario: Scenario, time_s: float, peak_bytes: int) -> float:
@@ -138,7 +138,7 @@ TOKENS_PER_S = Objective(
     _negative_tokens_per_s,
     lambda value: f"{-value:,.0f} tokens/s",
     is_maximised=True,
-    column=lambda layout, result: {"tokens/s": f"{layout.run.tokens_per_s:,.0f}"},
+    column=lambda layout: {"tokens/s": f"{layout.run.tokens_per_s:,.0f}"},
 )
 
 OBJECTIVES = Parts[Objective]("objectives", Objective, (TIME, COST, MEMORY, TOKENS_PER_S))

@@ -22,7 +22,7 @@ from simtrain.studies.cost import Terms, TrainingCost, cost_of_result, read_mone
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.on_machine import refuse_program
 from simtrain.studies.search.request import as_list, check_budget, check_counts
-from simtrain.studies.search.result import Candidate
+from simtrain.studies.search.result import RankedLayout
 from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
 from simtrain.studies.training_requests import CostRequest, PlanObjective, PlanRequest
@@ -125,7 +125,7 @@ class PlanRow(PlainData):
     cluster: str
     num_gpus: int
     status: Status = Status.NOT_SEARCHED
-    best: Candidate | None = None
+    best: RankedLayout | None = None
     exact: bool = False
     gap: float | None = None
     errors: tuple[Problem, ...] = ()
@@ -364,7 +364,7 @@ def _searched(
     except InputError as error:
         status = Status.DOES_NOT_FIT if isinstance(error, DoesNotFitError) else Status.ILLEGAL
         return replace(row, status=status, exact=True, errors=error.problems)
-    row = replace(row, status=Status.FOUND, best=result.candidates[result.outcome.best[0]])
+    row = replace(row, status=Status.FOUND, best=result.best)
     return replace(row, exact=result.exact, gap=result.gap)
 
 

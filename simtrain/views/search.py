@@ -12,7 +12,7 @@ from simtrain.schedules import default_name
 from simtrain.studies.changes.change import setting_in_words
 from simtrain.studies.changes.policies import policy_words
 from simtrain.studies.search.exact_search import End
-from simtrain.studies.search.result import Candidate, Refinement, SearchResult
+from simtrain.studies.search.result import Candidate, RankedLayout, Refinement, SearchResult
 from simtrain.studies.search.space import Point, in_short, num_gpus_in_words
 from simtrain.units import counted, format_bytes, format_seconds, gib
 from simtrain.views.kinds import NUMBER, TEXT
@@ -204,7 +204,7 @@ def _record(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
+def _row(candidate: RankedLayout, result: SearchResult) -> dict[str, str]:
     """Return the cells of a layout, by column."""
     scenario, split, run = candidate.scenario, candidate.scenario.parallelism, candidate.run
     return {
@@ -221,7 +221,7 @@ def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
         _SEQUENCE: "yes" if split.sequence_parallel else "",
         "ZeRO": str(scenario.memory.zero_stage),
         "time": format_seconds(run.iteration_time_s),
-        **result.objective.column(candidate, result),
+        **result.objective.column(candidate),
         "MFU": f"{run.mfu:.1%}",
         "peak\nGiB": gib(candidate.evaluation.peak_bytes),
         _FREE: gib(result.limit_bytes - candidate.evaluation.peak_bytes),
@@ -290,14 +290,14 @@ _ENDS = {End.BUDGET: "The search stopped after --seconds.", End.INTERRUPT: "Inte
 
 def _safe_words(result: SearchResult) -> str:
     """Return what layouts do that are ranked before all others."""
-    if result.safe_bytes == surely_fitting_bytes(result.memory_bytes):
+    if result.safe_bytes == surely_fitting_bytes(result.limit_bytes):
         return "surely fits"
     return "fits" if result.safe_bytes == result.limit_bytes else "fits with the allowed risk"
 
 
 def _certainty(result: SearchResult) -> str:
     """State what is proved about the ranking, and where the rest is said."""
-    end = _ENDS.get(result.outcome.end, "")
+    end = _ENDS[result.outcome.stopped] if result.outcome.stopped else ""
     fixed = f" Held: {_shortened(result.held)} (--vary)." if result.held else ""
     return " ".join(filter(None, [end, f"{_proved(result)}{fixed}", "More: --details."]))
 
@@ -355,9 +355,6 @@ def _details(result: SearchResult) -> Iterator[str]:
     legal, outcome = len(result.legal.points), result.outcome
     for words, numbers in _recompute_in_detail(result.ranked).items():
         yield f"Recompute of number {', '.join(numbers)}: {words}."
-    if result.reason:
-        yield f"Number 1 compared with number 2: {result.reason}."
-    yield from _front(result)
     if refinement := result.refinement:
         tried = f"of {counted(refinement.num_tried, 'change')} of single settings"
         better = f"None {tried} of the best layouts is better."
@@ -376,18 +373,6 @@ def _details(result: SearchResult) -> Iterator[str]:
     if result.refinement and result.refinement.fields:
         yield f"Refined: {_in_words(result.refinement.fields)}."
     yield f"Held: {_in_words(result.held)}."
-
-
-def _front(result: SearchResult) -> list[str]:
-    """Say what less memory costs: the front of time and memory, as far as it was simulated."""
-    first, *others = result.front or (result.ranked[0],)
-    steps = [
-        f"{100 * (other.run.iteration_time_s / first.run.iteration_time_s - 1):.1f} % slower with "
-        f"{gib(result.limit_bytes - other.evaluation.peak_bytes)} GiB free "
-        f"({in_short(Point.of(other.scenario))})"
-        for other in others
-    ]
-    return [f"With less memory than number 1: {'; '.join(steps)}."] if steps else []
 
 
 def _recompute_in_detail(ranked: Sequence[Candidate]) -> dict[str, list[str]]:

@@ -14,15 +14,13 @@ import heapq
 import math
 import sys
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.planned import PlannedIteration
-from simtrain.studies.choose import is_open
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.objectives import Key, Objective
 from simtrain.studies.search.bounds import Bounds
@@ -34,32 +32,20 @@ ProgressCallback = Callable[[str, int, int, str], None]
 """Reports progress: the phase of a search, steps done, total steps, and the best so far."""
 NUM_FASTER = 3
 """Points that are shown of those that are better than the best safe one, but may not fit."""
-_LESS_MEMORY = (0.9, 0.75, 0.5, 0.25)
-"""Peaks of layouts with less memory, as shares of the peak of the best."""
-_NOTICEABLE = 0.02
-"""Least difference between the peaks of a front, as a share of the limit."""
 _TELL_EVERY = 64
 """Steps between two updates of the progress bar; a new best updates it at once."""
 _FIRST_ANSWER = 256
 """Points with a first bound before the best of them is simulated; then whenever they double."""
-_MOST_COUNTED = 10_000
-"""Legal points of a space for which a search counts how many fit; in larger ones it takes long."""
 _FAILED_BYTES = sys.maxsize
 """Peak of a point that cannot be evaluated: it never fits."""
 _T = TypeVar("_T")
 
 
 class End(StrEnum):
-    """Why a search ended."""
+    """Why a search was stopped."""
 
-    FOUND_ALL = "found all"
     BUDGET = "budget"
     INTERRUPT = "interrupt"
-
-    @property
-    def is_early(self) -> bool:
-        """Whether the search was stopped."""
-        return self is not End.FOUND_ALL
 
 
 Stop = Callable[[], End | None]
@@ -69,21 +55,15 @@ Stop = Callable[[], End | None]
 class _StopRequestedError(Exception):
     """A search must stop, because its budget is spent or it was interrupted."""
 
-    def __init__(self, why: End) -> None:
-        super().__init__(why)
-        self.why = why
-
 
 def stop_after(seconds: float | None, interrupted: Callable[[], bool]) -> Stop:
     """Return a function that says why the search must stop; its time begins now."""
-    start_s = time.monotonic()
+    end_s = math.inf if seconds is None else time.monotonic() + seconds
 
     def stop() -> End | None:
-        """Return the reason to stop, or None."""
         if interrupted():
             return End.INTERRUPT
-        is_spent = seconds is not None and time.monotonic() - start_s >= seconds
-        return End.BUDGET if is_spent else None
+        return End.BUDGET if time.monotonic() >= end_s else None
 
     return stop
 
@@ -117,7 +97,6 @@ class Explorer:
         self.failures: dict[Point, Exception] = {}
         self._machine = evaluator.machine_of(space.base)
         self.bounds = Bounds(self._machine)
-        self._is_open = is_open(space.base)
         self._evaluations: dict[Point, Evaluation] = {}
         self._peaks_bytes: dict[Point, int] = {}
         self._too_large: dict[Point, int] = {}
@@ -148,15 +127,7 @@ class Explorer:
         return self._peaks_bytes[point]
 
     def _peak_bytes(self, point: Point) -> int:
-        if self._is_open:
-            # Choosing the recompute simulates every variant that fits.
-            return self.evaluation(point).peak_bytes
         return PlannedIteration(self._plan(point), self._machine).fit.peak_bytes
-
-    def fits(self, point: Point) -> bool:
-        """Whether a point's peak is within the limit."""
-        bounds_bytes = self.least_peak_bytes(point), self.peak_bytes
-        return bounds_bytes[0] <= self.limit_bytes and bounds_bytes[1](point) <= self.limit_bytes
 
     def least_peak_bytes(self, point: Point) -> int:
         """Return a lower bound of a point's peak memory, up to one above the limit."""
@@ -165,7 +136,7 @@ class Explorer:
     def _least_peak_bytes(self, point: Point) -> int:
         # Layouts that differ only in what they keep of activations have the same states.
         states_bytes = self._states_bytes(point._replace(recompute=SAVE_ALL, micro=1))
-        if self._is_open or states_bytes > self.limit_bytes:
+        if states_bytes > self.limit_bytes:
             return states_bytes
         return self.bounds.peak_bytes(self._plan(point), self.limit_bytes)
 
@@ -173,11 +144,7 @@ class Explorer:
         return self.bounds.states_bytes(self._plan(alike))
 
     def _new_plan(self, point: Point) -> Plan:
-        """Plan a point; without recompute if it is open, as recompute only adds time."""
-        scenario = self.space.scenario(point)
-        if self._is_open:
-            scenario = scenario.model_copy(update={"recompute": SAVE_ALL})
-        return PlannedIteration.of(scenario, self._machine).plan
+        return PlannedIteration.of(self.space.scenario(point), self._machine).plan
 
     def least_key(self, point: Point) -> Key | None:
         """Return a quick lower bound of a point's key; None if the point cannot fit.
@@ -199,8 +166,6 @@ class Explorer:
         peak_bytes = self.peak_bytes(point)
         if peak_bytes > self.limit_bytes:
             return None
-        if self._is_open:
-            return self.key(point)
         return self.attempt(
             point, lambda point: self._bound(point, peak_bytes, "iteration_s"), None
         )
@@ -237,15 +202,13 @@ class SearchOutcome:
         best: the best points with a safe peak, in order; of all that fit, if none has one.
         num_seen: points that are known to fit or not to fit.
         num_fitting: number of these points that fit.
-        num_bounded: number of fitting points with a close bound.
         num_simulated: number of fitting points that were simulated for the ranking.
-        end: why the search ended.
+        stopped: why the search was stopped, if it was.
         nearest: the point with the smallest peak, if no point fits.
         bound: lower bound of the objective over all legal points with a safe peak; None if there is
             none.
         num_proved: number of points that are proved to be the best of these points.
         exact: whether all of the best are.
-        front: the best, and the best of those that need less and less memory.
         faster: the best of the points that are better than `best`, but may not fit.
         faster_exact: whether the first of `faster`, or else of `best`, is the best of all legal
             points that fit or may not fit.
@@ -254,21 +217,14 @@ class SearchOutcome:
     best: tuple[Point, ...]
     num_seen: int
     num_fitting: int
-    num_bounded: int
     num_simulated: int
-    end: End
+    stopped: End | None = None
     nearest: Point | None = None
     bound: float | None = None
     num_proved: int = 0
     exact: bool = False
-    front: tuple[Point, ...] = ()
     faster: tuple[Point, ...] = ()
     faster_exact: bool = False
-
-    @property
-    def stopped(self) -> End | None:
-        """Why the search ended early, if it did."""
-        return self.end if self.end.is_early else None
 
 
 def search_all(
@@ -280,39 +236,33 @@ def search_all(
     *,
     first: Point | None = None,
     only_best: bool = False,
-    with_front: bool = False,
 ) -> SearchOutcome:
     """Find the `top` best points, exactly unless the search is stopped.
 
     It is not stopped before it has simulated a point that fits. The points get their bounds in the
     order of their distance from `first`, the base's own layout. With `only_best`, points that are
-    better than the best safe one, but may not fit, are not searched, and the points that fit are
-    not counted. `with_front` also searches the best points that need less memory.
+    better than the best safe one, but may not fit, are not searched.
     """
-    search, end = _Search(explorer, points, top, on_progress, stop), End.FOUND_ALL
+    search = _Search(explorer, points, top, on_progress, stop)
+    stopped: End | None = None
     try:
         search.bound(_order(points, first or Point.of(explorer.space.base)))
-        search.rank(finds_faster=not only_best)
-        if with_front and search.best and not explorer.objective.ranks_memory:
-            search.find_less_memory()
-        if not only_best and len(points) <= _MOST_COUNTED:
-            search.count()
+        search.rank(top, 0 if only_best else NUM_FASTER)
     except _StopRequestedError as request:
-        end = request.why
-    if search.best:
-        return search.outcome(end)
-    return SearchOutcome((), len(points), 0, 0, 0, end, search.nearest(), exact=True)
+        (stopped,) = request.args
+    if search.simulated:
+        return search.outcome(stopped)
+    return SearchOutcome((), len(points), 0, 0, stopped, search.nearest(), exact=True)
 
 
 @dataclass
 class _Search:
-    """State of a search: two queues, what fits, and what was simulated, by number of the point.
+    """State of a search: the queue, what fits, and what was simulated, by number of the point.
 
     Args:
-        safe: queue of the points whose peak may be safe.
-        risky: queue of the other points that may fit.
+        queue: points that may be among the answers.
+        passed: points that may not fit, and are behind the answers of that kind.
         fits: whether a point fits, if that is known.
-        bounded: points that fit and have a close bound.
         simulated: places of the points that fit and were simulated.
     """
 
@@ -321,11 +271,10 @@ class _Search:
     top: int
     on_progress: ProgressCallback
     stop: Stop
-    safe: list[QueuePlace] = field(default_factory=list)
-    risky: list[QueuePlace] = field(default_factory=list)
+    queue: list[QueuePlace] = field(default_factory=list)
+    passed: list[QueuePlace] = field(default_factory=list)
     has_bounds: bool = False
     fits: dict[int, bool] = field(default_factory=dict)
-    bounded: set[int] = field(default_factory=set)
     simulated: dict[int, QueuePlace] = field(default_factory=dict)
     num_steps: int = 0
     best_in_short: str = ""
@@ -338,113 +287,73 @@ class _Search:
             self.on_progress(phase, done, len(self.points), self.best_in_short)
         self.num_steps += 1
 
-    # -------------------------------------------------------------------- steps to a key
-
-    def put(self, number: int, key: Key | None, closeness: int) -> QueuePlace | None:
-        """Return the place of a point with a key; None without, as it does not fit."""
-        if key is None:
-            self.fits[number] = False
-            return None
-        return QueuePlace(key, number, closeness)
-
-    def closer(self, place: QueuePlace) -> QueuePlace | None:
-        """Return a point with a closer bound or its exact key; None if it does not fit."""
-        self.report("searching", len(self.fits))
-        number, point = place.number, self.points[place.number]
-        if place.closeness == 0:
-            closer = self.put(number, self.explorer.close_key(point), 1)
-            if closer:
-                self.fits[number] = True
-                self.bounded.add(number)
-            return closer
-        closer = self.put(number, self.explorer.key(point), 2)
-        if closer:
-            self.simulated[number] = closer
-            if self.best[0] is closer:
-                time_s = self.explorer.evaluation(point).iteration_time_s
-                self.best_in_short = f"{format_seconds(time_s)}: {in_short(point)}"
-                self.num_steps = 0  # tells it at once
-        return closer
-
-    def best_first(
-        self, queue: list[QueuePlace], most_bytes: float, last: QueuePlace | None = None
-    ) -> Iterator[QueuePlace]:
-        """Yield the points of a queue with at most this peak in the order of their exact keys.
-
-        The first of the queue gets a closer bound until its key is exact: no other can be before
-        it. Points with larger peaks move to the risky ones, and no point after `last` is yielded.
-        """
-        while queue and (last is None or queue[0] <= last):
-            place = queue[0]
-            closer = self.closer(place) if place.closeness < 2 else place
-            heapq.heappop(queue)
-            if closer and self.peak_of(closer) > most_bytes:
-                heapq.heappush(self.risky, closer)
-            elif closer and place.closeness < 2:
-                heapq.heappush(queue, closer)
-            elif closer:
-                yield closer
-
-    # -------------------------------------------------------------------- phases
-
     def bound(self, order: Iterable[int]) -> None:
         """Queue every point that may fit with its quick bound; simulate the best early."""
         answer_at = 1
         for done, number in enumerate(order, start=1):
             self.report("bounding", done)
-            place = self.put(number, self.explorer.least_key(self.points[number]), 0)
-            if place:
-                heapq.heappush(self.safe if self.is_safe(place) else self.risky, place)
-            if done == answer_at or (place and not self.simulated and done >= _FIRST_ANSWER):
+            self.put(number, self.explorer.least_key(self.points[number]), 0)
+            if done == answer_at or (self.queue and not self.simulated and done >= _FIRST_ANSWER):
                 answer_at = max(2 * done, _FIRST_ANSWER)
-                self.answer()
+                self.queue += self.rank(1, 0) + self.passed
+                self.passed.clear()
+                heapq.heapify(self.queue)
         self.has_bounds = True
 
-    def answer(self) -> None:
-        """Simulate the best safe point so far; without one, the best that may not fit."""
-        for queue, most in ((self.safe, self.explorer.safe_bytes), (self.risky, math.inf)):
-            for place in self.best_first(queue, most):
-                heapq.heappush(queue, place)
-                return
+    def put(self, number: int, key: Key | None, closeness: int) -> QueuePlace | None:
+        """Queue a point with a key; one without does not fit."""
+        if key is None:
+            self.fits[number] = False
+            return None
+        heapq.heappush(self.queue, place := QueuePlace(key, number, closeness))
+        return place
 
-    def rank(self, *, finds_faster: bool) -> None:
-        """Find the best safe points and the better risky ones, or if none is safe, all the best."""
-        safe = _first(self.best_first(self.safe, self.explorer.safe_bytes), self.top)
-        last = safe[0] if safe else None
-        if last is None or finds_faster:
-            number = NUM_FASTER if last else self.top
-            _first(self.best_first(self.risky, math.inf, last), number)
+    def put_closer(self, place: QueuePlace) -> None:
+        """Queue a point again, with a closer bound or its exact key, if it fits."""
+        self.report("searching", len(self.fits))
+        number, point = place.number, self.points[place.number]
+        heapq.heappop(self.queue)
+        if place.closeness == 0:
+            self.fits[number] = True
+            self.put(number, self.explorer.close_key(point), 1)
+        elif closer := self.put(number, self.explorer.key(point), 2):
+            self.simulated[number] = closer
+            if self.best[0] is closer:
+                time_s = self.explorer.evaluation(point).iteration_time_s
+                self.best_in_short = f"{format_seconds(time_s)}: {in_short(point)}"
+                self.num_steps = 0  # tells it at once
 
-    def find_less_memory(self) -> None:
-        """Find the best point within each of some shares of the peak of the best."""
-        most_bytes = self.peak_of(self.best[0])
-        waiting = [*self.safe, *self.simulated.values()]
-        for share in _LESS_MEMORY:
-            queue = [place for place in waiting if self.peak_of(place) <= share * most_bytes]
-            heapq.heapify(queue)
-            _first(self.best_first(queue, share * most_bytes), 1)
-            # Bounds that got closer, and points that turned out to be larger.
-            known = {place.number for place in queue}
-            waiting = [*queue, *(place for place in waiting if place.number not in known)]
+    def rank(self, top: int, num_risky: int) -> list[QueuePlace]:
+        """Take the best points out of the queue: `top` safe ones, and better ones that may not fit.
 
-    def count(self) -> None:
-        """Find how many of the other points fit.
-
-        Of points that differ only in their microbatch, those up to a size fit: bisection finds it.
+        The first of the queue gets a closer bound until its key is exact: no other can be before
+        it. If no point is safe, return the best of all.
         """
-        groups: dict[Point, list[int]] = {}
-        for number, point in enumerate(self.points):
-            if number not in self.fits:
-                groups.setdefault(point._replace(micro=1), []).append(number)
-        for group in groups.values():
-            group.sort(key=lambda number: self.points[number].micro)
-            num_fitting = bisect_left(group, True, key=self.is_too_large)
-            for place, number in enumerate(group):
-                self.fits[number] = place < num_fitting
+        safe, risky = list[QueuePlace](), list[QueuePlace]()
+        while self.queue and len(safe) < top:
+            place = self.queue[0]
+            if not self.is_safe(place) and (safe or len(risky) == num_risky):
+                self.passed.append(heapq.heappop(self.queue))
+            elif place.closeness < 2:
+                self.put_closer(place)
+            else:
+                (safe if self.is_safe(place) else risky).append(heapq.heappop(self.queue))
+        if not safe and self.passed:
+            # Nothing is left in the queue: rank what may not fit.
+            self.queue, self.passed = self.passed, []
+            heapq.heapify(self.queue)
+            return risky + self.rank_all(top - len(risky))
+        return safe + risky
 
-    def is_too_large(self, number: int) -> bool:
-        self.report("counting what fits", len(self.fits))
-        return not self.explorer.fits(self.points[number])
+    def rank_all(self, number: int) -> list[QueuePlace]:
+        """Take the best points out of the queue, whether they are safe or not."""
+        best = list[QueuePlace]()
+        while self.queue and len(best) < number:
+            if self.queue[0].closeness < 2:
+                self.put_closer(self.queue[0])
+            else:
+                best.append(heapq.heappop(self.queue))
+        return best
 
     def nearest(self) -> Point:
         """Return the point with the smallest peak; quick bounds leave out most others."""
@@ -459,14 +368,9 @@ class _Search:
             best = min(best, (self.explorer.peak_bytes(self.points[number]), number))
         return self.points[best[1]]
 
-    # -------------------------------------------------------------------- the state
-
-    def peak_of(self, place: QueuePlace) -> float:
-        """Return the peak of a point, or the bound of it in a bound of its key."""
-        return self.explorer.objective.peak_of(place.key)
-
     def is_safe(self, place: QueuePlace) -> bool:
-        return self.peak_of(place) <= self.explorer.safe_bytes
+        """Whether the peak of a point is safe, or the bound of it in a bound of its key."""
+        return self.explorer.objective.peak_of(place.key) <= self.explorer.safe_bytes
 
     @property
     def best(self) -> list[QueuePlace]:
@@ -474,18 +378,18 @@ class _Search:
         places = sorted(self.simulated.values())
         return ([*filter(self.is_safe, places)] or places)[: self.top]
 
-    def outcome(self, end: End) -> SearchOutcome:
+    def outcome(self, stopped: End | None) -> SearchOutcome:
         """Return the best points, the counts, and what is proved, until now."""
         best, places = self.best, sorted(self.simulated.values())
         is_safe = self.is_safe(best[0])
         faster = [place for place in places if place < best[0]][:NUM_FASTER] if is_safe else []
-        safe, risky = (
-            [place for place in queue if place.number not in self.simulated]
-            for queue in (self.safe, self.risky)
-        )
+        all_left = [
+            place for place in self.queue + self.passed if place.number not in self.simulated
+        ]
+        safe = [*filter(self.is_safe, all_left)]
         # A safe point goes before all risky ones: nothing is proved of these while one may fit.
         is_answer = self.has_bounds and (is_safe or not safe)
-        left = safe if is_safe else [*safe, *risky]
+        left = safe if is_safe else all_left
         first, fastest = min(left, default=best[-1]), [*faster, *best][0]
         num_proved = sum(place <= first for place in best) * is_answer
         is_complete = len(best) == self.top or not left
@@ -493,32 +397,17 @@ class _Search:
             self.points_at(best),
             len(self.fits),
             sum(self.fits.values()),
-            len(self.bounded),
             len(self.simulated),
-            end,
+            stopped,
             bound=min(best[0], first).key[0] if self.has_bounds else None,
             num_proved=num_proved,
             exact=is_answer and is_complete and num_proved == len(best),
-            front=self.front(places),
             faster=self.points_at(faster),
-            faster_exact=self.has_bounds and fastest <= min(safe + risky, default=fastest),
+            faster_exact=self.has_bounds and fastest <= min(all_left, default=fastest),
         )
-
-    def front(self, places: Iterable[QueuePlace]) -> tuple[Point, ...]:
-        """Return simulated points, each of which needs noticeably less memory than all before."""
-        most_bytes, front = self.peak_of(self.best[0]), list[QueuePlace]()
-        for place in places if not self.explorer.objective.ranks_memory else ():
-            if self.peak_of(place) <= most_bytes:
-                front.append(place)
-                most_bytes = self.peak_of(place) - _NOTICEABLE * self.explorer.limit_bytes
-        return self.points_at(front)
 
     def points_at(self, places: Iterable[QueuePlace]) -> tuple[Point, ...]:
         return tuple(self.points[place.number] for place in places)
-
-
-def _first(places: Iterator[QueuePlace], number: int) -> list[QueuePlace]:
-    return [place for _, place in zip(range(number), places, strict=False)]
 
 
 def _order(points: Sequence[Point], base_point: Point) -> list[int]:

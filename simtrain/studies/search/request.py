@@ -33,29 +33,21 @@ class SearchRequest:
         base: model, global batch and cluster.
         gpus: number of GPUs, or several to compare: 256,512.
         objective: name of the objective.
-        context: context-parallel sizes to try: 1,2,4. Default: 1; with sequences of 32,768 tokens
-            or more, or if the scenario has several, all sizes with at least 4,096 tokens per rank.
-        expert: expert-parallel sizes to try: 1,8. Default: all divisors of the number of experts.
-            Each expert is sharded over all tensor-parallel ranks, over none, or as in the scenario.
         max_memory: memory limit per GPU, such as 40GiB. Default and maximum: the GPU's capacity.
-        margin: memory per GPU that stays free, such as 4GiB. Layouts that leave it free are ranked
-            together. Default: number 1 must surely fit (the 90 % interval of its peak does).
         allow_risk: probability from 0 to 1 that a ranked layout may not fit, such as 0.3; more than
-            0.5 ranks all that fit by prediction. Default: ranked layouts surely fit, or leave the
-            margin free.
+            0.5 ranks all that fit by prediction. Default: ranked layouts surely fit (the 90 %
+            interval of their peak does).
         top: length of the ranking.
         seconds: time budget. After it the search returns the best so far and how much is proved of
             it: nothing, if some legal layouts have no bound yet. Evaluations in progress are
             finished, and at least one layout that fits is simulated.
         interrupted: called repeatedly; True ends the search like a spent budget.
         on_progress: receives the phase, the steps done, the total steps, and the best so far.
-        only_best: skip results that only describe the space: the runner-up, the layouts that are
-            better but may not fit, and the number of other points that fit.
+        only_best: skip the layouts that are better but may not fit.
         vary: values by field ({"overlap.userbuffers": [True, False]}); None for all values that a
             flag or a choice can have.
         hold: fields and sections that keep the scenario's values.
-        refines: also change single settings of the best layouts, and look for fast layouts that
-            need less memory.
+        refines: also change single settings of the best layouts.
         evaluator: an evaluator with cached kernel times of the cluster makes the search faster.
     """
 
@@ -63,10 +55,7 @@ class SearchRequest:
     gpus: int | Sequence[int]
     objective: str = DEFAULT
     _: KW_ONLY
-    context: Sequence[int] | None = None
-    expert: Sequence[int] | None = None
     max_memory: str | None = None
-    margin: str | None = None
     allow_risk: float | None = None
     top: int = 10
     seconds: float | None = None
@@ -96,47 +85,34 @@ class SearchRequest:
                 "search with --set schedule=1f1b; then simulate the best layout with a file for it",
                 "a search changes the numbers of stages, chunks and microbatches; a file cannot",
             )
-        degrees = {"context": self.context, "expert": self.expert}
-        asked = {name: numbers for name, numbers in degrees.items() if numbers is not None}
-        check_counts({"gpus": as_list(self.gpus), "top": (self.top,)} | asked)
+        check_counts({"gpus": as_list(self.gpus), "top": (self.top,)})
         check_budget(self.seconds)
 
-    def memory_limits(self, profile: HardwareProfile) -> MemoryLimits:
-        """Return how much memory the layouts may use on a cluster (E833, E834).
+    def memory_limits(self, profile: HardwareProfile) -> tuple[int, int]:
+        """Return the largest peak that fits, and the largest one of a layout that may be the best.
 
         Raises:
-            InputError: the cluster has too few GPUs (E832), or a limit is invalid.
+            InputError: the cluster has too few GPUs (E832), or a limit is invalid (E833, E834).
         """
         _check_gpus(as_list(self.gpus), profile, self.base.cluster)
-        memory_bytes = _highest_peak(self.max_memory, profile, self.base.cluster)
-        limit_bytes = _less_margin(memory_bytes, self.margin)
-        safe_bytes = _safe_peak(memory_bytes, limit_bytes, self.allow_risk)
-        return MemoryLimits(memory_bytes, limit_bytes, safe_bytes)
+        limit_bytes = _highest_peak(self.max_memory, profile, self.base.cluster)
+        return limit_bytes, _safe_peak(limit_bytes, self.allow_risk)
 
-    def space(self, limits: MemoryLimits) -> Space:
+    def space(self) -> Space:
         """Return the layouts to search.
 
         Raises:
-            InputError: a field is unknown, or asked for twice.
+            InputError: a field is unknown, or asked for twice; the recompute is held open (E838).
         """
-        from simtrain.studies.search.space import FIELDS, Space
+        from simtrain.studies.choose import is_open
+        from simtrain.studies.search.space import Space
 
         varied, gpus = check_varied(self.base, self.vary), tuple(as_list(self.gpus))
-        space = Space(self.base, gpus, self.context, self.expert, varied, check_held(self.hold))
-        problems = [
-            Problem(
-                "E834",
-                f"{FIELDS[name]} is set by --set and by --{name}",
-                Location(f"--{name}"),
-                fix=f"remove one of them: --{name} 4 alone searches 4, --{name} 1,2,4 all three",
-            )
-            for name, numbers in {"context": self.context, "expert": self.expert}.items()
-            if numbers is not None and name in space.held
-        ]
-        if problems:
-            raise InputError(problems)
-        limit = self.max_memory if self.margin is None else f"{limits.limit_bytes} B"
-        return space if limit is None else space.within(limit)
+        space = Space(self.base, gpus, varied, check_held(self.hold))
+        if "recompute" in space.held and is_open(self.base):
+            fix, place = "remove it: a search tries the policies", Location("recompute")
+            raise InputError.of("E838", "auto is a choice among policies", place, fix)
+        return space
 
 
 def as_list(gpus: int | Sequence[int]) -> Sequence[int]:
@@ -190,28 +166,15 @@ def _check_gpus(gpus: Sequence[int], profile: HardwareProfile, name: str) -> Non
 # ------------------------------------------------------------------------- memory
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLimits:
-    """How much memory the layouts of a search may use on each GPU.
-
-    Args:
-        memory_bytes: memory of a GPU that may be used.
-        limit_bytes: the largest peak that fits: `memory_bytes` without the margin.
-        safe_bytes: the largest peak of a layout that may be the best, unless none has so small a
-            peak.
-    """
-
-    memory_bytes: int
-    limit_bytes: int
-    safe_bytes: int
-
-
 def _highest_peak(written: str | None, profile: HardwareProfile, name: str) -> int:
     """Return --max-memory in bytes; by default, and at most, the GPU's capacity."""
-    from simtrain.units import format_bytes
+    from simtrain.units import UnitError, format_bytes, parse_bytes
 
     capacity_bytes, place = profile.gpu.memory_capacity.value, Location("--max-memory")
-    limit_bytes = capacity_bytes if written is None else _bytes_of(written, place)
+    try:
+        limit_bytes = capacity_bytes if written is None else parse_bytes(written)
+    except UnitError as error:
+        raise InputError.of("E833", str(error), place, fix=error.fix) from error
     if limit_bytes <= capacity_bytes:
         return limit_bytes
     capacity = format_bytes(capacity_bytes)
@@ -224,48 +187,23 @@ def _highest_peak(written: str | None, profile: HardwareProfile, name: str) -> i
     )
 
 
-def _less_margin(memory_bytes: int, margin: str | None) -> int:
-    """Return the largest peak that leaves the margin free."""
-    from simtrain.units import format_bytes
-
-    place = Location("--margin")
-    margin_bytes = 0 if margin is None else _bytes_of(margin, place)
-    if margin_bytes < memory_bytes:
-        return memory_bytes - margin_bytes
-    message = f"a margin of {margin} leaves nothing of {format_bytes(memory_bytes)}"
-    raise InputError.of("E833", message, place, fix="write less, such as 4GiB")
-
-
-def _safe_peak(memory_bytes: int, limit_bytes: int, allow_risk: float | None) -> int:
-    """Return the largest peak of a layout that may be the best.
-
-    Without a probability it surely fits, unless there is a margin, which replaces the interval.
-    """
+def _safe_peak(limit_bytes: int, allow_risk: float | None) -> int:
+    """Return the largest peak of a layout that may be the best; by default it surely fits."""
     from bisect import bisect_right
 
     from simtrain.iteration.memory.fit import FitVerdict, surely_fitting_bytes
 
     if allow_risk is None:
-        has_margin = limit_bytes < memory_bytes
-        return limit_bytes if has_margin else surely_fitting_bytes(memory_bytes)
+        return surely_fitting_bytes(limit_bytes)
     if type(allow_risk) not in (int, float) or not 0 <= allow_risk <= 1:
         message, place = f"allow_risk is {allow_risk!r}", Location("--allow-risk")
         raise InputError.of("E834", message, place, "write a probability from 0 to 1, such as 0.3")
 
     def risk(peak_bytes: int) -> float:
         """Probability that a peak exceeds the memory, which grows with the peak."""
-        return 1 - FitVerdict(peak_bytes, memory_bytes).probability
+        return 1 - FitVerdict(peak_bytes, limit_bytes).probability
 
     return bisect_right(range(1, limit_bytes + 1), allow_risk, key=risk)
-
-
-def _bytes_of(written: str, place: Location) -> int:
-    from simtrain.units import UnitError, parse_bytes
-
-    try:
-        return parse_bytes(written)
-    except UnitError as error:
-        raise InputError.of("E833", str(error), place, fix=error.fix) from error
 
 
 # ------------------------------------------------------------------------- fields
@@ -323,8 +261,8 @@ def _values(base: Scenario, name: str, written: Sequence[Any] | None) -> tuple[A
     from simtrain.studies.choose import is_open
     from simtrain.studies.search.space import FIELDS
 
-    def refused(message: str, fix: str, reason: str | None = None) -> InputError:
-        return InputError.of("E838", message, Location(f"--vary {name}"), fix, reason)
+    def refused(message: str, fix: str) -> InputError:
+        return InputError.of("E838", message, Location(f"--vary {name}"), fix)
 
     path, places = tuple(name.split(".")), base.positions.places
     if path[0] in _OF_THE_MACHINE:
@@ -344,6 +282,5 @@ def _values(base: Scenario, name: str, written: Sequence[Any] | None) -> tuple[A
     for value in values:
         policy = isinstance(value, RecomputePolicy)
         if policy and is_open(base.model_copy(update={"recompute": value})):
-            fix, reason = "set it: --set recompute=auto", "a search varies the policies"
-            raise refused("auto is a choice among policies", fix, reason)
+            raise refused("auto is a choice among policies", "remove it: a search tries these")
     return values

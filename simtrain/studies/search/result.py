@@ -13,7 +13,6 @@ from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.fit import FitVerdict
 from simtrain.iteration.report.breakdown import Breakdown
-from simtrain.iteration.report.difference import causes_in_words, time_in_words
 from simtrain.iteration.report.interval import evidence_for
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.studies.changes.change import setting_in_words
@@ -21,13 +20,7 @@ from simtrain.studies.evaluation import Evaluation, Evaluator, Run
 from simtrain.studies.objectives import Objective, ObjectiveName
 from simtrain.studies.search.exact_search import SearchOutcome
 from simtrain.studies.search.legality import LegalPoints
-from simtrain.studies.search.space import (
-    COORDINATES,
-    Point,
-    Settings,
-    in_short,
-    num_gpus_in_words,
-)
+from simtrain.studies.search.space import COORDINATES, Point, Settings, in_short
 from simtrain.units import HOUR_S, Price, format_bytes, format_seconds
 
 
@@ -109,19 +102,19 @@ class FailedLayout(PlainData):
 
     Args:
         point: the layout.
-        error: the error in words, with its kind if simtrain did not expect it.
+        exception: the error.
     """
 
     json_fields: ClassVar = keys("configuration error")
 
     point: Point
-    error: str
+    exception: Exception
 
-    @classmethod
-    def of(cls, point: Point, error: Exception) -> FailedLayout:
-        """Return the failure of a layout with an error."""
-        kind = "" if isinstance(error, SimtrainError) else f"{type(error).__name__}: "
-        return cls(point, f"{kind}{error}")
+    @property
+    def error(self) -> str:
+        """The error in words, with its kind if simtrain did not expect it."""
+        kind = type(self.exception).__name__
+        return f"{'' if isinstance(self.exception, SimtrainError) else f'{kind}: '}{self.exception}"
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -173,14 +166,22 @@ class RankedLayout(Candidate):
     """A layout of a ranking.
 
     Args:
-        price_of_million_tokens: in the profile's currency; None if the profile has no price.
+        price: of a GPU; None if the profile has none.
         fit: whether it surely fits.
     """
 
     json_fields: ClassVar = Candidate.json_fields | keys("price_of_million_tokens fit")
 
-    price_of_million_tokens: float | None
+    price: Price | None
     fit: FitVerdict
+
+    @property
+    def price_of_million_tokens(self) -> float | None:
+        """Price of a million tokens in the profile's currency; None without a price."""
+        if self.price is None:
+            return None
+        num_tokens = self.scenario.batch.global_ * self.scenario.model.seq_length
+        return self.price.per_hour * self.gpu_seconds / HOUR_S / num_tokens * 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +192,13 @@ class SearchResult(PlainData):
         base: the scenario that was searched.
         gpus: the numbers of GPUs that were searched.
         objective: ranks the layouts.
-        memory_bytes: memory of a GPU that may be used.
-        limit_bytes: the largest peak that fits: `memory_bytes` without the margin.
+        limit_bytes: the largest peak that fits.
         safe_bytes: the largest peak of a ranked layout, unless no layout is below it.
         legal: the legal layouts.
         outcome: counts and bounds of the search.
-        candidates: the evaluated layouts of the outcome.
-        top: the most layouts that are ranked.
+        ranked: the best layouts with a peak of at most `safe_bytes`, in order. If there are none,
+            the best of all that fit.
+        faster: the best layouts that are better than the ranked ones, but may not fit.
         profile: the cluster's hardware profile.
         left_out: settings of the base that do not apply to some legal layouts.
         varied: fields that have several values among the legal layouts.
@@ -209,33 +210,31 @@ class SearchResult(PlainData):
 
     json_fields: ClassVar = keys(
         """scenario=base.name cluster=base.cluster gpus calibrated=evidence.judged evidence
-        objective=objective_name memory_bytes limit_bytes safe_bytes currency=price.currency
+        objective=objective_name limit_bytes safe_bytes currency=best.price.currency
         num_configurations=legal.num_configurations num_legal num_illegal_by_rule
-        left_out_where_illegal=left_out varied held unproved_schedules
+        left_out_where_illegal=left_out varied held
         num_seen=outcome.num_seen num_fitting=outcome.num_fitting
-        num_bounded=outcome.num_bounded num_simulated=outcome.num_simulated exact
-        stopped=outcome.stopped num_unseen **bound gap reason best
+        num_simulated=outcome.num_simulated exact
+        stopped=outcome.stopped **bound gap best
         interval_s=interval ranked faster
-        fastest_exact base_layout refined=refinement
-        front failures"""
+        fastest_exact base_layout refined=refinement failures"""
     )
 
     base: Scenario
     gpus: tuple[int, ...]
     objective: Objective
-    memory_bytes: int
     limit_bytes: int
     safe_bytes: int
     legal: LegalPoints
     outcome: SearchOutcome
-    candidates: Mapping[Point, Candidate]
-    top: int
+    ranked: tuple[RankedLayout, ...]
+    faster: tuple[RankedLayout, ...]
     profile: HardwareProfile
     left_out: tuple[str, ...] = ()
     varied: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     refinement: Refinement | None = None
-    base_layout: Candidate | None = None
+    base_layout: RankedLayout | None = None
     failures: tuple[FailedLayout, ...] = ()
 
     @property
@@ -246,8 +245,7 @@ class SearchResult(PlainData):
     @property
     def exact(self) -> bool:
         """Whether it is proved that no other legal layout is better than a ranked one."""
-        is_proved = self.outcome.exact or 0 < len(self.ranked) <= self.outcome.num_proved
-        return is_proved and not self._has_failures
+        return self.outcome.exact and not self._has_failures
 
     @property
     def fastest_exact(self) -> bool:
@@ -264,24 +262,17 @@ class SearchResult(PlainData):
     @property
     def evidence(self) -> Evidence:
         """What predictions with the profile rest on."""
-        scenario = self.ranked[0].scenario if self.ranked else self.base
-        return evidence_for(scenario, self.profile)
+        return evidence_for(self.best.scenario, self.profile)
 
     @property
     def interval(self) -> Interval:
         """Where the measured time of the best layout lies."""
-        best = self.ranked[0]
-        return Evaluator().interval(best.evaluation.scenario, best.run.iteration_time_s)
+        return Evaluator().interval(self.best.evaluation.scenario, self.best.iteration_time_s)
 
     @property
     def num_legal(self) -> int:
         """Number of legal layouts."""
         return len(self.legal.points)
-
-    @property
-    def num_unseen(self) -> int:
-        """Number of legal layouts with an unknown peak."""
-        return len(self.legal.points) - self.outcome.num_seen
 
     @property
     def gap(self) -> float | None:
@@ -292,37 +283,14 @@ class SearchResult(PlainData):
         """
         if self.outcome.bound is None:
             return None
-        best = self.objective.key(self.ranked[0].evaluation)[0]
+        best = self.objective.key(self.best.evaluation)[0]
         ratio = self.outcome.bound / best if best < 0 else best / self.outcome.bound
         return ratio - 1
 
-    @property
-    def price(self) -> Price | None:
-        """Price of a GPU, if the profile has one."""
-        costs = self.profile.running_costs
-        return costs.price.value if costs and costs.price else None
-
     def __repr__(self) -> str:
-        best, counts = self.ranked[0], f"{len(self.legal.points):,} legal layouts"
-        time = format_seconds(best.run.iteration_time_s)
+        counts = f"{self.num_legal:,} legal layouts"
+        time = format_seconds(self.best.iteration_time_s)
         return f"<SearchResult {self.base.name or 'unnamed'}: best {time}, of {counts}>"
-
-    def price_of_tokens(self, candidate: Candidate) -> float | None:
-        """Price of a million tokens, in the price's currency."""
-        if self.price is None:
-            return None
-        scenario = candidate.scenario
-        gpu_hours = candidate.gpu_seconds / HOUR_S
-        num_tokens = scenario.batch.global_ * scenario.model.seq_length
-        return self.price.per_hour * gpu_hours / num_tokens * 1e6
-
-    @property
-    def reason(self) -> str | None:
-        """Why the best is better than the runner-up; None if there is no runner-up."""
-        if len(self.outcome.best) < 2:
-            return None
-        winner, other = (self.candidates[point] for point in self.outcome.best[:2])
-        return reason(winner, other, self.objective)
 
     @property
     def bound(self) -> dict[str, float | None]:
@@ -333,56 +301,23 @@ class SearchResult(PlainData):
         return {f"{side}_bound_{self.objective.field}": quantity}
 
     @property
-    def unproved_schedules(self) -> tuple[str, ...]:
-        """Always empty: bounds hold for every schedule."""
-        return ()
-
-    @property
     def num_illegal_by_rule(self) -> dict[str, int]:
         """Number of layouts that each rule forbids, by the rule's code."""
         return dict(sorted(self.legal.removed.items()))
-
-    @property
-    def ranked(self) -> tuple[RankedLayout, ...]:
-        """The best layouts with a peak of at most `safe_bytes`, in order.
-
-        If there are none, the best of all that fit.
-        """
-        return tuple(map(self._ranked, self.outcome.best[: self.top]))
-
-    @property
-    def front(self) -> tuple[Candidate, ...]:
-        """The best, and the best found of the layouts that need less and less memory."""
-        return tuple(self.candidates[point] for point in self.outcome.front)
-
-    @property
-    def faster(self) -> tuple[RankedLayout, ...]:
-        """The best layouts that are better than the ranked ones, but may not fit."""
-        return tuple(map(self._ranked, self.outcome.faster))
 
     @property
     def best(self) -> RankedLayout:
         """The first of the ranked layouts."""
         return self.ranked[0]
 
-    def _ranked(self, point: Point) -> RankedLayout:
-        layout = self.candidates[point]
-        return RankedLayout(
-            layout.scenario,
-            layout.evaluation,
-            layout.point,
-            price_of_million_tokens=self.price_of_tokens(layout),
-            fit=self.fit_of(layout),
-        )
-
     @property
     def is_safe(self) -> bool:
         """Whether the ranked layouts have a peak of at most `safe_bytes`."""
-        return self.ranked[0].peak_bytes <= self.safe_bytes
+        return self.best.peak_bytes <= self.safe_bytes
 
     def fit_of(self, layout: Candidate) -> FitVerdict:
         """Return whether a layout surely fits, may not fit or does not fit."""
-        return FitVerdict(layout.peak_bytes, self.memory_bytes, layout.evaluation.host_fits)
+        return FitVerdict(layout.peak_bytes, self.limit_bytes, layout.evaluation.host_fits)
 
     @property
     def num_alike(self) -> int:
@@ -393,31 +328,3 @@ class SearchResult(PlainData):
         values = [self.objective.key(layout.evaluation)[0] for layout in self.ranked]
         most = 1 + self.interval.least_difference
         return sum(max(value / values[0], values[0] / value) <= most for value in values)
-
-
-def reason(winner: Candidate, other: Candidate, objective: Objective) -> str:
-    """Describe the winner's advantage, and the causes that make the difference.
-
-    Percentages are shares of the other's iteration time.
-    """
-    key, other_key = objective.key(winner.evaluation), objective.key(other.evaluation)
-    memory = _memory(winner, other)
-    if key == other_key:
-        return "equal in every ranked figure"
-    if objective.ranks_memory:
-        return memory if key[0] < other_key[0] else f"as small, and {_time(winner, other)}"
-    if key[0] == other_key[0]:
-        return f"as fast, and {memory}"
-    gpus, other_gpus = winner.scenario.num_gpus, other.scenario.num_gpus
-    instead = f"{num_gpus_in_words([gpus])} instead of {other_gpus}, " if gpus != other_gpus else ""
-    return instead + _time(winner, other)
-
-
-def _memory(winner: Candidate, other: Candidate) -> str:
-    saved = other.evaluation.peak_bytes - winner.evaluation.peak_bytes
-    return f"{format_bytes(abs(saved))} {'less' if saved >= 0 else 'more'} at the peak"
-
-
-def _time(winner: Candidate, other: Candidate) -> str:
-    both = winner.breakdown, other.breakdown
-    return f"{time_in_words(*both)}: {causes_in_words(*both)} (percent of the other's time)"

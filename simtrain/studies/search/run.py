@@ -12,11 +12,11 @@ from simtrain.base.function_caches import without_garbage_collection
 from simtrain.base.request import takes
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration.memory.fit import FitVerdict
 from simtrain.scenario import REASONS, Scenario, check_scenario
 from simtrain.studies.changes.change import Change, changes_of
 from simtrain.studies.changes.policies import policies_near
 from simtrain.studies.changes.values import all_values
-from simtrain.studies.choose import is_open
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.objectives import Key, objective_of
 from simtrain.studies.on_machine import refuse_program
@@ -30,7 +30,13 @@ from simtrain.studies.search.exact_search import (
 )
 from simtrain.studies.search.legality import LegalPoints, legal_points, rules_of_base, rules_on
 from simtrain.studies.search.request import SearchRequest, check_held
-from simtrain.studies.search.result import Candidate, FailedLayout, Refinement, SearchResult
+from simtrain.studies.search.result import (
+    Candidate,
+    FailedLayout,
+    RankedLayout,
+    Refinement,
+    SearchResult,
+)
 from simtrain.studies.search.space import (
     FIELDS,
     Point,
@@ -46,8 +52,6 @@ _STARTS = 2
 """Layouts that are refined: the best ones."""
 _MOST_ROUNDS = 3
 """Times that all settings of a layout are tried, at most."""
-_NEAR = 16
-"""Numbers of GPUs to try below and above, to suggest one with a legal layout."""
 _MIB = 2**20
 _REFINED_SECTIONS = ("parallelism", "placement", "memory", "overlap")
 _NUMBERS = {"overlap.prefetch": (1, 2)}
@@ -76,70 +80,67 @@ def search(request: SearchRequest) -> SearchResult:
     without the section `variation`.
 
     Fields that were changed after the base was loaded or built (`load_unchecked` with overrides,
-    `Scenario.replace`) keep their values. If one of these leaves recompute open (`auto`), it is
-    chosen to fit in what `max_memory` and `margin` leave.
+    `Scenario.replace`) keep their values.
 
     Raises:
         InputError: the base has a wrong value or is illegal for every split, the cluster has too
             few GPUs, no layout is legal, or an argument is invalid.
         DoesNotFitError: no layout fits.
     """
-    stop = stop_after(request.seconds, request.interrupted)
     request.check()
+    stop = stop_after(request.seconds, request.interrupted)
     refuse_program(request.base)
     objective, evaluator = objective_of(request.objective), request.evaluator or Evaluator()
     profile = evaluator.profile_of(request.base)
-    limits = request.memory_limits(profile)
-    space = request.space(limits)
+    limit_bytes, safe_bytes = request.memory_limits(profile)
+    space = request.space()
     check_scenario(request.base, rules_of_base(space, rules_on(profile)))
     legal, base_point = _legal_points(space, profile)
-    explorer = Explorer(space, evaluator, objective, limits.limit_bytes, limits.safe_bytes)
+    explorer = Explorer(space, evaluator, objective, limit_bytes, safe_bytes)
     outcome = search_all(
         explorer,
         legal.points,
-        # The runner-up is needed to say why the best is better.
-        request.top if request.only_best else max(request.top, 2),
+        request.top,
         request.on_progress,
         stop,
         first=base_point,
         only_best=request.only_best,
-        with_front=request.refines,
     )
     if not outcome.best:
         raise _none_fits(explorer, outcome, profile)
-    shown = {*outcome.best, *outcome.faster, *outcome.front}
-    candidates = {point: _candidate(explorer, point) for point in shown}
+    price = profile.running_costs.price if profile.running_costs else None
+
+    def ranked(point: Point) -> RankedLayout:
+        evaluation = explorer.evaluation(point)
+        fit = FitVerdict(evaluation.peak_bytes, limit_bytes, evaluation.host_fits)
+        amount = price.value if price else None
+        return RankedLayout(space.scenario(point), evaluation, point, price=amount, fit=fit)
+
+    best, base_layout = tuple(map(ranked, outcome.best)), None
+    if base_point and not request.only_best and explorer.peak_bytes(base_point) <= limit_bytes:
+        base_layout = ranked(base_point) if explorer.key(base_point) else None
     refinement = None
     if request.refines:
-        best = [candidates[point] for point in outcome.best]
         climber = _Climber(explorer, request.on_progress, stop, best)
         refinement = climber.refine(_refined_fields(space, check_held(request.hold)))
-    own_fits = base_point is not None and not request.only_best and explorer.fits(base_point)
     return SearchResult(
         request.base,
         space.gpus,
         objective,
-        limits.memory_bytes,
-        limits.limit_bytes,
-        limits.safe_bytes,
+        limit_bytes,
+        safe_bytes,
         legal,
         outcome,
-        candidates,
-        request.top,
+        best,
+        tuple(map(ranked, outcome.faster)),
         profile,
         space.left_out(legal.points),
         space.varied(legal.points),
         space.held_fields(legal.points, refinement.fields if refinement else ()),
         refinement,
-        _candidate(explorer, base_point)
-        if base_point and own_fits and explorer.key(base_point)
-        else None,
-        tuple(FailedLayout.of(*failure) for failure in explorer.failures.items()),
+        base_layout,
+        tuple(FailedLayout(*failure) for failure in explorer.failures.items()),
     )
-
-
-def _candidate(explorer: Explorer, point: Point) -> Candidate:
-    return Candidate(explorer.space.scenario(point), explorer.evaluation(point), point)
 
 
 def _legal_points(space: Space, profile: HardwareProfile) -> tuple[LegalPoints, Point | None]:
@@ -151,7 +152,7 @@ def _legal_points(space: Space, profile: HardwareProfile) -> tuple[LegalPoints, 
     of_cluster = rules_on(profile)
     legal = legal_points(space, of_cluster)
     if not legal.points:
-        raise _none_legal(space, legal, profile)
+        raise _none_legal(space, legal)
     # The cluster's other rules, which every point or none breaks.
     checked_profile(space.scenario(legal.points[0]), profile)
     for base_point in space.own_points():
@@ -186,7 +187,7 @@ def _refined_fields(space: Space, kept: Sequence[str]) -> dict[str, Iterable[Any
         for field, values in fields.items()
         if values and not is_within(field, changed)
     }
-    is_fixed = "recompute" in space.held or is_open(base)
+    is_fixed = "recompute" in space.held
     return fields if is_fixed else fields | {"recompute": ()}
 
 
@@ -278,11 +279,8 @@ class _Climber:
 # ------------------------------------------------------------------------- no layout
 
 
-def _none_legal(space: Space, legal: LegalPoints, profile: HardwareProfile) -> InputError:
-    """Build the error for a space without legal layouts (E831).
-
-    It counts the layouts that each rule removed and suggests numbers of GPUs.
-    """
+def _none_legal(space: Space, legal: LegalPoints) -> InputError:
+    """Build the error for a space without legal layouts: how many each rule removed (E831)."""
     gpus = num_gpus_in_words(space.gpus)
     reason = f"no tensor x pipeline x data x context with the fixed fields uses {gpus}"
     if legal.removed:
@@ -292,7 +290,7 @@ def _none_legal(space: Space, legal: LegalPoints, profile: HardwareProfile) -> I
         )
     base_point = Point.of(space.base)
     overridden = _options(base_point, sorted(space.held))
-    fix = f"search on {_other_gpus(space, profile)}, or with another global batch"
+    fix = "search on another number of GPUs, or with another global batch"
     fix += f", or without {overridden}" if overridden else ""
     message = f"none of {legal.num_configurations} layouts on {gpus} is legal"
     return InputError.of("E831", message, reason=reason, fix=fix)
@@ -300,20 +298,6 @@ def _none_legal(space: Space, legal: LegalPoints, profile: HardwareProfile) -> I
 
 def _options(point: Point, names: Iterable[str]) -> str:
     return Change({FIELDS[name]: getattr(point, name) for name in names}).options
-
-
-def _other_gpus(space: Space, profile: HardwareProfile) -> str:
-    """Return the nearest numbers of GPUs, below and above, with a legal layout."""
-    least, most = space.gpus[0], space.gpus[-1]
-    below = range(least - 1, max(least - _NEAR, 1) - 1, -1)
-    above = range(most + 1, min(most + _NEAR, profile.cluster.num_gpus) + 1)
-
-    def has_legal(number: int) -> bool:
-        return bool(legal_points(space.on((number,)), rules_on(profile)).points)
-
-    nearest = (next(filter(has_legal, numbers), None) for numbers in (below, above))
-    numbers = [number for number in nearest if number]
-    return num_gpus_in_words(numbers) if numbers else "another number of GPUs"
 
 
 def _none_fits(

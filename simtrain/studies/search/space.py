@@ -26,18 +26,13 @@ from simtrain.schedules import NAMED, StagePlacement, default_name
 from simtrain.studies.changes.change import Change, combinations_of, value_at
 from simtrain.studies.changes.policies import POLICIES
 from simtrain.studies.changes.values import ZERO_STAGES
-from simtrain.studies.choose import is_open
 
-_QUESTION = ("name", "description", "program", "model", "batch", "cluster", "hardware", "variation")
-"""Sections of a scenario that are not part of a layout; the microbatch is."""
 LONG_SEQUENCE = 32_768
 """Sequence length from which context parallelism is searched by default."""
 LEAST_TOKENS = 4096
 """Fewest tokens per context-parallel rank by default."""
 _UNEVEN_CHUNKS = range(2, 5)
 """Numbers of chunks per stage that a pipeline layout divides, if stages cannot be even."""
-_LISTED = ("parallelism.", "memory.")
-"""Sections whose held fields are listed one by one."""
 _MAY_BE_OFF = (
     *("overlap.pipeline", "overlap.align_gradient_reduction", "overlap.gradient_buckets"),
     *("overlap.align_parameter_gather", "memory.reshard_after_forward", "memory.gathered_chunks"),
@@ -107,10 +102,9 @@ class Space:
     Args:
         base: the scenario.
         gpus: the numbers of GPUs.
-        context: numbers of context-parallel ranks. By default 1 for short sequences; for long ones,
-            or if the base has several ranks, all that leave `LEAST_TOKENS` per rank.
-        expert: numbers of expert-parallel ranks. By default all that divide the model's experts.
-        vary: values of fields, instead of the default ones.
+        vary: values of fields, instead of the default ones. By default, context parallelism has 1
+            rank for short sequences; for long ones, or if the base has several ranks, all numbers
+            that leave `LEAST_TOKENS` per rank. Expert parallelism has all divisors of the experts.
         hold: fields and sections that keep the base's values.
         settings: the variant of a space that this space is.
     """
@@ -119,14 +113,12 @@ class Space:
         self,
         base: Scenario,
         gpus: tuple[int, ...],
-        context: Sequence[int] | None = None,
-        expert: Sequence[int] | None = None,
         vary: Mapping[str, Sequence[Any]] = MappingProxyType({}),
         hold: Sequence[str] = (),
         settings: Settings = (),
     ) -> None:
         self.base, self.gpus, self.settings = base, tuple(sorted(set(gpus))), settings
-        self._asked = context, expert, dict(vary), tuple(hold)
+        self._asked = dict(vary), tuple(hold)
         self._now = Point.of(base)
         self._vary = {name: vary[field] for name, field in FIELDS.items() if field in vary}
         self.held = {
@@ -142,8 +134,8 @@ class Space:
         self.variant = functools.cache(self._new_variant)
         self._section = functools.cache(self._new_section)
         self._cuts = functools.cache(self._stage_cuts)
-        self._contexts = self._sizes("context", context, self._contexts_by_default)
-        self._experts = self._sizes("expert", expert, self._experts_by_default)
+        self._contexts = tuple(self._values("context", self._contexts_by_default))
+        self._experts = tuple(self._values("expert", self._experts_by_default))
         self._others = [
             [(value,) for value in self._values(name, values)]
             for name, values in {
@@ -272,19 +264,10 @@ class Space:
         """
         if settings == self.settings:
             return self
-        context, expert, vary, hold = self._asked
+        vary, hold = self._asked
         coordinates = {field: vary[field] for field in vary if field in FIELDS.values()}
         base = Change(dict(settings)).applied_to(self.base)
-        return Space(base, self.gpus, context, expert, coordinates, hold, settings)
-
-    def within(self, memory: str) -> Space:
-        """Return the space for GPUs with this capacity, so that `recompute: auto` fits in it."""
-        if "recompute" not in self.held or not is_open(self.base):
-            return self
-        gpu = self.base.hardware.get("gpu", {}) | {"memory_capacity": memory}
-        hardware = self.base.hardware | {"gpu": gpu}
-        base = self.base.model_copy(update={"hardware": hardware})
-        return Space(base, self.gpus, *self._asked)
+        return Space(base, self.gpus, coordinates, hold, settings)
 
     # ------------------------------------------------------------------------- what differs
 
@@ -339,29 +322,17 @@ class Space:
         return tuple(dict.fromkeys(field for settings in off for field, _ in settings))
 
     def held_fields(self, points: Sequence[Point], refined: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the fields with one value for all of these points, of those of a layout.
+        """Return the coordinates with one value for all of these points, and what was asked for.
 
-        Fields without effect on these points are left out, and `refined` ones.
+        Lengths of stages, a layout and experts that the base does not have are left out.
         """
-        base, varied = self.base, self.varied(points)
-        idle = {"parallelism.scatter_gather"}  # follows the point
-        if base.model.experts is None:
-            idle |= {f"parallelism.{name}" for name in ("expert", "expert_tensor")}
-            idle.add("parallelism.expert_dispatch")
-        if all(point.context == 1 for point in points):
-            idle |= {"parallelism.context_communication", "parallelism.context_a2a"}
-        if base.parallelism.layout is None:
-            idle.add("parallelism.layout")
-        if self._now[len(_SPLIT) + 1 : len(_SPLIT) + 3] == _EVEN:
-            idle |= {FIELDS[name] for name in _ENDS}
-        fields = [*FIELDS.values()]
-        for section in filter(lambda name: name not in _QUESTION, type(base).model_fields):
-            names = (
-                type(getattr(base, section)).model_fields if _is_listed(section, refined) else ()
-            )
-            fields += [f"{section}.{name}" for name in names] or [section]
-        left_out = {*varied, *idle, *refined}
-        return tuple(field for field in dict.fromkeys(fields) if field not in left_out)
+        is_uncut = self._now[len(_SPLIT) + 1 : len(_SPLIT) + 4] == (*_EVEN, None)
+        absent = {*_ENDS, "layout"} if is_uncut else set[str]()
+        if self.base.model.experts is None:
+            absent |= {"expert", "expert_tensor"}
+        left_out = {*self.varied(points), *refined, *(FIELDS[name] for name in absent)}
+        fields = dict.fromkeys([*FIELDS.values(), *self._asked[1]])
+        return tuple(field for field in fields if field not in left_out)
 
     # ------------------------------------------------------------------------- splits over ranks
 
@@ -395,14 +366,6 @@ class Space:
         if self.base.model.experts is None or "expert_tensor" in self.held:
             return (now,)
         return dict.fromkeys((tensor, 1, now or 1))
-
-    def _sizes(
-        self, name: str, asked: Sequence[int] | None, by_default: Iterable[int]
-    ) -> tuple[int, ...]:
-        if name in self.held:
-            return (getattr(self._now, name),)
-        asked = self._vary.get(name, asked)
-        return tuple(by_default) if asked is None else tuple(sorted(set(asked)))
 
     @property
     def _contexts_by_default(self) -> list[int]:
@@ -570,11 +533,6 @@ def _columns(rows: Iterable[Prefix], number: int) -> list[set[Any]]:
     """Return the different values of the first columns of some rows."""
     columns = zip(*rows, strict=True)
     return [set(column) for column in itertools.islice(columns, number)]
-
-
-def _is_listed(section: str, refined: Sequence[str]) -> bool:
-    """Whether fields of a section are listed one by one, because some are varied or refined."""
-    return any(field.startswith(f"{section}.") for field in (*refined, *_LISTED))
 
 
 def _is_overridden(scenario: Scenario, field: str) -> bool:

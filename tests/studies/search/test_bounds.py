@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import simtrain
-from simtrain.base.resources import list_scenarios, list_sweeps
+from simtrain.base.resources import list_scenarios
 from simtrain.iteration.memory.report import peak_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.run_plan import run_iteration
@@ -28,8 +28,6 @@ from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Space
-from simtrain.studies.sweep.grid import load_sweep
-from simtrain.workload.gpt import gpt_blocks
 from tests.helpers.schedule_strategies import orders, placements, random_order
 from tests.helpers.search_spaces import BASES, EVALUATOR, base, holding, space
 from tests.helpers.v_shaped import VShaped
@@ -193,60 +191,6 @@ def test_shipped_scenarios_are_close_to_their_bounds(name: str) -> None:
     assert quick > 0.3 and close > (0.8 if plan.order.merges_passes else 0.91)
 
 
-@pytest.mark.parametrize("name", list_sweeps())
-def test_points_of_shipped_sweeps_are_not_below_their_bounds(name: str) -> None:
-    plan = load_sweep(name)
-    drawn = map(plan.scenario, range(0, plan.num_points, -(-plan.num_points // 8)))
-    legal = [one for one in drawn if not any(rule.check(one) for rule in RULES)]
-    for scenario in legal[:4]:
-        check(plan_of(scenario))
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        RecomputePolicy(strategy="full", num_layers=2),
-        RecomputePolicy(strategy="full", method="block", num_layers=1),
-        RecomputePolicy(strategy="full", keep_microbatches=2),
-        RecomputePolicy(strategy="selective", keep_microbatches=1),
-        RecomputePolicy(strategy="full", distribute=True),
-    ],
-    ids=str,
-)
-def test_no_layout_with_other_recompute_is_below_its_bounds(policy: RecomputePolicy) -> None:
-    scenario = base(parallelism={"tensor": 2, "pipeline": 2})
-    check(plan_of(scenario.model_copy(update={"recompute": policy})))
-
-
-@pytest.mark.parametrize("num_stages", [1, 2])
-def test_most_passes_that_accumulate_reduce_nothing(num_stages: int) -> None:
-    """Only the last microbatch's backward passes, or the first passes, wait for other nodes."""
-    scenario = pipeline(
-        parallelism={"pipeline": num_stages, "data": 16},
-        batch={"global": 16 * 12},
-        software="torchtitan",
-        memory={"zero_stage": 3, "reduce_every_microbatch": False, "reshard_after_forward": False},
-    )
-    plan = plan_of(scenario)
-    assert plan.passes_skipping_sync
-    check(plan)
-
-
-def test_own_layers_are_not_below_their_bounds() -> None:
-    """Half of the layers are wider than the model's."""
-    scenario = pipeline(parallelism={"pipeline": 3, "tensor": 2})
-    wide = pipeline(model={"num_layers": 12, "ffn_hidden_size": 8192})
-    layers = [
-        next(block for block in gpt_blocks(one).blocks if block.is_unit)
-        for one in [scenario, wide] * 6
-    ]
-    plan = Plan.of(scenario, 8, layers=layers)
-    bounds = Bounds(EVALUATOR.machine_of(scenario))
-    check(plan)
-    assert bounds.iteration_s(plan) > bounds.iteration_s(plan_of(scenario))
-    assert bounds.peak_bytes(plan) > bounds.peak_bytes(plan_of(scenario))
-
-
 # ------------------------------------------------------------------------- schedules
 
 
@@ -340,19 +284,7 @@ def test_a_search_of_a_new_schedule_is_exact(added: str, request: pytest.Fixture
     result = search(scenario, (4,), top=5)
     ranked = [(one.run.iteration_time_s, one.evaluation.peak_bytes) for one in result.ranked]
     assert ranked == sorted(expected)[:5]
-    assert result.exact and result.to_dict()["unproved_schedules"] == []
-
-
-def test_weight_gradients_can_run_after_the_last_input_gradient(zero_bubble: Scenario) -> None:
-    """The chain out of the last stage does not follow them: whole backward passes take longer."""
-    split = zero_bubble.parallelism.model_copy(update={"pipeline": 4})
-    layout = zero_bubble.model_copy(update={"parallelism": split})
-    whole = layout.model_copy(update={"schedule": "1f1b"})
-    bounds = Bounds(EVALUATOR.machine_of(layout))
-    run = EVALUATOR.evaluate(layout).run
-    assert run is not None
-    assert bounds.iteration_s(plan_of(layout)) <= run.iteration_time_s
-    assert bounds.iteration_s(plan_of(whole)) > run.iteration_time_s
+    assert result.exact
 
 
 # ------------------------------------------------------------------------- by hand

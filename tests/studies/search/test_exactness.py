@@ -80,25 +80,20 @@ def check(result: SearchResult, name: str, objective: str = "time") -> None:
     [
         ("narrow", "time"),
         ("narrow", "memory"),
-        pytest.param(*("overlapped", "time"), marks=pytest.mark.ci),
-        pytest.param(*("uneven", "memory"), marks=pytest.mark.ci),
-        pytest.param(*("prime", "time"), marks=pytest.mark.ci),
-        ("offloaded", "tokens_per_s"),
-        ("experts", "time"),
-        pytest.param(*("long", "time"), marks=pytest.mark.ci),
-        pytest.param(*("gpipe", "cost"), marks=pytest.mark.ci),
+        ("experts", "tokens_per_s"),
         ("fp8", "time"),
-        pytest.param(*("token prediction in a layout", "time"), marks=pytest.mark.ci),
-        ("interleaved", "time"),
+        ("interleaved", "cost"),
+        *(
+            pytest.param(name, "time", marks=pytest.mark.ci)
+            for name in ("overlapped", "uneven", "prime", "offloaded", "long", "gpipe")
+        ),
+        pytest.param("token prediction in a layout", "time", marks=pytest.mark.ci),
     ],
 )
-def test_both_rankings_equal_an_enumeration(
-    name: str, objective: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a limit; with limits that a part surely fits; and as in a large space."""
+def test_both_rankings_equal_an_enumeration(name: str, objective: str) -> None:
+    """Without a limit, and with limits that a part surely fits."""
     result = search(BASES[name], (4,), objective, top=7)
     check(result, name, objective)
-    assert result.outcome.num_seen == result.outcome.num_fitting == len(every(name)[1])
     assert result.outcome.num_simulated < len(every(name)[1])
     for share in (0.0, 0.3, 1.0):
         limit = limit_between(name, share)
@@ -106,11 +101,6 @@ def test_both_rankings_equal_an_enumeration(
         check(result, name, objective)
         assert all(result.fit_of(each).state is MemoryFit.SURELY for each in result.ranked)
         assert all(result.fit_of(each).state is MemoryFit.PERHAPS for each in result.faster)
-        peaks = map(every(name)[0].peak_bytes, every(name)[1])
-        assert result.outcome.num_fitting == sum(peak <= limit for peak in peaks)
-    # Layouts that cannot be among the best are then neither bounded closely nor counted.
-    monkeypatch.setattr("simtrain.studies.search.exact_search._MOST_COUNTED", 0)
-    check(search(BASES[name], (4,), objective, max_memory=f"{limit} B"), name, objective)
 
 
 def no_bound_of_memory(explorer: Explorer, point: Point) -> int:
@@ -163,7 +153,7 @@ def test_any_part_of_a_space_is_ranked_exactly_or_says_how_far(
     assert found and known.peak_bytes(found[0]) <= limit
     assert (outcome.bound is None) or outcome.bound <= objective.key(known.evaluation(ranked[0]))[0]
     if outcome.stopped is None:
-        assert outcome.exact and outcome.faster_exact and outcome.num_fitting == len(keyed)
+        assert outcome.exact and outcome.faster_exact
     if outcome.exact:
         assert found == ranked[:top]
     assert found[: outcome.num_proved] == ranked[: outcome.num_proved]
@@ -182,8 +172,10 @@ def stopped(number: int, objective: str = "time", **arguments: Any) -> SearchRes
 @pytest.mark.slow
 def test_the_best_never_gets_worse_and_the_answer_says_how_close_it_is() -> None:
     """At first nothing is proved, then a distance from the optimum, at last that it is the best."""
-    results = [stopped(number, top=1) for number in range(0, 1000, 20)]
-    bests = [result.ranked[0].iteration_time_s for result in results]
+    num_bounds = len(every("narrow")[1])
+    numbers = 0, num_bounds // 2, *range(num_bounds, num_bounds + 20, 4), 10_000
+    results = [stopped(number, top=1) for number in numbers]
+    bests = [result.best.iteration_time_s for result in results]
     assert bests == sorted(bests, reverse=True)
     optimum = enumerated("narrow", "time", 2**60, 2**60)[0][0][0][0]
     for result, best in zip(results, bests, strict=True):
@@ -191,16 +183,16 @@ def test_the_best_never_gets_worse_and_the_answer_says_how_close_it_is() -> None
         assert best >= optimum and last.startswith("Interrupted. ") is not is_whole
         assert ("Best found: simulated" in last) or result.gap is not None
         assert ("Exact among" in last) is result.exact
+    assert any(result.gap for result in results)
     assert not results[0].exact and results[0].gap is None and results[-1].exact
-    assert results[0].outcome.num_simulated == 1 and results[0].num_unseen > 0
     data = results[0].to_dict()
     assert (data["exact"], data["stopped"], data["gap"]) == (False, "interrupt", None)
-    assert data["lower_bound_iteration_time_s"] is None
+    assert data["lower_bound_iteration_time_s"] is None and data["num_simulated"] == 1
 
 
 def test_a_finished_search_is_not_stopped() -> None:
     data = search(BASES["narrow"], (4,), top=1, seconds=1e6).to_dict()
-    assert (data["exact"], data["stopped"], data["num_unseen"], data["gap"]) == (True, None, 0, 0)
+    assert (data["exact"], data["stopped"], data["gap"]) == (True, None, 0)
     assert data["lower_bound_iteration_time_s"] == data["best"]["iteration_time_s"]
     fastest = search(BASES["narrow"], (4,), "tokens_per_s", top=1).to_dict()
     assert fastest["upper_bound_tokens_per_s"] == fastest["best"]["tokens_per_s"]
@@ -244,23 +236,14 @@ def test_an_allowed_risk_ranks_what_has_it_and_no_more(risk: float) -> None:
     assert all(1 - result.fit_of(each).probability > risk for each in result.faster)
 
 
-def test_a_margin_replaces_the_interval() -> None:
-    limit = limit_between("narrow", 0.3)
-    result = search(BASES["narrow"], (4,), max_memory=f"{limit} B", margin="1 MiB")
-    assert result.limit_bytes == result.safe_bytes == limit - 2**20 and not result.faster
-    check(result, "narrow")
-    both = search(BASES["narrow"], (4,), max_memory=f"{limit} B", margin="1 MiB", allow_risk=0.05)
-    assert both.limit_bytes == limit - 2**20 > both.safe_bytes
-
-
 @settings(max_examples=40)
 @given(st.integers(1, 200 * GIB), st.floats(0, 1))
 def test_a_safe_peak_is_the_largest_with_the_risk(memory: int, risk: float) -> None:
-    safe = _safe_peak(memory, memory, risk)
+    safe = _safe_peak(memory, risk)
     assert 0 <= safe <= memory
     within, above = (1 - FitVerdict(peak, memory).probability for peak in (max(safe, 1), safe + 1))
     assert (safe == 0 or within <= risk) and (safe == memory or above > risk)
-    assert abs(_safe_peak(80 * GIB, 80 * GIB, 0.05) - surely_fitting_bytes(80 * GIB)) <= 2
+    assert abs(_safe_peak(80 * GIB, 0.05) - surely_fitting_bytes(80 * GIB)) <= 2
 
 
 def test_several_numbers_of_gpus_are_ranked_together() -> None:
@@ -271,15 +254,6 @@ def test_several_numbers_of_gpus_are_ranked_together() -> None:
     )
     assert (cheapest.scenario.num_gpus, fastest.scenario.num_gpus) == (1, 4)
     assert cheapest.gpu_seconds == cheapest.run.iteration_time_s < fastest.gpu_seconds
-
-
-def test_objectives_of_time_increase_with_time() -> None:
-    for objective in OBJECTIVES.values():
-        if not objective.ranks_memory:
-            values = [objective.value(BASES["plain"], time_s, 1) for time_s in (0.5, 1.0, 2.0)]
-            assert values == sorted(set(values))
-    # 4 sequences of 512 tokens in half a second
-    assert OBJECTIVES["tokens_per_s"].value(BASES["plain"], 0.5, 1) == -4096
 
 
 # ------------------------------------------------------------------------- failures

@@ -17,10 +17,9 @@ from simtrain.scenario import (
     load_unchecked,
 )
 from simtrain.scenario.nearest import divisors
-from simtrain.schedules import NAMED
 from simtrain.studies.changes.policies import POLICIES
 from simtrain.studies.search.legality import legal_points, rules_of_base
-from simtrain.studies.search.space import COORDINATES, Point, Space
+from simtrain.studies.search.space import Point, Space
 from tests.helpers.search_spaces import (
     BASES,
     EXPERT_MODEL,
@@ -104,21 +103,6 @@ def test_a_new_rule_needs_no_change_of_the_search(
     assert legal.removed.total() == len(every) - len(legal.points)
 
 
-def test_a_rule_runs_once_per_combination_of_values_that_it_reads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tensors: list[int] = []
-
-    def breaks(scenario: Scenario) -> bool:
-        tensors.append(scenario.parallelism.tensor)
-        return scenario.parallelism.tensor == 2 and scenario.batch.micro == 2
-
-    monkeypatch.setattr("simtrain.studies.search.legality.RULES", (new_rule(breaks),))
-    legal_points(space("plain", 4))
-    # The first run only finds the values that the rule reads. It reads batch.micro for tensor 2.
-    assert sorted(tensors[1:]) == [1, 2, 2, 2, 2, 4]
-
-
 def test_every_point_or_none_breaks_a_rule_of_the_base() -> None:
     searched = Space(base(model={"hidden_size": 500}, attention_backend="fused"), (4,))
     of_base = {rule.code for rule in rules_of_base(searched)}
@@ -141,14 +125,6 @@ def test_a_space_of_several_numbers_of_gpus_is_the_union() -> None:
     alone = [legal_points(space("plain", gpus)) for gpus in (2, 4)]
     assert both.points == alone[0].points + alone[1].points
     assert both.num_configurations == sum(one.num_configurations for one in alone)
-
-
-def test_derived_defaults_follow_the_point() -> None:
-    searched = space("plain")
-    one_chunk = point(2, 2, 1, 1, 1, False, 0, POLICIES[0])
-    two_chunks = one_chunk._replace(interleave=2, sequence_parallel=True)
-    assert searched.scenario(one_chunk).parallelism.scatter_gather
-    assert not searched.scenario(two_chunks).parallelism.scatter_gather
 
 
 def test_fields_that_are_not_searched_keep_their_values() -> None:
@@ -195,13 +171,6 @@ def test_overridden_fields_keep_their_values(override: str, name: str, values: s
         check_scenario(searched.scenario(one))
 
 
-def test_an_overridden_schedule_is_kept() -> None:
-    searched = Space(load_unchecked("table5_22b_present", ["schedule=gpipe"]), (8,))
-    legal = legal_points(searched)
-    assert {searched.scenario(point).schedule for point in legal.points} == {"gpipe"}
-    assert legal.removed["E313"] > 0
-
-
 # ---------------------------------------------------------------- context and experts
 
 
@@ -216,7 +185,8 @@ def test_models_with_experts_have_all_expert_parallel_splits() -> None:
     assert len(splits) == len(searched.choices(()))
     assert values(searched, "expert") == {1, 2, 4}
     assert {(one[0], one[5]) for one in splits} == {(1, 1), (2, 2), (2, 1), (4, 4), (4, 1)}
-    given = Space(base(model=EXPERT_MODEL, parallelism={"expert_tensor": 2}), (8,), expert=(2,))
+    scenario = base(model=EXPERT_MODEL, parallelism={"expert_tensor": 2})
+    given = Space(scenario, (8,), {"parallelism.expert": (2,)})
     assert values(given, "expert") == {2}
     assert {one.expert_tensor for one in all_points(given) if one.tensor == 8} == {8, 2, 1}
 
@@ -226,7 +196,8 @@ def test_long_sequences_have_context_parallel_splits() -> None:
 
     def contexts(length: int, *sizes: int, now: int = 1) -> set[object]:
         scenario = base(model={"seq_length": length}, parallelism={"context": now})
-        return values(Space(scenario, (48,), sizes or None), "context")
+        vary = {"parallelism.context": sizes} if sizes else {}
+        return values(Space(scenario, (48,), vary), "context")
 
     assert contexts(32767) == {1}
     assert contexts(32768) == {1, 2, 3, 4, 6, 8}
@@ -234,21 +205,14 @@ def test_long_sequences_have_context_parallel_splits() -> None:
     assert contexts(512, 1, 4, 5) == {1, 4}
 
 
-def test_short_dense_models_have_no_context_or_expert_axes() -> None:
-    idle = ("context", "expert", "expert_tensor", "first_stage_layers", "last_stage_layers")
-    idle += ("layout",)
-    assert space("plain").axes == tuple(name for name in COORDINATES if name not in idle)
-    made = space("plain").scenario(legal_points(space("plain")).points[0])
-    assert not made.parallelism.model_fields_set.intersection(idle)
-
-
 def test_a_pickled_space_is_equal() -> None:
-    searched = Space(space("experts").base, (8,), (1, 2), (2, 4))
+    vary = {"parallelism.context": (1, 2), "parallelism.expert": (2, 4)}
+    searched = Space(space("experts").base, (8,), vary)
     again: Space = pickle.loads(pickle.dumps(searched))
     points = legal_points(searched).points
     assert all_points(again) == all_points(searched)
     assert [*map(again.scenario, points)] == [*map(searched.scenario, points)]
-    assert all_points(again.on((4,))) == all_points(Space(searched.base, (4,), (1, 2), (2, 4)))
+    assert all_points(again.on((4,))) == all_points(Space(searched.base, (4,), vary))
 
 
 # ---------------------------------------------------------------- conditional settings
@@ -361,31 +325,6 @@ def test_each_layout_has_the_defaults_of_the_software_stack() -> None:
         made.parallelism.pipeline > 1 for made in scenarios if made.aligns_gradient_reduction
     }
     assert aligned == {True}
-
-
-def test_a_layout_may_have_chunks_that_do_not_divide_the_layers() -> None:
-    """The layout has four layers in six chunks, two per stage."""
-    split = {"pipeline": 3, "interleave": 2, "layout": "E|t|t|t|t|L"}
-    legal = legal_points(Space(base(parallelism=split, batch={"global": 6}), (3,))).points
-    assert (3, 2) in {(one.pipeline, one.interleave) for one in legal}
-
-
-def test_an_overridden_setting_excludes_no_layout() -> None:
-    """It is turned off for layouts that cannot have it, as a setting of the file."""
-    searched = Space(holding(base(overlap={"pipeline": True}), ("overlap", "pipeline")), (4,))
-    points = legal_points(searched).points
-    plain = legal_points(space("plain")).points
-    assert {*plain} <= {one._replace(off=()) for one in points}
-    assert searched.left_out(points) == ("overlap.pipeline",)
-    by_schedule = {one.schedule: searched.scenario(one).overlap.pipeline for one in points}
-    assert by_schedule == {name: NAMED[name].overlaps for name in by_schedule}
-
-
-def test_an_overridden_layout_is_kept() -> None:
-    split = {"pipeline": 2, "interleave": 2, "layout": "E|tt|tt|L"}
-    fixed = holding(base(parallelism=split), ("parallelism", "layout"))
-    points = legal_points(Space(fixed, (4,))).points
-    assert points and {one.pipeline * one.interleave for one in points} == {4}
 
 
 @given(st.integers(1, 5000))

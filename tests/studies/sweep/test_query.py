@@ -67,31 +67,6 @@ def test_answers_are_tables_json_and_csv(whole: pathlib.Path) -> None:
     assert table.stdout.split() == [*row, "1", f"{mfu:.6g}", f"{mfu:.6g}", "-", "2026-01-02"]
 
 
-def test_values_are_written_as_in_json(whole: pathlib.Path) -> None:
-    sql = """select true as yes, [1, null] as some, {'a': 'x'} as one, '' as empty, null as none,
-             'a,"b"' as quoted, 1 as n, 2 as n, 3 as n_2"""
-    columns, values = call("sweep", str(whole), "--query", sql, "--csv").stdout.splitlines()
-    assert columns == "yes,some,one,empty,none,quoted,n,n_3,n_2"
-    assert values == 'true,"[1, null]","{""a"": ""x""}",,,"a,""b""",1,2,3'
-    (row,) = json.loads(call("sweep", str(whole), "--query", sql, "--json").stdout)["rows"]
-    assert list(row.values()) == [True, [1, None], {"a": "x"}, "", None, 'a,"b"', 1, 2, 3]
-
-
-def test_a_wide_answer_fits_the_columns_of_a_pipe(
-    whole: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    outcome = call("sweep", str(whole), "--query", "select * from results limit 2")
-    assert outcome.exit_code == 0
-    assert max(map(len, outcome.stdout.splitlines())) <= 80
-    assert {"iteration_time_s", "mfu"} <= {*outcome.stdout.split()}
-
-
-def test_a_long_answer_is_cut_with_a_note(whole: pathlib.Path) -> None:
-    outcome = call("sweep", str(whole), "--query", "select * from results, range(3)")
-    assert outcome.stdout.splitlines()[-1] == "and 20 more rows: --csv and --json print them all"
-
-
 @pytest.mark.parametrize(
     ("sql", "excerpt"),
     [

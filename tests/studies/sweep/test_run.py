@@ -7,7 +7,6 @@ import pathlib
 import signal
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -17,7 +16,6 @@ import pytest
 import simtrain
 from simtrain.errors import InputError
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep import run as run_module
 from simtrain.studies.sweep.executors import (
     RayExecutor,
     SerialExecutor,
@@ -345,20 +343,3 @@ def test_an_address_that_does_not_answer_is_an_error(
     monkeypatch.setitem(sys.modules, "ray", FakeRay(answers=False))
     with pytest.raises(InputError, match=f'E852 no Ray cluster answers at "{address}"'):
         connect(address)
-
-
-def test_a_part_restores_the_state_of_garbage_collection(
-    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import gc
-
-    def fail(*_: Any) -> None:
-        assert not gc.isenabled()
-        raise InputError.of("E813", "no value")
-
-    part: Callable[..., Any] = run_module.run_part
-    assert gc.isenabled() and part(sweep, 0).num_rows == 5 and gc.isenabled()
-    monkeypatch.setattr(run_module, "_row", fail)
-    with pytest.raises(InputError):
-        part(sweep, 0)
-    assert gc.isenabled()
