@@ -1,4 +1,4 @@
-"""Alpa's plans beside the best layouts that search finds, for docs/studies.md."""
+"""Alpa's plans beside the best layouts that search finds, for docs/related_work.md."""
 
 import functools
 import math

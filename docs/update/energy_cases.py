@@ -1,4 +1,4 @@
-"""Published energies beside those of simulated iterations, for docs/goodput.md."""
+"""Published energies beside those of simulated iterations, for docs/model.md."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

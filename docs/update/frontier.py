@@ -1,4 +1,4 @@
-"""Trainings of frontier models, simulated and as their reports state, for docs/frontier.md."""
+"""Trainings of frontier models, simulated and as their reports state, for docs/related_work.md."""
 
 import functools
 from statistics import median

@@ -1,4 +1,4 @@
-"""Published trainings beside drawn ones, for docs/goodput.md."""
+"""Published trainings beside drawn ones, for docs/model.md."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""ZeRO-Offload's and ZeRO-Infinity's published runs, simulated, for docs/data_parallelism.md."""
+"""ZeRO-Offload's and ZeRO-Infinity's published runs, simulated, for docs/related_work.md."""
 
 import functools
 from typing import Any

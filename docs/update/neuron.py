@@ -1,4 +1,4 @@
-"""Tutorials of NeuronX Distributed: bounds beside published times, for docs/hardware.md."""
+"""Tutorials of NeuronX Distributed: bounds beside published times, for docs/related_work.md."""
 
 import functools
 

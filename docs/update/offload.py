@@ -1,4 +1,4 @@
-"""PipeOffload's published runs, simulated, for docs/recompute.md."""
+"""PipeOffload's published runs, simulated, for docs/related_work.md."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Bytes, memory and time of a layer by split of its matrices, for docs/tensor_splits.md."""
+"""Bytes, memory and time of a layer by split of its matrices, for docs/related_work.md."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""TeraPipe's published iterations, simulated, for docs/schedules.md."""
+"""TeraPipe's published iterations, simulated, for docs/related_work.md."""
 
 import functools
 

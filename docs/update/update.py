@@ -19,26 +19,24 @@ from docs.update import (
     neuron,
     offload,
     papers,
-    recompute,
     recorded,
     related_work,
     simulations,
     tensor_splits,
     terapipe,
     variation_cases,
-    what_ifs,
 )
 from docs.update.documents import text_of
 from docs.update.markers import Marked, marked, replaced
 from docs.update.request import Generator, Request, generators_of
 
 _MODULES = (
-    *(simulations, recompute, offload, lists, papers, fit_errors, fp8_gains, network_errors),
+    *(simulations, offload, lists, papers, fit_errors, fp8_gains, network_errors),
     *(expert_errors, frontier, attention_errors, commands, goodput_cases, energy_cases),
     *(related_work, alpa, neuron, terapipe, tensor_splits, variation_cases, host_states),
     *(recorded, megatron_v100),
 )
-GENERATORS: dict[str, Generator] = what_ifs.GENERATORS.copy()
+GENERATORS: dict[str, Generator] = {}
 for _module in _MODULES:
     GENERATORS |= generators_of(_module)
 """Generators by the name in a marker. Their docstrings list their arguments."""

@@ -119,7 +119,7 @@ contradicting sources, and of which no run was judged: an assumption, not an est
 _OF_HOST = 0.91
 """|ln(measured / predicted)| over the host-bound share that nine in ten runs stay below.
 
-Of 161 host-bound tests of Megatron-Core that no number was fitted to (simtrain show software).
+Of 161 host-bound tests of Megatron-Core that no number was fitted to (simtrain show model).
 """
 _WIDEST = math.log(2)
 """No interval reaches farther: a time that is off by more than a factor of two is another one."""

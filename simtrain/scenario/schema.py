@@ -177,7 +177,7 @@ class Scenario(Section):
     attention_backend: how core attention runs. unfused runs five ops that save the scores, as in
         the paper; fused runs one kernel that recomputes them in the backward pass (FlashAttention).
         The software stack sets the default (Megatron-LM's transformer_config.py).
-    schedule: order of forward and backward passes: its name (simtrain show schedules), or
+    schedule: order of forward and backward passes: its name (simtrain show model), or
         the path of a CSV file in the format of PyTorch's pipelining (torchtitan's
         pipeline_parallel_schedule_csv), relative to the scenario's file. The default is interleaved
         with several chunks per stage, otherwise 1f1b.

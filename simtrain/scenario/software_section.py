@@ -37,7 +37,7 @@ class Software(Section):
     """The software stack, and the entries of it that this scenario overrides.
 
     `software: deepspeed_2022` is short for `software: {stack: deepspeed_2022}`. All entries except
-    `stack` default to null, which takes the value of the stack. `simtrain show software` lists
+    `stack` default to null, which takes the value of the stack. `simtrain show model` lists
     the stacks that come with simtrain.
 
     stack: name of a software stack that comes with simtrain; megatron_2022 by default. Its newest

@@ -32,7 +32,7 @@ from tests.helpers import command_line
 from tests.helpers.command_line import ROOT, call, spawn
 from tests.helpers.measured_records import alone, header
 
-# Reference pages contain commands with errors, and docs/what_ifs.md sweeps of a second or more.
+# Reference pages contain commands with errors.
 DOCUMENTS = [
     *(one for one in documents() if not one.startswith("docs/reference/")),
     "benchmarks/README.md",
@@ -162,7 +162,6 @@ ALONE = [
 @pytest.mark.parametrize("block", blocks_of_sweeps(*SWEEPS), ids="; ".join)
 @pytest.mark.usefixtures("newcomer")
 def test_sweeps_run_as_written(block: list[str]) -> None:
-    """tests/docs/test_what_ifs.py runs those of docs/what_ifs.md."""
     for command in block:
         outcome = call(*shlex.split(command)[1:])
         assert (outcome.exit_code, outcome.stderr) == (0, "")

@@ -142,7 +142,8 @@ def test_an_unknown_number_of_nodes_is_not_taken_for_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["[" * 50_000 + "]" * 50_000, "{" + "a." * 50_000 + "a = 1}", "9" * 5000, "0x" + "f" * 16]
+    "value",
+    ["[" * 50_000 + "]" * 50_000, "{" + "a." * 50_000 + "a = 1}", "9" * 5000, "0x" + "f" * 16],
 )
 def test_extreme_values_of_a_job_are_refused(value: str) -> None:
     with pytest.raises(InputError, match=r"job\.toml: E879"):

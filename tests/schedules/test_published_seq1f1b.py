@@ -17,7 +17,7 @@ from simtrain.studies.simulation import simulate
 
 pytestmark = pytest.mark.slow
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "schedules.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "related_work.md"
 ORDERS = "1f1b", "interleaved", "seq1f1b", "seq1f1b_interleaved"
 # Sequence length and microbatches: tokens per second with each order; None: out of memory.
 PRINTED: dict[tuple[int, int], tuple[float | None, ...]] = {
