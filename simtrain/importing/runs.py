@@ -43,6 +43,7 @@ from simtrain.importing.megatron.source import prints_arguments, read_source
 from simtrain.importing.table import WordsFile
 from simtrain.scenario import Model, Scenario
 from simtrain.scenario.load import check_overrides, load_unchecked
+from simtrain.scenario.pipeline_layout import MOST_LETTERS
 from simtrain.scenario.releases import SEPARATOR, latest_until, split_reference
 from simtrain.scenario.section import spell_out_words
 from simtrain.scenario.software import DEFAULT_STACK, load_stack, releases_of, stack_of_framework
@@ -367,6 +368,8 @@ class _Row:
         chunks = fields.get("parallelism.pipeline", 1) * fields.get("parallelism.interleave", 1)
         layers = fields.get("model.num_layers", 0)
         if "parallelism.layout" in fields or chunks < 2 or layers % chunks == 0:
+            return
+        if layers + chunks > MOST_LETTERS:  # the scenario says that there are too many
             return
         share, rest = divmod(layers + 2, chunks)
         most = -(-layers // chunks)

@@ -21,7 +21,7 @@ _REPETITIONS = (re.compile(r"\(([^()]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
 _MOST_REPETITIONS = 1000
 MOST_CHARACTERS = 10_000
 """Length of a layout as it is written."""
-_MOST_LETTERS = 100_000
+MOST_LETTERS = 100_000
 """Length of a layout whose repetitions are written out."""
 
 
@@ -67,8 +67,8 @@ def chunks_of_layout(layout: str) -> tuple[str, ...]:
     """
     text = layout.replace(",", "")
     for pattern in _REPETITIONS:
-        if _expanded_length(text, pattern) > _MOST_LETTERS:
-            raise FieldError((), f"has more than {_MOST_LETTERS} letters", _FIX)
+        if _expanded_length(text, pattern) > MOST_LETTERS:
+            raise FieldError((), f"has more than {MOST_LETTERS} letters", _FIX)
         text = pattern.sub(lambda match: match[1] * int(match[2]), text)
     chunks = tuple(text.split("|"))
     if unknown := sorted({*text} - {*_LETTERS, "|"}):

@@ -349,6 +349,11 @@ def test_layers_that_do_not_divide_have_a_layout(
     assert any("do not divide" in what for what in run.assumed) is bool(layout)
 
 
+def test_a_number_of_layers_beyond_any_layout_is_refused(tmp_path: pathlib.Path) -> None:
+    refused = refusal(tmp_path, **{"model.num_layers": "9" * 20, "pp": "2", "vpp": "2"})
+    assert "less than or equal to 10000" in refused
+
+
 def test_a_field_keeps_the_rest_of_a_shipped_models_section(tmp_path: pathlib.Path) -> None:
     row = OURS | {"model": "Mixtral 8x7B", "hardware.inter_node.num_adapters": "4"}
     (run,) = runs_of(tmp_path, row | {"model.experts.capacity_factor": "1.5"})
