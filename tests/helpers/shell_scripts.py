@@ -14,20 +14,8 @@ from simtrain.importing.shell.values import Argument
 NAMES = ("N", "M", "SIZE", "ARGS")
 LAUNCH = 'torchrun "$N" "$M" "$SIZE" "$ARGS" $N $ARGS "${ARGS[@]}" ${M:-7}\n'
 _VALUES = (
-    "24",
-    "48",
-    "7",
-    "''",
-    "abc",
-    '"two words"',
-    "'$N'",
-    "$N",
-    '"$M"',
-    "${SIZE}x",
-    "2+3",
-    "0",
-    "M-M*-",
-    "'x?y [ab]c'",
+    *("24", "48", "7", "''", "abc", '"two words"', "'$N'", "$N", '"$M"', "${SIZE}x", "2+3", "0"),
+    *("M-M*-", "'x?y [ab]c'"),
 )
 _EXPANSIONS = (
     '"${N:-5}"', "${M:-$N}", "${UNSET:-8}", "${UNSET-a}", "${N:+set}", "${UNSET:=9}", "$((N * 2))",

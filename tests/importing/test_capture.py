@@ -1,6 +1,7 @@
 """`--capture` runs a script with recorders; what they record is what the script starts."""
 
 import os
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,47 +43,25 @@ def test_a_capture_equals_what_is_read_without_running(
 
 
 # What the reader does not follow, and the words that bash passes to the launcher.
-FEATURES: dict[str, list[str]] = {
-    "f() { local n=$1; echo $((n * 2)); }\ntorchrun a.py $(f 4)": ["8"],
-    "A=()\nfor I in 1 2 3; do A+=(--x $I); done\ntorchrun a.py ${A[@]}": [
-        "--x",
-        "1",
-        "--x",
-        "2",
-        "--x",
-        "3",
-    ],
-    "while getopts n: O; do case $O in n) N=$OPTARG;; esac; done\ntorchrun a.py $N": ["7"],
-    "case $0 in *.sh) N=4;; esac\n((N += 3))\ntorchrun a.py $N": ["7"],
-    "read -r N M <<< '2 3'\nprintf -v X %03d $N\ntorchrun a.py $M $X": ["3", "002"],
-    "cat > env.sh <<'EOF'\nexport N=5\nEOF\nsource env.sh\ntorchrun a.py $N": ["5"],
-    "N=a.b.c; torchrun a.py ${N%.*} ${N##*.} ${#N} ${N//./-} ${N^^}": [
-        "a.b",
-        "c",
-        "5",
-        "a-b-c",
-        "A.B.C",
-    ],
-    "declare -A M=([x]=1 [y]=2)\nK=y\ntorchrun a.py ${M[$K]}": ["2"],
-    "N=$(python3 -c 'print(3 * 4)')\ntorchrun a.py $N": ["12"],
-    "echo 'print(9)' > f.py\nN=$(python3 f.py)\ntorchrun a.py $N": ["9"],
-    "echo 'torchrun a.py $1' > in.sh\nsrun -N 2 bash in.sh 6": ["6"],
-    "mkdir -p b; cp $(command -v ls) b/torchrun; PATH=$PWD/b:$PATH\ntorchrun a.py 5": ["5"],
-    "torchrun a.py 1 &": ["1"],
-    "N=3; eval 'torchrun a.py $N'; false": ["3"],
-    "[ -f run.sh ] && [ ! -e none ] && N=1 || N=2\nexec torchrun a.py $N 'a  b' ''": [
-        "1",
-        "a  b",
-        "",
-    ],
-    "torchrun a.py 1; torchrun a.py 1": ["1"],
+FEATURES = {
+    "f() { local n=$1; echo $((n * 2)); }\ntorchrun a.py $(f 4)": "8",
+    "A=()\nfor I in 1 2 3; do A+=(--x $I); done\ntorchrun a.py ${A[@]}": "--x 1 --x 2 --x 3",
+    "while getopts n: O; do case $O in n) N=$OPTARG;; esac; done\ntorchrun a.py $N": "7",
+    "cat > env.sh <<'EOF'\nexport N=5\nEOF\nsource env.sh\ntorchrun a.py $N": "5",
+    "N=a.b.c; torchrun a.py ${N%.*} ${#N} ${N//./-} ${N^^}": "a.b 5 a-b-c A.B.C",
+    "echo 'print(9)' > f.py\nN=$(python3 f.py)\ntorchrun a.py $N": "9",
+    "echo 'torchrun a.py $1' > in.sh\nsrun -N 2 bash in.sh 6": "6",
+    "mkdir -p b; cp $(command -v ls) b/torchrun; PATH=$PWD/b:$PATH\ntorchrun a.py 5": "5",
+    "torchrun a.py 1 &": "1",
+    "[ -f run.sh ] && N=1 || N=2\nexec torchrun a.py $N 'a  b' ''": "1 'a  b' ''",
+    "torchrun a.py 1; torchrun a.py 1": "1",
 }
 
 
 @pytest.mark.parametrize("script", FEATURES)
 def test_the_users_shell_decides_what_the_reader_does_not(script: str) -> None:
     *_, launch = launches_of(f"#!/bin/bash\n{script}\n", "-n", "7")
-    assert list(launch.words) == ["torchrun", "a.py", *FEATURES[script]]
+    assert list(launch.words) == ["torchrun", "a.py", *shlex.split(FEATURES[script])]
 
 
 OF_A_CLUSTER = f"""#!/bin/bash
@@ -100,7 +79,7 @@ MICRO=$($BIN/python3 -c 'print(2)' || echo 2)
 """
 
 
-@pytest.mark.parametrize("command", ["import megatron", "run", "memory"])
+@pytest.mark.parametrize("command", ["import megatron", "run"])
 def test_a_capture_gets_past_what_only_a_cluster_has(command: str) -> None:
     words = *command.split(), written("train.sbatch", OF_A_CLUSTER), "--capture"
     outcome = call(*words)
@@ -125,28 +104,22 @@ def test_only_scripts_are_captured() -> None:
 
 
 PROGRAMS = {
-    "pretrain_gpt.py": True,
-    "-u tools/run_train.py x": True,
-    "-W ignore job.py --num-layers 3": True,
-    "job.py --seq-length=8": True,
-    "-m torch.distributed.run --nproc_per_node 8 x.py": True,
-    "-um torch.distributed.launch x.py": True,
-    "-m package.finetune": True,
-    "job.py --output x": False,
-    "-m pip install x": False,
-    "-m torch.utils.collect_env": False,
-    "-c print(1) --num-layers 3": False,
-    "-V": False,
-    "--version": False,
-    "- --num-layers 3": False,
-    "constraint.py": False,
-    "": False,
+    True: [
+        *("pretrain_gpt.py", "-u tools/run_train.py x", "-W ignore job.py --num-layers 3"),
+        *("-m torch.distributed.run --nproc_per_node 8 x.py", "-um torch.distributed.launch x.py"),
+        *("job.py --seq-length=8", "-m package.finetune"),
+    ],
+    False: [
+        *("job.py --output x", "-m pip install x", "-m torch.utils.collect_env", "-V", "--version"),
+        *("-c print(1) --num-layers 3", "- --num-layers 3", "constraint.py", ""),
+    ],
 }
 
 
-@pytest.mark.parametrize("words", PROGRAMS)
-def test_python_runs_all_programs_but_those_that_train(words: str) -> None:
-    assert is_training(words.split(), ["num_layers", "seq_length"]) is PROGRAMS[words]
+def test_python_runs_all_programs_but_those_that_train() -> None:
+    for trains, programs in PROGRAMS.items():
+        for words in programs:
+            assert is_training(words.split(), ["num_layers", "seq_length"]) is trains, words
 
 
 def test_a_program_that_trains_does_not_run() -> None:
@@ -216,12 +189,6 @@ def test_a_capture_without_a_launcher_is_refused(name: str) -> None:
         pytest.fail("there is nothing to import")
 
 
-@pytest.mark.ci
-def test_what_was_recorded_before_the_end_of_the_time_counts() -> None:
-    with capture(["bash", "-c", "torchrun a.py; sleep 30"], seconds=2) as captured:
-        assert captured.launches[0].words == ("torchrun", "a.py")
-
-
 def test_errors_name_the_command() -> None:
     script = written("run.sh", f"#!/bin/bash\ntorchrun a.py {BASE} --a-flag-of-ours 3\n")
     errors = refused("import", "megatron", "--capture", "--", "bash", script)
@@ -232,9 +199,3 @@ def test_several_sources_are_refused_without_capture() -> None:
     errors = refused("import", "megatron", "run.sh", "other.sh")
     assert 'E906 unexpected argument "other.sh"; the arguments are: SOURCE' in errors
     assert errors.endswith("simtrain import megatron run.sh\n")
-
-
-@pytest.mark.parametrize("surplus", ["--no-such-option", "y.sh"])
-def test_one_source_is_read_without_capture(surplus: str) -> None:
-    errors = refused("import", "megatron", "x.sh", surplus)
-    assert errors.startswith(f'simtrain import megatron: E906 unexpected argument "{surplus}"')

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import translate
+from glob import escape
 
 from simtrain.importing.shell.syntax import UNMARKED, Lines, Node, Source
 from simtrain.importing.shell.values import (
@@ -24,17 +26,18 @@ from simtrain.importing.shell.values import (
 
 MAX_EXPANSIONS = 1_000_000
 """The most characters that all expansions of a script may have together."""
-_LONGEST_CHANGED = 1000
-"""The longest text whose beginnings or ends are compared with a pattern."""
+_DEFAULTS = ("", "-", "=", "?", "+")
+"""The operators of ${X:-word} and its like, without the colon."""
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NOT_READ = "sets in a way that is not read"
-_HOLES = 0xE000
-MOST_HOLES = 0xF8FF - _HOLES
+_HOLES = re.compile("[\ue000-\uf8ff]|[^\ue000-\uf8ff]+")
+"""Characters in a text that is parsed again; each of private use stands for an unknown part."""
 _BLANKS = re.compile(r"[ \t\n]+|[^ \t\n]+")
 _PLAIN = re.compile(r"\\\n|\\(?P<char>.)|[^\\]+|\\", re.DOTALL)
 _QUOTED = re.compile(r'\\\n|\\(?P<char>[$`"\\])|[^\\]+|\\', re.DOTALL)
 _DOCUMENT = re.compile(r"\\\n|\\(?P<char>[$`\\])|[^\\]+|\\", re.DOTALL)
 _ALL = re.compile(r"(?s).+")
+_CLASS = re.compile(r"\[!?[\w.-]+\]", re.ASCII)
 _INTEGER = re.compile(r"\s*([-+]?)(0[xX][\da-fA-F]{1,16}|0[0-7]{0,22}|[1-9]\d{0,18})\s*", re.ASCII)
 ASSIGNING = re.compile(r"=|\+\+|--")
 """Whether an expansion or a formula may assign."""
@@ -47,11 +50,6 @@ _SPECIAL = re.compile(
 )
 
 
-def hole(number: int) -> str:
-    """Return the character that stands for an unknown part of a text that is parsed again."""
-    return chr(_HOLES + number)
-
-
 @dataclass(slots=True)
 class Expansion:
     """The variables of a script at one of its commands, and the expansion of words with them.
@@ -62,14 +60,12 @@ class Expansion:
         answers: values of variables wherever the script leaves them unknown.
         is_batch_job: whether Slurm starts the script, and defines variables.
         env: the value of each name; parameters are "@".
-        is_forgotten: whether all other names are unknown.
+        lost: why all other names are unknown, or "".
         is_lost: whether nothing that is assigned later is known, as if IFS had changed.
-        lost: why all other names are unknown.
         readonly: names that cannot be assigned.
-        attributed: names with an attribute that changes their values, as of `declare -i`.
         arrays: names that have been arrays, of which N=8 sets the first element alone.
         texts: names that were assigned a text that is no integer, and may still have it.
-        touched: the names that were assigned.
+        touched: the names that were assigned; "*" if they were forgotten.
         at: position of the current command.
     """
 
@@ -78,17 +74,14 @@ class Expansion:
     answers: Mapping[str, str] = field(default_factory=dict)
     is_batch_job: bool = False
     env: dict[str, Value] = field(default_factory=lambda: {"@": ()})
-    is_forgotten: bool = False
-    is_lost: bool = False
     lost: str = ""
+    is_lost: bool = False
     readonly: set[str] = field(default_factory=set)
-    attributed: set[str] = field(default_factory=set)
     arrays: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
     touched: set[str] = field(default_factory=set)
     at: int = 0
     num_expanded: int = 0
-    num_forgotten: int = 0
 
     # -------------------------------------------------------------------------------------- names
 
@@ -102,7 +95,7 @@ class Expansion:
             self.lose()
         if any((text := known(each)) and not _INTEGER.fullmatch(text) for each in value):
             self.texts.add(name)
-        if self.is_lost or name in self.attributed or _SPECIAL.fullmatch(name):
+        if self.is_lost or _SPECIAL.fullmatch(name):
             value = unknown_value(name, self.lost or self.reason(_NOT_READ))
         self.env[name] = value
         self.touched.add(name)
@@ -114,8 +107,8 @@ class Expansion:
 
     def forget(self) -> None:
         """Make all names unknown that are assigned so far."""
-        self.env, self.is_forgotten, self.lost = {}, True, self.reason("can change")
-        self.num_forgotten += 1
+        self.env, self.lost = {}, self.reason("can change")
+        self.touched.add("*")
 
     def lose(self) -> None:
         """Make all names unknown, those too that are assigned later."""
@@ -124,26 +117,18 @@ class Expansion:
 
     def lookup(self, name: str) -> Value:
         """Return the value of a name; what the user says of it if that is unknown."""
-        value = self._value_of(name)
-        is_unknown = any(s.unknown and not s.absent for each in value for s in each)
-        if name in self.answers and is_unknown:
-            return ((Segment(self.answers[name]),),)
-        return value
-
-    def _value_of(self, name: str) -> Value:
-        if name in self.env:
-            return self.env[name]
-        if name == "@":
-            return unknown_value("@", self.lost)
-        is_parameter = name.isdigit() and name != "0"
-        if is_parameter:
-            parameters, number = self.lookup("@"), int(name[:9])
-            if len(parameters) >= number or is_vague(parameters):
+        value = self.env.get(name)
+        if value is None:
+            is_parameter = name.isdigit() and name != "0"
+            parameters, number = self.env.get("@") or (), int(name[:9]) if is_parameter else 0
+            if is_parameter and (len(parameters) >= number or is_vague(parameters)):
                 return (self.element(parameters, number - 1, name),)
-        is_slurm = self.is_batch_job and name.startswith("SLURM_")
-        is_set_elsewhere = self.is_forgotten or is_slurm or _SPECIAL.fullmatch(name)
-        ((segment,),) = unknown_value(name, self.lost if self.is_forgotten else "")
-        return ((replace(segment, absent=is_parameter or not is_set_elsewhere),),)
+            is_slurm = self.is_batch_job and name.startswith("SLURM_")
+            is_set_elsewhere = self.lost or is_slurm or _SPECIAL.fullmatch(name) or name == "@"
+            ((segment,),) = unknown_value(name, self.lost)
+            value = ((replace(segment, absent=is_parameter or not is_set_elsewhere),),)
+        is_unknown = any(s.unknown and not s.absent for each in value for s in each)
+        return ((Segment(self.answers[name]),),) if name in self.answers and is_unknown else value
 
     def element(self, value: Value, index: int, name: str) -> Field:
         """Return an element; it is unknown if any number of elements may precede it."""
@@ -161,18 +146,11 @@ class Expansion:
     # -------------------------------------------------------------------------------------- words
 
     def unknown(self, node: Node, quoted: bool, several: bool, name: str = "") -> list[Segment]:
-        """Return the segment of an expansion that is unknown.
-
-        Args:
-            node: the expansion.
-            quoted: whether it is quoted.
-            several: whether it may be several words.
-            name: the variable that decides it, or "".
-        """
+        """Return the segment of an unknown expansion; `name` is the variable that decides it."""
         text, place = self.source.written(node), self.source.place(node["Pos"])
         why = next((s for each in self.env.get(name, ()) for s in each if s.unknown), None)
         variable = name if name.isidentifier() else ""
-        reason = why.reason if why else self.lost if variable and self.is_forgotten else ""
+        reason = why.reason if why else self.lost if variable else ""
         return [Segment(text, place, text, quoted, several, reason=reason, variable=variable)]
 
     def fields(self, word: Node) -> list[Field]:
@@ -233,19 +211,11 @@ class Expansion:
             if len(parts) > 1 and is_list and None in piece and any(s and s.several for s in piece):
                 pieces[number] = [*self.unknown(part, quoted, True)]
         stream = [segment for piece in pieces for segment in piece]
-        self.count(sum(len(s.text) + 4 for s in stream if s))  # an empty text also takes memory
-        return stream
-
-    def count(self, num_characters: int) -> None:
-        """Count characters of expansions.
-
-        Raises:
-            InputError: they are too many (E879).
-        """
-        self.num_expanded += num_characters
+        self.num_expanded += sum(len(s.text) + 4 for s in stream if s)
         if self.num_expanded > MAX_EXPANSIONS:
             message = f"the script expands to more than {MAX_EXPANSIONS:,} characters"
             raise self.lines.too_large(message, self.at)
+        return stream
 
     def _part(self, part: Node, quoted: bool, split: bool) -> Stream:
         """Expand a part of a word."""
@@ -283,7 +253,7 @@ class Expansion:
             if escapes and match[0] == "\\\n":
                 continue
             start = index + match.start() + (char is not None)
-            for part in re.finditer("[\ue000-\uf8ff]|[^\ue000-\uf8ff]+", char or match[0]):
+            for part in _HOLES.finditer(char or match[0]):
                 place = self.source.places[start + part.start()]
                 if unknown := self.source.holes.get(part[0]):
                     pieces.append(replace(unknown, quoted=quoted, several=not quoted))
@@ -317,7 +287,8 @@ class Expansion:
         several = split and (not quoted or star == "@")
         unknown: Stream = [*self.unknown(node, quoted, several, "" if index else name)]
         extra = node.keys() - {"Type", "Pos", "End", "Dollar", "Rbrace", "Short", "Param", "Index"}
-        if extra - {"Length", "Slice", "Repl", "Exp"} or len(extra) > 1:
+        operation = node.get("Exp", {}).get("Op", "")
+        if extra - {"Exp"} or operation.lstrip(":") not in _DEFAULTS:
             several = split and (not quoted or bool(star) or "Names" in extra)
             text = self.source.slice(node)
             self.taint(NAME.findall(text) if "=" in text else ())
@@ -325,58 +296,23 @@ class Expansion:
         place = self.source.place(node["Pos"])
         if name == "#":
             value = self.lookup("@")
-            length = Segment(str(len(value)), place, quoted=quoted)
-            return [length] if not is_vague(value) and not extra else unknown
+            return unknown if is_vague(value) else [Segment(str(len(value)), place, quoted=quoted)]
         if star:
             fields = [*self.lookup(name)]
         elif index and (number := self.formula(index)) is not None and number >= 0:
             fields = [self.element(self.lookup(name), number, name)]
         else:
             fields = [tuple(s for s in unknown if s)] if index else [self.scalar(name)]
-        vague = bool(star) and is_vague(tuple(fields))
-        texts = [known(each) for each in fields]
-        if node.get("Length"):
-            first = texts[0] if texts else ""
-            size = len(fields) if star else None if first is None else len(first)
-            is_known = size is not None and not vague
-            return [Segment(str(size), place, quoted=quoted)] if is_known else unknown
-        if node.get("Slice"):
-            start, size = (self._end(node["Slice"], key) for key in ("Offset", "Length"))
-            is_known = None not in texts and not vague and name != "@"
-            if start is None or size is None or min(start, size) < 0 or not is_known:
-                return unknown
-            cut = slice(start, start + size)
-            fields = fields[cut] if star else [(Segment((texts[0] or "")[cut], place),)]
-        operation = node.get("Exp", {}).get("Op", "")
-        if operation.lstrip(":") in ("-", "=", "?", "+"):
+        if operation:
             stream = self._default(node, fields, name, star, quoted, split)
             if stream is not None:
                 return stream
-        elif operation or node.get("Repl"):
-            changed = [None if text is None else self._changed(text, node) for text in texts]
-            if None in changed or vague:
-                return unknown
-            fields = [(Segment(text or "", place),) for text in changed]
         return self._emit(fields, star, quoted, split, place, name)
-
-    def _end(self, part: Node, key: str) -> int | None:
-        if key in part:
-            return self.formula(part[key])
-        return 0 if key == "Offset" else MAX_EXPANSIONS
 
     def _emit(
         self, fields: list[Field], star: str, quoted: bool, split: bool, place: int, name: str
     ) -> Stream:
-        """Return the segments of values in the place of an expansion.
-
-        Args:
-            fields: the values.
-            star: "@" or "*" if all elements of an array are expanded.
-            quoted: whether the expansion is in double quotes.
-            split: whether it may be several words.
-            place: its position.
-            name: its variable.
-        """
+        """Return the segments of values in the place of an expansion of ${name[star]}."""
         result: Stream = []
         is_whole = len(fields) == 1 and len(fields[0]) == 1 and not star and name.isidentifier()
         for number, each in enumerate(fields):
@@ -385,15 +321,9 @@ class Expansion:
             for s in each:
                 many = s.several and bool(star) and not (quoted and star == "*")
                 variable = s.variable or (name if s.unknown and is_whole else "")
-                result.append(
-                    replace(
-                        s,
-                        offset=s.offset or place,
-                        quoted=quoted,
-                        several=many,
-                        variable=variable,
-                    )
-                )
+                at = s.offset or place
+                new = replace(s, offset=at, quoted=quoted, several=many, variable=variable)
+                result.append(new)
             if quoted and not each:
                 result.append(Segment("", place, quoted=True))
         if quoted and star == "*":
@@ -433,52 +363,17 @@ class Expansion:
         empty = [Segment("", place, quoted=True)] * quoted
         return [*used, *empty] if quoted or not split else self._split(used)
 
-    def _changed(self, text: str, node: Node) -> str | None:
-        """Return the text after ${X%pattern}, ${X/a/b}, ${X^^} and their like."""
-        if "Repl" in node:
-            old, new = (known(self.joined(node["Repl"].get(key))) for key in ("Orig", "With"))
-            if not old or new is None or re.search(r"[*?\[#%&\\]", old) or {*"&\\"} & {*new}:
-                return None
-            return text.replace(old, new, -1 if node["Repl"].get("All") else 1)
-        operation, word = node["Exp"]["Op"], node["Exp"].get("Word")
-        if operation in ("^^", ",,") and not word and text.isascii():
-            return text.upper() if operation == "^^" else text.lower()
-        pattern = self.pattern(word or {})
-        if pattern is None or operation not in ("%", "%%", "#", "##"):
-            return None
-        if len(text) > _LONGEST_CHANGED:
-            return None
-        ends = range(len(text) + 1)
-        for end in ends if operation in ("#", "%%") else reversed(ends):
-            piece, rest = (text[end:], text[:end]) if "%" in operation else (text[:end], text[end:])
-            if pattern.fullmatch(piece):
-                return rest
-        return text
-
     def pattern(self, word: Node) -> re.Pattern[str] | None:
-        """Return a pattern of bash as one of Python; None if it is unknown or not simple.
-
-        What stands before a "*" is matched where it is first, which is never wrong and takes no
-        more than the product of both lengths.
-        """
-        result, stars = "", 0
+        """Return a pattern of bash as one of Python; None if it is unknown or not simple."""
+        result = ""
         for s in self.joined(word):
             if s.unknown and not s.absent:
                 return None
-            for piece in re.findall(r"\[[!^]?[\w.-]+\]|.", "" if s.absent else s.text, re.DOTALL):
-                if len(piece) > 1 and not s.quoted:
-                    result += piece.replace("[!", "[^")
-                elif piece in ("[", "\\") and not s.quoted:
-                    return None
-                elif piece == "*" and not s.quoted:
-                    result += (")" if stars else "") + "(?>.*?"
-                    stars += 1
-                else:
-                    result += "." if piece == "?" and not s.quoted else re.escape(piece)
-        if stars:  # the last "*" takes as much as it needs
-            before, _, after = result.rpartition("(?>.*?")
-            result = f"{before}.*{after}"
-        return re.compile(result, re.DOTALL)
+            text = "" if s.absent else s.text
+            if not s.quoted and ("\\" in text or "[" in _CLASS.sub("", text)):
+                return None
+            result += escape(text) if s.quoted else text
+        return re.compile(translate(result))
 
     # -------------------------------------------------------------------------------- formulas
 
@@ -489,17 +384,21 @@ class Expansion:
                 return self._integer(self.joined(node))
             case "ParenArithm":
                 return self.formula((node or {})["X"])
-            case "UnaryArithm" if node and node["Op"] in _UNARY:
+            case "UnaryArithm" if node and node["Op"] in ("-", "+", "!"):
                 x = self.formula(node["X"])
-                return None if x is None else _UNARY[node["Op"]](x)
+                signs = {"-": -1, "+": 1}
+                return (
+                    None
+                    if x is None
+                    else x * signs[node["Op"]]
+                    if node["Op"] != "!"
+                    else int(not x)
+                )
             case "BinaryArithm" if node and node["Op"] in _BINARY:
                 x, y = self.formula(node["X"]), self.formula(node["Y"])
-                if (y == 0 and node["Op"] in "/%") or (node["Op"] == "**" and y and y < 0):
+                if y == 0 and node["Op"] in "/%":
                     self.lose()  # After an error, bash leaves out the rest of the command.
-                    return None
-                if x is None or y is None:
-                    return None
-                if node["Op"] in ("**", "<<", ">>") and not 0 <= y < 63:
+                if x is None or y is None or (y == 0 and node["Op"] in "/%"):
                     return None
                 number = int(_BINARY[node["Op"]](x, y))
                 return number if -(2**63) <= number < 2**63 else None
@@ -534,30 +433,18 @@ class Expansion:
         return int(match[1] + digits, base) if int(digits, base) < 2**63 else None
 
 
-_UNARY: dict[str, Callable[[int], int]] = {
-    "-": lambda x: -x,
-    "+": lambda x: x,
-    "!": lambda x: int(not x),
-    "~": lambda x: ~x,
-}
 _BINARY: dict[str, Callable[[int, int], int]] = {
     "+": lambda x, y: x + y,
     "-": lambda x, y: x - y,
     "*": lambda x, y: x * y,
     "/": lambda x, y: abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1),
     "%": lambda x, y: abs(x) % abs(y) * (-1 if x < 0 else 1),
-    "**": lambda x, y: x**y,
-    "<<": lambda x, y: x << y,
-    ">>": lambda x, y: x >> y,
     "<": lambda x, y: x < y,
     ">": lambda x, y: x > y,
     "<=": lambda x, y: x <= y,
     ">=": lambda x, y: x >= y,
     "==": lambda x, y: x == y,
     "!=": lambda x, y: x != y,
-    "&": lambda x, y: x & y,
-    "|": lambda x, y: x | y,
-    "^": lambda x, y: x ^ y,
     "&&": lambda x, y: bool(x and y),
     "||": lambda x, y: bool(x or y),
 }

@@ -22,15 +22,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from simtrain.errors import InputError
-from simtrain.importing.shell.expansion import ASSIGNING, MOST_HOLES, NAME, Expansion, hole
-from simtrain.importing.shell.syntax import (
-    Lines,
-    Node,
-    Source,
-    parse_evaluated,
-    parse_script,
-    parse_words,
-)
+from simtrain.importing.shell.expansion import NAME, Expansion
+from simtrain.importing.shell.syntax import Lines, Node, Source, parse
 from simtrain.importing.shell.values import (
     Argument,
     Field,
@@ -47,13 +40,19 @@ from simtrain.importing.shell.values import (
 MAX_COMMANDS = 10_000
 """The most commands that are read, those of loops and functions once for each reading."""
 _MAX_CALLS = 30
+_MOST_HOLES = 6000
 _MOST_PARSED = 100
 """The most texts that are parsed again, as those of `eval`."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=", re.ASCII)
+_ASSIGNS = re.compile(r"(?s)\$\{[^}]*=|\$(?:\(\(|\[).*?([^=!<>]=[^=]|<<=|>>=|\+\+|--)")
+"""Whether an expansion in a text may assign, as ${N:=8} and $((N++)) do."""
 _BATCH_JOB = re.compile("^#SBATCH ", re.MULTILINE)
 _ENDING = re.compile(r"0|2|15|EXIT|(SIG)?(INT|TERM|HUP|QUIT)")
-_OPTION = re.compile(r"[-+](?:[abeEhmuvxCT]+o?|o)")
-_OPTIONS = ("pipefail", "errexit", "nounset", "xtrace", "verbose", "allexport", "errtrace")
+_OPTIONS = re.compile(
+    r"^(?:[-+](?:[abeEhmuvxCT]+|[abeEhmuvxCT]*o "
+    r"(?:pipefail|errexit|nounset|xtrace|verbose|allexport|errtrace))(?: |$))+"
+)
+"""Options of `set` without effect on values."""
 _PREPARING = "source", ".", "module", "ml", "spack"
 _ASSIGNING = {"read", "mapfile", "readarray", "getopts", "unset", "wait", "printf", "let"}
 """Commands that assign names among their arguments; printf and wait do with an option."""
@@ -96,7 +95,7 @@ def read_script(text: str, lines: Lines, environment: Environment = NOTHING) -> 
         InputError: the syntax is wrong or not read (E876), the script exceeds a limit (E879), or
             there is no shfmt (E884).
     """
-    source = parse_script(text, lines)
+    source = parse(text, lines)
     values = {**environment.variables, **environment.answers}
     is_batch_job = _BATCH_JOB.search(text) is not None
     reader = ScriptReader(lines, source, environment.answers, is_batch_job)
@@ -113,7 +112,7 @@ def words_of(text: str, lines: Lines, environment: Environment = NOTHING) -> lis
 
     Errors are those of `read_script`.
     """
-    source = parse_words(text, lines)
+    source = parse(text, lines, is_words=True)
     expansion = Expansion(lines, source, environment.answers)
     expansion.env |= {name: ((Segment(each),),) for name, each in environment.answers.items()}
     fields = [f for word in source.tree[0]["Cmd"]["Args"][1:] for f in expansion.fields(word)]
@@ -195,8 +194,9 @@ class ScriptReader(Expansion):
         for each in redirections:
             self.taint(NAME.findall(each.get("N", {}).get("Value", "")))
             for text in (each.get("Word"), each.get("Hdoc")):
-                if text and _may_assign(text):  # or not, in the process of another program
-                    self.taint(NAME.findall(self.source.slice(text)))
+                written = self.source.slice(text) if text else ""
+                if _ASSIGNS.search(written):  # or not, in the process of another program
+                    self.taint(NAME.findall(written))
         status: bool | None = None
         if node.get("Background"):
             self._child(lambda: self._command(node["Cmd"]))
@@ -254,9 +254,6 @@ class ScriptReader(Expansion):
             case "ArithmCmd":
                 number = self.formula(node.get("X"))
                 return None if number is None else number != 0
-            case "LetClause":
-                for formula in node["Exprs"]:
-                    self.formula(formula)
             case "TimeClause" if "Stmt" in node:
                 return self._statement(node["Stmt"])
             case _:
@@ -267,44 +264,34 @@ class ScriptReader(Expansion):
         """Read bodies of which one will run; a name keeps what all have in common."""
         on = f"on {self.doubt}" if self.doubt else "that is not known"
         reason, at = self.reason(f"sets under a condition {on}"), self.at
-        before, ended = (self.env, self.is_forgotten, self.lost), ""
-        states = list[tuple[dict[str, Value], bool, str]]()
+        before, ended = (self.env, self.lost), ""
+        states = list[tuple[dict[str, Value], str]]()
         for body in bodies:
-            self.env, self.is_forgotten, self.lost = dict(before[0]), before[1], before[2]
-            self.at = at
+            self.env, self.lost, self.at = dict(before[0]), before[1], at
             body()
             ended = self.ended or ended
             # What follows runs only if a body that ends the script does not run.
-            states += [] if self.ended else [(self.env, self.is_forgotten, self.lost)]
+            states += [] if self.ended else [(self.env, self.lost)]
             self.ended = ""
         self.ended = "" if states else ended
         states = states or [before]
-        self.is_forgotten = any(is_forgotten for _, is_forgotten, _ in states)
-        self.lost = next((lost for _, _, lost in states if lost), "")
-        names = dict.fromkeys(name for env, _, _ in states for name in env)
+        self.lost = next((lost for _, lost in states if lost), "")
         self.env = {}
-        for name in names:
-            values = [env[name] if name in env else unknown_value(name) for env, _, _ in states]
+        for name in dict.fromkeys(name for env, _ in states for name in env):
+            values = [env[name] if name in env else unknown_value(name) for env, _ in states]
             self.env[name] = common_value(name, values, reason)
 
     def _child(self, body: Callable[[], object], is_opaque: bool = False) -> None:
-        """Read what a subshell runs.
-
-        Args:
-            body: reads it.
-            is_opaque: whether it has none of the variables.
-        """
-        state = self.env, self.is_forgotten, self.is_lost, self.lost, self.ended
-        names = self.readonly, self.attributed, self.touched
-        functions = self.functions
+        """Read what a subshell runs; an opaque one has none of the variables."""
+        state = self.env, self.lost, self.is_lost, self.ended
+        readonly, touched, functions = self.readonly, self.touched, self.functions
         self.env = {} if is_opaque else dict(self.env)
-        self.is_forgotten |= is_opaque
-        self.readonly, self.attributed, self.touched = map(set, names)
+        self.lost = self.lost or "which that shell may have" * is_opaque
+        self.readonly, self.touched = {*readonly}, {*touched}
         self.functions = {name: [*bodies] for name, bodies in functions.items()}
         body()
-        self.env, self.is_forgotten, self.is_lost, self.lost, self.ended = state
-        self.readonly, self.attributed, self.touched = names
-        self.functions = functions
+        self.env, self.lost, self.is_lost, self.ended = state
+        self.readonly, self.touched, self.functions = readonly, touched, functions
 
     def _repeat(self, body: Callable[[], object], how: str) -> str:
         """Read what runs any number of times: all that it assigns is unknown, before and after.
@@ -317,15 +304,15 @@ class ScriptReader(Expansion):
             assigned = {*self.touched}
             del self.commands[count:]
             self.at = at
-            self.taint(sorted(assigned), how)
-            env, num_forgotten = dict(self.env), self.num_forgotten
+            self.taint(sorted(assigned - {"*"}), how)
+            env = dict(self.env)
             body()
-            self.env = env if self.num_forgotten == num_forgotten else {}
+            self.env = {} if "*" in self.touched else env
             ended, self.ended = self.ended, ""
             if self.touched == assigned or how == _CALL:
                 break
         self.at = at
-        self.taint(sorted(self.touched), how)
+        self.taint(sorted(self.touched - {"*"}), how)
         self.touched |= outer
         return ended
 
@@ -348,26 +335,18 @@ class ScriptReader(Expansion):
         word, items = self.joined(node["Word"]), node.get("Items", [])
         text = known(word, absent_is_empty=True)
         self.doubt = next((s.unknown for s in word if s.unknown), "")
+        if any(item["Op"] != ";;" for item in items):
+            self.lose()
+            return None
         for number, item in enumerate(items):
             patterns = [self.pattern(pattern) for pattern in item["Patterns"]]
-            if text is None or None in patterns or item["Op"] != ";;":
-                self._any_case(items[number:])
+            if text is None or None in patterns:
+                bodies = [partial(self.run, each.get("Stmts")) for each in items[number:]]
+                self._maybe([*bodies, lambda: None])
                 return None
             if any(pattern.fullmatch(text) for pattern in patterns if pattern):
                 return self.run(item.get("Stmts"))
         return True
-
-    def _any_case(self, items: list[Node]) -> None:
-        """Read items of a case of which one runs or none; several do if one ends with ";&"."""
-        bodies = [partial(self.run, item.get("Stmts")) for item in items]
-
-        def any_body() -> None:
-            self._maybe([*bodies, lambda: None])
-
-        if all(item["Op"] == ";;" for item in items):
-            any_body()
-        else:
-            self._repeat(any_body, "sets in a case")
 
     def _loop(self, node: Node) -> None:
         """Read a loop; nothing is unknown if its body never runs."""
@@ -478,7 +457,10 @@ class ScriptReader(Expansion):
             elif None in texts:
                 self.forget()
         elif name == "set":
-            self._set(texts)
+            rest_of = _OPTIONS.sub("", " ".join(text or "?" for text in texts))
+            if None in texts or (rest_of[:1] in ("+", "-") and rest_of[:2] != "--"):
+                self.lose()
+            self.taint(["@"] if rest_of else ())
             return True
         elif name == "shift":
             self.taint(["@"])
@@ -500,57 +482,34 @@ class ScriptReader(Expansion):
                 self._read_child(each)
         return None
 
-    def _set(self, texts: list[str | None]) -> None:
-        option = ""
-        for text in texts:
-            is_name = option.endswith("o") and text in _OPTIONS
-            if text is not None and (is_name or _OPTION.fullmatch(text)):
-                option = text
-            elif text == "--" or (text and text[0] not in "+-"):
-                self.taint(["@"])
-                break
-            else:
-                self.lose()
-
     def _declare(self, node: Node) -> bool | None:
         """Read export, readonly, declare, typeset or local."""
         variant, arguments = node["Variant"]["Value"], node.get("Args", [])
-        letters, has_options = set[str](), False
-        for argument in arguments:
-            if "Name" in argument:
-                continue
-            segments = self.joined(argument["Value"])
-            text = known(segments)
+        options = [self.joined(each["Value"]) for each in arguments if "Name" not in each]
+        letters = ""
+        for segments in options:
             assigned = _ASSIGNMENT.match(segments[0].text) if segments else None
-            if text and text[0] in "-+":
-                letters |= {*text[1:]}
-                has_options = True
-            elif assigned and not segments[0].unknown:  # as in export "N=$M"
+            if assigned and not segments[0].unknown:  # as in export "N=$M"
                 rest = replace(segments[0], text=segments[0].text[assigned.end() :])
                 self.bind(assigned[1], ((rest, *segments[1:]),))
-            elif variant == "export":
-                self.forget()
             else:
-                self.lose()  # an attribute of any name
-        if letters - {*("fn" if variant == "export" else "aAgilprux")}:
-            self.lose()
+                letters += known(segments) or "?"
+        if not re.fullmatch("(-[agprx]+)*", letters):
+            self.lose()  # an attribute that changes values, or any name
         for argument in arguments:
             name = argument.get("Name", {}).get("Value")
             if not name:
                 continue
-            if letters & {*"Ailu"}:
-                self.attributed.add(name)
             if not argument.get("Naked"):
                 self._assign(argument)
-            elif self.num_calls and variant != "export":
-                self.taint([name])
-            if letters & {*"Ailu"} or (variant == "local" and not self.num_calls):
-                self.taint([name])
-            if "{" in re.sub(r"\$\{", "", self.source.slice(argument)):
+            is_local = variant != "export" and (self.num_calls or variant == "local")
+            if "{" in re.sub(r"\$\{", "", self.source.slice(argument)) or (
+                is_local and (argument.get("Naked") or not self.num_calls)
+            ):
                 self.taint([name])
             if variant == "readonly" or "r" in letters:
                 self.readonly.add(name)
-        return None if has_options else True
+        return None if options else True
 
     def _call(self, name: str, parameters: Value) -> None:
         """Read the bodies of a function; its parameters are known, and what it assigns is not."""
@@ -587,18 +546,17 @@ class ScriptReader(Expansion):
         """Read a text as commands; return whether it could be parsed."""
         written, places, holes = "", list[int](), dict[str, Segment]()
         for s in text:
-            piece = s.text
-            if s.unknown:
-                piece = hole(len(holes))
-                holes[piece] = s
+            piece = chr(0xE000 + len(holes)) if s.unknown else s.text
+            holes |= {piece: s} if s.unknown else {}
             places += [s.offset + (0 if s.unknown else n) for n in range(len(piece))]
             written += piece
         self.num_parsed += 1
-        if self.num_parsed > _MOST_PARSED or len(holes) > MOST_HOLES:
+        if self.num_parsed > _MOST_PARSED or len(holes) > _MOST_HOLES:
             message = f"more than {_MOST_PARSED} texts of the script are scripts themselves"
             raise self.lines.too_large(message, self.at)
         try:
-            source = parse_evaluated(written, [*places, self.at], holes, self.lines)
+            source = parse(written, self.lines, [*places, self.at])
+            source.holes = holes
         except InputError:
             return False
         outer, self.source = self.source, source
@@ -611,15 +569,11 @@ class ScriptReader(Expansion):
     def _old_test(self, words: list[Field]) -> bool | None:
         """Decide `[ ... ]`; an unset name is empty, and no operand without quotes."""
         words = [each for each in words if not (each and all(s.absent and s.several for s in each))]
-        unknown = (s.unknown for each in words for s in each if s.unknown)
-        self.doubt = next(unknown, "")
-        return self._decided(words)
-
-    def _decided(self, words: list[Field]) -> bool | None:
+        self.doubt = next((s.unknown for each in words for s in each if s.unknown), "")
         texts = [known(each, absent_is_empty=True) for each in words]
         is_operand = len(texts) == 3 and texts[1] in (*_BINARY, *_COMPARISONS)
         if texts[:1] == ["!"] and len(texts) > 1 and not is_operand:
-            status = self._decided(words[1:])
+            status = self._old_test(words[1:])
             return None if status is None else not status
         if None in texts or len(texts) > 3 or any(s.several for each in words for s in each):
             return None
@@ -637,7 +591,7 @@ class ScriptReader(Expansion):
     def _test(self, node: Node) -> bool | None:
         """Decide `[[ ... ]]`; shfmt's tree gives "!", && and || one precedence."""
         self.doubt = ""
-        if _may_assign(node):
+        if _ASSIGNS.search(self.source.slice(node)):
             self.taint(NAME.findall(self.source.slice(node)))  # bash may leave the part out
             return None
         terms, negated = [list[bool | None]()], False
@@ -696,15 +650,3 @@ def _tokens(node: Node) -> list[Node | str]:
     if node["Type"] == "BinaryTest" and node["Op"] in ("&&", "||"):
         return [*_tokens(node["X"]), node["Op"], *_tokens(node["Y"])]
     return [node]
-
-
-def _may_assign(node: object) -> bool:
-    """Return whether an expansion in a tree may assign, as ${N:=8} and $((N++)) do."""
-    if isinstance(node, list):
-        return any(map(_may_assign, node))
-    if not isinstance(node, dict):
-        return False
-    if node.get("Type") == "ArithmExp":
-        return bool(ASSIGNING.search(json.dumps(node)))
-    is_assignment = node.get("Type") == "ParamExp" and "=" in node.get("Exp", {}).get("Op", "")
-    return is_assignment or any(map(_may_assign, node.values()))

@@ -38,6 +38,8 @@ _MARKS = {character: chr(1 + at) for at, character in enumerate("[|&;<>(")} | {
 UNMARKED = {ord(mark): character for character, mark in _MARKS.items()}
 _CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f]")
 _REPAIRABLE = ("`[x]` must be followed by `=`", "`[` must follow a name like a[i]")
+
+
 _LITERAL = re.compile(
     r"""'[^']*' | "(?:[^"\\]|\\.)*" | \$\{[^}]*\} | \$\(\([^)]*\)\) | \$\([^)]*\) | `[^`]*` | \\.
     | (?P<special>[][|&;<>(){}*?#~!])""",
@@ -89,26 +91,19 @@ class Source:
 
     Args:
         tree: its commands, with byte offsets for positions.
-        text: the text, with marks in place of some characters.
+        data: the text in UTF-8, with marks in place of some characters.
         places: the offset in the file of each character, and of the end.
         holes: the characters that stand for unknown parts.
     """
 
     tree: list[Node]
-    text: str
+    data: bytes
     places: list[int]
     holes: dict[str, Segment] = field(default_factory=dict)
-    _characters: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        if not self.text.isascii():
-            for at, character in enumerate(self.text):
-                self._characters += [at] * len(character.encode())
-            self._characters.append(len(self.text))
 
     def index(self, offset: int) -> int:
         """Return the index of a character from its offset in bytes."""
-        return self._characters[offset] if self._characters else offset
+        return offset if self.data.isascii() else len(self.data[:offset].decode())
 
     def place(self, offset: int) -> int:
         """Return the place in the file of an offset in bytes."""
@@ -116,7 +111,7 @@ class Source:
 
     def slice(self, node: Node) -> str:
         """Return the text of a node."""
-        return self.text[self.index(node["Pos"]) : self.index(node["End"])]
+        return self.data[node["Pos"] : node["End"]].decode()
 
     def written(self, node: Node) -> str:
         """Return the text of a node as the user wrote it."""
@@ -124,56 +119,39 @@ class Source:
         return "".join(hole.text if (hole := self.holes.get(c)) else c for c in text)
 
 
-def parse_script(text: str, lines: Lines) -> Source:
-    """Parse a script.
+def parse(
+    text: str, lines: Lines, places: list[int] | None = None, *, is_words: bool = False
+) -> Source:
+    """Parse a script, or the words of one command, in which only quotes and $ have a meaning.
+
+    Args:
+        text: the script, or a text that it evaluates.
+        lines: the lines of the file, for errors.
+        places: the offset in the file of each character of the text and of its end.
 
     Raises:
-        InputError: the syntax is wrong (E876), the text exceeds a limit (E879), or shfmt is not
-            there (E884).
+        InputError: the syntax is wrong or not read (E876), the text exceeds a limit (E879), or
+            there is no shfmt (E884).
     """
-    _check(text, lines)
-    return _parsed(text, lines, [*range(len(text) + 1)])
-
-
-def parse_words(text: str, lines: Lines) -> Source:
-    """Parse a text of arguments, in which only quotes and $ have a meaning, as one command.
-
-    Errors are those of `parse_script`.
-    """
-    _check(text, lines)
-    text = text.replace("\\\n", " \n").replace("\n", " ")
-    marked = _LITERAL.sub(lambda part: _MARKS.get(part["special"] or "", part[0]), text)
-    return _parsed(f": {marked}", lines, [0, 0, *range(len(text) + 1)])
-
-
-def parse_evaluated(
-    text: str, places: list[int], holes: dict[str, Segment], lines: Lines
-) -> Source:
-    """Parse a text that a command evaluates, as `eval` does. Errors are those of `parse_script`."""
-    _check(text, lines)
-    source = _parsed(text, lines, places)
-    source.holes = holes
-    return source
-
-
-def _check(text: str, lines: Lines) -> None:
+    places = places or [*range(len(text) + 1)]
     if len(text) > MAX_CHARACTERS:
         size = f"{len(text):,} characters, more than {MAX_CHARACTERS:,}"
         raise lines.too_large(f"the text has {size}")
     if strange := _CONTROL.search(text):
-        raise _wrong("a control character", lines.location(strange.start()), lines)
-
-
-def _parsed(text: str, lines: Lines, places: list[int]) -> Source:
-    """Return a text with its tree; `places` are the offsets in the file of its characters."""
+        raise _wrong("a control character", lines.location(places[strange.start()]), lines)
+    if is_words:
+        text = text.replace("\\\n", " \n").replace("\n", " ")
+        text = ": " + _LITERAL.sub(lambda part: _MARKS.get(part["special"] or "", part[0]), text)
+        places = [0, 0, *places]
     data = bytearray(text.encode("utf-8", "replace"))
     while True:
         output, message = _run_shfmt(bytes(data), lines)
         if output is not None:
             break
-        line, column, what = _split_message(message)
+        match = re.match(r"(?:<standard input>:)?(\d+):(\d+): (.*)", message, re.DOTALL)
+        line, column, what = match.groups() if match else ("1", "1", message)
         rows = bytes(data).splitlines(keepends=True)
-        at = sum(map(len, rows[: line - 1])) + column - 1
+        at = sum(map(len, rows[: int(line) - 1])) + int(column) - 1
         if what not in _REPAIRABLE or data[at : at + 1] != b"[":
             if "max depth" in what:
                 raise lines.too_large("its commands are nested deeper than shfmt reads")
@@ -187,17 +165,12 @@ def _parsed(text: str, lines: Lines, places: list[int]) -> Source:
         raise lines.too_large("its commands are nested too deeply") from None
     except TypeError:
         raise _no_shfmt("scripts are parsed by shfmt 3.12 or later", lines) from None
-    source = Source(tree.get("Stmts") or [], data.decode("utf-8", "replace"), places)
+    source = Source(tree.get("Stmts") or [], bytes(data), places)
     for comment in _comments_of(tree):
         # shfmt ends a word there, bash does not.
         if comment and data[comment - 1] not in b" \t\n;&|()`":
             raise _wrong('a "#" behind a quote', lines.location(source.place(comment)), lines)
     return source
-
-
-def _split_message(message: str) -> tuple[int, int, str]:
-    match = re.match(r"(?:<standard input>:)?(\d+):(\d+): (.*)", message, re.DOTALL)
-    return (int(match[1]), int(match[2]), match[3].strip()) if match else (1, 1, message)
 
 
 def _with_plain_offsets(node: Node) -> Any:
