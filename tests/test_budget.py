@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 10311,
     "docs/update": 3850,
     "benchmarks": 2834,
-    "tests": 59663,
+    "tests": 59660,
 }
 """Lines of Python, JavaScript and CSS by room."""
 

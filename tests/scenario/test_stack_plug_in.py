@@ -44,13 +44,10 @@ def test_rules_ask_the_entries_of_a_stack(outsider: Outsider) -> None:
     outsider.call(*RUN, "software=plain", "--set", *graphs)
 
 
-def test_errors_completion_and_documents_list_a_stack(outsider: Outsider) -> None:
+def test_errors_and_completion_list_a_stack(outsider: Outsider) -> None:
     assert "fork" in outsider.refused(*RUN, "software=for")
     code = "from simtrain.commands.completion import shipped_stacks; print(shipped_stacks('fo'))"
     assert "fork" in outsider.spawn("-c", code).stdout
-    code = "from docs.update.lists import stacks; print(stacks(None))"
-    header = outsider.spawn("-c", code).stdout.splitlines()[0]
-    assert "fork" in header and "plain" in header
 
 
 def test_a_remedy_names_a_stack_that_states_what_it_supports(outsider: Outsider) -> None:
