@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from simtrain.studies.goodput.goodput import goodput as goodput
     from simtrain.studies.planning import plan as plan
     from simtrain.studies.search.run import search as search
-    from simtrain.studies.sensitivity import resource_curves as resource_curves
     from simtrain.studies.sensitivity import sensitivity as sensitivity
     from simtrain.studies.simulation import simulate as simulate
     from simtrain.studies.sweep.results import query as query
@@ -72,7 +71,6 @@ _HOMES = {
     "profiles": "simtrain.base.resources.list_profiles",
     "query": "simtrain.studies.sweep.results.query",
     "report": "simtrain.render.html.report.report",
-    "resource_curves": "simtrain.studies.sensitivity.resource_curves",
     "scenarios": "simtrain.base.resources.list_scenarios",
     "search": "simtrain.studies.search.run.search",
     "sensitivity": "simtrain.studies.sensitivity.sensitivity",

@@ -77,15 +77,14 @@ def test_every_scenario_and_profile_is_listed() -> None:
 def test_every_value_prints_on_a_short_line(rows: Any, runs: pathlib.Path) -> None:
     plan = simtrain.plan(SCENARIO, "1B", [SCENARIO.cluster], [4])
     search = simtrain.search(SCENARIO, [4], top=1)
-    (curve, *_) = simtrain.resource_curves(RESULT, (1, 2.0))
     advice = simtrain.advise(SCENARIO)
     validation = simtrain.validate(runs, "a100_sxm4_80gb")
     values = [
         *(RESULT, RESULT.breakdown, RESULT.timeline, RESULT.memory, RESULT.memory_curve(0)),
         *(RESULT.operators(), RESULT.operators().rows[0], RESULT.plan, RESULT.profile),
         *(RESULT.seconds, RESULT.iteration, SCENARIO, simtrain.cost(RESULT, "1B"), plan),
-        *(plan.rows[0], search, search.ranked[0], search.ranked[0].run, rows, curve),
-        *(curve.points[0], simtrain.sensitivity(SCENARIO), *simtrain.compare(RESULT, RESULT)),
+        *(plan.rows[0], search, search.ranked[0], search.ranked[0].run, rows),
+        *(simtrain.sensitivity(SCENARIO), *simtrain.compare(RESULT, RESULT)),
         *(RESULT.interval, RESULT.fit, RESULT.fit.interval, RESULT.memory.fullest, validation),
         *(RESULT.memory.fullest.states, advice, *advice.advised),
         *(simtrain.draw(SCENARIO, draws=3), simtrain.goodput(RESULT, days=1, draws=2)),
@@ -136,7 +135,6 @@ def test_every_value_prints_on_a_short_line(rows: Any, runs: pathlib.Path) -> No
         (lambda: simtrain.load_scenario("gpt2_1_5b", 3), "overrides are a int, not a list"),
         (lambda: simtrain.plot_timeline(RESULT, stages=3), "write stages=[3]"),
         (lambda: simtrain.plot_timeline(RESULT, window_s=3), "write window_s=(0.0, 0.5)"),
-        (lambda: simtrain.resource_curves(RESULT, 3), "write factors=(0.5, 1.0, 2.0)"),
         (lambda: simtrain.query(3, "select 1"), "an object of type int is not a path"),
         (lambda: simtrain.sweep("interleave", 3), "an object of type int is not a path"),
         (lambda: simtrain.write_trace(RESULT, 3), "an object of type int is not a path"),
@@ -172,7 +170,6 @@ def test_wrong_values_of_any_argument_are_errors_of_simtrain() -> None:
 def test_studies_take_a_scenario_or_its_result() -> None:
     assert simtrain.cost(SCENARIO, "1B") == simtrain.cost(RESULT, "1B")
     assert simtrain.advise(SCENARIO) == simtrain.advise(RESULT)
-    assert simtrain.resource_curves(SCENARIO, (1, 2)) == simtrain.resource_curves(RESULT, (1, 2))
     assert simtrain.sensitivity(SCENARIO) == simtrain.sensitivity(RESULT)
 
 

@@ -139,7 +139,7 @@ def _profiles() -> Rows:
 
     for name in list_profiles():
         profile = load_profile(name)
-        yield name, evidence_of(profile, name).level.value, profile.description
+        yield name, evidence_of(profile, name).level, profile.description
 
 
 def _documents() -> Rows:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -33,20 +32,14 @@ _WITHOUT_SECONDS = (
 _COMPARED = "compared with measured iterations"
 
 
-class EvidenceLevel(Enum):
-    """How strong the evidence for a profile is, from the weakest to the strongest.
+EvidenceLevel = Literal["datasheet", "uncertain", "fitted on kernels", "judged"]
+"""How strong the evidence for a profile is.
 
-    DATASHEET: no entry was fitted to a measurement.
-    UNCERTAIN: sources contradict each other, or important entries are those of another machine, as
-        the profile's `doubt` says.
-    FITTED: fitted to kernels and collectives; no iteration was compared.
-    JUDGED: predictions were compared with measured iterations; of a scenario, with some like it.
-    """
-
-    DATASHEET = "datasheet"
-    UNCERTAIN = "uncertain"
-    FITTED = "fitted on kernels"
-    JUDGED = "judged"
+datasheet: no entry was fitted to a measurement. uncertain: sources contradict each other, or
+important entries are those of another machine (the profile's `doubt`). fitted on kernels: no
+iteration was compared. judged: predictions were compared with measured iterations; of a scenario,
+with some like it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +69,12 @@ class Evidence(PlainData):
     @property
     def is_weak(self) -> bool:
         """Whether it is too weak to be said among details only: datasheets, or contradictions."""
-        return self.level in (EvidenceLevel.DATASHEET, EvidenceLevel.UNCERTAIN)
+        return self.level in ("datasheet", "uncertain")
 
     @property
     def sentence(self) -> str:
         """The line shown below predicted times."""
         return f"Evidence for {self.cluster}: {self.text}."
-
-    def is_weaker_than(self, other: Evidence) -> bool:
-        """Whether the other evidence is stronger."""
-        levels = [*EvidenceLevel]
-        return levels.index(self.level) < levels.index(other.level)
 
 
 def changed_entries(profile: HardwareProfile) -> list[str]:
@@ -121,59 +109,47 @@ def evidence_of(profile: HardwareProfile, cluster: str, kind: RunKind | None = N
     """
     changed, errors = changed_entries(profile), validated_on(cluster)
     runs = errors.measured_runs if errors and not changed else []
-    like = [group for group in runs if kind is None or not differences(kind, group, cluster)]
-    num_runs = sum(group.num_runs for group in like)
+    differ = [differences(kind, group, cluster) if kind else [] for group in runs]
+    fewest = min(map(len, differ), default=0)
+    nearest = [group for group, others in zip(runs, differ, strict=True) if len(others) == fewest]
+    num_runs = sum(group.num_runs for group in nearest)
+    num_like = 0 if fewest else num_runs
+    ratios = [error for group in nearest for error in group.errors]
+    level: EvidenceLevel = "judged" if num_like else "fitted on kernels"
+    words = []
     if not _num_fitted(profile):
-        level = EvidenceLevel.DATASHEET
-    elif is_doubtful(profile, cluster):
-        level = EvidenceLevel.UNCERTAIN
-    else:
-        level = EvidenceLevel.JUDGED if num_runs else EvidenceLevel.FITTED
-    is_judged = bool(num_runs)
-    words = [*_of_profile(level, profile, errors, is_judged=is_judged)]
-    if like or (runs and kind is None):
-        what = "measured iterations" + " like this one" * (kind is not None)
-        words.append(f"judged on {num_runs:,} {what}, {_errors_in_words(like)}")
-    elif runs and kind:
-        fewest = min(len(differences(kind, group, cluster)) for group in runs)
-        nearest = [group for group in runs if len(differences(kind, group, cluster)) == fewest]
-        number = sum(group.num_runs for group in nearest)
-        others = f"{number:,} others were, {_errors_in_words(nearest)}"
-        words.append(f"none like this one was compared; {others}")
+        level = "datasheet"
+        is_bound = profile.lower_bound and not changed
+        bound = " or the best possible ones: times are lower bounds" if is_bound else ""
+        words.append(f"not calibrated, its numbers are a datasheet's{bound}")
+    elif errors and errors.doubt:
+        level = "uncertain"
+        words.append(f"uncertain, {errors.doubt}")
+    elif not num_like:
+        names = [name for name, _ in entries_of(profile)]
+        number = sum(not name.startswith(_OF_OTHER_QUESTIONS) for name in names)
+        fitted = f"{_num_fitted(profile)} of {number} entries"
+        words.append(f"fitted on kernels and collectives ({fitted})")
+    if ratios:
+        mean = math.fsum(map(abs, ratios)) / len(ratios)
+        how = f"mean |error| {error_text(mean)}, worst {error_text(max(ratios, key=abs))}"
+        like = " like this one" if kind else ""
+        if num_like:
+            words.append(f"judged on {num_runs:,} measured iterations{like}, {how}")
+        else:
+            words.append(f"none like this one was compared; {num_runs:,} others were, {how}")
     elif changed:
         also = f" and {len(changed) - 1} others" if len(changed) > 1 else ""
         words.append(f"not {_COMPARED} with the scenario's hardware.{changed[0]}{also}")
     else:
         words.append(f"not yet {_COMPARED}")
-    return Evidence(cluster, level, num_runs, "; ".join(words))
+    return Evidence(cluster, level, num_like, "; ".join(words))
 
 
 def _num_fitted(profile: HardwareProfile) -> int:
     """Return the number of fitted entries; 0 if the profile is not calibrated."""
     fitted = sum(entry.fitted_on is not None for _, entry in entries_of(profile))
     return fitted if profile.calibrated else 0
-
-
-def _of_profile(
-    level: EvidenceLevel, profile: HardwareProfile, errors: ValidatedOn | None, *, is_judged: bool
-) -> Iterator[str]:
-    """Say what the numbers of a profile are, unless runs like the scenario judge it."""
-    if level is EvidenceLevel.DATASHEET:
-        numbers = "not calibrated, its numbers are a datasheet's"
-        is_bound = profile.lower_bound and not changed_entries(profile)
-        yield f"{numbers} or the best possible ones: times are lower bounds" * is_bound or numbers
-    elif level is EvidenceLevel.UNCERTAIN and errors:
-        yield f"uncertain, {errors.doubt}"
-    elif not is_judged:
-        names = [name for name, _ in entries_of(profile)]
-        number = sum(not name.startswith(_OF_OTHER_QUESTIONS) for name in names)
-        yield f"fitted on kernels and collectives ({_num_fitted(profile)} of {number} entries)"
-
-
-def _errors_in_words(groups: Sequence[MeasuredRuns]) -> str:
-    errors = [error for group in groups for error in group.errors]
-    mean = math.fsum(map(abs, errors)) / len(errors)
-    return f"mean |error| {error_text(mean)}, worst {error_text(max(errors, key=abs))}"
 
 
 def sentences_of(evidence: Iterable[Evidence]) -> list[str]:

@@ -7,18 +7,16 @@ same factor more of all resources, every duration is divided by that factor.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from simtrain.base.strict_yaml import YamlDocument
 from simtrain.base.strict_yaml.document import section
-from simtrain.base.wording import Number, Sentence
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.algorithms import ALGORITHMS
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of, with_changed, with_source
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.units import format_seconds
 
 _COLLECTIVES = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
 
@@ -32,8 +30,6 @@ class Resource:
         text: what its entries are, for the documents.
         rates: entries that "10 % more" multiplies by 1.1; names as for `with_changed`.
         times: entries that it divides by 1.1.
-        amount: returns the main entry of a profile that has the resource, as text: "312 TFLOP/s in
-            bf16". The text is empty if no single entry stands for the resource.
         is_capacity: whether it decides what fits, and no duration: more of it changes an iteration
             only if simtrain chooses the recompute.
         is_host: whether it also divides the host time per kernel of a scenario or of a software
@@ -44,58 +40,8 @@ class Resource:
     text: str
     rates: tuple[str, ...] = ()
     times: tuple[str, ...] = ()
-    amount: Callable[[HardwareProfile], Sentence] = lambda profile: Sentence()
     is_capacity: bool = False
     is_host: bool = False
-
-
-def _compute(profile: HardwareProfile) -> Sentence:
-    rate = profile.gpu.peak_flops.value
-    return Sentence(Number(rate, f"{rate / 1e12:,.4g} TFLOP/s"), " in bf16")
-
-
-def _memory(profile: HardwareProfile) -> Sentence:
-    rate = profile.gpu.memory_bandwidth.value
-    return Sentence(Number(rate, f"{rate / 1e12:.3g} TB/s"))
-
-
-def _kernel_latency(profile: HardwareProfile) -> Sentence:
-    return _time(profile.memory_bound.kernel_latency.value, "per memory-bound kernel")
-
-
-def _nvlink(profile: HardwareProfile) -> Sentence:
-    return _of_each_gpu(profile.links.bandwidth.value)
-
-
-def _nvlink_latency(profile: HardwareProfile) -> Sentence:
-    return _time(profile.links.point_to_point.latency.value, "inside a node")
-
-
-def _network(profile: HardwareProfile) -> Sentence:
-    return _of_each_gpu(profile.adapter_share_bytes_per_s)
-
-
-def _network_latency(profile: HardwareProfile) -> Sentence:
-    return _time(profile.network.point_to_point.latency.value, "between nodes")
-
-
-def _nvme(profile: HardwareProfile) -> Sentence:
-    disks = profile.nvme
-    rate = disks.read_bandwidth.value if disks else 0.0
-    return Sentence(Number(rate, f"{rate / 1e9:.3g} GB/s"), " of a node") if disks else Sentence()
-
-
-def _host_link(profile: HardwareProfile) -> Sentence:
-    link = profile.host_link
-    return _of_each_gpu(link.bandwidth.value) if link else Sentence()
-
-
-def _of_each_gpu(rate: float) -> Sentence:
-    return Sentence(Number(rate, f"{rate / 1e9:,.4g} GB/s"), " for each GPU, one way")
-
-
-def _time(seconds: float, of: str) -> Sentence:
-    return Sentence(Number(seconds, format_seconds(seconds)), f" {of}")
 
 
 RESOURCES = {
@@ -107,7 +53,6 @@ RESOURCES = {
             *("gemm.by_dtype.*.peak_flops", "gemm.by_dtype.*.mainloop_flops"),
             "gemm.by_dtype.*.sustained_flops",
         ),
-        amount=_compute,
     ),
     "memory_bandwidth": Resource(
         "memory bandwidth",
@@ -116,7 +61,6 @@ RESOURCES = {
             *("gpu.memory_bandwidth", "gemm.operand_bandwidth", "memory_bound.fused_bandwidth"),
             *("memory_bound.stream_bandwidth", "memory_bound.kernels.*.*"),
         ),
-        amount=_memory,
     ),
     "memory_capacity": Resource(
         "memory capacity", "what fits", rates=("gpu.memory_capacity",), is_capacity=True
@@ -128,10 +72,11 @@ RESOURCES = {
             *("memory_bound.kernel_latency", "gemm.tile_overhead", "gemm.accumulate_overhead"),
             "gemm.by_dtype.*.tile_overhead",
         ),
-        amount=_kernel_latency,
     ),
     "nvlink_bandwidth": Resource(
-        "NVLink bandwidth", "links inside a node", rates=("intra_node.bandwidth",), amount=_nvlink
+        "NVLink bandwidth",
+        "links inside a node",
+        rates=("intra_node.bandwidth",),
     ),
     "nvlink_latencies": Resource(
         "NVLink latencies",
@@ -145,13 +90,11 @@ RESOURCES = {
                 for latency in algorithm.node_latencies
             ),
         ),
-        amount=_nvlink_latency,
     ),
     "network_bandwidth": Resource(
         "network bandwidth",
         "adapters of a node",
         rates=("inter_node.adapter_bandwidth",),
-        amount=_network,
     ),
     "network_latencies": Resource(
         "network latencies",
@@ -164,7 +107,6 @@ RESOURCES = {
                 for latency in algorithm.network_latencies
             ),
         ),
-        amount=_network_latency,
     ),
     "host": Resource(
         "host speed",
@@ -177,13 +119,11 @@ RESOURCES = {
         "link to the host",
         "copies of offloaded states and activations",
         rates=("host_link.bandwidth", "host_link.single_bandwidth"),
-        amount=_host_link,
     ),
     "nvme": Resource(
         "NVMe disks",
         "reads and writes of states on disks",
         rates=("nvme.read_bandwidth", "nvme.write_bandwidth"),
-        amount=_nvme,
     ),
 }
 """The resources by the names of JSON."""

@@ -19,7 +19,7 @@ from simtrain.iteration.report.result import Result
 from simtrain.studies.goodput.goodput import Ends, interval_of, read_tokens
 from simtrain.studies.goodput.goodput import goodput as draw_trainings
 from simtrain.studies.simulation import result_of
-from simtrain.studies.training_requests import CostRequest
+from simtrain.studies.training_requests import CostRequest, PlanRequest
 from simtrain.studies.variation import mean_time_s
 from simtrain.units import (
     DAY_S,
@@ -56,15 +56,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Tokens, prices and power of a training.
-
-    Args:
-        num_tokens: number of training tokens.
-        goodput: share of the training time that iterations take; "auto" draws it.
-        price: price per GPU-hour, instead of each profile's.
-        pue: energy of the site over that of its nodes (power usage effectiveness).
-        co2_g_per_kwh: emissions of the site's energy; None if they are not counted.
-    """
+    """Fields of a `CostRequest` that a plan has too, parsed and checked."""
 
     num_tokens: int
     goodput: float | Literal["auto"] = 1.0
@@ -73,7 +65,7 @@ class Terms:
     co2_g_per_kwh: float | None = None
 
     @classmethod
-    def read(cls, request: CostRequest) -> Terms:
+    def read(cls, request: CostRequest | PlanRequest) -> Terms:
         """Parse and check the texts of a command line or a call.
 
         Raises:

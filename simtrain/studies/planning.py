@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import pairwise
 from numbers import Real
 from typing import ClassVar, Literal, get_args
 
@@ -25,7 +24,7 @@ from simtrain.studies.search.request import as_list, check_budget, check_counts
 from simtrain.studies.search.result import RankedLayout
 from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
-from simtrain.studies.training_requests import CostRequest, PlanObjective, PlanRequest
+from simtrain.studies.training_requests import PlanObjective, PlanRequest
 from simtrain.units import (
     DAY_S,
     counted,
@@ -180,8 +179,6 @@ class TrainingPlan(PlainData):
         objective: sorts the rows.
         rows: a row per cluster and number of GPUs.
         added_nodes: number of nodes that the plan needs, for clusters with fewer in their profile.
-        global_batch: sequences of an iteration, on any number of GPUs.
-        shared_overrides: whether the scenario overrides the profiles of several clusters.
     """
 
     json_fields: ClassVar = keys(
@@ -196,8 +193,6 @@ class TrainingPlan(PlainData):
     objective: PlanObjective
     rows: tuple[PlanRow, ...]
     added_nodes: Mapping[str, int]
-    global_batch: int
-    shared_overrides: bool
 
     def __repr__(self) -> str:
         name, best = self.scenario or "unnamed", best_row(self.rows, self.objective)
@@ -233,16 +228,6 @@ class TrainingPlan(PlainData):
         """The costs of all rows with a layout."""
         return [row.cost for row in self.rows if row.cost]
 
-    @property
-    def slower_with_more(self) -> list[tuple[TrainingCost, TrainingCost]]:
-        """Pairs of costs on a cluster of which the second has more GPUs and takes longer."""
-        costs = sorted(self.costs, key=lambda cost: (cost.cluster, cost.num_gpus))
-        return [
-            (few, more)
-            for few, more in pairwise(costs)
-            if few.cluster == more.cluster and few.time_s < more.time_s
-        ]
-
 
 @takes(PlanRequest)
 def plan(request: PlanRequest) -> TrainingPlan:
@@ -255,7 +240,8 @@ def plan(request: PlanRequest) -> TrainingPlan:
             or no combination has a legal layout.
         DoesNotFitError: no combination has a layout, and some of them do not fit in memory.
     """
-    (terms, limits), base = read_request(request), request.base
+    base, terms = request.base, Terms.read(request)
+    limits = CostLimits.read(request.days, request.budget)
     check_values(base)
     refuse_program(base)
     _check(request)
@@ -263,7 +249,8 @@ def plan(request: PlanRequest) -> TrainingPlan:
     placed = {name: _on_cluster(base, name, max(gpus)) for name in clusters}
     bases = {name: scenario for name, (scenario, _) in placed.items()}
     _check_currencies(bases.values(), terms, limits)
-    rows = _rows(request, [(bases[name], number) for name in clusters for number in gpus])
+    searches = [(bases[name], number) for name in clusters for number in gpus]
+    rows = _rows(request, terms, limits, searches)
     if not any(row.best for row in rows):
         raise _no_layout(rows, request.seconds)
     return TrainingPlan(
@@ -274,8 +261,6 @@ def plan(request: PlanRequest) -> TrainingPlan:
         objective=request.objective,
         rows=tuple(sorted(rows, key=lambda row: row.key(request.objective))),
         added_nodes={name: number for name, (_, number) in placed.items() if number is not None},
-        global_batch=base.batch.global_,
-        shared_overrides=bool(base.hardware) and len(bases) > 1,
     )
 
 
@@ -283,14 +268,6 @@ def best_row(rows: Iterable[PlanRow], objective: PlanObjective) -> PlanRow | Non
     """Return the first of the best rows that meet the limits, if any does."""
     met = (row for row in rows if row.meets_limits)
     return min(met, key=lambda row: row.key(objective), default=None)
-
-
-def read_request(request: PlanRequest) -> tuple[Terms, CostLimits]:
-    """Return the terms and limits of a plan; errors are those of their `read`."""
-    names = ("goodput", "price", "pue", "co2")
-    fields = {name: getattr(request, name) for name in names}
-    terms = Terms.read(CostRequest(request.base, request.tokens, **fields))
-    return terms, CostLimits.read(request.days, request.budget)
 
 
 def read_gpus(written: str) -> tuple[int, ...]:
@@ -316,13 +293,17 @@ def read_gpus(written: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(numbers))
 
 
-def _rows(request: PlanRequest, searches: Sequence[tuple[Scenario, int]]) -> list[PlanRow]:
+def _rows(
+    request: PlanRequest,
+    terms: Terms,
+    limits: CostLimits,
+    searches: Sequence[tuple[Scenario, int]],
+) -> list[PlanRow]:
     """Search each base on its number of GPUs, and report the best row so far.
 
     Searches share the time budget; the first begins with any budget.
     """
-    (terms, limits), evaluator = read_request(request), Evaluator()
-    start_s = time.monotonic()
+    evaluator, start_s = Evaluator(), time.monotonic()
     rows = [PlanRow(base.cluster, number) for base, number in searches]
     for done, (base, _) in enumerate(searches):
         left_s = math.inf if request.seconds is None else request.seconds

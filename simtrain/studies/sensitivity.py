@@ -6,37 +6,31 @@ exposed share of a kernel or a collective.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from operator import attrgetter
 from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
-from simtrain.base.wording import Number, Sentence
 from simtrain.engine import Engine
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.upgrades import CAPACITIES, RESOURCES, Resource
+from simtrain.hardware.upgrades import CAPACITIES, RESOURCES
 from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.run_plan import simulate_iteration
 from simtrain.scenario import Scenario, check_values
 from simtrain.studies.changes.change import Change, MachineChange
 from simtrain.studies.changes.trial import try_change, try_each
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.on_machine import plan_on
-from simtrain.studies.simulation import checked_profile, result_of, scenario_of
+from simtrain.studies.simulation import checked_profile, scenario_of
 from simtrain.units import format_seconds
 
 FACTOR = 1.1
 """Default change of a resource: rates times this factor, latencies divided by it."""
-FACTORS = 0.5, 0.75, 1.0, 1.5, 2.0, 4.0
-"""Default factors of `resource_curves`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,118 +80,6 @@ class Sensitivity(PlainData):
         return (
             f"{unused}. With recompute: auto, an iteration takes {now} ({more} with more memory)."
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ResourcePoint(PlainData):
-    """A simulated iteration on a cluster with `factor` times as much of one resource.
-
-    Args:
-        factor: rates are multiplied by it, latencies divided by it.
-        label: the factor and the resource as text, such as "2×, 624 TFLOP/s in bf16".
-        iteration_time_s: iteration time.
-        change: `iteration_time_s` relative to that of the unchanged cluster, -0.1 if the iteration
-            takes 10 % less time.
-        mfu: model FLOPs utilization, relative to the bf16 peak of the changed cluster.
-        breakdown: time by cause, averaged over the stages.
-    """
-
-    json_fields: ClassVar = keys("factor label iteration_time_s change mfu breakdown_s=breakdown")
-
-    factor: float
-    label: Sentence
-    iteration_time_s: float
-    change: float
-    mfu: float
-    breakdown: Breakdown
-
-    def __repr__(self) -> str:
-        return f"<ResourcePoint {self.label}: {format_seconds(self.iteration_time_s)}>"
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceCurve(PlainData):
-    """Iterations with less and more of one resource: `points` by ascending factor."""
-
-    json_fields: ClassVar = keys("resource label=resource_label points")
-
-    resource: str
-    points: tuple[ResourcePoint, ...]
-
-    @property
-    def resource_label(self) -> str:
-        """The resource in words."""
-        return RESOURCES[self.resource].label
-
-    def __repr__(self) -> str:
-        points = (
-            f"{point.factor:g}: {format_seconds(point.iteration_time_s)}" for point in self.points
-        )
-        return f"<ResourceCurve {self.resource}: {', '.join(points)}>"
-
-
-def resource_curves(
-    scenario: Scenario | Result,
-    factors: Sequence[float] = FACTORS,
-    on_progress: Callable[[str], None] = lambda description: None,
-) -> tuple[ResourceCurve, ...]:
-    """Simulate an iteration with less and more of each resource, one at a time.
-
-    A recompute strategy that simtrain chose stays: so memory capacity has no curve.
-
-    Args:
-        scenario: a scenario, or a result of `simulate`: the iteration on the unchanged cluster,
-            the point of factor 1.
-        factors: as `ResourcePoint.factor`, ascending.
-        on_progress: receives a description of the next simulations.
-
-    Returns:
-        The curves of the resources that change the iteration at any factor.
-    """
-    if not isinstance(factors, Sequence) or not factors:
-        fix = "write factors=(0.5, 1.0, 2.0)"
-        raise InputError.of("E114", f"factors is {factors!r}, not a list of numbers", fix=fix)
-    result = result_of(scenario)
-    machine = result.seconds.machine
-
-    @functools.cache
-    def changed(name: str, factor: float) -> Result:
-        """Return the result with `factor` times as much of a resource."""
-        if factor == 1:
-            return result
-        change = MachineChange((RESOURCES[name],), factor)
-        return simulate_iteration(result.plan, change.applied_to(machine))
-
-    def has_effect(name: str) -> bool:
-        """Return whether a resource changes the iteration.
-
-        Every duration is monotonic in the factor: what the first and the last factor leave
-        unchanged, no factor between them changes.
-        """
-        ends = factors[0], factors[-1]
-        return any(changed(name, factor).stages != result.stages for factor in ends)
-
-    def point(name: str, factor: float) -> ResourcePoint:
-        """Return the point of a factor."""
-        other = changed(name, factor)
-        label, time_s = _label(RESOURCES[name], factor, other.profile), other.iteration_time_s
-        change = time_s / result.iteration_time_s - 1
-        return ResourcePoint(factor, label, time_s, change, other.mfu, other.breakdown)
-
-    curves = []
-    for name, resource in RESOURCES.items():
-        on_progress(f"less and more of: {resource.label}")
-        if has_effect(name):
-            points = tuple(point(name, factor) for factor in factors)
-            curves.append(ResourceCurve(name, points))
-    return tuple(curves)
-
-
-def _label(resource: Resource, factor: float, profile: HardwareProfile) -> Sentence:
-    """Return a factor and the resource of the changed profile as text."""
-    words = Sentence(Number(factor, f"{factor:g}×"), "" if resource.rates else " as fast")
-    amount = resource.amount(profile)
-    return Sentence(words, ", ", amount) if amount else words
 
 
 def sensitivity(

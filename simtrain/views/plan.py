@@ -161,7 +161,7 @@ def _answers(plan: TrainingPlan) -> Iterator[tuple[str, str | Cell]]:
 
 
 def _answer(row: PlanRow, plan: TrainingPlan) -> str:
-    """Return days and price of a row with their intervals, its layout, and doubts."""
+    """Return days and price of a row with their intervals, and its layout."""
     cost = row.cost
     assert cost is not None and row.best is not None, "a row that meets the limits has a cost"
     figures = f"{_DAYS.text(cost.time_s)} days ({_DAYS_INTERVAL.text(cost.time_interval_s)})"
@@ -170,10 +170,7 @@ def _answer(row: PlanRow, plan: TrainingPlan) -> str:
         figures += f", {amount(cost.price)} {cost.currency} ({ends})"
     layout = in_short(Point.of(row.best.evaluation.scenario))
     gpus = f"{counted(row.num_gpus, 'GPU')} of {row.cluster}"
-    stronger = [each.cluster for each in plan.costs if cost.evidence.is_weaker_than(each.evidence)]
-    names, level = ", ".join(dict.fromkeys(stronger)), cost.evidence.level.value
-    doubt = f". Its evidence ({level}) is weaker than that of {names}" if names else ""
-    return f"{figures}: {gpus}, tensor x pipeline x data {layout}{doubt}"
+    return f"{figures}: {gpus}, tensor x pipeline x data {layout}"
 
 
 def _notes(plan: TrainingPlan) -> Iterator[str]:
@@ -181,12 +178,6 @@ def _notes(plan: TrainingPlan) -> Iterator[str]:
         failures = " and of failures" if plan.goodput == "auto" else ""
         yield f"The 90 % intervals are those of the iteration time{failures}."
     yield from sentences_of(cost.evidence for cost in plan.costs if cost.evidence.is_weak)
-    for few, more in plan.slower_with_more:
-        yield (
-            f"{more.num_gpus:,} GPUs of {more.cluster} take longer than {few.num_gpus:,}: the "
-            f"global batch of {counted(plan.global_batch, 'sequence')} is held, which is little "
-            "work for each. A larger one: --set batch.global=..."
-        )
     names = [
         f"{row.cluster} x {row.num_gpus} (fits with {row.best.evaluation.fit.probability:.0%})"
         for row in plan.rows
@@ -206,8 +197,6 @@ def _notes(plan: TrainingPlan) -> Iterator[str]:
             f"{cluster}: planned with {num_nodes} nodes for --gpus; the profile has fewer "
             "(hardware.cluster.num_nodes)."
         )
-    if plan.shared_overrides:
-        yield "The scenario's hardware overrides apply to every cluster."
     if any(cost.price is None for cost in plan.costs):
         yield "A row without a price meets no budget."
     yield f"{_certainty(plan)} More: --details."

@@ -70,9 +70,10 @@ def test_a_bad_override_is_reported_at_its_line(hardware: str, excerpt: str) -> 
     [
         (
             "gpu.memory_capacity=1B",
-            "1 B is not more than memory.allocator_reserve 2.11 GiB\n  fix: write more than 2.11",
+            "1 B is below 2.11 GiB, which memory.allocator_reserve reaches\n"
+            "  fix: write at least 2.11",
         ),
-        ("memory.allocator_reserve=90GiB", "90 GiB is not less than gpu.memory_capacity 80 GiB"),
+        ("memory.allocator_reserve=90GiB", "90 GiB is above gpu.memory_capacity 80 GiB"),
         (
             "gpu.peak_flops=1 TFLOP/s",
             "1 TFLOP/s is below 268.1 TFLOP/s, which gemm.mainloop_flops reaches\n"
@@ -88,10 +89,13 @@ def test_a_bad_override_is_reported_at_its_line(hardware: str, excerpt: str) -> 
         ("intra_node.in_situ_speed=2", "multiplied by the efficiency 0.7449 of all_reduce it"),
         (
             "running_costs.gpu_power=1 kW",
-            "8 GPUs draw 8 kW, more than running_costs.node_power 6.5",
+            "multiplied by cluster.gpus_per_node it is 8 kW, above running_costs.node_power 6.5",
         ),
-        ("running_costs.node_power=1 kW", "1 kW is less than the 3.2 kW of its GPUs\n"),
-        ("cluster.gpus_per_node=32", "32 GPUs draw 12.8 kW, more than running_costs.node_power 6."),
+        (
+            "running_costs.node_power=1 kW",
+            "1 kW is below 3.2 kW, which running_costs.gpu_power reaches\n",
+        ),
+        ("cluster.gpus_per_node=32", "multiplied by running_costs.gpu_power it is 12.8 kW, above"),
     ],
 )
 def test_a_contradiction_is_reported_at_the_override(override: str, excerpt: str) -> None:

@@ -278,7 +278,7 @@ def test_a_scenario_that_does_not_fit_has_a_cost_only_with_allow_oom(small: str)
         ("3.43 USD/h", "3.43 USD", '"USD" is not a unit of price'),
         ("3.43 USD/h", "0 USD/h", "must be above zero"),
         ("400 W", "400 GB", '"GB" is a unit of memory, not of power'),
-        ("6.5 kW", "3.1 kW", "3.1 kW is less than the 3.2 kW of its GPUs"),
+        ("6.5 kW", "3.1 kW", "it is 3.2 kW, above running_costs.node_power 3.1 kW"),
     ],
 )
 def test_a_profile_with_absurd_costs_is_refused(

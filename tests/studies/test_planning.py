@@ -92,18 +92,6 @@ def test_rows_are_sorted_by_time_or_price() -> None:
     assert all(prices) and prices == sorted(prices)
 
 
-def test_more_gpus_that_take_longer_have_their_reason() -> None:
-    """Between two nodes with a slow network, 16 sequences are too few to wait for gradients."""
-    slow = {"adapter_bandwidth": "0.1 Gb/s"}
-    few = small_scenario(batch={"global": 16}, hardware={"inter_node": slow})
-    found = simtrain.plan(few, TOKENS, ["a100_sxm4_80gb"], [8, 16])
-    eight, sixteen = sorted(found.costs, key=lambda cost: cost.num_gpus)
-    assert found.slower_with_more == [(eight, sixteen)] and eight.time_s < sixteen.time_s
-    (said,) = [text for text in plan_view(found).sentences if "take longer" in text]
-    assert said.startswith("16 GPUs of a100_sxm4_80gb take longer than 8: the global batch of 16 ")
-    assert not any("take longer" in text for text in plan_view(unlimited()).sentences)
-
-
 # ------------------------------------------------------------------------- limits
 
 

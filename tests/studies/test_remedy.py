@@ -185,7 +185,7 @@ def test_auto_chooses_a_recompute_that_fits() -> None:
         ("memory.fragmentation", "1.5", "must be less than 1"),
         ("memory.fragmentation", "-0.1", "must be greater than or equal to 0"),
         ("memory.fragmentation", ".nan", ".nan"),
-        ("memory.allocator_reserve", "80 GiB", "is not less than gpu.memory_capacity"),
+        ("memory.allocator_reserve", "80 GiB", "80 GiB is above gpu.memory_capacity"),
         ("memory.allocator_reserve", "lots", "lots"),
     ],
 )

@@ -13,10 +13,9 @@ from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.upgrades import RESOURCES, with_more
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.studies.sensitivity import FACTORS, resource_curves, sensitivity
+from simtrain.studies.sensitivity import sensitivity
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import ROOT
-from tests.helpers.expert_models import moe
 from tests.helpers.toys import a100, changed, small
 from tests.iteration.report.test_breakdown import scenarios
 
@@ -132,66 +131,3 @@ def test_more_memory_saves_time_only_with_recompute_auto() -> None:
     assert "With recompute: auto" in fixed.memory_remark and chosen.auto_recompute_s is None
     none = sensitivity(ON_ONE_NODE)
     assert none.auto_recompute_s is None and "nothing is recomputed" in none.memory_remark
-
-
-CURVE_CASES = {
-    "sequence parallel": small({"tensor": 8, "pipeline": 1, "sequence_parallel": True}),
-    "overlapped buckets between nodes": small(
-        {"tensor": 8, "data": 2, "interleave": 2, "sequence_parallel": True},
-        memory={"zero_stage": 1},
-        overlap={"data_parallel": True, "pipeline": True},
-    ),
-    "experts": moe(),
-}
-
-
-@pytest.mark.parametrize("name", CURVE_CASES)
-def test_each_point_of_a_curve_is_the_simulation_on_the_changed_profile(name: str) -> None:
-    result = simulate(CURVE_CASES[name])
-    for curve in resource_curves(result):
-        assert [point.factor for point in curve.points] == [*FACTORS]
-        for point in curve.points:
-            profile = with_more(result.profile, [RESOURCES[curve.resource]], point.factor)
-            expected = simulate(CURVE_CASES[name], profile)
-            assert point.iteration_time_s == expected.iteration_time_s
-            assert point.breakdown == expected.breakdown and point.mfu == expected.mfu
-            assert point.change == expected.iteration_time_s / result.iteration_time_s - 1
-
-
-def test_resources_that_change_nothing_have_no_curve() -> None:
-    def resources(parallelism: dict[str, int]) -> set[str]:
-        return {curve.resource for curve in resource_curves(simulate(small(parallelism)))}
-
-    alone = {"tensor_cores", "memory_bandwidth", "kernel_latencies", "host"}
-    assert resources({"tensor": 1, "pipeline": 1}) == alone
-    links = {"nvlink_bandwidth", "nvlink_latencies"}
-    assert resources({"tensor": 8, "pipeline": 1}) == alone | links
-    network = {"network_bandwidth", "network_latencies"}
-    assert resources({"tensor": 8, "pipeline": 1, "data": 2}) == alone | links | network
-
-
-def test_a_curve_keeps_the_chosen_recompute_and_the_host_time_of_the_scenario() -> None:
-    scenario = small(
-        {"tensor": 8, "pipeline": 1},
-        recompute="auto",
-        software={"stack": "megatron_2022", "host_issue": "300 us"},
-    )
-    result = simulate(scenario, changed(a100(), gpu__memory_capacity=4 * 2**30))
-    curves = {curve.resource: curve for curve in resource_curves(result, (1, 2))}
-    assert "memory_capacity" not in curves
-    faster = simulate(result.scenario.replace({"software.host_issue": "150 us"}), result.profile)
-    assert curves["host"].points[1].iteration_time_s == faster.iteration_time_s
-
-
-def test_a_point_names_its_factor_and_the_entry_of_the_changed_profile() -> None:
-    result = simulate(small({"tensor": 8, "pipeline": 1, "data": 2}), a100())
-    labels = {
-        curve.resource: [point.label for point in curve.points]
-        for curve in resource_curves(result, (0.5, 1, 2))
-    }
-    assert labels["memory_bandwidth"] == ["0.5×, 1.02 TB/s", "1×, 2.04 TB/s", "2×, 4.08 TB/s"]
-    assert labels["tensor_cores"][1] == "1×, 312 TFLOP/s in bf16"
-    assert labels["nvlink_latencies"][0].startswith("0.5× as fast, ")
-    assert labels["host"] == ["0.5×", "1×", "2×"]
-    (_, factor), (_, rate) = labels["memory_bandwidth"][2].numbers
-    assert (factor.value, rate.value) == (2, 2 * 2.039e12)
