@@ -394,7 +394,6 @@ def from_runs(
 
 
 def _words(paths: Iterable[Path], options: Iterable[tuple[str, object]]) -> str:
-    """The words of a command that repeats what was done."""
     written = [f"{option} {shlex.quote(str(value))}" for option, value in options if value]
     return " ".join([*(shlex.quote(path.as_posix()) for path in paths), *written])
 

@@ -60,7 +60,6 @@ class Members:
 
     @property
     def num_ranks(self) -> int:
-        """Ranks of each group."""
         return len(self.groups[0])
 
 

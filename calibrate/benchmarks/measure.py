@@ -173,7 +173,6 @@ class _Recorder:
         self.taken.add(point.identity)
 
     def doubted(self, points: Sequence[MeasurementPoint]) -> list[MeasurementPoint]:
-        """Return the measured points whose records are doubtful."""
         doubted = set(map(identity, doubtful(self.file.records))) if self.file else set()
         doubted = self.ranks.from_first(doubted) & self.taken
         return [point for point in points if point.identity in doubted]

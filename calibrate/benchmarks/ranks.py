@@ -26,7 +26,6 @@ class Ranks:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes that the processes are on."""
         return self.size // self.per_node
 
     @property

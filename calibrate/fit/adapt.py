@@ -28,7 +28,6 @@ class _NodeLinks:
     links: IntraNode
 
     def ring_seconds(self, op: Collective, num_ranks: int) -> float:
-        """Time of the part of a collective inside a node."""
         curves = getattr(self.links, op.kind.value).value
         return ring_seconds(op, curve_for(curves, num_ranks), self.links.bandwidth.value)
 

@@ -63,7 +63,6 @@ class Sifted:
 
     @property
     def doubtful_share(self) -> float:
-        """Doubtful records, left out or kept, of all."""
         doubtful = len(self.doubts) + self.num_disturbed
         return doubtful / max(len(self.kept) + len(self.doubts), 1)
 

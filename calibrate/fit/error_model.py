@@ -94,7 +94,6 @@ class LeftOut:
 
     @property
     def held(self) -> float:
-        """Share of the runs inside their interval."""
         return float(np.average(self.errors <= self.widths, weights=self.weights))
 
     @property

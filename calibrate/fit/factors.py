@@ -122,7 +122,6 @@ class Entries:
 
     @property
     def lower(self) -> float:
-        """The smallest logarithm that a fit tries."""
         return -_MOST_WIDTHS * self.width
 
 

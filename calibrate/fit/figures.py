@@ -181,7 +181,6 @@ class Collectives(Strict):
 
     @property
     def curves(self) -> dict[CollectiveKind, list[CollectiveCurveFigures]]:
-        """The curves of each measured kind of collective."""
         kinds = (*RING_COLLECTIVES, CollectiveKind.ALL_TO_ALL)
         return {kind: figures for kind in kinds if (figures := getattr(self, kind.value))}
 

@@ -264,7 +264,6 @@ class _Parts:
         return data
 
     def _section(self, name: str) -> Data:
-        """A section copied from the base if it could not be fitted, else nothing."""
         return (
             self.base.section(name, f"{self.gaps[name]}; not fitted") if name in self.gaps else {}
         )

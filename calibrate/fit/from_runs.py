@@ -87,7 +87,6 @@ class RunsFit:
 
     @property
     def held_out(self) -> Comparison:
-        """The measured times beside those of fits without them."""
         return self.comparison("cross-validated", self.held_out_s)
 
     def check(self) -> None:
@@ -557,6 +556,5 @@ def _with_base(group: MeasuredRuns, base: str) -> MeasuredRuns:
 
 
 def _on(cluster: str, run: MeasuredRun) -> MeasuredRun:
-    """Return a run on another machine."""
     assert run.scenario is not None, "only runs with a scenario are fitted"
     return replace(run, scenario=run.scenario.replace({"cluster": cluster}))

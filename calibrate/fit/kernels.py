@@ -98,7 +98,6 @@ class KernelFit:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """The errors of all kernels."""
         return [self.fused, self.stream, *(compared for _, compared in self.named.values())]
 
 

@@ -52,7 +52,6 @@ class LinkFit:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """The errors of collectives and of transfers."""
         return [*(comparison for _, comparison in self.curves.values()), self.transfers]
 
     def section(self, origin: str, sheet: Datasheet | None, base: Base) -> Data:

@@ -46,7 +46,6 @@ class BlasGemm(Gemm):
 
     @property
     def name(self) -> str:
-        """The shape and, if given, the layout."""
         return f"{self.m} × {self.n} × {self.k} {self.layout}".rstrip()
 
 

@@ -126,12 +126,10 @@ class ProductFit:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """All comparisons."""
         return [self.sustained, self.shapes, *self.layouts, self.batched, self.others]
 
     @property
     def speed_elsewhere(self) -> float:
-        """Median ratio of speeds measured elsewhere to predicted ones."""
         return median(row.measured / row.predicted for row in self.others.rows)
 
 
@@ -180,7 +178,6 @@ class _CastingMachine:
     seconds_per_element: float
 
     def casts_s(self, op: BlasGemm) -> float:
-        """Return the time of the casts."""
         return self.latency_s + self.seconds_per_element * op.m * op.k
 
 

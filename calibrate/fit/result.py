@@ -80,7 +80,6 @@ class Fit:
 
     @property
     def profile(self) -> HardwareProfile:
-        """The validated profile."""
         return profile_of(self.data)
 
     def view(self, next_step: str, details: bool = False) -> View:

@@ -40,7 +40,6 @@ class HeldBytes:
 
     @property
     def passing(self) -> int:
-        """The peak less the states."""
         return self.peak - self.states
 
 
@@ -143,7 +142,6 @@ class MemoryRow(PlainData):
 
     @property
     def passing_error(self) -> float:
-        """Relative error of the bytes that the peak holds besides model states."""
         return self.simulated.passing / self.measured.passing - 1
 
 
@@ -166,7 +164,6 @@ class MemoryComparison(ErrorStatistics, PlainData):
 
     @property
     def errors(self) -> list[float]:
-        """The larger error of each case."""
         return [max(row.peak_error, row.passing_error, key=abs) for row in self.rows]
 
     def view(self) -> View:

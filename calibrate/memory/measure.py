@@ -37,17 +37,14 @@ class CudaAllocator(nullcontext[None]):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the tensors that exist."""
         return torch.cuda.memory_allocated()
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes of tensors since the last `reset_peak`."""
         return torch.cuda.max_memory_allocated()
 
     @property
     def reserved_bytes(self) -> int:
-        """The most bytes that the allocator took from the device."""
         return torch.cuda.max_memory_reserved()
 
 
@@ -168,14 +165,12 @@ class _SentOn(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, output: Tensor) -> Tensor:
-        """Return a zero, and save only the shape of the output."""
         ctx.shape, ctx.kind = output.shape, {"dtype": output.dtype, "device": output.device}
         return output.new_zeros(())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor) -> Tensor:
-        """Return a gradient of ones."""
         return torch.ones(ctx.shape, **ctx.kind)
 
 

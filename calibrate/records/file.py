@@ -37,7 +37,6 @@ class MeasurementPoint:
 
     @property
     def identity(self) -> str:
-        """The identity of its record."""
         return identity(self.kind.model_construct(**self.what))
 
     def record(self, watch: Callable[[Any], tuple[Mapping[str, Any], Conditions]]) -> Any:
@@ -109,12 +108,10 @@ class RecordFile:
 
     @property
     def records(self) -> list[Measurement]:
-        """The records, in order."""
         return list(self._records.values())
 
     @property
     def known(self) -> set[str]:
-        """Identities of the records."""
         return set(self._records)
 
     def write(self, record: Measurement) -> None:

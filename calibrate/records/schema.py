@@ -80,7 +80,6 @@ class Header(Strict):
 
     @property
     def is_gpu(self) -> bool:
-        """True if a GPU was measured, which has a host."""
         return "cuda" in self.software
 
 

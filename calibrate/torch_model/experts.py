@@ -131,7 +131,6 @@ class _GroupedLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
-        """Save rows and weights."""
         ctx.save_for_backward(rows, weights)
         ctx.sizes, ctx.main_gradient = sizes, getattr(weights, "main_grad", None)
         return _products(rows, weights.mT, sizes)
@@ -161,7 +160,6 @@ def _products(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
 
 
 def _weighted(rows: Tensor, probabilities: Tensor) -> Tensors:
-    """SwiGLU of each row times its probability."""
     (activated,) = swiglu_forward(rows)
     return (activated * probabilities[:, None],)
 

@@ -60,7 +60,6 @@ class _Kernel(torch.autograd.Function):
         keeps_first: bool,
         *inputs: Tensor | None,
     ) -> Tensor:
-        """Run the kernel, and save its inputs and all of its results but the first."""
         output, *further = kernel(compute, *inputs, *constants)
         ctx.save_for_backward(*(inputs if keeps_first else inputs[1:]), *further)
         ctx.gradients, ctx.constants, ctx.num_inputs = gradients, constants, len(inputs)
@@ -69,7 +68,6 @@ class _Kernel(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Run the kernel of the gradients."""
         gradients = kernel(ctx.gradients, gradient, *ctx.saved_tensors, *ctx.constants)
         return None, None, None, None, *gradients, *(None,) * (ctx.num_inputs - len(gradients))
 

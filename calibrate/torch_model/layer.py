@@ -247,7 +247,6 @@ class ContextRing:
 
     @property
     def rank(self) -> int:
-        """Number of this rank."""
         return dist.get_rank()
 
     def positions(self, tokens: int, device: Any) -> Tensor:

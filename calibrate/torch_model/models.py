@@ -35,7 +35,6 @@ class LayerSize:
 
     @property
     def tokens(self) -> int:
-        """Tokens of a microbatch."""
         return self.seq_length * self.microbatch
 
     def model(self, num_layers: int = 1) -> Data:

@@ -63,7 +63,6 @@ class TensorGroup:
 
     @property
     def rank(self) -> int:
-        """Number of this rank in the group."""
         return dist.get_rank(self.process_group) if self.size > 1 else 0
 
     def gather_tokens(self, tokens: Tensor) -> InFlight:
@@ -126,7 +125,6 @@ def sum_over_ranks(partial: Tensor, group: TensorGroup) -> Tensor:
 class _ColumnParallel(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, weight: Tensor, group: TensorGroup) -> Tensor:
-        """Gather the tokens and multiply them; save the rank's own tokens only."""
         ctx.save_for_backward(tokens, weight)
         ctx.group, ctx.main_gradient = group, getattr(weight, "main_grad", None)
         return group.gather_tokens(tokens).wait() @ weight.t()
@@ -156,7 +154,6 @@ class _SumPartials(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Gather the gradient of all tokens."""
         return ctx.group.gather_tokens(gradient).wait(), None
 
 

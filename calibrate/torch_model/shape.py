@@ -74,7 +74,6 @@ class LayerShape:
 
     @property
     def local_groups(self) -> int:
-        """Heads of keys and of values on this rank."""
         return (self.groups or self.heads) // self.tensor
 
     @property

@@ -79,18 +79,15 @@ class ProfileValidation(PlainData):
 
     @property
     def num_within(self) -> tuple[int, int]:
-        """Times within the uncertainty that the profile states, and all times."""
         limit = self.uncertainty or 0.0
         return sum(abs(error) <= limit for error in self._time_errors), len(self._time_errors)
 
     @property
     def times_mean(self) -> float:
-        """Mean |error| of all times, passes of layers and iterations."""
         return math.fsum(map(abs, self._time_errors)) / len(self._time_errors)
 
     @property
     def iterations(self) -> list[tuple[RunKind, float]]:
-        """The kind of each iteration, and the error of its time."""
         rows = [row for part in self.parts if part.title == "iterations" for row in part.rows]
         return [(kind, row.error) for kind, row in zip(self.kinds, rows, strict=True)]
 
@@ -137,7 +134,6 @@ class ProfileValidation(PlainData):
 
     @property
     def num_within_uncertainty(self) -> int | None:
-        """Number of times within the profile's own interval, if it states one."""
         return None if self.uncertainty is None else self.num_within[0]
 
     def view(self) -> View:

@@ -48,7 +48,6 @@ class Limit(StrEnum):
 
     @property
     def is_arithmetic(self) -> bool:
-        """Whether FLOPs, and not bytes, take the time."""
         return self in (Limit.TENSOR_CORES, Limit.CUDA_CORES, Limit.POWER)
 
 
@@ -158,7 +157,6 @@ def _constant(value: Any) -> Callable[[Any], Any]:
 
 
 def _place(name: str) -> int | None:
-    """The place of an entry in `_LIMITS`; None for a count or a size."""
     fitting = (place for place, (pattern, _) in enumerate(_LIMITS) if fnmatch(name, pattern))
     return next(fitting, None)
 

@@ -232,18 +232,15 @@ class _Node(NodeLinks):
 
     @property
     def bytes_per_s(self) -> float:
-        """Bandwidth of a GPU's NVLink, one way."""
         return _link_bytes_per_s(self._profile)
 
     @property
     def all_reduce_latency_s(self) -> float:
-        """Latency of a measured all-reduce."""
         curves = self._profile.links.all_reduce.value
         return curve_for(curves, self.num_ranks).latency
 
     @property
     def most_ranks_measured(self) -> int:
-        """Ranks of the largest measured all-reduce."""
         return self._profile.links.all_reduce.value[-1].num_ranks
 
 

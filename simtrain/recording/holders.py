@@ -46,7 +46,6 @@ class _Sums:
             self.until[key] = max(self.until.get(key, (0, "")), (num_bytes, name))
 
     def subtract(self, op: ProgramOp, phase: str, times: int) -> None:
-        """Subtract what is freed after an op."""
         of_others = sum(op.frees_of.values())
         self.held[TEMPORARY, phase, op.name] -= times * (op.frees_bytes - of_others)
         for name, num_bytes in op.frees_of.items():

@@ -84,7 +84,6 @@ class ProgramTensor:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes in memory of all equal tensors."""
         return int(self.number * self.num_stored * self.element_bytes)
 
 
@@ -159,7 +158,6 @@ class ProgramOp(Strict):
 
     @property
     def name(self) -> str:
-        """Its module and its name."""
         return op_name(self.module, self.op)
 
     @field_validator("reads", "writes")
@@ -181,12 +179,10 @@ class ProgramOp(Strict):
 
     @property
     def read(self) -> list[ProgramTensor]:
-        """The tensors that it reads."""
         return [*map(parse_tensor, self.reads)]
 
     @property
     def written(self) -> list[ProgramTensor]:
-        """The tensors that it writes."""
         return [*map(parse_tensor, self.writes)]
 
 
@@ -307,18 +303,15 @@ class Program(Strict):
 
     @property
     def passes(self) -> dict[str, list[ProgramRun]]:
-        """The passes by name."""
         return {"forward": self.forward, "backward": self.backward, "optimizer": self.optimizer}
 
     @property
     def names_lifetimes(self) -> bool:
-        """Whether ops say what they keep and free; recordings by hand may not."""
         runs = (run for runs in self.passes.values() for run in runs)
         return any(op.keeps_until or op.frees_of for run in runs for op in run.ops)
 
     @property
     def data(self) -> int:
-        """Ranks with batches of their own."""
         return self.gpus // self.tensor
 
 

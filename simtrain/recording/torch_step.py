@@ -52,7 +52,6 @@ class ProgramRecord(PassRecord):
     unled: tuple[int, ...] = ()
 
     def joints(self) -> Iterator[tuple[int, int]]:
-        """Pairs of an op and an op that it waits for."""
         yield from self.op_waits
 
 
@@ -91,17 +90,14 @@ class TorchStep(RecordedStep):
 
     @cached_property
     def forward(self) -> PassRecord:
-        """The forward pass."""
         return _Lowering(self, self.program.forward, Phase.FORWARD).record()
 
     @cached_property
     def backward(self) -> PassRecord:
-        """The backward pass."""
         return _Lowering(self, self.program.backward, Phase.INPUT_GRADIENT).record()
 
     @cached_property
     def update(self) -> tuple[Op, ...]:
-        """The ops of the optimizer."""
         record = _Lowering(self, self.program.optimizer, Phase.OPTIMIZER).record()
         return tuple(record.ops)
 
@@ -237,7 +233,6 @@ class _Lowering:
         return Op(name, work, phase, stream_group=stream_group)
 
     def is_data(self, op: ProgramOp) -> bool:
-        """Whether an op runs on the stream of data-parallel collectives."""
         if op.stream and op.stream not in self.step.program.group_streams:
             return True
         return self.step.has_only_replicas

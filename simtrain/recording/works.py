@@ -52,12 +52,10 @@ class RecordedKernel:
 
     @property
     def read(self) -> list[ProgramTensor]:
-        """The tensors that it reads."""
         return self.op.read
 
     @property
     def written(self) -> list[ProgramTensor]:
-        """The tensors that it writes."""
         return self.op.written
 
     def product_type(self, tensor: ProgramTensor) -> ProductType:
@@ -88,7 +86,6 @@ _PRODUCT_TYPES: Mapping[str, ProductType] = {
 
 
 def _product(kernel: RecordedKernel, first: int, *, is_batched: bool = False) -> Work:
-    """Price the product of two operands, the `first` of which is at this place."""
     left, right = kernel.read[first : first + 2]
     return kernel.product(left, right, left.shape[0] if is_batched else 1)
 
@@ -171,7 +168,6 @@ def _attention(kernel: RecordedKernel) -> Work:
 
 
 def _rows(tensor: ProgramTensor) -> tuple[int, int]:
-    """Return the number of rows of a tensor and the bytes of each."""
     width = tensor.shape[-1] if tensor.shape else 1
     return max(1, tensor.num_stored // max(1, width)), int(width * tensor.element_bytes)
 
@@ -205,7 +201,6 @@ def _filled(kernel: RecordedKernel) -> Work:
 
 
 def _bytes_of(kernel: RecordedKernel, family: KernelFamily = KernelFamily.FUSED) -> Elementwise:
-    """Price a kernel that moves all its tensors."""
     read, written = (sum(x.num_bytes for x in xs) for xs in (kernel.read, kernel.written))
     return Elementwise(read, written, family, kernel.is_backward)
 

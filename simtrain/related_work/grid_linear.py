@@ -137,13 +137,11 @@ class _Moved:
         return replace(self, op=op)
 
     def launch(self, order: IssueOrder) -> Handle | None:
-        """Issue the copy before the collective, and the collective."""
         if self.before:
             order.compute(self.before)
         return order.launch(self.op)
 
     def wait(self, order: IssueOrder, handle: Handle | None) -> None:
-        """Wait for the collective, and issue the copy after it."""
         order.wait(handle)
         if self.after:
             order.compute(self.after)

@@ -44,7 +44,6 @@ class GridVector:
 
     @property
     def parameter(self) -> Parameter:
-        """This rank's part."""
         return Parameter(-(-self.width // self.grid.size(self.split.divided)))
 
     def forward(self) -> Iterator[Op]:

@@ -224,7 +224,6 @@ class Hidden(GridSplit):
     )
 
     def sizes(self, num_ranks: int, depth: int | None = None) -> Mapping[str, int] | None:
-        """Return the size of the only axis."""
         return {"hidden": num_ranks} if num_ranks > 1 else None
 
 
@@ -319,7 +318,6 @@ class Summa(GridSplit):
     )
 
     def sizes(self, num_ranks: int, depth: int | None = None) -> Mapping[str, int] | None:
-        """Return q columns and q rows."""
         side = isqrt(num_ranks)
         return {"column": side, "row": side} if side > 1 and side**2 == num_ranks else None
 
@@ -369,7 +367,6 @@ class Tesseract(GridSplit):
     )
 
     def sizes(self, num_ranks: int, depth: int | None = None) -> Mapping[str, int] | None:
-        """Return q columns, q rows and d layers."""
         side = isqrt(num_ranks // depth) if depth else 0
         if not depth or side < 2 or side**2 * depth != num_ranks:
             return None
@@ -438,7 +435,6 @@ class Cube(GridSplit):
     )
 
     def sizes(self, num_ranks: int, depth: int | None = None) -> Mapping[str, int] | None:
-        """Return q ranks along each axis."""
         side = round(num_ranks ** (1 / 3))
         if side < 2 or side**3 != num_ranks:
             return None

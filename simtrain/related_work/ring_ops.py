@@ -121,22 +121,18 @@ class _Ring:
 
     @property
     def length(self) -> int:
-        """Tokens of each sequence on this rank."""
         return self.core.seq_length
 
     @property
     def whole_length(self) -> int:
-        """Tokens of each sequence on all ranks."""
         return self.length * self.group.num_ranks
 
     @property
     def part_bytes(self) -> int:
-        """Bytes of the scores with one block of keys."""
         return self.scores_bytes // self.group.num_ranks
 
     @property
     def scores_bytes(self) -> int:
-        """Bytes of the scores with all keys."""
         batch = self.core.tape.microbatch
         rows = batch.sequences * self.core.heads * self.length
         return rows * self.whole_length * batch.element_bytes

@@ -17,5 +17,4 @@ class TeraPipe(SlicedFamily):
     is_of_megatron = False
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
-        """Return all forwards."""
         return n

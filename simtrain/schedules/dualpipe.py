@@ -136,13 +136,11 @@ class _Steps:
         self.line.append(MergedActions(forward.forward(), backward.backward()))
 
     def input_gradients(self, lane: StageLane) -> None:
-        """Run the next backward pass of a lane without weight gradients."""
         action = lane.backward("I")
         self.line.append(action)
         self.delayed.append(action._replace(kind="W"))
 
     def weight_gradients(self) -> None:
-        """Run the oldest delayed weight gradients, if there are any."""
         if self.delayed:
             self.line.append(self.delayed.popleft())
 

@@ -91,17 +91,14 @@ class Messages:
 
     @property
     def sender(self) -> Ints:
-        """The rank that sends each message."""
         return self.schedule.rank[self.producer]
 
     @property
     def receiver(self) -> Ints:
-        """The rank that receives each message."""
         return self.schedule.rank[self.consumer]
 
     @property
     def boundary(self) -> Ints:
-        """The virtual stage before the boundary that each message crosses."""
         boundary: Ints = self.schedule.virtual_stage[self.producer] - 1 + self.goes_forward
         return boundary
 

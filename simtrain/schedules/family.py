@@ -100,7 +100,6 @@ class ScheduleFamily(ABC):
 
     @property
     def merges(self) -> bool:
-        """Whether some forward passes run merged with backward passes."""
         return self.options.merges or traits_of(self).merges
 
     @property
@@ -112,7 +111,6 @@ class ScheduleFamily(ABC):
 
     @property
     def has_chunks(self) -> bool:
-        """Whether stages can have several chunks."""
         return self.most_chunks != 1
 
     @property
@@ -122,7 +120,6 @@ class ScheduleFamily(ABC):
 
     @property
     def blocks(self) -> bool:
-        """Whether its transfers can block."""
         return self.is_of_megatron
 
     @property
@@ -329,12 +326,10 @@ class Custom(ScheduleFamily):
 
     @property
     def splits_backwards(self) -> bool:
-        """Whether some of the actions are I and W."""
         return self.actions is not None and self.actions.splits_backwards
 
     @property
     def merges(self) -> bool:
-        """Whether some of the actions are merged."""
         return self.actions is not None and self.actions.merges is not None
 
     @property

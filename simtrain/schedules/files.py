@@ -47,7 +47,6 @@ def read_schedule(version: FileVersion) -> Schedule:
 
 
 def _placements(p: int, m: int) -> Iterator[StagePlacement]:
-    """Yield the placements that the order of a file can have."""
     yield from common_placements(p, m)
     yield from (family.placement(p, m) for family in NAMED.values())
 

@@ -34,7 +34,6 @@ class Interleaved(WarmupFamily):
     can_merge = True
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
-        """Return `get_pp_rank_microbatches` of Megatron-LM."""
         warmup = 2 * (p - rank - 1) + (m - 1) * self.group_of(p, n)
         return min(warmup + self.options.merges, m * n)
 

@@ -34,7 +34,6 @@ class OneFOneB(WarmupFamily):
             )
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
-        """Return one forward for each later stage."""
         return min(p - rank - 1 + self.options.merges, n)
 
 
@@ -50,7 +49,6 @@ class GPipe(WarmupFamily):
     torch_names = ("gpipe",)
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
-        """Return all forwards."""
         return n
 
 
@@ -72,7 +70,6 @@ class PipeDream2BW(WarmupFamily):
     flushes = False
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
-        """Return one forward for each later stage."""
         return min(p - rank - 1, n)
 
 

@@ -35,7 +35,6 @@ class Order:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """The p, m and n that the methods of a schedule take."""
         return self.num_stages, self.num_chunks, self.num_microbatches
 
     @property
@@ -49,18 +48,15 @@ class Order:
 
     @property
     def num_actions(self) -> Ints:
-        """[virtual stages, kinds, slices], the number of actions."""
         # A cache of thousands would keep all given actions in memory.
         return self.actions.num_actions if self.family.is_given else _num_actions(self)
 
     @property
     def placement(self) -> StagePlacement:
-        """The rank of each virtual stage."""
         return self.family.placement(self.num_stages, self.num_chunks)
 
     @property
     def merges_passes(self) -> bool:
-        """Whether some passes are merged."""
         return self.family.merges
 
     @property
@@ -72,7 +68,6 @@ class Order:
 
     @property
     def num_slices(self) -> int:
-        """Slices of each sequence, of which each pass runs one."""
         return self.family.options.num_slices
 
 

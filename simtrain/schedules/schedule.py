@@ -122,7 +122,6 @@ class Schedule:
 
     @property
     def slice_number(self) -> Ints:
-        """The slice of the sequences that each action runs, shape [action]."""
         number: Ints = self.microbatch % self.num_slices
         return number
 
@@ -140,7 +139,6 @@ class Schedule:
 
     @cached_property
     def rank(self) -> Ints:
-        """The rank of each action."""
         return np.repeat(np.arange(self.num_stages, dtype=np.int32), np.diff(self.rank_starts))
 
     def cell_at(self, place: int) -> Cell:
@@ -152,17 +150,14 @@ class Schedule:
 
     @property
     def num_stages(self) -> int:
-        """Number of ranks, each of which is a stage of the pipeline."""
         return self.placement.num_ranks
 
     @property
     def num_chunks(self) -> int:
-        """Number of chunks per rank."""
         return self.placement.num_chunks
 
     @property
     def num_virtual_stages(self) -> int:
-        """Number of chunks in the whole pipeline."""
         return self.placement.num_virtual_stages
 
     def to_csv(self) -> str:
@@ -205,7 +200,6 @@ class Schedule:
 
     @property
     def splits_backwards(self) -> bool:
-        """Whether a backward pass is split into input and weight gradients."""
         return bool((self.kind > KINDS.index("B")).any())
 
     @classmethod

@@ -50,7 +50,6 @@ class Seq1F1B(SlicedFamily):
     name = "seq1f1b"
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
-        """Return one slice for each later stage, and all slices but one."""
         return min(p - rank - 2 + self.options.num_slices, n)
 
 

@@ -42,7 +42,6 @@ class StagePlacement:
 
     @functools.cached_property
     def ranks(self) -> tuple[int, ...]:
-        """[virtual stages], the rank of each one."""
         distances = itertools.accumulate(self.steps, initial=0)
         return tuple(ring_neighbour(0, distance, self.num_ranks) for distance in distances)
 
@@ -57,28 +56,23 @@ class StagePlacement:
 
     @functools.cached_property
     def chunks(self) -> tuple[int, ...]:
-        """[virtual stages], the number of each one's chunk on its rank."""
         stages = enumerate(self.ranks)
         return tuple(self.virtual_stages[rank].index(stage) for stage, rank in stages)
 
     @property
     def num_virtual_stages(self) -> int:
-        """Number of chunks that microbatches pass one after another, in all copies."""
         return len(self.steps) + 1
 
     @property
     def num_chunks(self) -> int:
-        """Number of chunks per rank."""
         return self.num_virtual_stages // self.num_ranks
 
     @property
     def stages_per_copy(self) -> int:
-        """Number of virtual stages of each copy of the model."""
         return self.num_virtual_stages // self.copies
 
     @property
     def interleave(self) -> int:
-        """Number of chunks per rank and copy of the model."""
         return self.stages_per_copy // self.num_ranks
 
     def microbatches(self, virtual_stage: int, num_microbatches: int) -> range:

@@ -65,7 +65,6 @@ class VMin(_VShaped):
     name = "v_min"
 
     def block(self, p: int) -> list[Block]:
-        """Return steps of one slot between ranks."""
         turn = 2 * p + 2 * (p % 3 == 0)
         return [(r, 2 * p - 1 - r, turn + r, turn + 2 * p - 1 - r) for r in range(p)]
 
@@ -234,16 +233,13 @@ class _ExplicitWeights:
         self.waiting = np.cumsum(changes)
 
     def peak(self) -> int:
-        """Return the most of them."""
         return int(self.waiting.max())
 
     def peak_if(self, row: int, number: int, slot: int) -> int:
-        """Return the most of them from `slot` on, up to a pass that moves there."""
         is_forward = row in (_F0, _F1)
         return int(self.waiting[slot : self.rank[row][number]].max()) + is_forward
 
     def move(self, row: int, number: int, slot: int) -> None:
-        """Move a pass to an earlier slot."""
         change = {_F0: 1, _F1: 1, _W: -1}.get(row, 0)
         self.waiting[slot : self.rank[row][number]] += change
         self.rank[row][number] = slot
@@ -275,7 +271,6 @@ class _ImplicitWeights:
         return peak
 
     def move(self, row: int, number: int, slot: int) -> None:
-        """Move a pass to an earlier slot."""
         self._exchange(row, self.rank[row][number], slot)
         self.rank[row][number] = slot
 

@@ -58,11 +58,9 @@ class ZbH2(SplitWarmupFamily):
     name = "zb_h2"
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
-        """Return two forwards for each later stage."""
         return min(2 * (p - rank - 1), n)
 
     def weight_delay(self, rank: int, p: int) -> int:
-        """Return two for each earlier stage."""
         return 2 * rank
 
 
@@ -85,7 +83,6 @@ class Zb1p(SplitWarmupFamily):
         return min((m - 1) * self.group_of(p, n) + p - rank - 1, m * n)
 
     def weight_delay(self, rank: int, p: int) -> int:
-        """Return one for each earlier stage."""
         return rank
 
     def group_of(self, p: int, n: int) -> int:

@@ -48,7 +48,6 @@ class Modules:
 
     @property
     def is_running(self) -> bool:
-        """Whether the forward pass of a module runs."""
         return bool(self._running)
 
     def saw_op(self) -> None:
@@ -359,7 +358,6 @@ class OpLog(TorchDispatchMode):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the recording assumes or leaves out."""
         return *self.values.remarks(), *self._remarks
 
     @contextmanager
@@ -531,7 +529,6 @@ class _AwaitedWork:
         self._work, self._op, self._streams = work, op, streams
 
     def wait(self, *args: Any) -> Any:
-        """Let the current stream wait for the collective."""
         self._streams.wait(self._streams.current, self._op)
         return self._work.wait(*args)
 

@@ -167,7 +167,6 @@ def patched(log: OpLog) -> Iterator[None]:
 
 
 def _importers(value: Any, name: str) -> list[Any]:
-    """Return the modules in which a name stands for a value."""
     modules = [*sys.modules.values()]
     return [each for each in modules if value is not None and vars(each).get(name) is value]
 

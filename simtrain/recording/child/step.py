@@ -214,7 +214,6 @@ def _loss(model: torch.nn.Module, batch: Any, loss: Callable[..., Any]) -> torch
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a DTensor, and any other tensor as it is."""
     part: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
     return part
 
