@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 10266,
     "docs/update": 3850,
     "benchmarks": 2833,
-    "tests": 59571,
+    "tests": 59035,
 }
 """Lines of Python, JavaScript and CSS by room."""
 

@@ -6,7 +6,6 @@ from simtrain.base.entry import Entry
 from simtrain.base.strict_yaml import FieldError
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.contradictions import check_contradictions
-from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.sections import KernelBandwidths, NamedKernels
 from simtrain.units import BytesPerSecond
@@ -108,15 +107,6 @@ def test_a_kernels_own_bandwidth_precedes_its_familys() -> None:
     assert seconds(KernelFamily.CHUNK_SCAN, is_backward=True) == pytest.approx(1 * US)
     assert seconds(KernelFamily.CAST, is_backward=True) == pytest.approx(2 * US)
     assert seconds(KernelFamily.RMS_NORM, is_backward=False) == pytest.approx(4 * US)
-
-
-@pytest.mark.parametrize("name", ["a100_sxm4_80gb", "trn1"])
-def test_profiles_without_kernel_bandwidths_use_families(name: str) -> None:
-    assert load_profile(name).memory_bound.kernels == NamedKernels()
-
-
-def test_every_kernel_name_of_a_profile_is_a_family() -> None:
-    assert set(NamedKernels.model_fields) == set(KernelFamily) - {"fused", "stream"}
 
 
 def test_no_kernel_is_faster_than_the_memory() -> None:

@@ -343,11 +343,6 @@ def test_equal_draws_have_equal_timelines(
     assert others == [first, first]
 
 
-def test_a_program_without_draws_has_one_makespan() -> None:
-    timeline = simulate(Program.of([Task("t", "a", 2.0), Task("u", "b", 3.0)]))
-    assert (timeline.makespans_s.tolist(), timeline.makespan_s) == ([3.0], 3.0)
-
-
 def test_a_timeline_has_its_number_of_draws() -> None:
     timeline = simulate(drawn([Task("t", "a", 0.0)], [[1.0], [2.0]]))
     assert repr(timeline) == "<Timeline: <Program: 1 tasks on 1 streams>, 2 draws>"

@@ -1,4 +1,4 @@
-"""Legal scenarios that combine as many settings as possible, and together have every field."""
+"""Legal scenarios that combine many settings, and together have every field and choice."""
 
 import functools
 import random
@@ -10,19 +10,43 @@ from simtrain.hardware.load import load_profile
 from simtrain.scenario import RULES, Scenario
 from simtrain.studies.search.legality import rules_on
 from simtrain.studies.simulation import simulate_memory
+from tests.helpers.scenario_values import FIELD_VALUES
 from tests.test_every_field import BASE, CASES, VARIATION_CASES
 
+_CHOICES = (
+    *("schedule", "cluster", "software.stack", "recompute.strategy", "model.activation"),
+    *("parallelism.tensor_split", "parallelism.expert_dispatch"),
+    *("parallelism.context_communication", "precision.compute", "precision.fp8_recipe"),
+    *("offload.unit", "memory.nvme"),
+)
+"""Fields whose values are features of their own: each value is a case."""
+_FUSED: dict[str, Any] = {"attention_backend": "fused"}
+_SLICES = _FUSED | {"parallelism.pipeline": 4, "parallelism.sequence_slices": 2}
+_CONTEXTS: list[dict[str, Any]] = [
+    *({"parallelism.tensor": ranks, "batch.micro": 8, "batch.global": 64} for ranks in (4, 8)),
+    {"parallelism.tensor": 8, "parallelism.tensor_depth": 2, "batch.micro": 8, "batch.global": 64},
+    _SLICES,
+    _SLICES | {"model.num_layers": 8, "parallelism.interleave": 2},
+    {"parallelism.pipeline": 2, "model.tied_embeddings": False},
+    {"parallelism.context": 4},
+    _FUSED | {"parallelism.context": 4, "parallelism.context_a2a": 2},
+    _FUSED | {"cluster": "b200_sxm", "precision.compute": "fp8"},
+    _FUSED | {"cluster": "b200_sxm"},
+]
+"""What values need, beside the contexts of all fields."""
 _rules_on = functools.cache(lambda cluster: (*RULES, *rules_on(load_profile(cluster))))
 
 
 def merged_scenarios(seed: int) -> Iterator[Scenario]:
-    """Merge the cases of all fields, in an order of its own for each seed, into some 30 scenarios.
+    """Merge the cases of all fields, in an order of its own for each seed, into some 40 scenarios.
 
     A case is a field's value with what it needs. A scenario takes each case that contradicts no
     earlier one and leaves it legal; the others are left to the scenarios after it.
     """
     cases = [
-        context | {field: value} for field, (context, value) in (CASES | VARIATION_CASES).items()
+        *(context | {field: value} for field, (context, value) in CASES.items()),
+        *(context | {field: value} for field, (context, value) in VARIATION_CASES.items()),
+        *_cases_of_choices(),
     ]
     random.Random(seed).shuffle(cases)
     while cases:
@@ -36,6 +60,19 @@ def merged_scenarios(seed: int) -> Iterator[Scenario]:
         assert len(left) < len(cases), "each case is legal alone"
         cases = left
         yield scenario
+
+
+@functools.cache
+def _cases_of_choices() -> list[dict[str, Any]]:
+    """Return each value of a choice with the first context in which it is legal."""
+    contexts = [*_CONTEXTS, *(context for context, _ in CASES.values())]
+    found = []
+    for field in _CHOICES:
+        own = CASES[field][0] if field in CASES else {}
+        for value in filter(None, FIELD_VALUES[field]):
+            ways = (each | {field: value} for each in (own, *contexts) if field not in each)
+            found.append(next(case for case in ways if _legal(BASE, case)))
+    return found
 
 
 def _contradict(case: dict[str, Any], merged: dict[str, Any]) -> bool:

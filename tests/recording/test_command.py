@@ -87,6 +87,7 @@ CLASSES: list[tuple[list[Any], str]] = [
 ]
 
 
+@pytest.mark.ci
 def test_a_config_runs_no_file_of_its_folder(folder: Path) -> None:
     pytest.importorskip("transformers")
     sizes = "hidden_size", "intermediate_size", "vocab_size", "num_attention_heads"
@@ -113,6 +114,7 @@ def test_arguments_are_literals_of_python_or_json(text: str, value: Any) -> None
     assert _parse_arguments([f"x={text}"], "--arg") == {"x": value}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("function", ["leaves_a_thread", "leaves_a_handler"])
 def test_a_program_ends_when_its_step_is_recorded(function: str, folder: Path) -> None:
     words = "import", "torch", f"{PROGRAMS}:{function}", "--seconds", "60", "--out", "x.yaml"

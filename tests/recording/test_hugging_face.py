@@ -88,7 +88,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-_BY_DEFAULT = "llama", "mixtral", "mamba2", "vit", "whisper"
+_BY_DEFAULT = "mixtral", "vit"
 SOME_BY_DEFAULT = [
     name if name in _BY_DEFAULT else pytest.param(name, marks=pytest.mark.ci) for name in MODELS
 ]
@@ -176,27 +176,6 @@ def test_tensor_parallelism_follows_the_plan_of_the_model(tmp_path: Path) -> Non
     assert numbers == [2 * layers + 1, 5 * layers + 1]
 
 
-@pytest.mark.parametrize(
-    ("name", "gpus", "arguments", "message"),
-    [
-        ("llama", 8, {}, "8 ranks would train a model each: add --fsdp"),
-        ("llama", 8, {"tensor": 3, "fsdp": True}, "8 ranks are no multiple of 3"),
-        ("bert", 2, {"tensor": 2}, "BertForMaskedLM has no plan for tensor parallelism"),
-        ("llama", 2, {"experts": 2, "fsdp": True}, "LlamaForCausalLM has no plan for expert"),
-        ("mixtral", 6, {"experts": 3, "fsdp": True}, "Cannot evenly shard 4 experts across 3"),
-        (
-            *("mixtral", 4, {"tensor": 4, "experts": 2}),
-            "`ep_size` must be a multiple of `tp_size`",
-        ),
-    ],
-)
-def test_what_cannot_be_divided_is_refused(
-    name: str, gpus: int, arguments: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(recorder.WrongProgram, match=message):
-        recorded(config_of(name, tmp_path), gpus, tokens=32, **arguments)
-
-
 def test_experts_are_divided_like_layers(tmp_path: Path) -> None:
     """Each rank has a part of every expert, so products keep their rows and lose half a dimension.
 
@@ -235,8 +214,12 @@ EXPERT_LAYOUTS: list[tuple[str, int, dict[str, Any]]] = [
 @pytest.mark.parametrize(
     ("name", "gpus", "arguments"),
     [
-        *EXPERT_LAYOUTS[:3],
-        *(pytest.param(*each, marks=pytest.mark.ci) for each in EXPERT_LAYOUTS[3:]),
+        EXPERT_LAYOUTS[1],
+        *(
+            pytest.param(*each, marks=pytest.mark.ci)
+            for each in EXPERT_LAYOUTS
+            if each != EXPERT_LAYOUTS[1]
+        ),
     ],
 )
 def test_mixtures_are_divided_by_their_plans(

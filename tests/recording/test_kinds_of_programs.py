@@ -3,7 +3,7 @@
 import functools
 import gc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -32,6 +32,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
 ]
 GPUS = 4
+_BY_DEFAULT = [*programs.KINDS][::4]
+
+
+def some(kinds: Iterable[str]) -> list[Any]:
+    """Leave most kinds to CI."""
+    return [
+        each if each in _BY_DEFAULT else pytest.param(each, marks=pytest.mark.ci) for each in kinds
+    ]
+
+
 _BACKWARD_OF_GROUPS = "aten.convolution_backward"
 """torch counts it as if the convolution had no groups."""
 ATTENTION = {
@@ -74,7 +84,7 @@ def flops_of(program: Program) -> Counter[str]:
     return +counts
 
 
-@pytest.mark.parametrize("kind", [each for each in programs.KINDS if "recurrent" not in each])
+@pytest.mark.parametrize("kind", some(each for each in programs.KINDS if "recurrent" not in each))
 def test_products_are_those_that_torch_counts(kind: str) -> None:
     counter = FlopCounterMode(display=False, custom_mapping=ATTENTION)
     program = recorded(programs.KINDS[kind], lambda *_: counter)
@@ -100,7 +110,7 @@ def peak_of(program: Program) -> int:
     return peak
 
 
-@pytest.mark.parametrize("kind", programs.KINDS)
+@pytest.mark.parametrize("kind", some(programs.KINDS))
 def test_what_stays_for_the_optimizer_is_what_lives(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +137,7 @@ UNTRACKED = "frozen", "adapters", "accumulation", "encoder"
 TRACKED = [kind for kind in programs.KINDS if not any(word in kind for word in UNTRACKED)]
 
 
-@pytest.mark.parametrize("kind", TRACKED)
+@pytest.mark.parametrize("kind", some(TRACKED))
 def test_bytes_are_those_that_torch_holds(kind: str) -> None:
     tracker = MemTracker()
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.load import load_profile
 from simtrain.iteration.memory.report import allocator_bytes
-from simtrain.iteration.report.remarks import RunReport, remarks_on
+from simtrain.iteration.report.remarks import RunReport
 from simtrain.iteration.report.result import Result
 from simtrain.recording.program import Program, expanded
 from simtrain.render.terminal import terminal_page
@@ -30,15 +29,12 @@ from tests.helpers.recorded_programs import (
     X,
     linear_layers,
     named_layers,
-    passes,
     programs,
     run,
     scenario_of,
 )
 
 H100 = load_profile("h100_sxm")
-NO_HOST = {"host": {"issue": "0 s"}}
-"""The host takes no time, so that kernels follow one another at once."""
 
 
 def result_of(program: Program, folder: Path, **changes: Any) -> Result:
@@ -121,32 +117,6 @@ def plain_page(view: View) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_ops_without_a_rule_are_named_with_their_share(tmp_path: Path) -> None:
-    """One op of the user's own, as long as a sum of the same bytes."""
-    own = {"op": "mine.scan", "reads": [X], "writes": [X]}
-    result = result_of(linear_layers(forward=[run(own)]), tmp_path)
-    share = seconds(Elementwise(SIZE, SIZE)) / result.iteration_time_s
-    texts = [*map(str, remarks_on(result))]
-    assert (
-        "No rule knows mine.scan: they are priced by their bytes, and take "
-        f"{share:.1%} of the time of kernels."
-    ) in texts
-    assert not [
-        text
-        for text in map(str, remarks_on(result_of(linear_layers(), tmp_path)))
-        if "No rule" in text
-    ]
-
-
-@given(program=programs())
-def test_all_engines_agree_to_the_last_bit(
-    program: Program, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    scenario = scenario_of(program, tmp_path_factory.mktemp("drawn"))
-    times = {simulate(scenario, engine=engine).iteration_time_s for engine in ("simpy", "compiled")}
-    assert len(times) == 1
-
-
 def spelled_out(program: Program) -> Program:
     """Return a recording with every run written out."""
     runs = {
@@ -168,20 +138,6 @@ def test_repeats_are_a_way_to_write(
 
 
 @given(program=programs())
-def test_the_breakdown_and_the_operators_add_up(
-    program: Program, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    result = result_of(program, tmp_path_factory.mktemp("drawn"))
-    assert math.fsum(result.breakdown_s.values()) == pytest.approx(result.iteration_time_s)
-    operators = result.operators()
-    exposed_s = math.fsum(row.exposed_s for row in operators.rows)
-    launches = operators.breakdown.launch_s + operators.breakdown.bubble_s
-    assert exposed_s + launches == pytest.approx(result.iteration_time_s)
-    ranks = program.gpus
-    assert ranks * sum(row.flops for row in operators.rows) == result.hardware_flops
-
-
-@given(program=programs())
 def test_the_peak_is_the_most_that_is_held(
     program: Program, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -195,26 +151,3 @@ def test_the_peak_is_the_most_that_is_held(
             held -= op.frees_bytes
     (stage,) = memory.stages
     assert stage.activations_bytes + stage.states.gradients_bytes == max(most)
-
-
-@given(program=programs(), factor=st.floats(1, 8))
-def test_a_faster_network_slows_no_program(
-    program: Program, factor: float, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Kernels may be slowed by collectives beside them, by no more than all communication."""
-    folder = tmp_path_factory.mktemp("drawn")
-    scenario = scenario_of(program, folder, cluster="a100_sxm4_80gb")
-    faster = scenario.replace({"hardware": {"scale": {"network_bandwidth": factor}}})
-    before, after = simulate(scenario), simulate(faster)
-    assert after.iteration_time_s <= before.iteration_time_s * (1 + 1e-9)
-
-
-@given(of_pass=passes(0))
-def test_a_longer_program_takes_longer(
-    of_pass: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("drawn")
-    shorter, longer = (
-        result_of(linear_layers(forward=number * of_pass), folder) for number in (1, 2)
-    )
-    assert longer.iteration_time_s > shorter.iteration_time_s

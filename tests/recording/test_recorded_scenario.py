@@ -11,10 +11,8 @@ from simtrain.recording.program import write_program
 from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.scenario.json_schema import scenario_schema
 from simtrain.scenario.resolved import settings_of
-from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
 from simtrain.studies.variation import draw
-from tests.helpers.command_line import call, refused
 from tests.helpers.recorded_programs import TOKENS, W, X, linear_layers, run, scenario_of
 
 
@@ -100,65 +98,13 @@ def test_ranks_may_vary(tmp_path: Path) -> None:
         scenario.replace({"variation.sequence_lengths": {"mean": 100}})
 
 
-def test_a_search_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="E941"):
-        search(scenario_of(linear_layers(gpus=8), tmp_path), gpus=8)
-
-
 def test_a_scenario_needs_a_model_or_a_program() -> None:
     with pytest.raises(InputError, match="E202 model is missing"):
         Scenario()
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> str:
-    write_program(linear_layers(gpus=8), tmp_path / "a.program.json.gz")
-    file = tmp_path / "a.yaml"
-    file.write_text("program: a.program.json.gz\ncluster: h100_sxm\nsoftware: torchtitan\n")
-    return str(file)
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["run", "run --show ops", "run --json", "run --show settings", "run --show memory", "compare"],
-)
-def test_commands_know_recorded_programs(words: str, file: str) -> None:
-    command, *options = words.split()
-    outcome = call(command, file, *options)
-    assert (outcome.exit_code, outcome.stderr) == (0, "")
-    assert outcome.stdout
-
-
-@pytest.mark.parametrize("suffix", [".svg", ".html"])
-def test_pictures_and_pages_show_recorded_programs(suffix: str, file: str) -> None:
-    out = str(Path(file).with_suffix(suffix))
-    outcome = call("run", file, "-o", out)
-    assert (outcome.exit_code, outcome.stderr) == (0, "")
-    assert Path(out).stat().st_size > 1000
-
-
-def test_traces_have_the_modules_of_a_program(file: str) -> None:
-    trace = Path(file).with_suffix(".json")
-    words = "-o", str(trace), "--microbatches", "0"
-    assert call("run", file, *words).exit_code == 0
-    assert "layers.*: mm" in trace.read_text("utf-8")
-
-
-def test_money_is_computed(file: str) -> None:
-    outcome = call("cost", file, "--tokens", "1B")
-    assert (outcome.exit_code, outcome.stderr) == (0, "")
-
-
-def test_frameworks_are_refused(file: str) -> None:
-    assert "E952" in refused("export", "megatron", file)
-
-
-def test_the_schema_takes_a_program_in_place_of_a_model(file: str) -> None:
+def test_the_schema_takes_a_program_in_place_of_a_model() -> None:
     validator = jsonschema.Draft202012Validator(scenario_schema())
     assert validator.is_valid({"program": "a.program.json.gz", "cluster": "h100_sxm"})
     assert not validator.is_valid({"cluster": "h100_sxm"})
     assert not validator.is_valid({"batch": {"micro": 1, "global": 1}})
-
-
-def test_errors_name_the_place(file: str) -> None:
-    assert refused("run", file, "--set", "batch.micro=2").startswith("--set batch.micro=2")

@@ -2,10 +2,8 @@
 
 import pytest
 
-from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.report.result import Result
 from simtrain.scenario.load import load_scenario
-from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.simulation import simulate
 
 CASES = {"1f1b": 1, "chimera": 1, "chimera_double": 1, "hanayo": 2, "two waves": 4}
@@ -28,18 +26,6 @@ def results() -> dict[str, Result]:
 
 def parts(result: Result, name: str) -> list[int]:
     return [stage.components_bytes[name] for stage in result.memory.stages]
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_engines_and_bounds_agree(results: dict[str, Result], case: str) -> None:
-    result = results[case]
-    again = simulate(result.scenario, engine="simpy")
-    assert again.iteration_time_s == result.iteration_time_s
-    bounds = Bounds(result.seconds.machine)
-    assert bounds.iteration_s(result.plan) <= result.iteration_time_s
-    assert bounds.peak_bytes(result.plan) <= result.memory.fullest.peak_bytes
-    replay = MemoryReplay.of(result.plan)
-    assert not replay.after_bytes[replay.pass_order.actions.rank_starts[1:] - 1].any()
 
 
 def test_chimera_keeps_weights_twice_and_hanayo_once(results: dict[str, Result]) -> None:

@@ -138,28 +138,6 @@ def test_lengths_are_those_of_the_passes() -> None:
     assert by_events.iteration_time_s == other.iteration_time_s
 
 
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"parallelism.slice_lengths": (4096, 2048)}, "E421"),
-        ({"parallelism.slice_lengths": (4096, 2048, 2048)}, "E421"),
-        ({"parallelism.slice_lengths": (8192,), "parallelism.sequence_slices": 1}, "E341"),
-        (
-            {
-                "parallelism.slice_lengths": (4096, 4096),
-                "parallelism.slice_balance": "flops",
-            },
-            "E341",
-        ),
-    ],
-)
-def test_wrong_lengths_are_errors(changes: dict[str, object], code: str) -> None:
-    cut = {"schedule": "terapipe", "parallelism.sequence_slices": 2}
-    with pytest.raises(InputError) as caught:
-        simulate(scenario().replace(cut | changes))
-    assert code in {problem.code for problem in caught.value.problems}
-
-
 def test_a_sequence_without_such_parts_is_an_error() -> None:
     with pytest.raises(InputError, match="E894"):
         find_slices(scenario(), parts=7)

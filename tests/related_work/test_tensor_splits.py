@@ -18,7 +18,6 @@ from simtrain.related_work.grids import GridSplit
 from simtrain.related_work.tensor_grid import TensorGrid
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.tensor_splits import TENSOR_SPLITS, TensorSplit
-from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate
 from simtrain.workload.blocks import column_linear
 from simtrain.workload.chunk import Chunk, layer_parameters
@@ -130,36 +129,6 @@ def test_a_split_keeps_the_flops_of_the_model(name: str, recompute: str, pipelin
     ]
     assert runs[0].model_flops == runs[1].model_flops
     assert runs[0].hardware_flops == runs[1].hardware_flops
-
-
-@pytest.mark.parametrize("name", TENSOR_SPLITS)
-def test_no_run_with_a_split_was_compared(name: str) -> None:
-    result = simulate(split_scenario(name), a100())
-    assert result.interval is not None
-    assert result.interval.basis.startswith("none like this one was compared")
-    assert result.interval.basis.endswith("differ in split of matrices")
-
-
-@pytest.mark.parametrize("name", TENSOR_SPLITS)
-@pytest.mark.parametrize("overlaps", [False, True])
-def test_both_engines_evaluate_splits_alike(name: str, overlaps: bool) -> None:
-    scenario = split_scenario(
-        name, overlap={"tensor_parallel": overlaps}, schedule="1f1b", recompute="selective"
-    ).replace({"parallelism.pipeline": 2, "model.num_layers": 2, "batch.global": 72})
-    one, other = (
-        Evaluator(allow_oom=True, breakdowns=True, engine=engine).evaluate(scenario)
-        for engine in ("auto", "simpy")
-    )
-    assert (one.run, one.peak_bytes) == (other.run, other.peak_bytes)
-
-
-@pytest.mark.parametrize("name", TENSOR_SPLITS)
-def test_overlap_hides_collectives_of_a_split(name: str) -> None:
-    times = [
-        simulate(split_scenario(name, overlap={"tensor_parallel": on}), a100()).iteration_time_s
-        for on in (False, True)
-    ]
-    assert times[1] < times[0]
 
 
 @st.composite
@@ -390,15 +359,3 @@ def test_a_chain_of_ranks_sends_the_array_over_each_link(n: int, size: int, kind
         profile = a100()
         assert collective_seconds(rooted, profile) == collective_seconds(whole, profile)
         assert wire_bytes(rooted) == pytest.approx(size * (n - 1) / n)
-
-
-@given(
-    st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 9)
-)
-def test_a_grid_of_two_levels_has_the_groups_of_a_split_axis(
-    inner: int, outer: int, dp: int, pp: int, gpus: int
-) -> None:
-    mesh = Mesh(tp=inner * outer, dp=dp, pp=pp, gpus_per_node=gpus)
-    groups = tuple(mesh.grid_group("tp", (inner, outer), (level,)) for level in (0, 1))
-    assert groups == mesh.split_group("tp", inner)
-    assert mesh.grid_group("tp", (inner, outer), (0, 1)) == mesh.group("tp")

@@ -7,7 +7,6 @@ import pytest
 
 from simtrain.schedules import Action, one_f_one_b
 from tests.helpers.outsider import Outsider
-from tests.helpers.v_shaped import VShaped
 
 pytestmark = pytest.mark.slow
 
@@ -84,37 +83,7 @@ def test_a_named_schedule_takes_as_long_as_its_order_in_a_file(outsider: Outside
     assert named["memory"]["stages"] == of_file["memory"]["stages"]
 
 
-@pytest.mark.ci
-def test_commands_know_a_new_schedule(outsider: Outsider, tmp_path: pathlib.Path) -> None:
-    options = settings("zero_bubble")
-    assert outsider.call(
-        "run", "--show", "schedule", "gpt2_1_5b", *options, "--csv"
-    ) == zero_bubble_csv(*SIZES)
-    assert "Schedule zero_bubble" in outsider.call(
-        "run", "--show", "schedule", "gpt2_1_5b", *options
-    )
-    trace = tmp_path / "trace.json"
-    outsider.call("run", "gpt2_1_5b", *options, "-o", str(trace))
-    assert json.loads(trace.read_text("utf-8"))["traceEvents"]
-    searched = outsider.call("search", "gpt2_1_5b", "--gpus", "8", "--top", "1", *options)
-    assert "Exact among" in searched
-
-
 V_SHAPED = settings("v_shaped", "parallelism.interleave=2")
-
-
-@pytest.mark.ci
-def test_commands_know_a_new_placement(outsider: Outsider) -> None:
-    csv = outsider.call("run", "--show", "schedule", "gpt2_1_5b", *V_SHAPED, "--csv")
-    assert csv == VShaped().build(4, 2, 8).to_csv()
-    grid = outsider.call("run", "--show", "schedule", "gpt2_1_5b", *V_SHAPED)
-    assert "Schedule v_shaped, 2 chunks per stage" in grid and "    0 0F0 0F1" in grid
-    searched = outsider.call("search", "gpt2_1_5b", "--gpus", "8", "--top", "1", *V_SHAPED)
-    assert "Exact among" in searched
-    wrong = settings("v_shaped", "parallelism.interleave=3")
-    error = outsider.refused("run", "gpt2_1_5b", *wrong)
-    assert "E312" in error and "v_shaped needs 2" in error
-    assert "parallelism.interleave: 2" in error
 
 
 def test_the_first_rank_of_a_v_has_both_ends_of_the_model(
@@ -137,16 +106,3 @@ def test_the_first_rank_of_a_v_has_both_ends_of_the_model(
     assert len({*others, *middle}) == 1 and first > one_end > others[0]
     simpy = outsider.call("run", "gpt2_1_5b", *V_SHAPED, "--json", "--engine", "simpy")
     assert json.loads(simpy)["iteration_time_s"] == results[0]["iteration_time_s"]
-
-
-@pytest.mark.ci
-def test_files_can_have_the_order_of_a_new_placement(outsider: Outsider) -> None:
-    file = outsider.folder / "v.csv"
-    file.write_text(VShaped().build(4, 2, 8).to_csv(), "utf-8")
-    of_file = settings(str(file), "parallelism.interleave=2")
-    named, read = (
-        json.loads(outsider.call("run", "gpt2_1_5b", *options, "--json"))
-        for options in (V_SHAPED, of_file)
-    )
-    assert named["iteration_time_s"] == read["iteration_time_s"]
-    assert named["memory"]["stages"] == read["memory"]["stages"]

@@ -3,20 +3,14 @@
 import pathlib
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from benchmarks.random_programs import times_by_engine
 from simtrain.engine import simulate
 from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.plan import Plan
-from simtrain.iteration.run_plan import run_iteration
 from simtrain.scenario import Scenario
-from simtrain.schedules import Schedule, StagePlacement, interleaved
+from simtrain.schedules import Schedule, interleaved
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
-from tests.helpers.schedule_strategies import placements, random_order
 from tests.helpers.search_spaces import EVALUATOR, base
 from tests.helpers.v_shaped import VShaped
 
@@ -38,21 +32,6 @@ def scenario_of(schedule: Schedule, file: pathlib.Path, **sections: Any) -> Scen
 
 def plan_of(scenario: Scenario) -> Plan:
     return Plan.of(scenario, EVALUATOR.profile_of(scenario).cluster.domains)
-
-
-@given(placements(), st.integers(1, 4), st.integers(0, 2**20))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_engines_agree_on_all_placements(
-    tmp_path: pathlib.Path, placement: StagePlacement, n: int, seed: int
-) -> None:
-    """Buckets share adapters with messages."""
-    overlap = {"data_parallel": True}
-    file = tmp_path / "order.csv"
-    scenario = scenario_of(random_order(placement, n, seed), file, overlap=overlap)
-    run = run_iteration(plan_of(scenario), EVALUATOR.machine_of(scenario))
-    times = times_by_engine(run.timeline.program)
-    for found in times.values():
-        assert all(map(np.array_equal, found, times["simpy"]))
 
 
 def test_neighbours_on_one_rank_follow_each_other_at_once() -> None:
