@@ -9,8 +9,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from simtrain.base.strict_yaml import FieldError
 from simtrain.scenario.section import MAX_COUNT, Count, Section
 
-Strategy = Literal["none", "selective", "ops", "full", "auto", "optimal"]
-OPEN_STRATEGIES: tuple[Strategy, ...] = ("auto", "optimal")
+Strategy = Literal["none", "selective", "ops", "full", "auto"]
 """Strategies that choose another one."""
 Module = Literal[
     "core_attention", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"
@@ -65,8 +64,8 @@ class RecomputePolicy(Section):
 
     strategy: what to recompute: nothing (none, default), some modules of each layer (selective),
         all but some ops of each layer (ops), or whole layers (full); auto chooses the fastest of
-        none, selective and full that fits in memory, optimal also tries sets of ops. If modules
-        are set, the default is selective; if saved_ops are set, ops.
+        none, selective and full that fits in memory. If modules are set, the default is selective;
+        if saved_ops are set, ops.
     modules: modules of each layer that selective recomputes (recompute_modules); core_attention by
         default. core_attention, mlp, moe and shared_experts save their inputs. Norms (layernorm),
         activations of experts (moe_act) and up projections of latent attention (mla_up_proj) also

@@ -12,7 +12,6 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
-from simtrain.scenario.recompute_section import OPEN_STRATEGIES
 from simtrain.schedules.registry import default_name
 from simtrain.studies.changes.change import Change, changes_of
 from simtrain.studies.changes.trial import Trial, TrialVerdict, ranked, try_each
@@ -173,9 +172,7 @@ def _of_memory(scenario: Scenario) -> dict[str, Iterable[Any]]:
     """Return the values of what trades time for memory."""
     return {
         "batch.micro": _near(scenario.batch.micro),
-        "recompute": [
-            name for name in all_values("recompute.strategy") if name not in OPEN_STRATEGIES
-        ],
+        "recompute": [name for name in all_values("recompute.strategy") if name != "auto"],
         "memory.zero_stage": ZERO_STAGES,
         "memory.offload_optimizer": [False],
     }

@@ -1,5 +1,4 @@
-"""Choose the fastest recompute that fits in memory (`recompute: auto`, `optimal`, and
-`keep_microbatches: auto`).
+"""Choose the fastest recompute that fits in memory (`recompute: auto`, `keep_microbatches: auto`).
 
 Memory is computed first, and only variants that fit are simulated. If a strategy has several sizes,
 the smallest one that fits is searched: more recompute never needs more memory.
@@ -17,22 +16,17 @@ from simtrain.base.wording import Number, Sentence, joined_sentences, with_whole
 from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.scenario.recompute_section import OPEN_STRATEGIES
 from simtrain.schedules import most_outstanding
 from simtrain.studies.changes.change import Change
 from simtrain.studies.changes.policies import (
     first_layers,
     last_resorts,
     policy_words,
-    selective_policies,
 )
 from simtrain.studies.changes.trial import Trial, ranked, try_change
-from simtrain.studies.op_sets import best_op_sets
 from simtrain.units import format_bytes, format_seconds
 from simtrain.workload.tape import Block
 
-_MORE_SETS = 4
-"""Sets of ops that are tried on either side of the first one that fits."""
 _SHOWN_TRIALS = 6
 """Simulated trials in the description of a choice, the fastest ones."""
 
@@ -85,7 +79,7 @@ class PolicyChoice:
 def is_open(scenario: Scenario) -> bool:
     """Whether part of the scenario's recompute is `auto`."""
     policy = scenario.recompute
-    return policy.strategy in OPEN_STRATEGIES or policy.keep_microbatches == "auto"
+    return policy.strategy == "auto" or policy.keep_microbatches == "auto"
 
 
 def choose(
@@ -101,7 +95,7 @@ def choose(
         layers: as for `PlannedIteration.of`.
     """
     search, policy = _Search(scenario, machine, layers), scenario.recompute
-    is_whole = policy.strategy in OPEN_STRATEGIES
+    is_whole = policy.strategy == "auto"
     trials = tuple(search.strategies()) if is_whole else (search.keeping_most(policy),)
     fastest = ranked(trials, _time_s)
     chosen = fastest[0] if fastest else min(trials, key=_peak_bytes)
@@ -153,9 +147,6 @@ class _Search:
             trials += [self.keeping_most(RecomputePolicy(strategy="selective"))]
             trials += self.smallest_block()
             trials += [self.keeping_most(RecomputePolicy(strategy="full"))]
-            if self.scenario.recompute.strategy == "optimal":
-                by_op = self.scenario.facts.checkpoints_ops
-                trials += self.op_sets() if by_op else self.module_sets()
         yield from trials
         if not any(trial.fits for trial in trials):
             yield from map(self.trial, last_resorts(self.scenario))
@@ -183,36 +174,11 @@ class _Search:
         smallest = _first_that_fits(numbers, trial)
         return [trial(number) for number in numbers[smallest : smallest + 1]]
 
-    def op_sets(self) -> list[PolicyTrial]:
-        """Find the sets of saved ops that fit and run the least again, by bisection.
-
-        The sets are ordered by bytes, so that a set of fewer bytes needs less memory. Peaks also
-        depend on the tensors of one layer's backward pass; so some more sets are tried.
-        """
-        whole = self.trial(RecomputePolicy()).evaluation.plan
-        sets = best_op_sets(whole, self.machine.model.seconds)
-
-        @functools.cache
-        def trial(number: int) -> PolicyTrial:
-            return self.trial(RecomputePolicy(strategy="ops", saved_ops=sets[number].ops))
-
-        first = _first_that_fits(range(len(sets)), trial)
-        near = range(max(0, first - _MORE_SETS), min(len(sets), first + _MORE_SETS))
-        return [candidate for candidate in map(trial, near) if candidate.fits]
-
-    def module_sets(self) -> list[PolicyTrial]:
-        """Find the sets of modules that are legal and fit."""
-        policies = selective_policies(self.scenario)
-        return [self.keeping_most(each) for each in policies if self.trial(each).fits]
-
 
 def _first_that_fits(numbers: range, trial: Callable[[int], PolicyTrial]) -> int:
     """Return the place of the first number that fits, if all after it fit too."""
     return bisect_left(numbers, True, key=lambda number: trial(number).fits)
 
-
-# Guesses by interpolation before bisection: memory is nearly linear in the kept passes.
-_INTERPOLATIONS = 3
 
 PeaksOf = Callable[[tuple[int, ...]], Sequence[int]]
 """Returns the peak bytes per stage for these numbers of kept passes per stage."""
@@ -223,65 +189,17 @@ def most_that_fit(
 ) -> tuple[int, ...]:
     """Find the largest number of kept passes per stage that fits; 0 if even 0 does not fit.
 
-    Kept passes of a stage change only its own peak and never lower it, so all stages are searched
-    at the same time.
+    Kept passes of a stage change only its own peak and never lower it, so that all stages are
+    bisected at the same time.
 
     Args:
         windows: the largest number per stage.
         peaks_of: peak bytes per stage.
         capacity_bytes: memory of a GPU.
     """
-    ends = peaks_of((0,) * len(windows)), peaks_of(tuple(windows))
-    brackets = [
-        _Bracket(capacity_bytes, 0, window, low_peak, high_peak)
-        for window, low_peak, high_peak in zip(windows, *ends, strict=True)
-    ]
-    attempt = 0
-    while not all(bracket.is_found for bracket in brackets):
-        guesses = tuple(
-            bracket.guess(interpolate=attempt < _INTERPOLATIONS) for bracket in brackets
-        )
-        for bracket, guess, peak in zip(brackets, guesses, peaks_of(guesses), strict=True):
-            bracket.narrow(guess, peak)
-        attempt += 1
-    return tuple(bracket.found for bracket in brackets)
-
-
-@dataclass(slots=True)
-class _Bracket:
-    """A bracket: `low` fits and `high` does not, unless both ends are on the same side."""
-
-    capacity: int
-    low: int
-    high: int
-    low_peak: int
-    high_peak: int
-
-    @property
-    def is_found(self) -> bool:
-        """Whether no number is left between the bounds."""
-        one_sided = self.high_peak <= self.capacity or self.low_peak > self.capacity
-        return one_sided or self.high - self.low <= 1
-
-    @property
-    def found(self) -> int:
-        """The largest number that fits, or the smallest if none fits."""
-        return self.high if self.high_peak <= self.capacity else self.low
-
-    def guess(self, *, interpolate: bool) -> int:
-        """Return the next number to try, or the result if it is found."""
-        if self.is_found:
-            return self.found
-        span = self.high - self.low
-        free, missing = self.capacity - self.low_peak, self.high_peak - self.low_peak
-        step = span * free // missing if interpolate else span // 2
-        return self.low + min(max(step, 1), span - 1)
-
-    def narrow(self, number: int, peak: int) -> None:
-        """Move a bound to a number with a known peak, if it is between the bounds."""
-        if not self.low < number < self.high:
-            return
-        if peak <= self.capacity:
-            self.low, self.low_peak = number, peak
-        else:
-            self.high, self.high_peak = number, peak
+    most, above = [0] * len(windows), [window + 1 for window in windows]
+    while any(high - low > 1 for low, high in zip(most, above, strict=True)):
+        guesses = tuple((low + high) // 2 for low, high in zip(most, above, strict=True))
+        for stage, peak_bytes in enumerate(peaks_of(guesses)):
+            (most if peak_bytes <= capacity_bytes else above)[stage] = guesses[stage]
+    return tuple(most)

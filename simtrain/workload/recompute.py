@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simtrain.scenario import RecomputePolicy
-from simtrain.scenario.recompute_section import OPEN_STRATEGIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +94,10 @@ def recompute_units(policy: RecomputePolicy, num_layers: int) -> tuple[Recompute
     """Divide the layers of a chunk into units, first to last.
 
     Args:
-        policy: with a strategy other than "auto" and "optimal", which are settled earlier.
+        policy: with a strategy other than "auto", which is settled earlier.
         num_layers: layers of the chunk.
     """
-    is_open = policy.strategy in OPEN_STRATEGIES
+    is_open = policy.strategy == "auto"
     assert not is_open, "the strategy is chosen before passes are recorded"
     is_full = policy.strategy == "full"
     is_uniform = is_full and policy.method == "uniform"

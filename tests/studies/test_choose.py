@@ -188,15 +188,3 @@ def test_the_largest_number_that_fits_is_found(peak_of: list[list[int]], capacit
     found = most_that_fit([len(one) - 1 for one in peak_of], peaks_of, capacity)
     for one, number in zip(peak_of, found, strict=True):
         assert number == max(i for i, peak in enumerate(one) if i == 0 or peak <= capacity)
-
-
-@given(st.integers(1, 10**6), st.integers(1, 1000), st.integers(0, 10**6))
-def test_a_linear_memory_is_searched_in_a_few_steps(base: int, each: int, free: int) -> None:
-    requests = []
-
-    def peaks_of(kept: tuple[int, ...]) -> list[int]:
-        requests.append(kept)
-        return [base + each * number for number in kept]
-
-    assert most_that_fit([10**6], peaks_of, base + free) == (min(10**6, free // each),)
-    assert len(requests) <= 4

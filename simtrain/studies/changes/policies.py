@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.scenario.precision_rules import FP8_SAVING_RULES
-from simtrain.scenario.recompute_rules import RECOMPUTE_RULES, absent_modules
+from simtrain.scenario.recompute_rules import absent_modules
 from simtrain.scenario.recompute_section import DEFAULT_MODULES, MODULES, Module
 
 POLICIES = tuple(RecomputePolicy(strategy=name) for name in ("none", "selective", "full"))
@@ -39,17 +37,6 @@ def policies_near(scenario: Scenario) -> Iterator[RecomputePolicy]:
 def first_layers(number: int) -> RecomputePolicy:
     """Return the policy that recomputes this number of layers of each chunk in full."""
     return RecomputePolicy(strategy="full", method="block", num_layers=number)
-
-
-def selective_policies(scenario: Scenario) -> Iterator[RecomputePolicy]:
-    """Yield a policy for each set of modules that is legal."""
-    modules = _present_modules(scenario)
-    for number in range(1, len(modules) + 1):
-        for chosen in itertools.combinations(modules, number):
-            policy = RecomputePolicy(strategy="selective", modules=chosen)
-            changed = scenario.model_copy(update={"recompute": policy})
-            if not any(rule.check(changed) for rule in (*RECOMPUTE_RULES, *FP8_SAVING_RULES)):
-                yield policy
 
 
 def last_resorts(scenario: Scenario) -> Iterator[RecomputePolicy]:

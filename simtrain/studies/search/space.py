@@ -26,6 +26,7 @@ from simtrain.schedules import NAMED, StagePlacement, default_name
 from simtrain.studies.changes.change import Change, combinations_of, value_at
 from simtrain.studies.changes.policies import POLICIES
 from simtrain.studies.changes.values import ZERO_STAGES
+from simtrain.studies.choose import is_open
 
 LONG_SEQUENCE = 32_768
 """Sequence length from which context parallelism is searched by default."""
@@ -174,7 +175,10 @@ class Space:
         return Point._make((*prefix[: len(COORDINATES)], self.settings, off if any(off) else ()))
 
     def own_points(self) -> Iterator[Point]:
-        """Yield the base's own layout on each number of GPUs, if it has only asked values."""
+        """Yield the base's own layout on each number of GPUs, if it has only asked values.
+
+        A base whose recompute is open (`auto`) has none: a search tries the policies.
+        """
         layout = self._now
         allowed = self._vary | {"context": self._contexts, "expert": self._experts}
         of_base = [
@@ -182,7 +186,8 @@ class Space:
             for settings in self.all_settings
             if all(value_at(self.base, field) == value for field, value in settings)
         ]
-        if not of_base or any(getattr(layout, name) not in allowed[name] for name in allowed):
+        is_searched = all(getattr(layout, name) in allowed[name] for name in allowed)
+        if not of_base or not is_searched or is_open(self.base):
             return
         layout = layout._replace(settings=of_base[0])
         if self.base.model.experts is not None:

@@ -95,9 +95,12 @@ def test_a_memory_limit_has_a_unit_and_is_within_the_gpus_memory(limit: str, mes
 
 
 def test_a_recompute_that_is_open_is_refused(file: pathlib.Path) -> None:
-    """A search tries the policies."""
+    """A search tries the policies. An open recompute of the file is not held."""
     with pytest.raises(InputError, match="E838 auto is a choice among policies"):
         search(load_unchecked(file, ["recompute=auto"]), (4,))
+    file.write_text(f"{FILE}recompute: {{strategy: full, keep_microbatches: auto}}\n")
+    result = search(load_unchecked(file), (2,), top=1, refines=True)
+    assert result.exact and not result.failures
 
 
 def test_more_gpus_than_the_cluster_has_are_an_error() -> None:
