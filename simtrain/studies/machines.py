@@ -31,13 +31,6 @@ class Machines:
             self._machines[key] = Machine.of(profile_of(scenario), engine)
         return self._machines[key]
 
-    @classmethod
-    def starting_with(cls, scenario: Scenario, machine: Machine) -> Machines:
-        """Return machines that begin with one on which a scenario was simulated."""
-        machines = cls()
-        machines._machines[_key(scenario, machine.engine)] = machine
-        return machines
-
 
 @dataclass(frozen=True, slots=True)
 class OneMachine:

@@ -63,10 +63,6 @@ _UNREFINED = (
 )
 
 
-class SearchStoppedError(DoesNotFitError):
-    """A search was stopped before it found a layout that fits."""
-
-
 @takes(SearchRequest)
 @without_garbage_collection()
 def search(request: SearchRequest) -> SearchResult:

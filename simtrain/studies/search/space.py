@@ -253,14 +253,6 @@ class Space:
 
     # ------------------------------------------------------------------------- variants
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by the constructor's arguments."""
-        return Space, (self.base, self.gpus, *self._asked, self.settings)
-
-    def on(self, gpus: tuple[int, ...]) -> Space:
-        """Return the same space for other numbers of GPUs."""
-        return Space(self.base, gpus, *self._asked)
-
     def _new_variant(self, settings: Settings) -> Space:
         """Return the space whose base has these settings.
 

@@ -328,15 +328,6 @@ def test_bounds_may_fail_too(place: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert {*outcome.best} == {*points} - failed and {*explorer.failures} == failed
 
 
-def test_a_refinement_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing(monkeypatch, lambda scenario: bool(scenario.overlap.data_parallel), ERRORS[0])
-    result = search(base(batch={"global": 8}), (4,), refines=True)
-    assert result.refinement and result.exact  # the ranking is proved; a refinement never is
-    assert "overlap.data_parallel" not in result.refinement.changes
-    (failure, *_) = result.failures
-    assert failure.configuration["overlap.data_parallel"] is True
-
-
 def test_a_search_in_which_everything_fails_raises_the_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -50,13 +50,6 @@ def test_every_argument_is_described_where_it_is_declared() -> None:
     assert all(text in " ".join((search.__doc__ or "").split()) for text in described.values())
 
 
-def test_a_request_reports_all_wrong_counts_at_once() -> None:
-    request = SearchRequest(BASES["narrow"], (4, 0), top=0)
-    with pytest.raises(InputError) as caught:
-        request.check()
-    assert [problem.code for problem in caught.value.problems] == ["E834"] * 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,6 +1,5 @@
 """The space of a search contains all legal layouts and no other."""
 
-import pickle
 from collections.abc import Callable
 
 import pytest
@@ -120,19 +119,6 @@ def test_a_point_and_its_scenario_convert_to_each_other() -> None:
     assert {searched.scenario(point).num_gpus for point in points} == {4}
 
 
-def test_a_space_of_several_numbers_of_gpus_is_the_union() -> None:
-    both = legal_points(space("plain", 2, 4))
-    alone = [legal_points(space("plain", gpus)) for gpus in (2, 4)]
-    assert both.points == alone[0].points + alone[1].points
-    assert both.num_configurations == sum(one.num_configurations for one in alone)
-
-
-def test_fields_that_are_not_searched_keep_their_values() -> None:
-    searched = Space(base(schedule="gpipe", parallelism={"scatter_gather": False}), (4,))
-    scenario = searched.scenario(point(2, 2, 1, 1, 1, False, 0, POLICIES[0]))
-    assert not scenario.parallelism.scatter_gather
-
-
 def test_every_named_schedule_is_searched_unless_it_is_held() -> None:
     """The scenario's own comes first; a single stage has no other."""
     for hold in (("schedule",), ()):
@@ -203,16 +189,6 @@ def test_long_sequences_have_context_parallel_splits() -> None:
     assert contexts(32768) == {1, 2, 3, 4, 6, 8}
     assert contexts(512, now=3) == {1, 2, 3}
     assert contexts(512, 1, 4, 5) == {1, 4}
-
-
-def test_a_pickled_space_is_equal() -> None:
-    vary = {"parallelism.context": (1, 2), "parallelism.expert": (2, 4)}
-    searched = Space(space("experts").base, (8,), vary)
-    again: Space = pickle.loads(pickle.dumps(searched))
-    points = legal_points(searched).points
-    assert all_points(again) == all_points(searched)
-    assert [*map(again.scenario, points)] == [*map(searched.scenario, points)]
-    assert all_points(again.on((4,))) == all_points(Space(searched.base, (4,), vary))
 
 
 # ---------------------------------------------------------------- conditional settings

@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import pathlib
-import pickle
 import tempfile
 from typing import Any
 
@@ -45,12 +44,6 @@ def test_indices_are_the_product_of_the_axes_the_first_slowest(
     assert all(parts)
 
 
-def test_a_sweep_does_not_store_its_points() -> None:
-    sweep = a_sweep(*axes_of(10**4, 10**4, 10**4), part_size=1000)
-    assert [place for _, place in sweep.positions(10**12 - 1)] == [9999, 9999, 9999]
-    assert len(pickle.dumps(sweep)) < 1000
-
-
 # Values of fields, or of whole sections.
 VALUES: dict[str, list[Any]] = {
     "base": ["table5_22b_present", "table5_175b_full", "gpt2_1_5b"],
@@ -82,17 +75,6 @@ def test_a_point_equals_the_scenario_of_a_file_with_its_values(index: int) -> No
     fresh = validate(Scenario, document.data, document.positions)
     assert scenario.model_dump(exclude={"name"}) == fresh.model_dump(exclude={"name"})
     assert scenario.model_fields_set == fresh.model_fields_set | {"name"}
-
-
-def test_labels_set_several_fields_and_empty_sections(tmp_path: pathlib.Path) -> None:
-    text = with_axes(
-        "way: {plain: {recompute: none}, units: {recompute: {strategy: full, num_layers: 2}}}",
-        "overlap.pipeline: [true]",
-    ).replace("base:\n", "base:\n  overlap:\n")
-    plain, units = (sweep_of(tmp_path, text).scenario(index) for index in range(2))
-    assert plain.recompute.strategy == "none" and plain.overlap.pipeline
-    assert (units.recompute.strategy, units.recompute.num_layers) == ("full", 2)
-    assert sweep_of(tmp_path, text).cells(1) == {"way": "units", "overlap.pipeline": True}
 
 
 @pytest.mark.parametrize("name", list_sweeps())
@@ -174,13 +156,9 @@ def test_conditions_compute_as_sql_does(text: str, holds: bool | None) -> None:
     ("text", "code", "excerpt"),
     [
         ("tensor *", "E810", "cannot be read"),
-        ("", "E810", "cannot be read"),
         ("1 + " * 300 + "1", "E810", "longer than 500"),
         ("tensor == 8) or (1 < 2", "E810", "cannot be read"),
-        ("tensor == 8; pipeline", "E810", "cannot be read"),
-        ("tensor == 8 -- all", "E810", "cannot be read"),
         ('recompute == "selective"', "E812", "write text as 'text'"),
-        ("global * tensr == 64", "E812", "tensr"),
         ("scenario.__class__ == 1", "E812", "not found"),
         ("count(*) == 1", "E813", "aggregate|neither"),
         ("recompute * 2 == 4", "E813", "cannot be read"),
@@ -231,8 +209,6 @@ def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
     ("lines", "head", "excerpt"),
     [
         (("parallelism.tensr: [1]",), ":5:3: E802", "did you mean parallelism.tensor?"),
-        (("tensor: [1]",), ":5:3: E802", "did you mean parallelism.tensor?"),
-        (("name: [a, b]",), ":5:3: E802", "is not a field"),
         (("hardware: [{}]",), ":5:14: E803", "sets no field"),
         (("hardware.gpu.peek: [1 s]",), ":5:23: E205", "is not an entry of the profile"),
         (("hardware.gpu.peak_flops: [1]",), ":5:29: E206", "1 has no unit"),
@@ -240,13 +216,9 @@ def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
         (("batch.micro: []",), ":5:16: E803", "has no values"),
         (("batch.micro: 4",), ":5:16: E803", "4 has no values"),
         (("batch.micro: {range: [4, 1, 1]}",), ":5:16: E803", "has no values"),
-        (("batch.micro: {range: [1, 4, 0]}",), ":5:16: E803", "has no values"),
-        (("batch.micro: {range: [1, 4]}",), ":5:16: E803", "has no values"),
-        (("batch.micro: {range: [1, 4, 0.5]}",), ":5:16: E803", "has no values"),
         (("batch.micro: {range: [1, 1%s, 1]}" % ("0" * 30),), ":5:16: E803", "or too many"),
         (("base: {range: [1, 9, 1]}",), ":5:9: E805", "must be the name of a scenario"),
         (("batch.micro: {range: [0, 4, 1]}",), ":5:16: E204", "greater than or equal to 1"),
-        (("batch.micro: {powers_of_two: [5, 7]}",), ":5:16: E803", "has no values"),
         (("batch.micro: {rnge: [1, 4, 1]}",), ":5:23: E803", "must set fields"),
         (("batch.micro: [1, 2, 1]",), ":5:23: E804", "has the value 1 twice"),
         (("batch.micro: [1, 0, two]",), ":5:20: E204", ":5:23: E203"),
@@ -256,18 +228,14 @@ def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
         (("x: {a: {recompute: full, recompute.method: block}}",), ":5:28: E804", "twice"),
         (("x: {a: {batch.mcro: 2}}",), ":5:11: E802", "did you mean batch.micro?"),
         (("x: {a: {batch: {}}}",), ":5:11: E803", "sets batch to nothing"),
-        (("x: {a: {batch.micro: 0}}",), ":5:24: E204", "greater than or equal to 1"),
         (("mfu: {a: {batch.micro: 2}}",), ":5:3: E808", "already have a column mfu"),
-        (("Status: {a: {batch.micro: 2}}",), ":5:3: E808", "already have a column status"),
         (
             ("a: {x: {batch.micro: 2}}", "A: {x: {batch.global: 8}}"),
             ":6:3: E804",
             "are one column",
         ),
-        (('x: {"\\ud800": {batch.micro: 2}}',), ":5:10: E106", "invalid Unicode"),
         (('cluster: ["\\udc00"]',), ":5:16: E106", "invalid Unicode"),
         (("base: [table5_22b_present]",), ":1:1: E806", "sets base at every point"),
-        (("base: [table5_22b]",), ":5:10: E101", "did you mean table5_22b_full?"),
         (("base: [5]",), ":5:10: E805", "must be the name of a scenario"),
         (
             ("model.seq_length: {range: [1, 2000, 1]}", "batch.micro: {range: [1, 999, 1]}"),
@@ -296,8 +264,6 @@ AXES = "axes: {parallelism.tensor: [1, 2], batch.micro: [1, 2]}\n"
         (AXES, ":1:1: E805", "no base scenario"),
         ("base: nothing_like_it\n" + AXES, ":1:7: E101", "there is no scenario named"),
         (BASE.replace("64,", "x,", 1) + AXES, ":2:39: E203", "must be an integer"),
-        (BASE + AXES + "constraints: [tensor * mcro == 2]\n", ":5:15: E812", "names here are"),
-        (BASE + AXES + 'constraints: ["micro *"]\n', ":5:15: E810", "cannot be read"),
         (BASE + AXES + "constraints: [micro < 5, tensor]\n", ":5:26: E813", "neither true nor"),
         (BASE + AXES + "objective: capacity_bytes\n", ":5:12: E809", "is not an objective"),
     ],
