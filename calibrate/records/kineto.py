@@ -40,7 +40,7 @@ from simtrain.traces.events import (
     no_trace,
     read_events,
 )
-from simtrain.traces.launches import LAUNCH_CATEGORIES, launching_ops
+from simtrain.traces.ranks import LAUNCH_CATEGORIES, launching_ops
 
 _CATEGORIES = {"kernel", "cpu_op", *LAUNCH_CATEGORIES}
 _TYPES = {"c10::BFloat16": "bf16", "c10::Half": "fp16", "float": "fp32"}

@@ -10,7 +10,7 @@ from simtrain.hardware.evidence import MeasuredRuns, error_text, validated_on
 from simtrain.hardware.interval import error_model, judged_runs
 from simtrain.paper import targets
 from simtrain.paper.entries import PaperEntry, PaperSection, TimeComparison
-from simtrain.paper.layer_terms import crossing_length, layer_terms, sizes_of
+from simtrain.paper.layer import crossing_length, layer_terms, sizes_of
 from simtrain.paper.models import PRESENT, paper_scenario
 from simtrain.paper.times import DATA_PARALLEL_530B_S
 

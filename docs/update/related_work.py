@@ -10,7 +10,7 @@ from docs.update.request import Request, seconds, table
 from docs.update.simulations import evaluation_of
 from simtrain.durations.collectives import total_wire_bytes
 from simtrain.errors import InputError
-from simtrain.paper.layer_work import layer_ops, saved_bytes
+from simtrain.paper.layer import layer_ops, saved_bytes
 from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.studies.sweep.grid import load_sweep
 from simtrain.units import format_bytes

@@ -7,7 +7,7 @@ import simtrain
 from docs.update.request import Request, table
 from simtrain.durations.collectives import total_wire_bytes
 from simtrain.hardware.load import profile_of
-from simtrain.paper.layer_work import layer_ops, saved_bytes
+from simtrain.paper.layer import layer_ops, saved_bytes
 from simtrain.paper.models import paper_plan
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate_layer

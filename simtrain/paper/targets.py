@@ -4,7 +4,6 @@ Sources: Korthikanti et al., "Reducing Activation Recomputation in Large Transfo
 (2022), and the example of Rajbhandari et al., "ZeRO" (2020).
 """
 
-from simtrain.paper.activation_shares import fig7
 from simtrain.paper.entries import (
     AllTargets,
     PaperEntry,
@@ -13,13 +12,9 @@ from simtrain.paper.entries import (
     TargetResult,
     TimeComparison,
 )
-from simtrain.paper.gpu_memory import fig1
-from simtrain.paper.kept_microbatches import appendix_c
-from simtrain.paper.layer_work import table2
-from simtrain.paper.recompute_times import fig8
-from simtrain.paper.stage_memory import fig9
+from simtrain.paper.layer import fig7, fig8, table2
+from simtrain.paper.memory import appendix_c, fig1, fig9, zero
 from simtrain.paper.times import dp530b, table4, table5
-from simtrain.paper.zero_example import zero
 
 __all__ = [
     "AllTargets",

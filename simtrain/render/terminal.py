@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -40,9 +40,6 @@ from simtrain.views.view import (
 
 _STYLES = {"strong": "bold", "soft": "dim", "bad": "red", None: ""}
 _BAR_WIDTH, _LEAST_BAR = 30, 8
-_FRAME = 3  # padding on both sides of a column, and a line
-_GAP = 2  # spaces between columns without a frame
-_DENSE_GAP = 1
 
 
 def terminal_page(view: View, width: int | None = None) -> Group:
@@ -130,16 +127,12 @@ def _(part: SchedulePicture, width: int | None) -> RenderableType:
 
 @_drawn.register
 def _(part: Table, width: int | None) -> RenderableType:
-    if part.layout == "continued":
-        return ContinuedTable(part, width)
-    if part.layout == "fitted":
-        return FittedTable(part)
-    return DenseTable(part) if part.layout == "dense" else _list(part)
+    return _list(part) if part.layout == "list" else DrawnTable(part, width)
 
 
 def _list(table: Table) -> RichTable:
     """Draw names and a text, in aligned columns, with the text wrapped."""
-    grid = RichTable.grid(padding=(0, _GAP, 0, 0))
+    grid = RichTable.grid(padding=(0, 2, 0, 0))
     *names, text = table.columns
     for name in names:
         grid.add_column(no_wrap=True, justify=_justify(name))
@@ -173,91 +166,84 @@ def _groups_that_fit(
 
 
 @dataclass(frozen=True)
-class DenseTable:
-    """A table with one space between columns, split into several if the terminal is narrow."""
+class _Look:
+    """How tables of a layout look: spaces between columns, style of the title, rich's settings."""
 
-    table: Table
+    gap: int
+    title: str
+    settings: Mapping[str, Any]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw tables with as many columns as fit beside the keys."""
-        table = self.table
-        if table.title:
-            yield Text(table.title, style="bold")
-        widths = [
-            max(
-                _longest_line(column.heading),
-                *(cell_len(text_of(row.cells[place], column)) for row in table.rows),
-            )
-            for place, column in enumerate(table.columns)
-        ]
-        groups = _groups_that_fit(widths, table.num_keys, _DENSE_GAP, options.max_width)
-        for number, places in enumerate(groups):
-            if number:
-                yield Text()
-            columns = [table.columns[place] for place in places]
-            is_narrow = sum(widths[place] + _DENSE_GAP for place in places) > options.max_width
-            yield _framed(
-                table,
-                columns,
-                is_whole=True,
-                breaks_words=is_narrow,
-                box=box.SIMPLE_HEAD,
-                show_edge=False,
-                padding=0,
-            )
+
+_LOOKS = {
+    "fitted": _Look(3, "italic", {}),  # padding on both sides of a column, and a line
+    "dense": _Look(1, "bold", {"box": box.SIMPLE_HEAD, "show_edge": False, "padding": 0}),
+    "continued": _Look(2, "bold", {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0)}),
+}
 
 
 @dataclass(frozen=True)
-class FittedTable:
-    """A table that omits optional columns until it fits, or else goes on below."""
+class DrawnTable:
+    """A table that omits optional columns until it fits, or else goes on below with the others.
+
+    Args:
+        table: the table.
+        width: columns after which a continued table goes on; by default those of the terminal.
+    """
 
     table: Table
+    width: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw the table with as many columns as fit."""
-        table, most = self.table, options.max_width
-        optional = table.optional
-        choices = (self._without(optional[:number]) for number in range(len(optional)))
-        fitting = (columns for columns in choices if self._width(columns) <= most)
-        columns = next(fitting, None) or self._without(optional)
+        table, look, most = self.table, _LOOKS[self.table.layout], options.max_width
         # A title of rich is as narrow as its table.
         if table.title:
-            yield Text(table.title, style="italic")
-        groups = [columns]
-        if self._width(columns) > most:
-            widths = [self._width([column]) - 1 - _FRAME for column in columns]
-            places = _groups_that_fit(widths, max(table.num_keys, 1), _FRAME, most - _FRAME - 1)
-            groups = [[columns[place] for place in group] for group in places]
-        for group in groups:
-            is_narrow = self._width(group) > most
-            settings: dict[str, Any] = {"breaks_words": is_narrow, "expand": bool(table.widths)}
-            if not (is_narrow or table.widths):
-                settings["most"] = _widths_within(table, group, most - 1 - _FRAME * len(group))
-            yield _framed(table, group, **settings)
+            yield Text(table.title, style=look.title)
+        if table.layout == "fitted":
+            for places in self._fitted(most):
+                is_narrow = self._width(places) > most
+                settings: dict[str, Any] = {"expand": bool(table.widths)}
+                if not (is_narrow or table.widths):
+                    settings["most"] = _widths_within(table, places, most - 1 - 3 * len(places))
+                yield _framed(table, places, breaks_words=is_narrow, **settings)
+            return
+        widths = [_column_width(table, place) for place in range(len(table.columns))]
+        limit = self.width or most if table.layout == "continued" else most
+        for number, places in enumerate(_groups_that_fit(widths, table.num_keys, look.gap, limit)):
+            if number:
+                yield Text()
+            is_narrow = sum(widths[place] + look.gap for place in places) > most + look.gap
+            is_whole = not is_narrow and not (table.num_keys and table.layout == "continued")
+            yield _framed(table, places, is_whole=is_whole, breaks_words=is_narrow, **look.settings)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """Use the full width."""
         return Measurement(1, options.max_width)
 
-    def _without(self, omitted: Sequence[str]) -> list[Column]:
-        return [
-            column
-            for column in self.table.columns
-            if not {column.name or column.heading} & {*omitted}
-        ]
+    def _fitted(self, most: int) -> Iterator[list[int]]:
+        """Yield the columns that fit; if too many are left without the optional ones, in groups."""
+        optional, columns = self.table.optional, self.table.columns
+        kept: list[int] = []
+        for number in range(len(optional) + 1):
+            omitted = {*optional[:number]}
+            kept = [
+                n for n, each in enumerate(columns) if (each.name or each.heading) not in omitted
+            ]
+            if self._width(kept) <= most:
+                yield kept
+                return
+        widths = [_least_column_width(self.table, place) for place in kept]
+        for group in _groups_that_fit(widths, max(self.table.num_keys, 1), 3, most - 4):
+            yield [kept[place] for place in group]
 
-    def _width(self, columns: Sequence[Column]) -> int:
+    def _width(self, places: Sequence[int]) -> int:
         """Return the width that the table needs if only text is wrapped, between words."""
-        places = [place for place, column in enumerate(self.table.columns) if column in columns]
-        return sum(_least_column_width(self.table, place) + _FRAME for place in places) + 1
+        return sum(_least_column_width(self.table, place) + 3 for place in places) + 1
 
 
-def _widths_within(table: Table, columns: Sequence[Column], most: int) -> list[int]:
+def _widths_within(table: Table, places: Sequence[int], most: int) -> list[int]:
     """Return the widths of columns that together have at most `most`: the widest give way first.
 
     Rich would let them fall below their least widths, and cut the last columns off.
     """
-    places = [place for place, column in enumerate(table.columns) if column in columns]
     least = [_least_column_width(table, place) for place in places]
     whole = [_column_width(table, place) for place in places]
     cap = next(
@@ -306,18 +292,18 @@ def _longest_line(text: str) -> int:
 
 def _framed(
     table: Table,
-    columns: Sequence[Column],
+    places: Sequence[int],
     *,
     is_whole: bool = False,
     breaks_words: bool = False,
     most: Sequence[int] = (),
     **settings: Any,
 ) -> RichTable:
-    """Return some columns of a table in a frame.
+    """Return some columns of a table.
 
     Args:
         table: the table.
-        columns: the columns to show.
+        places: the columns to show.
         is_whole: every text is on one line.
         breaks_words: the terminal is too narrow for the longest words of the columns.
         most: the largest width of each column; by default rich finds it.
@@ -326,14 +312,15 @@ def _framed(
     # Without a least width, rich breaks words of a narrow column while another has room.
     has_least = not (breaks_words or table.widths)
     framed = RichTable(**settings)
-    places = [place for place, column in enumerate(table.columns) if column in columns]
     for number, place in enumerate(places):
         column = table.columns[place]
+        is_one_line = is_whole or column.kind.is_number or column.kind.is_whole
+        is_key = table.layout == "continued" and place < table.num_keys
         framed.add_column(
-            column.heading,
+            Text(column.heading),
             justify=_justify(column),
-            no_wrap=not breaks_words
-            and (is_whole or column.kind.is_number or column.kind.is_whole),
+            style="bold" if is_key else "",
+            no_wrap=not breaks_words and is_one_line,
             ratio=table.widths[place] if table.widths else None,
             min_width=_least_column_width(table, place) if has_least else None,
             max_width=most[number] if most else None,
@@ -363,60 +350,15 @@ def _justify(column: Column) -> Literal["left", "right"]:
 
 
 @dataclass(frozen=True)
-class ContinuedTable:
-    """A table without a frame, split into several below one another if the terminal is narrow."""
-
-    table: Table
-    width: int | None = None
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw tables with as many columns as fit, at least one each, after the keys."""
-        if self.table.title:
-            yield Text(self.table.title, style="bold")
-        widths = [self._width(place) for place in range(len(self.table.columns))]
-        most = self.width or options.max_width
-        groups = _groups_that_fit(widths, self.table.num_keys, _GAP, most)
-        for number, places in enumerate(groups):
-            if number:
-                yield Text()
-            is_narrow = sum(widths[place] + _GAP for place in places) > options.max_width + _GAP
-            yield self._part(places, is_whole=not (self.table.num_keys or is_narrow))
-
-    def _part(self, places: Sequence[int], *, is_whole: bool) -> RichTable:
-        table = self.table
-        part = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
-        for place in places:
-            column = table.columns[place]
-            style = "bold" if place < table.num_keys else ""
-            part.add_column(
-                Text(column.heading),
-                justify=_justify(column),
-                style=style,
-                no_wrap=is_whole,
-                overflow="fold",
-            )
-        for row in table.rows:
-            part.add_row(*_cells(table, row, places), style=_STYLES[row.style] or None)
-        return part
-
-    def _width(self, place: int) -> int:
-        column = self.table.columns[place]
-        texts = (text_of(row.cells[place], column) for row in self.table.rows)
-        return max(cell_len(column.heading), *map(cell_len, texts), 0)
-
-
-@dataclass(frozen=True)
 class ShareBar:
     """A bar with a length proportional to a share of 1; all bars of a column have one scale."""
 
     share: float
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Fill the share of the column's width."""
         yield Text("█" * round(options.max_width * min(self.share, 1)), no_wrap=True)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """Allow a narrow column; all its bars are scaled alike."""
         return Measurement(_LEAST_BAR, _BAR_WIDTH)
 
 

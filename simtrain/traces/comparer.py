@@ -12,7 +12,7 @@ from simtrain.commands.output import show
 from simtrain.commands.printing import status
 from simtrain.commands.progress import progress_bar
 from simtrain.commands.question import simulate_with_status
-from simtrain.traces.files import is_trace, trace_files
+from simtrain.traces.events import is_trace, trace_files
 
 
 class TraceComparer(Comparer):
@@ -21,18 +21,15 @@ class TraceComparer(Comparer):
     name = "traces"
 
     def takes(self, file: Path) -> bool:
-        """Return whether a file is a trace, or a folder of traces."""
         return is_trace(file)
 
     def compare(self, request: ComparisonRequest) -> None:
-        """Print how the ranks of traces differ from a scenario, and write the page."""
         from simtrain.base.output_folder import check_writable
         from simtrain.render.html.document import check_html_file, write_document
         from simtrain.scenario import load_scenario
-        from simtrain.traces.page import trace_document
         from simtrain.traces.ranks import read_rank_traces
         from simtrain.traces.study import compare_with_traces
-        from simtrain.traces.view import trace_view
+        from simtrain.traces.view import trace_document, trace_view
 
         message = f"traces are compared with one scenario, not with {len(request.scenarios)}"
         fix = "name one scenario before the traces"

@@ -38,6 +38,33 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _BETWEEN = re.compile(r"\}[ \t\r\n]*,[ \t\r\n]*\{")
 """What stands between two events, and seldom inside one."""
 _DECODER = json.JSONDecoder()
+_SIGNS = (b'"traceEvents"', b'"deviceProperties"', b'"schemaVersion"')
+_BEGINNING = 1 << 16
+
+
+def is_trace(path: Path) -> bool:
+    """Return whether a file is a trace: by its name if it is packed, else by its beginning.
+
+    A folder is one if it has packed traces, as `simtrain run -o FOLDER` writes them.
+    """
+    if path.is_dir():
+        return bool(trace_files(path))
+    name = path.name.lower()
+    if name.endswith(".gz"):
+        return True
+    if not name.endswith(".json") or not path.is_file():
+        return False
+    try:
+        with open_input(path) as file:
+            beginning = file.read(_BEGINNING)
+    except OSError:
+        return False
+    return any(sign in beginning for sign in _SIGNS)
+
+
+def trace_files(path: Path) -> list[Path]:
+    """Return the traces of a folder in the order of their names, or the file itself."""
+    return sorted(path.glob("*.json.gz")) if path.is_dir() else [path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +252,9 @@ class _Counted(io.RawIOBase):
         self._most = min(_MOST_BYTES, max(_ALWAYS_UNPACKED, packed_bytes * _MOST_PACKED))
 
     def readable(self) -> bool:
-        """Return whether it can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read bytes into a buffer; return their number."""
         content = self._file.read(min(len(buffer), _CHUNK))
         self._count += len(content)
         if self._count > self._most:

@@ -1,15 +1,18 @@
-"""The kernels of each rank in a trace, with their kinds, launches and groups."""
+"""The kernels of each rank in a trace, with their kinds, launches, groups and iterations."""
 
 from __future__ import annotations
 
+import bisect
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from simtrain.traces.events import (
     Event,
@@ -22,24 +25,20 @@ from simtrain.traces.events import (
     whole_number,
 )
 from simtrain.traces.kinds import (
-    OPTIMIZER,
     OPTIMIZER_STEP,
-    OTHER,
     TRANSFER,
     KernelKind,
     Role,
     kind_of_kernel,
     kind_of_op,
 )
-from simtrain.traces.launches import (
-    LAUNCH_CATEGORIES,
-    Enclosing,
-    launches_by_correlation,
-    launching_ops,
-)
 
+LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver")
+_MOST_NESTED = 64
+"""Ops before a launch among which the one that encloses it is sought."""
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _CATEGORIES = {*_ON_DEVICE, *LAUNCH_CATEGORIES, "cpu_op", "user_annotation", "metadata"}
+Basis = Literal["steps of the profiler", "the whole trace"]
 _STEP = re.compile(r"ProfilerStep#\d+")
 _RANK = re.compile(r"rank (\d{1,9})\b")
 
@@ -51,7 +50,7 @@ class TracedKernel(NamedTuple):
         name: its name.
         kind: what it does.
         group: ranks of its group; 0 if the trace does not say it.
-        stream: the stream, or the thread of a host.
+        stream: the stream.
         start_us, end_us: moments, counted from the first event of the file.
         launched_us: when the host had launched it; NaN if the trace does not say it.
         op: number of the op that launched it, if that op is of the same kind; -1 for another.
@@ -86,7 +85,6 @@ class RankTrace:
         file: where they stand.
         rank: number of the rank; None if the trace does not say it.
         world_size: number of all ranks; None if the trace does not say it.
-        is_host: the trace has no device, so that ops of the host count as kernels.
         kernels: in order of start.
         steps: marked steps, in order of time.
     """
@@ -94,54 +92,153 @@ class RankTrace:
     file: Path
     rank: int | None
     world_size: int | None
-    is_host: bool
     kernels: tuple[TracedKernel, ...]
     steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TracedIteration:
+    """An iteration in a trace.
+
+    Args:
+        name: the profiler's name of the step, or its number.
+        start_us, end_us: moments in the trace.
+        kernels: places of its kernels in the trace.
+    """
+
+    name: str
+    start_us: float
+    end_us: float
+    kernels: Sequence[int]
+
+    @property
+    def seconds(self) -> float:
+        """Its time."""
+        return (self.end_us - self.start_us) * 1e-6
+
+
+class Enclosing:
+    """Finds the innermost event that encloses a moment on a thread."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        by_thread: dict[str, list[tuple[float, float, Event]]] = defaultdict(list)
+        for event in events:
+            begin = begin_us(event)
+            if begin is not None and (seconds := duration_s(event)):
+                by_thread[_thread(event)].append((begin, begin + seconds * 1e6, event))
+        self._spans = by_thread
+        self._begins: dict[str, list[float]] = {}
+        for thread, spans in by_thread.items():
+            spans.sort(key=lambda span: (span[0], -span[1]))
+            self._begins[thread] = [begin for begin, _, _ in spans]
+
+    def of(self, event: Event) -> Event | None:
+        """Return the innermost event around the begin of another on its thread."""
+        thread, time = _thread(event), begin_us(event)
+        if thread not in self._spans or time is None:
+            return None
+        # Of nested ops the last to begin is the innermost; few siblings end in between.
+        last = bisect.bisect_right(self._begins[thread], time)
+        before = reversed(self._spans[thread][max(0, last - _MOST_NESTED) : last])
+        return next((enclosing for _, end, enclosing in before if end >= time), None)
+
+
+def launches_by_correlation(events: Sequence[Event]) -> dict[int | None, Event]:
+    """Return the launches, which have the `correlation` of their kernels."""
+    return {
+        whole_number(event, "correlation"): event
+        for event in events
+        if event.get("cat") in LAUNCH_CATEGORIES
+    }
+
+
+def launching_ops(events: Sequence[Event]) -> Callable[[Event], Event | None]:
+    """Return a function from a kernel to the innermost op that launched it.
+
+    Newer traces number both alike (`External id`). In older ones the op encloses the launch, which
+    has the kernel's `correlation`, on its thread.
+    """
+    ops = [event for event in events if event.get("cat") == "cpu_op"]
+    by_number = {whole_number(op, "External id"): op for op in ops}
+    launches, enclosing = launches_by_correlation(events), Enclosing(ops)
+
+    def op_of(kernel: Event) -> Event | None:
+        """Return the op of a kernel; None if the trace does not have it."""
+        number = whole_number(kernel, "External id")
+        correlation = whole_number(kernel, "correlation")
+        if number is not None and number != correlation and number in by_number:
+            return by_number[number]
+        launch = launches.get(correlation) if correlation is not None else None
+        op = enclosing.of(launch) if launch else None
+        return op or (by_number.get(number) if number is not None else None)
+
+    return op_of
 
 
 def read_rank_traces(path: Path, show_progress: Progress | None = None) -> list[RankTrace]:
     """Read the ranks of a trace: one, or as many as it has processes with names such as "rank 3".
 
     Raises:
-        InputError: E726, it is no trace, or has neither kernels nor ops.
+        InputError: E726, it is no trace, or has no kernels.
     """
     trace = read_events(path, _CATEGORIES, show_progress)
     timed = [event for event in trace.events if begin_us(event) is not None and duration_s(event)]
     of_device = [event for event in timed if event.get("cat") in _ON_DEVICE]
     zero_us = min((float(event["ts"]) for event in timed), default=0.0)
-    is_host = not any(event.get("cat") == "kernel" for event in of_device)
-    kernels = _host_kernels(timed, zero_us) if is_host else _kernels(of_device, timed, zero_us)
-    if not kernels:
-        raise no_trace(path, "it has neither kernels nor ops with times")
+    if not any(event.get("cat") == "kernel" for event in of_device):
+        raise no_trace(path, "it has no kernels of a device with times")
+    kernels = _kernels(of_device, timed, zero_us)
     steps = _steps(timed, zero_us)
     world: Any = trace.header.get("distributedInfo")
     world = world if isinstance(world, dict) else {}
     rank, size = (_count(world.get(key)) for key in ("rank", "world_size"))
     names = _rank_names(trace.events)
-    processes = sorted(kernels.keys() & names.keys()) if not is_host else []
-    if not processes:  # the processes are the devices of one rank
-        every = [kernel for process in kernels.values() for kernel in process]
-        return [_rank_trace(path, rank, size, is_host, every, steps.get("", []))]
-    return [
-        _rank_trace(path, names[process], size, False, kernels[process], steps.get(process, []))
-        for process in processes
+    named: list[tuple[int | None, list[str]]] = [
+        (names[process], [process]) for process in sorted(kernels.keys() & names.keys())
     ]
+    ranks = []
+    # Without names, the processes are the devices of one rank.
+    for number, processes in named or [(rank, [*kernels])]:
+        of_rank = [kernel for process in processes for kernel in kernels[process]]
+        of_rank.sort(key=attrgetter("start_us", "end_us"))
+        marked = steps.get(processes[0] if named else "", [])
+        marked.sort(key=attrgetter("start_us"))
+        ranks.append(RankTrace(path, number, size, tuple(of_rank), tuple(marked)))
+    return ranks
 
 
-def _rank_trace(
-    path: Path,
-    rank: int | None,
-    size: int | None,
-    is_host: bool,
-    kernels: list[TracedKernel],
-    steps: list[Step],
-) -> RankTrace:
-    kernels.sort(key=attrgetter("start_us", "end_us"))
-    return RankTrace(path, rank, size, is_host, tuple(kernels), tuple(sorted(steps, key=_start)))
+def iterations_of(trace: RankTrace) -> tuple[Basis, list[TracedIteration]]:
+    """Return the iterations of a trace, at least one, and how they were told apart.
+
+    A kernel belongs to the step of the profiler that launched it. The device is behind the host, so
+    an iteration begins when the kernels before it have ended, but not before its step.
+    """
+    kernels = trace.kernels
+    moments = [
+        kernel.start_us if math.isnan(kernel.launched_us) else kernel.launched_us
+        for kernel in kernels
+    ]
+    edges = [step.start_us for step in trace.steps] + [step.end_us for step in trace.steps[-1:]]
+    step_of = np.searchsorted(edges, moments, side="right") - 1
+    iterations: list[TracedIteration] = []
+    ended_us = -math.inf
+    for number, step in enumerate(trace.steps):
+        places = np.flatnonzero(step_of == number).tolist()
+        if places:
+            start_us = max(step.start_us, ended_us)
+            ended_us = max(step.end_us, *(kernels[place].end_us for place in places))
+            iterations.append(TracedIteration(step.name, start_us, ended_us, places))
+    if iterations:
+        return "steps of the profiler", iterations
+    end_us = max(kernel.end_us for kernel in kernels)
+    every = range(len(kernels))
+    return "the whole trace", [TracedIteration("whole trace", kernels[0].start_us, end_us, every)]
 
 
-def _start(step: Step) -> float:
-    return step.start_us
+def median_iteration(iterations: Sequence[TracedIteration]) -> TracedIteration:
+    """Return the iteration with the median time; of two, the faster."""
+    order = sorted(iterations, key=lambda iteration: iteration.seconds)
+    return order[(len(order) - 1) // 2]
 
 
 def _kernels(
@@ -169,35 +266,6 @@ def _kernels(
         kernels[_process(event)].append(
             TracedKernel(name, kind, group, stream, *times, number, _meets(event, kind))
         )
-    return kernels
-
-
-def _host_kernels(events: Sequence[Event], zero_us: float) -> dict[str, list[TracedKernel]]:
-    """Return the ops of a host that do the work: outermost ops with a kind, and others' leaves."""
-    annotations = _annotations(events)
-    by_thread: dict[tuple[str, str], list[Event]] = defaultdict(list)
-    for event in events:
-        if event.get("cat") == "cpu_op":
-            by_thread[_process(event), repr(event.get("tid"))].append(event)
-    kernels: dict[str, list[TracedKernel]] = defaultdict(list)
-    for (process, thread), ops in by_thread.items():
-        ops.sort(key=lambda op: (op["ts"], -op["dur"]))
-        ends = [float(op["ts"]) + duration_s(op) * 1e6 for op in ops]
-        covered_us = -math.inf
-        for place, op in enumerate(ops):
-            if op["ts"] < covered_us:
-                continue
-            kind = kind_of_op(_name(op))
-            is_leaf = place + 1 == len(ops) or ops[place + 1]["ts"] >= ends[place]
-            if kind is None and not is_leaf:
-                continue
-            covered_us = ends[place]
-            if kind is None or kind.role is Role.COMPUTE:
-                step = _name(annotations.of(op) or {})
-                kind = OPTIMIZER if step.startswith(OPTIMIZER_STEP) else kind
-            times = float(op["ts"]) - zero_us, ends[place] - zero_us, math.nan
-            kernel = TracedKernel(_name(op), kind or OTHER, _group(op), thread, *times, -1)
-            kernels[process].append(kernel)
     return kernels
 
 
@@ -266,3 +334,7 @@ def _process(event: Event) -> str:
 
 def _end_us(event: Event, zero_us: float) -> float:
     return float(event["ts"]) + duration_s(event) * 1e6 - zero_us
+
+
+def _thread(event: Event) -> str:
+    return repr(event.get("tid"))

@@ -11,24 +11,20 @@ from typing import ClassVar
 import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.engine.compiled import Flags
 from simtrain.errors import InputError, Location
 from simtrain.iteration.report.result import Result
-from simtrain.traces.iterations import iterations_of, median_iteration
 from simtrain.traces.kernels import (
+    KernelMapping,
     RankKernels,
+    kinds_of,
+    map_kernels,
     simulated_kernels,
     traced_kernels,
 )
-from simtrain.traces.kinds import KernelKind, Role
-from simtrain.traces.losses import (
-    Losses,
-    StreamOverlap,
-    exposed_of,
-    losses_of,
-    overlap_of,
-)
-from simtrain.traces.mapping import Mapping, kinds_of, map_kernels
-from simtrain.traces.ranks import RankTrace
+from simtrain.traces.kinds import Role
+from simtrain.traces.losses import Losses, StreamOverlap, exposed_of, losses_of, overlap_of
+from simtrain.traces.ranks import RankTrace, iterations_of, median_iteration
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +70,7 @@ class KindDifference(PlainData):
 
 @dataclass(frozen=True, slots=True)
 class OpDifference(PlainData):
-    """A simulated op, and the kernels that were mapped to it.
-
-    Args:
-        op: its name.
-        kind: what people read of its kind.
-        traced, simulated: the sums.
-    """
+    """A simulated op by its name and the label of its kind, and the kernels mapped to it."""
 
     json_fields: ClassVar = keys("op kind traced simulated difference_s")
 
@@ -97,34 +87,11 @@ class OpDifference(PlainData):
 
 @dataclass(frozen=True, slots=True)
 class UnmappedKernel:
-    """Kernels of a name that is of no kind, or of a kind that the simulation does not have.
-
-    Args:
-        name: their name.
-        kind: what people read of their kind.
-        sum: their number and time.
-    """
+    """Kernels of a name that is of no kind, or of a kind that the simulation does not have."""
 
     name: str
     kind: str
     sum: KernelSum
-
-
-@dataclass(frozen=True, slots=True)
-class StreamUse:
-    """A stream of the device.
-
-    Args:
-        stream: its name.
-        kernels: all its kernels.
-        compute_s, communication_s, copies_s: sums of times of its kernels.
-    """
-
-    stream: str
-    kernels: KernelSum
-    compute_s: float
-    communication_s: float
-    copies_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +111,12 @@ class RankComparison(PlainData):
         kinds: by kind, in the order of kinds.
         ops: ops with mapped kernels, the largest difference first.
         unmapped: kernels that nothing simulated is like, the longest first.
-        streams: streams of the trace.
         mapping: the kernels of both sides.
     """
 
     json_fields: ClassVar = keys(
         """file rank stage simulated_pass iteration found_by num_iterations
-        traced_s simulated_s traced simulated traced_overlap simulated_overlap
-        kinds ops unmapped streams"""
+        traced_s simulated_s traced simulated traced_overlap simulated_overlap kinds ops unmapped"""
     )
 
     file: str
@@ -170,8 +135,7 @@ class RankComparison(PlainData):
     kinds: tuple[KindDifference, ...]
     ops: tuple[OpDifference, ...]
     unmapped: tuple[UnmappedKernel, ...]
-    streams: tuple[StreamUse, ...]
-    mapping: Mapping
+    mapping: KernelMapping
 
     @property
     def unmapped_s(self) -> float:
@@ -210,10 +174,10 @@ def compare_with_traces(
             "0F0"; "" for the whole iteration.
 
     Raises:
-        InputError: E118, a stage has no pass of this name.
-        InputError: E728, there are more files than stages and their numbers say nothing.
+        InputError: a stage has no pass of this name (E118), or there are more files than stages and
+            their numbers say nothing (E728).
     """
-    num_ranks = result.scenario.num_gpus
+    num_ranks, mesh = result.scenario.num_gpus, result.plan.mesh
     is_by_rank = all(
         trace.world_size == num_ranks and trace.rank is not None and trace.rank < num_ranks
         for trace in traces
@@ -224,130 +188,99 @@ def compare_with_traces(
         reason = f"the traces do not say that they are of {num_ranks} ranks, as the scenario is"
         fix = "name a trace for each stage, in the order of stages, or change the scenario"
         raise InputError.of("E728", message, Location(str(excess.file)), fix, reason)
-    stages = [
-        _stage_of(result, trace.rank or 0) if is_by_rank else place
-        for place, trace in enumerate(traces)
-    ]
-    ranks = [
-        _compared(result, trace, stage, pass_name)
-        for trace, stage in zip(traces, stages, strict=True)
-    ]
+    ranks = []
+    for place, trace in enumerate(traces):
+        stage = (trace.rank or 0) // mesh.stride("pp") % mesh.pp if is_by_rank else place
+        ranks.append(_compared(result, trace, stage, pass_name))
     ranks.sort(key=lambda rank: (rank.stage, rank.rank or 0))
     return TraceComparison(name or result.scenario.name or "scenario", tuple(ranks), is_by_rank)
 
 
-def _stage_of(result: Result, rank: int) -> int:
-    mesh = result.plan.mesh
-    return rank // mesh.stride("pp") % mesh.pp
-
-
 def _compared(result: Result, trace: RankTrace, stage: int, pass_name: str) -> RankComparison:
     found_by, iterations = iterations_of(trace)
-    iteration = iterations[median_iteration(iterations)]
+    iteration = median_iteration(iterations)
     simulated = simulated_kernels(result, stage, pass_name)
     mapping = map_kernels(traced_kernels(trace, iteration), simulated)
-    kinds = tuple(_by_kind(mapping))
     return RankComparison(
-        str(trace.file),
-        trace.rank,
-        stage,
-        pass_name,
-        iteration.name,
-        found_by,
-        len(iterations),
-        iteration.seconds,
-        simulated.iteration_s,
-        losses_of(mapping.traced),
-        losses_of(mapping.simulated),
-        overlap_of(mapping.traced),
-        overlap_of(mapping.simulated),
-        kinds,
-        tuple(_by_op(mapping)),
-        tuple(_unmapped(mapping)),
-        tuple(_by_stream(mapping.traced)),
-        mapping,
+        file=str(trace.file),
+        rank=trace.rank,
+        stage=stage,
+        simulated_pass=pass_name,
+        iteration=iteration.name,
+        found_by=found_by,
+        num_iterations=len(iterations),
+        traced_s=iteration.seconds,
+        simulated_s=simulated.iteration_s,
+        traced=losses_of(mapping.traced),
+        simulated=losses_of(mapping.simulated),
+        traced_overlap=overlap_of(mapping.traced),
+        simulated_overlap=overlap_of(mapping.simulated),
+        kinds=tuple(_by_kind(mapping)),
+        ops=tuple(_by_op(mapping)),
+        unmapped=tuple(_unmapped(mapping)),
+        mapping=mapping,
     )
 
 
-def _by_kind(mapping: Mapping) -> Iterator[KindDifference]:
+def _by_kind(mapping: KernelMapping) -> Iterator[KindDifference]:
+    sides = mapping.traced, mapping.simulated
     for kind in kinds_of(mapping):
-        for group in _groups(mapping, kind):
-            sums = (_sum_of_kind(side, kind, group) for side in (mapping.traced, mapping.simulated))
+        used = (work for side in sides for work in side.used_works)
+        for group in sorted({work.group for work in used if work.kind is kind}):
+            sums = []
+            for side in sides:
+                chosen = [work.kind is kind and work.group == group for work in side.works]
+                is_communication = kind.role is Role.COMMUNICATION
+                sums.append(_sum(side, np.array(chosen, np.bool_)[side.work], is_communication))
             basis = mapping.basis.get(kind.name, "")
             yield KindDifference(kind.name, kind.label, group, basis, *sums)
 
 
-def _groups(mapping: Mapping, kind: KernelKind) -> list[int]:
-    """Return the sizes of groups that kernels of a kind have, on either side."""
-    return sorted(
-        {
-            work.group
-            for side in (mapping.traced, mapping.simulated)
-            for work in side.used_works
-            if work.kind is kind
-        }
-    )
-
-
-def _sum_of_kind(kernels: RankKernels, kind: KernelKind, group: int) -> KernelSum:
-    is_chosen = [work.kind is kind and work.group == group for work in kernels.works]
-    chosen = np.array(is_chosen, np.bool_)[kernels.work]
-    exposed_s = exposed_of(kernels, chosen) if kind.role is Role.COMMUNICATION else None
+def _sum(kernels: RankKernels, chosen: Flags, is_communication: bool) -> KernelSum:
+    exposed_s = exposed_of(kernels, chosen) if is_communication else None
     count = int((chosen & kernels.is_head).sum())
     return KernelSum(count, float(kernels.seconds[chosen].sum()), exposed_s)
 
 
-def _by_op(mapping: Mapping) -> list[OpDifference]:
+def _by_op(mapping: KernelMapping) -> list[OpDifference]:
     """Return the ops of kinds of which each kernel is mapped."""
     simulated, size = mapping.simulated, len(mapping.simulated.works)
     is_mapped = mapping.op >= 0
     op = mapping.op[is_mapped]
-    total_s = np.bincount(op, mapping.traced.seconds[is_mapped], size)
-    counts = np.bincount(op, mapping.traced.is_head[is_mapped], size).astype(int)
-    expected_s = np.bincount(simulated.work, simulated.seconds, size)
-    expected = np.bincount(simulated.work, minlength=size)
-    sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0, 0.0, 0, 0.0])
-    for place, work in enumerate(simulated.works):
+    columns = np.stack(
+        [
+            np.bincount(op, mapping.traced.is_head[is_mapped], size),
+            np.bincount(op, mapping.traced.seconds[is_mapped], size),
+            np.bincount(simulated.work, minlength=size),
+            np.bincount(simulated.work, simulated.seconds, size),
+        ],
+        axis=1,
+    )
+    sums: dict[tuple[str, str], np.ndarray] = defaultdict(lambda: np.zeros(4))
+    for work, values in zip(simulated.works, columns, strict=True):
         if mapping.basis.get(work.kind.name) in ("name", "order"):
-            values = counts[place], total_s[place], expected[place], expected_s[place]
-            key = work.name, work.kind.label
-            sums[key] = [before + more for before, more in zip(sums[key], values, strict=True)]
+            sums[work.name, work.kind.label] += values
     rows = [
         OpDifference(
-            name,
-            label,
-            KernelSum(int(row[0]), float(row[1])),
-            KernelSum(int(row[2]), float(row[3])),
+            *named, KernelSum(int(row[0]), float(row[1])), KernelSum(int(row[2]), float(row[3]))
         )
-        for (name, label), row in sums.items()
+        for named, row in sums.items()
     ]
     return sorted(rows, key=lambda row: -abs(row.difference_s))
 
 
-def _unmapped(mapping: Mapping) -> list[UnmappedKernel]:
-    traced = mapping.traced
-    total_s = np.bincount(traced.work, traced.seconds, len(traced.works))
-    counts = np.bincount(traced.work, minlength=len(traced.works))
+def _unmapped(mapping: KernelMapping) -> list[UnmappedKernel]:
+    traced, size = mapping.traced, len(mapping.traced.works)
+    counts = np.bincount(traced.work, minlength=size).tolist()
+    total_s = np.bincount(traced.work, traced.seconds, size).tolist()
     sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0, 0.0])
-    for place, work in enumerate(traced.works):
-        if counts[place] and not mapping.basis[work.kind.name]:
-            before = sums[work.name, work.kind.label]
-            sums[work.name, work.kind.label] = [
-                before[0] + counts[place],
-                before[1] + total_s[place],
-            ]
+    for work, count, seconds in zip(traced.works, counts, total_s, strict=True):
+        if count and not mapping.basis[work.kind.name]:
+            row = sums[work.name, work.kind.label]
+            row[0] += count
+            row[1] += seconds
     rows = [
-        UnmappedKernel(name, label, KernelSum(int(count), float(seconds)))
-        for (name, label), (count, seconds) in sums.items()
+        UnmappedKernel(*named, KernelSum(int(count), seconds))
+        for named, (count, seconds) in sums.items()
     ]
     return sorted(rows, key=lambda row: -row.sum.total_s)
-
-
-def _by_stream(kernels: RankKernels) -> Iterator[StreamUse]:
-    for place, stream in enumerate(kernels.streams):
-        chosen = kernels.stream == place
-        seconds = kernels.seconds
-        by_role = (float(seconds[chosen & kernels.of_role(role)].sum()) for role in Role)
-        yield StreamUse(
-            stream, KernelSum(int(chosen.sum()), float(seconds[chosen].sum())), *by_role
-        )

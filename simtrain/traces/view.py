@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from itertools import groupby
 
-from simtrain.traces.lanes import lanes_of
+import numpy as np
+
+from simtrain.engine.compiled import Flags, Floats
+from simtrain.render.html.document import HtmlDocument, HtmlSection
+from simtrain.render.html.elements import element
+from simtrain.render.html.view import view_html
+from simtrain.traces.kernels import RankKernels
+from simtrain.traces.kinds import Role
+from simtrain.traces.losses import StreamOverlap
 from simtrain.traces.study import RankComparison, TraceComparison
 from simtrain.units import format_seconds
 from simtrain.views.kinds import (
@@ -21,6 +30,8 @@ from simtrain.views.view import (
     Cell,
     Column,
     Facts,
+    Lane,
+    LaneSpan,
     LanesPicture,
     Paragraphs,
     Part,
@@ -30,15 +41,32 @@ from simtrain.views.view import (
     remarks,
 )
 
-_MOST_OPS, _MOST_UNMAPPED, _LONGEST_NAME = 12, 10, 36
+_MOST_OPS, _MOST_UNMAPPED, _LONGEST_NAME, _NUM_SLICES = 12, 10, 36, 1200
 _ROUNDING_S = 1e-8
 """Times in traces are rounded to nanoseconds; sums of many differ by less than this."""
-
 _MEANING = "A slice of time shows the kind of kernels that takes most of it."
+_IDLE = {
+    "copies": "copies of memory alone",
+    "host_gap": "host gaps",
+    "start_gap": "starts of kernels",
+    "bubble": "bubble (waits for others)",
+}
+"""Causes that are fields of `Losses`."""
+_RANK = Column("rank", "rank", COUNT)
+
+
+def trace_document(comparison: TraceComparison, command: str) -> HtmlDocument:
+    """Build the page of a comparison; `command` prints the same in a terminal."""
+    lead = element("p", "A real iteration, as PyTorch's profiler saw it, beside the simulated one.")
+    sections = [
+        HtmlSection("timelines", "Both timelines", view_html(_lanes_view(comparison))),
+        HtmlSection("differences", "Differences", view_html(trace_view(comparison), command)),
+    ]
+    return HtmlDocument(f"{comparison.scenario} against a trace", lead, sections)
 
 
 def trace_view(comparison: TraceComparison) -> View:
-    """Show the losses, kinds, ops and streams of each rank beside its simulated stage."""
+    """Show the losses, kinds and ops of each rank beside its simulated stage."""
     ranks = comparison.ranks
     parts: list[Part] = [
         _facts(comparison),
@@ -49,22 +77,8 @@ def trace_view(comparison: TraceComparison) -> View:
         _overlap(ranks),
         _ops(ranks),
         _unmapped(ranks),
-        _streams(ranks),
         remarks(_remarks(comparison)),
     ]
-    return View(parts)
-
-
-def lanes_view(comparison: TraceComparison) -> View:
-    """Show both timelines of each rank, one above the other."""
-    parts: list[Part] = []
-    for rank in comparison.ranks:
-        end_s = max(rank.traced_s, rank.simulated_s)
-        lanes = {
-            f"trace, {_name(rank)}": lanes_of(rank.mapping.traced, end_s),
-            f"simulated, {_beside(rank)}": lanes_of(rank.mapping.simulated, end_s),
-        }
-        parts.append(LanesPicture(lanes, end_s, _MEANING))
     return View(parts)
 
 
@@ -88,86 +102,46 @@ def _facts(comparison: TraceComparison) -> Facts:
 
 def _ranks(ranks: Sequence[RankComparison]) -> Table:
     columns = (
-        Column("rank", "rank", COUNT),
+        _RANK,
         Column("stage", "stage", COUNT),
         Column("trace_s", "trace", SECONDS),
         Column("simulated_s", "simulated", SECONDS),
         Column("share", "longer", SIGNED_SHARE, "time of the trace beyond the simulated"),
         Column("unmapped_s", "unmapped", SECONDS, "kernels that nothing simulated is like"),
     )
-    rows = [
-        Row(
-            (
-                rank.rank,
-                rank.stage,
-                rank.traced_s,
-                rank.simulated_s,
-                rank.traced_s / rank.simulated_s - 1,
-                rank.unmapped_s,
-            )
-        )
-        for rank in ranks
-    ]
+    rows = []
+    for each in ranks:
+        longer = each.traced_s / each.simulated_s - 1
+        cells = each.rank, each.stage, each.traced_s, each.simulated_s, longer, each.unmapped_s
+        rows.append(Row(cells))
     return Table("ranks", "Ranks", columns, rows)
 
 
-def _causes(rank: RankComparison) -> Iterator[tuple[str, str, float, float]]:
-    """Yield name, label and both times of each cause; both columns add up to the iterations."""
-    labels = {kind.kind: kind.label for kind in rank.kinds}
-    yield "compute", "compute", rank.traced.compute_s, rank.simulated.compute_s
-    traced_s, simulated_s = rank.traced.exposed_s, rank.simulated.exposed_s
-    for name in dict.fromkeys([*simulated_s, *traced_s]):
-        both = traced_s.get(name, 0.0), simulated_s.get(name, 0.0)
-        yield f"exposed {name}", f"exposed {labels[name]}", *both
-    for name, label in _IDLE.items():
-        field = f"{name}_s"
-        yield name, label, getattr(rank.traced, field), getattr(rank.simulated, field)
-
-
-_IDLE = {
-    "copies": "copies of memory alone",
-    "host_gap": "host gaps",
-    "start_gap": "starts of kernels",
-    "bubble": "bubble (waits for others)",
-}
-"""Causes that are fields of `Losses`."""
-
-
-def _losses(ranks: Sequence[RankComparison]) -> Table:
-    columns = (
-        *_rank_column(ranks),
-        Column("cause", "cause", TEXT),
-        *_both("of the iteration"),
-        Column("share", "share", SIGNED_SHARE, "of the simulated iteration"),
-    )
-    rows = []
-    for rank in ranks:
-        for _, label, traced_s, simulated_s in _causes(rank):
-            if max(traced_s, simulated_s) > _ROUNDING_S:
-                rows.append(_row(ranks, rank, label, traced_s, simulated_s))
-        total = _row(ranks, rank, "iteration", rank.traced_s, rank.simulated_s)
-        rows.append(Row(total.cells, "strong"))
-    return Table("losses", "Where the time goes (exposed time; adds up)", columns, rows)
-
-
-def _row(
+def _table(
+    name: str,
+    title: str,
     ranks: Sequence[RankComparison],
-    rank: RankComparison,
-    label: str,
-    traced_s: float,
-    simulated_s: float,
-) -> Row:
-    difference_s = traced_s - simulated_s
-    values = label, traced_s, simulated_s, *_change(difference_s, rank.simulated_s)
-    return Row((*_rank_cell(ranks, rank), *values))
+    columns: Iterable[Column],
+    rows_of: Callable[[RankComparison], Iterable[Row]],
+    optional: Sequence[str] = (),
+    most: int | None = None,
+) -> Table:
+    """Return a table with the rows of each rank, and a column of ranks if there are several.
 
-
-def _change(difference_s: float, total_s: float) -> tuple[float | Cell, float | Cell]:
-    """Return a difference and its share of the total; a rounding error has no text."""
-    share = difference_s / total_s
-    if abs(difference_s) <= _ROUNDING_S:
-        return Cell(difference_s, ""), Cell(share, "")
-    return difference_s, share
+    Of more than `most` rows people see the first, and CSV has all.
+    """
+    first = [_RANK] if len(ranks) > 1 else []
+    rows = [
+        Row([each.rank, *row.cells] if first else row.cells, row.style)
+        for each in ranks
+        for row in rows_of(each)
+    ]
+    whole = Table(name, title, [*first, *columns], rows, optional=optional)
+    if most is None:
+        return whole
+    shown = title if len(rows) <= most else f"{title} (first {most} of {len(rows)})"
+    data = whole.records()
+    return Table(name, shown, whole.columns, rows[:most], optional=optional, data=data)
 
 
 def _both(what: str) -> tuple[Column, ...]:
@@ -178,17 +152,42 @@ def _both(what: str) -> tuple[Column, ...]:
     )
 
 
-def _rank_column(ranks: Sequence[RankComparison]) -> tuple[Column, ...]:
-    return (Column("rank", "rank", COUNT),) if len(ranks) > 1 else ()
+def _change(difference_s: float, total_s: float) -> tuple[float | Cell, float | Cell]:
+    """Return a difference and its share of the total; a rounding error has no text."""
+    share = difference_s / total_s
+    if abs(difference_s) <= _ROUNDING_S:
+        return Cell(difference_s, ""), Cell(share, "")
+    return difference_s, share
 
 
-def _rank_cell(ranks: Sequence[RankComparison], rank: RankComparison) -> tuple[Any, ...]:
-    return (rank.rank,) if len(ranks) > 1 else ()
+def _causes(rank: RankComparison) -> Iterator[tuple[str, float, float]]:
+    """Yield label and both times of each cause; both columns add up to the iterations."""
+    labels = {kind.kind: kind.label for kind in rank.kinds}
+    yield "compute", rank.traced.compute_s, rank.simulated.compute_s
+    traced_s, simulated_s = rank.traced.exposed_s, rank.simulated.exposed_s
+    for name in dict.fromkeys([*simulated_s, *traced_s]):
+        yield f"exposed {labels[name]}", traced_s.get(name, 0.0), simulated_s.get(name, 0.0)
+    for name, label in _IDLE.items():
+        yield label, getattr(rank.traced, f"{name}_s"), getattr(rank.simulated, f"{name}_s")
+
+
+def _losses(ranks: Sequence[RankComparison]) -> Table:
+    share = Column("share", "share", SIGNED_SHARE, "of the simulated iteration")
+    columns = Column("cause", "cause", TEXT), *_both("of the iteration"), share
+
+    def rows_of(rank: RankComparison) -> Iterator[Row]:
+        """Yield the causes that take time, and their sum."""
+        causes = [cause for cause in _causes(rank) if max(cause[1:]) > _ROUNDING_S]
+        for label, *times_s in [*causes, ("iteration", rank.traced_s, rank.simulated_s)]:
+            change = _change(times_s[0] - times_s[1], rank.simulated_s)
+            yield Row((label, *times_s, *change), "strong" if label == "iteration" else None)
+
+    title = "Where the time goes (exposed time; adds up)"
+    return _table("losses", title, ranks, columns, rows_of)
 
 
 def _kinds(ranks: Sequence[RankComparison]) -> Table:
     columns = (
-        *_rank_column(ranks),
         Column("kind", "kind of kernels", TEXT),
         Column("group", "group", COUNT, "ranks of a collective's group"),
         Column("trace_count", "n", COUNT, "kernels in the trace"),
@@ -196,150 +195,77 @@ def _kinds(ranks: Sequence[RankComparison]) -> Table:
         *_both("sum of times of kernels, hidden or not"),
         Column("mapped_by", "by", WHOLE_TEXT, "how the kernels were mapped to ops"),
     )
-    rows = [
-        Row(
-            (
-                *_rank_cell(ranks, rank),
-                kind.label,
-                kind.group or None,
-                kind.traced.count,
-                kind.simulated.count,
-                kind.traced.total_s,
-                kind.simulated.total_s,
-                _change(kind.difference_s, rank.simulated_s)[0],
-                kind.mapped_by or "-",
+
+    def rows_of(rank: RankComparison) -> Iterator[Row]:
+        """Yield the kinds."""
+        for kind in rank.kinds:
+            counts, times_s = zip(
+                *((side.count, side.total_s) for side in (kind.traced, kind.simulated)),
+                strict=True,
             )
-        )
-        for rank in ranks
-        for kind in rank.kinds
-    ]
+            change, _ = _change(kind.difference_s, rank.simulated_s)
+            cells = kind.label, kind.group or None, *counts, *times_s, change
+            yield Row((*cells, kind.mapped_by or "-"))
+
     optional = "simulated_count", "trace_count", "group"
-    return Table("kinds", "By kind of kernels (sums)", columns, rows, optional=optional)
+    return _table("kinds", "By kind of kernels (sums)", ranks, columns, rows_of, optional)
 
 
 def _overlap(ranks: Sequence[RankComparison]) -> Table:
     columns = (
-        *_rank_column(ranks),
         Column("side", "", TEXT),
         Column("compute_s", "compute", SECONDS, "time in which a kernel computes"),
         Column("communication_s", "communication", SECONDS, "time in which the rank communicates"),
         Column("both_s", "both", SECONDS, "time in which it does both"),
         Column("hidden_share", "hidden", SHARE, "share of communication beside compute"),
     )
-    rows = [
-        Row(
-            (
-                *_rank_cell(ranks, rank),
-                name,
-                overlap.compute_s,
-                overlap.communication_s,
-                overlap.both_s,
-                overlap.hidden_share,
-            )
-        )
-        for rank in ranks
-        for name, overlap in (
-            ("trace", rank.traced_overlap),
-            ("simulated", rank.simulated_overlap),
-        )
-    ]
-    return Table("overlap", "Communication beside compute", columns, rows)
+
+    def rows_of(rank: RankComparison) -> Iterator[Row]:
+        """Yield both sides."""
+        sides = {"trace": rank.traced_overlap, "simulated": rank.simulated_overlap}
+        for name, side in sides.items():
+            times_s = (getattr(side, field.name) for field in fields(StreamOverlap))
+            yield Row((name, *times_s, side.hidden_share))
+
+    return _table("overlap", "Communication beside compute", ranks, columns, rows_of)
 
 
 def _ops(ranks: Sequence[RankComparison]) -> Table:
     columns = (
-        *_rank_column(ranks),
         Column("op", "op", TEXT),
         Column("kind", "kind", TEXT),
         Column("count", "n", COUNT, "simulated ops"),
         *_both("sum of times of kernels, hidden or not"),
     )
-    rows = [
-        Row(
-            (
-                *_rank_cell(ranks, rank),
-                op.op,
-                op.kind,
-                op.simulated.count,
-                op.traced.total_s,
-                op.simulated.total_s,
-                _change(op.difference_s, rank.simulated_s)[0],
-            )
-        )
-        for rank in ranks
-        for op in rank.ops
-    ]
-    return _first_rows("ops", "Ops that differ most", columns, rows, _MOST_OPS, ("kind", "count"))
+
+    def rows_of(rank: RankComparison) -> Iterator[Row]:
+        """Yield the ops."""
+        for op in rank.ops:
+            change, _ = _change(op.difference_s, rank.simulated_s)
+            times_s = op.traced.total_s, op.simulated.total_s
+            yield Row((op.op, op.kind, op.simulated.count, *times_s, change))
+
+    optional = "kind", "count"
+    return _table("ops", "Ops that differ most", ranks, columns, rows_of, optional, _MOST_OPS)
 
 
 def _unmapped(ranks: Sequence[RankComparison]) -> Table:
     columns = (
-        *_rank_column(ranks),
         Column("kernel", "not mapped", TEXT),
         Column("kind", "kind", TEXT),
         Column("count", "n", COUNT),
         Column("trace_s", "trace", SECONDS, "sum of times"),
     )
-    rows = [
-        Row(
-            (
-                *_rank_cell(ranks, rank),
-                Cell(kernel.name, _shortened(kernel.name)),
-                kernel.kind,
-                kernel.sum.count,
-                kernel.sum.total_s,
-            )
-        )
-        for rank in ranks
-        for kernel in rank.unmapped
-    ]
+
+    def rows_of(rank: RankComparison) -> Iterator[Row]:
+        """Yield the kernels; templates make their names long."""
+        for each in rank.unmapped:
+            is_long = len(each.name) > _LONGEST_NAME
+            text = f"{each.name[: _LONGEST_NAME - 3]}..." if is_long else each.name
+            yield Row((Cell(each.name, text), each.kind, each.sum.count, each.sum.total_s))
+
     title = "Kernels that nothing simulated is like"
-    return _first_rows("unmapped", title, columns, rows, _MOST_UNMAPPED, ())
-
-
-def _shortened(name: str) -> str:
-    """Return the beginning of a name, which templates make long."""
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
-
-
-def _first_rows(
-    name: str,
-    title: str,
-    columns: Sequence[Column],
-    rows: Sequence[Row],
-    most: int,
-    optional: Sequence[str],
-) -> Table:
-    """Return a table of which people see the first rows, and CSV has all."""
-    data = Table(name, title, columns, rows).records()
-    shortened = title if len(rows) <= most else f"{title} (first {most} of {len(rows)})"
-    return Table(name, shortened, columns, rows[:most], optional=optional, data=data)
-
-
-def _streams(ranks: Sequence[RankComparison]) -> Table:
-    columns = (
-        *_rank_column(ranks),
-        Column("stream", "stream", WHOLE_TEXT),
-        Column("count", "n", COUNT, "kernels"),
-        Column("compute_s", "compute", SECONDS, "sum of times"),
-        Column("communication_s", "communication", SECONDS, "sum of times"),
-        Column("copies_s", "copies", SECONDS, "sum of times"),
-    )
-    rows = [
-        Row(
-            (
-                *_rank_cell(ranks, rank),
-                stream.stream,
-                stream.kernels.count,
-                stream.compute_s,
-                stream.communication_s,
-                stream.copies_s,
-            )
-        )
-        for rank in ranks
-        for stream in rank.streams
-    ]
-    return Table("streams", "Streams of the trace", columns, rows)
+    return _table("unmapped", title, ranks, columns, rows_of, most=_MOST_UNMAPPED)
 
 
 def _summary(ranks: Sequence[RankComparison]) -> Iterator[str]:
@@ -350,7 +276,7 @@ def _summary(ranks: Sequence[RankComparison]) -> Iterator[str]:
             yield f"Trace and simulation of {_name(rank)} take the same time, {times}."
             continue
         changes = [
-            (label, traced_s - simulated_s) for _, label, traced_s, simulated_s in _causes(rank)
+            (label, traced_s - simulated_s) for label, traced_s, simulated_s in _causes(rank)
         ]
         changes.sort(key=lambda change: -abs(change[1]))
         words = ", ".join(
@@ -372,6 +298,11 @@ def _remarks(comparison: TraceComparison) -> Iterator[str]:
             f"{_name(rank).capitalize()}: {mapped_s / total_s:.1%} of the time of its kernels is "
             "mapped to simulated ops or kinds."
         )
+    if any(rank.found_by == "the whole trace" for rank in ranks):
+        yield (
+            "A trace without steps of the profiler counts as one iteration: call the profiler's "
+            "step() after each."
+        )
     if not comparison.is_by_rank:
         yield (
             "The traces do not have the ranks of the scenario: the first is compared with stage 0, "
@@ -384,3 +315,53 @@ def _remarks(comparison: TraceComparison) -> Iterator[str]:
             "A receive of NCCL waits for its sender, so that in a real trace exposed transfers "
             "contain the bubble. Compare their sum."
         )
+
+
+def _lanes_view(comparison: TraceComparison) -> View:
+    """Show both timelines of each rank, one above the other."""
+    parts: list[Part] = []
+    for rank in comparison.ranks:
+        end_s = max(rank.traced_s, rank.simulated_s)
+        lanes = {
+            f"trace, {_name(rank)}": _lanes(rank.mapping.traced, end_s),
+            f"simulated, {_beside(rank)}": _lanes(rank.mapping.simulated, end_s),
+        }
+        parts.append(LanesPicture(lanes, end_s, _MEANING))
+    return View(parts)
+
+
+def _lanes(kernels: RankKernels, end_s: float) -> tuple[Lane, ...]:
+    """Return a lane for compute and one for communication, in slices of a picture up to `end_s`.
+
+    A slice shows the kind that takes most of it, or nothing if less than half of it is busy.
+    """
+    edges_s = np.linspace(0.0, end_s, _NUM_SLICES + 1)
+    lanes = []
+    for role in (Role.COMPUTE, Role.COMMUNICATION):
+        kinds = [kind for kind in kernels.kinds if kind.role is role]
+        if not kinds:
+            continue
+        seconds = np.stack([_seconds(kernels, kernels.of_kind(kind), edges_s) for kind in kinds])
+        is_busy = seconds.sum(axis=0) >= 0.5 * end_s / _NUM_SLICES
+        spans, place = [], 0
+        for kind, run in groupby(np.where(is_busy, seconds.argmax(axis=0), -1).tolist()):
+            end = place + len([*run])
+            if kind >= 0:
+                times_s = float(edges_s[place]), float(edges_s[end])
+                spans.append(LaneSpan(*times_s, kinds[kind].label))
+            place = end
+        lanes.append(Lane(role.value, tuple(spans)))
+    return tuple(lanes)
+
+
+def _seconds(kernels: RankKernels, chosen: Flags, edges_s: Floats) -> Floats:
+    """Return the seconds of some kernels in each slice; kernels at once count each."""
+    start_s, end_s = np.sort(kernels.start_s[chosen]), np.sort(kernels.end_s[chosen])
+    # The seconds before a moment: each kernel that began, up to the moment, less what has ended.
+    begun = np.searchsorted(start_s, edges_s)
+    ended = np.searchsorted(end_s, edges_s)
+    sum_of_starts = np.append(0.0, np.cumsum(start_s))[begun]
+    sum_of_ends = np.append(0.0, np.cumsum(end_s))[ended]
+    before_s = (begun - ended) * edges_s - sum_of_starts + sum_of_ends
+    difference: Floats = np.diff(before_s)
+    return difference

@@ -22,7 +22,7 @@ from simtrain.base.resources import list_profiles, list_scenarios, list_stacks, 
 from simtrain.commands.documents import REFERENCES
 from simtrain.hardware.load import load_profile
 from simtrain.paper import explore, targets
-from simtrain.paper.commands.reproduce import Target
+from simtrain.paper.commands import Target
 from simtrain.paper.entries import PaperEntry, TimeComparison
 from simtrain.render.html.document import HtmlDocument
 from simtrain.render.html.elements import Html

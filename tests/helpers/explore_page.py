@@ -13,8 +13,8 @@ VALUES = sliders()
 
 @functools.cache
 def small_document() -> HtmlDocument:
-    """Return the page of one simulated model, two sequence lengths and two microbatch sizes."""
-    return explore_document(["22B"], [2048, 8192], [1, 4])
+    """Return the page of one simulated model and two sequence lengths."""
+    return explore_document(["22B"], [2048, 8192])
 
 
 def legal(wanted: dict[str, int]) -> dict[str, int]:

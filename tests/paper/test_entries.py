@@ -15,8 +15,8 @@ from simtrain.paper.entries import (
     PaperSection,
     Reproduction,
     Unit,
+    published,
 )
-from simtrain.paper.published import published
 from simtrain.paper.view import paper_view
 from simtrain.render.terminal import terminal_page
 from tests.helpers.command_line import call

@@ -15,9 +15,9 @@ from simtrain.paper import figures as figures_of_paper
 from simtrain.paper import targets
 from simtrain.paper.entries import PaperEntry, TimeComparison
 from simtrain.paper.figures import draw, write_paper_figure
-from simtrain.paper.kept_microbatches import AppendixC
-from simtrain.paper.kept_microbatches import _example as example
-from simtrain.paper.kept_microbatches import _passes as passes
+from simtrain.paper.memory import AppendixC
+from simtrain.paper.memory import _example as example
+from simtrain.paper.memory import _passes as passes
 from simtrain.render.figures.style import styled
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call, refused

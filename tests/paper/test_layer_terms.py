@@ -7,16 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.paper.formulas import Formulas
-from simtrain.paper.layer_terms import (
+from simtrain.paper.layer import (
     RECOMPUTES,
     VARIABLES,
     crossing_length,
     layer_terms,
+    saved_bytes,
     saved_tensors,
     sized_scenario,
     sizes_of,
 )
-from simtrain.paper.layer_work import saved_bytes
 from simtrain.paper.models import BASELINE, MODELS, paper_scenario
 
 

@@ -15,9 +15,10 @@ from docs.update import papers
 from docs.update.documents import documents
 from docs.update.paper_memory import entries
 from docs.update.update import stale
-from simtrain.paper import kept_microbatches, stage_memory, targets
+from simtrain.paper import memory as paper_memory
+from simtrain.paper import targets
 from simtrain.paper.entries import PaperLimit, Reproduction
-from simtrain.paper.kept_microbatches import AppendixC
+from simtrain.paper.memory import AppendixC
 from tests.helpers.command_line import call
 from tests.paper.test_entries import sample
 
@@ -259,15 +260,15 @@ def test_figure_9(results: dict[str, targets.TargetResult]) -> None:
     for stage in range(p - 1):
         flying = p - stage
         layers = flying * 3 * 13 * sbh + (flying * sbh if stage == 0 else 0)
-        whole = (stage_memory.WHOLE, stage_memory.DEALLOCATED, str(stage))
+        whole = (paper_memory.WHOLE, paper_memory.DEALLOCATED, str(stage))
         assert curves.value(*whole) == layers
-        kept = (stage_memory.WHOLE, stage_memory.KEPT, str(stage))
+        kept = (paper_memory.WHOLE, paper_memory.KEPT, str(stage))
         assert curves.value(*kept) == layers + flying * 2 * sbh
     saved = entries(results, "fig9", "savings")
-    assert saved.value(stage_memory.WHOLE) == 2 * sbh * p
+    assert saved.value(paper_memory.WHOLE) == 2 * sbh * p
     assert f"{2 * sbh * p / GIB:.2f}" == "2.73"
     # Interleaved: 139 forward passes outstanding, each with an eighth of an output.
-    assert saved.value(stage_memory.SPLIT) == 139 * 2 * sbh / T
+    assert saved.value(paper_memory.SPLIT) == 139 * 2 * sbh / T
 
 
 # ------------------------------------------------------------------------------------- Appendix C
@@ -279,7 +280,7 @@ def test_appendix_c(results: dict[str, targets.TargetResult]) -> None:
     for model in ("175B", "530B"):
         before, after = (
             mfu.value(model, variant)
-            for variant in (kept_microbatches.PRESENT_WORK, kept_microbatches.KEEPING)
+            for variant in (paper_memory.PRESENT_WORK, paper_memory.KEEPING)
         )
         assert 0 < after - before < 0.01
         assert gains.value(model) == after - before

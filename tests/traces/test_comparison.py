@@ -1,11 +1,8 @@
 """A trace beside the simulation: round trips, closed forms of losses, iterations, mapping."""
 
 import pathlib
-import subprocess
-import sys
 import tempfile
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,12 +15,11 @@ from simtrain.iteration.report.stage_kernels import passes_of
 from simtrain.render.traces.write import write_trace
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from simtrain.traces.iterations import iterations_of, period_begins
 from simtrain.traces.kernels import RankKernels, simulated_kernels, traced_kernels
 from simtrain.traces.losses import losses_of, overlap_of
-from simtrain.traces.ranks import read_rank_traces
+from simtrain.traces.ranks import iterations_of, read_rank_traces
 from simtrain.traces.study import TraceComparison, compare_with_traces
-from tests.helpers.command_line import ROOT, call, refused
+from tests.helpers.command_line import call, refused
 from tests.helpers.kineto import kernel, launched, step, write
 from tests.helpers.toys import small
 from tests.helpers.traced_kernels import TRACED
@@ -115,40 +111,6 @@ def test_collectives_of_one_name_are_told_by_what_the_trace_says(tmp_path: pathl
         assert traced[kind.kind].total_s == pytest.approx(kind.simulated.total_s, rel=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.ci
-def test_a_trace_of_torch_is_mapped_op_by_op(tmp_path: pathlib.Path) -> None:
-    """A small GPT on the CPU: the simulation has as many products and attention kernels."""
-    pytest.importorskip("torch")
-    result = simulate(small_gpt())
-    for has_steps in (True, False):
-        # In a process of its own: PyTorch's profiler may crash in one that has run numba.
-        arguments = f"pathlib.Path({str(tmp_path / 't.json')!r}), 3, has_steps={has_steps}"
-        imports = "import pathlib; from tests.helpers.profiled_gpt import profile_gpt"
-        code = f"{imports}; profile_gpt({arguments})"
-        subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-        rank = compared(result, tmp_path / "t.json").ranks[0]
-        assert rank.found_by == ("steps of the profiler" if has_steps else "repetition of kernels")
-        assert rank.num_iterations == (3 if has_steps else 2)
-        assert rank.traced.total_s == pytest.approx(rank.traced_s)
-        kinds = {kind.kind: kind for kind in rank.kinds}
-        assert kinds["products"].mapped_by == "order"
-        assert kinds["products"].traced.count == 9 * 3  # four of two layers and the logits
-        assert kinds["attention"].traced.count == kinds["attention"].simulated.count == 4
-        assert {"norms", "activations", "embedding", "loss", "optimizer"} <= kinds.keys()
-        assert rank.unmapped_s < 0.1 * rank.traced.compute_s
-
-
-def small_gpt() -> Scenario:
-    """The scenario of `profile_gpt`: two layers, without dropout, one rank."""
-    return small(
-        {"tensor": 1, "pipeline": 1},
-        model={"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4},
-        batch={"micro": 2, "global": 2},
-        attention_backend="fused",
-    )
-
-
 GEMM, NORM = "ampere_bf16_s16816gemm", "ln_fwd_kernel"
 REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
 SENDS = "ncclDevKernel_SendRecv"
@@ -216,26 +178,6 @@ def test_causes_add_up_to_the_iteration(kernels: list[tuple[str, int, int, int]]
     assert overlap.communication_s - overlap.both_s == pytest.approx(exposed_s, abs=1e-12)
 
 
-@given(
-    st.lists(st.sampled_from("abcd"), min_size=1, max_size=8),
-    st.integers(1, 5),
-    st.integers(3, 6),
-    st.integers(0, 3),
-)
-def test_a_period_contains_all_microbatches_and_the_optimizer(
-    microbatch: list[str], num_microbatches: int, num_iterations: int, offset: int
-) -> None:
-    iteration = microbatch * num_microbatches + ["norm", "adam"]
-    names = (iteration * num_iterations)[offset:]
-    begins = period_begins(names)
-    assert {second - first for first, second in pairwise(begins)} == {len(iteration)}
-
-
-def test_what_does_not_repeat_has_no_period() -> None:
-    assert period_begins([]) == period_begins(["a", "b"]) == []
-    assert period_begins([*"abcabcabc", "norm", "adam"]) == []
-
-
 def test_steps_cut_a_trace_at_what_they_launched(tmp_path: pathlib.Path) -> None:
     """The device is behind the host: a kernel belongs to the step of its launch."""
     events = [step(number, 100 * number, 100) for number in range(3)]
@@ -248,16 +190,12 @@ def test_steps_cut_a_trace_at_what_they_launched(tmp_path: pathlib.Path) -> None
     assert [each.seconds * 1e6 for each in iterations] == pytest.approx([140, 100, 100])
 
 
-def test_without_steps_repetitions_are_iterations(tmp_path: pathlib.Path) -> None:
-    events = [
-        kernel(name, 1000 * number + 100 * place, 60)
-        for number in range(4)
-        for place, name in enumerate([GEMM, NORM, GEMM, "multi_tensor_apply_kernel"])
-    ]
+def test_a_trace_without_steps_is_one_iteration(tmp_path: pathlib.Path) -> None:
+    events = [kernel(GEMM, 100 * number, 60) for number in range(4)]
     (rank,) = read_rank_traces(write(tmp_path / "t.json", events))
-    found_by, iterations = iterations_of(rank)
-    assert found_by == "repetition of kernels"
-    assert [each.seconds for each in iterations[1:]] == pytest.approx([1e-3] * 2)
+    found_by, (iteration,) = iterations_of(rank)
+    assert found_by == "the whole trace"
+    assert iteration.seconds == pytest.approx(360e-6)
 
 
 def test_kernels_are_mapped_in_order_if_counts_agree(tmp_path: pathlib.Path) -> None:

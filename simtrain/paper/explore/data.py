@@ -7,14 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from simtrain.base.resources import provenance
-from simtrain.paper.entries import Progress
-from simtrain.paper.larger_batch import freed_memory
-from simtrain.paper.layer_terms import RECOMPUTES, crossing_length, layer_terms, sizes_of
-from simtrain.paper.layer_work import saved_bytes
-from simtrain.paper.models import BASELINE, MODELS, STRATEGIES, paper_scenario
-from simtrain.paper.published import published
-from simtrain.paper.recompute_tax import recompute_tax
-from simtrain.paper.times import PASSES, TABLE4_MS, TABLE5
+from simtrain.paper.entries import Progress, published
+from simtrain.paper.layer import RECOMPUTES, layer_terms, recompute_tax, sizes_of
+from simtrain.paper.models import MODELS, STRATEGIES, paper_scenario
+from simtrain.paper.times import PASSES, TABLE4_MS
 
 SPLITS = {"tensor": False, "sequence": True}
 """Whether sequence parallelism is on, by name in the data."""
@@ -40,7 +36,6 @@ TENSORS = {
 def explore_data(
     models: Sequence[str],
     lengths: Sequence[int],
-    microbatches: Sequence[int],
     on_progress: Progress | None,
 ) -> dict[str, Any]:
     """Simulate all times, and return the data of the page for `explore_document`'s arguments."""
@@ -51,24 +46,16 @@ def explore_data(
     }
     return {
         "models": {model: sizes_of(scenario) for model, scenario in table3.items()},
-        "pipelines": {model: scenario.parallelism.pipeline for model, scenario in table3.items()},
         "sliders": sliders(),
         "tensors": {
             name: {"kind": kind, "block": block, "role": role}
             for name, (kind, block, role) in TENSORS.items()
         },
         "terms": terms,
-        "crossings": {model: _crossings(model) for model in MODELS},
         "strategies": {name: _strategy(name) for name in STRATEGIES},
-        "shares": {model: _shares(model) for model in MODELS},
         "lengths": list(lengths),
-        "microbatches": list(microbatches),
         "tax": _tax(models, lengths, on_progress),
         "paper": _paper(),
-        "freed": {
-            model: asdict(freed)
-            for model, freed in freed_memory(models, microbatches, on_progress).items()
-        },
         "made_with": provenance(table3["22B"].cluster),
     }
 
@@ -108,26 +95,11 @@ def _terms(sequence_parallel: bool, recompute: str) -> list[dict[str, Any]]:
     ]
 
 
-def _crossings(model: str) -> dict[str, float]:
-    """Return the sequence lengths from which the attention core exceeds the rest, by split."""
-    sizes, lengths = sizes_of(paper_scenario(model, BASELINE)), {}
-    for split, sequence_parallel in SPLITS.items():
-        terms = layer_terms(sequence_parallel=sequence_parallel, recompute="none")
-        lengths[split] = float(crossing_length(terms, sizes))
-    return lengths
-
-
 def _strategy(name: str) -> dict[str, str]:
     """Return the split and the recompute of a strategy of Table 2."""
     scenario = paper_scenario("22B", name)
     split = "sequence" if scenario.parallelism.sequence_parallel else "tensor"
     return {"split": split, "recompute": scenario.recompute.strategy}
-
-
-def _shares(model: str) -> dict[str, float]:
-    """Return the bytes of a layer for each strategy as a share of the baseline (Figure 7)."""
-    saved = {name: saved_bytes(paper_scenario(model, name)) for name in STRATEGIES}
-    return {name: num_bytes / saved[BASELINE] for name, num_bytes in saved.items()}
 
 
 def _tax(
@@ -149,7 +121,7 @@ def _tax(
 
 
 def _paper() -> dict[str, Any]:
-    """Return the paper's measurements: Table 4, the overheads of Section 6.2, and Table 5."""
+    """Return the paper's measurements: Table 4, and the overheads of Section 6.2."""
     overheads = published("fig8")["sections"]["overheads"]["paper"]
     return {
         "table4_s": {
@@ -163,5 +135,4 @@ def _paper() -> dict[str, Any]:
             }
             for model, of_model in overheads.items()
         },
-        "gains": {model: row[2] for model, row in TABLE5.items()},
     }

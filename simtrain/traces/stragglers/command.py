@@ -31,7 +31,7 @@ def straggler(
 
     Example: simtrain straggler step.csv
     """
-    from simtrain.traces.files import is_trace, trace_files
+    from simtrain.traces.events import is_trace, trace_files
     from simtrain.traces.ranks import read_rank_traces
     from simtrain.traces.stragglers.profiled import step_of_traces
     from simtrain.traces.stragglers.report import find_stragglers, straggler_view

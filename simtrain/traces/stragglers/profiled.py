@@ -16,9 +16,8 @@ import numpy as np
 from simtrain.engine import union_of
 from simtrain.engine.compiled import Floats
 from simtrain.errors import InputError, Location
-from simtrain.traces.iterations import TracedIteration, iterations_of
 from simtrain.traces.kinds import Role
-from simtrain.traces.ranks import RankTrace, TracedKernel
+from simtrain.traces.ranks import RankTrace, TracedIteration, TracedKernel, iterations_of
 from simtrain.traces.stragglers.step import StepBuilder, StepTask, TracedStep
 
 _END = -1

@@ -13,7 +13,7 @@ from matplotlib.transforms import Bbox
 from pytest import MonkeyPatch
 
 from simtrain.render.figures import style
-from simtrain.render.figures.labels import distinct_labels, log_ticks, wrap
+from simtrain.render.figures.labels import distinct_labels, log_ticks
 
 SLACK_PIXELS = 0.6
 
@@ -111,8 +111,3 @@ def test_less_than_a_decade_has_round_ticks_with_two_digits() -> None:
         "26k",
     ]
     assert distinct_labels(log_ticks(5e3, 5e6)) == ["10k", "30k", "100k", "300k", "1M", "3M"]
-
-
-def test_long_names_are_wrapped_after_punctuation() -> None:
-    assert wrap("selective+sequence", 12) == "selective+\nsequence"
-    assert wrap("delayed, weights too", 30) == "delayed, weights too"

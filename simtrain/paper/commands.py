@@ -1,4 +1,4 @@
-"""`simtrain reproduce`."""
+"""The command of the paper: `simtrain reproduce`."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ def reproduce(
     Exits with 4 if an error is above its threshold.
 
     explore writes one HTML file that needs no network. It shows the activations of a layer tensor
-    by tensor, when attention dominates, the memory and time of each recompute strategy, and uses of
-    the freed memory. Bytes follow the sliders. Times are simulated when the page is written, which
-    takes half a minute.
+    by tensor, when attention dominates, and the memory and time of each recompute strategy. Bytes
+    follow the sliders. Times are simulated when the page is written.
 
     Example: simtrain reproduce fig7 --out pictures
     """

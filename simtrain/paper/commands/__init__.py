@@ -1,1 +1,0 @@
-"""Commands of the paper: `simtrain reproduce` and `simtrain reproduce explore`."""
