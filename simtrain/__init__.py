@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from simtrain.iteration.report.difference import Difference as Difference
     from simtrain.iteration.report.difference import compare as compare
     from simtrain.iteration.report.result import Result as Result
-    from simtrain.render.figures.breakdown import plot_breakdown as plot_breakdown
-    from simtrain.render.figures.iteration_memory import plot_memory as plot_memory
-    from simtrain.render.figures.timeline import plot_timeline as plot_timeline
+    from simtrain.render.figures.iteration import plot_breakdown as plot_breakdown
+    from simtrain.render.figures.iteration import plot_memory as plot_memory
+    from simtrain.render.figures.iteration import plot_timeline as plot_timeline
     from simtrain.render.html.report import report as report
     from simtrain.render.traces.write import write_trace as write_trace
     from simtrain.scenario import Scenario as Scenario
@@ -65,9 +65,9 @@ _HOMES = {
     "load_profile": "simtrain.hardware.load.load_profile",
     "load_scenario": "simtrain.scenario.load_scenario",
     "plan": "simtrain.studies.planning.plan",
-    "plot_breakdown": "simtrain.render.figures.breakdown.plot_breakdown",
-    "plot_memory": "simtrain.render.figures.iteration_memory.plot_memory",
-    "plot_timeline": "simtrain.render.figures.timeline.plot_timeline",
+    "plot_breakdown": "simtrain.render.figures.iteration.plot_breakdown",
+    "plot_memory": "simtrain.render.figures.iteration.plot_memory",
+    "plot_timeline": "simtrain.render.figures.iteration.plot_timeline",
     "profiles": "simtrain.base.resources.list_profiles",
     "query": "simtrain.studies.sweep.results.query",
     "report": "simtrain.render.html.report.report",

@@ -61,7 +61,7 @@ def _draw(comparison: ScheduleComparison, scenario: str, command: str, out: Path
 
         write_document(schedules_document(comparison, scenario, command), out)
         return
-    from simtrain.render.figures.schedules import plot_schedules
+    from simtrain.render.figures.iteration import plot_schedules
     from simtrain.render.figures.style import write_picture
     from simtrain.render.figures.subject import footer_of_result
 

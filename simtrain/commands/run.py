@@ -122,10 +122,9 @@ class Choice:
         """Return what draws the timeline, or the memory of each stage."""
 
         def write(_: Scenario, result: Result) -> None:
-            from simtrain.render.figures.iteration_memory import plot_memory
+            from simtrain.render.figures.iteration import plot_memory, plot_timeline
             from simtrain.render.figures.style import write_picture
             from simtrain.render.figures.subject import footer_of_result
-            from simtrain.render.figures.timeline import plot_timeline
 
             is_memory = self.show == "memory"
             figure = (

@@ -10,7 +10,7 @@ import pytest
 
 from simtrain.base.output_folder import check_writable, replacing, write_new
 from simtrain.errors import InputError
-from simtrain.render.figures.breakdown import plot_breakdown
+from simtrain.render.figures.iteration import plot_breakdown
 from simtrain.render.figures.style import write_picture
 from simtrain.render.html import document
 from simtrain.render.html.elements import Html

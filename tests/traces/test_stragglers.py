@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from simtrain.engine import simulate
 from simtrain.errors import InputError
-from simtrain.traces.stragglers.report import StragglerReport, find_stragglers
-from simtrain.traces.stragglers.table import TracedOp, Worker, read_table, step_of
+from simtrain.traces.replayed_step import StragglerReport, find_stragglers
+from simtrain.traces.step_table import TracedOp, Worker, read_table, step_of
 from tests.helpers.command_line import call, refused
 from tests.helpers.kineto import kernel, step, write
 

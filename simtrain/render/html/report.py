@@ -21,8 +21,7 @@ from simtrain.iteration.report.operators import EntrySource
 from simtrain.iteration.report.origins import FIGURES, Explained, explain_figure
 from simtrain.iteration.report.remarks import validation_for
 from simtrain.iteration.report.result import Result
-from simtrain.render.figures.breakdown import FILLS
-from simtrain.render.figures.iteration_memory import COMPONENT_FILLS
+from simtrain.render.figures.iteration import CAUSE_FILLS, COMPONENT_FILLS
 from simtrain.render.html.document import (
     HtmlDocument,
     HtmlSection,
@@ -312,7 +311,7 @@ def _answer(run: ReportedRun) -> Html:
 
 def _breakdown(run: ReportedRun) -> Html:
     """A bar of causes with its legend, and the table of their times."""
-    fills = dict(zip(CAUSE_LABELS, FILLS, strict=True))
+    fills = dict(zip(CAUSE_LABELS, CAUSE_FILLS, strict=True))
     seconds = {name: getattr(run.result.breakdown, name) for name in CAUSE_LABELS}
     shown = [name for name in CAUSE_LABELS if seconds[name]]
     parts = (

@@ -1,4 +1,4 @@
-"""The report on a sweep: pictures, and the best points."""
+"""The report on a sweep: its pictures, and the front of time and memory."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from simtrain.base.strict_yaml import as_scalar
 from simtrain.render.figures import style
 from simtrain.render.figures.sweep import SweepPictures, SweepResults, plots_view
 from simtrain.render.html.document import HtmlDocument, HtmlSection
 from simtrain.render.html.elements import Html, element, joined
 from simtrain.render.html.view import view_html
-from simtrain.studies.sweep.grid import MORE_IS_BETTER
-from simtrain.studies.sweep.results import query
-from simtrain.views.kinds import BYTES, COUNT, SECONDS, Kind
-from simtrain.views.view import Column, Row, Table, View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOST_POINTS = 200
 _THEMED = {"#000000": "currentColor", style.BLUE.lower(): "var(--accent)"}
 """Colours of text and lines that would be hard to see on a dark page."""
 _SVG = re.compile(r"<svg\b.*</svg>", re.DOTALL)
@@ -33,17 +27,10 @@ def sweep_document(results: SweepResults) -> HtmlDocument:
     pictures, folder = SweepPictures.of(results, None, None, None), str(results.folder)
     ran = sum(row["status"] == "ok" for row in results.rows)
     lead = f"{ran:,} of {len(results.rows):,} points ran. Select a number to see its exact value."
-    order = "desc" if pictures.value in MORE_IS_BETTER else "asc"
-    sql = (
-        f"select * from results where status = 'ok' order by {pictures.value} {order}, index "
-        f"limit {_MOST_POINTS}"
-    )
-    table = _points(results, sql)
-    best = view_html(View([table]), f'simtrain query {shlex.quote(folder)} "{sql}"')
-    sections = [HtmlSection("points", "Best points", best)]
+    sections = []
     for name, figure in pictures.figures().items():
         title = _TITLES[name]
-        picture = drawing(figure, name, f"{title}; the table of points lists them.")
+        picture = drawing(figure, name, title)
         if name == "pareto":
             command = f"simtrain sweep {shlex.quote(folder)}"
             picture = joined(picture, view_html(plots_view(pictures), command))
@@ -52,33 +39,6 @@ def sweep_document(results: SweepResults) -> HtmlDocument:
     foot = joined(*(element("p", f"profile {name}, SHA-256 {digest}") for name, digest in profiles))
     title = f"Sweep {results.header.get('name')}"
     return HtmlDocument(title, element("p", lead), sections, foot=foot)
-
-
-def _points(results: SweepResults, sql: str) -> Table:
-    """Return the best points that ran, with the axes that vary and the results."""
-    answer = query(results.folder, sql)
-    after = answer.columns.index("rule") + 1
-    names = ["index", *results.axes, *answer.columns[after:]]
-    names[1:1] = ["base"] if "base" in answer.columns else []
-    columns = [Column(name, _heading(name), _kind(name, answer.columns[:after])) for name in names]
-    rows = [Row([record[name] for name in names]) for record in answer.records()]
-    return Table("answer", f"Best points that ran, at most {_MOST_POINTS}", columns, rows)
-
-
-def _heading(column: str) -> str:
-    name = column.removeprefix("breakdown_").replace("_", " ")
-    return name if column == "tokens_per_s" else name.removesuffix(" s")
-
-
-def _kind(column: str, settings: tuple[str, ...]) -> Kind:
-    if column in ("index", "num_gpus"):
-        return COUNT
-    if column in settings:
-        return Kind(as_scalar, is_number=False)
-    if column.endswith("_bytes"):
-        return BYTES
-    is_time = column.endswith("_s") and column != "tokens_per_s"
-    return SECONDS if is_time else Kind("{:.4g}".format)
 
 
 def drawing(figure: Figure, name: str, label: str) -> Html:

@@ -17,9 +17,8 @@ from simtrain.errors import InputError, Location
 from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.iteration.report.windows import check_selection
 from simtrain.render.traces.chrome import write_chrome
-from simtrain.render.traces.events import TraceEvents
+from simtrain.render.traces.events import PassSlices, TraceEvents
 from simtrain.render.traces.formats import SUFFIXES, format_of
-from simtrain.render.traces.passes import PassSlices
 
 _OPTION = "--out"
 _COMPRESSION = 3

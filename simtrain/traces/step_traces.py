@@ -18,7 +18,7 @@ from simtrain.engine.compiled import Floats
 from simtrain.errors import InputError, Location
 from simtrain.traces.kinds import Role
 from simtrain.traces.ranks import RankTrace, TracedIteration, TracedKernel, iterations_of
-from simtrain.traces.stragglers.step import StepBuilder, StepTask, TracedStep
+from simtrain.traces.replayed_step import StepBuilder, StepTask, TracedStep
 
 _END = -1
 """In place of a meeting: the end of the step."""

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from simtrain.base.input_file import read_text
 from simtrain.engine.compiled import Floats
 from simtrain.errors import InputError, Location, did_you_mean
-from simtrain.traces.stragglers.step import StepBuilder, StepTask, TracedStep
+from simtrain.traces.replayed_step import StepBuilder, StepTask, TracedStep
 
 
 class Group(Enum):

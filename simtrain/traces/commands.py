@@ -1,18 +1,37 @@
-"""Traces of PyTorch's profiler beside a scenario: `simtrain compare SCENARIO TRACE`."""
+"""Commands on traces of PyTorch's profiler: `compare SCENARIO TRACE`, and `straggler`."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from simtrain.commands.app import in_panel
 from simtrain.commands.comparer import Comparer, ComparisonRequest
 from simtrain.commands.options import refuse
-from simtrain.commands.output import show
+from simtrain.commands.output import Output, show
 from simtrain.commands.printing import status
 from simtrain.commands.progress import progress_bar
 from simtrain.commands.question import simulate_with_status
 from simtrain.traces.events import is_trace, trace_files
+
+if TYPE_CHECKING:
+    from simtrain.traces.ranks import RankTrace
+
+
+def _read(paths: Iterable[Path]) -> list[RankTrace]:
+    """Read the ranks of traces, and show the progress."""
+    from simtrain.traces.ranks import read_rank_traces
+
+    ranks: list[RankTrace] = []
+    with progress_bar() as show_progress:
+        for file in (file for path in paths for file in trace_files(path)):
+            ranks += read_rank_traces(file, partial(show_progress, f"reading {file.name}"))
+    return ranks
 
 
 class TraceComparer(Comparer):
@@ -27,7 +46,6 @@ class TraceComparer(Comparer):
         from simtrain.base.output_folder import check_writable
         from simtrain.render.html.document import check_html_file, write_document
         from simtrain.scenario import load_scenario
-        from simtrain.traces.ranks import read_rank_traces
         from simtrain.traces.study import compare_with_traces
         from simtrain.traces.view import trace_document, trace_view
 
@@ -39,10 +57,7 @@ class TraceComparer(Comparer):
             check_writable(request.page, "the page")
         (name,) = request.scenarios
         scenario = load_scenario(name, request.overrides)
-        ranks = []
-        with progress_bar() as show_progress:
-            for file in (file for each in request.files for file in trace_files(Path(each))):
-                ranks += read_rank_traces(file, partial(show_progress, f"reading {file.name}"))
+        ranks = _read(map(Path, request.files))
         result = simulate_with_status(scenario, request.allow_oom)
         with status("comparing"):
             comparison = compare_with_traces(result, ranks, name, request.pass_name)
@@ -57,3 +72,33 @@ def _command_of(request: ComparisonRequest) -> str:
     settings = [word for override in request.overrides for word in ("--set", override)]
     names = [*request.scenarios, *request.files]
     return shlex.join(["simtrain", "compare", *names, *settings, *options])
+
+
+@in_panel("Commands")
+def straggler(
+    step: Annotated[list[Path], typer.Argument(metavar="STEP...")],
+    output: Output,
+) -> None:
+    """Find the worker, stage or sequence that a measured training step waits for.
+
+    Args:
+        step: CSV file with a row for each pass and each communication of each worker in one step:
+            replica, stage, op, microbatch, start_s, duration_s. Or traces of PyTorch's profiler,
+            one for each rank, or a folder of them.
+
+    The step is replayed from its durations alone, and then again without each suspect: its passes
+    take the mean duration of all passes of their kind.
+
+    Example: simtrain straggler step.csv
+    """
+    from simtrain.traces.replayed_step import find_stragglers, straggler_view
+    from simtrain.traces.step_table import read_table
+    from simtrain.traces.step_traces import step_of_traces
+
+    if is_trace(step[0]):
+        report = find_stragglers(step_of_traces(_read(step)))
+    else:
+        message, fix = "a table has all workers of a step", "name one table, or traces alone"
+        refuse({"STEP": len(step) > 1}, message, fix)
+        report = find_stragglers(read_table(step[0]))
+    show(output, report, lambda: straggler_view(report))

@@ -1,4 +1,4 @@
-"""Timeline of an iteration: one row per stage, time on the horizontal axis, memory below."""
+"""Figures of an iteration: timelines, the time of each stage by cause, and memory."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simtrain.engine.compiled import Floats
+from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.iteration.report.spans import ACTIVITIES, Spans
 from simtrain.iteration.report.windows import Window, check_selection, windows_of
 from simtrain.render.figures import style
-from simtrain.render.figures.iteration_memory import draw_capacity, draw_curves
 from simtrain.render.figures.subject import subject_of
 from simtrain.render.timeline_lanes import (
     FILLS,
@@ -24,12 +24,120 @@ from simtrain.render.timeline_lanes import (
     lane_places,
     lanes_of,
 )
-from simtrain.units import format_seconds
+from simtrain.units import GIB, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+# Neighbours in a stack differ in lightness and in hatch: they stay distinct in greyscale.
+COMPONENT_FILLS = {
+    "parameters": (style.BLUE, ""),
+    "gradients": (style.SKY, "//"),
+    "optimizer": (style.PURPLE, "\\\\"),
+    "activations": (style.ORANGE, ""),
+    "buffers": (style.GREEN, "xx"),
+    "allocator": (style.GREY, ".."),
+}
+"""The colour and the hatch of each component of memory."""
+_LINES = (style.BLUE, "-"), (style.ORANGE, "--"), (style.BLACK, ":")
+
+
+@style.picture
+def plot_memory(result: Result) -> Figure:
+    """Draw the peak memory of each stage by component, and the memory of three stages over time.
+
+    Raises:
+        InputError: matplotlib is not installed (E701).
+    """
+    check_is_result(result)
+    figure = style.new_figure(7.5, 4.0)
+    figure.suptitle(f"Memory per GPU of {subject_of(result)}", fontsize=10)
+    windows = windows_of(result)
+    ratios = [len(windows), *[1] * len(windows)]
+    peaks, *curves = figure.subplots(1, len(ratios), sharey=True, width_ratios=ratios)
+    _draw_peaks(peaks, result)
+    for axes, (name, window_s) in zip(curves, windows.items(), strict=True):
+        draw_curves(axes, result, range(result.num_stages))
+        if axes is curves[0]:
+            columns = 3 if len(windows) == 1 else 1
+            axes.legend(
+                loc="lower center", ncols=columns, frameon=True, framealpha=0.9, edgecolor="none"
+            )
+        draw_capacity(axes, result)
+        axes.set_xlim(*window_s)
+        axes.set_xlabel(f"{name or 'time'}, s")
+    stages = f" ({_which_stages(result)})" if len(windows) == 1 else ""
+    curves[0].set_title(f"over the iteration{stages}", fontsize=9)
+    style.legend_below(figure, peaks, columns=4)
+    return figure
+
+
+def _draw_peaks(axes: Axes, result: Result) -> None:
+    """Draw one bar per stage, with persistent components below temporary ones."""
+    heights = {
+        label: [stage.components_bytes[name] / GIB for stage in result.memory.stages]
+        for name, label in result.memory.labels.items()
+    }
+    style.draw_stage_bars(axes, heights, COMPONENT_FILLS.values())
+    axes.set_title("peak per stage", fontsize=9)
+    axes.set_ylabel("memory per GPU, GiB")
+    draw_capacity(axes, result)
+
+
+def _which_stages(result: Result) -> str:
+    last = result.num_stages - 1
+    return "first, middle and last stage" if last > 1 else "each stage" if last else "one stage"
+
+
+def draw_curves(axes: Axes, result: Result, stages: Sequence[int]) -> None:
+    """Draw memory over time for the first, middle and last of `stages`."""
+    last = len(stages) - 1
+    places = sorted({0, last // 2, last})
+    for place, (colour, line) in zip(places, _LINES, strict=False):
+        stage = stages[place]
+        curve = result.memory_curve(stage)
+        held_gib = [num_bytes / GIB for num_bytes in (*curve.held_bytes, curve.held_bytes[-1])]
+        times_s = (*curve.times_s, result.timeline.makespan_s)
+        name = f"stage {stage}"
+        axes.step(times_s, held_gib, line, where="post", color=colour, linewidth=0.9, label=name)
+
+
+def draw_capacity(axes: Axes, result: Result) -> None:
+    """Draw a dashed line at the memory capacity of a GPU."""
+    capacity = result.memory.capacity_bytes / GIB
+    label = f"capacity, {capacity:.4g} GiB"
+    axes.axhline(capacity, color=style.VERMILLION, linestyle="-.", linewidth=1.2, label=label)
+    style.draw_grid_lines(axes)
+
+
+CAUSE_FILLS = (
+    *(style.SKY, style.YELLOW, style.GREY, style.BLUE),
+    *(style.PURPLE, style.VERMILLION, "#A6761D", style.WHITE, style.GREEN),
+)
+
+
+@style.picture
+def plot_breakdown(result: Result) -> Figure:
+    """Draw the time of each stage by cause, as stacked bars that add up to the iteration time.
+
+    Raises:
+        InputError: matplotlib is not installed (E701).
+    """
+    check_is_result(result)
+    figure, axes = style.new_axes()
+    heights = {
+        label: [getattr(stage, name) for stage in result.stages]
+        for name, label in CAUSE_LABELS.items()
+    }
+    style.draw_stage_bars(axes, heights, [(colour, "") for colour in CAUSE_FILLS])
+    axes.set_title(f"Time per pipeline stage of {subject_of(result)}")
+    axes.set_ylabel("time, s")
+    style.draw_grid_lines(axes)
+    style.legend_below(figure, axes, columns=2)
+    return figure
+
 
 _IDLE, _IDLE_NAME, _LINE_POINTS = "#E2E2E2", "idle", 0.3
 _WIDTH_IN, _MEMORY_IN, _REST_IN = 10.0, 1.6, 1.1
@@ -204,3 +312,34 @@ def _number(axes: Axes, bars: Spans, middle: Floats, scale: Scale, height: float
     for bar in np.flatnonzero(fits & (bars.microbatch >= 0)).tolist():
         at_s, text = (start_s[bar] + end_s[bar]) / 2, str(texts[bar])
         axes.text(at_s, middle[bar], text, size=size, ha="center", va="center")
+
+
+_SCHEDULE_ROWS_IN, _TITLE_IN, _AXIS_IN, _HIGHEST_ROW_IN = 1.4, 0.45, 1.0, 0.3
+
+
+@style.picture
+def plot_schedules(results: Mapping[str, Result]) -> Figure:
+    """Draw the stages of each iteration over time, up to the end of the longest.
+
+    Args:
+        results: the iterations by the name of their schedule.
+    """
+    window_s = 0.0, max(result.timeline.makespan_s for result in results.values())
+    num_stages = max(result.num_stages for result in results.values())
+    row_in = min(_SCHEDULE_ROWS_IN / num_stages, _HIGHEST_ROW_IN)
+    height_in = (row_in * num_stages + _TITLE_IN) * len(results) + _AXIS_IN
+    figure = style.new_figure(_WIDTH_IN, height_in)
+    axes = figure.subplots(len(results), 1, sharex=True, squeeze=False)[:, 0]
+    handles: dict[str, Artist] = {}
+    scale = Scale(window_s, 0.9 * _WIDTH_IN, row_in)
+    for place, (name, result) in zip(axes, results.items(), strict=True):
+        stages = [*range(result.num_stages)]
+        bars = result.bars.within(stages, window_s)
+        handles |= draw_stages(place, bars, stages, scale)
+        bubble = result.breakdown.bubble_s / result.breakdown.total_s
+        words = f"{format_seconds(result.iteration_time_s)}, bubble {bubble:.1%}"
+        place.set_title(f"{name}: {words}")
+        place.set_xlim(*window_s)
+    axes[-1].set_xlabel("time, s (later chunks are lighter)")
+    style.legend_of(figure, legend_of_activities(handles), columns=4)
+    return figure

@@ -1,1 +1,0 @@
-"""Stragglers of a traced step: run it again without a worker, a stage or a sequence."""
