@@ -79,26 +79,18 @@ def straggler(
     step: Annotated[list[Path], typer.Argument(metavar="STEP...")],
     output: Output,
 ) -> None:
-    """Find the worker, stage or sequence that a measured training step waits for.
+    """Find the rank that a measured training step waits for.
 
     Args:
-        step: CSV file with a row for each pass and each communication of each worker in one step:
-            replica, stage, op, microbatch, start_s, duration_s. Or traces of PyTorch's profiler,
-            one for each rank, or a folder of them.
+        step: traces of PyTorch's profiler, one for each rank, or a folder of them.
 
-    The step is replayed from its durations alone, and then again without each suspect: its passes
-    take the mean duration of all passes of their kind.
+    The step is replayed from its durations alone, and then again without each rank: its work takes
+    the mean duration of ranks that work between the same meetings.
 
-    Example: simtrain straggler step.csv
+    Example: simtrain straggler traces
     """
     from simtrain.traces.replayed_step import find_stragglers, straggler_view
-    from simtrain.traces.step_table import read_table
     from simtrain.traces.step_traces import step_of_traces
 
-    if is_trace(step[0]):
-        report = find_stragglers(step_of_traces(_read(step)))
-    else:
-        message, fix = "a table has all workers of a step", "name one table, or traces alone"
-        refuse({"STEP": len(step) > 1}, message, fix)
-        report = find_stragglers(read_table(step[0]))
+    report = find_stragglers(step_of_traces(_read(step)))
     show(output, report, lambda: straggler_view(report))

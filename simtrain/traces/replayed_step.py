@@ -1,17 +1,16 @@
-"""What a traced step would take without a worker, a stage, a replica or uneven sequences.
+"""What a traced step would take without a rank.
 
-Each worker runs its ops one after another. A transfer or a collective, in which several workers
-meet, begins when the last of them arrives, and then takes the shortest of the recorded durations:
-the others include waiting. Without a suspect, its passes take typical durations: the mean of all
-passes of their kind. The cost of all stragglers is the step relative to one in which every op takes
-the mean of its kind. With the mean the slowdowns are those that ByteDance published for its traces
-(StragglerAnalysis); with the median they are not, so this choice was made on the traces that it
-reproduces."""
+Each rank runs its work one after another. A transfer or a collective, in which several ranks meet,
+begins when the last of them arrives, and then takes the shortest of the recorded durations: the
+others include waiting. Without a rank, its work takes typical durations: the mean of ranks that
+work between the same meetings. The cost of all stragglers is the step relative to one in which all
+work is typical.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -20,7 +19,7 @@ import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.engine import DeadlockError, Program, Task, simulate
-from simtrain.engine.compiled import Flags, Floats
+from simtrain.engine.compiled import Floats
 from simtrain.errors import InputError, Location
 from simtrain.units import format_seconds
 from simtrain.views.kinds import FOUR_DIGITS, SECONDS, SHARE, TEXT
@@ -38,7 +37,7 @@ class StepTask:
         name: in reports.
         place: where the first of its rows stands.
         stream: what runs it; tasks of one stream follow one another.
-        suspects: kinds of suspects, and which of each kind this pass belongs to.
+        worker: whose work it is; "" for a transfer or collective.
         recorded_s: start and end in the step; None if it is no pass, or clocks differ.
         durations_s: as each of its workers recorded it.
         after: tasks before it, of all its workers.
@@ -47,7 +46,7 @@ class StepTask:
     name: str
     place: Location
     stream: str
-    suspects: Mapping[str, str] = field(default_factory=dict)
+    worker: str = ""
     recorded_s: tuple[float, float] | None = None
     durations_s: list[float] = field(default_factory=list)
     after: list[int] = field(default_factory=list)
@@ -63,7 +62,6 @@ class TracedStep:
         num_workers: workers of the step.
         durations_s: [tasks], what each task takes once all its workers are there.
         typical_s: [tasks], what each would take without stragglers.
-        even_s: [tasks], what each would take if sequences were equally long.
     """
 
     tasks: Sequence[StepTask]
@@ -71,7 +69,6 @@ class TracedStep:
     num_workers: int
     durations_s: Floats
     typical_s: Floats
-    even_s: Floats
 
     @cached_property
     def program(self) -> Program:
@@ -106,19 +103,6 @@ class TracedStep:
     def time_s(self) -> float:
         """Time of the step with the recorded durations."""
         return float(self.replay[1].max())
-
-    @cached_property
-    def is_critical(self) -> Flags:
-        """[tasks], whether it is on a path of tasks, each begun by the last one's end."""
-        (start_s, end_s), graph = self.replay, self.program.graph
-        is_critical = np.zeros(len(self.tasks), np.bool_)
-        number = int(end_s.argmax())
-        while number >= 0:
-            is_critical[number] = True
-            before = [*graph.waits(number), int(graph.previous[number])]
-            ended = (each for each in before if each >= 0 and end_s[each] == start_s[number])
-            number = next(ended, -1)
-        return is_critical
 
     @property
     def largest_pass_error(self) -> float:
@@ -187,9 +171,9 @@ class StepBuilder:
         self,
         measured_s: float,
         num_workers: int,
-        typical: Callable[[Floats], tuple[Floats, Floats]],
+        typical: Callable[[Floats], Floats],
     ) -> TracedStep:
-        """Return the step; `typical` returns its typical and its even durations.
+        """Return the step; `typical` returns its typical durations.
 
         Raises:
             InputError: a transfer or a collective lacks a worker (E868), or the step takes no time
@@ -206,29 +190,24 @@ class StepBuilder:
             place = Location(self._tasks[0].place.file)
             raise InputError.of("E866", "the step takes no time", place, "write times in seconds")
         durations_s = np.array([min(task.durations_s) for task in self._tasks])
-        return TracedStep(self._tasks, measured_s, num_workers, durations_s, *typical(durations_s))
+        return TracedStep(self._tasks, measured_s, num_workers, durations_s, typical(durations_s))
 
 
-_NARROWEST = "sequence", "worker", "uneven sequences", "stage", "replica"
-"""Kinds of suspects, the narrowest first, in an order that names the causes of published traces."""
-_NEARLY = 0.9
-"""A narrower suspect that saves this share of the best one's saving is named in its place."""
 _LEAST_SAVING = 0.005
-_BLOCK = 64
-"""Suspects that are tried together, before others are ruled out."""
+_MOST_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect(PlainData):
-    """Something whose passes may slow the step down.
+    """A rank whose work may slow the step down.
 
     Args:
-        kind: sequence, worker, stage, replica, or uneven sequences of all workers.
+        kind: worker.
         name: which one.
-        without_s: time of the step if its passes took typical durations.
+        without_s: time of the step if its work took typical durations.
         saving: share of the step that this saves.
-        alone: the step in which only its passes keep their durations, relative to the typical step.
-        passes: its mean pass relative to the typical one.
+        alone: the step in which only its work keeps its durations, relative to the typical step.
+        passes: its work relative to the typical one.
     """
 
     json_fields: ClassVar = keys("kind name without_s saving alone relative_passes=passes")
@@ -248,11 +227,11 @@ class StragglerReport(PlainData):
     Args:
         measured_s: time of the step in the trace.
         replayed_s: time of the step from its durations alone.
-        typical_s: time of the step if each op took the mean of its kind.
+        typical_s: time of the step if all work were typical.
         largest_pass_error: the largest difference of a pass's start or end, in steps.
         num_workers: workers of the step.
-        suspects: the best of each kind, by saving.
-        culprit: the narrowest suspect that explains nearly as much as any; None without one.
+        suspects: the ranks that cost most, by saving.
+        culprit: the first of them if it costs half a percent of the step.
     """
 
     json_fields: ClassVar = keys(
@@ -283,111 +262,74 @@ def find_stragglers(step: TracedStep) -> StragglerReport:
     """Run a step again without each suspect, and name the one that costs most."""
     step.replay  # noqa: B018 - refuses workers that wait for each other
     typical_s = float(step.step_s(step.typical_s, [([], step.typical_s)])[0])
-    tasks_of: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    tasks_of: dict[str, list[int]] = defaultdict(list)
     for number, task in enumerate(step.tasks):
-        for kind, name in task.suspects.items():
-            tasks_of[kind][name].append(number)
-    groups = {kind: each for kind, each in tasks_of.items() if len(each) > 1}
-    every_pass = [number for number, task in enumerate(step.tasks) if task.suspects]
-    best = {
-        kind: _best(step, typical_s, step.typical_s, kind, each) for kind, each in groups.items()
-    }
-    of_all = {"all workers": every_pass}
-    best["uneven sequences"] = _best(step, typical_s, step.even_s, "uneven sequences", of_all)
-    suspects = sorted(best.values(), key=lambda suspect: -suspect.saving)
+        if task.worker:
+            tasks_of[task.worker].append(number)
+    without_s = step.step_s(
+        step.durations_s, [(tasks, step.typical_s) for tasks in tasks_of.values()]
+    )
+    alone_s = step.step_s(
+        step.typical_s, [(tasks, step.durations_s) for tasks in tasks_of.values()]
+    )
+    suspects = [
+        Suspect(
+            "worker",
+            name,
+            float(without_s[place]),
+            float(1 - without_s[place] / step.time_s),
+            float(alone_s[place] / typical_s),
+            float(step.durations_s[tasks].sum() / step.typical_s[tasks].sum()),
+        )
+        for place, (name, tasks) in enumerate(tasks_of.items())
+    ]
+    suspects.sort(key=lambda suspect: -suspect.saving)
     return StragglerReport(
         measured_s=step.measured_s,
         replayed_s=step.time_s,
         typical_s=typical_s,
         largest_pass_error=step.largest_pass_error,
         num_workers=step.num_workers,
-        suspects=tuple(suspects),
-        culprit=_culprit(best),
+        suspects=tuple(suspects[:_MOST_LISTED]),
+        culprit=suspects[0] if suspects[0].saving >= _LEAST_SAVING else None,
     )
-
-
-def _best(
-    step: TracedStep,
-    typical_s: float,
-    replaced: Floats,
-    kind: str,
-    suspects: Mapping[str, Sequence[int]],
-) -> Suspect:
-    """Return the suspect of a kind that saves most; of equal ones, the first."""
-    # The critical path of the step still takes its time with other durations of its tasks, so that
-    # a suspect saves at most what they lose. No suspect is tried whose tasks lose less there than
-    # another one saves.
-    gains = np.where(step.is_critical, step.durations_s - replaced, 0.0)
-    most = {name: float(gains[tasks].sum()) for name, tasks in suspects.items()}
-    names = sorted(suspects, key=lambda name: -most[name])
-    best_s, chosen = np.inf, names[0]
-    for first in range(0, len(names), _BLOCK):
-        block = names[first : first + _BLOCK]
-        if step.time_s - most[block[0]] >= best_s:  # it may save as much, not more
-            break
-        times_s = step.step_s(step.durations_s, [(suspects[name], replaced) for name in block])
-        place = int(times_s.argmin())
-        if times_s[place] < best_s:
-            best_s, chosen = float(times_s[place]), block[place]
-    tasks = suspects[chosen]
-    alone_s = float(step.step_s(step.typical_s, [(tasks, step.durations_s)])[0])
-    return Suspect(
-        kind,
-        chosen,
-        best_s,
-        1 - best_s / step.time_s,
-        alone_s / typical_s,
-        float(step.durations_s[tasks].sum() / step.typical_s[tasks].sum()),
-    )
-
-
-def _culprit(best: Mapping[str, Suspect]) -> Suspect | None:
-    most = max(suspect.saving for suspect in best.values())
-    if most < _LEAST_SAVING:
-        return None
-    nearly = (best[kind] for kind in _NARROWEST if kind in best)
-    return next(suspect for suspect in nearly if suspect.saving >= _NEARLY * most)
 
 
 def straggler_view(report: StragglerReport) -> View:
     """Show the step, the suspects, and the one that costs most."""
-    error = f"passes start and end within {report.largest_pass_error:.1%} of the step"
+    error = f"work starts and ends within {report.largest_pass_error:.1%} of the step"
     facts = Facts(
         [
-            ("step", f"{format_seconds(report.measured_s)}, {report.num_workers} workers"),
+            ("step", f"{format_seconds(report.measured_s)}, {report.num_workers} ranks"),
             ("replayed", f"{format_seconds(report.replayed_s)}, {error}"),
             ("slowdown by stragglers", f"{report.slowdown:.3f}"),
             ("slowdown by gaps", f"{report.launch_delays:.3f}"),
         ]
     )
     columns = [
-        Column("kind", "suspect", TEXT),
-        Column("name", "which", TEXT),
-        Column("passes", "passes\nx typical", FOUR_DIGITS),
+        Column("name", "rank", TEXT),
+        Column("passes", "work\nx typical", FOUR_DIGITS),
         Column("without_s", "step\nwithout it", SECONDS),
         Column("saving", "saves", SHARE),
         Column("alone", "slowdown\nif alone", FOUR_DIGITS),
     ]
     rows = [
-        Row((each.kind, each.name, each.passes, each.without_s, each.saving, each.alone))
+        Row((each.name, each.passes, each.without_s, each.saving, each.alone))
         for each in report.suspects
     ]
     notes = remarks(
         [
-            "Typical is the mean of all passes of a kind. Without a suspect its passes are "
-            "typical; for the slowdown if alone, all other ops are."
+            "Typical is the mean of ranks that work between the same meetings. Without a rank its "
+            "work is typical; for the slowdown if alone, that of all others is."
         ]
     )
-    table = Table("suspects", "The worst of each kind", columns, rows)
+    table = Table("suspects", "The ranks that cost most", columns, rows)
     return View([facts, table, notes, _verdict(report)])
 
 
 def _verdict(report: StragglerReport) -> Verdict:
     culprit = report.culprit
     if culprit is None:
-        return Verdict(True, "no worker, stage or sequence costs half a percent of the step")
-    words = f"{culprit.name}: without it"
-    if culprit.kind == "uneven sequences":
-        words = "uneven sequences: with equal ones"
-    words += f" the step takes {format_seconds(culprit.without_s)}"
+        return Verdict(True, "no rank costs half a percent of the step")
+    words = f"{culprit.name}: without it the step takes {format_seconds(culprit.without_s)}"
     return Verdict(True, f"{words}, {culprit.saving:.1%} less", doubt="STRAGGLER")

@@ -73,7 +73,7 @@ def step_of_traces(traces: Sequence[RankTrace]) -> TracedStep:
     for rank in ranks:
         _add(builder, rank, expected, slots)
 
-    def typical(durations_s: Floats) -> tuple[Floats, Floats]:
+    def typical(durations_s: Floats) -> Floats:
         """Return durations with which alike ranks work equally long between meetings."""
         typical_s = durations_s.copy()
         for of_rank in slots.values():
@@ -81,7 +81,7 @@ def step_of_traces(traces: Sequence[RankTrace]) -> TracedStep:
             for tasks, sum_s in zip(of_rank.values(), sums_s, strict=True):
                 if sum_s > 0:
                     typical_s[tasks] *= np.mean(sums_s) / sum_s
-        return typical_s, typical_s
+        return typical_s
 
     measured_s = max(rank.end_us - rank.start_us for rank in ranks) * 1e-6
     return builder.finish(measured_s, len(ranks), typical)
@@ -98,7 +98,7 @@ def _add(builder: StepBuilder, rank: _Rank, expected: Mapping[str, int], slots: 
         lasts_s = work_s - done_s
         name = f"work of {rank.name} from {begin_s:.6f} s on"
         recorded_s = begin_s, begin_s + lasts_s
-        task = StepTask(name, rank.place, rank.name, {"worker": rank.name}, recorded_s)
+        task = StepTask(name, rank.place, rank.name, rank.name, recorded_s)
         number = builder.add((rank.name, number), 1, lasts_s, pending, task)
         slots[rank.signature, len(meetings)][rank.name].append(number)
         done_s, begin_s, pending = work_s, (moment_us - rank.start_us) * 1e-6, []
@@ -152,7 +152,7 @@ def _rank(trace: RankTrace, step: TracedIteration, number: int) -> _Rank:
     place = Location(str(trace.file))
     if not meetings:
         reason = "NCCL's kernels have no Process Group Ranks, and no Src Rank and Dst Rank"
-        fix = "trace with PyTorch 2.4 or newer, or write the step as a table"
+        fix = "trace with PyTorch 2.4 or newer"
         message = "the trace does not say which ranks meet"
         raise InputError.of("E868", message, place, fix, reason)
     name = f"rank {number if trace.rank is None else trace.rank}"
