@@ -8,8 +8,8 @@ from xml.dom import minidom
 import pytest
 
 from simtrain.errors import printable
-from simtrain.render.comma_separated import csv_text
 from simtrain.render.html.elements import element
+from simtrain.render.plain_text import csv_text
 from simtrain.views.view import TEXT, Column, Row, Table
 from tests.helpers.command_line import call
 

@@ -20,8 +20,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.buffers import GLOBAL, WORKSPACES
 from simtrain.iteration.report.interval import run_kind
 from simtrain.render.figures import style
-from simtrain.render.figures.labels import set_logarithmic
-from simtrain.render.figures.subject import footer_of
+from simtrain.render.figures.style import footer_of, set_logarithmic
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.studies.simulation import checked_profile, simulate, simulate_layer
 from simtrain.views.view import Paragraphs, Part, Verdict, View

@@ -62,8 +62,7 @@ def _draw(comparison: ScheduleComparison, scenario: str, command: str, out: Path
         write_document(schedules_document(comparison, scenario, command), out)
         return
     from simtrain.render.figures.iteration import plot_schedules
-    from simtrain.render.figures.style import write_picture
-    from simtrain.render.figures.subject import footer_of_result
+    from simtrain.render.figures.style import footer_of_result, write_picture
 
     results = {trial.name: trial.result for trial in comparison.trials}
     footer = footer_of_result(results[comparison.schedule])

@@ -120,11 +120,11 @@ def show_view(output: Output, view: View, width: int | None = None) -> None:
         InputError: the view has no table of the name (E119).
     """
     if output.as_csv:
-        from simtrain.render.comma_separated import csv_text
+        from simtrain.render.plain_text import csv_text
 
         emit_data(csv_text(_table(output, view)))
     elif output.as_markdown:
-        from simtrain.render.markdown import markdown_table, markdown_text
+        from simtrain.render.plain_text import markdown_table, markdown_text
 
         only = output.table and markdown_table(_table(output, view)) + "\n"
         emit(only or markdown_text(view))

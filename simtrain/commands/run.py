@@ -123,8 +123,7 @@ class Choice:
 
         def write(_: Scenario, result: Result) -> None:
             from simtrain.render.figures.iteration import plot_memory, plot_timeline
-            from simtrain.render.figures.style import write_picture
-            from simtrain.render.figures.subject import footer_of_result
+            from simtrain.render.figures.style import footer_of_result, write_picture
 
             is_memory = self.show == "memory"
             figure = (

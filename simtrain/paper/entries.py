@@ -214,19 +214,17 @@ class PaperSection:
 
 
 class PaperVerdict(PlainData, ABC):
-    """A result with limits: whether all numbers are within them, and which are not."""
+    """A result with limits: `misses` describes the numbers outside of them, `facts` is its JSON."""
 
     json_fields: ClassVar = keys("**facts misses ok")
 
     @property
     @abstractmethod
-    def misses(self) -> tuple[str, ...]:
-        """Descriptions of the numbers outside their limits; empty if all are within."""
+    def misses(self) -> tuple[str, ...]: ...
 
     @property
     @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """Plain data in full precision, without the verdict."""
+    def facts(self) -> dict[str, Any]: ...
 
     @property
     def ok(self) -> bool:
@@ -252,12 +250,10 @@ class Reproduction(PaperVerdict):
 
     @property
     def misses(self) -> tuple[str, ...]:
-        """Descriptions of the numbers outside their limits."""
         return tuple(miss for section in self.sections for miss in section.misses())
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The entries, and the notes on their sources."""
         return {
             "title": self.title,
             "rows": [row for section in self.sections for row in section.rows()],
@@ -309,7 +305,6 @@ class TimeComparison(ErrorStatistics, PaperVerdict):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Rows, gains, and the statistics of the errors with their thresholds."""
         return {
             "title": self.title,
             "rows": [
@@ -342,14 +337,12 @@ class AllTargets(PaperVerdict):
 
     @property
     def misses(self) -> tuple[str, ...]:
-        """Misses of all targets, each prefixed by the target's name."""
         return tuple(
             f"{name}: {miss}" for name, result in self.targets.items() for miss in result.misses
         )
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The results by target."""
         return {"targets": self.targets}
 
 

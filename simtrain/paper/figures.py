@@ -25,7 +25,6 @@ from simtrain.paper.memory import (
     AppendixC,
 )
 from simtrain.paper.models import BASELINE, PRESENT, paper_scenario
-from simtrain.render.figures.labels import set_logarithmic
 from simtrain.render.figures.style import (
     BLACK,
     BLUE,
@@ -39,14 +38,16 @@ from simtrain.render.figures.style import (
     Fill,
     annotate,
     draw_grid_lines,
+    footer,
+    footer_of,
     legend_below,
     legend_of,
     new_axes,
     new_figure,
     picture,
+    set_logarithmic,
     write_figure,
 )
-from simtrain.render.figures.subject import footer, footer_of
 from simtrain.units import GIB
 
 if TYPE_CHECKING:

@@ -89,7 +89,6 @@ def times_verdict(comparison: TimeComparison) -> Verdict:
 
 
 def _fact_order(name: str) -> tuple[str, bool]:
-    """Sort key: a simulated figure follows the paper's figure of the same name."""
     return name.removeprefix("paper_"), not name.startswith("paper_")
 
 

@@ -37,7 +37,6 @@ def code_list(every: Iterable[Explanation], width: int) -> str:
 
 
 def _hanging(text: str, width: int) -> str:
-    """Wrap a text to `width` columns; all lines but the first are indented."""
     return textwrap.fill(text, width, subsequent_indent=" " * 6)
 
 

@@ -16,8 +16,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from rich.tree import Tree
 
-from simtrain.render.schedule_grid import ScheduleGrid
-from simtrain.render.timeline_strip import TimelineStrip
+from simtrain.render.terminal_pictures import ScheduleGrid, TimelineStrip
 from simtrain.views.view import (
     Branch,
     Cell,
@@ -66,7 +65,6 @@ def _stands_apart(part: Part) -> bool:
 
 @functools.singledispatch
 def _drawn(part: Any, width: int | None) -> RenderableType:
-    """Draw a part; `width` is that of continued tables."""
     raise TypeError(f"{type(part).__name__} is not a part of a view")
 
 
@@ -235,7 +233,6 @@ class DrawnTable:
             yield [kept[place] for place in group]
 
     def _width(self, places: Sequence[int]) -> int:
-        """Return the width that the table needs if only text is wrapped, between words."""
         return sum(_least_column_width(self.table, place) + 3 for place in places) + 1
 
 

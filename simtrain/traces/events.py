@@ -9,8 +9,8 @@ Source: pytorch/kineto, libkineto/src/output_json.cpp.
 
 from __future__ import annotations
 
+import codecs
 import gzip
-import io
 import json
 import re
 import zlib
@@ -173,8 +173,11 @@ class _Text:
     """
 
     def __init__(self, file: IO[bytes], report: Callable[[], None], packed_bytes: int) -> None:
-        self._file = io.TextIOWrapper(io.BufferedReader(_Counted(file, packed_bytes)), "utf-8")
-        self._report = report
+        self._file, self._report = file, report
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        # A small packed file must not fill memory or time.
+        self._left = min(_MOST_BYTES, max(_ALWAYS_UNPACKED, packed_bytes * _MOST_PACKED))
+        self._most = self._left
         self._window, self._place = "", 0
         self._is_complete, self._is_tried = False, False
 
@@ -235,33 +238,16 @@ class _Text:
     def _more(self, size: int) -> bool:
         """Read more, and forget what is behind; return whether there was more."""
         self._report()
-        added = self._file.read(size)
-        self._is_complete = not added
-        if added:
-            self._window, self._place = self._window[self._place :] + added, 0
-            self._is_tried = False
-        return bool(added)
-
-
-class _Counted(io.RawIOBase):
-    """Bytes of a file up to a limit, so that a small packed file does not fill memory or time."""
-
-    def __init__(self, file: IO[bytes], packed_bytes: int) -> None:
-        super().__init__()
-        self._file, self._count = file, 0
-        self._most = min(_MOST_BYTES, max(_ALWAYS_UNPACKED, packed_bytes * _MOST_PACKED))
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self._file.read(min(len(buffer), _CHUNK))
-        self._count += len(content)
-        if self._count > self._most:
-            size = f"{self._most >> 20} MiB unpacked"
-            raise _Refusal(f"it has more than {size}: profile fewer steps, without stacks")
-        buffer[: len(content)] = content
-        return len(content)
+        content = self._file.read(size)
+        self._left -= len(content)
+        if self._left < 0:
+            limit = f"{self._most >> 20} MiB unpacked"
+            raise _Refusal(f"it has more than {limit}: profile fewer steps, without stacks")
+        self._is_complete = not content
+        added = self._decoder.decode(content, final=self._is_complete)
+        self._window, self._place = self._window[self._place :] + added, 0
+        self._is_tried = False
+        return bool(content)
 
 
 def _events(text: _Text, header: dict[str, Any]) -> Iterator[Any]:

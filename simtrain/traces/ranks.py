@@ -289,7 +289,6 @@ def _steps(events: Sequence[Event], zero_us: float) -> dict[str, list[Step]]:
 
 
 def _rank_names(events: Sequence[Event]) -> Mapping[str, int]:
-    """Return the ranks of processes whose names begin with it, as in simtrain's traces."""
     return {_process(event): rank for event in events for rank in _rank_of_process(event)}
 
 
@@ -301,7 +300,6 @@ def _rank_of_process(event: Event) -> Iterator[int]:
 
 
 def _group(event: Event) -> int:
-    """Return the ranks of a collective's group; 0 if the trace does not say it."""
     return _count(arguments_of(event).get("Group size")) or 0
 
 

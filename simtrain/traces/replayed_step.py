@@ -95,7 +95,7 @@ class TracedStep:
             place = next(task.place for task in self.tasks if task.name == heads[0])
             message = f"the workers can never continue: the {circle}"
             reason = "each op waits for the ops that its workers started before"
-            fix = "write the start of each op as its worker recorded it, of one step alone"
+            fix = "give the traces of one step alone"
             raise InputError.of("E869", message, place, fix, reason) from None
         return timeline.start_s, timeline.end_s
 
@@ -184,7 +184,7 @@ class StepBuilder:
             if present != expected:
                 message = f"the {task.name} has {present} of {expected} workers"
                 reason = "a transfer or a collective waits for all of its workers"
-                fix = "give the ops of all workers of the step, each once"
+                fix = "give the traces of all ranks of the step, each once"
                 raise InputError.of("E868", message, task.place, fix, reason)
         if not measured_s > 0:
             place = Location(self._tasks[0].place.file)
@@ -266,12 +266,10 @@ def find_stragglers(step: TracedStep) -> StragglerReport:
     for number, task in enumerate(step.tasks):
         if task.worker:
             tasks_of[task.worker].append(number)
-    without_s = step.step_s(
-        step.durations_s, [(tasks, step.typical_s) for tasks in tasks_of.values()]
-    )
-    alone_s = step.step_s(
-        step.typical_s, [(tasks, step.durations_s) for tasks in tasks_of.values()]
-    )
+    changed = [(tasks, step.typical_s) for tasks in tasks_of.values()]
+    unchanged = [(tasks, step.durations_s) for tasks in tasks_of.values()]
+    without_s = step.step_s(step.durations_s, changed)
+    alone_s = step.step_s(step.typical_s, unchanged)
     suspects = [
         Suspect(
             "worker",

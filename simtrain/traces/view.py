@@ -70,7 +70,6 @@ def trace_view(comparison: TraceComparison) -> View:
     ranks = comparison.ranks
     parts: list[Part] = [
         _facts(comparison),
-        *([_ranks(ranks)] if len(ranks) > 1 else []),
         _losses(ranks),
         Paragraphs([*_summary(ranks)], None),
         _kinds(ranks),
@@ -98,23 +97,6 @@ def _facts(comparison: TraceComparison) -> Facts:
         words = f"{rank.iteration}{number} (by {rank.found_by}), beside {_beside(rank)}"
         rows.append((_name(rank), f"{rank.file}: {words}"))
     return Facts(rows)
-
-
-def _ranks(ranks: Sequence[RankComparison]) -> Table:
-    columns = (
-        _RANK,
-        Column("stage", "stage", COUNT),
-        Column("trace_s", "trace", SECONDS),
-        Column("simulated_s", "simulated", SECONDS),
-        Column("share", "longer", SIGNED_SHARE, "time of the trace beyond the simulated"),
-        Column("unmapped_s", "unmapped", SECONDS, "kernels that nothing simulated is like"),
-    )
-    rows = []
-    for each in ranks:
-        longer = each.traced_s / each.simulated_s - 1
-        cells = each.rank, each.stage, each.traced_s, each.simulated_s, longer, each.unmapped_s
-        rows.append(Row(cells))
-    return Table("ranks", "Ranks", columns, rows)
 
 
 def _table(

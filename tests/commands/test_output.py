@@ -10,8 +10,7 @@ import pytest
 
 from simtrain.commands.output import Output
 from simtrain.errors import InputError
-from simtrain.render.comma_separated import csv_text
-from simtrain.render.markdown import markdown_table, markdown_text
+from simtrain.render.plain_text import csv_text, markdown_table, markdown_text
 from simtrain.views.kinds import BAR, SECONDS, TEXT
 from simtrain.views.view import Cell, Column, Row, Table, Verdict, View, remarks
 from tests.helpers.command_line import call, commands, refused

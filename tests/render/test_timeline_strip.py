@@ -7,7 +7,7 @@ from rich.console import Console
 
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import ACTIVITIES, Spans, StageStream
-from simtrain.render.timeline_strip import TimelineStrip, letters_of_slices
+from simtrain.render.terminal_pictures import TimelineStrip, letters_of_slices
 from tests.helpers.toys import run, small
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from simtrain.render.markdown import markdown_text
+from simtrain.render.plain_text import markdown_text
 from simtrain.render.terminal import terminal_page
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.run import search

@@ -66,7 +66,7 @@ activations. In the models below, activations take more memory than weights and 
 The usual remedy is recompute: drop them, and run the forward pass again. Korthikanti et al.,
 <a href="https://arxiv.org/abs/2205.05198"><cite>Reducing Activation Recomputation in Large
 Transformer Models</cite></a> (2022), show that most of this recompute is unnecessary. This page
-presents their argument in five figures. Move the sliders to see how memory and time change.</p>"""
+presents their argument in figures. Move the sliders to see how memory and time change.</p>"""
 )
 
 
@@ -81,7 +81,6 @@ def _foot(data: dict[str, Any]) -> Html:
 
 
 def _section(name: str, title: str, introduction: str, *parts: Html) -> HtmlSection:
-    """Build a section that begins with HTML, and whose script has its name."""
     return HtmlSection(name, title, joined(Html(introduction), *parts))
 
 
@@ -190,12 +189,6 @@ to which the hardware profile was fitted, and Section 6.2 for 530B and 1T.</p>""
                 "tax",
                 "Time of one layer, forward and backward. Percentages are relative to the "
                 "baseline: tensor parallelism alone, without recompute.",
-            ),
-            figure(
-                "growth",
-                "Time relative to the baseline, by sequence length. Selective recompute adds "
-                "almost nothing for short sequences. Full recompute adds about the same share at "
-                "any length.",
             ),
         ),
     )

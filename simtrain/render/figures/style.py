@@ -1,9 +1,10 @@
-"""Style of all figures, and writing them to files."""
+"""Style of all figures, what they show in title and footer, ticks, and writing them to files."""
 
 from __future__ import annotations
 
 import functools
 import io
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,11 +13,16 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 from simtrain.base.extras import require
 from simtrain.base.output_folder import check_suffix, replacing, writing_to
+from simtrain.base.resources import provenance
+from simtrain.base.strict_yaml import as_scalar
+from simtrain.base.version import VERSION
 from simtrain.errors import printable
+from simtrain.iteration.report.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.text import Annotation
 
@@ -160,7 +166,6 @@ def legend_of(figure: Figure, handles: list[Artist], columns: int) -> None:
 
 
 def _reserve_strip(figure: Figure, share: float) -> None:
-    """Keep this share of the figure's height free of axes, at the bottom."""
     figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))  # type: ignore[union-attr, call-arg]
 
 
@@ -249,3 +254,108 @@ def _add_footer(figure: Figure, text: str) -> None:
     line = text if len(text) <= most else f"{text[: most - 1]}…"
     x, y = _LEFT_IN / width_in, 0.05 / height_in
     figure.text(x, y, line, fontsize=_FOOTER_SIZE, color="#555555", va="bottom")
+
+
+_DIGEST_DIGITS = 8
+_MOST_CHANGES = 2
+"""Changed values that a footer lists; more would not fit its line."""
+
+
+def subject_of(result: Result) -> str:
+    """Return how titles name the scenario of a result."""
+    return f"scenario {result.scenario.name}" if result.scenario.name else "the scenario"
+
+
+def with_changes(subject: str, changes: Sequence[str]) -> str:
+    """Add changed values to the subject of a footer: "175b with recompute=full and 2 more changes".
+
+    The line has room for two changes; the others are counted.
+    """
+    if not changes:
+        return subject
+    num_more = len(changes) - _MOST_CHANGES
+    more = f" and {num_more} more change{'s' * (num_more > 1)}" if num_more > 0 else ""
+    return f"{subject} with {', '.join(changes[:_MOST_CHANGES])}{more}"
+
+
+def footer(subject: str, profiles: Mapping[str, str], version: str = VERSION) -> str:
+    """Return the footer: what a figure shows, and which profile and version computed it.
+
+    Args:
+        subject: the scenario, sweep or table.
+        profiles: SHA-256 of each hardware profile's file, by name.
+        version: the version of simtrain that computed the numbers.
+    """
+    named = [f"{name} (SHA-256 {sha[:_DIGEST_DIGITS]})" for name, sha in profiles.items()]
+    profile = [f"profile {', '.join(named)}"] if named else []
+    return " · ".join([subject, *profile, f"simtrain {version}"])
+
+
+def footer_of(subject: str, cluster: str) -> str:
+    """Return the footer of results on one cluster, a profile's name or path."""
+    made = provenance(cluster)
+    return footer(subject, {Path(cluster).name: made["profile_sha256"]})
+
+
+def footer_of_result(result: Result) -> str:
+    """Return the footer of a result, with the values that differ from the scenario's file."""
+    values = result.scenario.changed_values
+    changes = [f"{name}={as_scalar(value)}" for name, value in values.items()]
+    return footer_of(with_changes(subject_of(result), changes), result.scenario.cluster)
+
+
+_MANTISSAS = (1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+_FEWEST_TICKS = 4
+_PREFIXES = (1e9, "G"), (1e6, "M"), (1e3, "k")
+_MOST_DIGITS = 6
+
+
+def set_logarithmic(axis: Axis, values: Sequence[float], margin: float = 1.15) -> None:
+    """Make an axis logarithmic, with limits around the values and a distinct label per tick."""
+    low, high = min(values) / margin, max(values) * margin
+    set_scale, set_limits = (
+        (axis.axes.set_xscale, axis.axes.set_xlim)
+        if axis is axis.axes.xaxis
+        else (axis.axes.set_yscale, axis.axes.set_ylim)
+    )
+    set_scale("log")
+    set_limits(low, high)
+    ticks = log_ticks(low, high)
+    axis.set_ticks(ticks, distinct_labels(ticks))
+    axis.set_ticks([], minor=True)
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Choose four or more ticks: powers of ten if they suffice, round numbers otherwise."""
+    from matplotlib.ticker import MaxNLocator
+
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for mantissas in _MANTISSAS:
+        ticks = [mantissa * 10.0**decade for decade in decades for mantissa in mantissas]
+        inside = [tick for tick in ticks if low <= tick <= high]
+        if len(inside) >= _FEWEST_TICKS:
+            return inside
+    linear = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(low, high)
+    return [float(tick) for tick in linear if low <= tick <= high]
+
+
+def distinct_labels(values: Sequence[float]) -> list[str]:
+    """Format numbers as 14k or 2.5M, with the fewest digits that keep them distinct and exact."""
+    for digits in range(1, _MOST_DIGITS):
+        labels = [_short(value, digits) for value in values]
+        exact = all(abs(_rounded(value, digits) - value) <= 1e-9 * abs(value) for value in values)
+        if len(set(labels)) == len(set(values)) and exact:
+            return labels
+    return [f"{value:,.{_MOST_DIGITS}g}" for value in values]
+
+
+def _rounded(value: float, digits: int) -> float:
+    return float(f"{value:.{digits}g}")
+
+
+def _short(value: float, digits: int) -> str:
+    rounded = _rounded(value, digits)
+    for scale, prefix in _PREFIXES:
+        if abs(rounded) >= scale:
+            return f"{rounded / scale:.{_MOST_DIGITS}g}{prefix}"
+    return f"{rounded:.{_MOST_DIGITS}g}"

@@ -12,8 +12,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.render.figures import style
-from simtrain.render.figures.labels import set_logarithmic
-from simtrain.render.figures.subject import footer, with_changes
+from simtrain.render.figures.style import footer, set_logarithmic, with_changes
 from simtrain.studies.sweep.grid import MORE_IS_BETTER, REPORTED
 from simtrain.studies.sweep.results import SweepFolder, query
 from simtrain.units import GIB, four_digits
@@ -201,7 +200,6 @@ class SweepPictures(PlainData):
 
 
 def _turned(labels: Sequence[Any]) -> Mapping[str, Any]:
-    """Turn the labels of an axis if they need more room than it has."""
     return {"rotation": 90} if _longest(labels) * len(labels) > _MOST_LETTERS else {}
 
 

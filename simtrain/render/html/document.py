@@ -92,7 +92,7 @@ def document_text(document: HtmlDocument) -> str:
     body = element(
         "body",
         element("a", "Skip to the answer", href="#main", class_="skip"),
-        element("header", element("h1", breakable(document.title)), _theme_button(), document.lead),
+        element("header", element("h1", breakable(document.title)), document.lead),
         _contents(sections),
         element("main", *map(_section, sections), id="main"),
         element("footer", document.foot),
@@ -118,8 +118,3 @@ def _contents(sections: Sequence[HtmlSection]) -> Html:
         for section in sections
     )
     return element("nav", element("ul", *links), aria_label="Sections")
-
-
-def _theme_button() -> Html:
-    """Button that switches between light and dark. It is hidden until `base.js` runs."""
-    return element("button", "Dark", type="button", id="theme", hidden=True, aria_pressed="false")

@@ -54,7 +54,6 @@ def _attribute(name: str, value: str | bool) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape text, without characters that a page cannot have or that change its direction."""
     return escape(printable(text))
 
 

@@ -264,7 +264,6 @@ def _sections(
 
 
 def _scope(runs: Sequence[ReportedRun], run: ReportedRun) -> str:
-    """Return the prefix of the ids of a run's profile entries."""
     return f"{runs.index(run)}-"
 
 

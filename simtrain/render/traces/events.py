@@ -141,7 +141,6 @@ class PassSlices:
         return slices
 
     def _whole(self, part: int) -> PassPart:
-        """Return the pass of a part of the iteration, which is a pass or a span."""
         return whole_pass(cast(PassPart, self.result.iteration.tasks.parts[part]))
 
     def _inside_of(self, whole: PassPart) -> _Inside:
@@ -153,13 +152,11 @@ class PassSlices:
         return self._inside[whole]
 
     def _first_number(self, pass_number: int) -> int:
-        """Return the first number of the slices inside a pass, above those of all tasks."""
         # A pass has fewer than 2**20 slices.
         return self.result.timeline.program.num_tasks + (pass_number << 20)
 
 
 def _name_of(part: PassPart) -> str:
-    """Return the name of a pass, or of merged passes."""
     return _PASS_NAMES[part.kind] + (f" and {_PASS_NAMES[part.beside.kind]}" if part.beside else "")
 
 
@@ -262,7 +259,6 @@ class TraceEvents:
 
     @cached_property
     def _kinds(self) -> list[SliceKind]:
-        """[parts] kind of slice."""
         return [*map(_kind_of, self.result.iteration.tasks.parts)]
 
     @cached_property
@@ -278,12 +274,10 @@ class TraceEvents:
 
     @cached_property
     def _by_stage(self) -> list[Spans]:
-        """[stages] spans of each stage."""
         return [*map(self.result.spans.of_stage, range(self.result.num_stages))]
 
 
 def _threaded(spans: Spans) -> tuple[list[int], list[int]]:
-    """Return the tasks of spans, and their threads."""
     return spans.task.tolist(), THREAD_OF[spans.stream].tolist()
 
 

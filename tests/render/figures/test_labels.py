@@ -13,7 +13,7 @@ from matplotlib.transforms import Bbox
 from pytest import MonkeyPatch
 
 from simtrain.render.figures import style
-from simtrain.render.figures.labels import distinct_labels, log_ticks
+from simtrain.render.figures.style import distinct_labels, log_ticks
 
 SLACK_PIXELS = 0.6
 

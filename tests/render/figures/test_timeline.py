@@ -10,8 +10,7 @@ from matplotlib.text import Text
 import simtrain
 from simtrain.errors import InputError
 from simtrain.iteration.report.windows import windows_of
-from simtrain.render.figures.style import write_picture
-from simtrain.render.figures.subject import footer_of_result
+from simtrain.render.figures.style import footer_of_result, write_picture
 from tests.helpers.command_line import call, refused
 from tests.helpers.toys import run, small
 

@@ -151,27 +151,6 @@ def test_the_keyboard_reaches_every_number_of_a_table(browser: Browser) -> None:
     assert state == {"words": "", "tag": "scroll"}
 
 
-def test_tables_sort_and_restore_their_order(browser: Browser) -> None:
-    script = """
-      const table = document.querySelector("#operators table"), { rows } = table.tBodies[0];
-      const before = [...rows].map((row) => row.textContent);
-      const headings = [...table.tHead.rows[0].cells];
-      const column = headings.findIndex((cell) => cell.dataset.name === "count");
-      const orders = [1, 2, 3].map(() => {
-        headings[column].firstChild.click();
-        return [...rows].filter((row) => !row.hidden).map((row) => [
-          row.textContent, Number(row.cells[column].querySelector("data")?.value ?? -1)]);
-      });
-      return { before, orders };
-    """
-    outcome = browser.run(script)
-    falling, rising, restored = outcome["orders"]
-    counts = [count for _, count in falling if count >= 0]
-    assert len(counts) > 5 and counts == sorted(counts, reverse=True)
-    assert [count for _, count in rising if count >= 0] == sorted(counts)
-    assert [text for text, _ in restored] == outcome["before"] and len(falling) < len(restored)
-
-
 def test_profile_entries_link_to_their_sources(browser: Browser) -> None:
     script = """
       const links = [...document.querySelectorAll("a.entry")];

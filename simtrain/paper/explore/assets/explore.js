@@ -135,7 +135,7 @@ Object.assign(explore, {
       simtrain.element("li", {}, simtrain.element("span", { class: shape, style: { "--fill": colour } }), ...[words].flat())));
   },
 
-  // Draws a line chart. Axes: {from, to, ticks, log, text, title}; series: {colour, points, dashed, dots};
+  // Draws a line chart. Axes: {from, to, ticks, log, text, title}; series: {colour, points, dashed};
   // marks: {x, y, text, below}; `here`: an x that a vertical line marks.
   chart(plot, { x, y, series, marks = [], here, label, height }) {
     const width = Math.max(plot.clientWidth, 280), left = 64, right = 22, top = 14, bottom = 46;
@@ -158,10 +158,9 @@ Object.assign(explore, {
     drawing.append(simtrain.svg("line", { x1: left, x2: width - right, y1: height - bottom, y2: height - bottom, class: "axis" }),
       text(x.title, { x: (left + width - right) / 2, y: height - 6 }, "tick"));
     if (here !== undefined) drawing.append(simtrain.svg("line", { x1: px(here), x2: px(here), y1: top, y2: height - bottom, class: "here" }));
-    for (const { colour, points, dashed, dots } of series) {
+    for (const { colour, points, dashed } of series) {
       const path = points.map(([a, b]) => `${px(a).toFixed(1)},${py(b).toFixed(1)}`).join(" ");
       drawing.append(simtrain.svg("polyline", { points: path, class: dashed ? "line dashed" : "line", style: { stroke: colour } }));
-      if (dots) for (const [a, b] of points) drawing.append(simtrain.svg("circle", { cx: px(a), cy: py(b), r: 5, class: "dot", style: { fill: colour } }));
     }
     for (const { x: a, y: b, text: words, below } of marks) {
       const anchor = px(a) > width - 130 ? "end" : px(a) < left + 60 ? "start" : "middle";
@@ -375,21 +374,6 @@ explore.figures.push((setting) => {
       ` of the layer's bytes, runs ${again("selective")} of the forward pass's FLOPs again, and changes the time of the baseline by `,
       explore.bold(cost("selective")), ". Full recompute frees ", explore.bold(freed("full")), ` and changes it by `, explore.bold(cost("full")), ".",
       simtrain.element("span", { class: "soft" }, ` Of the ${tax[split].selective[at].num_ops} ops with selective recompute, ${tax[split].selective[at].num_extrapolated} are outside the range on which the profile was fitted (extrapolated).`));
-
-    const series = ["selective", "full"].map((recompute) => ({
-      colour: recompute === "full" ? "var(--grey)" : "var(--green)", dots: true,
-      points: data.lengths.map((s, number) => [s, 100 * (total(tax[split][recompute][number]) / total(tax.tensor.none[number]) - 1)]),
-    }));
-    const values = series.flatMap(({ points }) => points.map(([, value]) => value));
-    const to = 1.08 * Math.max(...values), from = Math.min(0, 1.2 * Math.min(...values));
-    explore.chart(explore.plot("growth"), {
-      x: { from: 0.9 * data.lengths[0], to: 1.1 * data.lengths.at(-1), log: true, ticks: data.lengths, text: explore.tokens, title: "sequence length s, tokens" },
-      y: { from, to, ticks: simtrain.ticks(0, to, 5).found, text: (value) => `${value}%` },
-      series, here: length, height: 260,
-      label: `Overhead of selective and full recompute by sequence length, ${model} model.`,
-    });
-    explore.plot("growth").append(explore.legend(["var(--green)", `selective recompute${sequence ? ", sequence parallel" : ""}`],
-      ["var(--grey)", `full recompute${sequence ? ", sequence parallel" : ""}`]));
   });
 }
 

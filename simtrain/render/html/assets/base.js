@@ -1,5 +1,4 @@
-// Shared by all documents: the page's data, formatting of numbers, the light or dark theme, sorting of
-// tables, and the card of a selected number.
+// Shared by all documents: the page's data, formatting of numbers, changes of the theme, and the card of a selected number.
 "use strict";
 
 const simtrain = {
@@ -84,7 +83,6 @@ const simtrain = {
   // Calls `redraw` when the theme changes between light and dark.
   onTheme(redraw) {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-    document.addEventListener("simtrain-theme", redraw);
   },
 
   // Calls `redraw` before and after printing, because print always uses the light theme.
@@ -93,68 +91,6 @@ const simtrain = {
     addEventListener("afterprint", redraw);
   },
 };
-
-{
-  const button = document.getElementById("theme");
-  const root = document.documentElement;
-  // Browsers may refuse storage to files opened from disk.
-  const storage = {
-    read: () => { try { return localStorage.getItem("simtrain-theme"); } catch { return null; } },
-    write: (theme) => { try { localStorage.setItem("simtrain-theme", theme); } catch { /* the theme is not stored */ } },
-  };
-  const isDark = () => (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
-  const show = () => {
-    button.textContent = isDark() ? "Light" : "Dark";
-    button.setAttribute("aria-label", isDark() ? "Show the page in light colours" : "Show the page in dark colours");
-    button.setAttribute("aria-pressed", String(isDark()));
-  };
-  const kept = storage.read();
-  if (kept) root.dataset.theme = kept;
-  button.hidden = false;
-  button.addEventListener("click", () => {
-    root.dataset.theme = isDark() ? "light" : "dark";
-    storage.write(root.dataset.theme);
-    show();
-    document.dispatchEvent(new Event("simtrain-theme"));
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
-  show();
-}
-
-// Turns each heading of long tables into a button that sorts by its column. While a table is sorted,
-// rows that sum up others are hidden. The third click restores the order.
-for (const table of document.querySelectorAll("table[data-table]")) {
-  const body = table.tBodies[0], order = [...body.rows];
-  if (!table.tHead || order.length < 8) continue;
-  table.classList.add("sortable");
-  const headings = [...table.tHead.rows[0].cells];
-  const keyOf = (row, column) => {
-    const cell = row.cells[column], number = cell.querySelector("data");
-    return number ? Number(number.value) : cell.textContent;
-  };
-  const compare = (a, b) => {
-    if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1; // empty cells last
-    return typeof a === "number" ? b - a : a.localeCompare(b);
-  };
-  headings.forEach((heading, column) => {
-    if (!heading.textContent) return;
-    const button = simtrain.element("button", { type: "button" }, heading.textContent);
-    heading.replaceChildren(button);
-    // Numbers begin with the largest, texts with A.
-    const directions = heading.className === "number" ? ["descending", "ascending"] : ["ascending", "descending"];
-    button.addEventListener("click", () => {
-      const next = directions[directions.indexOf(heading.getAttribute("aria-sort")) + 1];
-      headings.forEach((other) => other.removeAttribute("aria-sort"));
-      for (const row of order) row.hidden = Boolean(next) && row.classList.contains("strong");
-      if (!next) return body.replaceChildren(...order);
-      heading.setAttribute("aria-sort", next);
-      const sign = next === directions[0] ? 1 : -1;
-      const rows = order.map((row) => [keyOf(row, column), row]);
-      rows.sort(([a], [b]) => (typeof a === typeof b ? sign : 1) * compare(a, b));
-      body.replaceChildren(...rows.map(([, row]) => row));
-    });
-  });
-}
 
 // Shows the exact value and the source of a selected number: what it is, its row and column, and the
 // command that prints it. Keyboard: the numbers of cards take the focus. In a table that has the focus,

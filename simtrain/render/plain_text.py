@@ -1,11 +1,15 @@
-"""Views as Markdown, as people read them."""
+"""Views as Markdown, as people read them, and their tables as comma-separated values."""
 
 from __future__ import annotations
 
+import csv
 import functools
+import io
+import json
 from collections.abc import Iterator
 from typing import Any
 
+from simtrain.errors import printable
 from simtrain.views.view import (
     Branch,
     Facts,
@@ -51,13 +55,11 @@ def _line(cells: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text that ends neither a cell nor a line."""
     return " ".join(text.replace("|", "\\|").replace("-\n", "").split())
 
 
 @functools.singledispatch
 def _written(part: Any) -> str:
-    """Return a part; pictures have no text."""
     return ""
 
 
@@ -95,3 +97,23 @@ def _branch_lines(branch: Branch, depth: int) -> Iterator[str]:
 @_written.register
 def _(part: Verdict) -> str:
     return f"**{part.text}**"
+
+
+def csv_text(table: Table) -> str:
+    """Return a line for each row, below the names of the columns. Missing values are empty."""
+    records = table.records()
+    names = (
+        list(records[0]) if records else [column.name for column in table.columns if column.name]
+    )
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_csv_value(record.get(name)) for name in names] for record in records)
+    return text.getvalue()
+
+
+def _csv_value(value: Any) -> Any:
+    """Format a value as JSON (true, [1, 2]); text and null stay, without control characters."""
+    if value is None:
+        return value
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
