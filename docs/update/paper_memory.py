@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from docs.update.request import percent
-from simtrain.paper import memory as paper_memory
-from simtrain.paper import targets
+from simtrain.paper import memory, targets
 from simtrain.paper.entries import PaperSection, Reproduction
 from simtrain.paper.models import PRESENT
 
@@ -33,7 +32,7 @@ def lines(results: dict[str, targets.TargetResult]) -> list[Line]:
 def figures(results: dict[str, targets.TargetResult]) -> dict[str, str]:
     """Return the figures in the text below the table, by name."""
     ends = [entry.simulated for entry in entries(results, "fig1", "embeddings").entries]
-    split = entries(results, "fig9", "savings").value(paper_memory.SPLIT)
+    split = entries(results, "fig9", "savings").value(memory.SPLIT)
     kept = [int(entry.simulated) for entry in entries(results, "appendix-c", "kept").entries]
     overheads = entries(results, "fig8", "overheads")
     lowest = {
@@ -74,7 +73,7 @@ def _memory(results: dict[str, targets.TargetResult]) -> Iterator[Line]:
     saves = [entry.simulated for entry in entries(results, "fig7", "savings").entries]
     what = "selective recompute saves, GPT-3 / MT-NLG"
     yield "fig7", what, "70 % / 65 %", _percent(*saves)
-    size = entries(results, "fig9", "savings").value(paper_memory.WHOLE)
+    size = entries(results, "fig9", "savings").value(memory.WHOLE)
     what = "deallocating outputs saves on the first stage, GiB"
     yield "fig9", what, "2.73", _scaled(GIB, 2, size)
 
@@ -88,7 +87,7 @@ def _times(results: dict[str, targets.TargetResult]) -> Iterator[Line]:
     mfu = entries(results, "appendix-c", "utilization")
     gains = entries(results, "appendix-c", "gains")
     for model, published in (("175B", "52.3 %, +0.7"), ("530B", "56.4 %, +0.4")):
-        ours = _percent(mfu.value(model, paper_memory.KEEPING))
+        ours = _percent(mfu.value(model, memory.KEEPING))
         what = f"{model}: MFU, and points gained"
         yield "appendix-c", what, published, f"{ours}, {100 * gains.value(model):+.2f}"
 

@@ -266,7 +266,7 @@ def test_the_command_prints_tables_and_writes_a_page(tmp_path: pathlib.Path) -> 
         (["table5_22b_present", "table5_22b_full", "{}"], "compared with one scenario"),
         (["{}"], "compared with one scenario"),
         (["table5_22b_present", "{}", "--change", "recompute=full"], "beside traces"),
-        (["table5_22b_present", "--out", "x.html"], "needs a trace"),
+        (["table5_22b_present", "--out", "x.html"], "needs two scenarios"),
         (["table5_22b_present", "--pass", "0F0"], "needs a trace"),
     ],
 )
