@@ -21,7 +21,7 @@ from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.hardware.load import load_profile
 from simtrain.studies.simulation import simulate
 from simtrain.traces.kernels import RankKernels, simulated_kernels
-from simtrain.traces.losses import overlap_of
+from simtrain.traces.study import overlap_of
 from simtrain.workload.work import Gemm
 
 _PAIR, _PASS = "deepseek_v3_pair.yaml", "(2F2;2B1)OVERLAP_F_B"

@@ -4,37 +4,22 @@ Sources: Korthikanti et al., "Reducing Activation Recomputation in Large Transfo
 (2022), and the example of Rajbhandari et al., "ZeRO" (2020).
 """
 
-from simtrain.paper.entries import (
-    AllTargets,
-    PaperEntry,
-    Progress,
-    Reproduction,
-    TargetResult,
-    TimeComparison,
-)
-from simtrain.paper.layer import fig7, fig8, table2
-from simtrain.paper.memory import appendix_c, fig1, fig9, zero
-from simtrain.paper.times import dp530b, table4, table5
-
-__all__ = [
-    "AllTargets",
-    "PaperEntry",
-    "Progress",
-    "Reproduction",
-    "TargetResult",
-    "TimeComparison",
-    "appendix_c",
-    "dp530b",
-    "fig1",
-    "fig7",
-    "fig8",
-    "fig9",
-    "reproduce",
-    "table2",
-    "table4",
-    "table5",
-    "zero",
-]
+from simtrain.paper.entries import AllTargets as AllTargets
+from simtrain.paper.entries import PaperEntry as PaperEntry
+from simtrain.paper.entries import Progress as Progress
+from simtrain.paper.entries import Reproduction as Reproduction
+from simtrain.paper.entries import TargetResult as TargetResult
+from simtrain.paper.entries import TimeComparison as TimeComparison
+from simtrain.paper.layer import fig7 as fig7
+from simtrain.paper.layer import fig8 as fig8
+from simtrain.paper.layer import table2 as table2
+from simtrain.paper.memory import appendix_c as appendix_c
+from simtrain.paper.memory import fig1 as fig1
+from simtrain.paper.memory import fig9 as fig9
+from simtrain.paper.memory import zero as zero
+from simtrain.paper.times import dp530b as dp530b
+from simtrain.paper.times import table4 as table4
+from simtrain.paper.times import table5 as table5
 
 
 def reproduce(target: str, progress: Progress | None = None) -> TargetResult:

@@ -29,13 +29,6 @@ def explanation_page(explanation: Explanation, width: int) -> str:
     return "\n".join(parts) + "\n"
 
 
-def code_list(every: Iterable[Explanation], width: int) -> str:
-    """List all codes with their meaning, wrapped to `width` columns."""
-    return "".join(
-        _hanging(f"{explanation.code}  {explanation.what}", width) + "\n" for explanation in every
-    )
-
-
 def _hanging(text: str, width: int) -> str:
     return textwrap.fill(text, width, subsequent_indent=" " * 6)
 

@@ -17,7 +17,6 @@ from simtrain.commands.output import Output, show
 from simtrain.commands.printing import status
 from simtrain.commands.progress import progress_bar
 from simtrain.commands.question import simulate_with_status
-from simtrain.traces.events import is_trace, trace_files
 
 if TYPE_CHECKING:
     from simtrain.traces.ranks import RankTrace
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
 def _read(paths: Iterable[Path]) -> list[RankTrace]:
     """Read the ranks of traces, and show the progress."""
+    from simtrain.traces.events import trace_files
     from simtrain.traces.ranks import read_rank_traces
 
     ranks: list[RankTrace] = []
@@ -40,6 +40,8 @@ class TraceComparer(Comparer):
     name = "traces"
 
     def takes(self, file: Path) -> bool:
+        from simtrain.traces.events import is_trace
+
         return is_trace(file)
 
     def compare(self, request: ComparisonRequest) -> None:

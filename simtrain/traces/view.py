@@ -14,8 +14,7 @@ from simtrain.render.html.elements import element
 from simtrain.render.html.view import view_html
 from simtrain.traces.kernels import RankKernels
 from simtrain.traces.kinds import Role
-from simtrain.traces.losses import StreamOverlap
-from simtrain.traces.study import RankComparison, TraceComparison
+from simtrain.traces.study import RankComparison, StreamOverlap, TraceComparison
 from simtrain.units import format_seconds
 from simtrain.views.kinds import (
     COUNT,

@@ -5,10 +5,10 @@ import math
 from fractions import Fraction
 
 from simtrain.paper.explore import explore_document
-from simtrain.paper.explore.data import sliders
+from simtrain.paper.explore.page import slider_values
 from simtrain.render.html.document import HtmlDocument
 
-VALUES = sliders()
+VALUES = slider_values()
 
 
 @functools.cache

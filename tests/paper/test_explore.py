@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.paper.explore.data import SPLITS, TENSORS
 from simtrain.paper.explore.page import _ASSETS as ASSETS
+from simtrain.paper.explore.page import SPLITS, TENSORS
 from simtrain.paper.layer import RECOMPUTES, layer_terms, saved_tensors, sized_scenario
 from simtrain.paper.models import MODELS
 from simtrain.render.html.document import document_text
@@ -100,13 +100,3 @@ def test_the_command_writes_the_page(document, tmp_path, monkeypatch):
     written = file.read_text(encoding="utf-8")
     found = json.loads(re.search(r'id="data">(.*?)</script>', written).group(1))
     assert found["lengths"] == [2048, 8192]
-
-
-@pytest.mark.parametrize(
-    ("name", "code"), [("explore.pdf", "E117"), (".html", "E117"), ("missing/explore.html", "E113")]
-)
-def test_a_file_that_cannot_be_written_is_an_error(name, code, document, tmp_path, monkeypatch):
-    monkeypatch.setattr("simtrain.paper.explore.explore_document", lambda on_progress: document)
-    outcome = call("reproduce", "explore", "-o", str(tmp_path / name))
-    assert outcome.exit_code == 2
-    assert code in outcome.stderr and "fix:" in outcome.stderr

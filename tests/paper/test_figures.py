@@ -17,7 +17,7 @@ from simtrain.paper.memory import _example as example
 from simtrain.paper.memory import _passes as passes
 from simtrain.render.figures.style import styled
 from simtrain.studies.simulation import simulate
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import call
 from tests.render.figures.test_labels import check
 
 pytestmark = pytest.mark.slow
@@ -94,27 +94,6 @@ def test_bars_show_the_values_of_the_table(
     assert drawn == [100 * entry.simulated for entry in shares.entries]
 
 
-def test_bars_are_in_the_papers_order(figures: dict[str, Figure]) -> None:
-    for target in ("fig1", "fig7", "fig8"):
-        ticks = [text.get_text() for text in figures[target].axes[0].get_xticklabels()]
-        assert ticks == ["22B", "175B", "530B", "1T"]
-    names = [name for name in texts(figures["fig8"].axes[0]) if name[0].isalpha()]
-    assert names == ["baseline", "full\nrecompute", "present\nwork"] * 4
-
-
-def test_figures_ignore_the_users_matplotlib_style(
-    results: dict[str, targets.TargetResult], tmp_path: pathlib.Path
-) -> None:
-    import matplotlib
-
-    write_paper_figure("fig7", results["fig7"], tmp_path)
-    before = (tmp_path / "fig7.svg").read_bytes()
-    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red"}):
-        write_paper_figure("fig7", results["fig7"], tmp_path)
-        assert matplotlib.rcParams["font.size"] == 30
-    assert (tmp_path / "fig7.svg").read_bytes() == before
-
-
 # ------------------------------------------------------------------------------- the command line
 
 
@@ -142,22 +121,6 @@ def test_a_missed_threshold_still_writes_the_figure(
     outcome = call("reproduce", "table5", "--json", "--out", str(tmp_path))
     assert outcome.exit_code == 4
     assert (tmp_path / "table5.png").is_file()
-
-
-@pytest.mark.parametrize("place", ["taken", "taken/below"])
-def test_a_folder_that_cannot_be_created_is_refused_before_simulating(
-    place: str, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
-) -> None:
-    (tmp_path / "taken").write_text("a file")
-    monkeypatch.setattr(targets, "table2", lambda progress: pytest.fail("simulated"))
-    errors = refused("reproduce", "table2", "--out", str(tmp_path / place))
-    assert errors.startswith(f"{tmp_path / place}: E113 ")
-
-
-def test_a_picture_file_that_cannot_be_written_is_refused(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "table2.png").mkdir()
-    errors = refused("reproduce", "table2", "--out", str(tmp_path))
-    assert ": E113 " in errors and "Is a directory" in errors
 
 
 # ------------------------------------------------------------------------------------- labels

@@ -6,7 +6,6 @@ process, which simulates Table 5 once.
 
 import json
 import math
-import re
 
 import pytest
 from pytest import MonkeyPatch
@@ -106,24 +105,6 @@ def test_json_of_a_target(
     assert data["ok"] is True and data["misses"] == []
 
 
-@pytest.mark.parametrize("target", ["table4", "table5", "dp530b"])
-def test_page_of_a_target(
-    target: str, request: pytest.FixtureRequest, monkeypatch: MonkeyPatch
-) -> None:
-    result: TimeComparison = request.getfixturevalue(target)
-    outcome = reproduced(target, result, monkeypatch)
-    assert (outcome.exit_code, outcome.stderr) == (0, "")
-    for row in result.rows:
-        shown = f"{1e3 * row.simulated:.3f}" if target == "table4" else f"{row.simulated:.3f}"
-        cells = (*row.labels, shown, f"{100 * error_of(row):+.2f}")
-        pattern = r"│ +" + r" .*│ +".join(map(re.escape, cells)) + r" "
-        assert re.search(pattern, outcome.stdout)
-    closing = outcome.stdout.splitlines()[-1]
-    assert closing.startswith(f"OK: mean |error| {result.mean_abs_error:.2%} (at most ")
-    assert f"largest {result.max_abs_error:.2%} (at most " in closing
-    assert "nan" not in outcome.stdout.lower()
-
-
 # --------------------------------------------------------------------------------------- accuracy
 
 
@@ -179,22 +160,6 @@ def seconds(table4: TimeComparison, strategy: str) -> tuple[float, float]:
     """Return the simulated forward and backward time of a strategy."""
     forward, backward = (row.simulated for row in table4.rows if row.labels[1] == strategy)
     return forward, backward
-
-
-@pytest.mark.parametrize(
-    ("without", "with_"), [("baseline", "sequence"), ("selective", "selective+sequence")]
-)
-def test_sequence_parallelism_is_faster_forward_and_backward(
-    without: str, with_: str, table4: TimeComparison
-) -> None:
-    before, after = seconds(table4, without), seconds(table4, with_)
-    assert after[0] < before[0] and after[1] < before[1]
-
-
-def test_less_recompute_shortens_the_backward_pass(table4: TimeComparison) -> None:
-    none, selective, full = (seconds(table4, name) for name in ("baseline", "selective", "full"))
-    assert none[0] == selective[0] == full[0]
-    assert none[1] < selective[1] < full[1]
 
 
 @pytest.mark.parametrize("strategy", TABLE_4)

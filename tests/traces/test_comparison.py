@@ -2,9 +2,7 @@
 
 import pathlib
 import tempfile
-from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,9 +14,8 @@ from simtrain.render.traces.write import write_trace
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.traces.kernels import RankKernels, simulated_kernels, traced_kernels
-from simtrain.traces.losses import losses_of, overlap_of
 from simtrain.traces.ranks import iterations_of, read_rank_traces
-from simtrain.traces.study import TraceComparison, compare_with_traces
+from simtrain.traces.study import TraceComparison, compare_with_traces, losses_of, overlap_of
 from tests.helpers.command_line import call, refused
 from tests.helpers.kineto import kernel, launched, step, write
 from tests.helpers.toys import small
@@ -276,11 +273,3 @@ def test_what_makes_no_sense_with_traces_is_refused(
     file = write(tmp_path / "t.json", [kernel(GEMM, 0, 5)])
     errors = refused("compare", *(word.format(file) for word in arguments))
     assert "E908" in errors and error in errors
-
-
-def test_kernels_of_an_op_count_as_one() -> None:
-    result = simulate(small({"pipeline": 1, "sequence_parallel": True}))
-    kernels = simulated_kernels(result, 0)
-    op = np.full(len(kernels.work), -1, np.int32)
-    op[:3] = 5
-    assert int((~replace(kernels, op=op).is_head).sum()) == 2

@@ -11,7 +11,7 @@ import simtrain
 from simtrain.errors import InputError
 from simtrain.iteration.report.windows import windows_of
 from simtrain.render.figures.style import footer_of_result, write_picture
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import call
 from tests.helpers.toys import run, small
 
 pytestmark = pytest.mark.slow
@@ -86,31 +86,6 @@ def test_a_selection_outside_the_iteration_is_refused(
     with pytest.raises(InputError) as caught:
         simtrain.plot_timeline(RESULT, stages, window_s)
     assert ": E118 " in str(caught.value) and place in str(caught.value)
-
-
-def test_breakdown_and_memory_show_every_stage() -> None:
-    assert len(simtrain.plot_breakdown(RESULT).axes[0].containers) == 9
-    peaks, _ = simtrain.plot_memory(RESULT).axes
-    assert len(peaks.containers[0].patches) == RESULT.num_stages
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--out", "t.jpeg"], "t.jpeg: E117 "),
-        (["--out", "nowhere/t.png"], "nowhere/t.png: E113 "),
-        (["--out", "t.png", "--stages", "0-1"], "--stages 0-1: E118 "),
-        (["--out", "t.png", "--window", "2s"], "--window 2s: E118 "),
-        (["--out", "t.png", "--window", "0:2s"], "--window 0:2s: E118 "),
-    ],
-)
-def test_the_command_refuses_bad_options(
-    arguments: list[str], message: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    errors = refused("run", "gpt2_1_5b", *arguments)
-    assert errors.startswith(message)
-    assert not [*tmp_path.iterdir()]
 
 
 def test_equal_timelines_are_identical_files(tmp_path: pathlib.Path) -> None:

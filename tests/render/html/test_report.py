@@ -11,7 +11,7 @@ import simtrain
 from simtrain.base.resources import provenance
 from simtrain.iteration.report.result import Result
 from simtrain.units import format_seconds
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import call
 from tests.helpers.packed_arrays import unpacked
 from tests.render.html.pages import ParsedPage, parsed
 
@@ -114,15 +114,3 @@ def test_different_models_are_compared_and_named(tmp_path: pathlib.Path) -> None
     assert any(
         "train different models" in text for _, text in parsed(file.read_text("utf-8")).of("p")
     )
-
-
-def test_bad_options_are_refused(tmp_path: pathlib.Path) -> None:
-    for arguments, code in (
-        (f"run {FULL} -o {tmp_path / 'report.txt'}", "E117"),
-        (f"run {FULL} -o {tmp_path / 'nowhere' / 'report.html'}", "E113"),
-        (f"run nowhere -o {tmp_path / 'report.html'}", "E101"),
-        (f"compare {FULL} {PRESENT} -o {tmp_path / 'report.txt'}", "E117"),
-    ):
-        errors = refused(*arguments.split())
-        assert f"{code} " in errors
-    assert [*tmp_path.iterdir()] == []

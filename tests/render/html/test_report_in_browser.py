@@ -74,6 +74,8 @@ def test_keys_zoom_move_and_read_bars(browser: Browser) -> None:
     zoomed = press(browser, "+", "+")
     assert np.isclose(zoomed["end"] - zoomed["start"], 0.36 * end_s)
     assert press(browser, "Home")["start"] == 0
+    browser.run("document.querySelector('.timeline [data-zoom=all]').click()")
+    assert press(browser)["end"] == end_s
     bars = RESULT.bars
     own = bars.where((bars.stage == 1) & (bars.stream == StageStream.OWN))
     first = own.where(np.argsort(own.start_s)[:1])

@@ -3,7 +3,6 @@
 import pathlib
 import random
 import re
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import ACTIVITIES
 from simtrain.render.timeline_lanes import NUM_LANES
 from tests.helpers.browser import Browser, assert_quiet, needs_chromium
-from tests.helpers.report_cases import CASES, bars_of
+from tests.helpers.report_cases import bars_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
 
@@ -72,54 +71,3 @@ def test_the_mouse_on_a_bar_shows_its_times(
     for number, result in enumerate(results.values()):
         assert_hovered(browser, result, number)
     assert_quiet(browser, page)
-
-
-def test_an_error_in_the_page_ends_a_test_at_once(browser: Browser, page: pathlib.Path) -> None:
-    browser.open(page)
-    for script in ("throw new Error('wrong')", "return Promise.reject(new Error('wrong'))"):
-        with pytest.raises(RuntimeError, match="Error: wrong"):
-            browser.run(script)
-
-
-def zoomed(browser: Browser, how: str) -> tuple[float, int]:
-    """Zoom, and return the visible seconds and the number of redraws that the page measured."""
-    script = f"""await simtrain.timeline.ready;
-        const chart = simtrain.timeline.charts[0];
-        {how};
-        await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
-        const {{ start, end }} = simtrain.timeline.view;
-        return [end - start, performance.getEntriesByName("simtrain-timeline").length]"""
-    length_s, redraws = browser.run(script)
-    return length_s, redraws
-
-
-def test_buttons_and_keys_zoom(browser: Browser, page: pathlib.Path) -> None:
-    browser.open(page)
-    whole_s, redraws = zoomed(browser, "")
-    assert redraws > 0
-    pressed = "chart.figure.querySelector('[data-zoom={}]').click()"
-    typed = "chart.canvas.dispatchEvent(new KeyboardEvent('keydown', {{ key: '{}' }}))"
-    for nearer, farther in (
-        (pressed.format("in"), pressed.format("out")),
-        (typed.format("+"), typed.format("-")),
-    ):
-        near_s, later = zoomed(browser, nearer)
-        assert near_s < whole_s and later > redraws
-        assert zoomed(browser, farther)[0] == pytest.approx(whole_s)
-        redraws = later
-
-
-def test_keys_read_the_bars_one_by_one(
-    browser: Browser, page: pathlib.Path, results: dict[str, Result]
-) -> None:
-    browser.open(page)
-    browser.run("await simtrain.timeline.ready; simtrain.timeline.charts[0].canvas.focus()")
-    bars: dict[str, Any] = bars_of(next(iter(results.values())))
-    for bar in range(3):
-        browser.press("ArrowRight")
-        words = browser.run(_READOUT, 0)
-        assert words.startswith(f"Stage 0: {ACTIVITIES[bars['activity'][bar]]}"), words
-        assert float(words.split()[-2]) == pytest.approx(bars["end_s"][bar], rel=1e-8)
-    tree = browser.send("Accessibility.getFullAXTree")["nodes"]
-    names = [one["name"]["value"] for one in tree if one["role"]["value"] == "application"]
-    assert len(names) == len(CASES) and all(name.startswith("Timeline of ") for name in names)

@@ -19,7 +19,7 @@ from simtrain.schedules import Messages, Schedule
 from simtrain.studies.simulation import simulate
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import call
 from tests.helpers.traced_kernels import TRACED
 from tests.helpers.traces import RESULTS, Slice, Thread, read_chrome, read_json, traced
 
@@ -267,14 +267,6 @@ def test_csv_contains_the_schedule(name: str, tmp_path: pathlib.Path) -> None:
     assert Schedule.from_csv(text, "1f1b") == result.plan.schedule
 
 
-@pytest.mark.parametrize("suffix", [".json.gz", ".pftrace"])
-def test_equal_traces_are_equal_files(suffix: str, tmp_path: pathlib.Path) -> None:
-    first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
-    for file in (first, second):
-        write_trace(RESULTS["one stage"], file, microbatches=[0])
-    assert first.read_bytes() == second.read_bytes()
-
-
 def test_microbatches_and_windows_without_passes_are_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(
         InputError, match="E118 there is no microbatch 8\n  fix: choose from 0 to 7"
@@ -302,33 +294,6 @@ def test_perfettos_format_needs_an_extra(
         "E701 a .pftrace needs perfetto\n  fix: pip install 'simtrain[trace]', or write a "
         ".json.gz, which Perfetto also opens\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["-o", "t.txt"],
-            "t.txt: E117 the name does not say which format files of an iteration have\n  fix: end "
-            "it with .html, .htm, .png, .svg, .pdf, .pftrace, .json.gz, .json or .csv\n",
-        ),
-        (
-            ["-o", "nowhere/t.json"],
-            "nowhere/t.json: E113 cannot write a trace here: No such file or directory\n  fix: "
-            "create the folder nowhere, or choose another one with --out\n",
-        ),
-        (["-o", "t.json", "--microbatches", "0-1"], "--microbatches 0-1: E118"),
-        (["-o", "t.json", "--window", "2s"], "--window 2s: E118 has no"),
-    ],
-)
-def test_the_command_refuses_traces_that_it_cannot_write(
-    arguments: list[str], message: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    errors = refused("run", "gpt2_1_5b", *arguments)
-    assert errors.startswith(message)
-    assert not [*tmp_path.iterdir()]
-    assert "-o" in call("run", "gpt2_1_5b", "--window", "0s:1s").stderr
 
 
 def test_a_trace_says_that_it_does_not_vary(tmp_path: pathlib.Path) -> None:
