@@ -1,5 +1,6 @@
 """Sources in the style of training scripts, for tests of `simtrain import`."""
 
+import random
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -194,3 +195,21 @@ def written(name: str, text: str) -> str:
     """Write a file with this text and return its name."""
     Path(name).write_text(text, encoding="utf-8")
     return name
+
+
+_INSERTED = (
+    *"$\"'*[]()`|={}:,.\\\n\t 9x",
+    *("--", "$X", "-1", "1e9", "9" * 30, "$(x)", "True", "M-*", "(" * 300, "[" * 300),
+    " --tensor-model-parallel-size 0 ",
+)
+
+
+def mutated(text: str, draw: random.Random) -> str:
+    """Return a text with one to four pieces removed, inserted, repeated or replaced."""
+    for _ in range(draw.randint(1, 4)):
+        start = draw.randrange(len(text) + 1)
+        end = min(len(text), start + draw.randint(1, 40))
+        repeated = text[start:end] * draw.choice((2, 100))
+        piece = draw.choice(("", draw.choice(_INSERTED), repeated))
+        text = text[:start] + piece + text[draw.choice((start, end)) :]
+    return text

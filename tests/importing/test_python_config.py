@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from simtrain.errors import InputError
 from simtrain.importing.python_config import Built, PythonSource, Unknown
+from tests.helpers.imported import mutated
 
 
 def fields_of(text: str, name: str = "config") -> dict[str, Any]:
@@ -280,31 +281,10 @@ def test_nothing_is_executed(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-def mutant(rng: random.Random, text: str) -> str:
-    """Delete, move, repeat or nest a random part of a text, or change some characters."""
-    start, end = sorted(rng.randrange(len(text)) for _ in range(2))
-    part, depth = text[start : min(end, start + 40)], rng.randrange(1, 300)
-    match rng.randrange(5):
-        case 0:
-            return text[:start] + text[start + len(part) :]
-        case 1:
-            other = rng.randrange(len(text))
-            return text[:other] + part + text[other:]
-        case 2:
-            return text[:start] + part * depth + text[start:]
-        case 3:
-            opened, closed = rng.choice(["()", "[]", "{}"])
-            return text[:start] + opened * depth + part + closed * depth + text[end:]
-    characters = [*text]
-    for _ in range(3):
-        characters[rng.randrange(len(text))] = rng.choice("()[]{}:=,.\"'\\\n\t 9x")
-    return "".join(characters)
-
-
 def test_mutants_are_read_or_refused() -> None:
     rng = random.Random(5)
     for _ in range(300):
-        text = mutant(rng, random_program(rng))
+        text = mutated(random_program(rng), rng)
         try:
             _, job = PythonSource(text, "x.py").config(None, lambda value: True)
             assert len([*job.leaves(), *job.all_changes()]) < 1000

@@ -173,15 +173,6 @@ def test_what_only_a_shell_follows_is_unknown() -> None:
     assert [line for line in UNKNOWN if value_after(line) is not None] == []
 
 
-def test_checks_that_may_end_the_script_and_commands_that_prepare_it_change_nothing() -> None:
-    script = (
-        "N=24\n[ -f x ] || exit 1\nsource ~/env.sh a\nmodule load cuda\ntorchrun $N ${M:-8} $K\n"
-    )
-    reader = read_script(script, Lines(script, "run.sh"))
-    assert reader.preparations == ["line 3: source ~/env.sh a", "line 4: module load cuda"]
-    assert [word.unknown for word in reader.commands[-1][1:]] == [None, None, "$K"]
-
-
 @pytest.mark.parametrize("line", ["N=$(echo 48)", "for N in 1 2; do :; done", "read N"])
 @pytest.mark.parametrize("place", ["--num-layers $N", "--num-layers=$N", "$N"])
 def test_an_unknown_value_names_capture_and_its_place(line: str, place: str) -> None:
@@ -243,34 +234,24 @@ def test_an_unknown_word_that_is_taken_for_one_value_is_named() -> None:
     assert "$C" not in notes
 
 
-@pytest.mark.parametrize(
-    ("before", "name", "reason"),
-    [
-        ("", "$N", ""),
-        ("N=$(nproc)", "$(nproc)", "which is the output of a program"),
-        ("N=$((M * 2))", "$((M * 2))", ""),
-        ("N=24\nfor I in 1 2; do\n  N=$I\ndone", "$N", "which line 2 sets in a loop"),
-        (
-            "N=24\n\n[ -f x ] && N=48",
-            "$N",
-            "which line 3 sets under a condition that is not known",
-        ),
-        (
-            "if [ $HOSTNAME = x ]\nthen\n  N=1\nfi",
-            "$N",
-            "which line 1 sets under a condition on $HOSTNAME",
-        ),
-        ("N=1\nf() {\n  N=2\n}\nf", "$N", "which line 5 sets in a function"),
-        ("N=1\nread M N", "$N", "which line 2 sets in a way that is not read"),
-        ("N=1\nshopt -s extglob", "$N", "which line 2 can change"),
-        ("(shopt -s extglob)", "$N", ""),
-    ],
-)
-def test_an_unknown_word_says_what_it_depends_on_and_why(
-    before: str, name: str, reason: str
-) -> None:
+REASONS = {
+    "": ("$N", ""),
+    "N=$(nproc)": ("$(nproc)", "which is the output of a program"),
+    "N=$((M * 2))": ("$((M * 2))", ""),
+    "N=24\nfor I in 1 2; do\n  N=$I\ndone": ("$N", "which line 2 sets in a loop"),
+    "[ -f x ] && N=48": ("$N", "which line 1 sets under a condition that is not known"),
+    "[ $HOSTNAME = x ] && N=1": ("$N", "which line 1 sets under a condition on $HOSTNAME"),
+    "N=1\nf() {\n  N=2\n}\nf": ("$N", "which line 5 sets in a function"),
+    "N=1\nread M N": ("$N", "which line 2 sets in a way that is not read"),
+    "N=1\nshopt -s extglob": ("$N", "which line 2 can change"),
+    "(shopt -s extglob)": ("$N", ""),
+}
+
+
+@pytest.mark.parametrize("before", REASONS)
+def test_an_unknown_word_says_what_it_depends_on_and_why(before: str) -> None:
     (word,) = launched(f"{before}\ntorchrun $N\n")
-    assert (word.unknown, word.reason, word.may_be_arguments) == (name, reason, True)
+    assert (word.unknown, word.reason, word.may_be_arguments) == (*REASONS[before], True)
 
 
 def test_each_word_has_its_place_in_the_script() -> None:

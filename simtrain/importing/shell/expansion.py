@@ -6,6 +6,7 @@ is everything that is derived from it.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -396,9 +397,10 @@ class Expansion:
                 )
             case "BinaryArithm" if node and node["Op"] in _BINARY:
                 x, y = self.formula(node["X"]), self.formula(node["Y"])
-                if y == 0 and node["Op"] in "/%":
+                is_error = y == 0 and node["Op"] in "/%"
+                if is_error:
                     self.lose()  # After an error, bash leaves out the rest of the command.
-                if x is None or y is None or (y == 0 and node["Op"] in "/%"):
+                if x is None or y is None or is_error:
                     return None
                 number = int(_BINARY[node["Op"]](x, y))
                 return number if -(2**63) <= number < 2**63 else None
@@ -434,17 +436,11 @@ class Expansion:
 
 
 _BINARY: dict[str, Callable[[int, int], int]] = {
-    "+": lambda x, y: x + y,
-    "-": lambda x, y: x - y,
-    "*": lambda x, y: x * y,
     "/": lambda x, y: abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1),
     "%": lambda x, y: abs(x) % abs(y) * (-1 if x < 0 else 1),
-    "<": lambda x, y: x < y,
-    ">": lambda x, y: x > y,
-    "<=": lambda x, y: x <= y,
-    ">=": lambda x, y: x >= y,
-    "==": lambda x, y: x == y,
-    "!=": lambda x, y: x != y,
     "&&": lambda x, y: bool(x and y),
     "||": lambda x, y: bool(x or y),
+    **{"+": operator.add, "-": operator.sub, "*": operator.mul, "<": operator.lt},
+    **{">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq},
+    "!=": operator.ne,
 }

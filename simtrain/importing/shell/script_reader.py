@@ -16,6 +16,7 @@ script uses (`ScriptReader.preparations`).
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -61,14 +62,8 @@ _CHANGING = "shopt", "alias", "enable", "fc", "exec", "command", "builtin", "cop
 """Commands that change what later commands do."""
 _BINARY = ("=", "==", "!=", "<", ">", "-a", "-o", "-nt", "-ot", "-ef")
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")
-_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
-    "-eq": lambda x, y: x == y,
-    "-ne": lambda x, y: x != y,
-    "-lt": lambda x, y: x < y,
-    "-le": lambda x, y: x <= y,
-    "-gt": lambda x, y: x > y,
-    "-ge": lambda x, y: x >= y,
-}
+_RELATIONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_COMPARISONS = {f"-{name}": getattr(operator, name) for name in _RELATIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -580,12 +575,12 @@ class ScriptReader(Expansion):
         match texts:
             case [text]:
                 return text != ""
-            case ["-z" | "-n" as operator, text]:
-                return (text == "") == (operator == "-z")
-            case [left, "=" | "==" | "!=" as operator, right]:
-                return (left == right) == (operator != "!=")
-            case [left, operator, right]:
-                return _compared(left or "", operator or "", right or "")
+            case ["-z" | "-n" as kind, text]:
+                return (text == "") == (kind == "-z")
+            case [left, "=" | "==" | "!=" as kind, right]:
+                return (left == right) == (kind != "!=")
+            case [left, kind, right]:
+                return _compared(left or "", kind or "", right or "")
         return None if texts else False
 
     def _test(self, node: Node) -> bool | None:
@@ -613,34 +608,34 @@ class ScriptReader(Expansion):
             doubt, status = self.doubt, self._test(node["X"])
             self.doubt = doubt or self.doubt
             return status
-        operator = node.get("Op", "-n")
+        kind = node.get("Op", "-n")
         left = self.joined(node.get("X", node))
         right = self.joined(node.get("Y"))
         unknown = (s.unknown for s in (*left, *right) if s.unknown)
         self.doubt = self.doubt or next(unknown, "")
         text, other = (known(each, absent_is_empty=True) for each in (left, right))
-        if operator in _COMPARISONS:
+        if kind in _COMPARISONS:
             for each, segments in ((text, left), (other, right)):
                 is_formula = each is None and any(s.variable in self.texts for s in segments)
                 if is_formula or (each and not _INTEGER.fullmatch(each)):
                     self.lose()  # A formula can assign or fail.
         if text is None:
             return None
-        if operator in ("-n", "-z"):
-            return not text if operator == "-z" else bool(text)
-        if operator in ("==", "=", "!="):
+        if kind in ("-n", "-z"):
+            return not text if kind == "-z" else bool(text)
+        if kind in ("==", "=", "!="):
             pattern = self.pattern(node["Y"])
-            return None if pattern is None else bool(pattern.fullmatch(text)) == (operator != "!=")
-        return None if other is None else _compared(text or "0", operator, other or "0")
+            return None if pattern is None else bool(pattern.fullmatch(text)) == (kind != "!=")
+        return None if other is None else _compared(text or "0", kind, other or "0")
 
 
 _LOOP, _CALL = "sets in a loop", "sets in a function"
 
 
-def _compared(left: str, operator: str, right: str) -> bool | None:
-    if operator not in _COMPARISONS or not all(map(_INTEGER.fullmatch, (left, right))):
+def _compared(left: str, kind: str, right: str) -> bool | None:
+    if kind not in _COMPARISONS or not all(map(_INTEGER.fullmatch, (left, right))):
         return None
-    return _COMPARISONS[operator](int(left), int(right))
+    return bool(_COMPARISONS[kind](int(left), int(right)))
 
 
 def _tokens(node: Node) -> list[Node | str]:
