@@ -22,8 +22,8 @@ BUDGET = {
     "durations": 1029,
     "engine": 1327,
     "iteration": 9025,
-    "studies": 8907,
-    "views": 3151,
+    "studies": 8904,
+    "views": 3150,
     "render": 4638,
     "commands": 3466,
     "top": 649,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 10265,
     "docs/update": 3850,
     "benchmarks": 2752,
-    "tests": 57945,
+    "tests": 57940,
 }
 """Lines of Python, JavaScript and CSS by room."""
 

@@ -298,7 +298,7 @@ def _safe_words(result: SearchResult) -> str:
 def _certainty(result: SearchResult) -> str:
     """State what is proved about the ranking, and where the rest is said."""
     end = _ENDS[result.outcome.stopped] if result.outcome.stopped else ""
-    fixed = f" Held: {_shortened(result.held)} (--vary)." if result.held else ""
+    fixed = f" Held: {_in_words(result.held)} (--vary)." if result.held else ""
     return " ".join(filter(None, [end, f"{_proved(result)}{fixed}", "More: --details."]))
 
 
@@ -306,18 +306,23 @@ def _proved(result: SearchResult) -> str:
     outcome, legal, objective = result.outcome, len(result.legal.points), result.objective
     if result.exact:
         return f"Exact among {counted(legal, 'layout')}: {_none_better(result)}."
-    if outcome.bound is None or result.gap is None or result.gap > _USEFUL_GAP:
+    if outcome.bound is None or result.gap_of_bounded > _USEFUL_GAP:
         simulated = counted(outcome.num_simulated, "layout")
         return f"Best found: simulated {simulated} of {legal:,}; others can be better."
-    said = f"Evaluated {outcome.num_seen:,} of {legal:,}; "
+    said, of_rest = f"Evaluated {outcome.num_seen:,} of {legal:,}; ", ""
     if outcome.num_proved:
         numbers = "number 1" if outcome.num_proved == 1 else f"numbers 1 to {outcome.num_proved}"
         return f"{said}no other that {_safe_words(result)} is better than {numbers}."
-    limit = f"{objective.better} than {objective.words(outcome.bound)}"
-    best = objective.words(objective.key(result.ranked[0].evaluation)[0])
-    percent = f"{100 * result.gap:.{0 if result.gap >= 0.1 else 1}f} %"
-    gap = f"at most {percent} from the optimum"
-    return f"{said}no other that {_safe_words(result)} can be {limit} (best found {best}: {gap})."
+    if result.gap is None:
+        said = f"Bounded {outcome.num_bounded:,} of {legal:,}: of these, "
+        of_rest = "; the rest can be better"
+    gap, best = result.gap_of_bounded, objective.key(result.best.evaluation)[0]
+    return (
+        f"{said}no other that {_safe_words(result)} can be {objective.better} than "
+        f"{objective.words(outcome.bound)} (best found {objective.words(best)}: at most "
+        f"{100 * gap:.{0 if gap >= 0.1 else 1}f} % from the optimum{' of these' * bool(of_rest)})"
+        f"{of_rest}."
+    )
 
 
 def _none_better(result: SearchResult) -> str:
@@ -339,12 +344,6 @@ def _in_words(fields: Sequence[str]) -> str:
     """List fields without their sections: "tensor, pipeline, ZeRO stage"."""
     names = (field.rpartition(".")[2].replace("_", " ") for field in fields)
     return ", ".join(name.replace("zero", "ZeRO") for name in names)
-
-
-def _shortened(fields: Sequence[str], most: int = 3) -> str:
-    """List the first fields without their sections, and the number of the others."""
-    more = f", {len(fields) - most} more" if len(fields) > most else ""
-    return f"{_in_words(fields[:most])}{more}"
 
 
 # ------------------------------------------------------------------------- the details

@@ -205,8 +205,8 @@ class SearchOutcome:
         num_simulated: number of fitting points that were simulated for the ranking.
         stopped: why the search was stopped, if it was.
         nearest: the point with the smallest peak, if no point fits.
-        bound: lower bound of the objective over all legal points with a safe peak; None if there is
-            none.
+        bound: lower bound of the objective over the points with a bound and a safe peak.
+        num_bounded: number of points with a bound: all, unless the search was stopped early.
         num_proved: number of points that are proved to be the best of these points.
         exact: whether all of the best are.
         faster: the best of the points that are better than `best`, but may not fit.
@@ -221,6 +221,7 @@ class SearchOutcome:
     stopped: End | None = None
     nearest: Point | None = None
     bound: float | None = None
+    num_bounded: int = 0
     num_proved: int = 0
     exact: bool = False
     faster: tuple[Point, ...] = ()
@@ -273,7 +274,7 @@ class _Search:
     stop: Stop
     queue: list[QueuePlace] = field(default_factory=list)
     passed: list[QueuePlace] = field(default_factory=list)
-    has_bounds: bool = False
+    num_bounded: int = 0
     fits: dict[int, bool] = field(default_factory=dict)
     simulated: dict[int, QueuePlace] = field(default_factory=dict)
     num_steps: int = 0
@@ -293,12 +294,12 @@ class _Search:
         for done, number in enumerate(order, start=1):
             self.report("bounding", done)
             self.put(number, self.explorer.least_key(self.points[number]), 0)
+            self.num_bounded = done
             if done == answer_at or (self.queue and not self.simulated and done >= _FIRST_ANSWER):
                 answer_at = max(2 * done, _FIRST_ANSWER)
                 self.queue += self.rank(1, 0) + self.passed
                 self.passed.clear()
                 heapq.heapify(self.queue)
-        self.has_bounds = True
 
     def put(self, number: int, key: Key | None, closeness: int) -> QueuePlace | None:
         """Queue a point with a key; one without does not fit."""
@@ -388,7 +389,8 @@ class _Search:
         ]
         safe = [*filter(self.is_safe, all_left)]
         # A safe point goes before all risky ones: nothing is proved of these while one may fit.
-        is_answer = self.has_bounds and (is_safe or not safe)
+        has_bounds = self.num_bounded == len(self.points)
+        is_answer = has_bounds and (is_safe or not safe)
         left = safe if is_safe else all_left
         first, fastest = min(left, default=best[-1]), [*faster, *best][0]
         num_proved = sum(place <= first for place in best) * is_answer
@@ -399,11 +401,12 @@ class _Search:
             sum(self.fits.values()),
             len(self.simulated),
             stopped,
-            bound=min(best[0], first).key[0] if self.has_bounds else None,
+            bound=min(best[0], first).key[0],
+            num_bounded=self.num_bounded,
             num_proved=num_proved,
             exact=is_answer and is_complete and num_proved == len(best),
             faster=self.points_at(faster),
-            faster_exact=self.has_bounds and fastest <= min(all_left, default=fastest),
+            faster_exact=has_bounds and fastest <= min(all_left, default=fastest),
         )
 
     def points_at(self, places: Iterable[QueuePlace]) -> tuple[Point, ...]:

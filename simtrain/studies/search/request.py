@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location
 from simtrain.studies.objectives import DEFAULT
 
 if TYPE_CHECKING:
@@ -126,14 +126,10 @@ def check_counts(counts: Mapping[str, Sequence[object]]) -> None:
         if not isinstance(values, Iterable) or isinstance(values, str | bytes):
             fix = f"write {name}=[{values!s}]"
             raise InputError.of("E834", f"{name} is {values!r}, not a list", fix=fix)
-    problems = [
-        Problem("E834", f"{name} is {value!r}", fix="write a whole number of at least 1")
-        for name, values in counts.items()
-        for value in tuple(values) or ((),)
-        if type(value) is not int or value < 1
-    ]
-    if problems:
-        raise InputError(problems)
+        for value in tuple(values) or ((),):
+            if type(value) is not int or value < 1:
+                fix = "write a whole number of at least 1"
+                raise InputError.of("E834", f"{name} is {value!r}", fix=fix)
 
 
 def check_budget(seconds: float | None) -> None:
@@ -147,20 +143,15 @@ def check_budget(seconds: float | None) -> None:
 def _check_gpus(gpus: Sequence[int], profile: HardwareProfile, name: str) -> None:
     """Refuse numbers of GPUs that the cluster with this name or path does not have (E832)."""
     cluster = profile.cluster
-    problems = [
-        Problem(
+    if (number := max(gpus)) > cluster.num_gpus:
+        raise InputError.of(
             "E832",
             f"{number} GPUs are more than the {cluster.num_gpus} of {name} "
             f"({cluster.num_nodes.value} nodes of {cluster.gpus_per_node.value})",
             Location("--gpus"),
-            reason="every rank of the job needs its own GPU",
-            fix=f"write at most {cluster.num_gpus}, or name another cluster: --set cluster=NAME",
+            f"write at most {cluster.num_gpus}, or name another cluster: --set cluster=NAME",
+            "every rank of the job needs its own GPU",
         )
-        for number in gpus
-        if number > cluster.num_gpus
-    ]
-    if problems:
-        raise InputError(problems)
 
 
 # ------------------------------------------------------------------------- memory

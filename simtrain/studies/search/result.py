@@ -214,8 +214,8 @@ class SearchResult(PlainData):
         num_configurations=legal.num_configurations num_legal num_illegal_by_rule
         left_out_where_illegal=left_out varied held
         num_seen=outcome.num_seen num_fitting=outcome.num_fitting
-        num_simulated=outcome.num_simulated exact
-        stopped=outcome.stopped **bound gap best
+        num_bounded=outcome.num_bounded num_simulated=outcome.num_simulated exact
+        stopped=outcome.stopped **bound gap gap_of_bounded best
         interval_s=interval ranked faster
         fastest_exact base_layout refined=refinement failures"""
     )
@@ -279,13 +279,16 @@ class SearchResult(PlainData):
         """Largest possible distance of the best from the optimum, as a share of the optimum.
 
         For tokens per second: by how much the optimum may exceed the best, as a share of the best.
-        None if there is no bound.
+        None if some legal layouts have no bound.
         """
-        if self.outcome.bound is None:
-            return None
-        best = self.objective.key(self.best.evaluation)[0]
-        ratio = self.outcome.bound / best if best < 0 else best / self.outcome.bound
-        return ratio - 1
+        return self.gap_of_bounded if self.outcome.num_bounded == self.num_legal else None
+
+    @property
+    def gap_of_bounded(self) -> float:
+        """As `gap`, of the legal layouts with a bound: the first `num_bounded` of them."""
+        bound, best = self.outcome.bound, self.objective.key(self.best.evaluation)[0]
+        assert bound is not None, "a layout that fits has a bound"
+        return (bound / best if best < 0 else best / bound) - 1
 
     def __repr__(self) -> str:
         counts = f"{self.num_legal:,} legal layouts"
@@ -296,7 +299,7 @@ class SearchResult(PlainData):
     def bound(self) -> dict[str, float | None]:
         """The proved bound of the best, named after the objective's field."""
         side = "upper" if self.objective.is_maximised else "lower"
-        bound = self.outcome.bound
+        bound = self.outcome.bound if self.gap is not None else None
         quantity = None if bound is None else self.objective.quantity(bound)
         return {f"{side}_bound_{self.objective.field}": quantity}
 
