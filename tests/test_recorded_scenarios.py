@@ -178,13 +178,13 @@ STUDIES = [
     "compare --change cluster=b200_sxm --allow-oom",
     "compare --change software.stack=torchtitan_compiled --allow-oom",
     "compare",
-    "cost --tokens 1B",
-    "goodput --days 3",
+    "cost --tokens 1B --no-failures --allow-oom",
+    "cost --days 3 --allow-oom",
     "sweep --out {out}",
 ]
 REFUSED = {
     "search --gpus 8": "E941",
-    "plan --tokens 1B --gpus 8": "E941",
+    "search --tokens 1B --gpus 8": "E941",
     "export megatron": "E952",
     "export torchtitan": "E952",
     "export deepspeed": "E952",

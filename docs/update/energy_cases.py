@@ -57,7 +57,7 @@ class Case:
 
 def _cost(base: str, tokens: str, *changes: dict[str, Any]) -> TrainingCost:
     values = {name: value for each in changes for name, value in each.items()}
-    return simtrain.cost(simtrain.load_scenario(base).replace(values), tokens)
+    return simtrain.cost(simtrain.load_scenario(base).replace(values), tokens, goodput=1.0)
 
 
 def _node_kw(cost: TrainingCost) -> float:

@@ -8,7 +8,9 @@ import gc
 import io
 import json
 import os
+import re
 import sys
+import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
@@ -19,8 +21,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from simtrain.base.request import without_descriptions
-from simtrain.commands.declare import declared
-from simtrain.commands.printing import emit, emit_data
+from simtrain.commands.declare import FIRST_OPTIONS, declared
+from simtrain.commands.printing import emit, emit_data, text_width
 from simtrain.commands.usage import check_words, is_usage_error, unknown_command, usage_error
 from simtrain.errors import InputError, SimtrainError
 
@@ -28,9 +30,8 @@ MISSED = 4
 """Exit code if an error is above its threshold, or nothing meets the limits."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
-Panels = Mapping[str, Mapping[str, str]]
 _LONGEST_NAME = 80
-_PANEL = "panel_of_help"
+_ALL = "--all"
 _SIMILAR = {"█": "#", "µ": "u", "×": "x", "−": "-", "±": "+-", "·": "."}
 """Replacements of characters that the output's encoding may lack."""
 
@@ -62,7 +63,57 @@ class _Explained:
 
 
 class _Command(_Explained, TyperCommand):
-    """A command of simtrain."""
+    """A command of simtrain. Its help fits a screen; `--help --all` has the rest."""
+
+    shows_all = False
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Take --all beside --help."""
+        self.shows_all = _ALL in args and bool({"-h", "--help"} & {*args})
+        args = [word for word in args if not (self.shows_all and word == _ALL)]
+        return super().make_context(info_name, args, parent, **extra)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the summary, the first options and the examples, or everything."""
+        if self.shows_all:
+            super().format_help(ctx, formatter)
+        else:
+            formatter.write("\n".join(self._short_help(ctx, text_width())) + "\n")
+
+    def _short_help(self, ctx: Any, width: int) -> Iterator[str]:
+        """Yield lines: of each argument and first option the first sentence of its help."""
+        first = getattr(self.callback, FIRST_OPTIONS, ())
+        arguments = [each for each in self.params if each.param_type_name == "argument"]
+        options = [each for each in self.params if each.name in first or not first]
+        shown: list[Any] = [*arguments, *(each for each in options if each not in arguments)]
+        rows = {", ".join(_names_of(each)): (each.help or "") for each in shown}
+        column = max(map(len, rows), default=0) + 4
+        summary, *details = (self.help or "").split("\n\n")
+        words = [name for each in arguments for name in _names_of(each)]
+        yield " ".join(["Usage:", ctx.command_path, *words, "[OPTIONS]"])
+        yield ""
+        yield textwrap.fill(summary, width)
+        yield ""
+        for names, text in rows.items():
+            sentence = re.split(r"(?<=[^ .]{2})\. ", text)[0].rstrip(".")
+            label = f"  {names}".ljust(column)
+            yield textwrap.fill(
+                sentence, width, initial_indent=label, subsequent_indent=" " * column
+            )
+        yield ""
+        for text in details:
+            if text.startswith("Example: "):
+                yield textwrap.fill(text, width, subsequent_indent=" " * len("Example: "))
+        yield f"All options and details: {ctx.command_path} --help --all"
+
+
+def _names_of(param: Any) -> list[str]:
+    """Return the names of an option, or what the help calls an argument."""
+    if param.param_type_name == "option":
+        return sorted(param.opts, key=len)
+    return [(param.metavar or param.name.upper()).upper()]
 
 
 class _Group(_Explained, TyperGroup):
@@ -93,38 +144,26 @@ class _Group(_Explained, TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
 
 
-def in_panel(title: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Put a command of a plug-in into a panel of the help of `simtrain`."""
-
-    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
-        setattr(function, _PANEL, title)
-        return function
-
-    return mark
-
-
 class _Commands(Mapping[str, Any]):
     """Commands by name, each imported and built at its first use: most calls use one."""
 
-    def __init__(self, panels: Panels) -> None:
-        self._sources: dict[str, tuple[str | None, str]] = {}
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self._sources: dict[str, str] = {}
         # Commands that plug-ins add to a group, such as "import torch", by the group.
         self._inner = defaultdict[str, dict[str, str]](dict)
-        for panel, sources in panels.items():
-            for name, source in sources.items():
-                group, _, inner = name.partition(" ")
-                if inner:
-                    self._inner[group][inner] = source
-                else:
-                    self._sources[name] = panel, source
+        for name, source in sources.items():
+            group, _, inner = name.partition(" ")
+            if inner:
+                self._inner[group][inner] = source
+            else:
+                self._sources[name] = source
         self._commands: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._commands:
-            panel, source = self._sources[name]
-            command = self._commands[name] = _built(name, source, panel)
+            command = self._commands[name] = _built(name, self._sources[name])
             for inner, inner_source in self._inner[name].items():
-                command.commands[inner] = _built(inner, inner_source, None)
+                command.commands[inner] = _built(inner, inner_source)
         return self._commands[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -134,28 +173,27 @@ class _Commands(Mapping[str, Any]):
         return len(self._sources)
 
 
-def _built(name: str, source: str, panel: str | None) -> Any:
-    """Import a command or a group from "module:attribute", for a panel of the help."""
+def _built(name: str, source: str) -> Any:
+    """Import a command or a group from "module:attribute"."""
     module, _, attribute = source.partition(":")
     app = getattr(import_module(module), attribute)
-    panel = getattr(app, _PANEL, panel)
     if isinstance(app, App):
         command: Any = typer.main.get_group(app)
     else:
         function, app = app, App()
         app.command(name)(function)
         command = typer.main.get_command(app)
-    command.name, command.rich_help_panel = name, panel
+    command.name = name
     return command
 
 
-def _group_of(panels: Callable[[], Panels]) -> type[_Group]:
-    """Return the class of a group with the commands of these panels."""
+def _group_of(sources: Callable[[], Mapping[str, str]]) -> type[_Group]:
+    """Return the class of a group with these commands."""
 
     class Group(_Group):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
-            self.commands: Any = _Commands(panels())
+            self.commands: Any = _Commands(sources())
 
         def list_commands(self, ctx: Any) -> list[str]:
             """List the names, without the commands."""
@@ -171,11 +209,9 @@ class App(typer.Typer):
         add_completion: whether it has options that install and show completion.
         help: its help.
         default: returns the command that takes a first word that is no command; "" for none.
-        panels: returns commands by the title of their panel in the help and by name, as
-            "module:function" or "module:app". It is called when the application runs, so that its
-            errors are printed like others. Functions that the decorator `command` registers need
-            no entry.
-        panel: title of its panel in the help, if it is the group of a plug-in.
+        sources: returns commands by name, as "module:function" or "module:app". It is called when
+            the application runs, so that its errors are printed like others. Functions that the
+            decorator `command` registers need no entry.
     """
 
     def __init__(
@@ -184,12 +220,9 @@ class App(typer.Typer):
         add_completion: bool = False,
         help: str | None = None,
         default: Callable[[str], str] | None = None,
-        panels: Callable[[], Panels] | None = None,
-        panel: str | None = None,
+        sources: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
-        if panel:
-            setattr(self, _PANEL, panel)
-        group = _group_of(panels) if panels else _Group
+        group = _group_of(sources) if sources else _Group
         group = type("Group", (group,), {"default": staticmethod(default) if default else None})
         super().__init__(
             cls=group,

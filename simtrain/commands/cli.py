@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -11,31 +10,36 @@ import typer
 
 from simtrain.base.plug_ins import command_sources
 from simtrain.base.version import VERSION
-from simtrain.commands.app import App, Panels, run_app
+from simtrain.commands.app import App, run_app
 from simtrain.commands.printing import emit
 
-_COMMANDS = "simtrain.commands"
-# Commands in the order of `simtrain --help`.
-_PANELS = {
-    "Commands": {
-        "run": f"{_COMMANDS}.run:run",
-        "compare": f"{_COMMANDS}.compare:compare",
-        "search": f"{_COMMANDS}.search:search",
-        "plan": f"{_COMMANDS}.plan:plan",
-        "cost": f"{_COMMANDS}.cost:cost",
-        "goodput": f"{_COMMANDS}.goodput:goodput",
-        "sweep": f"{_COMMANDS}.sweep:sweep",
-        "show": f"{_COMMANDS}.show:show_shipped",
-        "calibrate": "calibrate.app:app",
-    },
+_HOUSE = {
+    **{name: f"simtrain.commands.{name}:{name}" for name in ("run", "compare", "search", "cost")},
+    **{name: f"simtrain.commands.{name}:{name}" for name in ("sweep", "validate")},
+    "show": "simtrain.commands.show:show_shipped",
+    "calibrate": "calibrate.app:app",
 }
-_ADDED = "Commands of other installed packages"
+_ORDER = [
+    "run",
+    "compare",
+    "search",
+    "cost",
+    "sweep",
+    "import",
+    "export",
+    "validate",
+    "calibrate",
+    "reproduce",
+    "show",
+]
+"""Commands in the order of `simtrain --help`; those of other packages come last."""
 
 
-def _panels() -> Panels:
-    """Return the commands by panel, those that other packages add last."""
-    added = command_sources(chain.from_iterable(_PANELS.values()))
-    return _PANELS | {_ADDED: added}
+def _sources() -> dict[str, str]:
+    """Return the modules and functions of all commands by name."""
+    sources = _HOUSE | command_sources(_HOUSE)
+    known = {name: sources.pop(name) for name in _ORDER if name in sources}
+    return known | sources
 
 
 def _runs(word: str) -> str:
@@ -53,7 +57,7 @@ app = App(
     " and whether it fits in memory."
     "\n\nStart with: simtrain llama3_70b, or your own simtrain train.sbatch."
     " Each command's --help has examples. From there to a decision: simtrain show tutorial.",
-    panels=_panels,
+    sources=_sources,
 )
 
 

@@ -1,19 +1,27 @@
-"""`simtrain cost`, and the options that it shares with `simtrain plan`."""
+"""`simtrain cost`, and the options of terms that `simtrain search` shares."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simtrain.commands.declare import Fields, Written
-from simtrain.commands.options import AllowOomOption
+from simtrain.commands.declare import Fields, Written, options_first
+from simtrain.commands.options import AllowOomOption, refuse
 from simtrain.commands.output import Output, show
-from simtrain.commands.question import Question, simulate_with_status
-from simtrain.studies.training_requests import CostRequest
+from simtrain.commands.progress import progress_bar
+from simtrain.commands.question import SearchQuestion, simulate_with_status
+from simtrain.studies.training_requests import CostRequest, GoodputRequest
+
+if TYPE_CHECKING:
+    from simtrain.studies.cost import TrainingCost
+    from simtrain.studies.goodput.goodput import Goodput
 
 
-def _goodput(text: str, _: str) -> float | str:
+GOODPUT = typer.Option(metavar="SHARE")
+
+
+def read_goodput(text: str, _: str) -> float | str:
     """Parse --goodput; `Terms` refuses what is neither a number nor auto."""
     try:
         return float(text)
@@ -25,28 +33,97 @@ TermsFields = Annotated[
     dict[str, Any],
     Fields(
         CostRequest,
-        "tokens goodput price pue co2",
-        {"goodput": Annotated[float | str, typer.Option(metavar="SHARE"), Written(_goodput)]},
+        "goodput price pue co2",
+        {"goodput": Annotated[float | str, GOODPUT, Written(read_goodput)]},
+    ),
+]
+TrainingFields = Annotated[
+    dict[str, Any],
+    Fields(
+        GoodputRequest,
+        "tokens days gpus spares checkpoint interval recovery reliability draws seed",
     ),
 ]
 
 
+@options_first("scenario tokens days gpus failures price pue co2 details overrides scale")
 def cost(
-    terms: TermsFields, question: Question, output: Output, allow_oom: AllowOomOption = False
+    question: SearchQuestion,
+    fields: TrainingFields,
+    terms: TermsFields,
+    output: Output,
+    *,
+    failures: bool = True,
+    details: bool = False,
+    allow_oom: AllowOomOption = False,
 ) -> None:
-    """Estimate days, GPU-hours, price and energy of a training run.
+    """Estimate days, GPU-hours, price and energy of a training run, with its failures.
+
+    Args:
+        failures: draw the training with the failures of its machines, restarts and checkpoints.
+        details: also print where the hours go, and what the answer hangs on.
 
     Prices and power come from the hardware profile, with their sources, unless --price replaces the
-    price. A figure that the profile lacks is listed as missing. --pue and --co2 add
-    what the energy of the site takes and emits.
+    price. A figure that the profile lacks is listed as missing. --pue and --co2 add what the energy
+    of the site takes and emits.
 
-    Example: simtrain cost table5_175b_present --tokens 300B --goodput 0.9
+    Nodes fail by kind at the rates of the profile (reliability), each with its source. A failure is
+    found, a spare replaces the node, and the training starts again from its last checkpoint. Many
+    trainings are drawn; --set hardware.reliability.restart.warm_up='300 s' and the like change an
+    entry.
+
+    Example: simtrain cost table5_175b_present --tokens 300B
+
+    Example: simtrain cost llama3_405b --days 54 --gpus 16384 --set batch.global=8192 --details
     """
     from simtrain.studies.cost import Terms, cost_of_result
-    from simtrain.views.cost import cost_view
+    from simtrain.studies.goodput.goodput import goodput as draw_trainings
+    from simtrain.studies.goodput.goodput import with_gpus
 
-    scenario = question.load()
-    training = Terms.read(CostRequest(scenario, **terms))
-    result = cost_of_result(simulate_with_status(scenario, allow_oom), training)
+    if not failures:
+        refuse({"--goodput": terms["goodput"] != "auto"}, "has no effect with --no-failures")
+        terms["goodput"] = 1.0
+    is_drawn = terms["goodput"] == "auto"
+    if not is_drawn:
+        _refuse_draws(fields, details)
+    scenario = with_gpus(question.load(), fields.pop("gpus"))
+    tokens = fields["tokens"]
+    if not is_drawn:
+        plain_terms = Terms.read(CostRequest(scenario, tokens, **terms))  # before the simulation
+        result = simulate_with_status(scenario, allow_oom)
+        _show(cost_of_result(result, plain_terms), None, output, details)
+        return
+    Terms.read(CostRequest(scenario, tokens or 1, **terms))
+    result = simulate_with_status(scenario, allow_oom)
+    with progress_bar() as on_progress:
+        drawn = draw_trainings(result, **fields, on_progress=on_progress)
+    drawn_terms = CostRequest(result, tokens or round(drawn.tokens.mean), **terms)
+    answer = cost_of_result(result, Terms.read(drawn_terms), drawn)
+    _show(answer, drawn, output, details)
+
+
+def _refuse_draws(fields: dict[str, Any], details: bool) -> None:
+    """Refuse what only drawn trainings have, without failures (E908)."""
+    defaults = {"checkpoint": "async", "recovery": "all", "draws": 100, "seed": 0}
+    names = ("days", "spares", "checkpoint", "interval", "recovery", "reliability", "draws", "seed")
+    changed = {f"--{name}": fields[name] != defaults.get(name) for name in names}
+    refuse(changed | {"--details": details}, "needs drawn failures")
+    if fields["tokens"] is None:
+        refuse({"--tokens": True}, "is missing", "write --tokens 300B")
+
+
+def _show(answer: TrainingCost, drawn: Goodput | None, output: Output, details: bool) -> None:
+    from simtrain.views.cost import cost_view
+    from simtrain.views.goodput import goodput_view
+    from simtrain.views.view import View
+
     is_table = output.as_csv or output.as_markdown
-    show(output, result, lambda: cost_view(result, is_table=is_table), scenario.cluster)
+
+    def view() -> View:
+        parts = [*cost_view(answer, is_table, drawn).parts]
+        if drawn and (details or is_table):
+            parts += goodput_view(drawn).parts
+        return View(parts)
+
+    data = answer.to_dict() | ({"training": drawn.to_dict()} if drawn else {})
+    show(output, data, view, answer.cluster)

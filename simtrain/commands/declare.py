@@ -36,7 +36,7 @@ from simtrain.base.request import described_in
 
 Source = Callable[..., Any]
 """A function or a dataclass: parameters with types and defaults, and a docstring about them."""
-_FIRST = "first_options"
+FIRST_OPTIONS = "first_options"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +158,13 @@ def as_help(text: str) -> str:
 
 
 def options_first(names: str) -> Callable[[Source], Source]:
-    """List these options before the others in the help of a command.
+    """List these options first in the help of a command; only `--help --all` has the others.
 
     Options in a panel of their own come last.
     """
 
     def mark(function: Source) -> Source:
-        setattr(function, _FIRST, names.split())
+        setattr(function, FIRST_OPTIONS, names.split())
         return function
 
     return mark
@@ -173,7 +173,7 @@ def options_first(names: str) -> Callable[[Source], Source]:
 def declared(function: Callable[..., None]) -> Callable[..., None]:
     """Return a command as typer takes it: with a parameter per option or argument."""
     group = _Group.of(function, _all_fields(function))
-    first = getattr(function, _FIRST, [])
+    first = getattr(function, FIRST_OPTIONS, [])
     place = {name: index for index, name in enumerate(first)}
     options = sorted(
         group.options(),

@@ -36,7 +36,6 @@ class Reference:
 REFERENCES: Mapping[str, Reference] = {
     "reference/commands": Reference("Commands", "commands_page"),
     "reference/errors": Reference("Errors", "errors_page"),
-    "reference/json": Reference("JSON", "json_page"),
     "reference/scenario": Reference("Fields of a scenario", "fields_page"),
 }
 

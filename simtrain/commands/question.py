@@ -147,6 +147,15 @@ class Questions:
 
 UnscaledQuestion = Annotated[Question, Fields(Question, "scenario overrides imports")]
 """A question of a command without --scale."""
+SearchQuestion = Annotated[
+    Question,
+    Fields(
+        Question,
+        "scenario overrides scale imports",
+        {"imports": Annotated[dict[str, Any], import_fields(IMPORT_NAMES)]},
+    ),
+]
+"""A question of a command whose --gpus are not those of an import."""
 
 
 def as_words(option: str, values: Sequence[str] | None) -> list[str]:

@@ -1,25 +1,44 @@
-"""`simtrain search`."""
+"""`simtrain search`: the best layout on a cluster, or the best cluster for a whole training."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simtrain.commands.app import MISSED
+from simtrain.commands.completion import shipped_profiles
+from simtrain.commands.cost import read_goodput
 from simtrain.commands.declare import Fields, Written, options_first
-from simtrain.commands.options import ScenarioFolderOption, SecondsOption
+from simtrain.commands.options import ScenarioFolderOption, SecondsOption, refuse
 from simtrain.commands.output import Output, page_of, show, with_files
-from simtrain.commands.question import IMPORT_NAMES, Question, import_fields
+from simtrain.commands.question import Question, SearchQuestion
 from simtrain.errors import InputError, Location
-from simtrain.studies.objectives import OBJECTIVES, ObjectiveName
+from simtrain.studies.objectives import DEFAULT, OBJECTIVES, ObjectiveName
 from simtrain.studies.search.request import SearchRequest
+from simtrain.studies.training_requests import PlanRequest
 
 if TYPE_CHECKING:
     from simtrain.studies.search.result import SearchResult
 
 OBJECTIVE_HELP = "; ".join(f"{name} ({each.text})" for name, each in OBJECTIVES.items())
+
+
+def _gpus(written: list[str], option: str) -> tuple[int, ...]:
+    """Parse --gpus: numbers, or a range of powers of two such as "128..4096"."""
+    from simtrain.studies.planning import read_gpus
+
+    text = ",".join(written)
+    return read_gpus(text) if ".." in text else _counts(written, option)
+
+
+def _names(text: str, _: str) -> list[str]:
+    """Parse --cluster."""
+    return [name.strip() for name in text.split(",")]
 
 
 def _counts(written: str | list[str], option: str) -> tuple[int, ...]:
@@ -39,46 +58,73 @@ SearchFields = Annotated[
         SearchRequest,
         "gpus objective max_memory allow_risk top seconds",
         {
-            "gpus": Annotated[tuple[int, ...], Written(_counts, list[str])],
+            "gpus": Annotated[
+                tuple[int, ...],
+                typer.Option(help="Numbers of GPUs: 256,512, or powers of two: 128..4096."),
+                Written(_gpus, list[str]),
+            ],
             "objective": Annotated[ObjectiveName, typer.Option(help=f"Rank by: {OBJECTIVE_HELP}.")],
             "top": Annotated[int, typer.Option(min=1)],
             "seconds": SecondsOption,
         },
     ),
 ]
-# --gpus is the number of GPUs to search.
-SearchQuestion = Annotated[
-    Question,
+
+_GOODPUT_HELP = (
+    "With --tokens: share of the training time spent in iterations, or auto. Default: 1."
+)
+ClustersOption = Annotated[
+    list[str] | None,
+    typer.Option("--cluster", autocompletion=shipped_profiles),
+    Written(_names),
+]
+PlanFields = Annotated[
+    dict[str, Any],
     Fields(
-        Question,
-        "scenario overrides scale imports",
-        {"imports": Annotated[dict[str, Any], import_fields(IMPORT_NAMES)]},
+        PlanRequest,
+        "days budget goodput price pue co2",
+        {
+            "budget": Annotated[str | None, typer.Option(metavar="PRICE")],
+            "goodput": Annotated[
+                float | str,
+                typer.Option(metavar="SHARE", help=_GOODPUT_HELP),
+                Written(read_goodput),
+            ],
+            "price": Annotated[str | None, typer.Option(help="With --tokens: as for cost.")],
+            "pue": Annotated[float, typer.Option(help="With --tokens: as for cost.")],
+            "co2": Annotated[float | None, typer.Option(help="With --tokens: as for cost.")],
+        },
     ),
 ]
 
 
-# More than 60 lines: half are its help, and the rest passes each option on once.
 @options_first(
-    "scenario gpus objective max_memory allow_risk overrides scale top out seconds vary hold "
-    "details"
+    "scenario gpus tokens days budget clusters objective max_memory allow_risk vary hold "
+    "overrides scale top out seconds details"
 )
 def search(
     question: SearchQuestion,
     fields: SearchFields,
+    training: PlanFields,
     output: Output,
     out: ScenarioFolderOption = None,
+    tokens: str | None = None,
+    clusters: ClustersOption = None,
     *,
     vary: Annotated[list[str] | None, typer.Option(metavar="FIELD[=VALUES]")] = None,
     hold: Annotated[list[str] | None, typer.Option(metavar="FIELD")] = None,
     details: bool = False,
 ) -> None:
-    """Find the fastest (or cheapest) layout for a model and global batch on N GPUs.
+    """Find the fastest (or cheapest) layout on N GPUs, or clusters and numbers of GPUs to train on.
 
     Args:
+        tokens: search clusters and numbers of GPUs for a training of so many: 300B, 1.5T, 450e9.
+        clusters: with --tokens: hardware profiles, a100_sxm4_80gb,h100_sxm. Default: the scenario's
+            cluster.
         vary: search these values of a field: batch.micro=1,2 or overlap.userbuffers (all values of
             a flag or a choice). May be repeated.
         hold: keep the scenario's value of a field or a section: overlap. May be repeated.
-        details: also print what was searched.
+        details: also print what was searched, and what prices rest on.
 
     The search covers every legal combination of tensor, pipeline and data parallelism, interleave,
     schedule, microbatch, recompute, sequence parallelism and ZeRO stage. For models with experts it
@@ -89,14 +135,51 @@ def search(
     Ranked are layouts that surely fit. Faster ones that may not fit follow below, marked with *;
     --allow-risk ranks them too.
 
+    With --tokens, it searches the fastest layout for each cluster and number of GPUs, computes
+    days, price and energy like simtrain cost, and marks the fastest and the cheapest row that meet
+    --days and --budget. If a number of GPUs needs more nodes than a cluster has, nodes are added.
+
     Exits with 0 and a ranking, also if --seconds or Ctrl-C ended the search: the last line says how
     close to the optimum the best layout is. Exits with 3 if nothing fits, with 2 if nothing is
-    legal.
+    legal, with 4 if no row meets the limits.
 
     With experts: simtrain search mixtral_8x7b --gpus 64 --vary parallelism.expert=2,4,8
 
     Example: simtrain search table5_22b_present --gpus 8 --objective time --top 5 --seconds 30
+
+    Example: simtrain search gpt3_175b --tokens 300B --days 60 --gpus 256..1024
     """
+    of_training = _written(PlanRequest, training) | {"--cluster": clusters}
+    if tokens is None:
+        refuse(of_training, "is for a whole training", "add --tokens 300B")
+        _search(question, fields, output, out, vary or [], hold or [], details)
+        return
+    kept = {"gpus", "objective", "seconds"}
+    others = {name: value for name, value in fields.items() if name not in kept}
+    unread = _written(SearchRequest, others) | {"--vary": vary, "--hold": hold}
+    refuse(unread, "has no effect with --tokens")
+    chosen = {name: fields[name] for name in kept} | training | {"tokens": tokens}
+    _plan(question, chosen, clusters, output, out, details)
+
+
+def _written(request: type, fields: Mapping[str, Any]) -> dict[str, bool]:
+    """Return by option whether a field of a request differs from its default."""
+    defaults = {field.name: field.default for field in dataclasses.fields(request)}
+    return {
+        f"--{name.replace('_', '-')}": value != defaults[name] for name, value in fields.items()
+    }
+
+
+def _search(
+    question: Question,
+    fields: dict[str, Any],
+    output: Output,
+    out: Path | None,
+    vary: list[str],
+    hold: list[str],
+    details: bool,
+) -> None:
+    """Print the ranking, and write a scenario per layout or the page."""
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
     from simtrain.render.html.document import write_document
@@ -117,8 +200,8 @@ def search(
             **fields,
             interrupted=interrupted,
             on_progress=on_progress,
-            vary=read_vary(vary or ()),
-            hold=hold or (),
+            vary=read_vary(vary),
+            hold=hold,
             refines=True,
         )
     files = write_scenarios(result, out) if out else []
@@ -126,6 +209,45 @@ def search(
     show(output, _as_json(result, files), view, result.base.cluster)
     if page:
         write_document(study_document(search_view(result, details=True)), page)
+
+
+def _plan(
+    question: Question,
+    fields: dict[str, Any],
+    clusters: list[str] | None,
+    output: Output,
+    out: Path | None,
+    details: bool,
+) -> None:
+    """Print a row per cluster and number of GPUs, and write the page."""
+    from simtrain.commands.interrupts import first_interrupt
+    from simtrain.commands.progress import progress_bar
+    from simtrain.render.html.document import check_html_file, write_document
+    from simtrain.render.html.pages import study_document
+    from simtrain.studies.planning import plan
+    from simtrain.views.plan import plan_view
+
+    ranked = {DEFAULT: "time", "time": "time", "cost": "cost"}
+    chosen = ranked.get(fields["objective"])
+    refuse({"--objective": chosen is None}, "ranks no whole training", "write time or cost")
+    base = question.load_unchecked()
+    names = clusters or [base.cluster]
+    if out is not None:
+        check_html_file(out)
+        page_of(out)
+    with progress_bar() as on_progress, first_interrupt() as interrupted:
+        result = plan(
+            base,
+            clusters=names,
+            **fields | {"objective": chosen},
+            interrupted=interrupted,
+            on_progress=on_progress,
+        )
+    show(output, result, lambda: plan_view(result, details), names)
+    if out is not None:
+        write_document(study_document(plan_view(result, details=True)), out)
+    if result.fastest is None:
+        raise typer.Exit(MISSED)
 
 
 def _as_json(result: SearchResult, files: list[Path]) -> dict[str, Any]:

@@ -29,8 +29,10 @@ MOVED = {
     "docs": "simtrain show documents",
     "explain": "simtrain run SCENARIO --show sources; of an error code: simtrain show E310",
     "explore": "simtrain reproduce explore -o explore.html",
+    "goodput": "simtrain cost SCENARIO --tokens 300B --details",
     "init": "simtrain show template -o scenario.yaml",
     "memory": "simtrain run SCENARIO --show memory",
+    "plan": "simtrain search SCENARIO --gpus 64..256 --tokens 300B",
     "plot": "simtrain sweep FOLDER",
     "profile": "simtrain show h100_sxm; of all profiles: simtrain show profiles",
     "query": 'simtrain sweep FOLDER --query "select ..."',
@@ -38,6 +40,7 @@ MOVED = {
     "scenarios": "simtrain show scenarios",
     "schedule": "simtrain run SCENARIO --show schedule; of all: simtrain compare --schedules",
     "schema": "simtrain show schema",
+    "straggler": "simtrain validate TRACES",
     "sweeps": "simtrain show sweeps",
     "timeline": "simtrain run SCENARIO -o timeline.svg",
 }

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from simtrain.commands.app import MISSED, in_panel
+from simtrain.commands.app import MISSED
 from simtrain.commands.options import refuse
 from simtrain.commands.output import Output, show
 from simtrain.commands.printing import emit
@@ -19,7 +19,6 @@ Target = Literal[
 ]
 
 
-@in_panel("Commands")
 def reproduce(
     target: Annotated[Target, typer.Argument()],
     output: Output,

@@ -16,19 +16,12 @@ from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.iteration.report.result import Result
-from simtrain.studies.goodput.goodput import Ends, interval_of, read_tokens
+from simtrain.studies.goodput.goodput import Ends, Goodput, interval_of, read_tokens
 from simtrain.studies.goodput.goodput import goodput as draw_trainings
 from simtrain.studies.simulation import result_of
 from simtrain.studies.training_requests import CostRequest, PlanRequest
 from simtrain.studies.variation import mean_time_s
-from simtrain.units import (
-    DAY_S,
-    HOUR_S,
-    Price,
-    UnitError,
-    four_digits,
-    parse_price,
-)
+from simtrain.units import DAY_S, HOUR_S, Price, UnitError, four_digits, parse_price
 
 KWH_J = 3.6e6
 _TONNE_G = 1e6
@@ -189,7 +182,7 @@ class TrainingCost(PlainData):
         if self.failures is not None:
             rest = (
                 f"failures and checkpoints take {lost}, drawn with the failures of {self.failures} "
-                "(simtrain goodput); evaluations are excluded."
+                "(--details says which hours); evaluations are excluded."
             )
         elif self.goodput == 1:
             rest = "failures, checkpoints and evaluations are excluded."
@@ -225,14 +218,19 @@ def cost(request: CostRequest) -> TrainingCost:
     return cost_of_result(result_of(request.scenario), terms)
 
 
-def cost_of_result(result: Result, terms: Terms) -> TrainingCost:
-    """Compute the cost of a training with the iterations of `result`, of mean time if they vary."""
+def cost_of_result(result: Result, terms: Terms, drawn: Goodput | None = None) -> TrainingCost:
+    """Compute the cost of a training with the iterations of `result`, of mean time if they vary.
+
+    `drawn` is the training with its failures, in place of the goodput of the terms.
+    """
     scenario, profile = result.scenario, result.profile
     iteration_time_s = mean_time_s(result)
     num_iterations = -(-terms.num_tokens // (scenario.batch.global_ * scenario.model.seq_length))
-    goodput, failures, ends = terms.goodput, None, interval_of(result)
-    if goodput == "auto":
+    goodput = 1.0 if isinstance(terms.goodput, str) else terms.goodput
+    failures, ends = None, interval_of(result)
+    if terms.goodput == "auto" and drawn is None:
         drawn = draw_trainings(result, tokens=terms.num_tokens)
+    if drawn is not None:
         failures, ends = drawn.reliability, drawn.days.ends
         goodput = num_iterations * iteration_time_s / (drawn.days.mean * DAY_S)
     time_s = num_iterations * iteration_time_s / goodput

@@ -64,7 +64,7 @@ class CostRequest:
         scenario: a scenario, or a result of `simulate`.
         tokens: number of training tokens: 300B, 1.5T, 450e9.
         goodput: share of the training time spent in iterations, such as 0.9. Failures, checkpoints
-            and evaluations take the rest. auto draws it, as `simtrain goodput` does.
+            and evaluations take the rest. Default: auto, drawn as `simtrain.goodput` does.
         price: price per GPU, instead of the profile's, which is that on demand: "2.5 USD/h".
         pue: energy of the site over that of its nodes (power usage effectiveness): 1.2. The
             default of 1 leaves out cooling and power conversion.
@@ -74,7 +74,7 @@ class CostRequest:
     scenario: Scenario | Result
     tokens: int | str
     _: KW_ONLY
-    goodput: float | Literal["auto"] = 1.0
+    goodput: float | Literal["auto"] = "auto"
     price: str | None = None
     pue: float = 1.0
     co2: float | None = None
@@ -92,7 +92,7 @@ class PlanRequest:
         gpus: a number of GPUs, or several.
         days: maximum training time, in days.
         budget: maximum price: 2M, 500K, 2M USD.
-        goodput, pue, co2: as for `simtrain.cost`.
+        goodput, pue, co2: as for `simtrain.cost`, but a goodput of 1 by default.
         price: price per GPU of all clusters, such as "2.5 USD/h", instead of each profile's.
         objective: what sorts the rows: training time, or price (cost).
         seconds: time budget, shared by the combinations; see `search` for the result of a search

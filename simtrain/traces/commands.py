@@ -1,4 +1,4 @@
-"""Commands on traces of PyTorch's profiler: `compare SCENARIO TRACE`, and `straggler`."""
+"""Commands on traces of PyTorch's profiler: `compare SCENARIO TRACE`, and `validate TRACES`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import shlex
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from simtrain.commands.app import in_panel
 from simtrain.commands.comparer import Comparer, ComparisonRequest
 from simtrain.commands.options import refuse
-from simtrain.commands.output import Output, show
+from simtrain.commands.output import show
 from simtrain.commands.printing import status
 from simtrain.commands.progress import progress_bar
 from simtrain.commands.question import simulate_with_status
+from simtrain.commands.validate import Measured, Validator
 
 if TYPE_CHECKING:
     from simtrain.traces.ranks import RankTrace
@@ -76,23 +74,20 @@ def _command_of(request: ComparisonRequest) -> str:
     return shlex.join(["simtrain", "compare", *names, *settings, *options])
 
 
-@in_panel("Commands")
-def straggler(
-    step: Annotated[list[Path], typer.Argument(metavar="STEP...")],
-    output: Output,
-) -> None:
-    """Find the rank that a measured training step waits for.
+class TracedSteps(Validator):
+    """Finds the rank that a measured training step waits for."""
 
-    Args:
-        step: traces of PyTorch's profiler, one for each rank, or a folder of them.
+    name = "steps"
 
-    The step is replayed from its durations alone, and then again without each rank: its work takes
-    the mean duration of ranks that work between the same meetings.
+    def takes(self, file: Path) -> bool:
+        from simtrain.traces.events import is_trace
 
-    Example: simtrain straggler traces
-    """
-    from simtrain.traces.replayed_step import find_stragglers, straggler_view
-    from simtrain.traces.step_traces import step_of_traces
+        return is_trace(file)
 
-    report = find_stragglers(step_of_traces(_read(step)))
-    show(output, report, lambda: straggler_view(report))
+    def validate(self, measured: Measured) -> None:
+        from simtrain.traces.replayed_step import find_stragglers, straggler_view
+        from simtrain.traces.step_traces import step_of_traces
+
+        refuse(measured.options, "has no effect on one step, which is replayed from its own times")
+        report = find_stragglers(step_of_traces(_read(measured.files)))
+        show(measured.output, report, lambda: straggler_view(report))

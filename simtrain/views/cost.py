@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from simtrain.hardware.evidence import sentences_of
 from simtrain.studies.cost import TrainingCost
+from simtrain.studies.goodput.goodput import Goodput
 from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds, four_digits
+from simtrain.views.goodput import failure_facts
 from simtrain.views.kinds import TEXT, amount, short_interval
 from simtrain.views.view import Column, Facts, Row, Table, View, remarks
 
@@ -17,14 +19,15 @@ _DATA = (
 )
 
 
-def cost_view(cost: TrainingCost, is_table: bool = False) -> View:
+def cost_view(cost: TrainingCost, is_table: bool = False, drawn: Goodput | None = None) -> View:
     """Show the cost of a training.
 
     Args:
         cost: the cost.
+        drawn: the training with its failures, if it was drawn.
         is_table: a table, whose CSV has the figures in full precision; otherwise facts.
     """
-    facts = [*_facts(cost)]
+    facts = [*_facts(cost), *(failure_facts(drawn) if drawn else ())]
     columns = [Column("figure", "", TEXT), Column("value", "", TEXT)]
     data = [{name: getattr(cost, name) for name in _DATA}]
     table = Table("costs", "", columns, [Row(fact) for fact in facts], data=data)
@@ -58,11 +61,13 @@ def _facts(cost: TrainingCost) -> Iterator[tuple[str, str]]:
     yield "tokens", f"{cost.num_tokens:,}"
     yield "iterations", f"{cost.num_iterations:,} × {format_seconds(cost.iteration_time_s)}"
     first, last = map(_duration, cost.time_interval_s.values())
-    yield "time", f"{_duration(cost.time_s)} ({first} to {last})"
+    is_given = first == last  # a training of so many days
+    yield "time", _duration(cost.time_s) + f" ({first} to {last})" * (not is_given)
     yield "GPU-hours", amount(cost.gpu_hours)
     if cost.price is not None and cost.price_interval is not None:
         ends = short_interval(cost.price_interval)
-        yield "price", f"{amount(cost.price)} {cost.currency} ({ends})"
+        price = f"{amount(cost.price)} {cost.currency}"
+        yield "price", price + f" ({ends})" * (not is_given)
     at_most, energy, site_kwh = "", cost.energy, cost.site_energy_kwh
     if energy is not None:
         ends = short_interval({"p5": energy.p5, "p95": energy.p95}, 1e3)

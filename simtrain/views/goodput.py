@@ -1,4 +1,4 @@
-"""Days, interruptions and lost hours of whole trainings: `simtrain goodput`."""
+"""Days, interruptions and lost hours of whole trainings: `simtrain cost --details`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,8 @@ from collections.abc import Iterator
 
 from simtrain.studies.goodput.goodput import DrawnFigure, Goodput
 from simtrain.units import format_seconds, four_digits
-from simtrain.views.kinds import BAR, ENTRY, FOUR_DIGITS, SHARE, TEXT, amount
-from simtrain.views.view import (
-    Column,
-    Facts,
-    Heading,
-    Row,
-    Table,
-    View,
-    remarks,
-)
+from simtrain.views.kinds import BAR, ENTRY, FOUR_DIGITS, SHARE, TEXT
+from simtrain.views.view import Column, Facts, Heading, Row, Table, View, remarks
 
 _HOURS = (
     Column("cause", "lost to", TEXT),
@@ -52,18 +44,20 @@ def goodput_view(goodput: Goodput) -> View:
     )
 
 
-def _facts(goodput: Goodput) -> Iterator[tuple[str, str]]:
-    ratio, fleet = goodput.effective_ratio, goodput.fleet
-    each = fleet.checkpoint
-    yield "GPUs", f"{goodput.num_gpus:,} on {fleet.num_nodes:,} nodes, {fleet.spares:,} spare"
+def failure_facts(goodput: Goodput) -> Iterator[tuple[str, str]]:
+    """Yield the share of the time that iterations take, and the number of interruptions."""
+    ratio = goodput.effective_ratio
     yield "effective training time", f"{ratio.mean:.1%} ({ratio.p5:.1%} to {ratio.p95:.1%})"
-    yield "days", _figure(goodput.days)
+    yield "interruptions", _figure(goodput.interruptions)
     if goodput.num_tokens is None:
         tokens = goodput.tokens
-        yield "tokens", f"{amount(tokens.mean / 1e9)}B ({_ends(tokens, 1e9)})"
-    else:
-        yield "tokens", f"{goodput.num_tokens:,}"
-    yield "interruptions", _figure(goodput.interruptions)
+        yield "tokens in 90 %", f"{_ends(tokens, 1e9)} thousand million"
+
+
+def _facts(goodput: Goodput) -> Iterator[tuple[str, str]]:
+    fleet = goodput.fleet
+    each = fleet.checkpoint
+    yield "GPUs", f"{goodput.num_gpus:,} on {fleet.num_nodes:,} nodes, {fleet.spares:,} spare"
     interval, stop, loadable = map(
         format_seconds, (each.interval_s, each.blocking_s, each.loadable_s)
     )

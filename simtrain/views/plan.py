@@ -1,4 +1,4 @@
-"""A plan of a training run, a row per cluster and number of GPUs: `simtrain plan`."""
+"""A plan of a training run, a row per cluster and number of GPUs: `simtrain search --tokens`."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ SHELLS = ["bash", "zsh", "fish"]
         ("run gpt2", "gpt2_1_5b"),
         ("run a --set parallelism.ten", "parallelism.tensor"),
         ("show h10", "h100_sxm"),
-        ("plan a --cluster h10", "h100_sxm"),
+        ("search a --cluster h10", "h100_sxm"),
         ("sweep interl", "interleave"),
         ("show E90", "E901"),
         ("show gpt2", "gpt2_1_5b"),

@@ -99,7 +99,7 @@ def test_what_is_not_written_has_the_default_of_the_request() -> None:
 
 def test_help_says_what_docstrings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    text = baked("--help").stdout
+    text = baked("--help", "--all").stdout
     options = [line.split()[1:] for line in text.splitlines() if " --" in line and "│" in line]
     lines = [" ".join(words).rstrip(" │") for words in options]
     assert lines == [

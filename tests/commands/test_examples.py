@@ -32,14 +32,9 @@ RUNS = """\
 layers,hidden,heads,seq,gpus,global_batch,iteration_s
 24,1024,16,1024,8,32,0.1
 """
-STEP = """\
-replica,stage,op,microbatch,start_s,duration_s
-0,0,forward-compute,0,0.0,1.0
-0,0,backward-compute,0,1.0,2.0
-"""
-LONG = {"explore", "calibrate measure", "calibrate fit", "calibrate validate", "calibrate memory"}
+LONG = {"calibrate measure", "calibrate fit", "calibrate validate", "calibrate memory"}
 """Commands that take more than three seconds; other tests run them."""
-CI_ONLY = {"plan"}
+CI_ONLY = {"search"}
 """Commands whose example takes longest."""
 MEASURED = {"calibrate nccl-tests", "calibrate from-trace", "import torch"}
 """Commands that read what other programs measured, or run them; tests/calibrate and tests/recording
@@ -68,7 +63,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     gpt = FIRST.replace("${multiply:4, ${.hidden_size}}", "16384")
     (folder / "megatron_gpt_config.yaml").write_text(gpt, "utf-8")
     (folder / "runs.csv").write_text(RUNS, "utf-8")
-    (folder / "step.csv").write_text(STEP, "utf-8")
     shutil.copy(find_profile("h100_sxm"), folder / "my_cluster.yaml")
     return folder
 

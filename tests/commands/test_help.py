@@ -7,7 +7,7 @@ import pytest
 
 from simtrain import __version__
 from simtrain.commands.app import unwrapped
-from tests.helpers.command_line import call
+from tests.helpers.command_line import call, commands
 
 
 def test_version_prints_the_version_of_the_package() -> None:
@@ -40,12 +40,31 @@ def test_help_lists_groups_of_commands_and_run_first() -> None:
 def test_help_is_wrapped_to_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No line ends early: the first word of the next line would not fit."""
     monkeypatch.setenv("COLUMNS", str(width))
-    text = call("search", "-h").stdout.partition("╭")[0]
+    text = call("search", "-h", "--all").stdout.partition("╭")[0]
     paragraphs = [one.split("\n") for one in re.split(r"\n\s*\n", text.strip()) if "\n" in one]
     assert paragraphs
     for lines in paragraphs:
         for line, following in itertools.pairwise(lines):
             assert len(f" {line.strip()} {following.split()[0]}") > width - 2
+
+
+@pytest.mark.parametrize("name", commands())
+def test_help_fits_a_screen_and_says_where_the_rest_is(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = call(*name.split(), "--help").stdout.splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 80
+    assert lines[-1] == f"All options and details: simtrain {name} --help --all"
+    everything = call(*name.split(), "--help", "--all").stdout
+    options = (one for one in commands()[name].params if one.param_type_name == "option")
+    assert all(one.opts[0] in everything for one in options)
+
+
+def test_the_words_are_eleven() -> None:
+    words = "run compare search cost sweep import export validate calibrate reproduce show"
+    assert {name.split()[0] for name in commands()} == {*words.split()}
+    assert len(call().stdout.splitlines()) <= 60
 
 
 def test_unwrapping_keeps_paragraphs() -> None:

@@ -25,7 +25,7 @@ PRINTED = {
     ),
     "compare gpt2_1_5b": "changes",
     "search gpt2_1_5b --gpus 1,2 --top 2": "layouts",
-    "plan gpt2_1_5b --tokens 1B --gpus 1,2": "plan",
+    "search gpt2_1_5b --tokens 1B --gpus 1,2": "plan",
     "reproduce fig1": "1 2",
     "show profiles": "names",
     "show trn1": "cluster gpu",

@@ -43,7 +43,7 @@ WORDS = [
         ("show --tp 4", "show --tp: E902 ", "for example: simtrain show scenarios"),
         # Missing arguments.
         ("run", "simtrain run: E903 Missing argument 'scenario'", "for example: simtrain run "),
-        ("plan a --tokens 1B", "plan --gpus: E903 Missing option '--gpus'", "simtrain plan gpt3"),
+        ("search a --tokens 1B", "search --gpus: E903 Missing option '--gpus'", "simtrain search "),
         ("run a --show memry", "run --show: E904 ", "did you mean memory?"),
         (
             "sweep interleave",
@@ -123,7 +123,7 @@ def test_calibrate_alone_reports_the_same_errors() -> None:
 
 
 def test_completion_does_not_check_unfinished_command_lines() -> None:
-    context = COMMANDS["plan"].make_context("plan", [], resilient_parsing=True)
+    context = COMMANDS["search"].make_context("search", [], resilient_parsing=True)
     assert context.params["scenario"] is None
     with pytest.raises(InputError):
-        COMMANDS["plan"].make_context("plan", [])
+        COMMANDS["search"].make_context("search", [])

@@ -127,10 +127,13 @@ SHORT = ("table2", "table4", "fig1", "fig7", "fig8", "fig9", "zero")
 _ONCE = {target: functools.cache(getattr(targets, target)) for target in SHORT}
 
 
+_IS_SWEEP = re.compile(r"simtrain sweep .* (--out|-o) ")
+
+
 def blocks_of_sweeps(*documents: str) -> list[list[str]]:
     """Return the lines of blocks that run a sweep, and then query it."""
     lines = [block.text.splitlines() for name in documents for block in blocks(name)]
-    return [block for block in lines if any(line.startswith("simtrain sweep ") for line in block)]
+    return [block for block in lines if any(_IS_SWEEP.match(line) for line in block)]
 
 
 def commands_of_outputs() -> set[str]:

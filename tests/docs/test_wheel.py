@@ -69,5 +69,5 @@ def test_commands_work_or_say_what_to_install(
             lacking.add(words[0])
         else:
             assert done.returncode in (0, DOES_NOT_FIT), f"{command}\n{done.stderr}"
-    extras = "sweep query plot memory reproduce timeline validate goodput"
+    extras = "run sweep reproduce validate cost"
     assert lacking and lacking <= set(extras.split())

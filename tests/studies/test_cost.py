@@ -111,7 +111,8 @@ def test_only_quantities_of_missing_entries_are_missing(entry: str) -> None:
 def test_iterations_that_vary_cost_their_mean_time() -> None:
     varied = load_scenario("table5_22b_present", ["variation.kernels=0.05"])
     cost, plain = (
-        simtrain.cost(each, "1B") for each in (varied, load_scenario("table5_22b_present"))
+        simtrain.cost(each, "1B", goodput=1.0)
+        for each in (varied, load_scenario("table5_22b_present"))
     )
     assert cost.iteration_time_s == simtrain.draw(varied).time.mean > plain.iteration_time_s
     assert cost.ends == pytest.approx(plain.ends)
@@ -129,7 +130,7 @@ def test_the_shipped_prices_have_an_instance_and_a_region() -> None:
 
 def test_a_cost_says_whose_failures_it_takes() -> None:
     scenario = load_scenario("table5_22b_present")
-    cost = simtrain.cost(scenario, "1B", goodput="auto")
+    cost = simtrain.cost(scenario, "1B")
     assert cost.failures == cost.to_dict()["failures"] == "a100_sxm4_80gb"
     assert "drawn with the failures of a100_sxm4_80gb" in cost.assumptions[0]
     assert "drawn" not in simtrain.cost(scenario, "1B", goodput=0.9).assumptions[0]
@@ -187,13 +188,13 @@ def test_energy_is_between_idle_and_nameplate(
 
 def test_a_cost_has_energy_and_its_nameplate_and_fans() -> None:
     base = load_scenario("llama3_70b")
-    cost = simtrain.cost(base, "1B", pue=1.2, co2=332)
+    cost = simtrain.cost(base, "1B", goodput=1.0, pue=1.2, co2=332)
     kwh = cost.to_dict()["energy_kwh"]
     assert kwh["p5"] < kwh["mean"] < kwh["nameplate"] == cost.site_energy_kwh
     assert cost.co2_t == pytest.approx(kwh["mean"] * 332 / 1e6)
     assert simtrain.cost(load_scenario("table5_22b_present"), "1B").energy is None
     immersed = base.replace({"hardware.running_costs.fan_power": "0 W"})
-    with_fans, without = (simtrain.cost(each, "1B") for each in (base, immersed))
+    with_fans, without = (simtrain.cost(each, "1B", goodput=1.0) for each in (base, immersed))
     assert with_fans.energy and without.energy
     saved_kwh = 1.17 * with_fans.time_s / 3600 * with_fans.num_gpus / 8
     assert with_fans.energy.mean - without.energy.mean == pytest.approx(saved_kwh)
@@ -211,12 +212,12 @@ def small(tmp_path: pathlib.Path) -> str:
 
 def test_the_command_prints_days_price_and_energy(small: str) -> None:
     run = json.loads(call("run", small, "--json").stdout)
-    data = json.loads(call("cost", small, "--tokens", "300B", "--json").stdout)
+    data = json.loads(call("cost", small, "--tokens", "300B", "--no-failures", "--json").stdout)
     assert data["iteration_time_s"] == run["iteration_time_s"]
     assert data["num_iterations"] == 30_000_000
     assert data["time_s"] == 30_000_000 * run["iteration_time_s"]
     assert data["missing"] == [] and len(data["assumptions"]) == 2
-    page = call("cost", small, "--tokens", "300B").stdout
+    page = call("cost", small, "--tokens", "300B", "--no-failures").stdout
     for words in ("300,000,000,000", " days (", "GPU-hours", " USD", "at most", "p4de.24xlarge"):
         assert words in page
     assert "failures, checkpoints and evaluations are excluded" in page
@@ -235,7 +236,7 @@ def test_the_page_has_the_energy_of_the_site(small: str) -> None:
 
 
 def test_the_command_names_missing_entries(small: str) -> None:
-    done = call("cost", small, "--tokens", "300B", "--set", "cluster=trn1")
+    done = call("cost", small, "--tokens", "300B", "--no-failures", "--set", "cluster=trn1")
     assert done.exit_code == 0
     assert "energy" not in done.stdout.partition("Every iteration")[0]
     assert "running_costs.gpu_power, running_costs.node_power" in done.stdout
@@ -261,7 +262,7 @@ def test_the_command_names_missing_entries(small: str) -> None:
 def test_bad_terms_are_refused(small: str, option: str, value: str, words: str) -> None:
     terms = {"--tokens": "1B", option: value}
     options = [f"{name}={text}" for name, text in terms.items()]
-    for command in (("cost", small), ("plan", small, "--gpus", "2")):
+    for command in (("cost", small), ("search", small, "--gpus", "2")):
         assert words in refused(*command, *options)
 
 

@@ -232,7 +232,7 @@ def called(folder: pathlib.Path, *options: str) -> Outcome:
     path.write_text(FILE, encoding="utf-8")
     usual = {"--tokens": "1B", "--cluster": ",".join(CLUSTERS)}
     left = (part for pair in usual.items() if pair[0] not in options for part in pair)
-    return call("plan", str(path), *left, *FIXED, *options)
+    return call("search", str(path), *left, *FIXED, *options)
 
 
 def test_json_has_layouts_that_run_as_planned(tmp_path: pathlib.Path) -> None:

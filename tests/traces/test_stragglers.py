@@ -36,7 +36,7 @@ def rank_trace(folder: pathlib.Path, rank: int, work_us: float, **group: Any) ->
 def test_a_slow_rank_of_traces_is_named(tmp_path: pathlib.Path) -> None:
     for rank, work_us in enumerate((10.0, 10.0, 20.0)):
         rank_trace(tmp_path, rank, work_us, **RANKS)
-    data = json.loads(call("straggler", str(tmp_path), "--json").stdout)
+    data = json.loads(call("validate", str(tmp_path), "--json").stdout)
     assert [data["measured_s"], data["replayed_s"]] == pytest.approx([27e-6, 27e-6])
     assert data["largest_pass_error"] == pytest.approx(0, abs=1e-9)
     assert data["culprit"]["name"] == "rank 2"
@@ -51,9 +51,9 @@ def test_a_slow_rank_of_traces_is_named(tmp_path: pathlib.Path) -> None:
 def test_even_ranks_have_no_straggler(tmp_path: pathlib.Path) -> None:
     for rank in range(3):
         rank_trace(tmp_path, rank, 20.0, **RANKS)
-    data = json.loads(call("straggler", str(tmp_path), "--json").stdout)
+    data = json.loads(call("validate", str(tmp_path), "--json").stdout)
     assert data["culprit"] is None and data["slowdown"] == pytest.approx(1)
-    assert "OK: no rank" in call("straggler", str(tmp_path)).stdout
+    assert "OK: no rank" in call("validate", str(tmp_path)).stdout
 
 
 def test_ranks_that_wait_for_each_other_are_an_error(tmp_path: pathlib.Path) -> None:
@@ -65,19 +65,19 @@ def test_ranks_that_wait_for_each_other_are_an_error(tmp_path: pathlib.Path) -> 
             events.append(kernel("ncclDevKernel_SendRecv", 1 + 3 * place, 3, **ends))
         world = {"distributedInfo": {"rank": rank, "world_size": 2}}
         write(tmp_path / f"rank{rank}.json.gz", events, **world)
-    assert "E869" in refused("straggler", str(tmp_path))
+    assert "E869" in refused("validate", str(tmp_path))
 
 
 def test_traces_that_do_not_fit_together_are_errors(tmp_path: pathlib.Path) -> None:
     for rank in range(3):
         rank_trace(tmp_path, rank, 10.0, **RANKS)
     files = [str(tmp_path / f"rank{rank}.json.gz") for rank in (0, 1, 1)]
-    assert "E866" in refused("straggler", *files)
+    assert "E866" in refused("validate", *files)
     write(tmp_path / "rank2.json.gz", [step(0, 0, 9), kernel("gemm", 0, 9)])
-    assert "E868" in refused("straggler", str(tmp_path))
+    assert "E868" in refused("validate", str(tmp_path))
     rank_trace(tmp_path, 2, 10.0)
-    assert "E868" in refused("straggler", str(tmp_path))
+    assert "E868" in refused("validate", str(tmp_path))
     write(tmp_path / "rank2.json.gz", [step(1, 0, 9), kernel("gemm", 0, 9)])
-    assert "E867" in refused("straggler", str(tmp_path))
+    assert "E867" in refused("validate", str(tmp_path))
     (tmp_path / "rank2.json.gz").write_bytes(b"\x1f\x8bno trace")
-    assert "E726" in refused("straggler", str(tmp_path))
+    assert "E726" in refused("validate", str(tmp_path))

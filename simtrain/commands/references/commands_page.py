@@ -13,7 +13,7 @@ _COLUMNS = "80"
 _HEAD = """\
 # Commands
 
-The output of `simtrain COMMAND --help` for each command.
+The output of `simtrain COMMAND --help --all` for each command.
 
 Exit codes: 0 success, 2 bad input, 3 does not fit in memory, 4 an error above its stated threshold.
 """
@@ -34,8 +34,8 @@ def _commands(group: Any) -> dict[str, Any]:
 
 
 def _section(title: str, words: list[str]) -> str:
-    runner = CliRunner(env={"COLUMNS": _COLUMNS, "TERMINAL_WIDTH": _COLUMNS, "NO_COLOR": "1"})
-    printed = runner.invoke(app, [*words, "--help"], prog_name="simtrain").output
+    runner = CliRunner(env={"COLUMNS": _COLUMNS, "NO_COLOR": "1"})
+    printed = runner.invoke(app, [*words, "--help", "--all"], prog_name="simtrain").output
     lines = [line.rstrip() for line in _ANSI.sub("", printed).split("\n")]
     text = "\n".join(lines).strip("\n")
     return f"## {title}\n\n```text\n{text}\n```\n"

@@ -18,7 +18,6 @@ from simtrain.importing.exporters import EXPORTERS, Exporter
 
 export_app = App(
     help="Write a scenario as a framework reads it, so that what was found can be run.",
-    panel="Commands",
 )
 
 

@@ -22,7 +22,6 @@ from simtrain.errors import InputError, Location
 
 import_app = App(
     help="Convert a training script, a log or a model's config to a scenario.",
-    panel="Commands",
 )
 OutOption = Annotated[
     Path | None, typer.Option("--out", help="File to write. Default: print the scenario.")

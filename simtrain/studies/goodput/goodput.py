@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import ClassVar, get_args
+from typing import ClassVar, TypeVar, get_args
 
 import numpy as np
 
@@ -49,6 +49,7 @@ _MOST_EVENTS = 1e7
 _NUM_HINGES = 3
 
 Ends = tuple[float, float]
+Subject = TypeVar("Subject", Scenario, Scenario | Result)
 """The ends of a 90 % interval, relative to the predicted value."""
 
 
@@ -237,7 +238,7 @@ def goodput(request: GoodputRequest) -> Goodput:
         InputError: an argument is invalid (E885 to E889), or the scenario is.
     """
     num_tokens, interval_s = _checked(request)
-    result = result_of(_with_gpus(request.scenario, request.gpus))
+    result = result_of(with_gpus(request.scenario, request.gpus))
     scenario, facts = result.scenario, _facts(result, request, interval_s)
     profile, reliability = failures_of(result.profile, request.reliability)
     fleet, time_s = fleet_of(facts, reliability), facts.iteration_time_s
@@ -335,7 +336,7 @@ def _never_ends(lost: dict[str, float]) -> InputError:
     return _refused(None, message, fix, "the training would hardly ever end")
 
 
-def _with_gpus(scenario: Scenario | Result, gpus: int | None) -> Scenario | Result:
+def with_gpus(scenario: Subject, gpus: int | None) -> Subject | Scenario:
     """Return a scenario with as many replicas as the GPUs hold, and nodes for them.
 
     The global batch stays, as in a search and a plan.

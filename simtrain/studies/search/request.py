@@ -257,7 +257,8 @@ def _values(base: Scenario, name: str, written: Sequence[Any] | None) -> tuple[A
 
     path, places = tuple(name.split(".")), base.positions.places
     if path[0] in _OF_THE_MACHINE:
-        raise refused("a search has one machine", "compare machines with simtrain plan --cluster")
+        line = "simtrain search --tokens 1T --cluster NAME,NAME"
+        raise refused("a search has one machine", f"compare machines with {line}")
     if any(is_change(at.value) for where, at in places.items() if where[: len(path)] == path):
         raise refused(f"{name} is set by --set and varied", "remove one of them")
     if written is None and name == "schedule":

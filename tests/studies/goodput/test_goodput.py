@@ -46,12 +46,12 @@ def test_llama_3_is_interrupted_as_published() -> None:
 def test_cost_goodput_and_plan_of_one_question_have_the_same_days(name: str) -> None:
     base = simtrain.load_scenario(name)
     goodput = simtrain.goodput(base, tokens="100B")
-    cost = simtrain.cost(base, "100B", goodput="auto")
+    cost = simtrain.cost(base, "100B")
     assert cost.time_s / 86_400 == pytest.approx(goodput.days.mean, rel=1e-12)
     ends = [end / 86_400 for end in cost.time_interval_s.values()]
     assert ends == pytest.approx([goodput.days.p5, goodput.days.p95], rel=1e-12)
     # Failures and the prediction's error together are wider than either, and than nothing.
-    alone = simtrain.cost(base, "100B").time_interval_s
+    alone = simtrain.cost(base, "100B", goodput=1.0).time_interval_s
     assert (
         alone["p95"] / alone["p5"]
         < goodput.days.p95 / goodput.days.p5
@@ -76,10 +76,10 @@ def test_a_training_of_some_days_has_the_predictions_error_in_its_tokens() -> No
 
 
 def test_json_is_the_same_for_the_same_seed() -> None:
-    words = ("goodput", "table5_22b_present", "--days", "30", "--draws", "3", "--json")
+    words = ("cost", "table5_22b_present", "--days", "30", "--draws", "3", "--json")
     first, again = call(*words), call(*words)
     assert first.stdout == again.stdout
-    data = json.loads(first.stdout)
+    data = json.loads(first.stdout)["training"]
     for name in ("effective_training_time_ratio", "interruptions", "days"):
         assert {"mean", "p5", "p95"} <= data[name].keys()
     assert data["days"]["mean"] == pytest.approx(30)
@@ -124,8 +124,8 @@ def test_gpus_add_replicas_and_nodes_and_keep_the_batch() -> None:
 
 
 def test_a_profile_without_failures_takes_those_of_another_one() -> None:
-    words = ("goodput", "llama3_8b", "--days", "3", "--draws", "2", "--set", "cluster=b200_sxm")
-    assert "those of h100_sxm stand in" in " ".join(call(*words).stdout.split())
+    words = ("cost", "llama3_8b", "--days", "3", "--draws", "2", "--set", "cluster=b200_sxm")
+    assert "those of h100_sxm stand in" in " ".join(call(*words, "--details").stdout.split())
     profile = load_profile("h100_sxm")
     copied = profile.model_copy(update={"reliability": None})
     assert failures_of(copied) == failures_of(copied, "h100_sxm") == failures_of(profile)
@@ -195,7 +195,7 @@ def test_too_many_failures_to_draw_are_refused_for_days_too() -> None:
 @pytest.mark.parametrize("rate", ["-1", "nan", "true"])
 def test_wrong_rates_are_errors(rate: str) -> None:
     words = ("--set", f"hardware.reliability.gpu.per_gpu_day={rate}")
-    outcome = call("goodput", "table5_22b_present", "--days", "1", *words)
+    outcome = call("cost", "table5_22b_present", "--days", "1", *words)
     assert outcome.exit_code == 2
     assert "per_gpu_day" in outcome.stderr
 

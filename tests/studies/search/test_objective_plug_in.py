@@ -55,7 +55,3 @@ def test_a_search_ranks_by_a_new_objective(outsider: Outsider) -> None:
     ]
     assert named["objective"] == "gpu_hours" and "lower_bound_gpu_hours_per_1e6_tokens" in named
     assert "by gpu_hours, within" in outsider.call(*SEARCH, "--objective", "gpu_hours")
-
-
-def test_documents_list_a_new_objective(outsider: Outsider) -> None:
-    assert '"gpu_hours"' in outsider.call("show", "reference/json")

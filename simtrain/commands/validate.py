@@ -1,0 +1,120 @@
+"""`simtrain validate`, and what plug-ins answer that read files of measurements."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import typer
+
+from simtrain.base.plug_ins import Parts
+from simtrain.commands.completion import shipped_profiles, shipped_stacks
+from simtrain.commands.declare import options_first
+from simtrain.commands.options import SetOption, refuse
+from simtrain.commands.output import Output
+from simtrain.errors import InputError, Location
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the user measured, and how it is held against predictions.
+
+    Args:
+        files: the files or folders.
+        cluster: hardware profile of the machine; "" if it is not given.
+        software: software stack of runs that name none.
+        overrides: settings of --set.
+        errors_to: file for the errors by kind of runs.
+        output: how the answer is printed.
+    """
+
+    files: Sequence[Path]
+    cluster: str
+    software: str | None
+    overrides: Sequence[str]
+    errors_to: Path | None
+    output: Output
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options by name."""
+        return {
+            "--cluster": self.cluster,
+            "--software": self.software,
+            "--set": self.overrides,
+            "--errors-to": self.errors_to,
+        }
+
+    @property
+    def machine(self) -> str:
+        """The hardware profile.
+
+        Raises:
+            InputError: none is given (E903).
+        """
+        if not self.cluster:
+            fix = "write --cluster NAME, the hardware profile of the machine that was measured"
+            raise InputError.of("E903", "is missing", Location("simtrain validate --cluster"), fix)
+        return self.cluster
+
+
+class Validator(ABC):
+    """Answers for measurements of a kind."""
+
+    name: ClassVar[str]
+    place: ClassVar[int] = 100
+    """Where it is tried: lower first."""
+
+    @abstractmethod
+    def takes(self, file: Path) -> bool:
+        """Return whether it reads this file or folder."""
+
+    @abstractmethod
+    def validate(self, measured: Measured) -> None:
+        """Print the answer, and write its files."""
+
+
+_VALIDATORS = Parts[Validator]("validators", Validator, ())
+
+
+@options_first("files cluster software overrides errors_to")
+def validate(
+    files: Annotated[list[Path], typer.Argument(metavar="MEASURED")],
+    cluster: Annotated[str, typer.Option(autocompletion=shipped_profiles)] = "",
+    software: Annotated[str | None, typer.Option(autocompletion=shipped_stacks)] = None,
+    overrides: SetOption = None,
+    errors_to: Annotated[Path | None, typer.Option(metavar="FILE.yaml")] = None,
+    *,
+    output: Output,
+) -> None:
+    """Hold measurements against predictions: tables of runs, logs, and traces of all ranks.
+
+    Args:
+        files: tables of runs (CSV), or logs of Megatron-LM with their arguments; or traces of
+            PyTorch's profiler, one for each rank, or a folder of them.
+        cluster: hardware profile of the machine that was measured.
+        software: software stack of runs whose table has no column for it. Default: the one with
+            which the machine's profile was compared first.
+        errors_to: write the errors by kind of runs. As validated_on/NAME.yaml beside NAME.yaml,
+            they give the intervals of predictions with that profile.
+
+    Each line of a table of runs has its model, layout, batch, and the measured time or peak.
+    Columns have common names, such as num_layers or layers, tp, micro_batch, iteration_s,
+    peak_mem_gb, or the names of fields; simtrain show validate lists them. A run that cannot be
+    simulated is counted and says why; --csv --table runs lists all. Exits with 2 if no run can be
+    simulated.
+
+    A step of traces is replayed from its durations alone, and then again without each rank: the
+    answer is the rank that all others wait for: simtrain validate rank*.json.gz
+
+    Example: simtrain validate runs.csv --cluster h100_sxm --software megatron_core
+    """
+    measured = Measured(files, cluster, software, overrides or (), errors_to, output)
+    for validator in sorted(_VALIDATORS.values(), key=lambda each: each.place):
+        if validator.takes(files[0]):
+            validator.validate(measured)
+            return
+    refuse({"MEASURED": files}, "is of no kind that an installed package reads", "name a table")
