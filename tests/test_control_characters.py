@@ -54,7 +54,7 @@ def test_pictures_are_valid_xml(file: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command", ["run {}", "run {} --show memory", "show {}", "export megatron {}"]
+    "command", ["run {}", "run {} --show memory", "show {}", "export {} --to megatron"]
 )
 def test_a_terminal_gets_no_control_characters(command: str, file: str) -> None:
     outcome = call(*command.format(file).split())

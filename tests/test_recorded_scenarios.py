@@ -185,9 +185,9 @@ STUDIES = [
 REFUSED = {
     "search --gpus 8": "E941",
     "search --tokens 1B --gpus 8": "E941",
-    "export megatron": "E952",
-    "export torchtitan": "E952",
-    "export deepspeed": "E952",
+    "export --to megatron": "E952",
+    "export --to torchtitan": "E952",
+    "export --to deepspeed": "E952",
 }
 
 
@@ -199,8 +199,7 @@ def words_of(command: str, file: Path) -> list[str]:
         sweep.write_text(yaml.safe_dump({"base": str(file), "axes": axes}), "utf-8")
         file = sweep
     words = command.format(out=file.with_name("out")).split()
-    number = 2 if words[0] == "export" else 1
-    return [*words[:number], str(file), *words[number:]]
+    return [words[0], str(file), *words[1:]]
 
 
 def write_scenario(seed: int, folder: Path) -> Path:

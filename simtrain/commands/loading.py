@@ -229,5 +229,5 @@ def _say_what_was_read(importer: Importer, draft: ImportDraft, source: str, opti
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     ignored = f"; not modelled: {', '.join(names[:_MOST_NAMES])}{more}" if names else ""
     line = f"Imported {source}: {draft.num_settings} settings{ignored}"
-    command = f"simtrain import {importer.name} {shlex.quote(source)}{option}"
+    command = f"simtrain import {shlex.quote(source)}{option}"
     emit(f"{line}. {command} says where each value comes from.\n", sys.stderr)

@@ -13,7 +13,6 @@ from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
-from simtrain.commands.completion import shipped_scenarios
 from simtrain.errors import InputError, Location, did_you_mean
 
 _CODES = {
@@ -93,8 +92,6 @@ def unknown_command(context: Any, words: Sequence[str]) -> InputError:
         meant = f"reproduce {similar[0]}"
     elif (reader := _READERS.get(name.rpartition(".")[2])) in commands:
         meant = f"{reader} {name} {line}"
-    elif name in shipped_scenarios(name):
-        meant = f"{'megatron' if 'megatron' in commands else commands[0]} {name} {line}"
     else:
         meant = ""
     message = f'there is no command "{name}"; the commands are {", ".join(commands)}'

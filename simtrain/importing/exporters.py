@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
 
 class Exporter(ABC):
-    """Writes a scenario as a framework reads it.
-
-    The docstring of its class is the help of its command, with an example.
-    """
+    """Writes a scenario as a framework reads it."""
 
     name: ClassVar[str]
-    """Its command, `simtrain export NAME`, and the importer that reads its text."""
+    """The framework in `simtrain export --to NAME`, and the importer that reads its text."""
+    ending: ClassVar[str] = ""
+    """The ending of files for which it is the default."""
 
     @abstractmethod
     def write(self, scenario: Scenario, *, nearest: bool = False) -> str:
@@ -44,15 +43,9 @@ EXPORTERS = Parts[Exporter]("exporters", Exporter, ())
 
 
 class MegatronScript(Exporter):
-    """Write a script that starts Megatron-LM with a scenario's layout.
+    """Writes a script that starts Megatron-LM with a scenario\'s layout."""
 
-    Importing it again gives the same scenario; comments list the fields that no argument sets.
-    Data, tokenizer and learning rate are to be replaced.
-
-    Example: simtrain export megatron llama3_70b --out llama3.sh
-    """
-
-    name = "megatron"
+    name, ending = "megatron", ".sh"
 
     def write(self, scenario: Scenario, *, nearest: bool = False) -> str:
         from simtrain.importing.megatron.export import megatron_script
@@ -61,13 +54,7 @@ class MegatronScript(Exporter):
 
 
 class DeepSpeedScript(Exporter):
-    """Write a script that writes DeepSpeed's JSON and starts Megatron-DeepSpeed with it.
-
-    Importing it again gives the same scenario; comments list the fields that neither the JSON nor
-    an argument sets. Data, tokenizer and learning rate are to be replaced.
-
-    Example: simtrain export deepspeed table5_22b_present --out megatron_deepspeed.sh
-    """
+    """Writes a script that writes DeepSpeed\'s JSON and starts Megatron-DeepSpeed with it."""
 
     name = "deepspeed"
 
@@ -78,15 +65,9 @@ class DeepSpeedScript(Exporter):
 
 
 class TorchtitanJob(Exporter):
-    """Write a job of torchtitan with a scenario's layout.
+    """Writes a job of torchtitan; a layout that it cannot run is an error."""
 
-    Importing it again gives the same scenario. A layout that torchtitan cannot run is an error,
-    with the field to change; comments list other fields that no key sets.
-
-    Example: simtrain export torchtitan llama3_8b --set memory.zero_stage=3 --out llama3.toml
-    """
-
-    name = "torchtitan"
+    name, ending = "torchtitan", ".toml"
 
     def write(self, scenario: Scenario, *, nearest: bool = False) -> str:
         from simtrain.importing.torchtitan.export import torchtitan_job

@@ -30,7 +30,7 @@ COMMANDS = (
     "compare FILE --no-sensitivity --change recompute=full",
     "run FILE --show schedule",
     "cost FILE --tokens 1B",
-    "export megatron FILE",
+    "export FILE --to megatron",
     "run FILE --show settings",
 )
 
@@ -51,9 +51,7 @@ def test_every_command_reads_a_script(command: str) -> None:
     outcome = call(*shlex.split(command.replace("FILE", "train.sh")))
     assert outcome.exit_code == 0, outcome.stderr
     line = "Imported train.sh: 11 settings; not modelled: --some-new-flag, --deterministic-mode. "
-    assert line + "simtrain import megatron train.sh says where each value comes from." in (
-        outcome.stderr
-    )
+    assert line + "simtrain import train.sh says where each value comes from." in (outcome.stderr)
 
 
 @pytest.mark.parametrize("file", ["job.toml", "ds.json --set parallelism.data=2"])

@@ -44,7 +44,7 @@ WITHOUT_TABLES = {
         "timeline",
         "profile check",
     ),
-    *("export megatron", "export torchtitan", "export deepspeed", "import megatron"),
+    *("export", "import megatron"),
     *("import hf", "import torchtitan", "import bridge", "import nemo", "import deepspeed"),
     "import torch",
     *("calibrate fit", "calibrate from-runs", "calibrate measure", "calibrate nccl-tests"),

@@ -30,7 +30,8 @@ WORDS = [
         ("version", "simtrain: E901 ", "simtrain --version?"),
         ("figure7", "simtrain: E901 ", "simtrain reproduce fig7?"),
         ("import config.json", "simtrain import: E901 ", "simtrain import hf config.json?"),
-        ("export llama3_8b", "simtrain export: E901 ", "simtrain export megatron llama3_8b?"),
+        ("export llama3_8b", "simtrain export --to: E903 is missing", "write --to "),
+        ("export llama3_8b --to megatro", "simtrain export --to: E904 ", "did you mean megatron?"),
         ("xyz", 'E901 there is no command "xyz"; the commands are run,', "simtrain --help"),
         # Unknown options, of which some are fields of a scenario.
         ("run a --jsn", "run --jsn: E902 No such option: --jsn", "did you mean --json?"),

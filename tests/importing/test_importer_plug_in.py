@@ -16,10 +16,7 @@ from simtrain.importing.exporters import Exporter
 
 
 class TinyJob(Exporter):
-    """Write a tiny job.
-
-    Example: simtrain export tiny llama3_8b --out job.toml
-    """
+    """Writes a tiny job."""
 
     name = "tiny"
 
@@ -67,10 +64,10 @@ def test_files_of_a_new_importer_are_recognised(outsider: Outsider, job: str) ->
 
 
 def test_a_new_exporter_has_a_command(outsider: Outsider) -> None:
-    assert outsider.call("export", "tiny", "llama3_8b") == "[tiny]\nlayers = 32\n"
-    assert "tiny" in outsider.call("export", "--help")
+    assert outsider.call("export", "--to", "tiny", "llama3_8b") == "[tiny]\nlayers = 32\n"
+    assert "tiny" in outsider.refused("export", "llama3_8b")
 
 
 def test_documents_list_a_new_importer(outsider: Outsider) -> None:
     page = outsider.call("show", "reference/commands")
-    assert "simtrain import tiny" in page and "simtrain export tiny" in page
+    assert "simtrain import tiny" in page

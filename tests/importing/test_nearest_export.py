@@ -53,7 +53,7 @@ def test_every_layout_of_a_known_model_has_a_nearest_job(
 
 
 def test_what_changes_is_named_and_the_option_is_suggested(tmp_path: pathlib.Path) -> None:
-    words = "export", "torchtitan", "llama3_70b"
+    words = "export", "--to", "torchtitan", "llama3_70b"
     assert "or write the nearest job with --nearest" in refused(*words)
     text = call(*words, "--nearest").stdout
     assert "# Changed to the nearest layout that jobs of torchtitan have:" in text
@@ -62,7 +62,7 @@ def test_what_changes_is_named_and_the_option_is_suggested(tmp_path: pathlib.Pat
 
 
 def test_deepspeed_gets_one_chunk_per_stage(tmp_path: pathlib.Path) -> None:
-    words = "export", "deepspeed", "table5_175b_present"
+    words = "export", "--to", "deepspeed", "table5_175b_present"
     assert "several chunks per stage" in refused(*words)
     text = call(*words, "--nearest").stdout
     assert "# - parallelism.interleave: " in text

@@ -90,7 +90,7 @@ def test_help_and_files_of_other_tools_know_it(outsider: Outsider) -> None:
     outsider.call("show", "fields", "-o", "scenario.yaml")
     template = (outsider.folder / "scenario.yaml").read_text("utf-8").replace("#", "")
     assert "copy_engines sends tokens as deepep does, by copy engines" in " ".join(template.split())
-    script = outsider.call("export", "megatron", "qwen3_30b_a3b", *CHOICE)
+    script = outsider.call("export", "--to", "megatron", "qwen3_30b_a3b", *CHOICE)
     assert "--moe-flex-dispatcher-backend copy" in script
     file = outsider.folder / "run.sh"
     file.write_text(script, "utf-8")

@@ -1,68 +1,79 @@
-"""`simtrain export`: a command for each framework that a scenario can be written for."""
+"""`simtrain export`."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from simtrain.commands.app import App
 from simtrain.commands.declare import options_first
 from simtrain.commands.printing import emit
 from simtrain.commands.question import UnscaledQuestion
-from simtrain.errors import InputError, Location, printable
+from simtrain.errors import InputError, Location, did_you_mean, printable
 from simtrain.importing.exporters import EXPORTERS, Exporter
 
-export_app = App(
-    help="Write a scenario as a framework reads it, so that what was found can be run.",
-)
+
+@options_first("scenario to out nearest overrides")
+def export(
+    question: UnscaledQuestion,
+    to: Annotated[str, typer.Option(autocompletion=lambda: [*EXPORTERS])] = "",
+    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    *,
+    nearest: bool = False,
+) -> None:
+    """Write a scenario as a framework reads it, so that what was found can be run.
+
+    Args:
+        to: framework: megatron, deepspeed or torchtitan. Default: as the ending of the file says,
+            .sh for megatron and .toml for torchtitan.
+        out: file to write. Default: print the text.
+        nearest: change what the framework cannot say of the layout to the nearest that it can.
+            Comments name the changes.
+
+    Importing the text again gives the same scenario; comments list the fields that the framework
+    cannot say. Data, tokenizer and learning rate are to be replaced.
+
+    Example: simtrain export llama3_70b -o llama3.sh
+
+    Example: simtrain export llama3_8b --set memory.zero_stage=3 -o llama3.toml
+
+    Example: simtrain export table5_22b_present --to deepspeed -o megatron_deepspeed.sh
+    """
+    from simtrain.base.output_folder import write_new
+    from simtrain.studies.evaluation import Evaluator
+
+    exporter = _exporter(to, out)
+    # No framework chooses recompute: its answer is written.
+    scenario = question.load()
+    if scenario.program is not None:
+        message = f"the program {scenario.program} is code of its own"
+        fix = "run the script from which it was recorded"
+        raise InputError.of("E952", message, Location(question.scenario), fix)
+    chosen = Evaluator(allow_oom=True).evaluate(scenario)
+    text = exporter.write(chosen.scenario, nearest=nearest)
+    if out is None:
+        emit(text)
+        return
+    write_new(out, printable(text))
+    emit(f"Wrote {out}. Read it back with: simtrain import {out}\n")
 
 
-NearestOption = Annotated[
-    bool,
-    typer.Option(
-        "--nearest",
-        help="Change what the framework cannot say of the layout to the nearest that it can. "
-        "Comments name the changes.",
-    ),
-]
+def _exporter(name: str, out: Path | None) -> Exporter:
+    """Return the exporter of a framework, or of the ending of a file.
 
-
-def _command_of(exporter: Exporter) -> Callable[..., None]:
-    """Return the function of a framework's command."""
-
-    @options_first("scenario out overrides")
-    def write_source(
-        question: UnscaledQuestion,
-        out: Annotated[
-            Path | None, typer.Option("--out", help="File to write. Default: print the text.")
-        ] = None,
-        nearest: NearestOption = False,
-    ) -> None:
-        """Write a scenario for a framework."""
-        from simtrain.base.output_folder import write_new
-        from simtrain.studies.evaluation import Evaluator
-
-        # No framework chooses recompute: its answer is written.
-        scenario = question.load()
-        if scenario.program is not None:
-            message = f"the program {scenario.program} is code of its own"
-            fix = "run the script from which it was recorded"
-            raise InputError.of("E952", message, Location(question.scenario), fix)
-        chosen = Evaluator(allow_oom=True).evaluate(scenario)
-        text = exporter.write(chosen.scenario, nearest=nearest)
-        if out is None:
-            emit(text)
-            return
-        write_new(out, printable(text))
-        emit(f"Wrote {out}. Read it back with: simtrain import {exporter.name} {out}\n")
-
-    write_source.__doc__ = inspect.getdoc(exporter)
-    return write_source
-
-
-for _exporter in EXPORTERS.values():
-    export_app.command(_exporter.name)(_command_of(_exporter))
+    Raises:
+        InputError: there is none (E904), or neither says which (E903).
+    """
+    if name in EXPORTERS:
+        return EXPORTERS[name]
+    place = Location("simtrain export --to")
+    if name:
+        message = f'"{name}" is no framework that scenarios are written for'
+        fix = f"{did_you_mean(name, EXPORTERS)}write {', '.join(EXPORTERS)}"
+        raise InputError.of("E904", message, place, fix)
+    ending = out.suffix if out else ""
+    for each in EXPORTERS.values():
+        if each.ending and each.ending == ending:
+            return each
+    raise InputError.of("E903", "is missing", place, f"write --to {' or --to '.join(EXPORTERS)}")

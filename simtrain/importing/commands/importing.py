@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simtrain.base.importer import Importer, ImportRequest, importers
+from simtrain.base.importer import Importer, ImportRequest, importer_of_file, importers
 from simtrain.commands.app import App
 from simtrain.commands.loading import next_line, say_assumptions
 from simtrain.commands.options import SetOption, refuse
@@ -20,7 +20,15 @@ from simtrain.commands.output import print_or_write
 from simtrain.commands.question import import_fields
 from simtrain.errors import InputError, Location
 
+
+def _recognized(word: str) -> str:
+    """Return the importer of a file; "" for another word."""
+    importer = importer_of_file(word)
+    return importer.name if importer else ""
+
+
 import_app = App(
+    default=_recognized,
     help="Convert a training script, a log or a model's config to a scenario.",
 )
 OutOption = Annotated[

@@ -169,5 +169,5 @@ def _refuse_others(scenario: Scenario) -> None:
         raise InputError.of(
             "E882",
             f"the scenario has {what}, which simtrain cannot write for Megatron-DeepSpeed",
-            fix="export it for another framework: simtrain export megatron",
+            fix="export it for another framework: simtrain export --to megatron",
         )
