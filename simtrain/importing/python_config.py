@@ -192,16 +192,19 @@ class PythonSource:
             InputError: there is no such config, or several and no name (E875); another file or a
                 statement that is not read determines it (E874).
         """
-        values = {
-            each: self._value(each) for each in ([name] if name in self.names else self.names)
-        }
-        configs = [each for each, v in values.items() if isinstance(v, Built) and is_config(v)]
-        if len(configs) == 1 and name in (None, configs[0]):
-            return configs[0], values[configs[0]]
-        if name in values and (unknown := unknown_in(values[name])):
+        value = self._value(name) if name in self.names else None
+        if name and isinstance(value, Built) and is_config(value):
+            return name, value
+        if name and isinstance(value, _NotRead):
+            raise self._not_read(name, *value.args)
+        if name and (unknown := unknown_in(value)):
             fix = "import the file with that function, or write the config in this file"
             message = f"{name} is {unknown.text}, {unknown.reason}"
             raise InputError.of("E874", message, Location(self.file), fix)
+        values = {each: self._value(each) for each in self.names}
+        configs = [each for each, v in values.items() if isinstance(v, Built) and is_config(v)]
+        if name is None and len(configs) == 1:
+            return configs[0], values[configs[0]]
         for each, value in values.items():
             if isinstance(value, _NotRead) and not configs:
                 raise self._not_read(each, *value.args)

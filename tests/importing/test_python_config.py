@@ -113,6 +113,12 @@ def test_statements_of_a_module_that_change_no_object_are_passed_over() -> None:
         fields_of("config = C(x=1)\nfor k in [config]:\n    k.x = 2\n")
 
 
+def test_a_name_that_is_no_config_is_told_those_of_the_file() -> None:
+    text = "from a import C\ndef helper():\n    return C(y=1)\ndef config():\n    return C(x=1)\n"
+    with pytest.raises(InputError, match=r"E875 helper is no config .*(?s:.*)--config config"):
+        PythonSource(text, "x.py").config("helper", lambda value: "x" in value.fields)
+
+
 def test_configs_of_a_file_do_not_change_each_other() -> None:
     text = "from a import C\nBASE = C(x=1)\ndef a():\n    BASE.x = 2\n    return BASE\n"
     text += "def config():\n    return BASE\n"
