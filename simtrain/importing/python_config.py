@@ -136,11 +136,11 @@ class _NotRead(Exception):
 
 
 class _TooLong(Exception):
-    """The file takes more steps than are followed."""
+    pass
 
 
 class _Returned(Exception):
-    """A function returns a value."""
+    pass
 
 
 class PythonSource:
@@ -292,15 +292,9 @@ class _Reader:
             match statement:
                 case ast.FunctionDef(name=name, args=parts):
                     scope[name] = _Function(statement, self._defaults(parts, scope), scope)
-                case ast.ClassDef(name=name, body=body):
+                case ast.ClassDef(name=name):
+                    self._lose(statement, scope.new_child())
                     scope[name] = Symbol(name)
-                    for part in body:
-                        try:
-                            self._lose(part, scope.new_child())
-                        except _NotRead:
-                            if not isinstance(part, ast.FunctionDef):
-                                raise
-                            scope[name] = Unknown(name)  # a method may change objects
                 case ast.Import() | ast.ImportFrom():
                     scope.update(_imports(statement))
                 case ast.Assign(targets=targets, value=value):
@@ -362,10 +356,7 @@ class _Reader:
             self._count()
             match part:
                 case ast.Name(id=name, ctx=context):
-                    value = scope.get(name)
-                    if any(isinstance(each, Built | _Function) for each in _parts(value)):
-                        raise _NotRead(node)
-                    _spoil(value, lost)
+                    _unknown(node, [scope.get(name)])
                     if not isinstance(context, ast.Load):
                         scope[name] = lost
                 case ast.Call(func=ast.Name(id=name)) if isinstance(scope.get(name), Unknown):
@@ -583,8 +574,8 @@ def _unknown(node: ast.AST, *values: Any) -> Unknown:
     Raises:
         _NotRead: the part may be an object, a list or a dict.
     """
-    objects = [each for each in values if isinstance(each, Built | _Function)]
-    for each in (*objects, *(item for value in values for item in _items(value))):
+    whole = [each for each in values if not isinstance(each, list | tuple | dict)]
+    for each in (*whole, *(item for value in values for item in _items(value))):
         is_default = isinstance(each, Built) and not each.symbol.name
         if isinstance(each, Built | _Function | list | dict | tuple) and not is_default:
             raise _NotRead(node)
@@ -606,16 +597,11 @@ def _note_change(value: Any, call: ast.Call) -> None:
     for part in _parts(value):
         if isinstance(part, Built):
             part.changes[name] = call
-    _spoil(value, Unknown(_words(call)))
-
-
-def _spoil(value: Any, lost: Unknown) -> None:
-    """Make the items of lists and dicts in a value unknown."""
     for part in [*_parts(value)]:
         if isinstance(part, list):
-            part[:] = [lost]
+            part[:] = [Unknown(_words(call))]
         elif isinstance(part, dict):
-            part.update(dict.fromkeys((*part, "**"), lost))
+            part.update(dict.fromkeys((*part, "**"), Unknown(_words(call))))
 
 
 def _is_key(value: Any) -> bool:

@@ -163,15 +163,7 @@ class Expansion:
         stream = self.stream(parts, False, True)
         if shape.startswith("~"):
             stream = [*self.unknown(word, True, any(s and s.several for s in stream))]
-        result, current = list[Field](), list[Segment]()
-        for segment in [*stream, None]:
-            if segment is not None:
-                current.append(segment)
-            elif current:
-                if any(s.text or s.quoted or s.unknown for s in current):
-                    result.append(tuple(current))
-                current = []
-        return result
+        return words_in(stream)
 
     def joined(self, word: Node | None, is_assigned: bool = False) -> Field:
         """Return the text of a word that is not split, as in an assignment."""
@@ -219,7 +211,6 @@ class Expansion:
         return stream
 
     def _part(self, part: Node, quoted: bool, split: bool) -> Stream:
-        """Expand a part of a word."""
         place = self.source.place(part["Pos"])
         match part["Type"]:
             case "Lit":
@@ -308,9 +299,9 @@ class Expansion:
             stream = self._default(node, fields, name, star, quoted, split)
             if stream is not None:
                 return stream
-        return self._emit(fields, star, quoted, split, place, name)
+        return self.emit(fields, star, quoted, split, place, name)
 
-    def _emit(
+    def emit(
         self, fields: list[Field], star: str, quoted: bool, split: bool, place: int, name: str
     ) -> Stream:
         """Return the segments of values in the place of an expansion of ${name[star]}."""
@@ -359,7 +350,7 @@ class Expansion:
         if kind == "=":
             assigned = tuple(s for s in self.stream(parts, quoted, False) if s)
             self.bind(name, (assigned,))
-            return self._emit([self.scalar(name)], "", quoted, split, place, name)
+            return self.emit([self.scalar(name)], "", quoted, split, place, name)
         used = self.stream(parts, quoted, split) if is_set == (kind == "+") else []
         empty = [Segment("", place, quoted=True)] * quoted
         return [*used, *empty] if quoted or not split else self._split(used)
@@ -444,3 +435,16 @@ _BINARY: dict[str, Callable[[int, int], int]] = {
     **{">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq},
     "!=": operator.ne,
 }
+
+
+def words_in(stream: Stream) -> list[Field]:
+    """Return the words of segments, without those of which nothing is left."""
+    words, current = list[Field](), list[Segment]()
+    for segment in [*stream, None]:
+        if segment is not None:
+            current.append(segment)
+        elif current:
+            if any(s.text or s.quoted or s.unknown for s in current):
+                words.append(tuple(current))
+            current = []
+    return words

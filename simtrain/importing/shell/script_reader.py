@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from simtrain.errors import InputError
-from simtrain.importing.shell.expansion import NAME, Expansion
+from simtrain.importing.shell.expansion import NAME, Expansion, words_in
 from simtrain.importing.shell.syntax import Lines, Node, Source, parse
 from simtrain.importing.shell.values import (
     Argument,
@@ -153,19 +153,10 @@ class ScriptReader(Expansion):
             if name.isidentifier():
                 for text in value:
                     self._read_child(text)
-                fields = [f for f in self._split_value(value) if f]
+                fields = words_in(self.emit([*value], "@", False, True, 0, ""))
                 values += self.commands[start:] or [[argument_of(each) for each in fields]]
                 del self.commands[start:]
         return [words for words in values if words]
-
-    def _split_value(self, value: Value) -> list[Field]:
-        fields: list[list[Segment]] = [[]]
-        for segment in self._emit([*value], "@", False, True, 0, ""):
-            if segment is None:
-                fields.append([])
-            else:
-                fields[-1].append(segment)
-        return [tuple(each) for each in fields]
 
     # ------------------------------------------------------------------------------------ commands
 
@@ -279,14 +270,13 @@ class ScriptReader(Expansion):
     def _child(self, body: Callable[[], object], is_opaque: bool = False) -> None:
         """Read what a subshell runs; an opaque one has none of the variables."""
         state = self.env, self.lost, self.is_lost, self.ended
-        readonly, touched, functions = self.readonly, self.touched, self.functions
+        touched = self.touched
         self.env = {} if is_opaque else dict(self.env)
         self.lost = self.lost or "which that shell may have" * is_opaque
-        self.readonly, self.touched = {*readonly}, {*touched}
-        self.functions = {name: [*bodies] for name, bodies in functions.items()}
+        self.touched = {*touched}
         body()
         self.env, self.lost, self.is_lost, self.ended = state
-        self.readonly, self.touched, self.functions = readonly, touched, functions
+        self.touched = touched
 
     def _repeat(self, body: Callable[[], object], how: str) -> str:
         """Read what runs any number of times: all that it assigns is unknown, before and after.
@@ -312,7 +302,6 @@ class ScriptReader(Expansion):
         return ended
 
     def _branch(self, node: Node) -> bool | None:
-        """Read an if, an elif or an else."""
         status = self.run(node["Cond"]) if "Cond" in node else True
         otherwise = node.get("Else")
         bodies: list[Callable[[], bool | None]] = [
@@ -360,7 +349,6 @@ class ScriptReader(Expansion):
             del self.commands[count:]
 
         def body() -> None:
-            """Read one repetition."""
             self.taint([name, *["REPLY"] * bool(node.get("Select"))] if name else (), _LOOP)
             self.formula(kind.get("Cond"))
             self.run(node.get("Cond"))
@@ -516,7 +504,6 @@ class ScriptReader(Expansion):
         self.num_loops = 0
 
         def body() -> None:
-            """Read the bodies of which one is the function's."""
             self.env["@"] = parameters
             for text, node in self.functions[name]:
                 self.source = text
