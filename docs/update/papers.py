@@ -12,7 +12,7 @@ from simtrain.paper import targets
 from simtrain.paper.entries import PaperEntry, PaperSection, TimeComparison
 from simtrain.paper.layer import crossing_length, layer_terms, sizes_of
 from simtrain.paper.models import PRESENT, paper_scenario
-from simtrain.paper.times import DATA_PARALLEL_530B_S
+from simtrain.paper.targets import DATA_PARALLEL_530B_S
 
 MEMORY = ("fig1", "fig7", "fig8", "fig9", "appendix-c", "zero")
 HEAD = ["model", "strategy", "paper", "simulated", "error"]

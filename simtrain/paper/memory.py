@@ -27,8 +27,7 @@ from simtrain.paper.entries import (
     reported,
     reproduction,
 )
-from simtrain.paper.formulas import Formulas
-from simtrain.paper.layer import saved_bytes
+from simtrain.paper.layer import Formulas, saved_bytes
 from simtrain.paper.models import BASELINE, MODELS, PRESENT, paper_plan, paper_scenario
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.schedules import Action, most_outstanding

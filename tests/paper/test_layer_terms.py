@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.paper.formulas import Formulas
 from simtrain.paper.layer import (
     RECOMPUTES,
     VARIABLES,
+    Formulas,
     crossing_length,
     layer_terms,
     saved_bytes,
@@ -68,13 +68,3 @@ def test_the_attention_core_passes_the_rest_at_34_h_over_5_a(model):
     # Tensor parallelism alone does not divide 10sbh, so its curve is higher.
     terms = layer_terms(sequence_parallel=False, recompute="none")
     assert crossing_length(terms, sizes) == Fraction((10 * 8 + 24) * hidden, 5 * heads)
-
-
-def test_full_recompute_saves_the_input_of_the_layer():
-    for sequence_parallel in (False, True):
-        (term,) = layer_terms(sequence_parallel=sequence_parallel, recompute="full")
-        assert (term.tensor, term.coefficient) == ("block input", 2)
-        scenario = paper_scenario(
-            "175B", "full", f"parallelism.sequence_parallel={str(sequence_parallel).lower()}"
-        )
-        assert term.num_bytes(sizes_of(scenario)) == saved_bytes(scenario)

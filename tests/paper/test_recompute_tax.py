@@ -3,7 +3,7 @@
 import pytest
 
 from simtrain.paper.layer import RECOMPUTES, recompute_tax
-from simtrain.paper.times import table4
+from simtrain.paper.targets import table4
 
 
 @pytest.fixture(scope="module")

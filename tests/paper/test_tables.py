@@ -71,12 +71,6 @@ def utilization(
     return 100 * flops / (312e12 * gpus * replicas * iteration_time_s)
 
 
-def error_of(row: targets.PaperEntry) -> float:
-    """Return the relative error of a time."""
-    assert row.paper is not None
-    return row.simulated / row.paper - 1
-
-
 def reproduced(
     target: str, result: TimeComparison, monkeypatch: MonkeyPatch, *options: str
 ) -> Outcome:

@@ -13,7 +13,7 @@ from simtrain.base.resources import provenance
 from simtrain.paper.entries import Progress, published
 from simtrain.paper.layer import LENGTHS, RECOMPUTES, layer_terms, recompute_tax, sizes_of
 from simtrain.paper.models import BASELINE, MODELS, PRESENT, STRATEGIES, paper_scenario
-from simtrain.paper.times import PASSES, TABLE4_MS
+from simtrain.paper.targets import PASSES, TABLE4_MS
 from simtrain.render.html.document import HtmlDocument, HtmlSection
 from simtrain.render.html.elements import Html, element, joined
 

@@ -22,17 +22,19 @@ from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import Activity, Spans, StageStream, activity_of
 from simtrain.iteration.report.stage_kernels import PassKernels
 from simtrain.render.traces.slices import (
+    KINDS,
     PASS_THREADS,
     SEND_THREADS,
     STAGE_THREAD,
     THREAD_OF,
     THREADS,
     Arrow,
+    PassSums,
     Slice,
     SliceKind,
     nanoseconds,
+    sum_up,
 )
-from simtrain.render.traces.sums import KINDS, PassSums, sum_up
 from simtrain.schedules import Messages
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Collective, HostWork

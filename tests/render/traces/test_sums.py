@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import Spans
-from simtrain.render.traces.slices import SliceKind
-from simtrain.render.traces.sums import KINDS, PassSums, sum_up
+from simtrain.render.traces.slices import KINDS, PassSums, SliceKind, sum_up
 from simtrain.render.traces.write import write_trace
 from simtrain.studies.simulation import simulate
 from tests.helpers.traced_kernels import TRACED, Measures, measured, reported_us
