@@ -3,6 +3,7 @@
 import functools
 import io
 import json
+import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,11 @@ from benchmarks.random_programs import times_by_engine
 from benchmarks.random_recordings import recorded_scenarios
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.programs.least_time import least_seconds
-from simtrain.iteration.programs.pass_tasks import simulate_pass
+from simtrain.iteration.programs.pass_tasks import PassMachine, simulate_pass
 from simtrain.iteration.programs.seconds import pass_flops
 from simtrain.iteration.report.result import Result
 from simtrain.render.terminal import terminal_page
+from simtrain.render.timeline_lanes import OWN, lanes_of
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search.bounds import Bounds
@@ -30,6 +32,7 @@ from simtrain.views.result import result_view
 from simtrain.workload.ops import total_flops, total_model_flops
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective, HostWork
 from tests.helpers.floors import (
     assert_mfu_is_hfu_at_most_unless_masked,
     assert_no_op_is_below_its_floor,
@@ -71,6 +74,10 @@ def result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     seed, folder = int(request.param.split()[1]), tmp_path_factory.mktemp("recordings")
     (values,) = recorded_scenarios(1, seed, folder)
     return simulate(Scenario.model_validate(values))
+
+
+def copies_activations(result: Result) -> bool:
+    return result.scenario.offload.unit != "none"
 
 
 def passes_of(result: Result) -> list[Pass]:
@@ -123,6 +130,52 @@ def test_parts_of_each_stage_and_spans_add_up(result: Result) -> None:
     for stage in result.stages:
         assert stage.total_s == pytest.approx(result.iteration_time_s, rel=1e-9)
     assert_spans_add_up(result)
+
+
+def test_operators_add_up_to_the_breakdown_and_have_limits_with_sources(result: Result) -> None:
+    tables = [result.operators(stage) for stage in range(result.num_stages)]
+    for breakdown, table in zip(result.stages, tables, strict=True):
+        exposed_s = math.fsum(row.exposed_s for row in table.rows)
+        idle_s = breakdown.launch_s + breakdown.bubble_s
+        assert exposed_s + idle_s == pytest.approx(result.iteration_time_s, rel=1e-9)
+        for row in table.rows:
+            # A backward pass also waits for the way of its activations to the disks.
+            assert copies_activations(result) or row.exposed_s <= row.total_s * (1 + 1e-12)
+            assert row.exposed_s >= 0
+            assert row.alone_s <= row.total_s + 1e-9 * result.iteration_time_s
+            if row.total_s:
+                assert row.bottleneck, row.name
+                assert {row.bottleneck.entry, *row.bottleneck.shares} <= table.sources.keys()
+        assert all(source.source for source in table.sources.values())
+    replicas = result.plan.mesh.size("tp", "cp", "dp")
+    rows = [row for table in tables for row in table.rows]
+    if not result.plan.recorded:
+        assert replicas * sum(row.model_flops for row in rows) == result.model_flops
+    assert replicas * sum(row.flops for row in rows) == result.hardware_flops
+
+
+def test_bars_of_a_row_do_not_overlap(result: Result) -> None:
+    bars = result.bars
+    for stage in range(result.num_stages):
+        lasts = bars.end_s > bars.start_s
+        own = bars.where((bars.stage == stage) & (lanes_of(bars) == OWN) & lasts)
+        own = own.where(np.argsort(own.start_s, kind="stable"))
+        assert (own.start_s[1:] >= own.end_s[:-1] * (1 - 1e-12)).all()
+        assert own.start_s[0] >= 0 and own.end_s[-1] <= result.timeline.makespan_s
+
+
+def test_a_pass_takes_its_kernels_at_least_and_everything_in_turn_at_most(result: Result) -> None:
+    if result.plan.recorded:  # with streams of its own
+        return
+    model = result.seconds.machine.model
+    machine = PassMachine(model.seconds, 0.0, model.device_load)
+    for each in passes_of(result):
+        record = record_pass(each)
+        took_s = simulate_pass(record, machine).duration_s
+        works = [op.work for op in record.ops]
+        kernels = [work for work in works if not isinstance(work, Collective | HostWork)]
+        assert took_s >= math.fsum(map(model.seconds, kernels)) * (1 - 1e-9)
+        assert took_s <= math.fsum(map(model.seconds, works)) * (1 + 1e-9)
 
 
 def test_no_op_is_faster_than_the_chip_and_mfu_is_hfu_at_most_unless_masked(
@@ -182,5 +235,7 @@ def test_every_page_can_be_printed(result: Result) -> None:
 
 @pytest.mark.parametrize("resource", ["tensor_cores", "memory_bandwidth", "network"])
 def test_more_of_a_resource_is_never_slower(result: Result, resource: str) -> None:
+    if copies_activations(result):
+        pytest.skip("passes that end earlier may leave the copies in another order")
     more = simulate(result.scenario.replace({f"hardware.scale.{resource}": 2.0}))
     assert more.iteration_time_s <= result.iteration_time_s * (1 + 1e-9)

@@ -3,21 +3,15 @@
 Recordings are files: none of this needs torch.
 """
 
-import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from benchmarks.random_recordings import MODULES, random_recording, recorded_scenarios
-from simtrain.errors import InputError
+from benchmarks.random_recordings import MODULES, recorded_scenarios
 from simtrain.iteration.report.result import Result
-from simtrain.recording.program import Program, expanded
 from simtrain.scenario import Scenario
-from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate
 from simtrain.views.modules import modules_table
 from tests.helpers.command_line import call, refused
@@ -31,19 +25,6 @@ from tests.helpers.recorded_programs import (
 )
 
 NUMBER, SEED = 12, 5
-EVALUATORS = [
-    Evaluator(allow_oom=True, breakdowns=True, engine=engine) for engine in ("auto", "simpy")
-]
-ALLOWED: dict[str, tuple[Any, ...]] = {
-    "cluster": ("a100_sxm4_80gb", "b200_sxm"),
-    "software.stack": ("eager", "torchtitan_compiled", "megatron_core"),
-    "software.host_issue": ("0 s", "20 us"),
-    "hardware.scale.memory_bandwidth": (0.5, 2.0),
-    "hardware.scale.compute": (2.0,),
-    "variation.kernels": (0.1,),
-    "variation.slow.factor": (2.0,),
-}
-"""What a scenario with a recording may set."""
 
 
 @pytest.fixture(scope="module", params=range(NUMBER))
@@ -56,21 +37,6 @@ def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture(scope="module")
 def result(scenario: Scenario) -> Result:
     return simulate(scenario)
-
-
-def test_draws_have_ops_of_every_kind() -> None:
-    rng = random.Random(0)
-    programs = [random_recording(rng) for _ in range(60)]
-    names = Counter(op.op for each in programs for op in ops_of(each))
-    assert names["simtrain.attention_backward"] and names["aten._grouped_mm"]
-    assert names["mine.scan"] and names["aten.convolution_backward"] and names["c10d.send"]
-    assert any(not op.written[0].num_stored for each in programs for op in ops_of(each))
-    assert {program.names_lifetimes for program in programs} == {True}
-
-
-def ops_of(program: Program) -> Iterator[Any]:
-    for runs in program.passes.values():
-        yield from expanded(runs)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -141,23 +107,6 @@ def test_iterations_do_not_read_garbage(byte: int, tmp_path: Path) -> None:
         expected = outcome(drawn)
         with poisoned(byte):
             assert outcome(drawn) == expected
-
-
-def test_pairs_of_what_may_be_set_are_evaluated_alike_by_both_engines(tmp_path: Path) -> None:
-    settings = [{name: value} for name, values in ALLOWED.items() for value in values]
-    rng = random.Random(1)
-    (values,) = recorded_scenarios(1, 3, tmp_path)
-    base = Scenario.model_validate({name: values[name] for name in ("program", "cluster")})
-    pairs = [one | other for one in settings for other in settings if {*one} != {*other}]
-    for pair in rng.sample(pairs, 25):
-        found = []
-        for evaluator in EVALUATORS:
-            try:
-                evaluation = evaluator.evaluate(base.replace(pair))
-                found.append((evaluation.run, evaluation.peak_bytes))
-            except InputError as error:  # a stack that the profile has no kernels for
-                found.append(str(error))
-        assert found[0] == found[1], pair
 
 
 STUDIES = [

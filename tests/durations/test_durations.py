@@ -112,21 +112,6 @@ def test_a_larger_product_is_never_faster(op: Gemm, axis: str, more: int) -> Non
     assert gemm_seconds(larger, machine) >= gemm_seconds(op, machine)
 
 
-@given(PRODUCTS)
-def test_no_product_is_faster_than_the_sustained_rate(op: Gemm) -> None:
-    profile = a100()
-    rate = op.flops / gemm_seconds(op, GemmMachine.of(profile))
-    assert rate <= profile.gemm.sustained_flops.value * (1 + 1e-12)
-    assert rate <= profile.gpu.peak_flops.value
-
-
-@given(PRODUCTS)
-def test_accumulating_is_never_faster(op: Gemm) -> None:
-    machine = GemmMachine.of(a100())
-    gradient = replace(op, accumulate=True, output_element_bytes=4)
-    assert gemm_seconds(gradient, machine) >= gemm_seconds(op, machine)
-
-
 def test_shapes_outside_the_fit_are_extrapolated() -> None:
     model = a100()
     assert not gemm_is_extrapolated(Gemm(8192, 6144, 6144), model)

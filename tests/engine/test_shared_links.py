@@ -112,12 +112,6 @@ def test_bottlenecks_that_follow_from_others() -> None:
     assert rates(*flows) == pytest.approx([1.0, 1.0, 2.0, 8.0], rel=1e-15)
 
 
-def test_transfers_with_different_rates_share_bytes_equally() -> None:
-    link = Link("link", 12.0)
-    flows = [transfer(f"at most {rate}", 1.0, rate, link) for rate in (3.0, 10.0, 40.0)]
-    assert rates(*flows) == pytest.approx([3.0, 4.5, 4.5], rel=1e-15)
-
-
 # Laws.
 
 AMOUNTS = st.floats(0.1, 10.0)
@@ -204,14 +198,6 @@ def test_work_is_conserved_and_no_link_is_above_its_capacity(tasks: list[Task]) 
     assert done_s == pytest.approx(alone_s, rel=CLOSE, abs=1e-12)
     num_bytes = used_of_links(link_loads, range(len(tasks)), [1 / seconds for seconds in alone_s])
     assert carried == pytest.approx(num_bytes, rel=CLOSE)
-
-
-@given(loaded_tasks())
-@settings(max_examples=100)
-def test_no_task_is_faster_with_concurrent_tasks_than_alone(tasks: list[Task]) -> None:
-    timeline = simulate(Program.of(tasks))
-    alone_s = np.array([task.duration_s for task in tasks])
-    assert (timeline.end_s - timeline.start_s >= alone_s * (1 - CLOSE)).all()
 
 
 @given(
@@ -329,18 +315,6 @@ def test_each_draw_runs_as_if_it_were_alone(
         assert [*one.spans()] == [*expected.spans()]
         assert one.makespan_s == timeline.makespans_s[number] == expected.makespan_s
     assert timeline.makespan_s == max(timeline.makespans_s)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@given(case=draws_of_tasks())
-@settings(max_examples=30)
-def test_equal_draws_have_equal_timelines(
-    engine: str, case: tuple[list[Task], list[list[float]]]
-) -> None:
-    tasks, (seconds, *_) = case
-    timeline = run(drawn(tasks, [seconds] * 3), engine)
-    first, *others = (times(timeline.draw(number)) for number in range(3))
-    assert others == [first, first]
 
 
 def test_a_timeline_has_its_number_of_draws() -> None:

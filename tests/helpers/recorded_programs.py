@@ -1,5 +1,6 @@
 """Recorded programs written by hand or drawn, and scenarios that run them."""
 
+import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from benchmarks.random_recordings import random_recording
 from simtrain.iteration.report.result import Result
 from simtrain.recording.holders import UNNAMED, holders_at
 from simtrain.recording.program import Program, expanded, write_program
@@ -119,67 +121,8 @@ def scenario_of(program: Program, folder: Path, **changes: Any) -> Scenario:
     return Scenario.model_validate(data | changes)
 
 
-_SIZES = st.sampled_from([1, 16, 128, 1000])
-_TYPES = st.sampled_from(["bf16", "f32"])
-_COLLECTIVES = (
-    "c10d._allgather_base_",
-    "c10d._reduce_scatter_base_",
-    "_c10d_functional.all_reduce",
-    "_c10d_functional.all_to_all_single",
-)
-
-
-@st.composite
-def ops(draw: st.DrawFn, place: int, num_groups: int) -> dict[str, Any]:
-    """Draw an op of a pass that may wait for `place` earlier ones."""
-    m, n, k, dtype = draw(_SIZES), draw(_SIZES), draw(_SIZES), draw(_TYPES)
-    kind = draw(st.sampled_from(["mm", "mm", "add", "unknown", "empty", "collective"]))
-    op: dict[str, Any] = {"module": draw(st.sampled_from(["", "layers.*", "head"]))}
-    if kind == "collective" and num_groups:
-        op |= {"op": draw(st.sampled_from(_COLLECTIVES)), "stream": draw(st.integers(0, 3))}
-        op |= {"group": draw(st.integers(0, num_groups - 1))}
-        op |= {"reads": [f"{dtype}[{m}]"], "writes": [f"{dtype}[{m},{n}]"]}
-    elif kind == "mm":
-        op |= {"op": "aten.mm", "reads": [f"{dtype}[{m},{k}]", f"{dtype}[{k},{n}]"]}
-        op |= {"writes": [f"{dtype}[{m},{n}]"]}
-    else:
-        op |= {"op": f"aten.{kind}" if kind in ("add", "empty") else "other.op"}
-        op |= {"reads": [f"{dtype}[{m}]"], "writes": [f"{dtype}[{m}]"]}
-        op |= {"stream": draw(st.integers(0, 2))}
-    if place and draw(st.booleans()):
-        op["waits"] = [draw(st.integers(1, min(place, 6)))]
-    made = draw(st.integers(0, 10**6))
-    freed = draw(st.integers(0, made))
-    return op | {"makes_bytes": made, "frees_bytes": freed, "gradient_bytes": made // 3}
-
-
-@st.composite
-def passes(draw: st.DrawFn, num_groups: int) -> list[dict[str, Any]]:
-    """Draw the runs of a pass, some of them repeated, with a product in each pass."""
-    runs, place = [run({"op": "aten.mm", "reads": [X, W], "writes": [X]})], 1
-    for _ in range(draw(st.integers(0, 3))):
-        count, length = draw(st.integers(1, 4)), draw(st.integers(1, 5))
-        part = [draw(ops(place + number, num_groups)) for number in range(length)]
-        runs.append(run(*part, count=count))
-        place += count * length
-    return runs
-
-
-@st.composite
-def programs(draw: st.DrawFn) -> Program:
-    """Draw recordings of one to 32 ranks."""
-    tensor, data = draw(st.sampled_from([1, 2, 8])), draw(st.sampled_from([1, 2, 4]))
-    gpus = tensor * data
-    groups = [[*range(tensor)], [*range(0, gpus, tensor)], [*range(gpus)]]
-    changes = {name: draw(passes(len(groups))) for name in ("forward", "backward", "optimizer")}
-    return linear_layers(
-        gpus=gpus,
-        tensor=tensor,
-        groups=groups,
-        microbatches=draw(st.integers(1, 3)),
-        group_streams=draw(st.sampled_from([[], [2], [1, 3]])),
-        **changes,
-    )
+programs = st.integers(0, 10**6).map(lambda seed: random_recording(random.Random(seed)))
+"""Recordings of one to many ranks."""
 
 
 def _without_model(work: Work) -> Work:

@@ -2,10 +2,7 @@
 
 from typing import Any
 
-import pytest
-
 from simtrain.base.strict_yaml import as_scalar, parse_document
-from simtrain.errors import InputError
 from simtrain.scenario import RULES, Rule, Scenario, check_scenario
 from simtrain.scenario.remedies import suggest
 
@@ -41,15 +38,6 @@ def fixes_of(text: str, code: str) -> list[str]:
     assert message is not None
     fixes = suggest(scenario, rule, message, RULES).items()
     return [f"{field}: {as_scalar(value)}" for field, values in fixes for value in values]
-
-
-def refusal_of_model(lines: str, more: str) -> str:
-    """Return the error of the minimal scenario with more lines at the start of its model and at its
-    end.
-    """
-    with pytest.raises(InputError) as caught:
-        scenario_of(edited("  num_layers", f"{lines}  num_layers") + more)
-    return str(caught.value)
 
 
 def scenario_data(text: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def test_what_is_saved_says_until_when() -> None:
     assert (temporary.num_bytes, temporary.freed_after) == (SIZE, "")
 
 
-@given(program=programs(), data=st.data())
+@given(program=programs, data=st.data())
 def test_holders_add_up_to_the_bytes_of_the_recording(
     program: Program, data: st.DataObject
 ) -> None:

@@ -49,7 +49,7 @@ def test_a_tensor_has_at_most_so_many_elements() -> None:
         parse_tensor(f"bf16[{10**9},{10**9},{10**9}]")
 
 
-@given(program=programs())
+@given(program=programs)
 def test_a_recording_is_read_as_it_was_written(
     program: Program, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from simtrain.errors import InputError
 from simtrain.schedules import (
     KINDS,
     NAMED,
@@ -20,9 +19,7 @@ from simtrain.schedules import (
     waiting_stages,
 )
 from simtrain.schedules.dualpipe import DualPipe
-from simtrain.schedules.family import traits_of
-from simtrain.schedules.one_f_one_b import GPipe, LoopedBfs, OneFOneB
-from simtrain.schedules.v_shaped import VMin
+from simtrain.schedules.one_f_one_b import GPipe, OneFOneB
 from simtrain.schedules.zero_bubble import ZbH1
 from tests.helpers.schedule_strategies import options_of, orders
 
@@ -134,26 +131,6 @@ def lying(honest: type[ScheduleFamily], **lies: Any) -> ScheduleFamily:
     return type(f"Lying{honest.__name__}", (honest,), lies)()
 
 
-@pytest.mark.parametrize(
-    ("honest", "lies"),
-    [
-        (ZbH1, {"is_of_megatron": True}),
-        (DualPipe, {"is_of_megatron": True}),
-        (OneFOneB, {"validates_steps": True}),
-        (GPipe, {"can_merge": True, "build": LoopedBfs.build}),
-        (GPipe, {"chooses_groups": True}),
-        (ZbH1, {"cuts_sequences": True}),
-        (VMin, {"most_chunks": 3}),
-        (OneFOneB, {"fewest_chunks": 2}),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else value.__name__,
-)
-def test_a_false_declaration_fails(honest: type[ScheduleFamily], lies: dict[str, Any]) -> None:
-    check_declarations(lying(honest))
-    with pytest.raises((AssertionError, InputError)):
-        check_declarations(lying(honest, **lies))
-
-
 @pytest.mark.parametrize("honest", [ZbH1, GPipe, DualPipe, OneFOneB])
 @pytest.mark.parametrize(
     "name",
@@ -170,11 +147,3 @@ def test_what_is_computed_cannot_be_declared(
 def test_names_of_pytorch_belong_to_one_schedule() -> None:
     names = [name for family in NAMED.values() for name in family.torch_names]
     assert len(names) == len({*names})
-
-
-def test_traits_of_schedules() -> None:
-    splits = {name for name, family in NAMED.items() if traits_of(family).splits_backwards}
-    assert {"zb_h1", "zb1p", "zbv", "v_half", "dualpipe"} <= splits
-    assert not splits & {"1f1b", "gpipe", "interleaved", "looped_bfs", "seq1f1b"}
-    assert {name for name, family in NAMED.items() if family.merges} == {"dualpipe", "dualpipev"}
-    assert NAMED["1f1b"].alternates and not NAMED["gpipe"].alternates

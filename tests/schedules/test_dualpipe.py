@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.engine import simulate
-from simtrain.errors import InputError
 from simtrain.schedules import Action, MergedActions, Schedule, build, most_outstanding, time_slots
 from simtrain.schedules.stage_placement import two_directions
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
@@ -113,27 +112,3 @@ def test_a_placement_of_two_directions() -> None:
     assert (placement.stages_per_copy, placement.num_chunks, placement.interleave) == (4, 2, 1)
     assert [*placement.microbatches(3, 8)] == [0, 1, 2, 3]
     assert [*placement.microbatches(4, 8)] == [4, 5, 6, 7]
-
-
-@pytest.mark.parametrize(
-    ("name", "sizes", "message"),
-    [
-        ("dualpipev", (4, 2, 7), "E413 7 microbatches on 4 stages of 2 chunks"),
-        ("dualpipev", (4, 3, 8), "E412 schedule dualpipev with 3 chunks per stage"),
-        ("dualpipe", (3, 1, 8), "dualpipe needs an even number of stages"),
-        ("dualpipe", (4, 1, 9), "use 8 or 10 microbatches"),
-        ("dualpipe", (4, 1, 6), "use 8 microbatches"),
-        ("dualpipe", (4, 2, 8), "E412 schedule dualpipe with 2 chunks per stage"),
-        ("chimera", (3, 1, 4), "chimera needs an even number of stages"),
-        ("chimera", (4, 1, 5), "use 4 or 6 microbatches"),
-        ("chimera", (4, 2, 4), "E412 schedule chimera with 2 chunks per stage"),
-        ("hanayo", (4, 3, 4), "each of its waves adds 2 chunks to a stage"),
-        ("hanayo", (4, 1, 4), "E412 schedule hanayo with 1 chunks per stage"),
-    ],
-)
-def test_sizes_that_no_order_has_are_refused(
-    name: str, sizes: tuple[int, int, int], message: str
-) -> None:
-    with pytest.raises(InputError) as error:
-        build(name, *sizes)
-    assert message in str(error.value)

@@ -12,10 +12,8 @@ from simtrain.errors import InputError
 from simtrain.scenario.load import load_scenario, load_unchecked
 from simtrain.schedules import NAMED, OrderOptions, Schedule, build, interleaved, most_outstanding
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
-from tests.helpers.schedule_strategies import schedules
 
 GOLDEN = Path(__file__).parent / "golden"
-SPLIT = [name for name, family in NAMED.items() if family.splits_backwards]
 
 
 @pytest.mark.parametrize(
@@ -113,23 +111,6 @@ def test_v_shaped_schedules_with_equal_passes(p: int) -> None:
     assert 2 * p / 3 < peaks["v_min"] <= 2 * p / 3 + 3
 
 
-def test_zb_h1_of_four_stages_by_hand() -> None:
-    """27 passes of one second in place of 33 (quick-start patch of sail-sg's repository)."""
-    assert seconds(build("zb_h1", 4, 1, 8), 1, 1, 1)[0] == 27
-    assert seconds(build("1f1b", 4, 1, 8), 1, 1, 1)[0] == 33
-
-
-@given(schedules(SPLIT))
-@settings(max_examples=20)
-def test_halves_of_backward_passes_cover_all_of_them(schedule: Schedule) -> None:
-    schedule.validate()
-    counts = {kind: 0 for kind in "FBIW"}
-    for action in (action for actions in schedule.ranks for action in actions):
-        counts[action.kind] += 1
-    assert counts["I"] == counts["W"]
-    assert counts["B"] + counts["I"] == counts["F"]
-
-
 def grouped_order(rank: int, p: int, m: int, n: int, group: int) -> list[str]:
     """Return the order of GIS from the times of its building block (Wan et al. 2025)."""
     times: dict[int, str] = {}
@@ -187,21 +168,6 @@ def test_interleaved_groups_equal_megatrons_table(
 
 def test_the_default_group_is_one_microbatch_per_stage() -> None:
     assert build("interleaved", 4, 2, 8, OrderOptions(4)).ranks == interleaved(4, 2, 8).ranks
-
-
-@pytest.mark.parametrize(
-    ("name", "p", "m", "n", "message"),
-    [
-        ("zb1p", 4, 2, 11, "use 10 or 12 microbatches"),
-        ("zbv", 4, 3, 8, "use 2 chunks per stage"),
-        ("v_half", 4, 1, 8, "use 2 chunks per stage"),
-        ("zb_h2", 4, 2, 8, "E412 schedule zb_h2 with 2 chunks per stage"),
-    ],
-)
-def test_illegal_sizes_are_refused(name: str, p: int, m: int, n: int, message: str) -> None:
-    with pytest.raises(InputError) as error:
-        build(name, p, m, n)
-    assert message in str(error.value)
 
 
 def torch_ranks(kind: str, p: int, m: int, n: int) -> list[list[str]]:

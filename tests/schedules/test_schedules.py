@@ -24,36 +24,6 @@ from tests.helpers.schedule_strategies import orders
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def megatron_interleaved_rank(rank: int, p: int, m: int, n: int) -> str:
-    """Return a rank's line from the virtual microbatch ids of Megatron-LM's schedules.py (2022).
-
-    `get_model_chunk_id` and the loops over k follow the original. Each chunk takes its microbatches
-    in order.
-    """
-
-    def get_model_chunk_id(microbatch_id: int, forward: bool) -> int:
-        microbatch_id_in_group = microbatch_id % (p * m)
-        model_chunk_id = microbatch_id_in_group // p
-        return model_chunk_id if forward else m - model_chunk_id - 1
-
-    counts: dict[tuple[bool, int], int] = {}
-
-    def step(k: int, forward: bool) -> str:
-        chunk = get_model_chunk_id(k, forward)
-        microbatch = counts.get((forward, chunk), 0)
-        counts[forward, chunk] = microbatch + 1
-        return f"{chunk * p + rank}{'F' if forward else 'B'}{microbatch}"
-
-    num_microbatches = n * m
-    num_warmup = min((p - rank - 1) * 2 + (m - 1) * p, num_microbatches)
-    num_remaining = num_microbatches - num_warmup
-    cells = [step(k, True) for k in range(num_warmup)]
-    for k in range(num_remaining):
-        cells += [step(k + num_warmup, True), step(k, False)]
-    cells += [step(k, False) for k in range(num_remaining, num_microbatches)]
-    return ",".join(cells)
-
-
 @pytest.mark.parametrize(
     ("name", "p", "m", "n", "file"),
     [
@@ -67,13 +37,6 @@ def test_schedules_equal_the_golden_files(name: str, p: int, m: int, n: int, fil
     schedule = build(name, p, m, n)
     assert schedule.to_csv() == text
     assert Schedule.from_csv(text, name) == schedule
-
-
-@given(p=st.integers(1, 8), m=st.integers(1, 4), groups=st.integers(1, 4))
-@settings(max_examples=60)
-def test_interleaved_equals_megatrons_order(p: int, m: int, groups: int) -> None:
-    lines = interleaved(p, m, p * groups).to_csv().splitlines()
-    assert lines == [megatron_interleaved_rank(rank, p, m, p * groups) for rank in range(p)]
 
 
 def test_schedules_of_one_stage_by_hand() -> None:
@@ -139,18 +102,9 @@ def test_actions_are_written_as_in_pytorch() -> None:
     "text",
     [
         "",
-        "F0",
-        "2F",
-        "2f0",
-        "2X0",
-        "-2F0",
-        "2F-1",
+        *["F0", "2F", "2f0", "2X0", "-2F0", "2F-1", "2.0F0", "02F0", "٢F0", "2F9999999999"],
         "2F0 ",
         "2 F 0",
-        "2.0F0",
-        "02F0",
-        "٢F0",
-        "2F9999999999",
     ],
 )
 def test_text_that_is_not_an_action_is_refused(text: str) -> None:

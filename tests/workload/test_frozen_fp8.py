@@ -4,8 +4,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate, simulate_memory
@@ -120,28 +118,6 @@ def test_casts_of_an_iteration_by_hand(recipe: str, cluster: str) -> None:
     assert kept["largest"] == is_found * of_operands
     in_bf16 = casts(tuned(recipe, cluster, keeps=False))
     assert in_bf16 == kept + Counter({"to fp8": 1, "largest": int(is_found)})
-
-
-@given(
-    st.sampled_from([*COPY]),
-    st.sampled_from(["b200_sxm", "gb200", "gb300"]),
-    st.sampled_from([1, 2]),
-    st.sampled_from([1, 2]),
-    st.sampled_from([0, 1]),
-)
-def test_weights_that_are_kept_in_fp8_need_less_time_and_memory(
-    recipe: str, cluster: str, t: int, data: int, stage: int
-) -> None:
-    sections = {
-        "parallelism": {"tensor": t, "data": data},
-        "memory": {"zero_stage": stage if data > 1 else 0},
-        "batch": {"micro": 1, "global": 2 * data},
-    }
-    kept, cast = (simulate(tuned(recipe, cluster, keeps, **sections)) for keeps in (True, False))
-    assert kept.iteration_time_s < cast.iteration_time_s
-    saved = 2 * (LAYERS * WEIGHTS // t)
-    fewer = [a - b for a, b in zip(cast.memory.peaks_bytes, kept.memory.peaks_bytes, strict=True)]
-    assert all(number >= saved for number in fewer)
 
 
 CORES = "megatron_core", "megatron_bridge", "nemo", "mlperf_nvidia"

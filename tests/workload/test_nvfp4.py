@@ -200,6 +200,3 @@ def test_token_prediction_stays_in_fp4() -> None:
     scenario = fp4(1, {"last_layers_bf16": 2}).replace({"model.mtp_num_layers": 1})
     prediction = gpt_blocks(scenario).runs[-2][0]
     assert not prediction.layer.in_bf16  # type: ignore[attr-defined]
-
-
-# --------------------------------------------------------------------------------------- rules

@@ -212,25 +212,6 @@ def test_chunks_without_layers_copy_their_input() -> None:
     assert joined == Elementwise(3 * STATE_BYTES, 3 * STATE_BYTES, is_backward=True)
 
 
-def test_the_layout_of_deepseek_v3_runs() -> None:
-    """Megatron-Core's example: 61 layers and a prediction module on 16 stages of two chunks."""
-    scenario = scenario_with(
-        SIZES | PREDICTION | {"num_layers": 61},
-        parallelism={"pipeline": 16, "interleave": 2, "layout": "Et*3|(tt|)*29,m|L"},
-        batch={"micro": 1, "global": 16},
-    )
-    plan = plan_of(scenario)
-    assert plan.contents.sent_states[:31] == (*[1] * 30, 2)
-    assert [stage for stage, held in enumerate(plan.stage_parameters) if held.tied] == [0, 14, 15]
-    assert plan_of(scenario.replace({"model.tied_embeddings": False})).step_options.tied == (
-        plan.mesh.group_at("pp", (0, 14))
-    )
-    blocking, overlapped = (
-        run(scenario.replace({"overlap.pipeline": overlaps})) for overlaps in (False, True)
-    )
-    assert 0 < overlapped.iteration_time_s < blocking.iteration_time_s
-
-
 def test_shapes_are_awaited_and_messages_are_not() -> None:
     """A host posts 2, 4 or 6 shapes and messages. It waits for shapes: a latency and 24 bytes."""
     result = run(

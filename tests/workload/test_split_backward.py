@@ -59,19 +59,6 @@ def test_times_of_halves_add_up_if_nothing_overlaps(scenario: Scenario) -> None:
     assert math.isclose(inputs + weights, whole, rel_tol=1e-12)
 
 
-@settings(max_examples=20, deadline=None)
-@given(SCENARIOS)
-def test_kernels_of_the_halves_add_up_and_overlap_only_shortens_the_whole(
-    scenario: Scenario,
-) -> None:
-    machine = machine_of(changed(a100(), overlap__slowdown=0.0, host__issue=0.0))
-    whole, inputs, weights = (machine.time(chunk_pass(scenario, kind)) for kind in BACKWARD)
-    for name in ("compute_s", "recompute_s"):
-        parts = getattr(inputs, name) + getattr(weights, name)
-        assert math.isclose(parts, getattr(whole, name), rel_tol=1e-12)
-    assert whole.duration_s <= (inputs.duration_s + weights.duration_s) * (1 + 1e-12)
-
-
 @settings(max_examples=40)
 @given(SCENARIOS)
 def test_each_pass_starts_with_the_tensors_that_the_last_one_leaves(scenario: Scenario) -> None:

@@ -25,7 +25,6 @@ from simtrain.workload.tape import Microbatch, Tape
 from simtrain.workload.work import Collective, CollectiveKind, Gemm, Work
 from tests.helpers.toys import (
     a100,
-    changed,
     chunk_with,
     layer_scenarios,
     pass_with,
@@ -141,39 +140,6 @@ def test_flops_and_bytes_are_those_of_whole_products(scenario: Scenario, kind: P
     assert total_wire_bytes(after.ops) == pytest.approx(total_wire_bytes(before.ops), rel=1e-12)
     if not scenario.parallelism.sequence_parallel:
         assert [*before.ops] == [*after.ops]
-
-
-@settings(max_examples=10)
-@given(
-    st.sampled_from([2, 4, 8]),
-    st.sampled_from([256, 1024, 4096]),
-    st.sampled_from(["none", "full"]),
-    st.sampled_from(["F", "B"]),
-    st.floats(0.02, 50),
-)
-def test_time_lies_between_kernels_alone_and_everything_in_sequence(
-    tensor: int, hidden: int, recompute: str, kind: PassKind, faster: float
-) -> None:
-    scenario = scenario_with(
-        SIZES | {"hidden_size": hidden},
-        parallelism=SPLIT | {"tensor": tensor},
-        recompute=recompute,
-        overlap={"userbuffers": True},
-    )
-    bandwidth = a100().links.bandwidth.value * faster
-    model = DurationModel(changed(a100(), intra_node__bandwidth=bandwidth))
-    record = record_pass(with_userbuffers(pass_with(scenario, chunk_with(scenario, 2), kind)))
-    took_s = simulate_pass(record, PassMachine(model.seconds, 0.0, model.device_load)).duration_s
-    works = [op.work for op in record.ops]
-    kernels = [work for work in works if not isinstance(work, Collective)]
-    assert took_s <= math.fsum(map(model.seconds, works)) * (1 + 1e-9)
-    assert took_s >= math.fsum(map(model.seconds, kernels)) * (1 - 1e-9)
-    # If collectives take no time, the pass takes the sum of its kernels' times.
-    free = PassMachine(
-        lambda work: 0.0 if isinstance(work, Collective) else model.seconds(work), 0.0, lambda _: 1
-    )
-    kernels_s = math.fsum(map(model.seconds, kernels))
-    assert simulate_pass(record, free).duration_s == pytest.approx(kernels_s)
 
 
 def test_copy_engines_do_not_slow_products_but_reduce_scatters_do() -> None:

@@ -169,17 +169,6 @@ def test_sequence_parallelism_divides_kept_outputs(sequence: bool) -> None:
     assert first - activations(small(grid))[0] == 4 * output
 
 
-def test_the_head_and_its_logits_are_on_the_last_stage() -> None:
-    scenario = small(recompute="full")
-    *_, before, last = memory_of(scenario).stages
-    assert last.components_bytes["activations"] == (
-        2 * layer_formula(scenario) + head_formula(scenario)
-    )
-    assert last.components_bytes["parameters"] - before.components_bytes["parameters"] == 2 * (
-        51200 // 4 * 4096 + 2 * 4096
-    )
-
-
 # ----------------------------------------------------------------------------- model states
 
 
@@ -212,13 +201,6 @@ def test_shards_of_all_replicas_add_up_to_all_states(number: int, replicas: int)
     scenario = small({"tensor": 1, "pipeline": 1, "data": replicas}, memory={"zero_stage": 3})
     optimizer = model_states(plan_of(scenario).step_options, number).optimizer_bytes
     assert 12 * number <= optimizer * replicas < 12 * (number + replicas)
-
-
-def test_states_of_gpt2_equal_the_example_of_zero() -> None:
-    """1.5 billion parameters: 3 GB of weights, 24 GB of states, a flattened fp32 buffer of 6 GB."""
-    scenario = small({"tensor": 1, "pipeline": 1}, precision={"gradients": "bf16"})
-    states = model_states(plan_of(scenario).step_options, 1_500_000_000)
-    assert (states.parameters_bytes, states.total_bytes) == (3_000_000_000, 24_000_000_000)
 
 
 # ---------------------------------------------------------------------------------- buffers

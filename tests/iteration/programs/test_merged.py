@@ -24,7 +24,6 @@ from simtrain.iteration.programs.pass_tasks import (
 )
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_scenario
-from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.simulation import simulate
 from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.merged_passes import MergedPass, MergedRecord, issue_order, record_of
@@ -326,15 +325,6 @@ def test_directions_and_lanes_run_the_same_work(dual: dict[str, Result]) -> None
     assert times_s["dualpipe"] < times_s["1f1b"] and times_s["dualpipev"] < times_s["1f1b"]
     exposed_s = {name: result.breakdown.tensor_communication_s for name, result in dual.items()}
     assert max(exposed_s["dualpipe"], exposed_s["dualpipev"]) < 0.8 * exposed_s["1f1b"]
-    for result in dual.values():
-        assert simulate(result.scenario, engine="simpy").iteration_time_s == result.iteration_time_s
-        bounds = Bounds(result.seconds.machine)
-        assert bounds.busy_s(result.plan) <= bounds.iteration_s(result.plan)
-        assert bounds.iteration_s(result.plan) <= result.iteration_time_s
-        assert bounds.peak_bytes(result.plan) <= result.memory.fullest.peak_bytes
-        replay = MemoryReplay.of(result.plan)
-        ends = replay.pass_order.actions.rank_starts[1:] - 1
-        assert not replay.after_bytes[ends].any()
 
 
 def test_two_directions_are_mirrored(dual: dict[str, Result]) -> None:

@@ -16,7 +16,7 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.pass_tasks import pass_program
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action
-from simtrain.studies.simulation import simulate, simulate_layer, simulate_memory
+from simtrain.studies.simulation import simulate
 from simtrain.workload.chunk import unit_parameters
 from simtrain.workload.ops import Op
 from simtrain.workload.optimizer import data_reduction
@@ -298,13 +298,6 @@ def test_data_parallel_collectives_slow_compute_too() -> None:
     assert alone[0].compute_s == pytest.approx(alone[1].compute_s)
 
 
-def test_one_layer_alone_gathers_and_reduces() -> None:
-    plain, divided = (simulate_layer(zero(stage), a100()) for stage in (1, 3))
-    assert [time.exposed_data_s for time in plain] == [0, 0]
-    forward, backward = (time.exposed_data_s for time in divided)
-    assert backward > forward > 0
-
-
 @pytest.mark.parametrize(
     ("stage", "overlap", "recompute", "gathered", "undivided"),
     [
@@ -333,31 +326,3 @@ def test_layers_that_are_whole_at_a_time(
     ):
         expected = None if num_layers is None else size * (num_layers * layer + others)
         assert buffers.get(name) == expected
-
-
-@pytest.mark.parametrize("stage", [2, 3])
-@pytest.mark.parametrize("overlaps", [False, True])
-@pytest.mark.parametrize("num_layers", [1, 2, 5])
-def test_peaks_of_unsharded_parameters_and_gradients(
-    stage: int, overlaps: bool, num_layers: int
-) -> None:
-    """The root unit, a layer, and the next layer if its gather is hidden."""
-    scenario = zero(stage, model={"num_layers": num_layers}, overlap={"data_parallel": overlaps})
-    (parameters,) = plan_of(scenario).stage_parameters
-    layer = parameters.layers // num_layers
-    elements = parameters.root + min(1 + int(overlaps), num_layers) * layer
-    buffers = simulate_memory(scenario).fullest.buffers_bytes
-    assert buffers["gradient bucket"] == 4 * elements
-    assert buffers.get("gathered parameters", 0) == (2 * elements if stage == 3 else 0)
-
-
-def test_a_recomputed_unit_stays_gathered() -> None:
-    """Three layers of full recompute stay until their backward passes; the next unit comes with
-    them.
-    """
-    policy = {"strategy": "full", "num_layers": 3}
-    scenario = zero(3, recompute=policy, overlap={"data_parallel": True})
-    (parameters,) = plan_of(scenario).stage_parameters
-    buffers = simulate_memory(scenario).fullest.buffers_bytes
-    layer = parameters.layers // 8
-    assert buffers["gathered parameters"] == 2 * (parameters.root + (3 + 1) * layer)

@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from simtrain.engine import Timeline
-from simtrain.errors import InputError
 from simtrain.iteration.memory.report import MemoryReport
 from simtrain.iteration.report.breakdown import mean_breakdown
 from simtrain.render.terminal import terminal_page
@@ -83,13 +82,6 @@ def test_a_pickled_result_is_a_complete_result() -> None:
     assert again.profile.model_dump() == RESULT.profile.model_dump()
     timeline = pickle.loads(pickle.dumps(RESULT.timeline))
     assert timeline.records() == RESULT.timeline.records()
-
-
-def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    for part in (RESULT.timeline, RESULT.breakdown, RESULT.memory, RESULT.operators()):
-        with pytest.raises(InputError, match=r"pip install pandas, or use records\(\)"):
-            part.frame()  # type: ignore[attr-defined]
 
 
 def test_parts_of_a_result_equal_plain_parts() -> None:
