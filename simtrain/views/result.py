@@ -183,5 +183,5 @@ def _extrapolation(result: Result) -> list[str]:
         return []
     return [
         f"{result.extrapolated_compute:.1%} of compute time uses shapes outside the fitted range; "
-        "--ops lists them."
+        "--show ops lists them."
     ]
