@@ -29,7 +29,7 @@ BUDGET = {
     "top": 649,
     "importing": 11525,
     "recording": 5168,
-    "traces": 2409,
+    "traces": 2398,
     "related_work": 1832,
     "paper": 2964,
     "calibrate": 10265,

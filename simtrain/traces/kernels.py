@@ -60,8 +60,6 @@ class RankKernels:
     Args:
         works: what different kernels do.
         work: [kernels], index into `works`.
-        stream: [kernels], index into `streams`.
-        streams: names of streams.
         start_s, end_s: [kernels], from the begin of the iteration.
         launched_s: [kernels], when the host had launched it; NaN if nobody knows.
         op: [kernels], the launching op if it is of the same kind; -1 for another.
@@ -70,8 +68,6 @@ class RankKernels:
 
     works: Sequence[KernelWork]
     work: Ints
-    stream: Ints
-    streams: Sequence[str]
     start_s: Floats
     end_s: Floats
     launched_s: Floats
@@ -123,15 +119,11 @@ def traced_kernels(trace: RankTrace, iteration: TracedIteration) -> RankKernels:
     work_of = [KernelWork(kernel.name, kernel.kind, kernel.group) for kernel in kernels]
     works = dict.fromkeys(work_of)
     places = {work: place for place, work in enumerate(works)}
-    streams = {kernel.stream: 0 for kernel in kernels}
-    stream_places = {stream: place for place, stream in enumerate(streams)}
     times = np.array([kernel[4:7] for kernel in kernels], np.float64).reshape(-1, 3)
     start_s, end_s, launched_s = (times.T - iteration.start_us) * 1e-6
     return RankKernels(
         [*works],
         np.array([places[work] for work in work_of], np.int32),
-        np.array([stream_places[kernel.stream] for kernel in kernels], np.int32),
-        [*streams],
         start_s,
         end_s,
         launched_s,
@@ -158,14 +150,11 @@ def simulated_kernels(result: Result, stage: int, pass_name: str = "") -> RankKe
     works = [*map(_work_of, kernels.names, kernels.ops)]
     different = [*dict.fromkeys(works)]
     places = {work: place for place, work in enumerate(different)}
-    streams, stream = np.unique(kernels.stream, return_inverse=True)
     order = np.argsort(kernels.start_s, kind="stable")
     of_kernel = np.array([places[work] for work in works], np.int32)[kernels.kernel]
     return RankKernels(
         different,
         of_kernel[order],
-        stream[order].astype(np.int32),
-        [str(number) for number in streams.tolist()],
         kernels.start_s[order] - begin_s,
         kernels.end_s[order] - begin_s,
         kernels.launched_s[order] - begin_s,
