@@ -63,7 +63,6 @@ def printable(text: str, tab: str = "\t") -> str:
 
 
 def _shortened(text: str) -> str:
-    """Cut the middle of long words, and of the whole text if it is long."""
     text = _LONG_WORD.sub(lambda match: _without_middle(match[0], _MAX_WORD), text)
     return _without_middle(text, _MAX_PART)
 

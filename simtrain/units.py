@@ -240,7 +240,6 @@ def parse_money(value: str) -> tuple[float, str | None]:
 
 
 def _currency_in(text: str) -> str:
-    """Return the code of the first currency that is named in a text, or USD."""
     return next((name for sign, name in _CURRENCY_SIGNS.items() if sign in text), "USD")
 
 

@@ -25,8 +25,8 @@ from simtrain.hardware.load import load_profile
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import Scenario
-from simtrain.workload.blocks import ExpertMlp, experts
-from simtrain.workload.blocks.expert_mlp import RandomChoice, expected_places
+from simtrain.workload.blocks.experts import experts
+from simtrain.workload.blocks.router import ExpertMlp, RandomChoice, expected_places
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.gpt import TransformerLayer
 from simtrain.workload.ops import Tensor

@@ -27,12 +27,10 @@ class ErrorStatistics(ABC):
 
     @property
     def mean_abs_error(self) -> float:
-        """Mean of |error|."""
         return math.fsum(map(abs, self.errors)) / len(self.errors)
 
     @property
     def max_abs_error(self) -> float:
-        """Largest |error|."""
         return max(map(abs, self.errors))
 
     @property
@@ -42,7 +40,6 @@ class ErrorStatistics(ABC):
 
     @property
     def misses(self) -> tuple[str, ...]:
-        """Descriptions of the statistics above their thresholds."""
         limited = (
             ("mean", self.mean_abs_error, self.mean_threshold),
             ("largest", self.max_abs_error, self.max_threshold),
@@ -55,7 +52,6 @@ class ErrorStatistics(ABC):
 
     @property
     def ok(self) -> bool:
-        """True if no statistic is above its threshold."""
         return not self.misses
 
 
@@ -69,12 +65,10 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """All labels."""
         return ", ".join(self.labels)
 
     @property
     def error(self) -> float:
-        """Relative error: predicted / measured - 1."""
         return self.predicted / self.measured - 1
 
     @property
@@ -95,17 +89,14 @@ class Comparison(ErrorStatistics):
 
     @classmethod
     def of(cls, title: str, unit: str, rows: Iterable[tuple[str, float, float]]) -> Self:
-        """The comparison of (name, measured, predicted)."""
         return cls(title, unit, [Pair((name,), *values) for name, *values in rows])
 
     @property
     def errors(self) -> list[float]:
-        """The error of each pair."""
         return [row.error for row in self.rows]
 
     @property
     def mean_log_ratio(self) -> float:
-        """Mean of |log(predicted / measured)|."""
         return math.fsum(row.log_ratio for row in self.rows) / len(self.rows)
 
     @property
@@ -115,7 +106,6 @@ class Comparison(ErrorStatistics):
 
     @property
     def worst(self) -> Pair:
-        """The pair with the largest factor."""
         return max(self.rows, key=lambda row: row.log_ratio)
 
     def summary(self) -> str:

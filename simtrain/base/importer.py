@@ -19,7 +19,7 @@ from simtrain.base.plug_ins import Parts
 from simtrain.errors import InputError, Location, wrong_type
 
 if TYPE_CHECKING:
-    from simtrain.base.file_kinds import FileKind
+    from simtrain.base.input_file import FileKind
 
 
 class ImportDraft(Protocol):
@@ -92,7 +92,6 @@ class ImportRequest:
 
     @property
     def file(self) -> str:
-        """The source: mostly a path, for some importers also the options of a tool."""
         return str(self.source)
 
     def text(self, importer: Importer) -> str:
@@ -102,7 +101,7 @@ class ImportRequest:
             InputError: the file cannot be read, is of another kind (E116), or has the sign of none
                 of the importer's kinds (E741).
         """
-        from simtrain.base.file_kinds import text_of_kind
+        from simtrain.base.input_file import text_of_kind
 
         text = text_of_kind(Path(self.source), *importer.kinds)
         if not any(kind.sign_in(text) for kind in importer.kinds):
@@ -147,7 +146,6 @@ class Importer(ABC):
 
     @contextmanager
     def opened(self, request: ImportRequest) -> Iterator[ImportRequest]:
-        """Yield what to import: if the request captures a script, what that starts."""
         yield request
 
     def no_sign(self, request: ImportRequest) -> InputError:
@@ -181,8 +179,7 @@ def importer_of_file(source: str | PathLike[str]) -> Importer | None:
         if path.is_dir():
             path /= "config.json"
         if path.is_file():  # a pipe can be read only once
-            from simtrain.base.file_kinds import MOST_BYTES_OF_LOG
-            from simtrain.base.input_file import open_input
+            from simtrain.base.input_file import MOST_BYTES_OF_LOG, open_input
 
             with open_input(path) as file:
                 return importer_of(file.read(MOST_BYTES_OF_LOG).decode("utf-8", "replace"))

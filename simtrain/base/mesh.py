@@ -47,12 +47,10 @@ class Group:
 
     @property
     def inside_one_node(self) -> bool:
-        """Whether all ranks of the group share one node."""
         return self.ranks_per_node == self.num_ranks
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes, if all are as full as the fullest."""
         return math.ceil(self.num_ranks / self.ranks_per_node)
 
 
@@ -81,7 +79,6 @@ class Mesh:
 
     @property
     def num_ranks(self) -> int:
-        """Number of ranks; each has one GPU."""
         return self.size(*AXES)
 
     def size(self, *axes: Axis) -> int:
@@ -131,7 +128,6 @@ class Mesh:
         return _shard_groups(self, num_ranks)[0]
 
     def replicate_group(self, num_ranks: int) -> Group:
-        """The group of ranks with equal shards, one per shard group of `num_ranks` ranks."""
         return _shard_groups(self, num_ranks)[1]
 
     def instance_group(self, num_ranks: int) -> Group:
@@ -142,7 +138,6 @@ class Mesh:
         return _shard_groups(self, num_ranks)[2]
 
     def stage_group(self, num_ranks: int) -> Group:
-        """The ranks of one stage in an `instance_group`."""
         return _stage_group(self, num_ranks)
 
     def of_experts(self, expert: int, expert_tensor: int) -> Mesh:
@@ -179,7 +174,6 @@ class Mesh:
         return [*ranks, *(rank + opposite for rank in ranks)]
 
     def _coordinates(self, axes: Sequence[Axis]) -> list[int]:
-        """Rank numbers of all positions along these axes, at position 0 on the others."""
         steps = [range(0, getattr(self, a) * self.stride(a), self.stride(a)) for a in axes]
         return [sum(position) for position in itertools.product(*reversed(steps))]
 
@@ -235,7 +229,6 @@ def _grid_group(mesh: Mesh, axis: Axis, sizes: tuple[int, ...], levels: tuple[in
 
 @functools.lru_cache(maxsize=4096)
 def _shard_groups(mesh: Mesh, num_ranks: int) -> tuple[Group, Group, Group]:
-    """The groups of `shard_group`, `replicate_group` and `instance_group`."""
     axes: tuple[Axis, ...] = ("cp", "dp")
     data, model = mesh._replicas(axes), mesh._coordinates(_others(axes))
     inner, outer = data[:num_ranks], data[::num_ranks]

@@ -18,7 +18,4 @@ def packed(values: NDArray[Any]) -> dict[str, str]:
     """
     little = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<")))
     planes = little.view(np.uint8).reshape(-1, little.itemsize).T.tobytes()
-    return {
-        "dtype": little.dtype.name,
-        "zlib": base64.b64encode(zlib.compress(planes, 6)).decode(),
-    }
+    return {"dtype": little.dtype.name, "zlib": base64.b64encode(zlib.compress(planes, 6)).decode()}

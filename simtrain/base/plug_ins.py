@@ -29,7 +29,6 @@ _entry_points = functools.cache(entry_points)
 
 
 def _points(kind: str) -> list[EntryPoint]:
-    """Entry points of a kind, such as "schedules", in order of name."""
     points = _entry_points().select(group=f"simtrain.{kind}")
     return sorted(points, key=lambda point: (point.name, point.value))
 

@@ -105,17 +105,14 @@ def _is_bare(name: str) -> bool:
 
 
 def _folder(kind: str) -> Path:
-    """The data folder: inside the installed package, or next to it in a source checkout."""
     return _folder_of(_PACKAGE, kind)
 
 
 def _folders(kind: str) -> list[Path]:
-    """Folders of a kind of data: of simtrain, then of other installed packages."""
     return [_folder(kind), *data_folders(kind)]
 
 
 def _shipped(name: str, kind: str) -> str | None:
-    """Path of a file by its name, in the first folder that has it."""
     paths = (f"{folder}{os.sep}{name}{_SUFFIX}" for folder in _folders(kind))
     return next(filter(os.path.isfile, paths), None)
 

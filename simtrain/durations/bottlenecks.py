@@ -138,7 +138,6 @@ class BottleneckFinder:
 
     @cached_property
     def _changed(self) -> list[tuple[str, Limit, DurationModel]]:
-        """For each entry, its name, its limit, and a model in which its value is changed."""
         profile = self.model.profile
         ranked = [
             (place, name, entry.value)

@@ -15,14 +15,91 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from simtrain.base.mesh import Group
-from simtrain.durations.all_to_all import all_to_all_s
-from simtrain.durations.token_exchange import device_share, exchange_s
 from simtrain.hardware.algorithms import AUTO, FALLBACK, NetworkLinks, NodeLinks, available
 from simtrain.hardware.algorithms.ring import ring_bytes
 from simtrain.hardware.cluster import CollectiveCurve, Curves, most_fraction
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.sections import DispatchKernels
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Collective, CollectiveKind, TokenExchange
+
+# Closed form of all-to-alls, which no algorithm forwards: every rank sends to every other one.
+
+
+def all_to_all_s(
+    array_bytes: float,
+    num_ranks: int,
+    latency_s: float,
+    exits: Iterable[tuple[int, float]],
+    inside_s: float,
+) -> float:
+    """Time of an all-to-all: each rank sends 1/n of its array to every rank, all at once.
+
+    Each rank sends (n - ranks inside)/n of its array out of its node, and out of each wider level,
+    over its own share of the links. NVLink carries the rest at the same time. The slowest level
+    sets the time.
+
+    Args:
+        array_bytes: array of each rank.
+        num_ranks: ranks of the group.
+        latency_s: latency of a transfer between nodes, paid once.
+        exits: for the node and each wider level that the group spans, the ranks inside it and one
+            rank's bandwidth out of it in bytes/s.
+        inside_s: time of the part that stays inside a node.
+    """
+    leaving_s = ((num_ranks - inside) * array_bytes / num_ranks / rate for inside, rate in exits)
+    return max(inside_s, latency_s + max(leaving_s))
+
+
+# Time of an exchange of tokens by a dispatcher's kernels, and what it takes from other kernels.
+
+_ROW_BYTES = 2 * 7168
+"""Bytes of the rows for which profiles have the fractions that kernels reach."""
+
+
+def exchange_s(
+    kernels: DispatchKernels,
+    num_ranks: int,
+    node: tuple[int, float, float, float],
+    network: tuple[float, float],
+    exits: Iterable[tuple[int, float]],
+) -> float:
+    """Time of an exchange in which each token crosses a link once.
+
+    Tokens are pipelined through NVLink and network, so the slower of the two sets the time: the
+    larger of bytes over bandwidth, each after its latency.
+
+    Args:
+        kernels: fractions of the links that the kernels reach.
+        num_ranks: ranks of the group.
+        node: rows that each rank receives over NVLink, those of its own tokens included, their
+            bytes, the bandwidth of NVLink, and its latency.
+        network: bytes that each rank sends to nodes, its own node included, and the latency.
+        exits: for the node and each wider level that the group spans, the ranks inside it and one
+            rank's bandwidth out of it; none if all ranks share a node.
+    """
+    rows, node_bytes, node_bytes_per_s, node_latency_s = node
+    # A part of a row's time is that of a row of _ROW_BYTES, whatever its own bytes.
+    share = kernels.row_share.value if kernels.row_share else 0.0
+    node_bytes = (1 - share) * node_bytes + share * rows * _ROW_BYTES
+    network_bytes, network_latency_s = network
+    inside_s = node_latency_s + node_bytes / (node_bytes_per_s * kernels.node_efficiency.value)
+    reached = kernels.network_efficiency.value
+    leaving_s = (
+        network_latency_s + (num_ranks - inside) * network_bytes / (num_ranks * rate * reached)
+        for inside, rate in exits
+    )
+    return max((inside_s, *leaving_s))
+
+
+def device_share(kernels: DispatchKernels, num_sms: int) -> float:
+    """Load of the kernels on a GPU with `num_sms` multiprocessors.
+
+    Concurrent kernels keep the multiprocessors that are left: a load of l slows them down to
+    1/(1 + l) (`Overlap`), which is the fraction that is left.
+    """
+    taken = min(kernels.num_sms.value, num_sms - 1)
+    return taken / (num_sms - taken)
 
 
 def wire_bytes(op: Collective) -> float:
@@ -172,7 +249,6 @@ def device_load(op: Collective, seconds: float, profile: HardwareProfile) -> flo
 
 
 def _levels_left(group: Group) -> int:
-    """Number of levels (node, leaf, …) that the group spans more than one unit of."""
     shared = (group.ranks_per_node, *group.ranks_per_level)
     return sum(ranks < group.num_ranks for ranks in shared)
 
@@ -225,7 +301,6 @@ class _Node(NodeLinks):
         self._op, self._profile = op, profile
 
     def measured_s(self, kind: str) -> float:
-        """Return the time of a kind of collective on the same array, by the measured curves."""
         if kind == self.kind and self._op.group.inside_one_node:
             return _intra_node_seconds(self._op, self.num_ranks, self._profile)
         return _of_a_node(self._op, self._profile, CollectiveKind(kind), self._op.array_bytes)
@@ -247,7 +322,6 @@ class _Node(NodeLinks):
 def _of_a_node(
     op: Collective, profile: HardwareProfile, kind: CollectiveKind, array_bytes: int
 ) -> float:
-    """Time of a collective of some kind on some array, among the group's ranks of one node."""
     num_ranks = op.group.ranks_per_node
     one_node = Group(op.group.axes, num_ranks, num_ranks)
     return _intra_node_seconds(Collective(kind, array_bytes, one_node), num_ranks, profile)
@@ -291,7 +365,6 @@ def _network_efficiency(group: Group, profile: HardwareProfile) -> float:
 
 
 def _uplinks(group: Group, profile: HardwareProfile) -> list[tuple[int, float]]:
-    """The group's ranks below an uplink and the oversubscription, per wider level it spans."""
     # strict: a mesh built without the profile's levels would silently ignore them.
     levels = zip(group.ranks_per_level, profile.cluster.oversubscriptions, strict=True)
     return [(ranks, times) for ranks, times in levels if ranks < group.num_ranks]

@@ -1,11 +1,9 @@
 """Simulates programs of tasks on streams: finds when each task starts and ends."""
 
-from simtrain.engine.deadlock import DeadlockError
-from simtrain.engine.exposed import busy_before, exposed_seconds, union_of
 from simtrain.engine.program import Program, Task, TaskGraph
-from simtrain.engine.run import Engine, find_idle_seconds, simulate
+from simtrain.engine.run import DeadlockError, Engine, find_idle_seconds, simulate
 from simtrain.engine.sharing import Link, LinkLoads
-from simtrain.engine.timeline import Span, Timeline
+from simtrain.engine.timeline import Span, Timeline, busy_before, exposed_seconds, union_of
 
 __all__ = [
     "DeadlockError",

@@ -38,7 +38,6 @@ def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _called_functions(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yield the functions of its module that a function calls, at any depth."""
     for name in function.__code__.co_names:
         if inspect.isfunction(called := function.__globals__.get(name)):
             yield called

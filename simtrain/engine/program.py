@@ -14,9 +14,77 @@ from typing import Any
 import numpy as np
 
 from simtrain.engine.compiled import Floats, Ints, run_loop, runs_compiled
-from simtrain.engine.longest_path import find_order
 from simtrain.engine.sharing import Link, LinkLoads
 from simtrain.errors import InputError, Problem
+
+# Starts and ends of tasks that share no links: longest paths through the task graph.
+#
+# A task starts at the latest end of the task before it on its stream and of the tasks that it waits
+# for (or at 0), and ends after its duration.
+
+
+def find_order(
+    queue_starts: Ints, queue: Ints, after_starts: Ints, after: Ints, order: Ints
+) -> int:
+    """Write the tasks to `order`, each after all tasks that it waits for; return their number.
+
+    Args:
+        queue_starts, queue: the tasks of stream s are `queue[queue_starts[s]:queue_starts[s + 1]]`,
+            in order.
+        after_starts, after: task i waits for `after[after_starts[i]:after_starts[i + 1]]`.
+        order: [tasks], the result. Tasks of a deadlock are missing.
+    """
+    num_streams = len(queue_starts) - 1
+    heads = [queue_starts[stream] for stream in range(num_streams)]
+    is_done = [False] * len(queue)
+    num_done = 0
+    moved = True
+    while moved:
+        moved = False
+        for stream in range(num_streams):
+            while heads[stream] < queue_starts[stream + 1]:
+                task = queue[heads[stream]]
+                is_ready = True
+                for place in range(after_starts[task], after_starts[task + 1]):
+                    if not is_done[after[place]]:
+                        is_ready = False
+                        break
+                if not is_ready:
+                    break
+                is_done[task] = True
+                order[num_done] = task
+                num_done += 1
+                heads[stream] += 1
+                moved = True
+    return num_done
+
+
+def find_longest_paths(
+    order: Ints,
+    previous: Ints,
+    after_starts: Ints,
+    after: Ints,
+    duration_s: Floats,
+    start_s: Floats,
+    end_s: Floats,
+) -> None:
+    """Write the start and end of each task.
+
+    Args:
+        order: as `find_order` writes it.
+        previous: [tasks], the task before each task on its stream; -1 for none.
+        after_starts, after: as in `find_order`.
+        duration_s: [draws, tasks].
+        start_s, end_s: [draws, tasks], the results.
+    """
+    for draw in range(len(duration_s)):
+        durations, starts, ends = duration_s[draw], start_s[draw], end_s[draw]
+        for task in order:
+            moment = 0.0 if previous[task] < 0 else ends[previous[task]]
+            for place in range(after_starts[task], after_starts[task + 1]):
+                moment = max(moment, ends[after[place]])
+            starts[task] = moment
+            ends[task] = moment + durations[task]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +148,10 @@ class TaskGraph:
 
     @property
     def num_tasks(self) -> int:
-        """Tasks of the program."""
         return len(self.stream_of)
 
     @property
     def used_streams(self) -> list[int]:
-        """Streams with tasks, in the order of their first tasks."""
         return [*dict.fromkeys(self.stream_of.tolist())]
 
     @cached_property
@@ -117,21 +183,17 @@ class TaskGraph:
         return order[:num_ready].copy()
 
     def queues(self) -> dict[str, list[int]]:
-        """Indices of tasks by stream, in the order of the streams' first tasks."""
         starts, queue = self.queue
         tasks = np.split(queue, starts[1:-1])
         return {self.streams[number]: tasks[number].tolist() for number in self.used_streams}
 
     def stream(self, index: int) -> str:
-        """The name of a task's stream."""
         return self.streams[int(self.stream_of[index])]
 
     def kind(self, index: int) -> str:
-        """The kind of a task."""
         return self.kinds[int(self.kind_of[index])]
 
     def waits(self, index: int) -> list[int]:
-        """Tasks that a task waits for, besides the one before it on its stream."""
         waits: list[int] = self.after[slice(*self.after_starts[index : index + 2])].tolist()
         return waits
 
@@ -191,7 +253,6 @@ class Program:
 
     @property
     def num_tasks(self) -> int:
-        """Tasks of the program."""
         return self.graph.num_tasks
 
     @property
@@ -223,6 +284,5 @@ def rows_of(num_rows: int, row_of: Ints, values: Ints) -> tuple[Ints, Ints]:
 
 
 def _numbered(names: list[str]) -> tuple[tuple[str, ...], Ints]:
-    """Return the different names, and the place of each name among them."""
     places = {name: place for place, name in enumerate(dict.fromkeys(names))}
     return tuple(places), np.array([places[name] for name in names], np.int32)

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simtrain.engine.compiled import Floats, Ints
-from simtrain.engine.deadlock import DeadlockError, find_waits
 from simtrain.engine.program import Program, TaskGraph, rows_of
-from simtrain.engine.run import Engine, simulate
+from simtrain.engine.run import DeadlockError, Engine, find_waits, simulate
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +37,9 @@ class ReplicaProgram:
 
     @property
     def num_replicas(self) -> int:
-        """Number of replicas."""
         return int(self.duration_s.shape[2])
 
     def alone(self) -> ReplicaProgram:
-        """Return the program in which no replica waits for another one."""
         return ReplicaProgram(self.graph, np.ones_like(self.group_sizes), self.duration_s)
 
 

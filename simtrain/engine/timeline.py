@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simtrain.engine.compiled import Floats
+from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import Program
 
 
@@ -23,7 +23,6 @@ class Span:
 
     @property
     def duration_s(self) -> float:
-        """Time on the stream, including the slowdown by shared links."""
         return self.end_s - self.start_s
 
 
@@ -52,25 +51,20 @@ class Timeline:
 
     @property
     def makespan_s(self) -> float:
-        """End of the last task over all draws."""
         return float(self.makespans_s.max())
 
     def draw(self, number: int) -> Timeline:
-        """The timeline of one draw."""
         program = replace(self.program, duration_s=self.program.draws_s[number])
         return Timeline(program, self.start_s[number], self.end_s[number])
 
     def span(self, index: int) -> Span:
-        """Return the span of a task."""
         graph, ends = self.program.graph, (float(self.start_s[index]), float(self.end_s[index]))
         return Span(graph.name_of(index), graph.stream(index), graph.kind(index), *ends)
 
     def spans(self) -> Iterator[Span]:
-        """Yield all spans by start, then by index."""
         return map(self.span, np.argsort(self.start_s, kind="stable").tolist())
 
     def critical_path(self) -> list[Span]:
-        """Return the spans of `critical_tasks`."""
         return [*map(self.span, self.critical_tasks())]
 
     def critical_tasks(self) -> list[int]:
@@ -90,7 +84,117 @@ class Timeline:
         return path[::-1]
 
     def busy_s(self) -> dict[str, float]:
-        """Return the busy time of each stream."""
         graph = self.program.graph
         seconds = np.bincount(graph.stream_of, self.end_s - self.start_s).tolist()
         return {graph.streams[number]: seconds[number] for number in graph.used_streams}
+
+
+# Exposed time of tasks: the time for which streams of higher priority are idle.
+
+
+def exposed_seconds(
+    timeline: Timeline, streams: Iterable[int], window_s: tuple[float, float] | None = None
+) -> Floats:
+    """Return [tasks], the time for which each task runs while all earlier `streams` are idle.
+
+    Only time in the window counts, by default all of it. It includes all tasks of the first stream.
+
+    A task of the first stream is always exposed. A task of a stream that is not listed has 0 s.
+    `idle_seconds` computes the sums of these times.
+    """
+    start_s, end_s = timeline.start_s, timeline.end_s
+    exposed_s, busy = np.zeros(len(start_s)), np.zeros((0, 2))
+    before_s, after_s = window_s or (0.0, timeline.makespan_s)
+    outside = np.array([(0.0, before_s), (after_s, timeline.makespan_s)])
+    for place, stream in enumerate(streams):
+        tasks = np.flatnonzero(timeline.program.graph.stream_of == stream)
+        intervals = np.stack([start_s[tasks], end_s[tasks]], axis=1)
+        hidden_s = np.diff(busy_before(intervals, busy), axis=1)[:, 0]
+        exposed_s[tasks] = (intervals[:, 1] - intervals[:, 0] - hidden_s).clip(0.0)
+        more = [] if place else [outside[outside[:, 0] < outside[:, 1]]]
+        busy = union_of(np.concatenate([busy, intervals, *more]))
+    return exposed_s
+
+
+def busy_before(moments_s: Floats, busy: Floats) -> Floats:
+    """Return the seconds before each moment that lie in sorted, disjoint intervals [n, 2]."""
+    if not len(busy):
+        return np.zeros_like(moments_s)
+    so_far_s = np.cumsum(busy[:, 1] - busy[:, 0])
+    values = np.stack([np.append(0.0, so_far_s[:-1]), so_far_s], axis=1)
+    busy_s: Floats = np.interp(moments_s, busy.ravel(), values.ravel())
+    return busy_s
+
+
+def union_of(intervals: Floats) -> Floats:
+    """Return the union of intervals [n, 2], as sorted and disjoint intervals."""
+    ordered = intervals[np.argsort(intervals[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(ordered[:, 1])
+    first = np.append(True, ordered[1:, 0] > ends[:-1])[: len(ordered)]
+    last = np.append(first[1:], True)[: len(ordered)]
+    return np.stack([ordered[first, 0], ends[last]], axis=1)
+
+
+# Idle time of streams, by the other streams that run at the same time.
+
+
+# Numba compiles this function, so its arrays are parameters: compiled code takes no dataclasses.
+def idle_seconds(
+    streams: Ints,
+    others: Ints,
+    category_of: Ints,
+    queue_starts: Ints,
+    queue: Ints,
+    start_s: Floats,
+    end_s: Floats,
+    begins_s: Floats,
+    ends_s: Floats,
+) -> Floats:
+    """Return the time for which streams are idle while others run, by category of the others.
+
+    Args:
+        streams: [n], the streams whose idle time is measured.
+        others: [n, m], the streams that each of them may wait for, sorted by category. A short row
+            is padded with the idle stream itself, which never runs in its own gaps.
+        category_of: [n, m], the categories of `others`, from 0 to categories - 1.
+        queue_starts, queue: the tasks of each stream, as in `TaskGraph.queue`.
+        start_s, end_s: [tasks].
+        begins_s, ends_s: [n], the start of the first gap, and the end of the last one.
+
+    Returns:
+        [n, categories], in seconds.
+
+    The loop walks through the gaps between the tasks of each stream. At each moment of a gap it
+    charges the first category that runs a task, until the task ends or a task of an earlier
+    category starts. It skips tasks of zero duration.
+    """
+    seconds = np.zeros((len(streams), np.max(category_of) + 1))
+    for row in range(len(streams)):
+        heads = [queue_starts[other] for other in others[row]]
+        now_s = begins_s[row]
+        own_end = queue_starts[streams[row] + 1]
+        for place in range(queue_starts[streams[row]], own_end + 1):
+            gap_end_s = start_s[queue[place]] if place < own_end else ends_s[row]
+            if place < own_end and end_s[queue[place]] == gap_end_s:
+                continue
+            while now_s < gap_end_s:
+                until_s = gap_end_s
+                charged = -1
+                for column in range(len(heads)):
+                    head = heads[column]
+                    end = queue_starts[others[row][column] + 1]
+                    while head < end and end_s[queue[head]] <= max(now_s, start_s[queue[head]]):
+                        head += 1
+                    heads[column] = head
+                    if head < end:
+                        if start_s[queue[head]] <= now_s:
+                            until_s = min(until_s, end_s[queue[head]])
+                            charged = category_of[row][column]
+                            break
+                        until_s = min(until_s, start_s[queue[head]])
+                if charged >= 0:
+                    seconds[row, charged] += until_s - now_s
+                now_s = until_s
+            if place < own_end:
+                now_s = end_s[queue[place]]
+    return seconds

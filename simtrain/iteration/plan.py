@@ -8,65 +8,139 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.base.mesh import Axis, Domains, Mesh
-from simtrain.iteration.pass_order import PassOrder
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.scenario.own_program import program_reader
-from simtrain.scenario.pipeline_layout import ChunkContents
-from simtrain.schedules import KINDS, Action, Kind, Order, Schedule
-from simtrain.workload.batch import GetBatch
-from simtrain.workload.buckets import GradientBuckets, bucket_ops, buckets_of
+from simtrain.scenario.parallelism import ChunkContents
+from simtrain.scenario.schema import program_reader
+from simtrain.schedules import KINDS, Action, Kind, Order, Schedule, save_all_actions
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters, whole_parameters
-from simtrain.workload.gpt import gpt_blocks
+from simtrain.workload.gpt import check_own_layers, gpt_blocks
 from simtrain.workload.hashing import shared
-from simtrain.workload.host_update import group_sizes
 from simtrain.workload.issue import OverlapPolicy
-from simtrain.workload.merged_passes import MergedPass
-from simtrain.workload.model_chunks import (
-    ModelChunks,
-    cut_into_chunks,
-    stage_parameters,
-)
+from simtrain.workload.model_ends import GetBatch, ModelChunks, cut_into_chunks, stage_parameters
 from simtrain.workload.ops import Op, collective
 from simtrain.workload.optimizer import (
+    GradientBuckets,
     StepOps,
+    bucket_ops,
+    buckets_of,
+    group_sizes,
     step_ops,
 )
-from simtrain.workload.own_layers import check_own_layers
 from simtrain.workload.passes import Pass, PassKind, PassOptions
-from simtrain.workload.rank_grid import RankGrid
 from simtrain.workload.recompute import SAVE_ALL
-from simtrain.workload.record import record_pass
+from simtrain.workload.record import MergedPass, record_pass
 from simtrain.workload.recorded_step import RecordedStep
 from simtrain.workload.saved_ops import check_saved_ops
-from simtrain.workload.shard_groups import sharding_of
-from simtrain.workload.slice_lengths import slice_lengths
+from simtrain.workload.segments import slice_lengths
+from simtrain.workload.shard_groups import Sharding, sharding_of
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import (
     Block,
     Context,
     ExpertGroups,
     Microbatch,
+    RankGrid,
     SequenceSlice,
     record,
 )
 from simtrain.workload.work import CollectiveKind
 
+# The order of a pipeline's actions, with the passes that they run.
+
+
+@dataclass(frozen=True, slots=True)
+class PassOrder:
+    """The order of each stage's actions, and the passes that they run.
+
+    Args:
+        order: the order of the actions.
+        chunks: [virtual stages], the number of each one's chunk among the different ones.
+        num_saving_all: [stages], number of outstanding forward passes that save everything.
+    """
+
+    order: Order
+    chunks: tuple[int, ...]
+    num_saving_all: tuple[int, ...]
+
+    @property
+    def actions(self) -> Schedule:
+        return self.order.actions
+
+    @property
+    def num_passes(self) -> NDArray[np.int64]:
+        """[different chunks, kinds, 2, slices], the number of passes.
+
+        Those of the third axis save what recompute leaves, or everything.
+        """
+        shape = max(self.chunks) + 1, len(KINDS), 2, self.order.num_slices
+        counts = np.zeros(shape, np.int64)
+        if not any(self.num_saving_all):
+            np.add.at(counts[:, :, 0], np.array(self.chunks), self.order.num_actions)
+            return counts
+        actions, chunks = self.actions, np.array(self.chunks)
+        saves_all = self.saves_all.astype(np.int64)
+        columns = chunks[actions.virtual_stage], actions.kind, saves_all, actions.slice_number
+        places = np.ravel_multi_index(columns, counts.shape)
+        return np.bincount(places, minlength=counts.size).reshape(counts.shape)
+
+    @property
+    def saves_all(self) -> NDArray[np.bool_]:
+        """[actions], whether each action's microbatch saves everything on its chunk."""
+        return save_all_actions(self.actions, self.num_saving_all)
+
+
+# ------------------------------------------------------------------------------
+# Backward passes that leave the output layer's weight gradient for the end of the iteration.
+#
+# Megatron-Core's --defer-embedding-wgrad-compute: the last stage's first backward passes append
+# the gradient of their logits to a buffer (tensor_parallel/layers.py, `grad_output_buffer`), up
+# to --wgrad-deferral-limit of them, and `finish_embedding_wgrad_compute` runs the products after
+# the last backward pass (pipeline_parallel/schedules.py).
+
+
+def actions_deferring(schedule: Schedule, number: int) -> NDArray[np.bool_]:
+    """Return [actions], whether each is one of the first `number` backward passes of the loss."""
+    last = schedule.virtual_stage == len(schedule.placement.ranks) - 1
+    is_backward = last & (schedule.kind == KINDS.index("B"))
+    defers: NDArray[np.bool_] = is_backward & (np.cumsum(is_backward) <= number)
+    return defers
+
+
 Flags = NDArray[np.bool_]
 MIDDLE_TURN, LAST_TURN = 1, 2
-"""Turns of microbatches after the first one that add their gradients to a sum on the host."""
 PassKey: TypeAlias = tuple[int, Kind, bool, int]
 """A pass: the number of its chunk among the different ones, its kind, whether it saves all, and the
 slice of the sequences.
 """
+
+
+class Variant(NamedTuple):
+    """What a pass leaves out or adds because of other microbatches.
+
+    Args:
+        skips_sync: it skips communication with other replicas: it reduces no gradients or, in a
+            pipeline, its parameters are gathered already.
+        defers: it leaves out the weight gradient of the output layer.
+        turn: the first microbatch's gradients are the sum on the host (turn 0). Those of the next
+            ones are added to it (`MIDDLE_TURN`), and those of the last one complete it
+            (`LAST_TURN`). A single microbatch does both in turn 0.
+    """
+
+    skips_sync: bool = False
+    defers: bool = False
+    turn: int = 0
+
+
+SKIPS_SYNC, DEFERS = Variant(skips_sync=True), Variant(defers=True)
 
 
 @dataclass(frozen=True)
@@ -122,7 +196,6 @@ class Plan:
 
     @classmethod
     def _of_program(cls, scenario: Scenario, domains: Domains) -> Plan:
-        """Build the plan of a scenario with a recorded program."""
         assert scenario.program and scenario.program_file, "the scenario has a model"
         of_cluster = domains, scenario.facts.kernels
         step = program_reader(scenario.program).step(scenario.program_file, *of_cluster)
@@ -135,7 +208,6 @@ class Plan:
 
     @cached_property
     def options(self) -> PassOptions:
-        """Options shared by all passes."""
         scenario, mesh = self.scenario, self.mesh
         shards = scenario.memory.zero_stage >= 2 or scenario.memory.copies_in_passes
         sharding = sharding_of(scenario, mesh) if shards else None
@@ -153,7 +225,6 @@ class Plan:
 
     @property
     def microbatch(self) -> Microbatch:
-        """The hidden states of a microbatch on one rank."""
         return self.options.microbatch
 
     @cached_property
@@ -172,7 +243,6 @@ class Plan:
 
     @cached_property
     def model_chunks(self) -> ModelChunks:
-        """The chunks of the model."""
         if self.recorded:
             return ModelChunks((self.model,), (0,))
         get_batch = GetBatch(causal_mask=self.scenario.attention_backend == "unfused")
@@ -180,19 +250,16 @@ class Plan:
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
-        """The chunk of each virtual stage."""
         different = self.model_chunks.different
         return tuple(different[number] for number in self.model_chunks.numbers)
 
     @cached_property
     def stage_parameters(self) -> tuple[Parameters, ...]:
-        """Parameters of one rank of each stage."""
         virtual_stages = self.scenario.stage_placement.virtual_stages
         return stage_parameters(self.model_chunks, virtual_stages, self.microbatch)
 
     @property
     def num_parameters(self) -> int:
-        """Parameters of the whole model; shared parameters count once."""
         return self._whole_parameters.total
 
     @property
@@ -201,41 +268,34 @@ class Plan:
 
     @property
     def num_trained_parameters(self) -> int:
-        """Parameters of the whole model with gradients: with adapters, only those of adapters."""
         return whole_parameters(self.model, self.microbatch).trained.total
 
     @property
     def num_active_parameters(self) -> int:
-        """Parameters that compute a token: of the experts, only the chosen ones."""
         whole, experts = self._whole_parameters, self.scenario.model.experts
         idle = whole.experts * (experts.num - experts.top_k) // experts.num if experts else 0
         return whole.total - idle
 
     @cached_property
     def step_options(self) -> StepOptions:
-        """Options shared by the optimizer steps of all stages."""
         return StepOptions.of(self.scenario, self.mesh, self.recorded)
 
     @cached_property
     def steps(self) -> tuple[StepOps, ...]:
-        """The different optimizer steps, in the order of their first stages."""
         different = dict.fromkeys(self.stage_parameters)
         return tuple(step_ops(self.step_options, parameters) for parameters in different)
 
     @cached_property
     def update_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """For each of the different optimizer steps, `host_update.group_sizes`."""
         different = dict.fromkeys(self.stage_parameters)
         return tuple(group_sizes(self.step_options, parameters) for parameters in different)
 
     @cached_property
     def order(self) -> Order:
-        """The order of each stage's actions."""
         return self.scenario.order
 
     @property
     def flushes(self) -> bool:
-        """Whether all passes of an iteration end before the optimizer step."""
         return self.order.family.flushes
 
     @cached_property
@@ -250,7 +310,6 @@ class Plan:
 
     @property
     def schedule(self) -> Schedule:
-        """The actions of each stage."""
         return self.order.actions
 
     @cached_property
@@ -268,28 +327,23 @@ class Plan:
 
     @property
     def offloads(self) -> bool:
-        """Whether saved activations are copied to the host."""
         return self.scenario.offload.unit != "none"
 
     @property
     def uses_hosts(self) -> bool:
-        """Whether hosts hold activations or model states."""
         return self.offloads or self.scenario.memory.offload_optimizer
 
     @property
     def has_buckets(self) -> bool:
-        """Whether gradient buckets overlap the last backward pass."""
         return self.step_options.reduces_during_backward
 
     @cached_property
     def buckets(self) -> tuple[GradientBuckets, ...]:
-        """Gradient buckets of each different chunk."""
         rule = self.scenario.overlap.gradient_buckets
         return buckets_of(self.model_chunks.different, self.microbatch, rule, self.mesh.dp)
 
     @cached_property
     def contents(self) -> ChunkContents:
-        """What each chunk of a copy of the model contains."""
         return self.scenario.chunk_contents
 
     @property
@@ -321,13 +375,11 @@ class Plan:
         return bucket_ops(self.step_options, self.buckets[chunk], bucket, of_stage, gathers=gathers)
 
     def pass_of(self, action: Action) -> Pass:
-        """Return the pass that an action runs."""
         chunk = self.model_chunks.different[self.model_chunks.numbers[action.virtual_stage]]
         part = action.microbatch % self.order.num_slices
         return self.chunk_pass(chunk, action.kind, self.saves_all(action), part)
 
     def saves_all(self, action: Action) -> bool:
-        """Return whether the action's microbatch saves everything on its chunk."""
         return (action.virtual_stage, action.microbatch) in self.saving_all
 
     def chunk_pass(self, chunk: Chunk, kind: Kind, saves_all: bool, part: int = 0) -> Pass:
@@ -359,7 +411,6 @@ class Plan:
 
     @cached_property
     def merged_passes(self) -> dict[tuple[PassKey, PassKey], MergedPass]:
-        """The different merged passes, by the keys of their forward and backward passes."""
         if not self.order.merges_passes:
             return {}
         schedule, numbers = self.schedule, np.array(self.model_chunks.numbers)
@@ -383,74 +434,49 @@ class Plan:
         return merged
 
     @cached_property
-    def passes_skipping_sync(self) -> dict[PassKey, Pass]:
-        """Passes that skip communication with other replicas, by the keys of `passes`.
-
-        They are backward passes that do not reduce gradients or, in a pipeline, passes whose
-        parameters are already gathered.
-        """
-        sharding, in_pipeline = self.options.sharding, self.mesh.pp > 1
-        if sharding is None or sharding.accumulates:
-            return {}
-        less = None if in_pipeline else replace(sharding, reduces=False)
-        options = shared(replace(self.options, sharding=less))
+    def variants(self) -> dict[Variant, dict[PassKey, Pass]]:
+        """The passes that differ from those of `passes`, by variant and by the keys of `passes`."""
         return {
-            key: replace(pass_, options=options)
-            for key, pass_ in self.passes.items()
-            if in_pipeline or key[1] == "B"
-        }
-
-    @cached_property
-    def passes_in_turn(self) -> dict[int, dict[PassKey, Pass]]:
-        """Later passes that copy gradients, by turn and by key of `passes`.
-
-        The first microbatch's gradients are the sum on the host (turn 0, in `passes`). Those of the
-        next ones are added to it (turn 1), and those of the last one complete it (turn 2). A single
-        microbatch does both.
-        """
-        sharding = self.options.sharding
-        if not self.has_turns or sharding is None or sharding.host is None:
-            return {}
-        turns = {
-            turn: replace(sharding.host, adds_sum=True, is_last=turn == LAST_TURN)
-            for turn in (MIDDLE_TURN, LAST_TURN)
-        }
-        return {
-            turn: {
-                key: replace(pass_, options=options)
-                for key, pass_ in self.passes.items()
-                if key[1] in ("B", "W")
+            variant: {
+                key: replace(self.passes[key], options=options)
+                for key in self.passes
+                if varies(key)
             }
-            for turn, host in turns.items()
-            for options in (shared(replace(self.options, sharding=replace(sharding, host=host))),)
+            for variant, options, varies in self._variants()
         }
+
+    def _variants(self) -> Iterator[tuple[Variant, PassOptions, Callable[[PassKey], bool]]]:
+        """Yield each variant, the options of its passes, and which passes have it."""
+
+        def with_sharding(sharding: Sharding | None) -> PassOptions:
+            return shared(replace(self.options, sharding=sharding))
+
+        sharding, in_pipeline = self.options.sharding, self.mesh.pp > 1
+        if sharding and not sharding.accumulates:
+            # In a pipeline, parameters are gathered already, and reductions follow all passes.
+            less = None if in_pipeline else replace(sharding, reduces=False)
+            yield SKIPS_SYNC, with_sharding(less), lambda key: in_pipeline or key[1] == "B"
+        if self.num_deferred:
+            last = self.model_chunks.numbers[-1]
+            options = shared(replace(self.options, defers_output_gradient=True))
+            yield DEFERS, options, lambda key: key[:2] == (last, "B")
+        if sharding and sharding.host and self.has_turns:
+            for turn in (MIDDLE_TURN, LAST_TURN):
+                host = replace(sharding.host, adds_sum=True, is_last=turn == LAST_TURN)
+                options = with_sharding(replace(sharding, host=host))
+                yield Variant(turn=turn), options, lambda key: key[1] in ("B", "W")
 
     @property
     def has_turns(self) -> bool:
-        """Whether gradients on the host are the sum of several microbatches."""
         return self.scenario.memory.offload_gradients and self.scenario.num_microbatches > 1
 
     @property
     def num_deferred(self) -> int:
-        """Microbatches whose weight gradients of the output layer run after all passes."""
         return min(self.scenario.overlap.deferred_output_gradients, self.scenario.num_microbatches)
 
     @cached_property
-    def passes_deferring(self) -> dict[PassKey, Pass]:
-        """Backward passes without the output layer's weight gradient, by the keys of `passes`."""
-        if not self.num_deferred:
-            return {}
-        last = self.model_chunks.numbers[-1]
-        options = shared(replace(self.options, defers_output_gradient=True))
-        return {
-            key: replace(pass_, options=options)
-            for key, pass_ in self.passes.items()
-            if key[:2] == (last, "B")
-        }
-
-    @cached_property
     def deferred(self) -> Pass | None:
-        """The weight gradients that `passes_deferring` leave out, one after another.
+        """The weight gradients that deferring passes leave out, one after another.
 
         Source: Megatron-Core's `finish_embedding_wgrad_compute`.
         """
@@ -464,12 +490,10 @@ class Plan:
 
     @property
     def most_gathered(self) -> int | None:
-        """Chunks whose parameters a stage holds at a time; None if it does not gather chunks."""
         return self.scenario.memory.gathered_chunks
 
     @cached_property
     def reductions(self) -> dict[int, Pass]:
-        """Reductions of the gradients of each different chunk, after all passes of a pipeline."""
         return {} if self.most_gathered else self.chunk_exchanges("R")
 
     def chunk_exchanges(self, kind: PassKind) -> dict[int, Pass]:
@@ -492,7 +516,6 @@ class Plan:
         return tuple(record_pass(exchange).ops)
 
     def different_passes(self) -> Iterator[tuple[Pass, int]]:
-        """Yield the different passes of a replica, and the number of each."""
         for key, pass_ in self.passes.items():
             yield pass_, self.num_passes[key]
 
@@ -519,7 +542,6 @@ class Plan:
         return +passes
 
     def _counted_passes(self) -> Counter[PassKey]:
-        """Count the passes of a schedule in which only some backward passes are split."""
         counts = self.pass_order.num_passes
         # In the order of the keys.
         combinations = np.argwhere(counts).tolist()

@@ -6,10 +6,29 @@ transformer/multi_latent_attention.py and transformer/dot_product_attention.py.
 
 from __future__ import annotations
 
-from simtrain.scenario.rule import Rules, against, are, at_most, is_set, requires
+from collections.abc import Sequence
+
+from simtrain.scenario.parallelism import CONTEXT_EXCHANGES
+from simtrain.scenario.rule import (
+    Condition,
+    Rules,
+    against,
+    are,
+    at_least,
+    at_most,
+    divides,
+    excludes,
+    is_set,
+    requires,
+    shown,
+    value_getter,
+)
 from simtrain.scenario.schema import Scenario
+from simtrain.schedules import NAMED
 
 ATTENTION_RULES = Rules()
+rule = ATTENTION_RULES.rule
+
 ATTENTION_RULES += [
     requires(
         "E340",
@@ -50,7 +69,6 @@ ATTENTION_RULES += [
         "attention_backend: fused",
     ),
 ]
-rule = ATTENTION_RULES.rule
 
 _MOST_CHANNELS, _CHANNELS_STEP = 256, 8
 
@@ -109,3 +127,441 @@ def _latent_attention_reads(scenario: Scenario) -> str | None:
         f"{are(names)} set together with model.latent_attention, which ignores "
         f"{'it' if len(names) == 1 else 'them'}"
     )
+
+
+# Rules of context parallelism: what Megatron-LM, Transformer Engine and Colossal-AI refuse.
+#
+# Sources: Megatron-LM's arguments.py and core/parallel_state.py; Transformer Engine's
+# attn_forward_func_with_cp and its three functions (context_parallel.py of dot_product_attention);
+# for ring self-attention, Li et al. 2021 and Colossal-AI's TransformerSelfAttentionRing, RingQK,
+# RingAV and ring_forward.
+
+
+def _names(trait: str) -> tuple[str, ...]:
+    return tuple(name for name, exchange in CONTEXT_EXCHANGES.items() if getattr(exchange, trait))
+
+
+def _given(**traits: object) -> Condition:
+    """Return the condition that ranks divide each sequence, by an exchange with these traits."""
+
+    def holds(scenario: Scenario) -> bool:
+        split = scenario.parallelism
+        if split.context == 1:
+            return False
+        return all(getattr(split.context_exchange, name) == it for name, it in traits.items())
+
+    return holds
+
+
+_FUSED = _given(is_fused=True)
+_BALANCED = _given(slices=2)
+_CONTEXT_PARALLEL = _given()
+
+
+_without_groups = _given(takes_groups=False)
+
+
+def _captures_no_attention(modules: object) -> bool:
+    return "attn" not in (modules if isinstance(modules, Sequence) else ())
+
+
+def _divide_apart(scenario: Scenario) -> bool:
+    """Whether sequence and context parallelism, each alone, could divide the sequence."""
+    split, length = scenario.parallelism, scenario.model.seq_length
+    slices = split.context_exchange.slices * split.context
+    is_divided = length % split.tensor == 0 and length % slices == 0
+    return split.sequence_parallel and split.context > 1 and is_divided
+
+
+ATTENTION_RULES += [
+    requires(
+        "E350",
+        "parallelism.context",
+        needs={"attention_backend": "fused"},
+        where=_FUSED,
+        why="Transformer Engine supports context parallelism only in fused attention",
+        example="parallelism: {context: 2}",
+        first=("attention_backend",),
+    ),
+    requires(
+        "E351",
+        "parallelism.context_communication",
+        needs={"parallelism.context": at_least(2)},
+        why="a single context-parallel rank holds whole sequences and communicates nothing",
+        example="parallelism: {context_communication: a2a}",
+    ),
+    requires(
+        "E352",
+        "parallelism.context_a2a",
+        needs={"parallelism.context_communication": _names("has_subgroups")},
+        why="only a2a+p2p splits the context-parallel group into subgroups",
+        example="parallelism: {context: 4, context_a2a: 2}\nattention_backend: fused",
+    ),
+    requires(
+        "E357",
+        "model.attention_window",
+        needs={"parallelism.context_communication": _names("takes_windows")},
+        where=_CONTEXT_PARALLEL,
+        why="a window needs a2a, which gives each rank whole sequences; Transformer Engine "
+        "refuses a window with p2p, and all_gather with a window is not simulated",
+        example="model: {attention_window: 512}\nparallelism: {context: 2}\nattention_backend: "
+        "fused",
+        first=("parallelism.context_communication",),
+    ),
+    requires(
+        "E358",
+        "parallelism.context_communication",
+        needs={"model.latent_attention": None},
+        off=_names("takes_latent"),
+        where=_FUSED,
+        why="the key and value heads of latent attention differ in size, which Transformer "
+        "Engine supports only with p2p and a2a+p2p",
+        example="model: {latent_attention: {kv_lora_rank: 512}}\n"
+        "parallelism: {context: 2, context_communication: a2a}\n"
+        "attention_backend: fused",
+    ),
+]
+
+
+ATTENTION_RULES += [
+    requires(
+        "E920",
+        "parallelism.context_communication",
+        needs={"attention_backend": "unfused"},
+        off=_names("is_fused"),
+        where=_CONTEXT_PARALLEL,
+        why="ring self-attention saves the scores of all pairs, which no fused kernel writes",
+        example="parallelism: {context: 2, context_communication: ring_self_attention}\n"
+        "attention_backend: fused",
+        first=("attention_backend",),
+    ),
+    divides(
+        "E921",
+        "parallelism.context",
+        "model.seq_length",
+        where=_given(slices=1),
+        why="each rank of ring self-attention holds one slice of every sequence, of equal lengths",
+        example="model: {seq_length: 2050}\n"
+        "parallelism: {context: 4, context_communication: ring_self_attention}",
+    ),
+    against(
+        "E922",
+        lambda scenario: (
+            _without_groups(scenario)
+            and scenario.model.num_query_groups != scenario.model.num_attention_heads
+        ),
+        "model.num_query_groups is {scenario.model.num_query_groups}, but "
+        "model.num_attention_heads is {scenario.model.num_attention_heads}, while "
+        "parallelism.context_communication is {scenario.parallelism.context_communication}",
+        why="the QKV product of the published layer has three equal parts, so it has as many key "
+        "heads as query heads (Colossal-AI's TransformerSelfAttentionRing)",
+        example="model: {num_query_groups: 8}\n"
+        "parallelism: {context: 2, context_communication: ring_self_attention}",
+    ),
+    requires(
+        "E923",
+        "parallelism.context_communication",
+        needs={"model.latent_attention": None},
+        off=_names("is_fused"),
+        where=_CONTEXT_PARALLEL,
+        why="queries, keys and values of the published layer are parts of one product, and equal "
+        "in size",
+        example="model: {latent_attention: {kv_lora_rank: 512}}\n"
+        "parallelism: {context: 2, context_communication: ring_self_attention}",
+    ),
+    requires(
+        "E924",
+        "model.layer_pattern",
+        needs={"parallelism.context_communication": _names("takes_mamba")},
+        where=_CONTEXT_PARALLEL,
+        why="the exchange of Mamba-2 layers puts the two slices of each rank in order "
+        "(mamba_context_parallel.py), but ring self-attention has one slice per rank",
+        example="model: {num_layers: 2, layer_pattern: M*}\n"
+        "parallelism: {context: 2, context_communication: ring_self_attention}\n"
+        "attention_backend: unfused\n"
+        "software: megatron_core",
+    ),
+    requires(
+        "E925",
+        "parallelism.context_communication",
+        needs={
+            "software.cuda_graphs": False,
+            "software.cuda_graph_modules": _captures_no_attention,
+        },
+        off=_names("is_fused"),
+        where=_CONTEXT_PARALLEL,
+        why="the host waits for the GPU after each step around the ring (ring_forward), which a "
+        "CUDA graph cannot capture",
+        example="parallelism: {context: 2, context_communication: ring_self_attention}\n"
+        "software: {cuda_graphs: true}",
+    ),
+    divides(
+        "E353",
+        (2, "parallelism.context"),
+        "model.seq_length",
+        where=_BALANCED,
+        why="each context-parallel rank holds two slices of every sequence, all of equal length",
+        example="model: {seq_length: 2050}\nparallelism: {context: 4}\nattention_backend: fused",
+    ),
+    divides(
+        "E354",
+        ("parallelism.tensor", "parallelism.context"),
+        "model.seq_length",
+        where=_divide_apart,
+        why="sequence parallelism shards the tokens of a context-parallel rank over its "
+        "tensor-parallel ranks",
+        example="model: {seq_length: 1936}\n"
+        "parallelism: {tensor: 8, sequence_parallel: true, context: 4}\n"
+        "attention_backend: fused",
+    ),
+]
+
+
+@rule(
+    "E355",
+    "a2a+p2p needs several all-to-all subgroups of at least 2 ranks each, with rings between them",
+    "parallelism: {context: 8, context_communication: a2a+p2p}\nattention_backend: fused",
+)
+def _neighbours_divide_context(scenario: Scenario) -> str | None:
+    split = scenario.parallelism
+    if not split.context_exchange.has_subgroups or split.context == 1:
+        return None
+    size = split.context_a2a
+    if size is not None and 1 < size < split.context and split.context % size == 0:
+        return None
+    written = "not set" if split.context_a2a is None else str(split.context_a2a)
+    return (
+        f"parallelism.context_a2a is {written} while parallelism.context_communication is "
+        f"{split.context_communication}; it must be a divisor of parallelism.context other than 1 "
+        f"and {split.context}"
+    )
+
+
+@rule(
+    "E356",
+    "the all-to-all gives each context-parallel rank whole query and key heads",
+    "parallelism: {tensor: 16, context: 8, context_communication: a2a}\nattention_backend: fused",
+)
+def _heads_split_by_context(scenario: Scenario) -> str | None:
+    split, groups = scenario.parallelism, scenario.model.num_query_groups
+    if split.context == 1 or groups % split.tensor or _neighbours_divide_context(scenario):
+        return None
+    exchange = split.context_exchange
+    field = "context_a2a" if exchange.has_subgroups else "context"
+    ranks = exchange.ranks_of_heads(split.context, split.context_a2a)
+    heads = groups // split.tensor
+    if heads % ranks == 0:
+        return None
+    return (
+        f"parallelism.{field} is {ranks}, which does not divide the {heads} key heads per "
+        f"tensor-parallel rank (model.num_query_groups {groups} / parallelism.tensor "
+        f"{split.tensor})"
+    )
+
+
+# Rules of schedules whose passes run slices of each sequence (Seq1F1B).
+#
+# Source: the authors' Megatron-LM (thunlp/Seq1F1B: `pipeline_parallel/schedules.py`,
+# `sequence_split.py`, `transformer/seq1f1b_attn.py`).
+
+_SLICES = "parallelism.sequence_slices"
+_CUTTING = [name for name, family in NAMED.items() if family.cuts_sequences]
+
+
+def _cuts(scenario: Scenario) -> bool:
+    return scenario.parallelism.sequence_slices > 1
+
+
+def _runs_slices(scenario: Scenario) -> bool:
+    return _cuts(scenario) and scenario.schedule_family.cuts_sequences
+
+
+@rule(
+    "E455",
+    f"{' and '.join(_CUTTING)} run slices of each sequence; other schedules run whole sequences",
+    "parallelism: {pipeline: 4, sequence_slices: 4}\nschedule: 1f1b",
+)
+def _schedule_runs_slices(scenario: Scenario) -> str | None:
+    if _cuts(scenario) is scenario.schedule_family.cuts_sequences:
+        return None
+    schedule, number = scenario.schedule, scenario.parallelism.sequence_slices
+    if _cuts(scenario):
+        return f"{_SLICES} is {number}, but schedule {schedule} runs whole sequences"
+    return f"schedule {schedule} runs slices of each sequence, but {_SLICES} is 1"
+
+
+@rule(
+    "E456",
+    "slices have equally many tokens, or about equally many FLOPs; tensor-parallel ranks that "
+    "divide a sequence divide each slice evenly, and fp8 and fp4 products need multiples of 128 "
+    "tokens",
+    "model: {seq_length: 2048}\nparallelism: {pipeline: 4, sequence_slices: 3}\n"
+    "attention_backend: fused\nschedule: seq1f1b",
+)
+def _sequence_in_slices(scenario: Scenario) -> str | None:
+    split, length, unit = scenario.parallelism, scenario.model.seq_length, scenario.slice_unit
+    by_flops, number = split.slice_balance == "flops", split.sequence_slices
+    # The shortest slice of equally many FLOPs has at least half as many tokens as the mean.
+    step = unit if by_flops else number * unit
+    least = 2 * number * unit if by_flops else step
+    is_even = length % step == 0 and length >= least
+    if not _runs_slices(scenario) or split.slice_lengths is not None or is_even:
+        return None
+    divided = f" of a multiple of {unit} tokens" if unit > 1 else ""
+    return f"model.seq_length is {length}, which cannot be cut into {number} slices{divided}"
+
+
+@rule(
+    "E421",
+    "slices have the tokens that are listed for them; together they are a sequence, and "
+    "tensor-parallel ranks that divide a sequence divide each slice evenly",
+    "model: {seq_length: 2048}\n"
+    "parallelism: {pipeline: 4, sequence_slices: 2, slice_lengths: [1024, 512]}\n"
+    "attention_backend: fused\nschedule: terapipe",
+)
+def _lengths_are_of_a_sequence(scenario: Scenario) -> str | None:
+    split, length, unit = scenario.parallelism, scenario.model.seq_length, scenario.slice_unit
+    lengths, number = split.slice_lengths, split.sequence_slices
+    if lengths is None or not _runs_slices(scenario):
+        return None
+    written = ", ".join(map(str, lengths))
+    if len(lengths) != number:
+        return f"parallelism.slice_lengths has {len(lengths)} lengths for {number} slices"
+    total = sum(lengths)
+    if total != length:
+        return f"parallelism.slice_lengths ({written}) add up to {total}, not to {length} tokens"
+    if any(tokens % unit for tokens in lengths):
+        return f"parallelism.slice_lengths ({written}) are not all multiples of {unit} tokens"
+    return None
+
+
+_WHOLE: dict[str, object] = {
+    "parallelism.context": 1,
+    "model.attention_window": None,
+    "model.mtp_num_layers": 0,
+    "model.layer_pattern": None,
+    "memory.zero_stage": (0, 1),
+}
+"""The fields that slices limit, and their legal values."""
+
+
+@rule(
+    "E457",
+    "a slice attends to all earlier keys, which its rank holds; token "
+    "prediction needs the next slice, and Mamba-2 layers and ZeRO stages 2 and 3 are not simulated "
+    "with slices",
+    "parallelism: {pipeline: 4, sequence_slices: 4}\nschedule: seq1f1b\n"
+    "attention_backend: fused\nmodel: {attention_window: 512}",
+)
+def _whole_sequences(scenario: Scenario) -> str | None:
+    if not _runs_slices(scenario):
+        return None
+    number = scenario.parallelism.sequence_slices
+    for field, legal in _WHOLE.items():
+        value = value_getter(field)(scenario)
+        if value not in (legal if isinstance(legal, tuple) else (legal,)):
+            return f"{field} is {shown(value)}, but sequences are cut into {number} slices"
+    return None
+
+
+ATTENTION_RULES += [
+    against(
+        "E458",
+        lambda scenario: (
+            _runs_slices(scenario)
+            and (
+                scenario.parallelism.pipeline == 1
+                or (
+                    scenario.schedule_family.has_chunks
+                    and scenario.parallelism.pipeline % scenario.parallelism.sequence_slices
+                )
+            )
+        ),
+        "schedule {scenario.schedule} cannot run {scenario.parallelism.sequence_slices} slices on "
+        "{scenario.parallelism.pipeline} stages",
+        why="each chunk runs as many slices in turn as there are stages, and all slices of a "
+        "microbatch in the same turn; a single stage runs whole sequences",
+        example="parallelism: {pipeline: 8, interleave: 3, sequence_slices: 3}\n"
+        "model: {seq_length: 3072}\nattention_backend: fused\nschedule: seq1f1b_interleaved",
+    ),
+    requires(
+        "E459",
+        "parallelism.slice_balance",
+        needs={_SLICES: at_least(2)},
+        off="tokens",
+        why="slices are balanced only if sequences are cut into several",
+        example="parallelism: {pipeline: 4, slice_balance: flops}",
+    ),
+    requires(
+        "E341",
+        "parallelism.slice_lengths",
+        needs={_SLICES: at_least(2), "parallelism.slice_balance": "tokens"},
+        why="lengths are those of several slices, and are not balanced besides",
+        example="parallelism: {pipeline: 4, slice_lengths: [512, 512]}",
+    ),
+]
+
+
+_PACKED = "batch.packed_lengths"
+
+
+def _unit(scenario: Scenario) -> int:
+    return 2 * scenario.parallelism.context
+
+
+def _has_other_kernel(scenario: Scenario) -> bool:
+    split = scenario.parallelism
+    exchanges = split.context > 1 and not split.context_exchange.takes_documents
+    is_other = scenario.attention_backend != "fused" or exchanges or split.sequence_slices > 1
+    return is_other or scenario.model.layer_pattern is not None
+
+
+def _uneven_documents(scenario: Scenario) -> bool:
+    if scenario.parallelism.context == 1 or _has_other_kernel(scenario):
+        return False
+    return any(length % _unit(scenario) for length, _ in scenario.documents)
+
+
+ATTENTION_RULES += [
+    requires(
+        "E410",
+        "batch.micro",
+        needs={_PACKED: None},
+        off=1,
+        why="a microbatch in the THD format is one packed sequence, which Megatron-Bridge requires",
+        example="batch: {micro: 2, global: 8, packed_lengths: [512]}\nattention_backend: fused",
+    ),
+    excludes(
+        "E419",
+        _PACKED,
+        "attention has no kernel for variable lengths",
+        _has_other_kernel,
+        reads=(
+            "attention_backend",
+            "parallelism.context_communication",
+            "parallelism.sequence_slices",
+            "model.layer_pattern",
+        ),
+        off=None,
+        why="attention within documents needs a fused kernel for variable lengths; with context "
+        "parallelism it is simulated with p2p only, and not with slices of sequences or in "
+        "hybrid models",
+        example="batch: {micro: 1, packed_lengths: [512]}\nattention_backend: unfused",
+        first=(
+            "attention_backend",
+            "parallelism.context_communication",
+            "parallelism.sequence_slices",
+            "model.layer_pattern",
+        ),
+    ),
+    against(
+        "E420",
+        _uneven_documents,
+        "batch.packed_lengths gives documents whose lengths are not multiples of 2 x "
+        "parallelism.context",
+        why="each context-parallel rank holds two slices of every document, which must be padded "
+        "to a multiple of 2 x parallelism.context (pad_seq_to_mult)",
+        example="batch: {micro: 1, packed_lengths: [500]}\nparallelism: {context: 4}\n"
+        "attention_backend: fused",
+    ),
+]

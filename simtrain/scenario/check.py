@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import os
+import pathlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
-from simtrain.base.strict_yaml import data_of, input_error
-from simtrain.errors import InputError, Problem, wrong_type
+from simtrain.base.input_file import SCENARIO, load_kind
+from simtrain.base.resources import beside, find_scenario
+from simtrain.base.strict_yaml import YamlDocument, apply_overrides, data_of, input_error
+from simtrain.errors import InputError, Location, Problem, wrong_type
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.expert_rules import dispatcher_rule
-from simtrain.scenario.offload_rules import NO_DISKS, NO_HOST_COPIES, NO_NVME
-from simtrain.scenario.precision_rules import products_rule
-from simtrain.scenario.remedies import problem_of
+from simtrain.scenario.memory_rules import NO_DISKS, NO_HOST_COPIES, NO_NVME
+from simtrain.scenario.precision_rules import products_rule, userbuffer_node_rule
 from simtrain.scenario.rule import Rule
 from simtrain.scenario.rules import RULES, size_rule
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.section import IN_PYTHON
-from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
+from simtrain.scenario.section import IN_PYTHON, spell_out_words
 
 EVERY_RULE = (
     *RULES,
@@ -49,7 +51,6 @@ class _Objects:
         return self._by_id.get(id(scenario)) is scenario
 
     def add(self, scenario: Scenario) -> None:
-        """Add a scenario for as long as it lives."""
         self._by_id[id(scenario)] = scenario
 
 
@@ -75,6 +76,9 @@ def check_scenario(
     checked = [(rule, rule.check(scenario)) for rule in rules]
     broken = [(rule, message) for rule, message in checked if message]
     if broken:
+        # Most runs have no error, and need no remedies.
+        from simtrain.scenario.remedies import problem_of
+
         raise InputError(problem_of(scenario, *violated, kept or rules) for violated in broken)
     if rules is RULES:
         _LEGAL.add(scenario)
@@ -152,3 +156,65 @@ def check_cluster(
     rules += [] if has_nvme else [NO_NVME, NO_DISKS]
     rules += [] if has_fused_attention else [NO_FUSED_ATTENTION]
     check_scenario(scenario, rules, kept=RULES)
+
+
+# Load scenarios from files, or by the name of a scenario that comes with simtrain.
+
+_PATHS = "cluster", "schedule", "program"
+"""Fields that may be paths; a program always is."""
+
+
+def load_scenario(path_or_name: str | pathlib.Path, overrides: Iterable[str] = ()) -> Scenario:
+    """Load a scenario, with overrides such as "parallelism.tensor=4", and check every rule.
+
+    Raises:
+        InputError: every problem of the file, the overrides and the combination of values.
+    """
+    scenario = load_unchecked(path_or_name, overrides)
+    check_scenario(scenario)
+    return scenario
+
+
+def check_overrides(overrides: object) -> None:
+    """Refuse overrides that are no list of texts (E112)."""
+    if isinstance(overrides, (str, Mapping)) or not isinstance(overrides, Iterable):
+        message = f"overrides are a {type(overrides).__name__}, not a list of texts"
+        fix = 'write ["recompute=full"], or load the scenario and .replace({"recompute": "full"})'
+        raise InputError.of("E112", message, Location("overrides"), fix)
+
+
+def load_unchecked(path_or_name: str | pathlib.Path, overrides: Iterable[str] = ()) -> Scenario:
+    """Load a scenario without checking the rules on combinations of values.
+
+    Raises:
+        InputError: every problem of the file, the overrides and single values.
+    """
+    check_overrides(overrides)
+    path = find_scenario(path_or_name)
+    document = read_scenario(path)
+    for override in overrides:
+        document = apply_overrides(spell_out_words(document), [override])
+    data = document.data
+    if data.get("name") is None:
+        data = data | {"name": path.stem}
+    return Scenario.from_document(YamlDocument(data, document.positions))
+
+
+def read_scenario(path: pathlib.Path) -> YamlDocument:
+    """Read the document of a scenario file.
+
+    Raises:
+        InputError: the file cannot be read, or is of another kind.
+    """
+    return with_paths_beside(load_kind(path, SCENARIO), str(path))
+
+
+def with_paths_beside(document: YamlDocument, file: str) -> YamlDocument:
+    """Resolve the paths of a scenario's files relative to the scenario's file."""
+    paths = {}
+    for field in _PATHS:
+        if isinstance(written := document.data.get(field), str):
+            # A bare name is that of a profile or a schedule, but of a file if it is a program.
+            is_file = field == "program"
+            paths[field] = beside(os.path.join(os.curdir, written) if is_file else written, file)
+    return YamlDocument(document.data | paths, document.positions) if paths else document

@@ -12,7 +12,7 @@ from simtrain.scenario.rule import (
     without_section,
 )
 from simtrain.scenario.schema import Scenario
-from simtrain.schedules.registry import NAMED
+from simtrain.schedules import NAMED
 
 
 def recomputes(scenario: Scenario) -> bool:
@@ -21,7 +21,6 @@ def recomputes(scenario: Scenario) -> bool:
 
 
 def _named(*, has_chunks: bool) -> list[str]:
-    """Names of schedules that have several chunks per stage, or one."""
     return [name for name, family in NAMED.items() if family.has_chunks is has_chunks]
 
 
@@ -36,7 +35,6 @@ def _exact_chunks() -> list[str]:
 
 
 def _may_overlap(scenario: Scenario) -> bool:
-    """Whether the pipeline's runtime can send messages beside compute; that of files always can."""
     return scenario.schedule_file is not None or scenario.schedule_family.overlaps
 
 

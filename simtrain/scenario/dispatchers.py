@@ -124,7 +124,6 @@ class AllToAll(Dispatcher):
     torchtitan = "standard"
 
     def record(self, steps: ExpertSteps[TensorT]) -> TensorT:
-        """Permute, exchange, compute, exchange back and add up."""
         routed = steps.all_to_all(steps.permute_sent())
         return steps.unpermute(steps.all_to_all_back(steps.experts(routed)))
 
@@ -138,7 +137,6 @@ class AllGather(Dispatcher):
     megatron = "allgather", None
 
     def record(self, steps: ExpertSteps[TensorT]) -> TensorT:
-        """Gather, permute the tokens of the rank's experts, compute, add up and reduce."""
         routed = steps.permute(steps.gather(), counts_rows=True)
         return steps.reduce(steps.unpermute(steps.experts(routed)))
 
@@ -158,7 +156,6 @@ class DeepEP(Dispatcher):
     torchtitan = "deepep"
 
     def record(self, steps: ExpertSteps[TensorT]) -> TensorT:
-        """Exchange counts, send, permute, compute, add up and send back."""
         steps.exchange_counts()
         routed = steps.permute(steps.map_received(steps.send_once()))
         return steps.return_once(steps.unpermute(steps.experts(routed)))
@@ -182,7 +179,6 @@ class HybridEP(Dispatcher):
     torchtitan = "hybridep"
 
     def record(self, steps: ExpertSteps[TensorT]) -> TensorT:
-        """Gather the map, send, permute, compute, add up and send back."""
         steps.gather_map()
         routed = steps.permute(steps.send_once())
         return steps.return_once(steps.unpermute(steps.experts(routed)))

@@ -188,7 +188,6 @@ class Experts(Section):
     imbalance_seed: CountOrZero | None = Field(default=None, examples=[1])
 
     def has_layer(self, number: int) -> bool:
-        """Whether a layer, counted from 0, has experts."""
         return number >= self.first_dense_layers and number % self.layer_frequency == 0
 
 
@@ -228,7 +227,6 @@ class LatentAttention(Section):
 
     @property
     def query_size(self) -> int:
-        """Channels of a query or key head."""
         return self.qk_head_dim + self.qk_pos_emb_head_dim
 
 
@@ -332,25 +330,21 @@ class Model(Section):
 
     @property
     def shares_embedding(self) -> bool:
-        """Whether the first and the last stage both hold the embedding table."""
         return self.tied_embeddings or self.mtp_num_layers > 0
 
     @property
     def has_dense_layers(self) -> bool:
-        """Whether at least one layer has an MLP instead of experts."""
         if self.layer_pattern is not None:
             return MLP in self.layer_pattern
         return not all(map(self.layer_has_experts, range(self.num_layers)))
 
     def layer_has_experts(self, number: int) -> bool:
-        """Whether a layer, counted from 0, has experts."""
         if self.layer_pattern is not None:
             return self.layer_pattern[number : number + 1] == EXPERTS
         return self.experts is not None and self.experts.has_layer(number)
 
     @property
     def num_mamba_heads(self) -> int:
-        """Heads of each Mamba-2 layer; 0 without any."""
         if self.mamba is None:
             return 0
         return self.mamba.num_heads or max(1, 2 * self.hidden_size // self.mamba.head_dim)

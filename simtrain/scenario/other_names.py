@@ -12,7 +12,6 @@ _NO_TIME = "remove it: it affects neither time nor memory"
 
 
 def _by_other_name(names: Mapping[str, str]) -> dict[str, str]:
-    """Invert a table: from replacements with all other names to one replacement for each name."""
     return {name: ours for ours, others in names.items() for name in others.split()}
 
 

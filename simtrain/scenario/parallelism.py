@@ -3,28 +3,319 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias
+import itertools
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+)
 
 from pydantic import AfterValidator, Field
 
 from simtrain.base.mesh import AXES, Axis, Domains, Mesh
-from simtrain.scenario.context_exchanges import (
-    CONTEXT_EXCHANGES,
-    ContextCommunication,
-    ContextExchange,
-)
+from simtrain.base.plug_ins import Parts
+from simtrain.base.strict_yaml import FieldError
 from simtrain.scenario.dispatchers import DISPATCHERS, ExpertDispatch
 from simtrain.scenario.other_names import names_within
-from simtrain.scenario.pipeline_layout import (
-    EXAMPLE,
-    MOST_CHARACTERS,
-    checked_layout,
-    chunks_of_layout,
-    layers_of_layout,
-)
 from simtrain.scenario.section import Count, Degree, Section
-from simtrain.scenario.tensor_splits import TENSOR_SPLITS, TensorSplit
+
+# Megatron-Core's notation for the layers of each pipeline chunk, such as Et*3|(tt|)*29mL.
+#
+# Source: `parse_str_to_list` in core/transformer/pipeline_parallel_layer_layout.py.
+
+EXAMPLE = "Et*5|(t*6|)*6t*7L"
+_FIX = f"write the chunks as in {EXAMPLE}"
+_LETTERS = "EtmL"
+# First groups, then single characters, as in Megatron-Core: groups are not nested.
+_REPETITIONS = (re.compile(r"\(([^()]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
+_MOST_REPETITIONS = 1000
+MOST_CHARACTERS = 10_000
+"""Length of a layout as it is written."""
+MOST_LETTERS = 100_000
+"""Length of a layout whose repetitions are written out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkContents:
+    """What each chunk (virtual stage) of a pipeline contains.
+
+    Args:
+        layers: [virtual stages], number of layers.
+        prediction: number of the chunk with the modules of token prediction; None without them.
+        num_predictions: number of these modules.
+    """
+
+    layers: tuple[int, ...]
+    prediction: int | None = None
+    num_predictions: int = 0
+
+    @property
+    def separates_loss(self) -> bool:
+        return self.prediction is not None and self.prediction < len(self.layers) - 1
+
+    @property
+    def sent_states(self) -> tuple[int, ...]:
+        """[virtual stages], hidden states that each one sends to the next one."""
+        number = len(self.layers)
+        if self.prediction is None:
+            return (1,) * number
+        return tuple(self.received_states(chunk) for chunk in range(1, number + 1))
+
+    def received_states(self, chunk: int) -> int:
+        is_later = self.prediction is not None and chunk > self.prediction
+        return 1 + self.num_predictions * is_later
+
+
+@functools.lru_cache(maxsize=1024)
+def chunks_of_layout(layout: str) -> tuple[str, ...]:
+    """Return the letters of each chunk: E embedding, t layer, m token prediction, L loss.
+
+    Raises:
+        FieldError: Megatron-Core cannot read the layout, or it repeats too often.
+    """
+    text = layout.replace(",", "")
+    for pattern in _REPETITIONS:
+        if _expanded_length(text, pattern) > MOST_LETTERS:
+            raise FieldError((), f"has more than {MOST_LETTERS} letters", _FIX)
+        text = pattern.sub(lambda match: match[1] * int(match[2]), text)
+    chunks = tuple(text.split("|"))
+    if unknown := sorted({*text} - {*_LETTERS, "|"}):
+        message = f"{''.join(unknown)!r} is neither one of {', '.join(_LETTERS)} nor | between "
+        raise FieldError((), f"{message}chunks, *n after a letter, or (...)*n", _FIX)
+    return chunks
+
+
+def layers_of_layout(layout: str) -> tuple[int, ...]:
+    """[virtual stages], number of transformer layers of each chunk."""
+    return tuple(chunk.count("t") for chunk in chunks_of_layout(layout))
+
+
+def layout_of_chunks(chunks: Iterable[str]) -> str:
+    """Return the layout with these letters in its chunks, with runs as t*4 and (t*4|)*3."""
+    *others, last = (re.sub("t{2,}", lambda match: f"t*{len(match[0])}", chunk) for chunk in chunks)
+    runs = ((chunk, len([*same])) for chunk, same in itertools.groupby(others))
+    texts = (f"({chunk}|)*{times}" if times > 2 else f"{chunk}|" * times for chunk, times in runs)
+    return "".join(texts) + last
+
+
+def checked_layout(layout: str) -> str:
+    """Return the layout if `chunks_of_layout` can read it."""
+    chunks_of_layout(layout)
+    return layout
+
+
+def _expanded_length(text: str, repetitions: re.Pattern[str]) -> int:
+    """Return the length of a layout with its repetitions written out, before that is done."""
+    length = len(text)
+    for match in repetitions.finditer(text):
+        times = match[2]
+        if len(times) > len(str(_MOST_REPETITIONS)) or int(times) > _MOST_REPETITIONS:
+            raise FieldError((), f"*{times:.9} repeats more than {_MOST_REPETITIONS} times", _FIX)
+        length += len(match[1]) * int(times) - len(match[0])
+    return length
+
+
+# How tensor-parallel ranks split the matrices of each layer, if not by columns and rows.
+#
+# Megatron-LM's split by columns and rows is none of them: it is what `workload.blocks` does
+# without. A split is a part of an installed package, such as the guest `related_work`.
+
+
+class Shares(NamedTuple):
+    """Numbers of ranks that divide each dimension.
+
+    Args:
+        sequences: the sequences of a microbatch.
+        inner: heads, the channels of the MLP and the logits.
+        channels: the channels of each matrix, together.
+        vocabulary: the vocabulary.
+    """
+
+    sequences: int
+    inner: int
+    channels: int
+    vocabulary: int
+
+
+class TensorSplit(ABC):
+    """A way to split the matrices of each layer over the tensor-parallel ranks."""
+
+    name: ClassVar[str]
+    """What a scenario writes as parallelism.tensor_split."""
+    summary: ClassVar[str]
+    """What it does, after its name."""
+    ranks: ClassVar[str]
+    """The numbers of ranks that it allows, in words."""
+    has_depth: ClassVar[bool] = False
+    """Whether parallelism.tensor_depth decides its grid, too."""
+
+    @abstractmethod
+    def sizes(self, num_ranks: int, depth: int | None = None) -> Mapping[str, int] | None:
+        """Return the sizes of the axes of its grid, that of neighbouring ranks first.
+
+        Args:
+            num_ranks: number of tensor-parallel ranks.
+            depth: parallelism.tensor_depth; None without.
+
+        Returns:
+            Sizes whose product is `num_ranks`; None if so many ranks do not form a grid.
+        """
+
+    @abstractmethod
+    def shares(self, sizes: Mapping[str, int]) -> Shares:
+        """Return how many ranks divide what, on a grid of these sizes."""
+
+    @abstractmethod
+    def grid(self, mesh: Mesh, sizes: Mapping[str, int]) -> object:
+        """Return its ranks on a mesh (`workload.rank_grid.RankGrid`)."""
+
+
+TENSOR_SPLITS: Parts[TensorSplit] = Parts("tensor_splits", TensorSplit, ())
+
+
+# How context-parallel ranks exchange what attention needs, and the steps that each way orders.
+#
+# Everything that others ask of an exchange by name is asked here, so that a new one is a class and
+# a line of `_HOUSE`, or a part of another package. Tensors are opaque to it: the layer makes them.
+
+TensorT = TypeVar("TensorT")
+
+
+class AttentionSteps(ABC, Generic[TensorT]):
+    """Steps of a layer's attention on one rank, each of which also has a backward pass."""
+
+    @abstractmethod
+    def tokens_for_heads(self) -> None:
+        """Exchange tokens for heads: the rank then has more tokens, of fewer heads."""
+
+    @abstractmethod
+    def heads_for_tokens(self, y: TensorT) -> TensorT:
+        """Exchange heads for tokens: the rank then has its own tokens, of all heads."""
+
+    @abstractmethod
+    def attend(self) -> TensorT:
+        """Attend to the rank's own keys, in one kernel."""
+
+    @abstractmethod
+    def attend_around_ring(self) -> TensorT:
+        """Attend to the keys of all ranks, which pass them around a ring, in one kernel each."""
+
+    @abstractmethod
+    def attend_to_gathered(self) -> TensorT:
+        """Gather the keys of all ranks, and attend to them in one kernel for each slice."""
+
+
+class ContextExchange(ABC):
+    """A way in which context-parallel ranks, which divide each sequence, compute attention."""
+
+    name: ClassVar[str]
+    """What a scenario writes."""
+    summary: ClassVar[str]
+    """What it does, for the description of the field."""
+    is_fused: ClassVar[bool] = True
+    """Whether it runs fused kernels of attention. Otherwise it runs unfused ones."""
+    slices: ClassVar[int] = 2
+    """Slices of each sequence on a rank: 2, one from each half, balance causal attention."""
+    has_subgroups: ClassVar[bool] = False
+    """Whether parallelism.context_a2a divides the ranks into subgroups."""
+    takes_windows: ClassVar[bool] = False
+    """Whether attention can have a window."""
+    takes_latent: ClassVar[bool] = False
+    """Whether keys and values can differ in size (latent attention)."""
+    takes_documents: ClassVar[bool] = False
+    """Whether sequences can be packed."""
+    takes_groups: ClassVar[bool] = True
+    """Whether queries can share keys and values."""
+    takes_mamba: ClassVar[bool] = True
+    """Whether Mamba-2 layers can be beside attention: they put two slices of a rank in order."""
+
+    def ranks_of_heads(self, num_ranks: int, subgroup: int | None) -> int:
+        """Return the number of ranks that exchange tokens for heads; 1 if none do.
+
+        Args:
+            num_ranks: context-parallel ranks.
+            subgroup: parallelism.context_a2a.
+        """
+        return 1
+
+    @abstractmethod
+    def record(self, steps: AttentionSteps[TensorT]) -> TensorT:
+        """Put the steps of a layer in order; return the output of the rank's tokens."""
+
+
+class Ring(ContextExchange):
+    """Transformer Engine's `AttnFuncWithCPAndKVP2P` (ring attention; Liu et al. 2023)."""
+
+    name = "p2p"
+    summary = "passes keys and values around a ring, overlapped with attention"
+    takes_latent = True
+    takes_documents = True
+
+    def record(self, steps: AttentionSteps[TensorT]) -> TensorT:
+        return steps.attend_around_ring()
+
+
+class AllGather(ContextExchange):
+    """Transformer Engine's `AttnFuncWithCPAndKVAllGather` (Dubey et al. 2024, Section 3.3.2)."""
+
+    name = "all_gather"
+    summary = "gathers all keys and values before attention"
+
+    def record(self, steps: AttentionSteps[TensorT]) -> TensorT:
+        return steps.attend_to_gathered()
+
+
+class AllToAll(ContextExchange):
+    """Transformer Engine's `AttnFuncWithCPAndQKVOA2A` (Ulysses; Jacobs et al. 2023)."""
+
+    name = "a2a"
+    summary = "(Ulysses) exchanges tokens for heads"
+    takes_windows = True
+
+    def ranks_of_heads(self, num_ranks: int, subgroup: int | None) -> int:
+        return num_ranks
+
+    def record(self, steps: AttentionSteps[TensorT]) -> TensorT:
+        steps.tokens_for_heads()
+        return steps.heads_for_tokens(steps.attend())
+
+
+class Hierarchical(ContextExchange):
+    """Transformer Engine's `AttnFuncWithCPAndKVP2P` with all-to-alls in subgroups."""
+
+    name = "a2a+p2p"
+    summary = (
+        "exchanges tokens for heads within subgroups, and passes keys and values around rings "
+        "between them"
+    )
+    has_subgroups = True
+    takes_latent = True
+
+    def ranks_of_heads(self, num_ranks: int, subgroup: int | None) -> int:
+        return subgroup or 1
+
+    def record(self, steps: AttentionSteps[TensorT]) -> TensorT:
+        steps.tokens_for_heads()
+        return steps.heads_for_tokens(steps.attend_around_ring())
+
+
+_HOUSE: tuple[ContextExchange, ...] = (Ring(), AllGather(), AllToAll(), Hierarchical())
+CONTEXT_EXCHANGES = Parts[ContextExchange]("context_exchanges", ContextExchange, _HOUSE)
+"""The exchanges by name; the first is the default."""
+if TYPE_CHECKING:
+    ContextCommunication: TypeAlias = str
+else:
+    ContextCommunication = Literal[tuple(CONTEXT_EXCHANGES)]  # so that errors list the names
+
 
 if TYPE_CHECKING:
     TensorSplitName: TypeAlias = str
@@ -133,41 +424,34 @@ class Parallelism(Section):
 
     @property
     def context_exchange(self) -> ContextExchange:
-        """How context-parallel ranks exchange keys and values."""
         return CONTEXT_EXCHANGES[self.context_communication]
 
     @property
     def matrix_split(self) -> TensorSplit | None:
-        """How tensor-parallel ranks split matrices; None for columns and rows."""
         return TENSOR_SPLITS.get(self.tensor_split)
 
     @property
     def grid_sizes(self) -> Mapping[str, int] | None:
-        """Sizes of the axes of the tensor-parallel ranks; None without a split that has a grid."""
         split = self.matrix_split
         return split.sizes(self.tensor, self.tensor_depth) if split else None
 
     @property
     def ranks_of_heads(self) -> int:
-        """Ranks that divide heads, channels of the MLP and the vocabulary."""
         split, sizes = self.matrix_split, self.grid_sizes
         return split.shares(sizes).inner if split and sizes else self.tensor
 
     @property
     def has_one_axis(self) -> bool:
-        """Whether all tensor-parallel ranks divide the columns or rows of each matrix."""
         split, sizes = self.matrix_split, self.grid_sizes
         return split is None or (sizes is not None and len(sizes) == 1)
 
     @property
     def ranks_of_sequences(self) -> int:
-        """Tensor-parallel ranks that divide the sequences of a microbatch."""
         split, sizes = self.matrix_split, self.grid_sizes
         return split.shares(sizes).sequences if split and sizes else 1
 
     @property
     def ranks_of_expert(self) -> int:
-        """Ranks that shard the weights of each expert."""
         return self.expert_tensor or self.tensor
 
     @property
@@ -197,7 +481,6 @@ class Parallelism(Section):
         return (num_layers - sum(written.values())) // (self.pipeline - len(written))
 
     def mesh(self, domains: Domains = 8, order: RankOrder = "tp-cp-ep-dp-pp") -> Mesh:
-        """Return the mesh of ranks on a machine with these `domains`, numbered in this `order`."""
         return _mesh(self.tensor, self.context, self.data, self.pipeline, domains, order)
 
 

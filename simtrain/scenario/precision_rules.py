@@ -13,8 +13,21 @@ from typing import NamedTuple
 
 from simtrain.scenario.model import LatentAttention
 from simtrain.scenario.parallelism import Parallelism
-from simtrain.scenario.rule import Rule, Rules, against, any_but, at_most, excludes, requires, shown
+from simtrain.scenario.rule import (
+    Condition,
+    Rule,
+    Rules,
+    against,
+    any_but,
+    at_most,
+    excludes,
+    requires,
+    shown,
+)
 from simtrain.scenario.schema import Scenario
+
+PRECISION_RULES = Rules()
+rule = PRECISION_RULES.rule
 
 _DIVISORS = {"delayed": 16, "tensorwise": 16, "blockwise": 128, "mxfp8": 32, "NVFP4": 32}
 """The required divisor of the sizes of fp8 and fp4 products, by recipe.
@@ -27,11 +40,9 @@ _STATES = "precision.exp_avg", "precision.exp_avg_sq", "precision.main_parameter
 
 
 def _is_frozen(scenario: Scenario) -> bool:
-    """Whether no weight of an fp8 product is trained, so that none is cast or gathered."""
     return scenario.model.lora is not None
 
 
-PRECISION_RULES = Rules()
 PRECISION_RULES += [
     requires(
         "E393",
@@ -125,10 +136,7 @@ PRECISION_RULES += [
         why="narrow states need the precision-aware optimizer, which works only with the "
         "distributed optimizer (memory.zero_stage 1) on the GPU",
         example="precision: {exp_avg: bf16}",
-        first=(
-            "memory.zero_stage",
-            "memory.offload_optimizer",
-        ),
+        first=("memory.zero_stage", "memory.offload_optimizer"),
     ),
     against(
         "E389",
@@ -149,7 +157,6 @@ PRECISION_RULES += [
         "precision: {compute: fp16, main_parameters: remainder}",
     ),
 ]
-rule = PRECISION_RULES.rule
 
 
 @rule(
@@ -246,7 +253,6 @@ def _fp8_sizes(scenario: Scenario) -> Iterator[_Size]:
 
 
 def _latent_sizes(sizes: LatentAttention, heads: int, split: Parallelism) -> Iterator[_Size]:
-    """Yield the sizes of latents (gathered by sequence parallelism), and columns of all heads."""
     name, tensor = "model.latent_attention", split.tensor
     divisors = _DIVISORS if split.sequence_parallel else _NOT_GATHERED
     yield _Size(f"{name}.q_lora_rank", sizes.q_lora_rank or 0, 1, divisors)
@@ -311,7 +317,7 @@ PRECISION_RULES += [
         "model in fp8 (TransformerConfig)",
         example="precision: {compute: fp8, fp8_recipe: tensorwise, last_layers_bf16: 1000}\n"
         "software: megatron_core",
-    ),
+    )
 ]
 
 
@@ -380,3 +386,259 @@ FP8_SAVING_RULES += [
         example="precision: {fp8_activation_inputs: true}",
     ),
 ]
+
+
+# Rules of userbuffers: linear layers that pipeline their products with collectives.
+#
+# Sources: Megatron-LM's training/arguments.py and core/extensions/transformer_engine.py;
+# Transformer Engine's pytorch/module/base.py (`initialize_ub`) and comm_gemm_overlap.cpp.
+
+_NUM_SPLITS = 4
+
+PRECISION_RULES += [
+    requires(
+        "E377",
+        "overlap.userbuffers",
+        needs={"parallelism.sequence_parallel": True},
+        why="userbuffers pipeline the all-gathers and reduce-scatters of sequence parallelism "
+        "(--tp-comm-overlap needs --sequence-parallel)",
+        example="parallelism: {tensor: 8}\noverlap: {userbuffers: true, tensor_parallel: true}",
+    ),
+    requires(
+        "E371",
+        "overlap.userbuffers",
+        needs={"overlap.tensor_parallel": True},
+        why="userbuffers overlap the collectives of the backward pass too",
+        example="parallelism: {tensor: 8, sequence_parallel: true}\n"
+        "overlap: {userbuffers: true, tensor_parallel: false}",
+    ),
+    against(
+        "E372",
+        lambda scenario: scenario.overlap.userbuffers and scenario.model.hidden_size % _NUM_SPLITS,
+        f"model.hidden_size is {{scenario.model.hidden_size}}, not a multiple of "
+        f"{_NUM_SPLITS}, while overlap.userbuffers is true",
+        why=f"userbuffers split the product before a reduce-scatter into {_NUM_SPLITS} chunks of "
+        f"hidden_size / {_NUM_SPLITS} columns",
+        example="model: {hidden_size: 6146, num_attention_heads: 7, kv_channels: 128, "
+        "ffn_hidden_size: 24584, vocab_size: 51205, seq_length: 2051}\n"
+        "parallelism: {tensor: 7, sequence_parallel: true}\n"
+        "overlap: {userbuffers: true, tensor_parallel: true}",
+    ),
+    excludes(
+        "E373",
+        "overlap.userbuffers",
+        "products have several scales per tensor",
+        lambda scenario: scenario.precision.linear_product_type in ("fp8_block", "mxfp8", "nvfp4"),
+        reads=("precision.compute", "precision.fp8_recipe"),
+        why="userbuffers are simulated for recipes with one scale per tensor; Transformer Engine "
+        "has none for the blockwise recipe and for fp4",
+        example="parallelism: {tensor: 8, sequence_parallel: true}\n"
+        "overlap: {userbuffers: true, tensor_parallel: true}\n"
+        "precision: {compute: fp8, fp8_recipe: blockwise}\n"
+        "software: megatron_core",
+    ),
+    requires(
+        "E374",
+        "overlap.userbuffers",
+        needs={"model.mtp_num_layers": 0, "model.latent_attention": None},
+        why="latent attention and multi-token prediction have projections without userbuffers, "
+        "which is not simulated",
+        example="model: {mtp_num_layers: 1, position_embedding: rope}\n"
+        "parallelism: {tensor: 8, sequence_parallel: true}\n"
+        "overlap: {userbuffers: true, tensor_parallel: true}",
+    ),
+    requires(
+        "E376",
+        "overlap.userbuffers",
+        needs={"precision.compute": any_but("fp32")},
+        why="Megatron-LM allocates userbuffers with 16-bit elements, which cannot hold fp32",
+        example="parallelism: {tensor: 8, sequence_parallel: true}\n"
+        "overlap: {userbuffers: true, tensor_parallel: true}\n"
+        "precision: {compute: fp32}",
+    ),
+]
+
+
+def userbuffer_node_rule(nvlink_gpus: int) -> Rule:
+    """Return the rule that NVLink, with `nvlink_gpus` GPUs, connects each tensor-parallel group."""
+
+    def check(scenario: Scenario) -> str | None:
+        """Return the violation of tensor-parallel groups that NVLink does not connect."""
+        is_used = scenario.overlap.userbuffers
+        if not is_used or scenario.mesh(nvlink_gpus).group("tp").inside_one_node:
+            return None
+        tensor = scenario.parallelism.tensor
+        return (
+            f"overlap.userbuffers is true while parallelism.tensor is {tensor}, but NVLink "
+            f"connects only {nvlink_gpus} GPUs"
+        )
+
+    return Rule(
+        "E375",
+        "each rank writes to the userbuffers of its tensor-parallel peers over NVLink",
+        "parallelism: {tensor: 16, sequence_parallel: true}\n"
+        "overlap: {userbuffers: true, tensor_parallel: true}",
+        check,
+    )
+
+
+# Rules of the software stack: refuse entries that have no effect in a scenario.
+
+
+def _posts_messages(scenario: Scenario) -> bool:
+    return scenario.parallelism.pipeline > 1 and not scenario.overlaps_pipeline
+
+
+def _adds_one_by_one(scenario: Scenario) -> bool:
+    model = scenario.model
+    return model.biases or model.hidden_dropout > 0 or model.parallel_attention_mlp != "none"
+
+
+def _launches_experts(scenario: Scenario) -> bool:
+    facts = scenario.facts
+    is_launched_whole = facts.cuda_graphs or facts.kernels.fused_grouped_mlp
+    return scenario.model.experts is not None and not is_launched_whole
+
+
+def _recomputes_beside_norms(scenario: Scenario) -> bool:
+    """Whether recompute frees different tensors if norms are fused into linear layers."""
+    model, policy = scenario.model, scenario.recompute
+    can_differ = model.parallel_attention_mlp == "none" and not scenario.precision.casts
+    if policy.strategy != "selective" or not can_differ:
+        return False
+    is_dense = model.has_dense_layers
+    drops_norms = "layernorm" in policy.modules and (is_dense or model.latent_attention is None)
+    return drops_norms or ("mlp" in policy.modules and is_dense)
+
+
+def _fuses_attention(scenario: Scenario) -> bool:
+    return scenario.attention_backend == "fused"
+
+
+def _has_rotary(scenario: Scenario) -> bool:
+    return scenario.model.position_embedding == "rope"
+
+
+def _launches_kernels(scenario: Scenario) -> bool:
+    return not scenario.facts.cuda_graphs
+
+
+_IN_GRAPHS = "CUDA graphs launch whole passes"
+_USES: dict[str, tuple[Condition, str]] = {
+    "fused_softmax": (
+        lambda scenario: not _fuses_attention(scenario),
+        "fused attention has no separate softmax kernel",
+    ),
+    "attention_kernel": (_fuses_attention, "attention is not fused"),
+    "attention_speed": (_fuses_attention, "attention is not fused"),
+    "fused_rotary": (_has_rotary, "the model has no rotary embedding"),
+    "complex_rotary": (
+        lambda scenario: _has_rotary(scenario) and not scenario.facts.kernels.fused_rotary,
+        "the model has no rotary embedding, or its rotation is one kernel",
+    ),
+    "repeated_keys": (
+        lambda scenario: (
+            _fuses_attention(scenario)
+            and scenario.model.num_query_groups not in (None, scenario.model.num_attention_heads)
+        ),
+        "attention is not fused, or each query head has keys of its own",
+    ),
+    "fused_rms_norm": (
+        lambda scenario: scenario.model.normalization == "rms_norm",
+        "the model has no RMS norm",
+    ),
+    "fused_activation": (
+        lambda scenario: scenario.model.biases or scenario.model.activation != "gelu",
+        "a GeLU without bias is always one kernel",
+    ),
+    "fused_dropout_add": (
+        _adds_one_by_one,
+        "the model adds neither biases nor dropout to its residuals",
+    ),
+    "cross_entropy_fusion": (
+        lambda scenario: scenario.facts.kernels.fused_cross_entropy,
+        "the cross entropy is not fused",
+    ),
+    "fp8_columns": (
+        lambda scenario: scenario.fp8_recipe == "blockwise",
+        "products are not in fp8 with the recipe blockwise",
+    ),
+    "grouped_products": (_launches_experts, "the host launches no products of experts one by one"),
+    "fused_grouped_mlp": (
+        lambda scenario: scenario.model.experts and scenario.fp8_recipe == "mxfp8",
+        "the model has no experts with products in mxfp8",
+    ),
+    "paged_stash": (
+        lambda scenario: scenario.model.experts and scenario.facts.kernels.fused_grouped_mlp,
+        "the MLP of experts is not fused",
+    ),
+    "checkpointed_fp32_norms": (
+        lambda scenario: scenario.parallelism.grid_sizes is None,
+        "norms over a grid of ranks are kernels of their own",
+    ),
+    "separate_masking": (
+        lambda scenario: (
+            not _fuses_attention(scenario) and not scenario.facts.kernels.fused_softmax
+        ),
+        "mask and softmax are one kernel",
+    ),
+    "norm_in_linear": (
+        _recomputes_beside_norms,
+        "this scenario recomputes nothing that depends on fusing norms into linear layers",
+    ),
+    "fused_optimizer": (
+        lambda scenario: not scenario.memory.offload_optimizer,
+        "Adam runs on the host",
+    ),
+    "fused_gradient_accumulation": (
+        lambda scenario: not (scenario.fully_shards and scenario.reduces_every_microbatch),
+        "fully_shard adds no gradients up before it reduces them",
+    ),
+    "fully_shard": (
+        lambda scenario: scenario.memory.zero_stage == 3,
+        "parameters are not sharded (memory.zero_stage 3)",
+    ),
+    "expert_workspaces": (
+        lambda scenario: scenario.model.experts is not None,
+        "the model has no experts",
+    ),
+    "cublas_workspace": (
+        lambda scenario: scenario.facts.torch_workspaces > 0,
+        "PyTorch keeps no workspaces",
+    ),
+    "cuda_graph_modules": (_launches_kernels, _IN_GRAPHS),
+    "host_call": (_launches_kernels, _IN_GRAPHS),
+    "blocking_launches": (_launches_kernels, _IN_GRAPHS),
+    "host_issue": (
+        lambda scenario: _launches_kernels(scenario) or _posts_messages(scenario),
+        _IN_GRAPHS,
+    ),
+}
+"""When an entry has an effect, and why it has none otherwise; all other entries always have one."""
+
+
+@rule(
+    "E380",
+    "an entry that has no effect in a scenario is probably a mistake",
+    "software: {fused_rotary: false}",
+)
+def _entries_are_used(scenario: Scenario) -> str | None:
+    unused = [
+        f"software.{name} is set, but {why_not}"
+        for name, (is_used, why_not) in _USES.items()
+        if getattr(scenario.software, name) is not None and not is_used(scenario)
+    ]
+    return "; ".join(unused) or None
+
+
+@rule(
+    "E381",
+    "a fused cross entropy subtracts the maximum in the kernel of the exponentials",
+    "memory: {in_place_cross_entropy: true}\nsoftware: {fused_cross_entropy: true}",
+)
+def _loss_keeps_fp32_logits(scenario: Scenario) -> str | None:
+    field = "memory.in_place_cross_entropy"
+    is_fused = scenario.facts.kernels.fused_cross_entropy
+    if scenario.memory.in_place_cross_entropy is None or not is_fused:
+        return None
+    return f"{field} is set, but the software stack fuses the cross entropy"

@@ -20,11 +20,15 @@ from simtrain.base.resources import list_stacks
 from simtrain.base.strict_yaml import as_scalar, data_of
 from simtrain.base.strict_yaml.validation import dotted_names
 from simtrain.errors import InputError, Location, Problem
-from simtrain.scenario.field_docs import name_in_files, section_of
-from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.rule import Rule, python_path
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.section import Section
+from simtrain.scenario.section import (
+    Section,
+    name_in_files,
+    near_divisors,
+    near_multiples,
+    section_of,
+)
 
 LEFT_OUT: Final = object()
 """Marker in a remedy: remove the field."""
@@ -266,7 +270,6 @@ def neighbours(
 def _near_numbers(
     value: float | None, texts: Sequence[int], others: Iterable[object], usual: Iterable[object]
 ) -> list[int]:
-    """Return numbers near a value, which may be far only if the message names them."""
     center = 1 if value is None else int(value)
     near = {*texts, center + 1, center - 1, 1, *_counts(usual)}
     for number in {*texts, *_counts(others)}:
@@ -291,7 +294,6 @@ def _value_of(scenario: Scenario, field: str) -> Any:
 
 @functools.cache
 def _field_info(field: str) -> FieldInfo | None:
-    """Return what the section of a field says about it."""
     section: Any = Scenario
     *path, name = python_path(field).split(".")
     for part in path:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from simtrain.base.entry import Entry
 from simtrain.base.plain_data import PlainData
 from simtrain.base.strict_yaml import data_of
-from simtrain.base.strict_yaml.document import leaves
+from simtrain.base.strict_yaml.reading import leaves
 from simtrain.scenario.rule import value_getter
 from simtrain.scenario.schema import STACK_DEFAULTS, Scenario
 from simtrain.scenario.section import is_change
@@ -93,7 +93,6 @@ def _resolved(scenario: Scenario) -> Iterator[ResolvedSetting]:
 
 
 def _entry(stack: Stack, field: str) -> Entry[Any] | None:
-    """Return the entry of the stack that is the default of a field; None if there is none."""
     if field in STACK_DEFAULTS:
         name = STACK_DEFAULTS[field].entry
     elif field == "attention_backend":

@@ -18,9 +18,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from simtrain.base.strict_yaml import as_scalar
-from simtrain.scenario.field_docs import name_in_files, section_of
 from simtrain.scenario.schema import STACK_DEFAULTS, Scenario
-from simtrain.scenario.section import Section
+from simtrain.scenario.section import Section, name_in_files, section_of
 from simtrain.scenario.software import DEFAULT_FACTS, Kernels
 
 Check = Callable[[Scenario], str | None]
@@ -60,8 +59,6 @@ class Rules(list[Rule]):
     def rule(
         self, code: str, why: str, example: str, *, first: tuple[str, ...] = (), hint: str = ""
     ) -> Callable[[Check], Check]:
-        """Return a decorator that adds a rule with the decorated check."""
-
         def add(check: Check) -> Check:
             self.append(Rule(code, why, example, check, first, hint))
             return check

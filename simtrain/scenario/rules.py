@@ -13,26 +13,294 @@ from __future__ import annotations
 
 from simtrain.scenario.attention_rules import ATTENTION_RULES
 from simtrain.scenario.combination_rules import COMBINATION_RULES, recomputes
-from simtrain.scenario.context_rules import CONTEXT_RULES
-from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
 from simtrain.scenario.expert_rules import EXPERT_RULES
-from simtrain.scenario.hybrid_rules import HYBRID_RULES
-from simtrain.scenario.layout_rules import LAYOUT_RULES
-from simtrain.scenario.lora_rules import LORA_RULES
-from simtrain.scenario.merged_pass_rules import DEFERRED_RULES, MERGED_PASS_RULES, runs_two_lanes
-from simtrain.scenario.offload_rules import HOST_STATE_RULES, OFFLOAD_RULES
+from simtrain.scenario.memory_rules import MEMORY_RULES, RECOMPUTE_RULES
+from simtrain.scenario.model import CANONICAL_PARTS
+from simtrain.scenario.parallelism import TENSOR_SPLITS
 from simtrain.scenario.precision_rules import FP8_SAVING_RULES, PRECISION_RULES
-from simtrain.scenario.recompute_rules import RECOMPUTE_RULES
-from simtrain.scenario.rule import Rule, Rules, at_most, divides
-from simtrain.scenario.schedule_rules import SCHEDULE_RULES
+from simtrain.scenario.rule import Rule, Rules, against, at_most, divides, excludes, requires
+from simtrain.scenario.schedule_rules import SCHEDULE_RULES, runs_two_lanes
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.slice_rules import PACKING_RULES, SLICE_RULES
-from simtrain.scenario.software_rules import SOFTWARE_RULES
-from simtrain.scenario.stage_rules import STAGE_RULES
-from simtrain.scenario.tensor_split_rules import TENSOR_SPLIT_RULES
-from simtrain.scenario.userbuffer_rules import USERBUFFER_RULES
-from simtrain.scenario.variation_rules import VARIATION_RULES
-from simtrain.schedules.partial_recompute import most_outstanding
+from simtrain.schedules.schedule import most_outstanding
+
+# Rules of LoRA (model.lora): what Megatron-Bridge refuses, and what is not simulated.
+#
+# Source: Megatron-Bridge, peft/utils.py (`ParallelLinearAdapter`) and peft/lora.py.
+
+_RULES = Rules()
+rule = _RULES.rule
+
+_TOY = "model: {lora: {rank: 16}}\n"
+
+
+def _adapts_columns(scenario: Scenario) -> bool:
+    lora = scenario.model.lora
+    return lora is not None and any(map(lora.adapts, CANONICAL_PARTS))
+
+
+def _parts_without_gate(scenario: Scenario) -> bool:
+    lora, gated = scenario.model.lora, scenario.model.activation in ("swiglu", "geglu")
+    parts = CANONICAL_PARTS["linear_fc1"]
+    return lora is not None and not gated and any(part in lora.modules for part in parts)
+
+
+_RULES += [
+    divides(
+        "E460",
+        "parallelism.tensor",
+        "model.lora.rank",
+        where=_adapts_columns,
+        why="tensor-parallel ranks divide the columns of the first matrix of an adapter of "
+        "linear_qkv or linear_fc1 (ColumnParallelLinear)",
+        example="model: {lora: {rank: 12}}\nparallelism: {tensor: 8}",
+    ),
+    requires(
+        "E461",
+        "model.lora",
+        needs={
+            "model.experts": None,
+            "model.latent_attention": None,
+            "model.mtp_num_layers": 0,
+            "model.layer_pattern": None,
+        },
+        why="adapters of experts, latent attention, token prediction and hybrid models are not "
+        "simulated",
+        example="model: {biases: false, lora: {rank: 16}, experts: {num: 8, top_k: 2, "
+        "ffn_hidden_size: 4096}}",
+    ),
+    requires(
+        "E462",
+        "memory.zero_stage",
+        needs={"model.lora": None},
+        off=(1, 0),
+        why="Megatron-LM keeps frozen parameters outside its buffers and shards only adapters; "
+        "ZeRO 2 and 3 with frozen parameters are not simulated",
+        example=_TOY + "parallelism: {data: 2}\nmemory: {zero_stage: 3}",
+    ),
+    requires(
+        "E463",
+        "overlap.userbuffers",
+        needs={"model.lora": None},
+        why="adapters read the gathered input of their layer, which userbuffers keep in parts; "
+        "userbuffers with adapters are not simulated",
+        example=_TOY + "parallelism: {tensor: 8, sequence_parallel: true}\n"
+        "overlap: {userbuffers: true, tensor_parallel: true}",
+    ),
+    excludes(
+        "E464",
+        "model.lora",
+        "the software stack has separate projections of queries, keys and values",
+        lambda scenario: scenario.facts.kernels.separate_projections,
+        reads=("software.stack",),
+        why="the adapters are those of Megatron-Bridge, whose layers fuse queries, keys and "
+        "values; adapters of other stacks' separate layers are not simulated",
+        example=_TOY + "software: torchtitan\nattention_backend: fused",
+        first=("software",),
+    ),
+    against(
+        "E465",
+        _parts_without_gate,
+        "model.lora.modules has a half of a gated MLP's first product, but model.activation is "
+        "{scenario.model.activation}",
+        why="linear_fc1_gate and linear_fc1_up are the halves of a gated MLP's first product",
+        example="model: {lora: {rank: 16, modules: [linear_fc1_gate]}}",
+    ),
+    requires(
+        "E466",
+        "parallelism.sequence_slices",
+        needs={"model.lora": None},
+        off=1,
+        why="the authors' Seq1F1B has no adapters, and frozen parameters in slices of sequences"
+        " are not simulated",
+        example="model: {lora: {rank: 16}}\n"
+        "parallelism: {pipeline: 4, sequence_slices: 4}\n"
+        "attention_backend: fused\n"
+        "schedule: seq1f1b",
+    ),
+]
+
+
+# Rules of splits of the layers' matrices (parallelism.tensor_split).
+#
+# Sources: Colossal-AI's legacy layers (`divide` in nn/layer/utils, `check_sanity` of its process
+# groups); what simtrain does not simulate with a split, it refuses.
+
+_SPLIT, _TENSOR = "parallelism.tensor_split", "parallelism.tensor"
+_DEPTH = "parallelism.tensor_depth"
+
+
+@rule(
+    "E935",
+    "only a grid with layers has a depth, and its number of ranks does not tell it",
+    "parallelism: {tensor: 4, tensor_split: 2d, tensor_depth: 2}\nbatch: {micro: 4}",
+)
+def _depth_is_of_the_split(scenario: Scenario) -> str | None:
+    split, depth = scenario.parallelism.matrix_split, scenario.parallelism.tensor_depth
+    has_depth = split is not None and split.has_depth
+    if has_depth is (depth is not None):
+        return None
+    if has_depth:
+        message = f"{_SPLIT} is {scenario.parallelism.tensor_split} without {_DEPTH}"
+        return message
+    message = f"{_DEPTH} is {depth} while {_SPLIT} is {scenario.parallelism.tensor_split}"
+    return message
+
+
+@rule(
+    "E930",
+    "the tensor-parallel ranks form the grid of the split: "
+    + "; ".join(f"{name} {split.ranks}" for name, split in TENSOR_SPLITS.items()),
+    "parallelism: {tensor: 1, tensor_split: hidden}",
+)
+def _ranks_form_a_grid(scenario: Scenario) -> str | None:
+    parallelism, split = scenario.parallelism, scenario.parallelism.matrix_split
+    if split is None or parallelism.grid_sizes or _depth_is_of_the_split(scenario):
+        return None
+    return f"{_TENSOR} is {parallelism.tensor}, but {_SPLIT} {split.name} needs {split.ranks} ranks"
+
+
+@rule(
+    "E932",
+    "each rank has an equal part of the channels of every matrix and of the vocabulary",
+    "model: {hidden_size: 6146, num_attention_heads: 64, kv_channels: 96}\n"
+    "parallelism: {tensor: 4, tensor_split: hidden}",
+)
+def _channels_are_divided(scenario: Scenario) -> str | None:
+    parallelism, model = scenario.parallelism, scenario.model
+    split, axes = parallelism.matrix_split, parallelism.grid_sizes
+    if split is None or axes is None:
+        return None
+    _, _, channels, words = split.shares(axes)
+    sizes = {
+        "model.hidden_size": (model.hidden_size, channels),
+        "model.ffn_hidden_size": (model.ffn_hidden_size, channels),
+        "model.vocab_size": (model.vocab_size, words),
+    }
+    for field, (size, ranks) in sizes.items():
+        if size % ranks:
+            return (
+                f"{field} is {size}, which {ranks} ranks along the axes of {_SPLIT} {split.name} "
+                "cannot share"
+            )
+    return None
+
+
+@rule(
+    "E933",
+    "the ranks along one axis of the grid divide heads, and each has whole ones",
+    "model: {num_attention_heads: 15, hidden_size: 1920}\n"
+    "parallelism: {tensor: 4, tensor_split: 2d}",
+)
+def _heads_are_divided(scenario: Scenario) -> str | None:
+    parallelism, model = scenario.parallelism, scenario.model
+    ranks = parallelism.ranks_of_heads
+    if parallelism.has_one_axis or not parallelism.grid_sizes:  # E301 and E334
+        return None
+    numbers = {
+        "model.num_attention_heads": model.num_attention_heads,
+        "model.num_query_groups": model.num_query_groups,
+    }
+    for field, number in numbers.items():
+        if number % ranks:
+            return (
+                f"{field} is {number}, which {ranks} ranks along an axis of {_SPLIT} "
+                f"{parallelism.tensor_split} cannot share"
+            )
+    return None
+
+
+@rule(
+    "E934",
+    "ranks along some axes of the grid divide the sequences of each microbatch",
+    "parallelism: {tensor: 4, tensor_split: 2d}\nbatch: {micro: 3, global: 12}",
+)
+def _sequences_are_divided(scenario: Scenario) -> str | None:
+    parallelism, micro = scenario.parallelism, scenario.batch.micro
+    ranks = parallelism.ranks_of_sequences
+    if micro % ranks == 0:
+        return None
+    return (
+        f"batch.micro is {micro}, but {ranks} ranks along the axes of {_SPLIT} "
+        f"{parallelism.tensor_split} divide its sequences"
+    )
+
+
+_RULES += [
+    requires(
+        "E931",
+        _SPLIT,
+        needs={
+            "parallelism.sequence_parallel": False,
+            "parallelism.scatter_gather": False,
+            "parallelism.context": 1,
+            "parallelism.sequence_slices": 1,
+            "recompute.distribute": False,
+            "precision.compute": ("bf16", "fp16", "fp32"),
+            "model.experts": None,
+            "model.latent_attention": None,
+            "model.layer_pattern": None,
+            "model.lora": None,
+            "model.mtp_num_layers": 0,
+            "overlap.userbuffers": False,
+            "software.separate_projections": False,
+        },
+        why="activations are already divided by tokens or channels, and other ways to divide "
+        "them, experts, adapters, other layers, narrow types and token prediction are not "
+        "simulated with a split of the matrices",
+        example="parallelism: {tensor: 4, tensor_split: hidden, sequence_parallel: true}",
+    )
+]
+
+
+# Rules of the section `variation`.
+
+
+@rule("E961", "ranks are counted from 0", "variation: {slow: {rank: 64, factor: 1.2}}")
+def _slow_rank_exists(scenario: Scenario) -> str | None:
+    slow = scenario.variation.slow
+    if slow is None or slow.rank < scenario.num_gpus:
+        return None
+    last = scenario.num_gpus - 1
+    message = f"variation.slow.rank is {slow.rank}, but the last rank is {last}"
+    return message
+
+
+def _packs_lengths_twice(scenario: Scenario) -> bool:
+    return bool(scenario.variation.sequence_lengths and scenario.batch.packed_lengths)
+
+
+def _has_no_kernel(scenario: Scenario) -> bool:
+    model, split = scenario.model, scenario.parallelism
+    return scenario.variation.sequence_lengths is not None and (
+        scenario.attention_backend != "fused"
+        or scenario.batch.micro > 1
+        or split.context > 1
+        or split.sequence_slices > 1
+        or model.layer_pattern is not None
+        or model.attention_window is not None
+    )
+
+
+_RULES += [
+    against(
+        "E963",
+        _packs_lengths_twice,
+        "variation.sequence_lengths draws documents that batch.packed_lengths sets",
+        why="documents have either the same lengths in every sequence, or lengths that are drawn",
+        example="batch: {micro: 1, packed_lengths: [512]}\nattention_backend: fused\n"
+        "variation: {sequence_lengths: {mean: 500}}",
+    ),
+    against(
+        "E964",
+        _has_no_kernel,
+        "variation.sequence_lengths is set while attention has no kernel for documents of uneven "
+        "length",
+        why="attention within documents of uneven length is simulated with fused attention over "
+        "whole sequences, one a microbatch, on one context-parallel rank",
+        example="attention_backend: unfused\nvariation: {sequence_lengths: {mean: 500}}",
+    ),
+]
+
 
 # Megatron's --make-vocab-size-divisible-by.
 _VOCAB_DIVISOR = 128
@@ -40,13 +308,11 @@ _MOST_PASSES = 1_000_000
 
 
 def _splits_hidden_size(scenario: Scenario) -> bool:
-    """Whether heads share the hidden size evenly, as without sizes of their own."""
     model = scenario.model
     return not ("kv_channels" in model.model_fields_set or model.latent_attention)
 
 
 def _has_one_axis(scenario: Scenario) -> bool:
-    """Whether all tensor-parallel ranks divide matrices by columns or rows."""
     return scenario.parallelism.has_one_axis
 
 
@@ -60,7 +326,6 @@ def _has_groups_of_whole_heads(scenario: Scenario) -> bool:
 
 
 def _has_shared_columns(scenario: Scenario) -> bool:
-    """Whether all tensor-parallel ranks divide the columns of a dense MLP."""
     return bool(scenario.model.has_dense_layers and _has_one_axis(scenario))
 
 
@@ -83,7 +348,6 @@ _HIDDEN_OVER_HEADS = divides(
     "model.kv_channels is set",
     example="model: {hidden_size: 6150}",
 )
-_RULES = Rules()
 _RULES += [
     _HEADS_OVER_TENSOR,
     _HIDDEN_OVER_HEADS,
@@ -141,30 +405,14 @@ _RULES += [
         example="parallelism: {pipeline: 8}\nrecompute: {strategy: full, num_layers: 7}",
     ),
     *ATTENTION_RULES,
-    *STAGE_RULES,
-    *LAYOUT_RULES,
-    *CONTEXT_RULES,
     *COMBINATION_RULES,
-    *DATA_PARALLEL_RULES,
-    *DEFERRED_RULES,
     *EXPERT_RULES,
-    *HYBRID_RULES,
-    *USERBUFFER_RULES,
-    *VARIATION_RULES,
-    *PRECISION_RULES,
     *FP8_SAVING_RULES,
+    *MEMORY_RULES,
+    *PRECISION_RULES,
     *RECOMPUTE_RULES,
     *SCHEDULE_RULES,
-    *MERGED_PASS_RULES,
-    *SLICE_RULES,
-    *TENSOR_SPLIT_RULES,
-    *LORA_RULES,
-    *OFFLOAD_RULES,
-    *HOST_STATE_RULES,
-    *PACKING_RULES,
-    *SOFTWARE_RULES,
 ]
-rule = _RULES.rule
 
 
 @rule(

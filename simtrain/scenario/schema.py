@@ -6,10 +6,11 @@ The fields define the format of scenario files. This module refuses invalid sing
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +24,7 @@ from pydantic import (
 
 from simtrain.base.input_file import FileVersion
 from simtrain.base.mesh import Domains, Mesh
+from simtrain.base.plug_ins import Parts
 from simtrain.base.strict_yaml import (
     FieldError,
     Positions,
@@ -35,38 +37,91 @@ from simtrain.base.strict_yaml import (
     validate,
     with_value,
 )
-from simtrain.errors import InputError
+from simtrain.errors import InputError, Location
 from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
-from simtrain.scenario.memory_options import MemoryOptions
 from simtrain.scenario.model import Model
-from simtrain.scenario.offload_section import Offload
 from simtrain.scenario.other_names import OTHER_VALUES, SCENARIO_NAMES
-from simtrain.scenario.overlap import Overlap
-from simtrain.scenario.own_program import PROGRAM_FIELDS, PROGRAM_REFUSAL, program_reader
-from simtrain.scenario.parallelism import Parallelism, Placement
-from simtrain.scenario.pipeline_layout import ChunkContents
-from simtrain.scenario.precision import BYTES_OF, Fp8Weights, GradientType, Precision
-from simtrain.scenario.recompute_section import RecomputePolicy
-from simtrain.scenario.releases import Circumstances
+from simtrain.scenario.parallelism import ChunkContents, Parallelism, Placement
 from simtrain.scenario.section import (
     BUILT_IN_PYTHON,
+    BYTES_OF,
     IN_PYTHON,
     MEANT_BY_A_WORD,
     Count,
+    Fp8Weights,
+    GradientType,
+    MemoryOptions,
+    Offload,
     Origin,
+    Overlap,
+    Precision,
+    RecomputePolicy,
     Section,
     is_change,
     spell_out_words,
 )
-from simtrain.scenario.software import AttentionBackend, StackFacts
-from simtrain.scenario.software_section import Software
+from simtrain.scenario.software import (
+    AttentionBackend,
+    Circumstances,
+    Kernels,
+    Software,
+    StackFacts,
+)
 from simtrain.scenario.variation_section import Variation
-from simtrain.schedules.family import ScheduleFamily
-from simtrain.schedules.files import read_schedule
-from simtrain.schedules.order import Order, OrderOptions
-from simtrain.schedules.registry import FAMILIES, NAMED, default_name, family_of
+from simtrain.schedules import FAMILIES, NAMED, default_name, family_of, read_schedule
+from simtrain.schedules.family import Order, OrderOptions, ScheduleFamily
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement
+
+# A program of the user's own in place of a model: the door by which its reader plugs in.
+#
+# A scenario names a file, as in `program: gpt.program.json.gz`. An entry point of
+# "simtrain.programs" names the `ProgramReader` that knows these files; no room of the core does.
+# Model, batch, layout and data types are those of the program, and what decides its ops is refused.
+
+PROGRAM_FIELDS: Final = (
+    *("name", "description", "program", "software", "cluster", "hardware", "variation"),
+)
+"""Fields that a scenario with a program may set."""
+PROGRAM_REFUSAL: Final = (
+    "a recorded program has its own: only software, cluster, hardware and variation can be set "
+    "beside it"
+)
+
+
+class ProgramReader(ABC):
+    """Reads the files of programs."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def settings(self, file: FileVersion) -> Mapping[str, Any]:
+        """Return the sections that follow from a program, as in scenario files.
+
+        Raises:
+            InputError: the file has no program.
+        """
+
+    @abstractmethod
+    def step(self, file: FileVersion, domains: Domains, kernels: Kernels) -> object:
+        """Return the training step (`workload.recorded_step.RecordedStep`) of a program.
+
+        Args:
+            file: the program.
+            domains: of the cluster.
+            kernels: of the software stack.
+        """
+
+
+READERS: Parts[ProgramReader] = Parts("programs", ProgramReader, ())
+
+
+def program_reader(file: str) -> ProgramReader:
+    """Return the reader of a program; raises InputError if none is installed (E740)."""
+    for reader in READERS.values():
+        return reader
+    fix = "install simtrain with its guests again, or describe a model in place of a program"
+    raise InputError.of("E740", "nothing that is installed reads programs", Location(file), fix)
 
 
 class StackDefault(NamedTuple):
@@ -323,14 +378,12 @@ class Scenario(Section):
         return scenario
 
     def with_notes(self, notes: Sequence[str]) -> Self:
-        """Return a copy with other notes."""
         scenario = self.model_copy()
         scenario._notes = tuple(notes)
         return scenario
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What an import assumed, and the settings of its source that are not modelled."""
         return self._notes
 
     def __repr__(self) -> str:
@@ -365,7 +418,6 @@ class Scenario(Section):
 
     @property
     def hardware_document(self) -> YamlDocument:
-        """The overrides of the hardware profile, with their positions."""
         return section(YamlDocument({"hardware": self.hardware}, self.positions), ("hardware",))
 
     def mesh(self, domains: Domains) -> Mesh:
@@ -374,19 +426,16 @@ class Scenario(Section):
         return mesh if copies == 1 else replace(mesh, copies=copies)
 
     def expert_mesh(self, mesh: Mesh) -> Mesh | None:
-        """Return the mesh of the experts on the ranks of `mesh`; None for a dense model."""
         if self.model.experts is None:
             return None
         return mesh.of_experts(self.parallelism.expert, self.parallelism.ranks_of_expert)
 
     @property
     def program_file(self) -> FileVersion | None:
-        """The present version of the recorded program; None if the scenario has a model."""
         return None if self.program is None else FileVersion.of(self.program)
 
     @property
     def facts(self) -> StackFacts:
-        """Properties of the software stack, with the overrides of this scenario."""
         return self.software.facts_for(self.circumstances)
 
     @property
@@ -405,13 +454,11 @@ class Scenario(Section):
 
     @property
     def in_place_cross_entropy(self) -> bool:
-        """Whether the loss subtracts the maximum of the fp32 logits in place."""
         written = self.memory.in_place_cross_entropy
         return self.facts.in_place_cross_entropy if written is None else written
 
     @property
     def overlaps_tensor_parallel(self) -> bool:
-        """Whether tensor-parallel collectives overlap with the products of the backward pass."""
         written = self.overlap.tensor_parallel
         return self.facts.overlap_tensor_parallel if written is None else written
 
@@ -444,7 +491,6 @@ class Scenario(Section):
 
     @property
     def steps_together(self) -> bool:
-        """Whether all stages wait for the gradient norm of all stages before their step."""
         return not self.overlap.optimizer_post_validation and self.schedule_family.flushes
 
     @property
@@ -490,7 +536,6 @@ class Scenario(Section):
 
     @property
     def gradient_bytes(self) -> int:
-        """Bytes of an element of an accumulated gradient."""
         return BYTES_OF[self.gradient_type]
 
     @property
@@ -564,12 +609,10 @@ class Scenario(Section):
 
     @property
     def stack_defaults(self) -> dict[str, bool | str]:
-        """The fields whose default is the software stack's, with defaults resolved."""
         return {field: getattr(self, of.resolved) for field, of in STACK_DEFAULTS.items()}
 
     @property
     def reduces_in_buckets(self) -> bool:
-        """Whether gradients are reduced in buckets that overlap with the last backward pass."""
         overlaps = self.overlaps_data_parallel and self.memory.zero_stage < 2
         return overlaps and self.has_replicas
 
@@ -598,7 +641,6 @@ class Scenario(Section):
 
     @property
     def num_microbatches(self) -> int:
-        """Number of microbatches per replica and iteration."""
         return self.batch.global_ // (self.batch.micro * self.parallelism.data)
 
     @property
@@ -630,7 +672,6 @@ class Scenario(Section):
 
     @property
     def fully_shards(self) -> bool:
-        """Whether PyTorch's fully_shard shards the parameters."""
         return self.memory.zero_stage == 3 and self.facts.fully_shard
 
     @property
@@ -651,7 +692,6 @@ class Scenario(Section):
 
     @property
     def fp8_weights(self) -> Fp8Weights:
-        """How fp8 products get their weights."""
         if self.keeps_fp8_parameters and self.memory.zero_stage == 3:
             return "gathered"
         if self.uses_torchao:
@@ -687,29 +727,24 @@ class Scenario(Section):
 
     @property
     def merges_passes(self) -> bool:
-        """Whether some forward passes run merged with backward passes of other microbatches."""
         return self.schedule_family.merges
 
     @property
     def order(self) -> Order:
-        """The order of each stage's actions."""
         split = self.parallelism
         return Order(self.schedule_family, split.pipeline, split.interleave, self.num_microbatches)
 
     @property
     def group_size(self) -> int | None:
-        """Microbatches of a group, if they are not as many as stages."""
         size = self.parallelism.microbatch_group_size
         return None if size == self.parallelism.pipeline else size
 
     @property
     def stage_placement(self) -> StagePlacement:
-        """The pipeline stage (rank) of each virtual stage."""
         return self.schedule_family.placement(self.parallelism.pipeline, self.num_chunks)
 
     @property
     def model_copies(self) -> int:
-        """Number of copies of the model in each pipeline, of any number of stages."""
         if self.schedule_file is not None:
             return self.stage_placement.copies
         return self.schedule_family.placement(2, 1).copies
@@ -725,7 +760,6 @@ class Scenario(Section):
 
     @property
     def num_chunks(self) -> int:
-        """Number of chunks (virtual stages) per stage."""
         return self.parallelism.interleave
 
     def layers_of_stage(self, stage: int) -> int:

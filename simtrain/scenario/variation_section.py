@@ -93,5 +93,4 @@ class Variation(Section):
 
     @property
     def is_set(self) -> bool:
-        """Whether a field is set; null stands for the profile's entry, or for nothing."""
         return any(value is not None for value in vars(self).values())

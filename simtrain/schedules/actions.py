@@ -91,7 +91,6 @@ class MergedActions(NamedTuple):
         return f"{self.forward.in_short(num_slices)}, backward of {self.backward.microbatch}"
 
     def words_on(self, stage: int, num_slices: int = 1) -> str:
-        """Description on a stage; schedules of slices merge no passes."""
         backward = self.backward.words_on(stage)
         return f"{self.forward.words_on(stage)}, merged with the {backward}"
 

@@ -62,11 +62,9 @@ class StageLane:
     _counts: dict[str, int] = field(default_factory=lambda: {"forward": 0, "backward": 0})
 
     def forward(self) -> Action:
-        """Return the next forward pass."""
         return self._next("F", "forward")
 
     def backward(self, kind: Kind = "B") -> Action:
-        """Return the next backward pass, or its input gradients."""
         return self._next(kind, "backward")
 
     def _next(self, kind: Kind, direction: str) -> Action:
@@ -132,7 +130,6 @@ class _Steps:
         return self.line
 
     def merge(self, forward: StageLane, backward: StageLane) -> None:
-        """Merge the next forward pass of a lane with the next backward pass of the other."""
         self.line.append(MergedActions(forward.forward(), backward.backward()))
 
     def input_gradients(self, lane: StageLane) -> None:

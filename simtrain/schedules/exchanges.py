@@ -111,7 +111,6 @@ class Messages:
 
     @property
     def goes_forward(self) -> Ints:
-        """1 for each message that carries an activation, 0 for one that carries a gradient."""
         is_forward: Ints = (self.schedule.kind[self.producer] == _F).astype(np.int32)
         return is_forward
 

@@ -16,13 +16,102 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from simtrain.errors import Problem
-from simtrain.schedules.actions import KINDS
+from simtrain.errors import InputError, Problem
+from simtrain.schedules.actions import KINDS, Kind
 from simtrain.schedules.exchanges import ExchangeSlots, Messages, slots_of_blocks
-from simtrain.schedules.order import NO_OPTIONS, Order, OrderOptions
-from simtrain.schedules.partial_recompute import most_outstanding
-from simtrain.schedules.schedule import Schedule
+from simtrain.schedules.schedule import Ints, Schedule, most_outstanding
 from simtrain.schedules.stage_placement import StagePlacement, looped
+
+# The order of a pipeline's actions, as one value: a named schedule, its options and its sizes.
+
+
+@dataclass(frozen=True)
+class Order:
+    """The actions of each stage, before they are laid out: equal orders have equal actions.
+
+    Args:
+        family: the schedules of a name, with options.
+        num_stages: ranks of the pipeline.
+        num_chunks: chunks per stage.
+        num_microbatches: of each replica.
+    """
+
+    family: ScheduleFamily
+    num_stages: int
+    num_chunks: int
+    num_microbatches: int
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        return self.num_stages, self.num_chunks, self.num_microbatches
+
+    @property
+    def actions(self) -> Schedule:
+        """The actions of each stage.
+
+        Raises:
+            InputError: the schedule does not have these sizes (E411 to E413, E430, E458).
+        """
+        return _actions(self)
+
+    @property
+    def num_actions(self) -> Ints:
+        # A cache of thousands would keep all given actions in memory.
+        return self.actions.num_actions if self.family.is_given else _num_actions(self)
+
+    @property
+    def placement(self) -> StagePlacement:
+        return self.family.placement(self.num_stages, self.num_chunks)
+
+    @property
+    def merges_passes(self) -> bool:
+        return self.family.merges
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        if not self.family.splits_backwards:
+            return "F", "B"  # without building it, because searches ask for thousands
+        return tuple(KINDS[kind] for kind in np.flatnonzero(self.num_actions.any(axis=(0, 2))))
+
+    @property
+    def num_slices(self) -> int:
+        return self.family.options.num_slices
+
+
+@functools.lru_cache(maxsize=64)
+def _actions(order: Order) -> Schedule:
+    if problems := [*order.family.problems(*order.sizes)]:
+        raise InputError(problems)
+    return order.family.build(*order.sizes)
+
+
+@functools.lru_cache(maxsize=4096)
+def _num_actions(order: Order) -> Ints:
+    return order.actions.num_actions
+
+
+# ------------------------------------------------------------------------------
+# What a scenario chooses of a schedule's order, apart from its sizes.
+
+
+@dataclass(frozen=True)
+class OrderOptions:
+    """The options of an order.
+
+    Args:
+        group_size: microbatches that a chunk runs before the next chunk does; None for the
+            schedule's default.
+        merges: some forward passes run merged with backward passes of other microbatches.
+        num_slices: slices of each sequence, of which each pass runs one.
+    """
+
+    group_size: int | None = None
+    merges: bool = False
+    num_slices: int = 1
+
+
+NO_OPTIONS = OrderOptions()
+
 
 _NEAREST = 4
 """Legal numbers of microbatches that errors try to suggest."""
@@ -95,7 +184,6 @@ class ScheduleFamily(ABC):
 
     @property
     def splits_backwards(self) -> bool:
-        """Whether backward passes are split into input and weight gradients (I and W)."""
         return traits_of(self).splits_backwards
 
     @property
@@ -115,7 +203,6 @@ class ScheduleFamily(ABC):
 
     @property
     def num_chunks(self) -> int | None:
-        """The only number of chunks that a stage can have, if there is only one above 1."""
         return self.fewest_chunks if self.fewest_chunks == self.most_chunks != 1 else None
 
     @property
@@ -131,7 +218,6 @@ class ScheduleFamily(ABC):
 
     @property
     def exchanges_shapes(self) -> bool:
-        """Whether it says when blocking exchanges of shapes precede overlapped transfers."""
         return type(self).shape_slots is not ScheduleFamily.shape_slots
 
     @property
@@ -150,7 +236,6 @@ class ScheduleFamily(ABC):
         return self.is_of_megatron and self.has_chunks
 
     def allows_chunks(self, m: int) -> bool:
-        """Return whether a scenario may give each stage m chunks."""
         is_few = self.most_chunks is None or m <= self.most_chunks
         return self.fewest_chunks <= m and is_few and m % self.chunks_per_wave == 0
 
@@ -194,7 +279,6 @@ class ScheduleFamily(ABC):
             )
 
     def with_options(self, options: OrderOptions) -> Self:
-        """Return the same schedules with those of the options that they have."""
         taken = OrderOptions(
             options.group_size if self.chooses_groups else None,
             options.merges and self.can_merge,
@@ -334,7 +418,6 @@ class Custom(ScheduleFamily):
 
     @property
     def alternates(self) -> bool:
-        """Return False: nothing is promised of other sizes."""
         return False
 
     def placement(self, p: int, m: int) -> StagePlacement:

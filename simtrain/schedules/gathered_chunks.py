@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simtrain.schedules.actions import KINDS
-from simtrain.schedules.order import Order
+from simtrain.schedules.family import Order
 from simtrain.schedules.schedule import Ints, Schedule
 
 _WEIGHT_GRADIENTS = KINDS.index("B"), KINDS.index("W")

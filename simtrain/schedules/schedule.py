@@ -93,7 +93,6 @@ class Schedule:
 
     @cached_property
     def ranks(self) -> tuple[tuple[Action, ...], ...]:
-        """The actions of each rank, in order."""
         starts = self.rank_starts.tolist()
         actions = [*map(self.action, range(len(self.kind)))]
         return tuple(tuple(actions[start:end]) for start, end in itertools.pairwise(starts))
@@ -133,7 +132,6 @@ class Schedule:
         return cell
 
     def action(self, place: int) -> Action:
-        """The action at an index."""
         kind = KINDS[self.kind[place]]
         return Action(int(self.virtual_stage[place]), kind, int(self.microbatch[place]))
 
@@ -259,7 +257,6 @@ class Schedule:
             raise InputError(problems)
 
     def _located_problems(self, file: str, lines: Sequence[str]) -> Iterator[Problem]:
-        """Yield the first problem of each rank, at its cell or line of a file."""
         for rank, place, problem in self._first_problems():
             line = lines[rank]
             column = None
@@ -410,3 +407,47 @@ def _no_action(file: str) -> Problem:
         reason="a schedule has one line per rank, with actions separated by commas",
         fix='write for example "0F0,0B0" for one rank and one microbatch',
     )
+
+
+# Microbatch-level recompute: in each window of forward passes, the first few save everything.
+#
+# Source: paper, Appendix C; Megatron-LM's num_microbatches_with_partial_activation_checkpoints
+# (core/pipeline_parallel/schedules.py). Megatron counts a rank's forward passes over all its chunks
+# and cuts them into windows of `max_outstanding_backprops`. Interleaved chunks run backward in a
+# different order than forward, so a rank can briefly hold more fully saved passes than one window
+# has.
+
+_OUTSTANDING = np.array([{"F": 1, "B": -1, "I": 0, "W": -1}[kind] for kind in KINDS])
+
+
+def most_outstanding(schedule: Schedule) -> Ints:
+    """Largest number of forward passes waiting for their backward pass, shape [rank]."""
+    outstanding = _counted(schedule, _OUTSTANDING[schedule.kind])
+    most: Ints = np.maximum.reduceat(outstanding, schedule.rank_starts[:-1])
+    return most
+
+
+def save_all_actions(schedule: Schedule, num_saving_all: Sequence[int]) -> NDArray[np.bool_]:
+    """Whether each action belongs to a microbatch that saves all its activations, shape [action].
+
+    Args:
+        schedule: the schedule.
+        num_saving_all: for each rank, the number of forward passes per window that save everything.
+    """
+    if not any(num_saving_all):
+        return np.zeros(len(schedule.kind), np.bool_)
+    saving = np.zeros((schedule.num_virtual_stages, schedule.num_microbatches), np.bool_)
+    is_forward = schedule.kind == KINDS.index("F")
+    number = _counted(schedule, is_forward) - 1
+    window = most_outstanding(schedule)[schedule.rank]
+    is_saving = is_forward & (number % window < np.array(num_saving_all)[schedule.rank])
+    saving[schedule.virtual_stage[is_saving], schedule.microbatch[is_saving]] = True
+    saves_all: NDArray[np.bool_] = saving[schedule.virtual_stage, schedule.microbatch]
+    return saves_all
+
+
+def _counted(schedule: Schedule, changes: NDArray[np.int64 | np.bool_]) -> Ints:
+    """Running sum of `changes` within each rank, including the action itself."""
+    sums = np.concatenate([[0], np.cumsum(changes)])
+    counted: Ints = sums[1:] - sums[schedule.rank_starts[schedule.rank]]
+    return counted

@@ -76,7 +76,6 @@ class StagePlacement:
         return self.stages_per_copy // self.num_ranks
 
     def microbatches(self, virtual_stage: int, num_microbatches: int) -> range:
-        """Return the microbatches that run through the copy of a virtual stage."""
         number = num_microbatches // self.copies
         first = virtual_stage // self.stages_per_copy % self.copies * number
         return range(first, first + number)

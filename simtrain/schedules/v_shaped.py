@@ -52,7 +52,6 @@ class VHalf(_VShaped):
     name = "v_half"
 
     def block(self, p: int) -> list[Block]:
-        """Return steps of 2, 1, 2 and 1 slots between ranks, for F0, F1, I1 and I0."""
         # With an even p, the passes of two ranks would share a slot.
         turn = 3 * p - 1 + 3 * (p % 2 == 0)
         ranks = range(p)
@@ -255,7 +254,6 @@ class _ImplicitWeights:
         self.forwards[[*rank[_F0], *rank[_F1]]] = 1
 
     def peak(self) -> int:
-        """Return the most of them."""
         total = np.cumsum(self.inputs - self.is_idle)
         # A queue with one server per idle slot.
         waiting_weights = total - np.minimum(np.minimum.accumulate(total), 0)

@@ -2,9 +2,8 @@
 
 A block records its forward pass on a tape (`tape`). From the recording follow, file by file:
 
-- `frozen`: the part of each node's backward pass that is left if parameters are frozen;
 - `issue`: ops in issue order, with the collectives that they wait for (`Segment`);
-- `regions`, `saved_ops`: what a block recomputes, and the tensors that it saves for that;
+- `saved_ops`: what a block recomputes, and the tensors that it saves for that;
 - `segments`: the forward pass, the recompute and the backward pass of a block;
 - `recompute`: which blocks of a chunk are recomputed together;
 - `record`: the segments of a pass of a chunk (`passes`), one block after the other;

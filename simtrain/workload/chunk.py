@@ -24,12 +24,10 @@ class Chunk:
 
     @property
     def blocks(self) -> Iterator[Block]:
-        """All blocks, first to last."""
         return chain.from_iterable(repeat(block, times) for block, times in self.runs)
 
     @property
     def num_layers(self) -> int:
-        """Number of layers: blocks that are units."""
         return sum(times for block, times in self.runs if block.is_unit)
 
 
@@ -75,7 +73,6 @@ class Parameters:
 
     @property
     def layers(self) -> int:
-        """Parameters of all layers."""
         return self.total - self.root
 
 
@@ -93,7 +90,6 @@ def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
 
 
 def _count(every: Iterable[tuple[bool, int, Parameter]]) -> Parameters:
-    """Count parameters: whether their block is a unit, its repetitions, and the parameter."""
     numbers: dict[str, int] = {}
     total = root = partial_sums = experts = in_fp8 = root_experts = root_in_fp8 = 0
     for is_unit, times, parameter in every:
@@ -122,12 +118,7 @@ def whole_parameters(model: Chunk, microbatch: Microbatch) -> Parameters:
     grid = microbatch.grid
     hidden = microbatch.hidden * (grid.ranks_of_hidden if grid else 1)
     whole = replace(
-        microbatch,
-        hidden=hidden,
-        tensor=alone,
-        sequence_parallel=False,
-        experts=experts,
-        grid=None,
+        microbatch, hidden=hidden, tensor=alone, sequence_parallel=False, experts=experts, grid=None
     )
     return parameters((model,), whole)
 

@@ -52,12 +52,7 @@ from types import MappingProxyType
 
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import Microbatch, Tape
-from simtrain.workload.work import (
-    FP32_BYTES,
-    CollectiveKind,
-    KernelFamily,
-    ProductType,
-)
+from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily, ProductType
 
 FP8_BYTES = 1
 _BF16_BYTES = 2
@@ -104,7 +99,6 @@ class Fp8Recipe:
 
     @property
     def format(self) -> str:
-        """Name of the narrow numbers."""
         return "fp4" if self.per_byte > 1 else "fp8"
 
     def rearranged_bytes(self, elements: int) -> int:
@@ -116,11 +110,9 @@ class Fp8Recipe:
         return elements // self.block * self.scale_bytes if self.block else 0
 
     def copy_bytes(self, elements: int) -> int:
-        """Bytes of one copy of activations or gradients with its scales."""
         return elements // self.per_byte + self.scales_bytes(elements)
 
     def weight_bytes(self, elements: int) -> int:
-        """Bytes of one copy of weights with their scales."""
         scales = elements // self.weight_block * self.scale_bytes if self.weight_block else 0
         return elements // self.per_byte + scales
 
@@ -332,7 +324,6 @@ def recipe_or_none(batch: Microbatch) -> Fp8Recipe | None:
 
 
 def _cast(name: str, recipe: Fp8Recipe, elements: int, copies: int, phase: Phase) -> Op:
-    """Return the kernel that reads bf16 and writes fp8 copies."""
     sizes = _BF16_BYTES * elements, copies * recipe.copy_bytes(elements)
     return elementwise(name, *sizes, phase, family=KernelFamily.CAST)
 

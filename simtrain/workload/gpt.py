@@ -9,23 +9,27 @@ from __future__ import annotations
 import functools
 import itertools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.scenario.model import (
+    ATTENTION,
+    EXPERTS,
+    MAMBA,
+    MLP,
     Activation,
     Experts,
     LatentAttention,
     Lora,
+    Model,
     Normalization,
     ParallelAttentionMlp,
 )
 from simtrain.workload.blocks import (
-    ExpertChoice,
-    ExpertMlp,
     activation,
     adapted_column,
     adapted_row,
@@ -34,27 +38,193 @@ from simtrain.workload.blocks import (
     column_linear,
     column_linears,
     dropout_add,
-    experts,
     latent_attention,
     norm,
     row_linear,
 )
 from simtrain.workload.chunk import Chunk
-from simtrain.workload.hybrid import hybrid_layers
-from simtrain.workload.model_ends import (
-    NORMS,
-    Embedding,
-    FinalNorm,
-    Head,
-    Layer,
-    TokenPrediction,
-)
+from simtrain.workload.model_ends import NORMS, Embedding, FinalNorm, Head, Layer, TokenPrediction
 from simtrain.workload.ops import Tensor
-from simtrain.workload.tape import Tape
+from simtrain.workload.tape import Block, Microbatch, Tape, record
+
+# Most models lack these blocks: their modules are imported when a model has them.
+if TYPE_CHECKING:
+    from simtrain.workload.blocks.mamba import MambaMixer
+    from simtrain.workload.blocks.router import ExpertMlp
+
+# Layers of hybrid models: Mamba-2, attention, an MLP or experts, each alone.
+#
+# Source: Megatron-Core's `HybridStack` (core/models/hybrid/hybrid_block.py), `MambaLayer`
+# (core/ssm/mamba_layer.py) and `MLPLayer`.
+
+
+class TwoSublayers(Protocol):
+    """A layer of attention and an MLP, whose halves can be recorded alone."""
+
+    def kept_in_bf16(self) -> TwoSublayers:
+        """Return the same layer, whose products stay in bf16."""
+
+    def __hash__(self) -> int:
+        """Equal layers share one recording."""
+
+    def with_attention(self, tape: Tape, x: Tensor) -> Tensor:
+        """Record attention with its norm and residual."""
+
+    def with_mlp(self, tape: Tape, x: Tensor) -> Tensor:
+        """Record the MLP or the experts with their norm and residual."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionLayer:
+    """The attention of a transformer layer, alone."""
+
+    layer: TwoSublayers
+    is_unit: bool = True
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        return self.layer.with_attention(tape, x)
+
+
+@dataclass(frozen=True, slots=True)
+class MlpLayer:
+    """The MLP or the experts of a transformer layer, alone."""
+
+    layer: TwoSublayers
+    is_unit: bool = True
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        return self.layer.with_mlp(tape, x)
+
+
+@dataclass(frozen=True, slots=True)
+class MambaLayer:
+    """A Mamba-2 layer: a norm, the mixer, and dropout with the residual.
+
+    Args:
+        mixer: its sizes, before tensor parallelism.
+        normalization: kind of the norm before the mixer.
+        hidden_dropout: whether there is dropout.
+        in_bf16: products stay in bf16 in a model in fp8.
+        is_unit: as in `tape.Block`.
+    """
+
+    mixer: MambaMixer
+    normalization: Normalization = "rms_norm"
+    hidden_dropout: bool = False
+    in_bf16: bool = False
+    is_unit: bool = True
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        from simtrain.workload.blocks.mamba import mamba_mixer
+
+        if self.in_bf16:
+            tape.microbatch = replace(tape.microbatch, fp8_recipe="")
+        name = f"Mamba {NORMS[self.normalization]}"
+        y = norm(tape, x, name, self.normalization, feeds_products=True)
+        y = mamba_mixer(tape, y, self.mixer)
+        combine = dropout_add if self.hidden_dropout else add
+        return combine(tape, (y,), x, "Mamba", bias=False)
+
+
+@functools.lru_cache(maxsize=1024)
+def hybrid_layers(
+    model: Model, dense: TwoSublayers, with_experts: TwoSublayers, in_bf16: tuple[int, int]
+) -> tuple[tuple[Layer, int], ...]:
+    """Return runs of equal layers, one layer for each letter of the model's pattern.
+
+    Args:
+        model: with a pattern.
+        dense: the attention and the MLP of its layers.
+        with_experts: has the experts of its layers.
+        in_bf16: numbers of layers at the start and at the end of the model that stay in bf16.
+    """
+    pattern, (first, last) = model.layer_pattern or "", in_bf16
+    kinds = _kinds(model, dense, with_experts, in_bf16=False)
+    kept = _kinds(model, dense.kept_in_bf16(), with_experts.kept_in_bf16(), in_bf16=True)
+    ends = len(pattern) - last
+    layers = [
+        (kept if number < first or number >= ends else kinds)[letter]
+        for number, letter in enumerate(pattern)
+    ]
+    return tuple((layer, len([*run])) for layer, run in itertools.groupby(layers))
+
+
+def _kinds(
+    model: Model, dense: TwoSublayers, with_experts: TwoSublayers, *, in_bf16: bool
+) -> dict[str, Layer]:
+    kinds: dict[str, Layer] = {
+        ATTENTION: AttentionLayer(dense),
+        MLP: MlpLayer(dense),
+        EXPERTS: MlpLayer(with_experts),
+    }
+    if mamba := model.mamba:
+        from simtrain.workload.blocks.mamba import MambaMixer
+
+        sizes = model.num_mamba_heads, mamba.head_dim, mamba.state_dim, mamba.num_groups
+        mixer = MambaMixer(*sizes, mamba.chunk_size)
+        drops_out = model.hidden_dropout > 0
+        kinds[MAMBA] = MambaLayer(mixer, model.normalization, drops_out, in_bf16)
+    return kinds
+
+
+# Checks of layers that a user wrote in Python.
+
+
+def check_own_layers(layers: Sequence[Block], num_layers: int, microbatch: Microbatch) -> None:
+    """Check that layers can replace the `num_layers` layers of a model.
+
+    Raises:
+        InputError: not a list of blocks, another number of layers, or a layer whose output does not
+            have the shape of its input (E505).
+    """
+    fix = "pass a list of objects with is_unit and forward(tape, x): simtrain show write_a_layer"
+    if not isinstance(layers, Sequence) or isinstance(layers, str):
+        raise InputError.of("E505", f"layers is a {type(layers).__name__}, not a list", fix=fix)
+    for place, layer in enumerate(layers):
+        if problem := _wrong_block(layer):
+            raise InputError.of("E505", f"layers[{place}] is {problem}", fix=fix)
+    number = sum(layer.is_unit for layer in layers)
+    if number != num_layers:
+        message = f"layers has {number} layers, but model.num_layers is {num_layers}"
+        change = f", or set model.num_layers to {number}" if number else ""
+        raise InputError.of("E505", message, fix=f"pass {num_layers} layers{change}")
+    for layer in dict.fromkeys(layers):
+        _check_output(layer, layers.index(layer), microbatch)
+
+
+def _wrong_block(layer: Any) -> str:
+    missing = [name for name in ("is_unit", "forward") if not hasattr(layer, name)]
+    kind = type(layer).__name__
+    if isinstance(layer, type):
+        return "a class, not an object"
+    if missing:
+        return f"a {kind} without {' and '.join(missing)}"
+    # Equal layers share their recorded ops.
+    return (
+        ""
+        if isinstance(layer, Hashable)
+        else f"a {kind} without a hash; write @dataclass(frozen=True)"
+    )
+
+
+def _check_output(layer: Block, place: int, microbatch: Microbatch) -> None:
+    """Check that a layer returns hidden states, which the next layer or stage receives."""
+    recording = record(layer, microbatch)
+    block_input, result = recording.block_input, recording.block_output
+    if isinstance(result, Tensor):
+        if (result.rows, result.width) == (block_input.rows, block_input.width):
+            return
+        returned = f"a tensor of {result.rows} x {result.width}"
+    else:
+        returned = "nothing" if result is None else f"an object of type {type(result).__name__}"
+    message = f"forward of layers[{place}] returns {returned}"
+    fix = f"return a tensor of {block_input.rows} x {block_input.width}, the shape of its input"
+    raise InputError.of("E505", message, fix=fix)
+
 
 _ACTIVATIONS = {"gelu": "GeLU", "swiglu": "SwiGLU", "geglu": "GeGLU", "squared_relu": "ReLU²"}
 _GATED = ("swiglu", "geglu")
-LAYERNORM, MLP, MOE = "layernorm", "mlp", "moe"
+LAYERNORM, MLP_REGION, MOE = "layernorm", "mlp", "moe"
 """Names of regions: the norm before attention or MLP, a dense MLP, experts with their router."""
 _READERS = {
     "attention": ("linear_qkv",),
@@ -113,13 +283,11 @@ class TransformerLayer:
     input_has_gradient: bool = True
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        """Record the forward pass."""
         if self.parallel_attention_mlp != "none":
             return self._side_by_side(tape, x)
         return self.with_mlp(tape, self.with_attention(tape, x))
 
     def with_attention(self, tape: Tape, x: Tensor) -> Tensor:
-        """Record attention with its norm and residual."""
         self._keep_bf16(tape)
         is_dense = self.latent_attention is None
         with tape.capturing("attn"):
@@ -137,14 +305,13 @@ class TransformerLayer:
         self._keep_bf16(tape)
         feeds_mlp = self.experts is None
         if feeds_mlp and _norm_is_in_linear(tape):
-            with tape.region(MLP):
+            with tape.region(MLP_REGION):
                 y = self._after_norm(tape, x, "MLP", self._products, feeds_products=True)
         else:
             y = self._after_norm(tape, x, "MLP", self._mlp, feeds_products=feeds_mlp)
         return self._add(tape, (y,), x, "MLP")
 
     def kept_in_bf16(self) -> TransformerLayer:
-        """Return the same layer, whose products stay in bf16."""
         experts = self.experts and replace(self.experts, fp8_dispatch=False)
         return replace(self, experts=experts, in_bf16=True)
 
@@ -232,9 +399,11 @@ class TransformerLayer:
 
     def _mlp(self, tape: Tape, x: Tensor) -> Tensor:
         if self.experts:
+            from simtrain.workload.blocks.experts import experts
+
             with tape.region(MOE):
                 return experts(tape, x, self.experts)
-        with tape.region(MLP):
+        with tape.region(MLP_REGION):
             return self._products(tape, x)
 
     def _products(self, tape: Tape, x: Tensor) -> Tensor:
@@ -430,19 +599,19 @@ def _first_layer_has_gradient(scenario: Scenario) -> bool:
 
 
 def _without_first_gradient(layers: _Runs) -> _Runs:
-    """Return the layers, of which the input of the first needs no gradient."""
     (first, times), *others = layers
     runs = (replace(first, input_has_gradient=False), 1), (first, times - 1), *others
     return tuple((layer, number) for layer, number in runs if number)
 
 
 def _with_experts(scenario: Scenario, layer: TransformerLayer) -> TransformerLayer:
-    """Return the layer with the model's experts, if it has some, instead of the MLP."""
     section = scenario.model.experts
     return replace(layer, experts=_expert_mlp(scenario, section)) if section else layer
 
 
 def _expert_mlp(scenario: Scenario, section: Experts) -> ExpertMlp:
+    from simtrain.workload.blocks.router import ExpertChoice, ExpertMlp
+
     activation = scenario.model.activation
     return ExpertMlp(
         section.num,

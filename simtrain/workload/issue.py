@@ -77,7 +77,6 @@ class OverlapPolicy:
     userbuffers: bool = False
 
     def hides(self, op: Op) -> bool:
-        """Whether an op is an asynchronous collective."""
         return isinstance(op.work, Collective) and self.asynchronous >= set(op.work.group.axes)
 
 
@@ -139,7 +138,6 @@ class IssueOrder:
             self._next_launch, self._graph = LaunchKind.CALL, graph
 
     def compute(self, op: Op) -> None:
-        """Issue a kernel, which waits for all awaited collectives."""
         if self.wanted(op):
             self._append(op)
             self._awaited = ()
@@ -153,7 +151,6 @@ class IssueOrder:
                 self.compute(op)
 
     def launch(self, op: Op) -> Handle | None:
-        """Issue a collective. A group of one rank has none."""
         assert isinstance(op.work, Collective), "only collectives are launched"
         if op.work.group.num_ranks == 1 or not self.wanted(op):
             return None
@@ -185,7 +182,6 @@ class IssueOrder:
 
     @contextmanager
     def transforming(self, transform: Callable[[Op], Op], waiting_bytes: int = 0) -> Iterator[None]:
-        """Apply `transform` and `waiting_bytes` to each op of the `with` block."""
         outer = self.transform, self.waiting_bytes
         self.transform, self.waiting_bytes = transform, waiting_bytes
         yield
@@ -209,19 +205,15 @@ class IssueOrder:
 
     @property
     def position(self) -> int:
-        """Number of ops issued so far."""
         return len(self._ops)
 
     def saved_since(self, position: int) -> set[Tensor]:
-        """Tensors that ops from a position onwards save."""
         return {tensor for op in self._ops[position:] for tensor in op.saves}
 
     def change(self, position: int, transform: Callable[[Op], Op]) -> None:
-        """Change an issued op."""
         self._ops[position] = transform(self._ops[position])
 
     def segment(self) -> Segment:
-        """Return the segment of all ops so far."""
         ops, waits, waiting = tuple(self._ops), tuple(self._waits), tuple(self._waiting)
         return Segment(ops, waits, self._awaited, waiting, tuple(self._launches))
 

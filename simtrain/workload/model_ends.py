@@ -11,10 +11,14 @@ tensor, which the head splits. So a module may be in another chunk than the loss
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from simtrain.scenario.model import Normalization
+from simtrain.scenario.parallelism import ChunkContents
 from simtrain.workload.blocks import (
     column_linear,
     concat,
@@ -28,9 +32,84 @@ from simtrain.workload.blocks import (
     positions,
     split_rows,
 )
-from simtrain.workload.ops import Tensor
+from simtrain.workload.blocks.elementwise import MASK_BYTES
+from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters
+from simtrain.workload.hashing import hashed_once
+from simtrain.workload.ops import Op, Tensor, collective, elementwise
 from simtrain.workload.recompute import TOKEN_PREDICTION
-from simtrain.workload.tape import Tape
+from simtrain.workload.tape import Block, Microbatch, Tape
+from simtrain.workload.work import FP32_BYTES, CollectiveKind
+
+# Loading a microbatch, which every stage does before each forward pass.
+#
+# Megatron-LM's `get_batch` of 2022 runs on every stage and for every chunk: the sizes and then the
+# tokens are broadcast over the tensor-parallel ranks, and `get_ltor_masks_and_position_ids` builds
+# the causal mask, the loss mask and the positions. The kernels are small, but their launches take
+# time: the GPU has just been synchronized and waits for the host. Under context parallelism each
+# rank then takes its two slices of every sequence (`get_batch_on_this_cp_rank`), or its only one,
+# which needs no indices.
+
+_INT64_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GetBatch:
+    """Loads the tokens and masks of a microbatch; has no gradients.
+
+    With `causal_mask` it builds an [s, s] mask, which fused attention does not need. If sequences
+    are cut, their first slice loads all of them; the others are views.
+    """
+
+    causal_mask: bool = True
+    is_unit: bool = False
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        """Record the kernels; return the hidden states of the previous chunk unchanged."""
+        part = tape.microbatch.part
+        if part is None or part.number == 0:
+            ops = [*_get_batch(tape.microbatch, causal_mask=self.causal_mask)]
+            tape.record("get_batch", (), (), ops)
+        return x
+
+
+def _get_batch(batch: Microbatch, *, causal_mask: bool) -> Iterator[Op]:
+    length, sequences = batch.whole_length, batch.sequences
+    if batch.grid:  # ranks that divide sequences load all of them
+        sequences *= batch.grid.ranks_of_sequences
+    text = sequences * (length + 1) * _INT64_BYTES
+    mask = length**2
+    yield elementwise("sizes to device", 0, _INT64_BYTES)
+    yield _broadcast(batch, "sizes", _INT64_BYTES)
+    yield elementwise("sizes to host", _INT64_BYTES, 0)
+    yield elementwise("tokens joined", text, text)
+    yield elementwise("tokens to device", 0, text)
+    yield _broadcast(batch, "tokens", text)
+    yield elementwise("labels", text, text)
+    yield elementwise("inputs", text, text)
+    if causal_mask:
+        yield elementwise("mask ones", 0, mask * FP32_BYTES)
+        yield elementwise("mask triangle", mask * FP32_BYTES, mask * FP32_BYTES)
+    yield elementwise("loss mask", 0, sequences * length * FP32_BYTES)
+    yield elementwise("positions", 0, length * _INT64_BYTES)
+    if causal_mask:
+        yield elementwise("mask below one half", mask * FP32_BYTES, mask * MASK_BYTES)
+    if batch.context:
+        yield from _slices(batch, batch.context.exchange.slices)
+
+
+def _slices(batch: Microbatch, number: int) -> Iterator[Op]:
+    """For each tensor, copy the indices of the rank's slices to the GPU, then copy the slices."""
+    for name in ("inputs", "labels", "loss mask", "positions"):
+        size = batch.tokens * (FP32_BYTES if name == "loss mask" else _INT64_BYTES)
+        if number > 1:
+            yield elementwise(f"{name} slices to device", 0, number * _INT64_BYTES)
+        yield elementwise(f"{name} slices", size, size)
+
+
+def _broadcast(batch: Microbatch, name: str, num_bytes: int) -> Op:
+    group = batch.grid.everyone if batch.grid else batch.tensor
+    return collective(f"{name} broadcast", CollectiveKind.ALL_GATHER, num_bytes, group)
+
 
 WORD_EMBEDDINGS = "word embeddings"
 """The parameter that the embedding and the last stage share."""
@@ -119,7 +198,6 @@ class FinalNorm:
     is_unit: bool = False
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        """Record the norm."""
         name = f"final {NORMS[self.normalization]}"
         return norm(tape, x, name, self.normalization, is_checkpointed=False)
 
@@ -140,7 +218,6 @@ class InputCopy:
     is_unit: bool = False
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        """Record the copy."""
         if self.num_states > 1:
             x = tape.tensor(x.name, self.num_states * x.rows, x.width)
         return copy(tape, x, "copy of the chunk's input")
@@ -168,7 +245,6 @@ class Head:
     is_output_layer: ClassVar[bool] = True
 
     def forward(self, tape: Tape, x: Tensor) -> None:
-        """Record the norm and the losses."""
         y = FinalNorm(self.normalization).forward(tape, x) if self.normalization else x
         states: tuple[Tensor, ...] = (y,)
         if self.num_predictions:
@@ -194,3 +270,74 @@ class Head:
             is_output_layer=True,
         )
         cross_entropy(tape, logits, in_place=self.in_place_cross_entropy)
+
+
+# Cuts a model into chunks, one for each virtual stage.
+
+
+@hashed_once
+@dataclass(frozen=True)
+class ModelChunks:
+    """The chunks of a model: the different chunks, and the number of each virtual stage's chunk."""
+
+    different: tuple[Chunk, ...]
+    numbers: tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=4096)
+def cut_into_chunks(
+    model: Chunk, contents: ChunkContents, first: Block | None = None, copies: int = 1
+) -> ModelChunks:
+    """Cut a model into chunks.
+
+    Args:
+        model: all blocks.
+        contents: what each chunk contains. With token prediction it is the last block but one.
+        first: a block that is put before each chunk.
+        copies: of the model, with equal chunks.
+
+    A block that is not a layer joins the chunk of the next layer; blocks after the last layer join
+    its chunk. A first chunk without layers has only the first block, a last one the last block.
+    Other chunks without layers copy their input.
+    """
+    blocks, layers, prediction = [*model.blocks], contents.layers, contents.prediction
+    last = len(layers) - 1
+    ends = [1, *(place + 1 for place, block in enumerate(blocks) if block.is_unit)]
+    ends[-1] = len(blocks) - (1 if prediction is None else 2)
+    cuts = [0, *(ends[number] for number in itertools.accumulate(layers))]
+    if prediction is not None:
+        cuts[prediction + 1 :] = [len(blocks) - 1] * (last + 1 - prediction)
+    cuts[-1] = len(blocks)
+    before = [] if first is None else [first]
+    chunks = []
+    for number, (start, end) in enumerate(itertools.pairwise(cuts)):
+        copied: list[Block] = []
+        if number and not layers[number] and (number < last or prediction is not None):
+            copied = [InputCopy(contents.received_states(number))]
+        chunks.append(chunk_of([*before, *copied, *blocks[start:end]]))
+    return ModelChunks(tuple(dict.fromkeys(chunks)), copies * number_distinct(chunks))
+
+
+@functools.lru_cache(maxsize=4096)
+def stage_parameters(
+    model: ModelChunks, virtual_stages: tuple[tuple[int, ...], ...], microbatch: Microbatch
+) -> tuple[Parameters, ...]:
+    """Count the parameters of one rank of each stage.
+
+    Args:
+        model: the chunks.
+        virtual_stages: [stages], the virtual stages of each stage.
+        microbatch: the hidden states of a microbatch on one rank.
+    """
+    stages = [tuple(model.numbers[number] for number in numbers) for numbers in virtual_stages]
+    parameters_of = {
+        chunks: parameters(tuple(model.different[number] for number in chunks), microbatch)
+        for chunks in set(stages)
+    }
+    return tuple(parameters_of[chunks] for chunks in stages)
+
+
+def number_distinct(values: Sequence[Any]) -> tuple[int, ...]:
+    """Number the different values by first appearance; return the number of each value."""
+    numbers: dict[Any, int] = {}
+    return tuple(numbers.setdefault(value, len(numbers)) for value in values)

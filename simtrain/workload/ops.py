@@ -49,17 +49,14 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
         return self.rows * self.width
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all elements."""
         return self.rows * self.width * self.element_bytes
 
     @property
     def is_kept(self) -> bool:
-        """Whether a pass keeps it for other slices of the sequences (`Tape.kept_tensors`)."""
         return self.number < 0
 
 
@@ -112,7 +109,6 @@ class Op(NamedTuple):
         return max(0, self.holds_bytes - own_bytes) if self.counts_saved else self.holds_bytes
 
     def replace(self, **changes: Any) -> Self:
-        """Return the op with some fields changed."""
         return self._replace(**changes)
 
 

@@ -99,22 +99,18 @@ class PassRecord:
 
     @property
     def ops(self) -> Iterator[Op]:
-        """All ops in issue order."""
         return chain.from_iterable(segment.ops for segment in self.segments)
 
     @property
     def unled(self) -> Sequence[int]:
-        """Ops off the stream of kernels that do not wait for the kernel issued before them."""
         return ()
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Position of each segment's first op, and the number of all ops."""
         return tuple(accumulate([len(segment.ops) for segment in self.segments], initial=0))
 
     @property
     def num_ops(self) -> int:
-        """Number of ops."""
         return self.starts[-1]
 
     def joints(self) -> Iterator[tuple[int, int]]:
@@ -168,12 +164,10 @@ class PassBuilder:
     layer_ends: list[int] = field(default_factory=list)
 
     def add(self, segment: Segment, owner: int = -1) -> None:
-        """Append a segment."""
         self.segments.append(segment)
         self.owners.append(owner)
 
     def compute(self, op: Op) -> None:
-        """Append a kernel."""
         self.add(one_op_segment(op))
 
     def launch(self, op: Op, *, after: Handle | None = None) -> Handle | None:
@@ -198,12 +192,10 @@ class PassBuilder:
         return handle
 
     def wait(self, handle: Handle | None) -> None:
-        """Make the next segment wait for a collective."""
         if handle is not None:
             self.waits.append((len(self.segments), handle))
 
     def end_layer(self) -> None:
-        """Mark the end of a layer's work."""
         self.layer_ends.append(len(self.segments))
 
     def record(
@@ -213,7 +205,6 @@ class PassBuilder:
         staged_bytes: int = 0,
         exchanged: Iterable[ExchangedBytes] = (),
     ) -> PassRecord:
-        """Return the record of the pass."""
         work = tuple(self.segments), tuple(self.owners), tuple(self.layer_ends)
         waits, peaks = (tuple(self.waits), tuple(self.follows)), (gathered_bytes, bucket_bytes)
         return PassRecord(*work, *waits, *peaks, staged_bytes, tuple(exchanged))

@@ -64,7 +64,6 @@ class RecomputeUnit:
     distribute: bool = False
 
     def block_recompute(self, layer: int) -> BlockRecompute:
-        """Return what a layer of the unit recomputes."""
         if self.recomputes:
             saves_input = layer == self.first and not self.distribute
             return BlockRecompute(
@@ -74,7 +73,6 @@ class RecomputeUnit:
 
     @property
     def layers(self) -> range:
-        """Numbers of its layers in the chunk."""
         return range(self.first, self.first + self.num_layers)
 
 

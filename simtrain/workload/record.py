@@ -6,10 +6,14 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
+from itertools import chain, zip_longest
+from typing import TypeAlias
 
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import ROOT, Chunk
-from simtrain.workload.issue import Segment
+from simtrain.workload.hashing import hashed_once
+from simtrain.workload.issue import Segment, Stream, stream_of
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.passes import (
     Pass,
@@ -35,7 +39,7 @@ from simtrain.workload.segments import (
 from simtrain.workload.shard_groups import Sharding
 from simtrain.workload.sharding import ShardedPass
 from simtrain.workload.tape import Block, Microbatch, record
-from simtrain.workload.work import CollectiveKind
+from simtrain.workload.work import Collective, CollectiveKind
 
 
 @functools.lru_cache(maxsize=1024)
@@ -73,7 +77,6 @@ class _SegmentKey:
     block_recompute: BlockRecompute = NO_RECOMPUTE
 
     def segment(self, kind: PassKind, options: PassOptions) -> Segment:
-        """Return the segment in a pass of this kind."""
         batch = options.microbatch
         run = BlockRun(self.block, batch, options.overlap, self.block_recompute)
         match self.role:
@@ -107,7 +110,6 @@ class _PlacedSegment:
 
     @property
     def ends_layer(self) -> bool:
-        """Whether the layer's work ends with this segment."""
         return self.layer is not None and self.key.role is _Role.RUN
 
 
@@ -131,7 +133,6 @@ class _PassOutline:
 
 @functools.lru_cache(maxsize=1024)
 def _outline(chunk: Chunk, kind: PassKind, recompute: RecomputePolicy) -> _PassOutline:
-    """Return the segments of a pass of a chunk, which do not depend on the microbatch."""
     groups = _block_groups(chunk, recompute)
     if kind == "F":
         segments = [placed for group in groups for placed in group.forward()]
@@ -152,7 +153,6 @@ class _BlockGroup:
     run: list[_PlacedSegment] = field(default_factory=list)
 
     def forward(self) -> Iterator[_PlacedSegment]:
-        """Yield the segments of a forward pass."""
         yield from self.run
         if self.unit and self.unit.distribute:
             yield self._of_first(_Role.SPLIT_INPUT)
@@ -202,10 +202,7 @@ def _block_groups(chunk: Chunk, recompute: RecomputePolicy) -> list[_BlockGroup]
 
 
 def _sharded(
-    pass_: Pass,
-    sharding: Sharding,
-    outline: Sequence[_PlacedSegment],
-    issued: Sequence[Segment],
+    pass_: Pass, sharding: Sharding, outline: Sequence[_PlacedSegment], issued: Sequence[Segment]
 ) -> PassRecord:
     """Record a pass with the collectives of ZeRO between its segments.
 
@@ -272,7 +269,6 @@ def _input_part(batch: Microbatch) -> Tensor:
 
 
 def _split_input(batch: Microbatch) -> Op:
-    """Copy and save this rank's part of the unit's input."""
     part = _input_part(batch)
     return elementwise("unit input split", part.num_bytes, part.num_bytes, saves=(part,))
 
@@ -282,3 +278,147 @@ def _gather_input(batch: Microbatch) -> Op:
     work = CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor
     gather = collective("unit input gather", *work, Phase.RECOMPUTE)
     return gather.replace(reads=(_input_part(batch),), is_extra=True)
+
+
+# Merged passes: a forward and a backward pass of two microbatches, side by side on one rank.
+#
+# The rank has one compute stream and one stream of collectives, on which it issues the ops of both
+# passes in turn. An op waits for collectives of its own pass only, so that the exchanges of one
+# pass with the experts run beside kernels of the other. Sources: Megatron-LM's
+# `TransformerLayerSchedulePlan.run` (models/common/model_chunk_schedule_plan.py), whose events
+# order the nodes of one pass; DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", Figure 4.
+
+
+@hashed_once
+@dataclass(frozen=True)
+class MergedPass:
+    """A forward pass of one microbatch and a backward pass (B or I) of another.
+
+    Args:
+        forward, backward: the passes.
+        delays_weight_gradients: weight gradients follow the exchange after them
+            (`issue_order`).
+    """
+
+    forward: Pass
+    backward: Pass
+    delays_weight_gradients: bool = False
+
+    @property
+    def options(self) -> PassOptions:
+        return self.forward.options
+
+
+@dataclass(frozen=True, eq=False)
+class MergedRecord:
+    """The ops of both passes.
+
+    Args:
+        records: the forward and the backward pass.
+        order: [ops] for each op in the order of issue, its place among the ops of the forward and
+            then the backward pass.
+    """
+
+    records: tuple[PassRecord, PassRecord]
+    order: tuple[int, ...]
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return tuple(chain.from_iterable(record.segments for record in self.records))
+
+    @property
+    def ops(self) -> Iterator[Op]:
+        ops = [*chain.from_iterable(record.ops for record in self.records)]
+        return (ops[place] for place in self.order)
+
+    @cached_property
+    def num_ops(self) -> int:
+        return len(self.order)
+
+
+RankPass: TypeAlias = Pass | MergedPass
+"""What a rank runs at a time."""
+RankRecord: TypeAlias = PassRecord | MergedRecord
+
+
+def record_of(rank_pass: RankPass) -> RankRecord:
+    """Record a pass or a merged pass."""
+    return record_merged(rank_pass) if isinstance(rank_pass, MergedPass) else record_pass(rank_pass)
+
+
+@functools.lru_cache(maxsize=1024)
+def record_merged(merged: MergedPass) -> MergedRecord:
+    """Record the ops of merged passes in issue order."""
+    forward, backward = record_pass(merged.forward), record_pass(merged.backward)
+    order = issue_order(
+        [*forward.ops], [*backward.ops], delays_weight_gradients=merged.delays_weight_gradients
+    )
+    return MergedRecord((forward, backward), tuple(order))
+
+
+def issue_order(
+    forward: Sequence[Op], backward: Sequence[Op], *, delays_weight_gradients: bool = False
+) -> list[int]:
+    """Return the order in which a rank issues two passes; places of the backward pass come last.
+
+    Each pass is cut into stretches of kernels that end with an exchange between experts. The rank
+    issues a stretch of the backward pass, one of the forward pass, and so on; when one pass ends,
+    the other continues alone. In a layer with experts these stretches are (forward) attention and
+    dispatch, experts and combination; (backward) experts and dispatch, attention and the
+    combination of the layer before.
+
+    With `delays_weight_gradients`, kernels of weight gradients of a stretch are issued after its
+    exchange (Megatron-LM's --delay-wgrad-compute), which then does not wait for them.
+    """
+    before = _stretches(forward)
+    after = [
+        _weight_gradients_last(backward, stretch) if delays_weight_gradients else stretch
+        for stretch in _stretches(backward)
+    ]
+    order: list[int] = []
+    for of_backward, of_forward in zip_longest(after, before, fillvalue=()):
+        order += (len(forward) + place for place in of_backward)
+        order += of_forward
+    return order
+
+
+def is_expert_exchange(op: Op) -> bool:
+    """Return whether an op moves tokens to their experts, or back.
+
+    An exchange of counts, which the host reads, is part of the stretch before.
+    """
+    work = op.work
+    if not isinstance(work, Collective) or work.kind is not CollectiveKind.ALL_TO_ALL:
+        return False
+    if op.informs_host:
+        return False
+    return "ep" in work.group.axes
+
+
+def _stretches(ops: Sequence[Op]) -> list[Sequence[int]]:
+    """Return the places of each stretch: up to the last of consecutive exchanges."""
+    stretches: list[Sequence[int]] = []
+    start = 0
+    for place, op in enumerate(ops):
+        ends = place + 1 == len(ops) or not is_expert_exchange(ops[place + 1])
+        if is_expert_exchange(op) and ends:
+            stretches.append(range(start, place + 1))
+            start = place + 1
+    if start < len(ops):
+        stretches.append(range(start, len(ops)))
+    return stretches
+
+
+def _weight_gradients_last(ops: Sequence[Op], stretch: Sequence[int]) -> Sequence[int]:
+    return sorted(stretch, key=lambda place: _is_delayed(ops[place]))
+
+
+def _is_delayed(op: Op) -> bool:
+    """Return whether an op is a kernel of a weight gradient.
+
+    Collectives stay in place. Transformer Engine gathers the input of a weight gradient again, and
+    waits for it, before it puts the kernel into its `WeightGradStore`: a gather that was delayed
+    would follow a kernel that waits for it.
+    """
+    is_kernel = stream_of(op) is Stream.COMPUTE and not op.is_extra
+    return is_kernel and op.phase is Phase.WEIGHT_GRADIENT

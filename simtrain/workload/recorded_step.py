@@ -1,6 +1,6 @@
 """A training step that the user has recorded: what a plan asks of it in place of a model.
 
-A guest that reads programs implements `RecordedStep` (`scenario.own_program`).
+A guest that reads programs implements `RecordedStep` (`scenario.schema`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,6 @@ class BytesOverTime:
     gradients: Bytes
 
     def shifted(self, held_bytes: int, gradient_bytes: int) -> BytesOverTime:
-        """Return it with what exists at the start of the pass."""
         return replace(
             self,
             held=self.held + held_bytes,
@@ -128,7 +127,6 @@ class RecordedModel:
     is_unit: bool = True
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        """Record the parameters."""
         y = tape.tensor("output", x.rows, x.width)
         frozen = self.num_parameters - self.num_trained
         parameters = Parameter(self.num_trained), Parameter(frozen, is_frozen=True)

@@ -10,27 +10,32 @@ itself (`tape.Region`), which may contain recomputed regions.
 from __future__ import annotations
 
 import functools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from simtrain.scenario import Scenario
+from simtrain.workload.chunk import Chunk
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import IssueOrder, OverlapPolicy, Segment
-from simtrain.workload.ops import Op, Phase, Tensor, elementwise
+from simtrain.workload.ops import Op, Phase, Tensor, elementwise, total_flops
 from simtrain.workload.recompute import CHECKPOINTED_NORM, NO_RECOMPUTE, BlockRecompute
-from simtrain.workload.regions import (
+from simtrain.workload.saved_ops import (
     Subgraph,
     TensorVersions,
     derived,
+    layer_saving,
+    layer_tensors,
     run_forward,
     save,
     saving_only,
     saving_too,
     subgraphs_of,
 )
-from simtrain.workload.saved_ops import layer_saving, layer_tensors
 from simtrain.workload.tape import Block, Microbatch, Node, Recording, record
+from simtrain.workload.work import FusedAttention
 
 BackwardKind = Literal["B", "I", "W"]
 """A whole backward pass, its input gradients, or its weight gradients."""
@@ -48,7 +53,6 @@ class BlockRun:
 
     @property
     def recording(self) -> Recording:
-        """The recording of the forward pass."""
         return record(self.block, self.microbatch)
 
     @property
@@ -152,7 +156,6 @@ class _Backward:
         self.producer, self.users = _flow(self.recording.nodes)
 
     def segment(self) -> Segment:
-        """Return the ops of all nodes, last node first."""
         self.run_backward(self.subgraphs, TensorVersions(self.recording))
         if self.kind != "W":
             self.free_unread()
@@ -185,7 +188,6 @@ class _Backward:
             self.run_backward(subgraph.subgraphs, inside)
 
     def run_node_backward(self, node: Node, versions: TensorVersions) -> None:
-        """Issue the backward ops of a node."""
         first = self.order.position
         with self.order.transforming(versions.read):
             node.backward(self.order)
@@ -193,7 +195,6 @@ class _Backward:
         self.gradients_of_inputs(self.index(node), node, first)
 
     def recompute(self, subgraph: Subgraph, versions: TensorVersions) -> None:
-        """Recompute a subgraph, between the backward pass of later nodes and its own."""
         first, nodes = self.order.position, {*subgraph.nodes}
         used_later = [y for y in subgraph.outputs if not self.users[y] <= nodes]
         block_output = self.recording.block_output
@@ -218,7 +219,6 @@ class _Backward:
                 self.make_read(first, tensor)
 
     def holds_gradient(self, tensor: Tensor) -> bool:
-        """Return whether an op has saved the gradient of a tensor."""
         return self.held_gradients.get(tensor, self.unsaved_views) not in self.unsaved_views
 
     def gradients_of_outputs(self, node: Node, first: int) -> None:
@@ -265,27 +265,22 @@ class _Backward:
                     self.unsaved_views.append(gradient)
 
     def add_gradients(self, node: Node, tensor: Tensor) -> None:
-        """Issue the sum of the gradients of a tensor that two nodes use."""
         read_bytes, phase = 2 * tensor.num_bytes, Phase.INPUT_GRADIENT
         name = f"{node.name} residual sum"
         waited = (self.held_gradients.pop(tensor),)
         self.order.compute(elementwise(name, read_bytes, tensor.num_bytes, phase, reads=waited))
 
     def index(self, node: Node) -> int:
-        """Return the position of a node in the recording."""
         return self.recording.nodes.index(node)
 
     def make_save(self, position: int, tensor: Tensor) -> None:
-        """Let the op at a position of the order save a tensor."""
         self.order.change(position, lambda op: saving_too(op, tensor))
 
     def make_read(self, position: int, tensor: Tensor) -> None:
-        """Let the op at a position of the order read a tensor."""
         self.order.change(position, lambda op: op.replace(reads=(*op.reads, tensor)))
 
 
 def _flow(nodes: Sequence[Node]) -> tuple[dict[Tensor, int], dict[Tensor, set[Node]]]:
-    """Return the place of the node that produces each tensor, and the nodes that use it."""
     producer = {tensor: i for i, node in enumerate(nodes) for tensor in node.outputs}
     users: dict[Tensor, set[Node]] = defaultdict(set)
     for node in nodes:
@@ -336,3 +331,68 @@ _WANTED: dict[BackwardKind, Callable[[Op], bool]] = {
     "I": lambda op: op.phase is not Phase.WEIGHT_GRADIENT,
     "W": lambda op: op.phase is Phase.WEIGHT_GRADIENT,
 }
+
+
+# The tokens of each slice into which a schedule cuts every sequence.
+
+
+def slice_lengths(scenario: Scenario, model: Chunk, whole: Microbatch) -> tuple[int, ...]:
+    """Return the tokens of each slice of a scenario's sequences, first to last.
+
+    Args:
+        scenario: a legal one.
+        model: all blocks.
+        whole: the hidden states of whole sequences.
+    """
+    split, length = scenario.parallelism, scenario.model.seq_length
+    if split.slice_lengths is not None:
+        return split.slice_lengths
+    if split.slice_balance == "tokens":
+        return (length // split.sequence_slices,) * split.sequence_slices
+    linear, attention = _forward_flops(model, whole)
+    return balanced_lengths(length, split.sequence_slices, scenario.slice_unit, linear, attention)
+
+
+def balanced_lengths(
+    length: int, num_slices: int, unit: int, linear: float, attention: float
+) -> tuple[int, ...]:
+    """Cut a sequence into slices of about equally many FLOPs (computation-wise partition).
+
+    The first T of `length` tokens take linear · T / length + attention · (T / length)² FLOPs, if
+    queries attend to earlier keys only.
+
+    Args:
+        length: tokens of the sequence.
+        num_slices: number of slices.
+        unit: each slice has a multiple of so many tokens.
+        linear, attention: forward FLOPs of a whole sequence without the core of attention, and of
+            the core.
+
+    Each slice but the first is rounded down, from the last one on, as in the authors' `solver` (Sun
+    et al. 2024, Section 3.4).
+    """
+    share_of_slice = (linear + attention) / num_slices
+    lengths: list[int] = []
+    end = length
+    for _ in range(num_slices - 1):
+        share = end / length
+        before = linear * share + attention * share**2 - share_of_slice
+        # The positive root, in a form that also holds without attention.
+        root = 2 * before / (linear + math.sqrt(linear**2 + 4 * attention * before))
+        tokens = end - length * root
+        lengths.insert(0, int(tokens / unit) * unit)
+        end -= lengths[0]
+    return (end, *lengths)
+
+
+def _forward_flops(model: Chunk, whole: Microbatch) -> tuple[int, int]:
+    """Return the forward FLOPs without the core of attention, and those of the core."""
+    linear = attention = 0
+    for block, times in model.runs:
+        for op in forward_segment(BlockRun(block, whole, OverlapPolicy())).ops:
+            flops = times * total_flops((op,))
+            if isinstance(op.work, FusedAttention):
+                attention += flops
+            else:
+                linear += flops
+    return linear, attention

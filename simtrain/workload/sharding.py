@@ -42,11 +42,10 @@ from dataclasses import dataclass
 from simtrain.base.mesh import Group
 from simtrain.workload.chunk import Parameters, unit_parameters
 from simtrain.workload.fp8 import recipe_of
-from simtrain.workload.host_copies import HostCopies
 from simtrain.workload.issue import Handle
 from simtrain.workload.ops import Op, Phase, collective, elementwise
 from simtrain.workload.passes import ExchangedBytes, Pass, PassBuilder
-from simtrain.workload.shard_groups import ShardGroups, Sharding
+from simtrain.workload.shard_groups import HostCopies, ShardGroups, Sharding
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily
 
 
@@ -60,7 +59,6 @@ class _Part:
 
     @property
     def has_one_rank(self) -> bool:
-        """Whether one rank holds all of them."""
         return self.groups.data.num_ranks == 1
 
 
@@ -214,7 +212,6 @@ class ShardedPass:
         self._count_buckets()
 
     def _note(self, **changes: int) -> None:
-        """Note what is held from the next segment on."""
         self._held = self._held._replace(start=len(self.order.segments), **changes)
         self.exchanged.append(self._held)
 
@@ -281,7 +278,6 @@ class ShardedPass:
         return [*self._copies[unit]]
 
     def _fetched_bytes(self, part: _Part, host: HostCopies) -> int:
-        """Bytes of a part that a rank copies from the host."""
         ranks = part.groups.data.num_ranks
         return host.copied_elements(part.elements, ranks) * self.batch.element_bytes
 
@@ -292,7 +288,6 @@ class ShardedPass:
         self._gathering.append([self._gather_part(part, copy) for part, copy in parts])
 
     def _gather_part(self, part: _Part, copy: Handle | None) -> Handle | None:
-        """Gather a part after its copy from the host, if it has one."""
         if part.has_one_rank:
             if copy is not None:
                 self.gathered.add(part)
@@ -361,7 +356,6 @@ class ShardedPass:
 
     @property
     def _given_bytes(self) -> int:
-        """Bytes of a gradient element before the reduction."""
         sharding, batch = self.sharding, self.batch
         copies = sharding.fully_shards and sharding.accumulates
         return batch.element_bytes if copies else batch.gradient_bytes
@@ -398,7 +392,6 @@ class ShardedPass:
         self._note(gathered=held_bytes)
 
     def _gathered_bytes(self, part: _Part, ranks: int = 1) -> int:
-        """Bytes of gathered parameters, or of the shard of one of `ranks` ranks."""
         fp8 = part.in_fp8
         wide = self.batch.element_bytes * -(-(part.elements - fp8) // ranks)
         return wide + recipe_of(self.batch).weight_bytes(-(-fp8 // ranks)) if fp8 else wide
@@ -432,7 +425,6 @@ def _pass_over(
     phase: Phase = Phase.WEIGHT_GRADIENT,
     stream_group: Group | None = None,
 ) -> Op:
-    """Return a kernel on parameters or gradients, which do not count as activations."""
     stream = KernelFamily.STREAM
     op = elementwise(name, read_bytes, write_bytes, phase, holds_bytes=0, family=stream)
     return op.replace(stream_group=stream_group)

@@ -52,7 +52,7 @@ class StepOptions:
         keeps_gradients: gradients of all microbatches are added unsharded, even with ZeRO.
         offloads_gradients, offloads_parameters: as the scenario's fields.
         delays_update: the host's update is of the gradients of the iteration before.
-        updates_beside: the host's update has streams of its own (`workload.host_update`).
+        updates_beside: the host's update has streams of its own (`optimizer.update_ops`).
         optimizer_on_nvme, parameters_on_nvme: states that are on NVMe.
         sub_group_size: parameters that are then updated at once.
         users: ranks that use their hosts at the same time.
@@ -97,12 +97,8 @@ class StepOptions:
 
     @classmethod
     def of(
-        cls,
-        scenario: Scenario,
-        mesh: Mesh,
-        recorded: RecordedStep | None = None,
+        cls, scenario: Scenario, mesh: Mesh, recorded: RecordedStep | None = None
     ) -> StepOptions:
-        """Return the options of a scenario, and of the step of its recorded program."""
         memory, split, precision = scenario.memory, scenario.parallelism, scenario.precision
         of_experts = scenario.expert_mesh(mesh)
         expert_data, expert_replicate_group = expert_groups(scenario, mesh)
@@ -171,21 +167,17 @@ class StepOptions:
 
     @property
     def reduces_in_passes(self) -> bool:
-        """Whether backward passes reduce gradients, or copy them to the host."""
         return self.zero_stage >= 2 or self.reduces_during_backward or self.offloads_gradients
 
     @property
     def shard_gradient_bytes(self) -> int:
-        """Bytes of a gradient element after the reduction."""
         return FP32_BYTES if self.fully_shards else self.gradient_bytes
 
     @property
     def narrow_states(self) -> bool:
-        """Whether states are stored in narrow types (precision-aware optimizer)."""
         return self.state_bytes not in ((0, 4, 4), (4, 4, 4))
 
     def weights_bytes(self, num_parameters: int, num_fp8: int) -> int:
-        """Bytes of a rank's weights; `num_fp8` of them are weights of fp8 products."""
         kept = num_fp8 if self.keeps_fp8 and not self.fully_shards else 0
         wide = (num_parameters - kept) * (FP32_BYTES if self.fully_shards else self.element_bytes)
         return wide + RECIPES[self.fp8_recipe].weight_bytes(kept) if kept else wide
@@ -200,7 +192,6 @@ class StepOptions:
         return self.weights_bytes(num_parameters, num_fp8 if is_narrow else 0)
 
     def fp8_copies_bytes(self, num_fp8: int, copies: int) -> int:
-        """Bytes of so many fp8 copies of each weight of fp8 products."""
         return copies * RECIPES[self.fp8_recipe].weight_bytes(num_fp8) if num_fp8 * copies else 0
 
     def over_replicas(self, num_parameters: int, num_expert: int) -> list[tuple[int, Group]]:
@@ -211,7 +202,6 @@ class StepOptions:
 
 
 def _fp8_copies(scenario: Scenario) -> int:
-    """Return how many copies are cached: by rows and by columns, or by rows, or the transposed."""
     used = {"cached": 2, "rows": 1}.get(scenario.fp8_weights, 0)
     return max(0, used - scenario.keeps_fp8_parameters)
 
@@ -220,7 +210,6 @@ def _fp8_copies(scenario: Scenario) -> int:
 def _groups(
     mesh: Mesh, *, partial_sums: bool, tied: tuple[int, ...], num_ranks: int, of_stages: bool
 ) -> tuple[Group, Group, Group, Group | None, Group | None]:
-    """Return the first five fields of `StepOptions`."""
     return (
         mesh.shard_group(num_ranks),
         mesh.group("tp", *(() if of_stages else _STAGES)),

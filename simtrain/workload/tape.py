@@ -8,22 +8,152 @@ tensors between which gradients flow. Everything else is derived from the nodes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from simtrain.base.mesh import Group, Mesh
 from simtrain.scenario import Parallelism
-from simtrain.scenario.context_exchanges import CONTEXT_EXCHANGES, ContextExchange
-from simtrain.scenario.precision import Fp8Weights
+from simtrain.scenario.model import Normalization
+from simtrain.scenario.parallelism import CONTEXT_EXCHANGES, ContextExchange
+from simtrain.scenario.section import Fp8Weights
 from simtrain.scenario.software import PAPER_KERNELS, GraphModule, Kernels
-from simtrain.workload.frozen import PartialBackward
 from simtrain.workload.hashing import hashed_once
-from simtrain.workload.issue import Emit, IssueOrder
-from simtrain.workload.ops import Op, Tensor
-from simtrain.workload.rank_grid import RankGrid
+from simtrain.workload.issue import Emit, IssueOrder, OverlapPolicy
+from simtrain.workload.ops import Op, Phase, Tensor
 from simtrain.workload.work import ProductType
+
+# The part of a node's backward pass that remains if parameters are frozen (autograd's rules).
+#
+# A frozen parameter has no weight gradient. A tensor before the first trained parameter has no
+# gradient, so its node computes no input gradient. The forward pass saves only what the rest of the
+# backward pass reads: a frozen linear layer does not save its input. Sources: PyTorch's autograd
+# (`requires_grad`); Transformer Engine's Linear and LayerNormLinear, which save the input only if
+# `weight.requires_grad`; Megatron-LM's `LinearWithFrozenWeight`.
+#
+# The tape asks this for each node, so blocks do not know which of their parameters are frozen, and
+# no layer has a frozen variant. An adapter only says that its own parameters are trained.
+
+
+@dataclass(frozen=True, slots=True)
+class PartialBackward:
+    """The ops of a backward pass that remain, and the tensors that they read.
+
+    Args:
+        phases: phases of its ops.
+        read: tensors.
+    """
+
+    phases: frozenset[Phase]
+    read: Collection[Tensor]
+
+    @classmethod
+    def of(cls, backward: Emit, *, passes_on: bool, trains: bool) -> PartialBackward:
+        """Return the part of a backward pass.
+
+        Args:
+            backward: issues the whole backward pass.
+            passes_on: an input needs a gradient.
+            trains: its parameters are trained.
+        """
+        part = {Phase.INPUT_GRADIENT: passes_on, Phase.WEIGHT_GRADIENT: trains}
+        phases = frozenset(phase for phase, remains in part.items() if remains)
+        order = IssueOrder(OverlapPolicy(frozenset()), lambda op: op.phase in phases)
+        backward(order)
+        return cls(phases, {tensor for op in order.segment().ops for tensor in op.reads})
+
+    def forward(self, emit: Emit) -> Emit:
+        """Return a forward pass that saves only what the backward pass reads."""
+
+        def emit_saving(order: IssueOrder) -> None:
+            with order.changing(self._saving):
+                emit(order)
+
+        return emit_saving
+
+    def backward(self, emit: Emit) -> Emit:
+        def emit_part(order: IssueOrder) -> None:
+            with order.selecting(lambda op: op.phase in self.phases):
+                emit(order)
+
+        return emit_part
+
+    def _saving(self, op: Op) -> Op:
+        """Return an op without the saved tensors that nothing reads; they exist while it runs."""
+        saves = tuple(tensor for tensor in op.saves if tensor in self.read)
+        if len(saves) == len(op.saves):
+            return op
+        unsaved = sum(tensor.num_bytes for tensor in op.saves if tensor not in self.read)
+        holds_bytes = op.holds_bytes if op.counts_saved else op.holds_bytes + unsaved
+        return op.replace(saves=saves, holds_bytes=holds_bytes)
+
+
+# Tensor-parallel ranks that split matrices in a way of their own (`scenario.parallelism`).
+#
+# `tape` gives the grid of its microbatch the layers that it splits: the grid records their products
+# and its moves.
+
+
+class RankGrid(ABC):
+    """The ranks, and the layers that they split."""
+
+    @property
+    @abstractmethod
+    def ranks_of_sequences(self) -> int:
+        """Ranks that divide the sequences of a microbatch."""
+
+    @property
+    @abstractmethod
+    def ranks_of_hidden(self) -> int:
+        """Ranks that divide the channels of hidden states."""
+
+    @property
+    @abstractmethod
+    def inner(self) -> Group:
+        """Ranks that divide heads, the channels of the MLP and the logits."""
+
+    @property
+    @abstractmethod
+    def everyone(self) -> Group:
+        """All ranks."""
+
+    @abstractmethod
+    def first_linear(
+        self,
+        tape: Tape,
+        x: Tensor,
+        outputs: int,
+        name: str,
+        *,
+        bias: bool,
+        adds_bias: bool,
+        output_name: str,
+        tied: str,
+        holds_weight: bool,
+        is_output_layer: bool,
+    ) -> Tensor:
+        """Record the first layer of attention or MLP, or the output layer (`column_linear`)."""
+
+    @abstractmethod
+    def second_linear(
+        self, tape: Tape, x: Tensor, outputs: int | None, name: str, *, bias: bool
+    ) -> Tensor:
+        """Record the second layer of attention or MLP (`row_linear`)."""
+
+    @abstractmethod
+    def norm(self, tape: Tape, x: Tensor, name: str, kind: Normalization, vectors: int) -> Tensor:
+        """Record a norm with a number of vectors of parameters."""
+
+    @abstractmethod
+    def look_up(self, tape: Tape, vocab: int, tied: str) -> Tensor:
+        """Record the lookup of word embeddings."""
+
+    @abstractmethod
+    def positions(self, tape: Tape, x: Tensor) -> Tensor:
+        """Record the sum of `x` and learned position embeddings."""
+
 
 Steps = Emit | Sequence[Op]
 
@@ -40,7 +170,7 @@ class Context:
         group: all ranks.
         heads: ranks that exchange tokens for heads with all-to-alls.
         keys: ranks that exchange keys and values.
-        name: how they do (`simtrain.scenario.context_exchanges`).
+        name: how they do (`simtrain.scenario.parallelism`).
     """
 
     group: Group
@@ -50,7 +180,6 @@ class Context:
 
     @property
     def exchange(self) -> ContextExchange:
-        """How the ranks exchange keys and values."""
         return CONTEXT_EXCHANGES[self.name]
 
     @classmethod
@@ -79,7 +208,6 @@ class ExpertGroups:
 
     @classmethod
     def of(cls, mesh: Mesh | None) -> ExpertGroups | None:
-        """Return the groups of an expert mesh (`Mesh.of_experts`), or None without one."""
         if mesh is None:
             return None
         return cls(mesh.group("ep"), mesh.group("tp"), mesh.group("tp", "ep"))
@@ -99,12 +227,10 @@ class SequenceSlice:
 
     @property
     def earlier_tokens(self) -> int:
-        """Tokens of the slices before it."""
         return sum(self.lengths[: self.number])
 
     @property
     def is_last(self) -> bool:
-        """Whether it ends the sequence; its backward pass is the first one."""
         return self.number + 1 == len(self.lengths)
 
 
@@ -168,7 +294,6 @@ class Microbatch:
     grid: RankGrid | None = None
 
     def slice(self, part: SequenceSlice) -> Microbatch:
-        """Return a slice of each sequence."""
         return replace(self, seq_length=part.lengths[part.number], part=part)
 
     @property
@@ -195,7 +320,6 @@ class Microbatch:
 
     @property
     def local_bytes(self) -> int:
-        """Bytes of this rank's tokens."""
         return self.element_bytes * self.local_tokens * self.hidden
 
 
@@ -380,7 +504,6 @@ class Tape:
         self.parameters.extend(parameters)
 
     def _with_needed_backward(self, node: Node, *, trains: bool) -> Node:
-        """Return a node with the part of its backward pass that trained parameters need."""
         passes_on = not self.with_gradient.isdisjoint(node.inputs)
         part = PartialBackward.of(node.backward, passes_on=passes_on, trains=trains)
         if passes_on or trains:

@@ -59,7 +59,6 @@ class Gemm:
 
     @property
     def model_flops(self) -> int:
-        """FLOPs of the model, which counts copies once."""
         return self.flops // self.copies
 
     @property
@@ -113,12 +112,10 @@ class GroupedGemm:
 
     @property
     def flops(self) -> int:
-        """FLOPs averaged over the ranks, so that a sum over all ranks is exact."""
         return 2 * self.mean_rows * self.inputs * self.outputs
 
     @property
     def model_flops(self) -> int:
-        """FLOPs without padding, averaged over the ranks."""
         return 2 * self.model_rows * self.inputs * self.outputs
 
 
@@ -170,18 +167,15 @@ class FusedAttention:
 
     @property
     def num_keys(self) -> int:
-        """Keys of each head."""
         return self.seq_length if self.kv_length is None else self.kv_length
 
     @property
     def longest_row(self) -> int:
-        """Largest number of keys that a query attends to."""
         keys = max(keys for _, keys, _ in self.lengths)
         return keys if self.window is None else min(self.window, keys)
 
     @property
     def lengths(self) -> list[tuple[int, int, int]]:
-        """Queries and keys of documents, and their number; a whole sequence is one document."""
         queries, keys = self.seq_length, self.num_keys
         documents = self.documents or ((queries, 1),)
         return [(length, length * keys // queries, number) for length, number in documents]
@@ -197,12 +191,10 @@ class FusedAttention:
 
     @property
     def mean_channels(self) -> float:
-        """Channels per product, averaged over the products."""
         return self._channels / (5 if self.is_backward else 2)
 
     @property
     def _channels(self) -> int:
-        """Channels, summed over the products."""
         size, value = self.head_size, self.channels_of_value
         return 3 * size + 2 * value if self.is_backward else size + value
 
@@ -218,7 +210,6 @@ class FusedAttention:
 
     @property
     def band(self) -> int:
-        """Twice the computed scores of a head, over its documents: s² without a window."""
         return sum(number * self._band(queries, keys) for queries, keys, number in self.lengths)
 
     def _band(self, queries: int, keys: int) -> int:
@@ -228,17 +219,14 @@ class FusedAttention:
 
     @property
     def channels_of_value(self) -> int:
-        """Channels of a value head and of an output head."""
         return self.head_size if self.value_size is None else self.value_size
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes of Q, K, V, output (backward also of their gradients) and log-sum-exp."""
         return (2 if self.is_backward else 1) * self.tensors_bytes + self.log_sum_exp_bytes
 
     @property
     def log_sum_exp_bytes(self) -> int:
-        """Bytes of one fp32 number for each row of the scores."""
         return FP32_BYTES * self.heads * self.seq_length
 
     @property
@@ -287,12 +275,10 @@ class KernelFamily(StrEnum):
 
     @property
     def is_alike_backward(self) -> bool:
-        """Whether its backward kernels are assumed to be as fast as its forward kernels."""
         return self is KernelFamily.CHUNK_SCAN
 
     @property
     def streams(self) -> bool:
-        """Whether it runs at the bandwidth of a copy, unless a profile has one for it."""
         return self in (KernelFamily.STREAM, KernelFamily.CAST)
 
 
@@ -310,7 +296,6 @@ class Elementwise:
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that cross HBM."""
         return self.read_bytes + self.write_bytes
 
 
@@ -341,12 +326,10 @@ class CollectiveKind(StrEnum):
 
     @property
     def has_root(self) -> bool:
-        """Whether one rank sends the array to all others, or receives their sum."""
         return self in (CollectiveKind.BROADCAST, CollectiveKind.REDUCE)
 
     @property
     def is_transfer(self) -> bool:
-        """Whether each rank only sends to the next one; a copy uses copy engines."""
         return self in (CollectiveKind.SEND, CollectiveKind.COPY)
 
 

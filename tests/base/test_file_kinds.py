@@ -84,16 +84,16 @@ def test_every_command_recognises_files_of_other_kinds(command: str) -> None:
 
 @pytest.mark.parametrize("name", ["list_scenarios", "list_sweeps", "list_profiles"])
 def test_every_shipped_file_is_of_its_kind(name: str) -> None:
-    from simtrain.base import file_kinds, resources
+    from simtrain.base import input_file, resources
 
     noun = name.removeprefix("list_").removesuffix("s")
     kind = {
-        "scenario": file_kinds.SCENARIO,
-        "sweep": file_kinds.SWEEP,
-        "profile": file_kinds.PROFILE,
+        "scenario": input_file.SCENARIO,
+        "sweep": input_file.SWEEP,
+        "profile": input_file.PROFILE,
     }[noun]
     for shipped in getattr(resources, name)():
-        file_kinds.load_kind(getattr(resources, f"find_{noun}")(shipped), kind)
+        input_file.load_kind(getattr(resources, f"find_{noun}")(shipped), kind)
 
 
 def test_the_name_of_a_model_on_hugging_face_is_recognised() -> None:

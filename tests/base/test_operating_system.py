@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simtrain.base.operating_system import num_processors, physical_memory_bytes
+from simtrain.base.process import num_processors, physical_memory_bytes
 from simtrain.studies.sweep import executors
 from simtrain.studies.sweep.executors import local_executor
 from tests.helpers.command_line import call

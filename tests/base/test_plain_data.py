@@ -9,8 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from simtrain.base.plain_data import PlainData, keys, plain_data
-from simtrain.base.wording import Number, Sentence
+from simtrain.base.plain_data import Number, PlainData, Sentence, keys, plain_data
 
 
 class Colour(Enum):

@@ -27,7 +27,7 @@ IMPORTER = """
 import re
 from dataclasses import replace
 
-from simtrain.base.file_kinds import FileKind, import_line
+from simtrain.base.input_file import FileKind, import_line
 from simtrain.base.importer import Importer
 
 ARGUMENTS = (

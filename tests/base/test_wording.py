@@ -3,7 +3,7 @@
 import copy
 import pickle
 
-from simtrain.base.wording import (
+from simtrain.base.plain_data import (
     Number,
     Sentence,
     joined_sentences,

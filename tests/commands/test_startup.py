@@ -109,7 +109,7 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
     registries = (
         *("simtrain.studies.objectives", "simtrain.render.traces.formats", "simtrain.importing"),
         *(
-            "simtrain.base.file_kinds",
+            "simtrain.base.input_file",
             "simtrain.studies.training_requests",
             "simtrain.studies.search.request",
             "simtrain.studies.sweep",

@@ -17,7 +17,7 @@ from calibrate.records.schema import (
     Timing,
 )
 from simtrain.durations.collectives import ring_seconds
-from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.durations.model import GemmMachine, gemm_seconds
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate_layer
 from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind, Gemm

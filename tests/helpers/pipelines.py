@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simtrain.engine import Program, Task
+from simtrain.iteration.programs.iteration_tasks import link_streams, stage_streams
 from simtrain.iteration.programs.pipeline import PipelineTasks
-from simtrain.iteration.programs.streams import link_streams, stage_streams
 from simtrain.schedules import Action, Message, Schedule, actions_of
 
 

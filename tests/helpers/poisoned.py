@@ -17,7 +17,7 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.iteration.programs import iteration_builder
-from simtrain.iteration.programs.recent_cache import RecentCache
+from simtrain.iteration.programs.pass_tasks import RecentCache
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate

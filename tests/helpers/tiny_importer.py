@@ -2,8 +2,8 @@
 
 import re
 
-from simtrain.base.file_kinds import FileKind, import_line
 from simtrain.base.importer import ImportDraft, Importer, ImportRequest
+from simtrain.base.input_file import FileKind, import_line
 
 
 class Tiny(Importer):

@@ -20,10 +20,10 @@ from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import RecomputePolicy, Scenario, check_scenario
 from simtrain.studies.simulation import simulate
-from simtrain.workload.batch import GetBatch
 from simtrain.workload.chunk import Chunk, unit_parameters
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.issue import OverlapPolicy
+from simtrain.workload.model_ends import GetBatch
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
 from simtrain.workload.record import record_pass

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.slow
 NEW_FILE = '''
 """All-to-alls within pairs of ranks, and rings between them."""
 
-from simtrain.scenario.context_exchanges import AttentionSteps, ContextExchange
-from simtrain.scenario.context_exchanges import TensorT
+from simtrain.scenario.parallelism import AttentionSteps, ContextExchange
+from simtrain.scenario.parallelism import TensorT
 
 
 class Pairs(ContextExchange):

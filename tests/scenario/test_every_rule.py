@@ -16,7 +16,7 @@ from simtrain.scenario.remedies import (
     suggest,
     suggest_together,
 )
-from simtrain.scenario.rule import Rule, any_but, at_least, default_of, is_set, requires
+from simtrain.scenario.rule import Rule, default_of, is_set, requires
 from simtrain.scenario.rule import value_getter as getter
 from simtrain.scenario.rules import RULES
 from simtrain.schedules import NAMED
@@ -118,21 +118,6 @@ def test_kept_microbatches_of_sizes_that_no_schedule_has(schedule: str) -> None:
                 violations(Scenario.model_validate(nested(values)))
 
 
-def test_an_optional_number_of_mamba_heads_has_its_default_in_errors() -> None:
-    values = {
-        "model.hidden_size": 96,
-        "model.mamba.num_heads": None,
-        "precision.compute": "fp4",
-        "model.ffn_hidden_size": 512,
-    }
-    (message,) = [
-        message
-        for rule, message in violations(Scenario.model_validate(nested(values)))
-        if rule.code == "E390"
-    ]
-    assert "model.mamba.num_heads is 3" in message
-
-
 # ----------------------------------------------------------------------------- how rules are made
 
 
@@ -168,12 +153,6 @@ def test_a_default_of_the_software_stack_is_resolved() -> None:
     assert scenario.overlap.tensor_parallel is None
     value = getter("overlap.tensor_parallel")(scenario)
     assert value is scenario.overlaps_tensor_parallel
-
-
-def test_values_are_sets() -> None:
-    assert any_but("fp32")("bf16") and not any_but("fp32")("fp32")
-    assert at_least(2)(2) and not at_least(2)(1) and not at_least(2)(None)
-    assert is_set(0) and not is_set(None)
 
 
 def test_an_error_that_no_value_fixes_says_what_to_change_in_words() -> None:

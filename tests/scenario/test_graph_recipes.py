@@ -32,35 +32,6 @@ def test_recipes_capture_graphs_by_machine_and_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "cluster", "modules"),
-    [
-        ("llama3_8b", "gb200", ("attn", "mlp")),
-        ("llama3_70b", "gb200", ()),
-        ("llama3_70b", "b200_sxm", ("attn", "mlp")),
-        ("mixtral_8x7b", "b200_sxm", ("attn",)),
-        ("llama3_8b", "h100_sxm", ()),
-    ],
-)
-def test_nemo_captures_layers(name: str, cluster: str, modules: tuple[str, ...]) -> None:
-    facts = load_scenario(name, ["software=nemo", f"cluster={cluster}"]).facts
-    assert (facts.cuda_graphs, tuple(facts.cuda_graph_modules)) == (False, modules)
-
-
-def test_graphs_of_nemo_by_release() -> None:
-    """Of experts from 25.04, and of a whole iteration with recompute from 25.09."""
-    experts, recomputes = [], []
-    for release in ("25.02", "25.04", "25.07", "25.09"):
-        software = f"software=nemo@{release}"
-        experts += load_scenario(
-            "mixtral_8x7b", [software, "cluster=gb200"]
-        ).facts.cuda_graph_modules
-        facts = load_scenario("llama3_8b", [software]).facts
-        recomputes.append(facts.recompute_in_cuda_graphs)
-    assert experts == ["attn"] * 3
-    assert recomputes == [False, False, False, True]
-
-
-@pytest.mark.parametrize(
     ("setting", "expected"),
     [
         ("software.cuda_graphs=false", (False, ())),

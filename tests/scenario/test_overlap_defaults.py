@@ -110,14 +110,6 @@ def test_defaults_of_recipes_take_the_time_and_memory_of_the_same_values_written
     assert result.memory.peaks_bytes == same.memory.peaks_bytes != other.memory.peaks_bytes
 
 
-def test_each_layout_of_one_scenario_has_its_own_defaults() -> None:
-    one = scenario("megatron_core", {"pipeline": 4, "data": 2})
-    interleaved = one.replace({"parallelism.interleave": 2})
-    assert overlaps(interleaved) == (True, True, True)
-    assert overlaps(interleaved.replace({"parallelism.interleave": 1})) == (False, True, False)
-    assert overlaps(interleaved.replace({"software": "megatron_2022"})) == (False, False, False)
-
-
 @pytest.mark.parametrize("name", ["pipeline", "align_gradient_reduction", "align_parameter_gather"])
 def test_a_written_value_overrides_the_stack(name: str) -> None:
     written = GATHERED | {name: False}
@@ -127,23 +119,3 @@ def test_a_written_value_overrides_the_stack(name: str) -> None:
     other = scenario("megatron_2022", INTERLEAVED, GATHERED | {name: True})
     assert settings_of(other)[f"overlap.{name}"] is True
     assert sum(overlaps(other)) == 1
-
-
-def test_defaults_take_the_time_of_the_same_values_written() -> None:
-    written = dict.fromkeys(
-        ("pipeline", "align_gradient_reduction", "align_parameter_gather"), True
-    )
-    plain, same = (
-        simulate(scenario("megatron_core", INTERLEAVED, overlap)).iteration_time_s
-        for overlap in (GATHERED, GATHERED | written)
-    )
-    old = simulate(scenario("megatron_core", INTERLEAVED, GATHERED | dict.fromkeys(written, False)))
-    assert plain == same != old.iteration_time_s
-
-
-def test_settings_of_a_result_show_resolved_defaults() -> None:
-    settings = settings_of(scenario("megatron_core", INTERLEAVED))
-    assert settings["overlap.pipeline"] is True
-    assert settings["overlap.tensor_parallel"] is True
-    assert settings["memory.in_place_cross_entropy"] is True
-    assert None not in {value for name, value in settings.items() if name.startswith("overlap.")}

@@ -2,18 +2,24 @@
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from simtrain.base.resources import find_stack, list_profiles, list_stacks
+from simtrain.base.resources import list_profiles, list_stacks
 from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.scenario.releases import Circumstances, as_of, known_releases, latest_until
 from simtrain.scenario.resolved import resolved_settings
-from simtrain.scenario.software import load_stack, refusal, releases_of
+from simtrain.scenario.software import (
+    Circumstances,
+    as_of,
+    known_releases,
+    latest_until,
+    load_stack,
+    refusal,
+    releases_of,
+)
 
 WITH_RELEASES = [name for name in list_stacks() if releases_of(name)]
 BRIDGE = "megatron_bridge"
@@ -153,30 +159,6 @@ def qwen(software: str, cluster: str = "gb300", **changes: Any) -> Scenario:
     return load_scenario("qwen3_30b_a3b").replace(own)
 
 
-def test_recipes_of_megatron_bridge_turn_on_more_by_release() -> None:
-    def settings(release: str, cluster: str) -> tuple[str, bool, bool, bool]:
-        one = qwen(f"{BRIDGE}@{release}", cluster)
-        kernels = one.facts.kernels
-        assert one.delays_weight_gradients == one.merges_passes
-        return (
-            one.expert_dispatch,
-            one.facts.cuda_graphs,
-            one.merges_passes,
-            kernels.fused_grouped_mlp,
-        )
-
-    off, on = (False, False, False), (True, True, True)
-    assert settings("25.11", "gb300") == ("all_to_all", *off)
-    assert settings("26.02", "gb300") == ("hybridep", *off)
-    assert settings("26.02", "b200_sxm") == ("all_to_all", *off)
-    assert settings("26.02.01", "b200_sxm") == ("hybridep", *off)
-    assert settings("26.06", "gb300") == ("hybridep", *on)
-    assert settings("26.06", "b200_sxm") == ("hybridep", *off)
-    assert settings("26.06.01", "b200_sxm") == ("hybridep", *on)
-    assert settings("26.08", "b200_sxm") == ("hybridep", False, True, True)
-    assert settings("26.08", "h100_sxm") == ("all_to_all", *off)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -211,11 +193,3 @@ def test_a_scenario_overrides_the_defaults_of_a_release() -> None:
     assert (graphs.value, graphs.decided_by) == (True, "software stack")
     assert "4249" in graphs.source
     assert deciders["parallelism.expert_dispatch"].value == "hybridep"
-
-
-def test_an_unknown_release_of_a_scenario_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as caught:
-        load_scenario("qwen3_30b_a3b").replace({"software": f"{BRIDGE}@24.07"})
-    (problem,) = caught.value.problems
-    assert "25.09, 25.11" in (problem.fix or "")
-    assert find_stack(BRIDGE).is_file()

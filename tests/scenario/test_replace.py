@@ -19,7 +19,6 @@ from simtrain.scenario import (
     Model,
     Overlap,
     Parallelism,
-    RecomputePolicy,
     Scenario,
     check,
     check_scenario,
@@ -137,12 +136,6 @@ def test_a_section_replaces_the_whole_section(section: object) -> None:
     assert scenario.schedule == "1f1b"
 
 
-def test_changes_are_made_in_order() -> None:
-    policy = {"recompute.method": "block", "recompute": "full", "recompute.num_layers": 2}
-    changed = load_scenario(NAME).replace(policy)
-    assert changed.recompute == RecomputePolicy(strategy="full", num_layers=2)
-
-
 def test_replace_changes_neither_the_scenario_nor_its_argument() -> None:
     scenario = load_scenario(NAME, ["hardware.gpu.num_sms=100"])
     changes = {"hardware.gpu.memory_capacity": "40 GiB", "overlap": {"pipeline": True}}
@@ -151,12 +144,6 @@ def test_replace_changes_neither_the_scenario_nor_its_argument() -> None:
     assert scenario == load_scenario(NAME, ["hardware.gpu.num_sms=100"])
     assert changes["overlap"] == {"pipeline": True}
     assert changed.overlap == Overlap(pipeline=True)
-
-
-def test_scenarios_are_equal_if_their_values_are_equal() -> None:
-    text = MINIMAL + "schedule: gpipe\n"
-    assert scenario_of(text) == scenario_of(MINIMAL).replace({"schedule": "gpipe"})
-    assert scenario_of(text) != scenario_of(MINIMAL)
 
 
 def test_a_search_keeps_replaced_values() -> None:
@@ -258,12 +245,6 @@ def test_values_that_model_copy_did_not_check_are_refused(run: Callable[..., obj
     assert problem.message.endswith("not a valid Batch")
 
 
-def test_a_broken_rule_after_model_copy_is_not_at_the_old_line() -> None:
-    """The derived schedule is still that of three chunks."""
-    (problem,) = problems_of(lambda: simulate(with_split(load_scenario(NAME), interleave=1)))
-    assert (problem.code, str(problem.location)) == ("E312", "changed in Python")
-
-
 def test_a_replaced_value_has_no_position_in_the_file() -> None:
     scenario = load_scenario(NAME)
     plain = scenario.model_copy(update={"parallelism": Parallelism()})
@@ -272,16 +253,6 @@ def test_a_replaced_value_has_no_position_in_the_file() -> None:
     one = with_split(scenario, sequence_parallel=1)
     place = one.positions.of_value(("parallelism", "sequence_parallel"))
     assert str(place) == "changed in Python"
-
-
-def test_rules_quote_the_value_that_breaks_them() -> None:
-    says = [
-        problem.message
-        for problem in problems_of(
-            lambda: check_scenario(with_split(load_scenario(NAME), tensor=-1))
-        )
-    ]
-    assert "parallelism.sequence_parallel is true while parallelism.tensor is -1" in says
 
 
 def test_only_scenarios_are_simulated() -> None:

@@ -33,9 +33,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     rules = "simtrain/scenario/rules.py"
     line = "from simtrain.scenario.few_layers_rules import LAYER_RULES\n"
     copy.replace(
-        rules, "from simtrain.scenario.layout_rules", f"{line}from simtrain.scenario.layout_rules"
+        rules,
+        "from simtrain.scenario.schedule_rules",
+        f"{line}from simtrain.scenario.schedule_rules",
     )
-    copy.replace(rules, "    *LAYOUT_RULES,\n", "    *LAYOUT_RULES,\n    *LAYER_RULES,\n")
+    copy.replace(rules, "    *SCHEDULE_RULES,\n", "    *SCHEDULE_RULES,\n    *LAYER_RULES,\n")
     return copy
 
 

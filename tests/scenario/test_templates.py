@@ -11,9 +11,8 @@ from pydantic import BaseModel
 from simtrain.base.resources import find_scenario, list_scenarios
 from simtrain.base.strict_yaml import load_document, parse_document
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.scenario.field_docs import descriptions, name_in_files, section_of, summary
-from simtrain.scenario.json_schema import scenario_schema
-from simtrain.scenario.template import full_template, template
+from simtrain.scenario.section import descriptions, name_in_files, section_of, summary
+from simtrain.scenario.template import full_template, scenario_schema, template
 from tests.helpers.command_line import call, refused
 from tests.helpers.scenario_texts import MINIMAL
 

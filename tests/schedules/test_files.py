@@ -12,7 +12,6 @@ from simtrain.scenario import Scenario, load_scenario
 from simtrain.schedules import (
     FileVersion,
     build,
-    files,
     gpipe,
     interleaved,
     one_f_one_b,
@@ -121,7 +120,7 @@ def test_an_order_of_megatron_takes_equally_long_if_it_is_not_recognized(
     given = {"batch": {"micro": 1, "global": 8}, "recompute": {"strategy": "full"}} | sections
     recognized = simulate(toy(text, parallelism=split, **given))
     read_schedule.cache_clear()
-    monkeypatch.setattr(files, "_named", lambda *_: iter(()))
+    monkeypatch.setattr("simtrain.schedules._named", lambda *_: iter(()))
     custom = simulate(toy(text, parallelism=split, **given))
     assert (recognized.plan.schedule.name, custom.plan.schedule.name) == ("interleaved", "custom")
     assert without_scenario(custom) == without_scenario(recognized)

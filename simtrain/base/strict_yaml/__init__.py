@@ -4,26 +4,24 @@ This package is independent of scenarios and hardware profiles: the model class 
 """
 
 from simtrain.base.input_file import read_text
-from simtrain.base.strict_yaml.document import (
+from simtrain.base.strict_yaml.reading import (
     Path,
     Place,
     Positions,
     YamlDocument,
+    apply_overrides,
     as_scalar,
     document_with,
     dotted,
     leaves,
-    overlay,
-    paths_in,
-    section,
-    with_value,
-)
-from simtrain.base.strict_yaml.reading import (
-    apply_overrides,
     load_document,
+    overlay,
     parse_document,
     parse_value,
     path_of,
+    paths_in,
+    section,
+    with_value,
     yaml_text,
 )
 from simtrain.base.strict_yaml.validation import (

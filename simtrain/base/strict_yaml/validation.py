@@ -20,7 +20,7 @@ from typing import Any, SupportsIndex, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from simtrain.base.strict_yaml.document import Path, Positions, as_scalar, dotted
+from simtrain.base.strict_yaml.reading import Path, Positions, as_scalar, dotted
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -101,7 +101,6 @@ def input_error(
 
 
 def _line_and_column(problem: Problem) -> tuple[int, int]:
-    """Sort key: reading order; problems without a line come first."""
     location = problem.location or Location("")
     return location.line or 0, location.column or 0
 
@@ -145,44 +144,35 @@ class _Refusal:
 
     @property
     def name(self) -> str:
-        """Path of the refused value, as a user writes it."""
         return self.spell(self.path)
 
     @property
     def home(self) -> str:
-        """Section that contains the refused value."""
         return self.spell(self.path[:-1]) or self.top
 
     @property
     def is_argument(self) -> bool:
-        """Whether the field is an argument of the model's constructor."""
         return self.home == self.model_class.__name__
 
     def in_full(self, key: str) -> str:
-        """Return another key of the same section with the section's name."""
         section = self.spell(self.path[:-1])
         return key if self.is_argument or not section else f"{section}.{key}"
 
     def spelled(self, name: str) -> str:
-        """Spell a field's name; Python keywords get an underscore in constructors."""
         return f"{name}_" if self.is_argument and keyword.iskeyword(name) else name
 
     @property
     def says(self) -> str:
-        """Statement of the refused value: "batch.micro is 0"."""
         return f"{self.name} is {as_written(self.detail['input'])}"
 
     @property
     def example(self) -> str | None:
-        """A value that the field accepts, from the model's examples."""
         return example(self.model_class, self.path)
 
     def at_value(self, code: str, message: str, fix: str | None) -> Problem:
-        """Build a problem at the refused value."""
         return Problem(code, message, self.positions.of_value(self.path), fix=fix)
 
     def at_key(self, code: str, message: str, fix: str | None) -> Problem:
-        """Build a problem at the key of the refused value."""
         return Problem(code, message, self.positions.of_key(self.path), fix=fix)
 
 
@@ -285,7 +275,6 @@ def _suffixed(text: str) -> str | None:
 
 
 def _bool_hint(value: Any) -> str | None:
-    """The boolean that YAML 1.1 reads in a word such as "yes", with an explanation."""
     meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}
     word = meant.get(str(value).lower())
     return f"{word} (in YAML 1.2, {value} is text)" if word else None
@@ -439,7 +428,6 @@ def dotted_names(annotation: Any) -> Iterator[str]:
 
 
 def _annotation_inside(annotation: Any, part: str | int) -> Any:
-    """Type annotation of the key or index `part` inside an annotation."""
     arguments = typing.get_args(annotation)
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType, typing.Annotated):

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simtrain.base.file_kinds import load_kind
 from simtrain.base.importer import ImportRequest
+from simtrain.base.input_file import load_kind
 from simtrain.base.strict_yaml import FieldError, YamlDocument, as_scalar, section
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
@@ -141,15 +141,12 @@ class _ConfigDraft(Draft):
         self.refuse_unknown()
 
     def word_of(self, name: str) -> str:
-        """Return the first key that sets a field, in quotes."""
         return f'"{word}"' if (word := super().word_of(name)) else ""
 
     def key(self, field: str) -> str | None:
-        """Return the key of the config that sets a field, or None."""
         return next((key for key in self._keys(field) if self.config.get(key) is not None), None)
 
     def value(self, field: str) -> Any:
-        """Return the value of a field's key, or the default of the family."""
         if key := self.key(field):
             return self.config[key]
         defaults = (self.table.mapped[key].default for key in self._keys(field))
@@ -159,11 +156,9 @@ class _ConfigDraft(Draft):
         return [key for key, word in self.table.mapped.items() if word.field == field]
 
     def set_by_key(self, field: str, value: Any, otherwise: str = "") -> None:
-        """Set a field, with the name and line of its key as comment."""
         self.set(field, value, self.key(field) or "", otherwise=otherwise)
 
     def copy_by_key(self, *fields: str) -> None:
-        """Set each field to the value of its key, if it has one."""
         for field in fields:
             if (value := self.value(field)) is not None:
                 self.set_by_key(field, value)
@@ -256,7 +251,6 @@ class _ConfigDraft(Draft):
 
     @property
     def pattern(self) -> str | None:
-        """The pattern of a hybrid model's layers; None for other models."""
         return self.family.pattern(self.config) if self.family.pattern else None
 
     def _biases(self) -> dict[str, Any]:

@@ -18,21 +18,102 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simtrain.hardware.profile import Memory
-from simtrain.iteration.memory.exchanges import times_exchanges
-from simtrain.iteration.plan import Plan
+from simtrain.iteration.memory.working import times_exchanges
+from simtrain.iteration.plan import Plan, Variant
 from simtrain.schedules.gathered_chunks import gathers_of, most_held, most_unreduced
-from simtrain.workload.blocks.userbuffers import NUM_STREAMS, registered_bytes
+from simtrain.units import format_bytes
+from simtrain.workload.blocks.linear import NUM_STREAMS, registered_bytes
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.fp8 import RECIPES
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import FP32_BYTES
+
+# Model states: parameters, gradients, and the optimizer states of Adam.
+#
+# Sources: Rajbhandari et al., "ZeRO" (2020), Section 3.1: 2Ψ + 2Ψ + 12Ψ bytes of mixed-precision
+# Adam, sharded over the replicas from the optimizer states (stage 1) over the gradients (2) to the
+# parameters (3). Megatron-LM accumulates gradients in fp32: 18 bytes per parameter.
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStates:
+    """Bytes of model states on a rank, which stay for the whole training.
+
+    With fully_shard and one microbatch, gradients exist from their reduction to the step only.
+    """
+
+    parameters_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+
+    def __repr__(self) -> str:
+        sizes = {"parameters": self.parameters_bytes, "gradients": self.gradients_bytes}
+        sizes |= {"optimizer": self.optimizer_bytes}
+        words = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes.items())
+        return f"<ModelStates: {words}>"
+
+    def with_gradients(self, gradients_bytes: int) -> ModelStates:
+        return replace(self, gradients_bytes=gradients_bytes)
+
+    @property
+    def total_bytes(self) -> int:
+        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
+
+
+def rank_states(options: StepOptions, parameters: Parameters) -> ModelStates:
+    """Return the model states of a rank with these parameters; frozen ones have weights only."""
+    trained = parameters.trained
+    numbers = parameters.total, parameters.experts, parameters.in_fp8
+    return model_states(options, *numbers, trained=(trained.total, trained.experts))
+
+
+def model_states(
+    options: StepOptions,
+    num_parameters: int,
+    num_expert: int = 0,
+    num_fp8: int = 0,
+    *,
+    trained: tuple[int, int] | None = None,
+) -> ModelStates:
+    """Return the model states of a rank under ZeRO and offload.
+
+    Args:
+        options: options of the optimizer step.
+        num_parameters: parameters of the rank before ZeRO.
+        num_expert: parameters that belong to experts.
+        num_fp8: parameters that are weights of fp8 products.
+        trained: parameters with gradients and optimizer states, and how many of them belong to
+            experts; all parameters by default.
+    """
+    num_trained, trained_experts = trained or (num_parameters, num_expert)
+
+    def num_held(from_stage: int) -> int:
+        return options.held(num_trained, trained_experts, from_stage=from_stage)
+
+    of_experts = num_expert if num_fp8 else 0
+    return ModelStates(
+        parameters_bytes=0
+        if options.offloads_parameters
+        else options.weight_versions
+        * options.weights_bytes(
+            options.held(num_parameters, num_expert, from_stage=3),
+            options.held(num_fp8, of_experts, from_stage=3),
+        ),
+        gradients_bytes=0
+        if options.offloads_gradients
+        else num_trained * options.gradient_bytes
+        if options.keeps_gradients
+        else num_held(2) * options.shard_gradient_bytes,
+        optimizer_bytes=0 if options.offloads else sum(options.state_bytes) * num_held(1),
+    )
+
 
 Buffers = dict[str, int]
 RECOMPUTED, WORKING = "recomputed tensors", "working tensors"
@@ -77,11 +158,7 @@ def buffers_of(
             parameters.in_fp8, _fp8_copies(options, reads_fp8_both_ways=reads_fp8_both_ways)
         ),
     }
-    running = {
-        GLOBAL: global_bytes,
-        GATHERED_PARAMETERS: gathered,
-        GRADIENT_BUCKET: bucket,
-    }
+    running = {GLOBAL: global_bytes, GATHERED_PARAMETERS: gathered, GRADIENT_BUCKET: bucket}
     stepping = {
         GLOBAL: global_bytes,
         FP32_GRADIENTS: fp32_bytes if copied and not is_on_host else 0,
@@ -118,7 +195,7 @@ def workspaces_bytes(plan: Plan, memory: Memory) -> tuple[int, int]:
 def _exchanged_bytes(plan: Plan, chunks: Sequence[int], stage: int) -> tuple[int, int]:
     """Return the peaks of gathered parameters and of unreduced gradients.
 
-    Both are 0 if the memory of passes includes them (`memory.exchanges`).
+    Both are 0 if the memory of passes includes them (`times_exchanges`).
 
     In a pipeline, all parameters are unsharded from the first backward pass of each chunk until the
     reduction of gradients. A forward pass adds the buffers from which it copies parameters.
@@ -130,9 +207,9 @@ def _exchanged_bytes(plan: Plan, chunks: Sequence[int], stage: int) -> tuple[int
         return parameters_bytes[stage], gradients_bytes[stage]
     passes = [
         (chunk, *_unsharded_bytes(_of_one_sequence(pass_)))
-        for of_turn in (plan.passes, *plan.passes_in_turn.values())
-        for (chunk, *_), pass_ in of_turn.items()
-        if chunk in chunks
+        for variant, of_variant in ((Variant(), plan.passes), *plan.variants.items())
+        for (chunk, *_), pass_ in of_variant.items()
+        if chunk in chunks and not (variant.skips_sync or variant.defers)
     ]
     if not plan.reductions:
         return max(gathered for _, gathered, _ in passes), max(bucket for *_, bucket in passes)
@@ -166,13 +243,11 @@ def _of_gathered_chunks(plan: Plan, most: int) -> tuple[list[int], list[int]]:
 
 
 def _of_one_sequence(pass_: Pass) -> Pass:
-    """Return the pass with the sizes that do not affect parameters removed, to share the cache."""
     batch = replace(pass_.options.microbatch, sequences=1, sequence_parallel=False)
     return replace(pass_, options=replace(pass_.options, microbatch=batch))
 
 
 @functools.lru_cache(maxsize=4096)
 def _unsharded_bytes(pass_: Pass) -> tuple[int, int]:
-    """Return the peaks of gathered parameters and of unreduced gradients in a pass."""
     record = record_pass(pass_)
     return record.gathered_bytes, record.bucket_bytes

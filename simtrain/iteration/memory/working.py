@@ -8,15 +8,25 @@ for each different set of tensors at its start, so equal layers take no further 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from simtrain.iteration.plan import DEFERS, PassKey, PassOrder, Plan, actions_deferring
+from simtrain.schedules import KINDS
 from simtrain.workload.issue import Segment
-from simtrain.workload.merged_passes import MergedPass, record_merged
 from simtrain.workload.ops import Phase, Tensor
-from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import ExchangedBytes, Pass, PassKind, PassOptions, PassRecord
+from simtrain.workload.record import MergedPass, record_merged, record_pass
+from simtrain.workload.shard_groups import Sharding
+from simtrain.workload.work import Product
 
 Tensors = frozenset[Tensor]
 Live = Mapping[int, Tensors]
@@ -39,7 +49,7 @@ class PassMemory:
         buffer_bytes: bytes that its ops need of the framework's global buffer.
         gathered_bytes, bucket_bytes, gradients_bytes: parameters that are gathered, gradients that
             are not reduced, and reduced gradients of the pass, in `extra_bytes`
-            (`memory.exchanges`).
+            (`times_exchanges`).
     """
 
     saved_bytes: int
@@ -176,7 +186,6 @@ def _kept(tensors: Tensors) -> Tensors:
 
 
 def _of_slice(pass_: Pass, number: int) -> Pass:
-    """Return the pass of another slice of the sequences."""
     batch = pass_.options.microbatch
     assert batch.part, "sequences are whole"
     batch = batch.slice(replace(batch.part, number=number))
@@ -279,3 +288,272 @@ def _replay_segment(segment: Segment, saved: Tensors, recomputed: Tensors) -> _E
 
 def _total_bytes(tensors: Tensors | set[Tensor]) -> int:
     return sum(tensor.num_bytes for tensor in tensors)
+
+
+# Memory of the passes of PyTorch's fully_shard, with its gathers and reductions at their times.
+#
+# Other forms of ZeRO count the peaks of both as buffers of the whole iteration (`memory.buffers`).
+# With fully_shard a pass has them when its ops need them: the loss is computed while parameters are
+# resharded, and a step that keeps no gradients (`zero_grad(set_to_none=True)`) starts without any.
+# So the loss of a large vocabulary and the gradients of layers are not held at the same time.
+#
+# The root's parameters are resharded when the model returns its logits, and gathered again by a
+# hook that runs when the gradient of the logits arrives (torch/distributed/fsdp/_fully_shard/
+# _fsdp_state.py, `_post_forward` and `_pre_backward`). So the loss, which is not part of the model,
+# runs without them.
+
+_NOTHING = ExchangedBytes(0, 0, 0, 0)
+
+
+def times_exchanges(plan: Plan) -> bool:
+    """Whether the memory of a plan's passes includes what fully_shard gathers and reduces."""
+    sharding = plan.options.sharding
+    return sharding is not None and _is_timed(sharding) and not plan.offloads
+
+
+def makes_gradients(plan: Plan) -> bool:
+    """Whether the only backward pass makes the gradients, which no pass starts with."""
+    sharding = plan.options.sharding
+    return times_exchanges(plan) and sharding is not None and sharding.is_only_microbatch
+
+
+def _is_timed(sharding: Sharding) -> bool:
+    is_in_passes = sharding.reduces and sharding.accumulates and sharding.shards_parameters
+    return sharding.fully_shards and is_in_passes and sharding.host is None
+
+
+@functools.lru_cache(maxsize=65536)
+def memory_with_exchanges(pass_: Pass) -> PassMemory:
+    """Return the memory of a pass with what it gathers and reduces at each of its ops."""
+    memory, sharding = pass_memory(pass_), pass_.options.sharding
+    assert sharding is not None, "parameters are sharded"
+    counts_reduced = sharding.is_only_microbatch  # otherwise gradients stay for the iteration
+    peak_bytes, result = -1, memory
+    ops = zip(moments_of(pass_), _exchanged(pass_), strict=True)
+    for (held_bytes, recomputed_bytes, op), exchanged in ops:
+        reduced_bytes = exchanged.reduced * counts_reduced
+        total_bytes = held_bytes + exchanged.gathered + exchanged.bucket + reduced_bytes
+        if total_bytes <= peak_bytes:
+            continue
+        peak_bytes = total_bytes
+        extra_bytes = max(0, total_bytes - memory.saved_bytes)
+        result = replace(
+            memory,
+            extra_bytes=extra_bytes,
+            recomputed_bytes=recomputed_bytes,
+            op=op,
+            gathered_bytes=exchanged.gathered,
+            bucket_bytes=exchanged.bucket,
+            gradients_bytes=reduced_bytes,
+        )
+    return result
+
+
+def _exchanged(pass_: Pass) -> Iterator[ExchangedBytes]:
+    """Yield what a pass holds besides shards while each of its ops runs."""
+    record, sharding = record_pass(pass_), pass_.options.sharding
+    starts = [each.start for each in record.exchanged]
+    stays = sharding is None or sharding.unsharded_until_backward
+    loss = range(0) if stays else _ops_of_loss(record, is_backward=pass_.kind == "B")
+    for number, segment in enumerate(record.segments):
+        place = bisect_right(starts, number)
+        exchanged = record.exchanged[place - 1] if place else _NOTHING
+        for op in range(record.starts[number], record.starts[number] + len(segment.ops)):
+            yield _NOTHING if op in loss else exchanged
+
+
+def _ops_of_loss(record: PassRecord, *, is_backward: bool) -> range:
+    """Return the ops after the last product of the last block, or before its first gradient's."""
+    blocks = [number for number, owner in enumerate(record.owners) if owner >= 0]
+    number = blocks[0 if is_backward else -1]
+    ops, start, end = record.segments[number].ops, *record.starts[number : number + 2]
+    outside = takewhile(
+        lambda op: not isinstance(op.work, Product), ops if is_backward else reversed(ops)
+    )
+    length = len([*outside])
+    return range(start, start + length) if is_backward else range(end - length, end)
+
+
+# Activations of each stage, action by action: replays the schedule.
+#
+# A stage runs its actions one after another, so their order determines its memory. The timeline
+# only adds the times. Merged actions run together: the tensors of both are alive.
+
+Bytes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemoryReplay:
+    """Activations during each action, in the order of the schedule (stage by stage).
+
+    Args:
+        pass_order: order of each stage's actions, and their passes.
+        passes: memory of the passes, by the keys of `Plan.passes`.
+        merged: memory of merged passes, by the keys of both.
+        running_bytes: [actions], saved tensors during an action; a forward pass includes its own.
+        extra_bytes: [actions], memory above `running_bytes` at the peak of the action, or of the
+            merged actions.
+        after_bytes: [actions], saved tensors after the action.
+        deferring: [actions], whether each leaves out the output layer's weight gradient, and memory
+            of these passes; without such passes, empty.
+    """
+
+    pass_order: PassOrder
+    passes: Mapping[PassKey, PassMemory]
+    merged: Mapping[tuple[PassKey, PassKey], PassMemory]
+    running_bytes: Bytes
+    extra_bytes: Bytes
+    after_bytes: Bytes
+    deferring: tuple[NDArray[np.bool_], Mapping[PassKey, PassMemory]] = (
+        np.zeros(0, np.bool_),
+        MappingProxyType({}),
+    )
+
+    @classmethod
+    def of(cls, plan: Plan) -> MemoryReplay:
+        """Replay the schedule of a plan and add up the tensors that its passes save and free."""
+        order, most = plan.pass_order, 0
+        memory_of = memory_with_exchanges if times_exchanges(plan) else pass_memory
+        passes = {key: memory_of(pass_) for key, pass_ in plan.passes.items()}
+        # Both arrays have the axes of `_shape` and a value for each kind of pass:
+        # `change` is the growth of the saved tensors, `beyond` the memory above them at the peak.
+        change, beyond = np.zeros((2, *_shape(order)), object)
+        for (chunk, kind, saves_all, part), memory in passes.items():
+            place = chunk, int(saves_all), part, KINDS.index(kind)
+            output = _output_bytes(plan, chunk, part)
+            # I leaves the tensors that W reads, and passes of slices what other slices read.
+            left = memory.remaining_bytes - memory.saved_bytes
+            changes = {
+                "F": memory.remaining_bytes + output,
+                "B": left - output,
+                "I": left - output,
+                "W": left,
+            }
+            change[place], beyond[place] = changes[kind], memory.extra_bytes
+            most = max(most, memory.saved_bytes + output + memory.extra_bytes)
+        # Sums above 64 bits use Python integers, which are exact and slow.
+        if most * len(order.actions.kind) < np.iinfo(np.int64).max:
+            change, beyond = change.astype(np.int64), beyond.astype(np.int64)
+        places, is_forward = _places(order)
+        growth: Bytes = np.subtract(change.ravel()[places], _turning_bytes(plan))
+        beyond_bytes: Bytes = beyond.ravel()[places]
+        defers = actions_deferring(order.actions, plan.num_deferred)
+        deferring_passes = plan.variants.get(DEFERS, {})
+        deferring = {key: pass_memory(pass_) for key, pass_ in deferring_passes.items()}
+        for number in np.flatnonzero(defers).tolist():
+            memory = deferring[_key_at(order, number)]
+            beyond_bytes[number] = memory.extra_bytes
+            growth[number] += memory.remaining_bytes
+            # All are held until the stage's last action ends.
+            growth[_last_of_rank(order, number)] -= memory.remaining_bytes
+        # Each stage ends with 0 bytes, so one cumulative sum covers all stages.
+        after = np.cumsum(growth)
+        running = after - np.where(is_forward, 0, growth)
+        merged = {keys: merged_memory(pair) for keys, pair in plan.merged_passes.items()}
+        replay = cls(order, passes, merged, running, beyond_bytes, after, (defers, deferring))
+        if merged:
+            replay._join_merged()
+        return replay
+
+    def _join_merged(self) -> None:
+        """Set the memory during merged actions, in which the tensors of both passes are alive."""
+        second = np.flatnonzero(self.pass_order.actions.follows_merged)
+        places, _ = _places(self.pass_order)
+        pairs = places[second - 1] * math.prod(_shape(self.pass_order)) + places[second]
+        _, examples, number = np.unique(pairs, return_index=True, return_inverse=True)
+        more, extra = [], []
+        for place in second[examples].tolist():
+            memory, keys = self.memory(place), map(self._key, (place - 1, place))
+            more.append(memory.saved_bytes - sum(self.passes[key].saved_bytes for key in keys))
+            extra.append(memory.extra_bytes)
+        for action in (second - 1, second):
+            self.running_bytes[action] = self.after_bytes[second - 1] + np.array(more)[number]
+            self.extra_bytes[action] = np.array(extra)[number]
+
+    @property
+    def dynamic_bytes(self) -> Bytes:
+        """[actions], all activations and working tensors at the peak of each action."""
+        return self.running_bytes + self.extra_bytes
+
+    def fullest_actions(self) -> list[int]:
+        """Return the place of the first action with the highest peak, for each stage."""
+        starts = self.pass_order.actions.rank_starts
+        stages = np.split(self.dynamic_bytes, starts[1:-1])
+        return [int(start + stage.argmax()) for start, stage in zip(starts, stages, strict=False)]
+
+    def memory(self, place: int) -> PassMemory:
+        """Return the memory of the pass or the merged passes that an action runs."""
+        schedule = self.pass_order.actions
+        if schedule.follows_merged[place]:
+            return self.merged[self._key(place - 1), self._key(place)]
+        if schedule.merges is not None and schedule.merges[place]:
+            return self.merged[self._key(place), self._key(place + 1)]
+        defers, memories = self.deferring
+        passes = memories if memories and defers[place] else self.passes
+        return passes[self._key(place)]
+
+    def _key(self, place: int) -> PassKey:
+        return _key_at(self.pass_order, place)
+
+
+def _key_at(order: PassOrder, place: int) -> PassKey:
+    shape, (places, _) = _shape(order), _places(order)
+    chunk, saves_all, part, kind = np.unravel_index(places[place], shape)
+    return int(chunk), KINDS[kind], bool(saves_all), int(part)
+
+
+def _last_of_rank(order: PassOrder, place: int) -> int:
+    starts = order.actions.rank_starts
+    return int(starts[np.searchsorted(starts, place, side="right")]) - 1
+
+
+def _output_bytes(plan: Plan, chunk: int, part: int) -> int:
+    """Return the bytes of a chunk's output if it stays allocated: 2sbh, or this rank's part of it.
+
+    `part` is the slice of the sequences.
+
+    Without `deallocate_outputs` it stays until the backward pass (paper, Appendix B).
+    """
+    last = plan.order.placement.num_virtual_stages - 1
+    is_sent = chunk in plan.model_chunks.numbers[:last]
+    if plan.scenario.memory.deallocate_outputs or plan.mesh.pp == 1 or not is_sent:
+        return 0
+    states = plan.contents.sent_states[plan.model_chunks.numbers.index(chunk)]
+    return states * plan.slices[part].local_bytes
+
+
+def _turning_bytes(plan: Plan) -> Bytes | int:
+    """Return [actions], growth by outputs that are inputs of the rank's next chunk, or 0 without.
+
+    The next chunk saves them, so they do not stay twice.
+    """
+    placement = plan.order.placement
+    steps = np.ones(placement.num_virtual_stages, np.int32)
+    steps[: len(placement.steps)] = placement.steps
+    if steps.all():
+        return 0
+    schedule, chunks = plan.schedule, np.array(plan.pass_order.chunks)
+    outputs = np.array(
+        [
+            [_output_bytes(plan, chunk, part) for part in range(schedule.num_slices)]
+            for chunk in range(chunks.max() + 1)
+        ]
+    )
+    outputs = np.where(steps[:, None] == 0, outputs[chunks], 0)
+    signs = np.array([{"F": 1, "B": -1, "I": -1, "W": 0}[kind] for kind in KINDS])
+    growth: Bytes = signs[schedule.kind] * outputs[schedule.virtual_stage, schedule.slice_number]
+    return growth
+
+
+@functools.lru_cache(maxsize=512)
+def _places(order: PassOrder) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return each action's flat index in `_shape`, and whether it is forward."""
+    actions = order.actions
+    kinds, chunks = actions.kind, np.array(order.chunks)[actions.virtual_stage]
+    columns = chunks, order.saves_all, actions.slice_number, kinds
+    places = np.ravel_multi_index(columns, _shape(order))
+    return places, kinds == KINDS.index("F")
+
+
+def _shape(order: PassOrder) -> tuple[int, int, int, int]:
+    return max(order.chunks) + 1, 2, order.order.num_slices, len(KINDS)

@@ -19,16 +19,22 @@ from numpy.typing import NDArray
 from simtrain.engine import TaskGraph
 from simtrain.engine.compiled import Flags, Ints
 from simtrain.engine.program import rows_of
-from simtrain.iteration.pass_order import actions_deferring
-from simtrain.iteration.programs.bucket_tasks import (
-    BucketSpans,
-    aligned_gather_waits,
-    aligned_reduction_starts,
-    gather_waits,
-    spread,
+from simtrain.iteration.plan import actions_deferring
+from simtrain.iteration.programs.iteration_tasks import (
+    BUCKETS,
+    FROM_HOST,
+    HOST,
+    NUM_GROUPS,
+    NVME_READS,
+    NVME_WRITES,
+    TO_HOST,
+    TO_NEXT,
+    IterationTasks,
+    TaskNames,
+    label_of,
+    links_of_messages,
+    stream_names,
 )
-from simtrain.iteration.programs.iteration_tasks import IterationTasks, TaskNames, label_of
-from simtrain.iteration.programs.offload_tasks import OffloadCopies
 from simtrain.iteration.programs.parts import (
     BucketPart,
     HostUpdatePart,
@@ -39,25 +45,22 @@ from simtrain.iteration.programs.parts import (
     PassPart,
     ReceiveGatherPart,
     TransferPart,
+    actions_skipping_sync,
+    microbatch_turns,
 )
-from simtrain.iteration.programs.pipeline import PipelineTasks
-from simtrain.iteration.programs.recent_cache import RecentCache
-from simtrain.iteration.programs.streams import (
-    BUCKETS,
-    FROM_HOST,
-    HOST,
-    NUM_GROUPS,
-    NVME_READS,
-    NVME_WRITES,
-    TO_HOST,
-    TO_NEXT,
-    links_of_messages,
-    stream_names,
+from simtrain.iteration.programs.pass_tasks import RecentCache
+from simtrain.iteration.programs.pipeline import (
+    BucketSpans,
+    OffloadCopies,
+    PipelineTasks,
+    aligned_gather_waits,
+    aligned_reduction_starts,
+    gather_waits,
+    spread,
 )
-from simtrain.iteration.programs.sync_skips import actions_skipping_sync, microbatch_turns
 from simtrain.schedules import KINDS
 from simtrain.schedules.gathered_chunks import gathers_of
-from simtrain.workload.host_update import NUM_BUFFERS
+from simtrain.workload.optimizer import NUM_BUFFERS
 
 _CACHED_TASKS = 3_000_000
 """Limit of the tasks of all cached structures, at about 60 bytes each."""
@@ -98,7 +101,6 @@ class _Builder:
         self.waits: list[tuple[Ints, Ints]] = []
 
     def build(self) -> IterationTasks:
-        """Add all tasks."""
         num_stages, pipeline = len(self.stages), self.add_pipeline()
         # Each stage's last task, and a task on another stream that its next task waits for (-1:
         # none).
@@ -163,14 +165,12 @@ class _Builder:
         )
 
     def add(self, stream: Any, part: Any, subject: Any = -1) -> Ints:
-        """Add tasks with these columns, at least one of them an array; return their numbers."""
         columns = np.broadcast_arrays(stream, part, subject)
         self.columns.append(tuple(column.astype(np.int32, copy=False) for column in columns))  # type: ignore[arg-type]
         first, self.num_tasks = self.num_tasks, self.num_tasks + len(columns[0])
         return np.arange(first, self.num_tasks, dtype=np.int32)
 
     def add_waits(self, waiting: Ints, awaited: Ints) -> None:
-        """Let tasks wait for other tasks; -1 for none."""
         exists = awaited >= 0
         self.waits.append((waiting[exists], awaited[exists]))
 
@@ -311,7 +311,6 @@ class _Builder:
         self.awaited_elsewhere[stages[~is_gather]] = tasks[~is_gather]
 
     def add_deferred_gradients(self) -> None:
-        """Add the deferred weight gradients of the output layer, after its stage's passes."""
         last, schedule = self.structure.pass_order.chunks[-1], self.schedule
         part = self.numbers.setdefault(PassPart(last, "D", saves_all=False), len(self.numbers))
         stage = schedule.placement.ranks[-1]
@@ -372,8 +371,6 @@ class _Builder:
     def add_bucket_tasks(
         self, spans: BucketSpans, numbers: Ints, is_last: Flags, *, gathers: bool = False
     ) -> Ints:
-        """Add one task per span for its bucket, on the `data` stream of its stage."""
-
         def bucket(chunk: int, number: int, step: int, is_last: int) -> BucketPart:
             return BucketPart(chunk, number, step, bool(is_last), gathers)
 
@@ -388,7 +385,6 @@ class _Builder:
         return present
 
     def add_step(self, field: str) -> Ints:
-        """Add a field of the optimizer step on the stages that have it; return their tasks."""
         stages = self.stages[self.has(field)]
         parts = self.parts(lambda step: OptimizerPart(field, step), self.steps[stages])
         tasks = self.add(stages, parts)
@@ -425,7 +421,6 @@ class _Builder:
         return last
 
     def add_barrier_all_reduce(self, field: str, stages: Ints, stream: int) -> None:
-        """Add an all-reduce over some stages, which all of them wait for."""
         part = self.numbers.setdefault(OptimizerPart(field), len(self.numbers))
         (task,) = self.add([stream], part)
         awaited = np.concatenate([self.last[stages], self.awaited_elsewhere[stages]])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import itertools
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.engine import LinkLoads, Program, TaskGraph, Timeline, find_idle_seconds
+from simtrain.engine import LinkLoads, Program, TaskGraph, Timeline, find_idle_seconds, simulate
 from simtrain.engine.compiled import Flags, Floats, Ints
-from simtrain.engine.program import starts_of
+from simtrain.engine.program import rows_of, starts_of
 from simtrain.iteration.programs.parts import (
     BucketPart,
     HostUpdatePart,
@@ -23,24 +23,63 @@ from simtrain.iteration.programs.parts import (
     SynchronizationPart,
     TransferPart,
 )
-from simtrain.iteration.programs.streams import (
-    BUCKETS,
-    FROM_HOST,
-    HOST,
-    LINK_STEPS,
-    MODEL,
-    NUM_GROUPS,
-    NVME_READS,
-    NVME_WRITES,
-    SHARED,
-    TO_NEXT,
-    TO_PREVIOUS,
-)
-from simtrain.schedules import Messages
+from simtrain.iteration.programs.seconds import IterationSeconds
+from simtrain.schedules import KINDS, Messages, Schedule
 from simtrain.schedules.stage_placement import ring_neighbour
 
-if TYPE_CHECKING:
-    from simtrain.iteration.programs.seconds import IterationSeconds
+# The streams of an iteration: groups with one stream per stage, and two that all stages share.
+#
+# A stage computes on one stream and has a link to either neighbour on the ring of stages. Messages
+# are on the link to their receiver, in the order in which the stage sends them. Copies to the host
+# and back have a stream each, because PCIe and NVLink-C2C carry both directions at full speed. An
+# update of the host beside the passes has one for Adam, and one each for reads and writes of NVMe.
+
+COMPUTE, TO_NEXT, TO_PREVIOUS, BUCKETS, TO_HOST, FROM_HOST = range(6)
+HOST, NVME_READS, NVME_WRITES, NUM_GROUPS = range(6, 10)
+"""Groups of one stream per stage. Stream `group * num_stages + stage` is that of a stage."""
+LINK_STEPS = np.array([0, 1, -1, 0, 0, 0, 0, 0, 0], np.int32)
+"""[groups], step from the stage of a stream to the stage that receives its messages."""
+
+SHARED = EMBEDDING, MODEL = "embedding", "model"
+"""Streams with collectives over several stages, after the groups."""
+
+
+def stream_names(num_stages: int) -> tuple[str, ...]:
+    """Return the names of all streams."""
+    return (
+        *stage_streams(num_stages),
+        *link_streams(num_stages, 1),
+        *link_streams(num_stages, -1),
+        *(f"data {stage}" for stage in range(num_stages)),
+        *(f"to host {stage}" for stage in range(num_stages)),
+        *(f"from host {stage}" for stage in range(num_stages)),
+        *(f"host {stage}" for stage in range(num_stages)),
+        *(f"NVMe reads {stage}" for stage in range(num_stages)),
+        *(f"NVMe writes {stage}" for stage in range(num_stages)),
+        *SHARED,
+    )
+
+
+def stage_streams(num_stages: int) -> list[str]:
+    """Return the names of the stages' compute streams."""
+    return [f"stage {stage}" for stage in range(num_stages)]
+
+
+def link_streams(num_stages: int, step: int) -> list[str]:
+    """Return the names of the links from each stage to the next (step 1) or previous one (-1).
+
+    The wrap-around is a separate link, even between two stages: Megatron-LM gives it another
+    communicator.
+    """
+    ends = [(stage, ring_neighbour(stage, step, num_stages)) for stage in range(num_stages)]
+    return [f"{'link' if end == stage + step else 'wrap'} {stage}->{end}" for stage, end in ends]
+
+
+def links_of_messages(sender: Ints, step: Ints, num_stages: int) -> Ints:
+    """Return [messages], the link on which each sender sends along the ring."""
+    links: Ints = np.where(step > 0, TO_NEXT, TO_PREVIOUS) * num_stages + sender
+    return links
+
 
 _STEP_LABELS = {
     # Name and kind of the tasks of each field of an optimizer step.
@@ -222,7 +261,6 @@ class IterationTimeline:
     period_s: float | None = None
 
     def intervals_s(self, places: slice) -> tuple[Floats, Floats]:
-        """Return starts and ends of the actions at some places of the schedule."""
         first, last = self.tasks.first[places], self.tasks.last[places]
         return self.timeline.start_s[first], self.timeline.end_s[last]
 
@@ -289,3 +327,121 @@ class IterationTimeline:
             np.maximum(ready_s[tasks.reloaders], free_s), of_reloads
         )
         return Timeline(timeline.program, start_s, end_s)
+
+
+# Iterations that follow each other without a flush of the pipeline (PipeDream-2BW).
+#
+# The program of one iteration is repeated several times. On each stage, the first forward passes of
+# an iteration alternate with the last backward passes of the one before. After them comes the
+# forward pass of the next pair, then the optimizer step of the iteration before: its reduction can
+# overlap this pass, and the next backward pass needs the gradient buffer. Other streams run one
+# iteration after the other.
+#
+# After some iterations, each begins equally long after the one before on every stage: that is the
+# time of an iteration, and the times of its tasks repeat.
+
+_FORWARD = KINDS.index("F")
+_FEWEST, _MOST = 4, 64
+"""Iterations that are simulated: four times as many, until they repeat."""
+_TOLERANCE = 1e-9
+"""Relative difference of periods that count as equal."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RepeatedTasks:
+    """The tasks of several iterations.
+
+    Args:
+        tasks: all of them.
+        number: [iterations, tasks], the number of each task of each iteration.
+    """
+
+    tasks: IterationTasks
+    number: Ints
+
+
+def steady_iteration(seconds: IterationSeconds, tasks: IterationTasks) -> tuple[Timeline, float]:
+    """Return the timeline of an iteration between others, and the time from one to the next.
+
+    The timeline starts with the first task of the iteration. Its last backward passes run beside
+    the first forward passes of the next iteration, which it does not contain.
+    """
+    schedule, engine = seconds.structure.pass_order.actions, seconds.machine.engine
+    starts, queue = tasks.graph.queue
+    firsts = queue[starts[: tasks.num_stages]]
+    copies = _FEWEST
+    while True:
+        repeated = repeat(tasks, schedule, copies)
+        whole = simulate(repeated.tasks.program(seconds), engine)
+        begins_s = whole.start_s[repeated.number[:, firsts]]
+        periods_s = np.diff(begins_s, axis=0)
+        repeats = np.ptp(periods_s[-2:]) <= _TOLERANCE * periods_s[-1].max()
+        if repeats or copies >= _MOST:
+            break
+        copies *= 4
+    # The last iteration has no other one after it.
+    shown = repeated.number[-2]
+    base_s = begins_s[-2].min()
+    start_s, end_s = whole.start_s[shown] - base_s, whole.end_s[shown] - base_s
+    period_s = float(periods_s[-1].max()) if repeats else _mean_period_s(begins_s)
+    return Timeline(tasks.program(seconds), start_s, end_s), period_s
+
+
+def _mean_period_s(begins_s: Floats) -> float:
+    half = len(begins_s) // 2
+    return float((begins_s[-1] - begins_s[half]).max() / (len(begins_s) - 1 - half))
+
+
+def repeat(tasks: IterationTasks, schedule: Schedule, copies: int) -> RepeatedTasks:
+    """Return the tasks of several iterations without a flush between them."""
+    graph, num_tasks = tasks.graph, tasks.graph.num_tasks
+    starts, queue = graph.queue
+    orders: list[Ints] = []
+    for stream, (start, end) in enumerate(itertools.pairwise(starts.tolist())):
+        own_tasks = queue[start:end]
+        if stream < tasks.num_stages:
+            orders.append(_stage_order(tasks, schedule, stream, own_tasks, copies))
+        else:
+            orders += [copy * num_tasks + own_tasks for copy in range(copies)]
+    # Tasks of all iterations, stream by stream, in the order in which they run.
+    order = np.concatenate(orders)
+    number = np.empty(copies * num_tasks, np.int32)
+    number[order] = np.arange(len(order), dtype=np.int32)
+    waiting = np.repeat(np.arange(num_tasks), np.diff(graph.after_starts))
+    edges = [
+        number[copy * num_tasks + ends] for ends in (waiting, graph.after) for copy in range(copies)
+    ]
+    rows = rows_of(len(order), np.concatenate(edges[:copies]), np.concatenate(edges[copies:]))
+    part_of = tasks.part_of[order % num_tasks]
+    stream_of = graph.stream_of[order % num_tasks]
+    repeated = TaskGraph(graph.streams, stream_of, *rows, graph.kinds, part_of)
+    return RepeatedTasks(
+        replace(tasks, graph=repeated, part_of=part_of), number.reshape(copies, num_tasks)
+    )
+
+
+def _stage_order(
+    tasks: IterationTasks, schedule: Schedule, stage: int, own_tasks: Ints, copies: int
+) -> Ints:
+    """Return a stage's tasks of all iterations in order; task i of iteration c is c * tasks + i."""
+    actions = slice(*schedule.rank_starts[stage : stage + 2])
+    ends = np.searchsorted(own_tasks, tasks.last[actions], side="right")
+    # The tasks of each action, and those of the optimizer step.
+    *passes, step = np.split(own_tasks, ends)
+    num_warmup = int(np.argmax(schedule.kind[actions] != _FORWARD)) - 1
+    end = len(passes) - num_warmup
+    head, (forward, *steady), tail = passes[:num_warmup], passes[num_warmup:end], passes[end:]
+    order: list[Ints] = []
+    for first in range(0, copies * tasks.graph.num_tasks, tasks.graph.num_tasks):
+        before = first - tasks.graph.num_tasks
+        if not first:
+            order += head
+        else:
+            for of_next, of_last in zip(head, tail, strict=True):
+                order += [of_next + first, of_last + before]
+        order.append(forward + first)
+        if first:
+            order.append(step + before)
+        order += [of_pass + first for of_pass in steady]
+    order += [of_pass + first for of_pass in (*tail, step)]
+    return np.concatenate(order)

@@ -6,19 +6,227 @@ that differ only in sizes, links or hardware share a structure.
 
 from __future__ import annotations
 
+import difflib
+import functools
 import itertools
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simtrain.durations.model import DurationModel
-from simtrain.iteration.offload import OffloadLayout, offload_layout
-from simtrain.iteration.pass_order import PassOrder
-from simtrain.iteration.plan import Plan
-from simtrain.iteration.programs.sync_skips import SyncSkipRule, sync_skip_rule
-from simtrain.workload.host_update import UPDATE_KINDS, UpdateKind, update_op
-from simtrain.workload.model_chunks import number_distinct
-from simtrain.workload.passes import PassKind
+from simtrain.engine.compiled import Ints
+from simtrain.errors import InputError
+from simtrain.iteration.memory.working import saved_tensors, unsharded
+from simtrain.iteration.plan import LAST_TURN, MIDDLE_TURN, SKIPS_SYNC, PassKey, PassOrder, Plan
+from simtrain.scenario.section import OFFLOAD_MODULES
+from simtrain.schedules import KINDS, Schedule
+from simtrain.workload.model_ends import number_distinct
+from simtrain.workload.ops import Op, Phase, Tensor
+from simtrain.workload.optimizer import UPDATE_KINDS, UpdateKind, update_op
+from simtrain.workload.passes import Pass, PassKind
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import HostResource, HostWork
+
+# Copies of saved activations to the host and back: their bytes, and the units that are copied.
+#
+# A unit is a layer of a chunk, or all layers of it. Embedding and head are never copied. Source of
+# what a module's tensors are: Megatron-Core's fine-grained activation offloading, which copies the
+# tensors that the module's autograd functions save.
+
+_OPS_OF_MODULES = {
+    # Names of the ops of each module; a separate product for the gate is of the dense MLP.
+    "attn_norm": ("attention layer norm", "attention RMS norm"),
+    "qkv_linear": ("QKV", "query", "key", "value"),
+    "core_attn": ("fused attention", "QKᵀ", "softmax", "softmax dropout", "attention over V"),
+    "attn_proj": ("projection",),
+    "mlp_norm": ("MLP layer norm", "MLP RMS norm"),
+    "expert_fc1": ("experts up",),
+    "moe_act": ("experts GeLU", "experts SwiGLU"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadLayout:
+    """Which units of which passes are copied.
+
+    Args:
+        units: for each different chunk, whether each unit has tensors to copy, if the pass
+            recomputes as the scenario says, and if it saves everything.
+        copies_stage: [virtual stages], whether tensors of its chunk are copied.
+        bucket_layers: for each different chunk, the layers of each gradient bucket, in the order of
+            the backward pass; empty without buckets.
+    """
+
+    units: tuple[tuple[tuple[bool, ...], tuple[bool, ...]], ...]
+    copies_stage: tuple[bool, ...]
+    bucket_layers: tuple[tuple[int, ...], ...] = ()
+
+
+def offload_layout(plan: Plan) -> OffloadLayout | None:
+    """Return the layout of a plan's copies; None if nothing is copied.
+
+    Raises:
+        InputError: a module that is to be copied is in no layer (E442).
+    """
+    if not plan.offloads:
+        return None
+    _check_modules(plan)
+    numbers = range(len(plan.model_chunks.different))
+    first_chunks = plan.scenario.offload.chunks or plan.order.num_chunks
+    return OffloadLayout(
+        tuple(
+            (_has_bytes(plan, number, False), _has_bytes(plan, number, True)) for number in numbers
+        ),
+        tuple(chunk < first_chunks for chunk in plan.order.placement.chunks),
+        tuple(buckets.num_layers for buckets in plan.buckets) if plan.has_buckets else (),
+    )
+
+
+def offloaded_bytes(plan: Plan, chunk: int, saves_all: bool) -> tuple[int, ...]:
+    """Return [units], the bytes that are copied after a forward pass of a chunk, by its number."""
+    key: PassKey = chunk, "F", saves_all, 0
+    if key not in plan.passes:
+        return ()
+    section = plan.scenario.offload
+    of_layers = _bytes_of_layers(unsharded(plan.passes[key]), section.modules)
+    of_layers = tuple(
+        num_bytes if section.layers is None or layer < section.layers else 0
+        for layer, num_bytes in enumerate(of_layers)
+    )
+    return of_layers if section.unit == "layer" else (sum(of_layers),)
+
+
+def offload_op(plan: Plan, chunk: int, saves_all: bool, unit: int, *, to_host: bool) -> Op:
+    """Return the copy of a unit to the host or back."""
+    num_bytes, users = offloaded_bytes(plan, chunk, saves_all)[unit], plan.mesh.num_ranks
+    resource = HostResource.SWAP if plan.scenario.offload.swaps else HostResource.LINK
+    work = HostWork(num_bytes, resource, users, leaves=to_host)
+    if to_host:
+        return Op("activations to host", work, Phase.FORWARD)
+    return Op("activations from host", work, Phase.INPUT_GRADIENT)
+
+
+def _has_bytes(plan: Plan, chunk: int, saves_all: bool) -> tuple[bool, ...]:
+    return tuple(num_bytes > 0 for num_bytes in offloaded_bytes(plan, chunk, saves_all))
+
+
+@functools.lru_cache(maxsize=1024)
+def _bytes_of_layers(forward: Pass, modules: tuple[str, ...]) -> tuple[int, ...]:
+    """Return [layers], bytes of the saved tensors that only ops of these modules save."""
+    record, saved = record_pass(forward), saved_tensors(forward)
+    kept: dict[int, set[Tensor]] = defaultdict(set)
+    for segment, place in zip(record.segments, record.owners, strict=True):
+        for op in segment.ops:
+            if not _is_copied(op, modules):
+                kept[place].update(op.saves)
+    blocks = enumerate(forward.chunk.blocks)
+    layers = (place for place, block in blocks if block.is_unit)
+    return tuple(
+        sum(tensor.num_bytes for tensor in saved.get(place, frozenset()) - kept[place])
+        for place in layers
+    )
+
+
+def _is_copied(op: Op, modules: tuple[str, ...]) -> bool:
+    return not modules or any(
+        op.name in _OPS_OF_MODULES.get(module, (module,)) for module in modules
+    )
+
+
+def _layer_ops(plan: Plan) -> Iterator[Op]:
+    """Yield the ops of the forward passes that save tensors of layers."""
+    for (_, kind, *_), pass_ in plan.passes.items():
+        if kind == "F":
+            record, blocks = record_pass(unsharded(pass_)), [*pass_.chunk.blocks]
+            for segment, place in zip(record.segments, record.owners, strict=True):
+                if blocks[place].is_unit:
+                    yield from (op for op in segment.ops if op.saves)
+
+
+def _check_modules(plan: Plan) -> None:
+    """Check that each module has an op that saves tensors.
+
+    Raises:
+        InputError: a module has none (E442).
+    """
+    ops = [*_layer_ops(plan)]
+    names = sorted({op.name for op in ops})
+    for module in plan.scenario.offload.modules:
+        if any(_is_copied(op, (module,)) for op in ops):
+            continue
+        near = difflib.get_close_matches(module, [*OFFLOAD_MODULES, *names], 1)
+        reason = f"the ops that save tensors are {', '.join(names)}"
+        fix = f"write {near[0]!r}" if near and near[0] != module else "remove it"
+        message = f"offload.modules: no layer saves tensors of {module!r}"
+        raise InputError.of("E442", message, fix=fix, reason=reason)
+
+
+# Passes of ZeRO stages 2 and 3 that skip communication with other replicas.
+#
+# Without a pipeline, only the last microbatch's backward pass may reduce gradients. In a pipeline
+# with PyTorch's fully_shard, a pass needs no gather if an earlier pass of its chunk has left the
+# parameters
+# unsharded: torch/distributed/pipelining/stage.py does not reshard after backward passes until
+# gradients are reduced; `reshard_after_forward` decides about forward passes.
+
+SyncSkipRule: TypeAlias = Literal["none", "all", "before_last", "after_first", "after_backward"]
+"""Passes that skip communication: none; all, because whole chunks are gathered before them;
+backward passes before the last microbatch; all passes of a chunk after its first; or passes that
+follow a backward pass of their chunk."""
+
+
+def sync_skip_rule(plan: Plan) -> SyncSkipRule:
+    """Return the rule of a plan."""
+    if not plan.variants.get(SKIPS_SYNC):
+        return "none"
+    if plan.mesh.pp == 1:
+        return "before_last"
+    if plan.most_gathered:
+        return "all"
+    return "after_backward" if plan.scenario.memory.reshard_after_forward else "after_first"
+
+
+def actions_skipping_sync(schedule: Schedule, rule: SyncSkipRule) -> NDArray[np.bool_]:
+    """Return [actions], whether each action runs a pass that skips communication."""
+    is_backward: NDArray[np.bool_] = schedule.kind != KINDS.index("F")
+    if rule in ("none", "all"):
+        return np.full_like(is_backward, rule == "all")
+    if rule == "before_last":
+        is_backward[schedule.last_backwards] = False
+        return is_backward
+    # Actions grouped by chunk, in the order in which the stage runs them.
+    order = np.argsort(schedule.virtual_stage, kind="stable")
+    chunk, follows_backward = schedule.virtual_stage[order], is_backward[order][:-1]
+    quiet = np.zeros_like(is_backward)
+    quiet[order[1:]] = (chunk[1:] == chunk[:-1]) & (follows_backward | (rule == "after_first"))
+    return quiet
+
+
+# ------------------------------------------------------------------------------
+# The turns of backward passes that add their gradients to a sum on the host.
+
+
+def microbatch_turns(schedule: Schedule, *, has_turns: bool) -> Ints:
+    """Return [actions], the turn of each pass (`Variant`); 0 without turns.
+
+    The passes of a virtual stage that end the gradients of a microbatch, which are whole backward
+    passes or weight gradients, take turns: the first one has turn 0, the last one the last turn.
+    """
+    turns = np.zeros(len(schedule.kind), np.int32)
+    if not has_turns:
+        return turns
+    ends = [KINDS.index(kind) for kind in ("B", "W")]
+    backward = np.flatnonzero(np.isin(schedule.kind, ends))
+    turns[backward] = MIDDLE_TURN
+    turns[schedule.last_backwards] = LAST_TURN
+    _, firsts = np.unique(schedule.virtual_stage[backward], return_index=True)
+    turns[backward[firsts]] = 0
+    return turns
+
 
 _SHAPE_BYTES = 24
 """A shape is three integers of 64 bits (`_communicate_shapes` in p2p_communication.py)."""
@@ -34,9 +242,9 @@ class PassPart:
             deferred weight gradients.
         saves_all: it recomputes nothing.
         part: the slice of the sequences that it runs.
-        skips_sync: it skips communication with other replicas (`programs.sync_skips`).
+        skips_sync: it skips communication with other replicas (`sync_skip_rule`).
         defers: it leaves out the weight gradient of the output layer.
-        turn: which of the variants that differ by what has run before (`Plan.passes_in_turn`).
+        turn: which of the variants that differ by what has run before (`Variant`).
         span: number of the bucket, in the order in which the last backward pass or the first
             forward pass runs the buckets; None for the whole pass.
         by_layer: the spans are layers, which are copied to the host, instead of buckets.
@@ -107,7 +315,6 @@ class SynchronizationPart:
     shape_levels: int | None = None
 
     def seconds(self, model: DurationModel, post_s: float) -> float:
-        """Return the time, given that of posting a message."""
         posts_s = self.num_messages * post_s
         if self.shape_levels is None:
             return posts_s
@@ -253,11 +460,9 @@ class IterationStructure:
     def transfer(
         self, num_sends: int, levels_crossed: int, num_states: int, part: int = 0
     ) -> TransferPart:
-        """Return the part of a message."""
         return TransferPart(num_sends, levels_crossed, num_states, self.exchanges_shapes, part)
 
     def synchronization(self, num_messages: int, levels_crossed: int) -> SynchronizationPart:
-        """Return the part of the host's work for an exchange."""
         levels = levels_crossed if self.exchanges_shapes and self.overlap else None
         return SynchronizationPart((1 + self.exchanges_shapes) * num_messages, levels)
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +34,42 @@ from simtrain.engine import (
 )
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import rows_of, starts_of
-from simtrain.iteration.programs.recent_cache import RecentCache
 from simtrain.workload.issue import LaunchKind, Segment, Stream, stream_of
-from simtrain.workload.merged_passes import MergedRecord, RankRecord
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import PassRecord
+from simtrain.workload.record import MergedRecord, RankRecord
 from simtrain.workload.work import Work
+
+# A cache of the most recently used values, with a limit on their total size.
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class RecentCache(Generic[Key, Value]):
+    """A least-recently-used cache.
+
+    Args:
+        limit: total size of all values; above it, the least recently used values are dropped.
+        size: returns the size of a value; 1 by default.
+    """
+
+    def __init__(self, limit: int, size: Callable[[Value], int] = lambda value: 1) -> None:
+        self._limit, self._size, self._total = limit, size, 0
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+
+    def get(self, key: Key, make: Callable[[Key], Value]) -> Value:
+        try:
+            value = self._values[key]
+        except KeyError:
+            value = self._values[key] = make(key)
+            self._total += self._size(value)
+            while self._total > self._limit:
+                self._total -= self._size(self._values.popitem(last=False)[1])
+        else:
+            self._values.move_to_end(key)
+        return value
+
 
 HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
 DATA, SHARDS = "data", "equal shards"
@@ -77,7 +109,6 @@ class PassTime:
 
     @property
     def duration_s(self) -> float:
-        """Seconds from the first launch to the last kernel's end."""
         exposed_s = self.exposed_communication_s, self.exposed_data_s, self.exposed_host_s
         return math.fsum((self.compute_s, self.recompute_s, *exposed_s, self.launch_s))
 
@@ -113,7 +144,6 @@ class PassMachine:
         return self._of_segments.get(segment, self._compute_segment)
 
     def host_s(self, segment: Segment) -> float:
-        """Return for how long a segment keeps the host busy."""
         num_calls = segment.launches.count(LaunchKind.CALL)
         launched = zip(segment.ops, segment.launches, strict=True)
         num_kernels = sum(op.num_kernels for op, how in launched if how is not LaunchKind.REPLAYED)
@@ -261,7 +291,6 @@ class _Issued:
 
     @classmethod
     def of_pass(cls, record: PassRecord) -> _Issued:
-        """Return the ops of a pass."""
         of_segments = zip(*map(_arrays, record.segments), strict=True)
         streams, phases, waits, host_waits = map(np.concatenate, of_segments)
         for pairs, column in ((waits, 2), (host_waits, 3)):
@@ -295,10 +324,7 @@ class _Issued:
         waiting, awaited = map(np.concatenate, zip(*waits, strict=True))
         streams, phases = (
             np.concatenate(columns)[order]
-            for columns in (
-                (forward.streams, backward.streams),
-                (forward.phases, backward.phases),
-            )
+            for columns in ((forward.streams, backward.streams), (forward.phases, backward.phases))
         )
         host_waits = number[np.concatenate([forward.host_waits, start + backward.host_waits])]
         pass_of = (order >= start).astype(np.int8)
@@ -307,7 +333,6 @@ class _Issued:
 
     @classmethod
     def of(cls, record: RankRecord) -> _Issued:
-        """Return the ops of a pass or of merged passes."""
         return cls.of_merged(record) if isinstance(record, MergedRecord) else cls.of_pass(record)
 
     def previous_kernels(self) -> Ints:

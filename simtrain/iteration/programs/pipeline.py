@@ -11,13 +11,16 @@ consumer waits for it, and so do the next exchanges of both stages, which synchr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.engine.compiled import Ints
+from simtrain.engine.compiled import Flags, Ints
 from simtrain.engine.program import starts_of
+from simtrain.iteration.programs.parts import OffloadLayout
 from simtrain.schedules import (
+    KINDS,
     ExchangeSlots,
     Messages,
     Schedule,
@@ -127,7 +130,6 @@ class PipelineTasks:
 
     @property
     def num_tasks(self) -> int:
-        """Number of all tasks."""
         return int(self.own_starts[-1])
 
 
@@ -159,7 +161,6 @@ class _SlotTasks:
         synchronizes: bool,
         gathers_on_receive: bool,
     ) -> _SlotTasks:
-        """Number the tasks of all slots, after those of the messages."""
         num_slots = slots.starts[-1]
         num_sent, num_received = (
             np.bincount(slot, minlength=num_slots).astype(np.int32)
@@ -179,11 +180,9 @@ class _SlotTasks:
 
     @property
     def exchanges(self) -> Ints:
-        """The slots of exchanges with which a host synchronizes, in order."""
         return np.flatnonzero(self.is_exchange)
 
     def of_actions(self, num_parts: Ints) -> tuple[Ints, Ints]:
-        """Return the first and the last task of each action."""
         action = self.slots.action
         first = self.begins[action]
         # Two actions can share a slot: the tasks of the second follow those of the first.
@@ -248,3 +247,239 @@ def _places_in_groups(groups: Ints) -> Ints:
         starts_of(num_of_group)[:-1], num_of_group
     )
     return places
+
+
+# Dependencies of gradient and parameter buckets on the tasks of a pipeline.
+#
+# The last backward pass of a chunk is cut into spans, one per gradient bucket. The first forward
+# pass is cut into spans, one per parameter bucket.
+
+Dependencies = list[tuple[Ints, Ints]]
+"""Pairs of arrays of equal length: waiting tasks, and the tasks that they wait for."""
+_FORWARD = KINDS.index("F")
+_WEIGHT_GRADIENTS = KINDS.index("B"), KINDS.index("W")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BucketSpans:
+    """Spans of actions that are cut into buckets, action by action.
+
+    Args:
+        schedule: the schedule of the actions.
+        cut: [cut actions], sorted by stage and then in the order of the stage.
+        actions: [spans], action of each span.
+        numbers: [spans], number of each span in its action.
+        tasks: [spans], task of each span.
+    """
+
+    schedule: Schedule
+    cut: Ints
+    actions: Ints
+    numbers: Ints
+    tasks: Ints
+
+    @classmethod
+    def of(
+        cls, schedule: Schedule, pipeline: PipelineTasks, cut: Ints, *, is_reversed: bool = False
+    ) -> Self:
+        """Return all spans of the cut actions; `is_reversed` puts each action's last span first."""
+        counts = pipeline.last[cut] - pipeline.first[cut] + 1
+        actions, numbers = spread(cut, counts)
+        if is_reversed:
+            numbers = np.repeat(counts, counts) - 1 - numbers
+        return cls(schedule, cut, actions, numbers, pipeline.first[actions] + numbers)
+
+    @property
+    def stages(self) -> Ints:
+        """[spans], stage of each span."""
+        return self.schedule.rank[self.actions]
+
+
+def gather_waits(pipeline: PipelineTasks, spans: BucketSpans, gathers: Ints) -> Dependencies:
+    """Return the dependencies of gathers if each stage starts them when it needs them.
+
+    Megatron-LM waits for a module's bucket before the module's forward pass, and then starts the
+    gather of the chunk's next bucket (`finish_param_sync`). It starts the chunk's first bucket
+    there too, which is exposed.
+    """
+    first = pipeline.first[spans.cut]
+    of_first = gathers[spans.numbers == 0]
+    has_before = first > pipeline.own_starts[spans.schedule.rank[spans.cut]]
+    # The first gather waits for the same tasks as the first span.
+    by_task = np.argsort(first)
+    is_of_first = np.isin(pipeline.waiting, first)
+    places = np.searchsorted(first[by_task], pipeline.waiting[is_of_first])
+    # The second follows the first on its stream. The third starts when the first span has ended.
+    later = spans.numbers >= 2
+    return [
+        (of_first[has_before], first[has_before] - 1),
+        (of_first[by_task][places], pipeline.awaited[is_of_first]),
+        (gathers[later], spans.tasks[later] - 2),
+    ]
+
+
+def aligned_gather_waits(
+    pipeline: PipelineTasks, spans: BucketSpans, gathers: Ints
+) -> Dependencies:
+    """Return the dependencies of gathers if all stages start them at about the same time.
+
+    Buckets of the first two chunks start at time 0. Buckets of a later chunk start when the first
+    stage reaches the previous chunk. Stage s starts them s of its own forward passes earlier
+    (`forward_step_helper_preprocess`). The buckets of a chunk start together, in the order of their
+    gradients (`start_param_sync`).
+    """
+    schedule, starters = spans.schedule, np.full(len(spans.cut), -1, np.int32)
+    for stage in range(schedule.num_stages):
+        actions = np.arange(*schedule.rank_starts[stage : stage + 2])
+        forwards = actions[schedule.kind[actions] == _FORWARD]
+        (places,) = np.nonzero(schedule.rank[spans.cut] == stage)
+        begins = np.searchsorted(forwards, spans.cut[places])
+        starters[places[2:]] = forwards[begins[1:-1] - stage]
+    before = pipeline.first[starters] - 1
+    waits = (starters >= 0) & (before >= pipeline.own_starts[schedule.rank[spans.cut]])
+    is_first_of_action = np.append(True, spans.actions[1:] != spans.actions[:-1])
+    return [(gathers[is_first_of_action][waits], before[waits])]
+
+
+def aligned_reduction_starts(pipeline: PipelineTasks, spans: BucketSpans) -> Ints:
+    """Return [spans], the task after which each bucket is reduced if stages start together.
+
+    With one chunk per stage, the first stage overlaps its reductions with its last backward pass,
+    and the other stages reduce after all their passes. With several, stage s starts to reduce a
+    chunk s backward passes after the chunk's last one (`backward_step_helper_postprocess`); of a
+    split pass, its weight gradients count.
+    """
+    schedule, stages = spans.schedule, spans.stages
+    ends = pipeline.own_starts[1:] - 1
+    if schedule.num_chunks == 1:
+        starts: Ints = np.where(stages == 0, spans.tasks, ends[stages])
+        return starts
+    waited_for = np.empty(len(spans.actions), np.int32)
+    for stage in range(schedule.num_stages):
+        actions = np.arange(*schedule.rank_starts[stage : stage + 2])
+        backwards = actions[np.isin(schedule.kind[actions], _WEIGHT_GRADIENTS)]
+        later = np.searchsorted(backwards, spans.actions[stages == stage]) + stage
+        tasks = np.append(pipeline.last[backwards], ends[stage])
+        waited_for[stages == stage] = tasks[np.minimum(later, len(backwards))]
+    return waited_for
+
+
+def spread(values: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Repeat each value by its count; also return the number of each repetition: 0, 1, 2, ..."""
+    ends = np.cumsum(counts)
+    number = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
+    return np.repeat(values, counts), number
+
+
+# Copies of saved activations to the host and back, as dependencies on the tasks of a pipeline.
+#
+# A unit of tensors is copied to the host when the pass that saves them has ended, or its span if
+# the pass is cut into layers. It is copied back while the stage runs the backward pass, or the span
+# of one, that precedes the one that reads it: one chunk or one layer ahead. The first backward pass
+# of a stage has none before it, and its tensors come back during the action before it. Tensors stay
+# on the GPU if they would come back before they are saved.
+#
+# Sources: Megatron-LM's fine_grained_activation_offload.py (`on_group_commit_forward`,
+# `on_group_start_backward`, `should_bulk_offload`) for layers; sail-sg's zero-bubble repository
+# (scheduler/offloading.py) for chunks.
+
+_WEIGHTS = KINDS.index("W")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OffloadCopies:
+    """Copies of units: each to the host, and back.
+
+    Args:
+        saving, reading: [copies], action that saves the tensors, and backward pass that reads them.
+        units: [copies], number of the unit in its chunk.
+        savers, readers: [copies], the task of each of these actions that saves or reads the unit.
+        triggers: [copies], the task that ends before a unit may be copied back; -1 for none.
+    """
+
+    saving: Ints
+    reading: Ints
+    units: Ints
+    savers: Ints
+    readers: Ints
+    triggers: Ints
+
+    @classmethod
+    def of(
+        cls,
+        schedule: Schedule,
+        pipeline: PipelineTasks,
+        layout: OffloadLayout,
+        chunk: Ints,
+        saves_all: Flags,
+        by_layer: Flags,
+    ) -> OffloadCopies:
+        """Return all copies of a pipeline, stage by stage in the order of the forward passes.
+
+        Args:
+            schedule: the actions of each stage.
+            pipeline: their tasks.
+            layout: the units that are copied.
+            chunk: [actions], number of each action's chunk among the different ones.
+            saves_all: [actions], whether each action's microbatch recomputes nothing.
+            by_layer: [actions], whether each action is cut into layers.
+        """
+        copied = np.array(layout.copies_stage)[schedule.virtual_stage]
+        microbatch = schedule.virtual_stage * schedule.num_microbatches + schedule.microbatch
+        reads = (schedule.kind != _FORWARD) & (schedule.kind != _WEIGHTS)
+        reader_of = np.zeros(microbatch.max() + 1, np.int32)
+        reader_of[microbatch[reads]] = np.flatnonzero(reads)
+        columns = []
+        for action in np.flatnonzero((schedule.kind == _FORWARD) & copied).tolist():
+            for unit, exists in enumerate(layout.units[chunk[action]][int(saves_all[action])]):
+                if exists:
+                    columns.append((action, unit))
+        saving, units = np.array(columns, np.int32).reshape(-1, 2).T
+        reading = reader_of[microbatch[saving]]
+        sizes = [[len(of_pass) for of_pass in of_chunk] for of_chunk in layout.units]
+        num_units = np.array(sizes)[chunk[saving], saves_all[saving].astype(int)]
+
+        def tasks(actions: Ints, *, forward: bool) -> Ints:
+            """Return the task of each action that runs the layers of a unit."""
+            number = pipeline.last[actions] - pipeline.first[actions]
+            place = units if forward else num_units - 1 - units
+            # An action that is not cut has one task. Buckets cut it into fewer than its layers.
+            span = np.where(by_layer[actions], place, number * forward)
+            buckets = (number > 0) & ~by_layer[actions] & (num_units > 1)
+            for copy in np.flatnonzero(buckets).tolist():
+                layers = np.array(layout.bucket_layers[chunk[actions[copy]]])
+                ends = np.cumsum(layers[::-1] if forward else layers)
+                span[copy] = np.searchsorted(ends, place[copy], side="right")
+            chosen: Ints = pipeline.first[actions] + span
+            return chosen
+
+        savers, readers = tasks(saving, forward=True), tasks(reading, forward=False)
+        before = _tasks_before(schedule, pipeline, np.flatnonzero(reads).astype(np.int32))[readers]
+        stays = before <= savers
+        first_own = pipeline.own_starts[:-1][schedule.rank[saving]]
+        triggers = np.where(before > first_own, before - 1, -1).astype(np.int32)
+        arrays = saving, reading, units, savers, readers, triggers
+        return cls(*(array[~stays] for array in arrays))
+
+    @property
+    def by_reader(self) -> Ints:
+        order: Ints = np.lexsort((-self.units, self.readers))
+        return order
+
+
+def _tasks_before(schedule: Schedule, pipeline: PipelineTasks, readers: Ints) -> Ints:
+    """Return [tasks], for each span of a backward pass the span before it on its stage.
+
+    For a stage's first one, it is the first task of the action before; -1 without such an action.
+    """
+    before = np.full(pipeline.num_tasks, -1, np.int32)
+    counts = pipeline.last[readers] - pipeline.first[readers] + 1
+    tasks = np.repeat(pipeline.first[readers], counts)
+    tasks += np.arange(len(tasks)) - np.repeat(np.cumsum(counts) - counts, counts)
+    stages = np.repeat(schedule.rank[readers], counts)
+    before[tasks[1:]] = tasks[:-1]
+    for first in np.flatnonzero(np.append(True, stages[1:] != stages[:-1])).tolist():
+        action = readers[np.searchsorted(pipeline.first[readers], tasks[first])]
+        has_action = action > schedule.rank_starts[stages[first]]
+        before[tasks[first]] = pipeline.first[action - 1] if has_action else -1
+    return before

@@ -15,7 +15,6 @@ from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine, Timeline
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.offload import offload_op
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.parts import (
     BucketPart,
@@ -28,25 +27,24 @@ from simtrain.iteration.programs.parts import (
     ReceiveGatherPart,
     SynchronizationPart,
     TransferPart,
+    offload_op,
     structure_of,
 )
 from simtrain.iteration.programs.pass_tasks import (
     PassMachine,
     PassTime,
+    RecentCache,
     run_pass,
     simulate_pass,
 )
-from simtrain.iteration.programs.recent_cache import RecentCache
 from simtrain.workload.chunk import Parameters
-from simtrain.workload.host_update import update_op, update_ops
 from simtrain.workload.issue import Segment, Stream, stream_of
-from simtrain.workload.merged_passes import RankPass, record_of
 from simtrain.workload.ops import Op, total_flops, total_model_flops
-from simtrain.workload.optimizer import step_ops
+from simtrain.workload.optimizer import step_ops, update_op, update_ops
 from simtrain.workload.passes import PassOptions
-from simtrain.workload.record import record_pass
+from simtrain.workload.record import RankPass, record_of, record_pass
 from simtrain.workload.step_options import StepOptions
-from simtrain.workload.work import Collective, TokenExchange
+from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm, TokenExchange
 
 OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | OffloadPart | OptimizerPart | HostUpdatePart
 """Parts of an iteration that are ops one after another."""
@@ -79,12 +77,10 @@ class Machine:
 
     @classmethod
     def of(cls, profile: HardwareProfile, engine: Engine = "auto") -> Machine:
-        """Return a machine with this profile, of which no duration is computed yet."""
         return cls(DurationModel(profile), engine)
 
     @property
     def profile(self) -> HardwareProfile:
-        """The hardware profile."""
         return self.model.profile
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -103,7 +99,6 @@ class Machine:
         return math.fsum(self.model.seconds(op.work) for op in ops)
 
     def step_seconds(self, options: StepOptions, parameters: Parameters) -> dict[str, float]:
-        """Return the time of each field of an optimizer step."""
         return self._steps.get((options, parameters), self._run_step)
 
     def host_issue_s(self, of_stack: float | None = None) -> float:
@@ -160,7 +155,6 @@ class IterationSeconds:
         return cls(plan, machine, structure_of(plan), passes, steps)
 
     def of_part(self, part: IterationPart) -> float:
-        """Return the duration of the tasks of a part."""
         match part:
             case PassPart():
                 return self._pass_s(part)
@@ -178,7 +172,6 @@ class IterationSeconds:
                 return self.steps[part.step][part.name]
 
     def pass_of(self, part: PassPart) -> RankPass:
-        """Return the pass that a part is, or is a span of."""
         return dict(passes_of(self.plan))[whole_pass(part)]
 
     def ops_of(self, part: OpsPart) -> tuple[Op, ...]:
@@ -298,13 +291,9 @@ def passes_of(plan: Plan) -> Iterator[tuple[PassPart, RankPass]]:
     """Yield the different passes of a plan, with the parts of the iteration."""
     for of, pass_ in plan.passes.items():
         yield PassPart(*of), pass_
-    for of, pass_ in plan.passes_skipping_sync.items():
-        yield PassPart(*of, skips_sync=True), pass_
-    for of, pass_ in plan.passes_deferring.items():
-        yield PassPart(*of, defers=True), pass_
-    for turn, passes in plan.passes_in_turn.items():
+    for variant, passes in plan.variants.items():
         for of, pass_ in passes.items():
-            yield PassPart(*of, turn=turn), pass_
+            yield PassPart(*of, **variant._asdict()), pass_
     if plan.deferred:
         yield PassPart(plan.model_chunks.numbers[-1], "D", saves_all=False), plan.deferred
     for chunk, pass_ in plan.reductions.items():
@@ -356,3 +345,48 @@ def pass_flops(pass_: RankPass) -> tuple[int, int]:
 @functools.lru_cache(maxsize=8192)
 def _segment_flops(segment: Segment) -> tuple[int, int]:
     return total_model_flops(segment.ops), total_flops(segment.ops)
+
+
+# The time that no iteration can undercut: its products at the peak rates of the hardware.
+
+
+def least_seconds(plan: Plan, profile: HardwareProfile) -> float:
+    """Return the time of the busiest rank's products, each at the peak rate of its data type.
+
+    Passes of equal chunks may differ in what they recompute: each counts as the shortest one, so
+    that no rank is given the work of another.
+    """
+    chunk_of = plan.model_chunks.numbers
+    variants: dict[tuple[int, str, int], list[tuple[int, float]]] = {}
+    for key, pass_ in plan.passes.items():
+        chunk, kind, _, part = key
+        passes = variants.setdefault((chunk, kind, part), [])
+        passes.append((plan.num_passes[key], _product_seconds(pass_, profile)))
+    alike, seconds = Counter(chunk_of), dict.fromkeys(chunk_of, 0.0)
+    for (chunk, _, _), passes in variants.items():
+        number = sum(number for number, _ in passes) / alike[chunk]
+        seconds[chunk] += number * min(pass_s for _, pass_s in passes)
+    ranks = plan.order.placement.virtual_stages
+    return max(math.fsum(seconds[chunk_of[place]] for place in rank) for rank in ranks)
+
+
+def _product_seconds(pass_: RankPass, profile: HardwareProfile) -> float:
+    """Return the time of a pass's matrix products and attention at peak rates."""
+    segments = Counter(record_of(pass_).segments)
+    return math.fsum(
+        number * _least_op_seconds(op, profile)
+        for segment, number in segments.items()
+        for op in segment.ops
+    )
+
+
+def _least_op_seconds(op: Op, profile: HardwareProfile) -> float:
+    """Return the time of an op's FLOPs at the peak; 0 if it has none, or no peak is known."""
+    match op.work:
+        case Gemm() | GroupedGemm() as product:
+            peak = profile.peak_flops(product.dtype)
+        case FusedAttention() as product:
+            peak = profile.gpu.peak_flops.value
+        case _:
+            return 0.0
+    return product.flops / peak if peak else 0.0

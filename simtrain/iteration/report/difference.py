@@ -6,12 +6,10 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from simtrain.base.plain_data import PlainData, keys
-from simtrain.base.wording import Number, Sentence, joined_sentences
+from simtrain.base.plain_data import Number, PlainData, Sentence, joined_sentences, keys
 from simtrain.errors import InputError, wrong_type
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown
-from simtrain.iteration.report.interval import run_kind
-from simtrain.iteration.report.result import Result, check_is_result
+from simtrain.iteration.report.result import Result, check_is_result, run_kind
 from simtrain.scenario.resolved import settings_of
 
 _MIN_SHARE = 0.005

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from simtrain.base.extras import require
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.durations.bottlenecks import Bottleneck, BottleneckFinder, Limit
 from simtrain.durations.collectives import wire_bytes
@@ -15,7 +16,6 @@ from simtrain.hardware.entries import entry_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.programs.parts import SynchronizationPart, TransferPart
 from simtrain.iteration.report.breakdown import Breakdown
-from simtrain.iteration.report.rows import Records, Rows
 from simtrain.iteration.report.stage_ops import OpKey, OpSeconds, OpWork, stage_ops
 from simtrain.scenario.software import load_stack
 from simtrain.units import format_bytes, format_seconds
@@ -31,6 +31,32 @@ from simtrain.workload.work import (
 
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
+
+# Tables of a result, as lists of rows.
+
+Records = list[dict[str, Any]]
+
+
+class Rows:
+    """Base class of tables."""
+
+    __slots__ = ()
+
+    def records(self) -> Records:
+        """Return the rows as dicts, with a unit in each name."""
+        raise NotImplementedError
+
+    def frame(self) -> Any:
+        """Return the rows as a pandas.DataFrame.
+
+        Raises:
+            InputError: pandas is not installed (E701).
+        """
+        require("a frame", "pandas", instead=", or use records() or Result.to_dict()")
+        import pandas
+
+        return pandas.DataFrame(self.records())
+
 
 Basis = Literal["fitted", "published", "extrapolated"]
 HOST_ISSUE, HOST_CALL, SLOWDOWN = "host.issue", "software.host_call", "overlap.slowdown"
@@ -171,7 +197,6 @@ class StageOperators(Rows, PlainData):
         return f"<Operators of stage {self.stage}: {len(self.rows)} in an iteration of {time}>"
 
     def of_cause(self, cause: str) -> tuple[Operator, ...]:
-        """Return the operators of a cause of the breakdown."""
         return tuple(row for row in self.rows if row.cause == cause)
 
     def by_limit(self) -> list[tuple[Limit, tuple[Operator, ...]]]:
@@ -193,7 +218,6 @@ class StageOperators(Rows, PlainData):
         return slowed_s if slowed_s > 1e-9 * self.iteration_time_s else 0.0
 
     def records(self) -> Records:
-        """Return a dictionary per operator."""
         return [
             row.to_dict() | {"share": row.exposed_s / self.iteration_time_s} for row in self.rows
         ]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from simtrain.base.plain_data import PlainData, keys
-from simtrain.base.wording import Number, Sentence, name, with_whole_numbers
+from simtrain.base.plain_data import Number, PlainData, Sentence, keys, name, with_whole_numbers
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.operators import (
     SLOWDOWN,
@@ -172,7 +171,6 @@ def _of_cause(
 def _largest(
     rows: Sequence[Operator], iteration_time_s: float, top: int
 ) -> tuple[NumberOrigin, ...]:
-    """Return the largest operators, and one origin for all others."""
     shown = [row for row in rows if row.exposed_s >= _LEAST_SHARE * iteration_time_s][:top]
     shown = shown or [*rows[:1]]
     origins = [

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from simtrain.base.plain_data import PlainData, keys
-from simtrain.base.wording import Number, Sentence, sentence_json
+from simtrain.base.plain_data import Number, PlainData, Sentence, keys, sentence_json
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.evidence import (

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.plain_data import PlainData, keys, with_whole_numbers
 from simtrain.base.registered import registered
-from simtrain.base.wording import with_whole_numbers
+from simtrain.engine import Timeline
 from simtrain.errors import InputError, Location, did_you_mean, wrong_type
-from simtrain.hardware.evidence import Evidence
-from simtrain.hardware.interval import Interval
+from simtrain.hardware.evidence import Evidence, RunKind, changed_entries, evidence_of, is_doubtful
+from simtrain.hardware.interval import Interval, errors_of
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.memory.fit import FitVerdict
 from simtrain.iteration.memory.report import (
+    FitVerdict,
     MemoryCurve,
     MemoryReport,
     memory_curve,
@@ -23,15 +24,176 @@ from simtrain.iteration.memory.report import (
 )
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
-from simtrain.iteration.programs.least_time import least_seconds
-from simtrain.iteration.programs.seconds import IterationSeconds
-from simtrain.iteration.report.breakdown import Breakdown, breakdown_by_name, stage_breakdowns
-from simtrain.iteration.report.interval import evidence_for, predicted_interval
-from simtrain.iteration.report.operators import StageOperators, operators_of, slowest_stage
+from simtrain.iteration.programs.seconds import IterationSeconds, least_seconds
+from simtrain.iteration.report.breakdown import (
+    Breakdown,
+    breakdown_by_name,
+    mean_breakdown,
+    stage_breakdowns,
+)
+from simtrain.iteration.report.operators import (
+    Records,
+    Rows,
+    StageOperators,
+    operators_of,
+    slowest_stage,
+)
 from simtrain.iteration.report.spans import Passes, Spans
-from simtrain.iteration.report.views import BreakdownView, MemoryView, TimelineView
 from simtrain.scenario import Scenario
 from simtrain.units import format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# The interval of a scenario's predicted time, and the evidence for it.
+
+
+def predicted_interval(
+    scenario: Scenario,
+    profile: HardwareProfile,
+    time_s: float,
+    extrapolated: float = 0.0,
+    least_s: float = 0.0,
+    host_bound: float = 0.0,
+) -> Interval:
+    """Return where the measured time lies, from how far off predictions of its kind were.
+
+    Args:
+        scenario: the scenario.
+        profile: its hardware profile, with the scenario's overrides.
+        time_s: its predicted iteration time.
+        extrapolated: share of its kernel time for shapes outside the fitted range.
+        least_s: no iteration is shorter (`least_time.least_seconds`).
+        host_bound: share of the passes' time in which GPUs wait for the host.
+    """
+    expected = errors_of(run_kind(scenario, profile))
+    return expected.around(time_s, extrapolated, least_s, host_bound)
+
+
+def evidence_for(scenario: Scenario, profile: HardwareProfile) -> Evidence:
+    """Return what predictions of a scenario rest on: its profile, and runs like it."""
+    return evidence_of(profile, scenario.cluster, run_kind(scenario, profile))
+
+
+def run_kind(scenario: Scenario, profile: HardwareProfile) -> RunKind:
+    """Return the kind of runs that a scenario belongs to."""
+    is_changed = bool(changed_entries(profile))
+    return RunKind(
+        scenario.cluster,
+        scenario.software.name,
+        scenario.precision.compute,
+        scenario.model.experts is not None,
+        "one" if scenario.num_gpus <= profile.cluster.gpus_per_node.value else "several",
+        is_changed=is_changed,
+        is_doubtful=is_doubtful(profile, scenario.cluster),
+        is_lower_bound=profile.lower_bound and not is_changed,
+        is_hybrid=scenario.model.layer_pattern is not None,
+        splits_matrices=scenario.parallelism.matrix_split is not None,
+        stated_error=profile.uncertainty.value if profile.uncertainty else 0.0,
+    )
+
+
+# Parts of a result that can plot themselves: `result.timeline`, `breakdown` and `memory`.
+#
+# A view is the part plus a reference to its result. The functions that draw it are registered,
+# because their room imports this one (`base/registered.py`).
+
+
+class _View(Rows):
+    """Base class of views; `_result` is the result that the view is a part of."""
+
+    __slots__ = ()
+    _result: Result
+
+    def __new__(cls, result: Result | None = None, **fields: Any) -> Any:
+        # dataclasses.replace passes the fields, without a result: it returns a plain part, because
+        # a plot would show the values of the result.
+        return super().__new__(cls) if result is not None else cls.__bases__[1](**fields)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._result,)
+
+
+class TimelineView(_View, Timeline):
+    """Start and end of each task of an iteration."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: Result) -> None:
+        timeline = result.iteration.timeline
+        super().__init__(timeline.program, timeline.start_s, timeline.end_s)
+        object.__setattr__(self, "_result", result)
+
+    def records(self) -> Records:
+        names = "stream", "kind", "name", "start_s", "end_s"
+        return [{name: getattr(span, name) for name in names} for span in self.spans()]
+
+    def plot(
+        self,
+        stages: Sequence[int] | None = None,
+        window_s: tuple[float, float] | None = None,
+        *,
+        memory: bool = True,
+    ) -> Figure:
+        """Plot the tasks of each stage over time; see `simtrain.plot_timeline`."""
+        figure: Figure = registered("plot_timeline")(self._result, stages, window_s, memory=memory)
+        return figure
+
+
+class BreakdownView(_View, Breakdown):
+    """Time of an iteration by cause, averaged over the stages."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(**asdict(mean_breakdown(result.stages)))
+        object.__setattr__(self, "_result", result)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Breakdown) and asdict(self) == asdict(other)
+
+    __hash__ = Breakdown.__hash__
+
+    def records(self) -> Records:
+        stages = enumerate(self._result.stages)
+        return [{"stage": stage} | breakdown_by_name(breakdown) for stage, breakdown in stages]
+
+    def plot(self) -> Figure:
+        """Plot the time of each stage by cause; see `simtrain.plot_breakdown`."""
+        figure: Figure = registered("plot_breakdown")(self._result)
+        return figure
+
+
+class MemoryView(_View, MemoryReport):
+    """Peaks of all stages of an iteration, compared with the memory of a GPU."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: Result) -> None:
+        report = result.memory_report
+        super().__init__(report.capacity_bytes, report.stages, report.reserve_bytes, report.host)
+        object.__setattr__(self, "_result", result)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MemoryReport):
+            return False
+        return (self.capacity_bytes, self.stages) == (other.capacity_bytes, other.stages)
+
+    __hash__ = MemoryReport.__hash__
+
+    def records(self) -> Records:
+        return [
+            {"stage": stage.stage, "peak_action": stage.peak_name, "peak_op": stage.peak_op}
+            | {f"{name}_bytes": size for name, size in stage.components_bytes.items()}
+            | {"peak_bytes": stage.peak_bytes}
+            for stage in self.stages
+        ]
+
+    def plot(self) -> Figure:
+        """Plot the peak of each stage, and memory over time; see `simtrain.plot_memory`."""
+        figure: Figure = registered("plot_memory")(self._result)
+        return figure
+
 
 _ALIGNED_CHANNELS = 8
 FrameName = Literal["breakdown", "memory", "timeline"]
@@ -69,8 +231,7 @@ class Result(PlainData):
         predicted_s, extrapolated = self.iteration_time_s, self.extrapolated_compute
         host_bound = self.seconds.host_bound_passes()
         return predicted_interval(
-            *(self.scenario, self.profile, predicted_s),
-            *(extrapolated, least_s, host_bound),
+            *(self.scenario, self.profile, predicted_s), *(extrapolated, least_s, host_bound)
         )
 
     @cached_property

@@ -1,30 +1,5 @@
-"""Tables of a result, as lists of rows."""
+"""Names that other rooms still import from here."""
 
-from __future__ import annotations
+from simtrain.iteration.report.operators import Records, Rows
 
-from typing import Any
-
-from simtrain.base.extras import require
-
-Records = list[dict[str, Any]]
-
-
-class Rows:
-    """Base class of tables."""
-
-    __slots__ = ()
-
-    def records(self) -> Records:
-        """Return the rows as dicts, with a unit in each name."""
-        raise NotImplementedError
-
-    def frame(self) -> Any:
-        """Return the rows as a pandas.DataFrame.
-
-        Raises:
-            InputError: pandas is not installed (E701).
-        """
-        require("a frame", "pandas", instead=", or use records() or Result.to_dict()")
-        import pandas
-
-        return pandas.DataFrame(self.records())
+__all__ = ["Records", "Rows"]

@@ -22,8 +22,8 @@ from simtrain.iteration.programs.parts import (
 )
 from simtrain.iteration.programs.seconds import IterationSeconds, whole_pass
 from simtrain.iteration.report.spans import Spans
-from simtrain.workload.merged_passes import record_of
 from simtrain.workload.ops import Op
+from simtrain.workload.record import record_of
 
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
@@ -43,7 +43,6 @@ class PassKernels:
 
     @classmethod
     def of(cls, seconds: IterationSeconds, whole: PassPart) -> PassKernels:
-        """Return the kernels of a whole pass."""
         pass_ = seconds.pass_of(whole)
         return cls((*record_of(pass_).ops,), seconds.machine.timeline(pass_))
 
@@ -145,7 +144,6 @@ def _other_spans(result: Result, spans: Spans) -> Spans:
 
 
 def _longest_op(seconds: IterationSeconds, part: IterationPart) -> Op | None:
-    """Return the op of a part that takes longest; None for a transfer."""
     if not isinstance(
         part, ReceiveGatherPart | BucketPart | OffloadPart | OptimizerPart | HostUpdatePart
     ):

@@ -31,8 +31,8 @@ from simtrain.iteration.programs.seconds import IterationSeconds, OpsPart
 from simtrain.iteration.report.breakdown import field_of
 from simtrain.iteration.report.spans import StageStream
 from simtrain.workload.issue import Stream, stream_of
-from simtrain.workload.merged_passes import record_of
 from simtrain.workload.ops import Op, Phase
+from simtrain.workload.record import record_of
 from simtrain.workload.work import Work
 
 if TYPE_CHECKING:
@@ -150,11 +150,7 @@ def _concurrent_ops(result: Result, stage: int) -> Iterator[_Ops]:
 
 
 def _divided(
-    seconds: IterationSeconds,
-    part: OpsPart,
-    number: int,
-    total_s: float,
-    exposed_s: float,
+    seconds: IterationSeconds, part: OpsPart, number: int, total_s: float, exposed_s: float
 ) -> Iterator[_Ops]:
     """Divide the time of a part among its ops, which run one after another."""
     part_s = seconds.of_part(part)

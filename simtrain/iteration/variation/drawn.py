@@ -15,16 +15,17 @@ from simtrain.engine import TaskGraph, Timeline, simulate
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.replicas import ReplicaProgram, run_replicas
 from simtrain.hardware.sections import VariationEntries
-from simtrain.iteration.programs.iteration_tasks import IterationTasks, IterationTimeline
-from simtrain.iteration.programs.parts import PassPart
-from simtrain.iteration.programs.seconds import whole_pass
-from simtrain.iteration.programs.streams import (
+from simtrain.iteration.programs.iteration_tasks import (
     EMBEDDING,
     LINK_STEPS,
     NUM_GROUPS,
     SHARED,
+    IterationTasks,
+    IterationTimeline,
+    repeat,
 )
-from simtrain.iteration.programs.unflushed import repeat
+from simtrain.iteration.programs.parts import PassPart
+from simtrain.iteration.programs.seconds import whole_pass
 from simtrain.iteration.variation.draw import Draw, DrawnTasks, RespondingTasks, Speeds
 from simtrain.iteration.variation.rank_layout import RankLayout
 from simtrain.iteration.variation.response import (

@@ -62,7 +62,6 @@ class Explanation:
 
     @property
     def is_text(self) -> bool:
-        """Whether the example is input to type, not a sentence."""
         return not self.example.endswith(".")
 
     @functools.cached_property
@@ -76,7 +75,6 @@ class Explanation:
 
     @functools.cached_property
     def fix(self) -> str:
-        """How to fix it, as a sentence; of a rule, how to fix its example."""
         if not isinstance(self.source, Rule):
             return self.source["fix"]
         if not self.is_text:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.scenario.recompute_rules import absent_modules
-from simtrain.scenario.recompute_section import DEFAULT_MODULES, MODULES, Module
+from simtrain.scenario.memory_rules import absent_modules
+from simtrain.scenario.section import DEFAULT_MODULES, MODULES, Module
 
 POLICIES = tuple(RecomputePolicy(strategy=name) for name in ("none", "selective", "full"))
 """One policy of each kind."""

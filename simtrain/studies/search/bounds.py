@@ -38,17 +38,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simtrain.iteration.memory.exchanges import makes_gradients
+from simtrain.iteration.memory.buffers import rank_states
 from simtrain.iteration.memory.report import allocator_bytes
-from simtrain.iteration.memory.states import rank_states
-from simtrain.iteration.memory.working import pass_memory
-from simtrain.iteration.offload import offloaded_bytes
-from simtrain.iteration.plan import PassKey, Plan
+from simtrain.iteration.memory.working import makes_gradients, pass_memory
+from simtrain.iteration.plan import DEFERS, PassKey, Plan
+from simtrain.iteration.programs.parts import offloaded_bytes
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.schedules import KINDS, Kind, Order
 from simtrain.workload.chunk import Parameters
-from simtrain.workload.host_update import update_ops
 from simtrain.workload.issue import Segment, Stream, stream_of
+from simtrain.workload.optimizer import update_ops
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions
@@ -233,8 +232,7 @@ def _least_seconds(
     """
     num_chunks = len(plan.model_chunks.different)
     times = {kind: [math.inf] * num_chunks for kind in KINDS}
-    variants = plan.passes_skipping_sync, plan.passes_deferring, *plan.passes_in_turn.values()
-    for passes in (plan.passes, *variants):
+    for passes in (plan.passes, *plan.variants.values()):
         for (number, kind, _, of_slice), chunk_pass in passes.items():
             if of_slice == part:
                 times[kind][number] = min(times[kind][number], seconds(chunk_pass))
@@ -276,7 +274,7 @@ def _activations_bytes(plan: Plan) -> Iterator[tuple[Parameters, int]]:
 
     def extra_bytes_of(key: PassKey) -> int:
         """Return the bytes of a backward pass's working tensors."""
-        passes = (each[key] for each in (plan.passes, plan.passes_deferring) if key in each)
+        passes = (each[key] for each in (plan.passes, plan.variants.get(DEFERS, {})) if key in each)
         return min(pass_memory(pass_).extra_bytes for pass_ in passes) * has_working
 
     @functools.cache

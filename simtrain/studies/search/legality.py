@@ -17,10 +17,9 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import RULES, Rule, Scenario
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.expert_rules import dispatcher_rule
-from simtrain.scenario.offload_rules import NO_DISKS, NO_HOST_COPIES, NO_NVME
-from simtrain.scenario.precision_rules import products_rule
+from simtrain.scenario.memory_rules import NO_DISKS, NO_HOST_COPIES, NO_NVME
+from simtrain.scenario.precision_rules import products_rule, userbuffer_node_rule
 from simtrain.scenario.section import Section
-from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
 from simtrain.studies.search.space import COORDINATES, Point, Prefix, Space
 
 _NUM_FIRST = COORDINATES.index("micro")

@@ -25,9 +25,14 @@ from dataclasses import replace
 from typing import Any
 
 from simtrain.scenario.model import Lora
-from simtrain.workload.blocks.dropout import dropout
-from simtrain.workload.blocks.exchange import all_gather, gather_columns
-from simtrain.workload.blocks.linear import column_linear, row_linear, without_ranks
+from simtrain.workload.blocks.elementwise import dropout
+from simtrain.workload.blocks.linear import (
+    all_gather,
+    column_linear,
+    gather_columns,
+    row_linear,
+    without_ranks,
+)
 from simtrain.workload.ops import Phase, Tensor, elementwise
 from simtrain.workload.tape import Microbatch, Tape
 

@@ -10,19 +10,117 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simtrain.errors import InputError
-from simtrain.scenario.model import Normalization
-from simtrain.workload.blocks.attention_core import AttentionCore
+from simtrain.scenario.model import LatentAttention, Normalization
+from simtrain.workload.blocks.attention_core import (
+    AttentionCore,
+    attention_of_slice,
+    unfused_attention_of_slice,
+)
 from simtrain.workload.blocks.context import ContextSteps
-from simtrain.workload.blocks.dropout import MASK_BYTES, dropout
-from simtrain.workload.blocks.eager import softmax_kernels
-from simtrain.workload.blocks.heads import head_norms, rotary
-from simtrain.workload.blocks.sequence_slices import attention_of_slice
-from simtrain.workload.blocks.unfused_slices import unfused_attention_of_slice
-from simtrain.workload.blocks.views import join_views
+from simtrain.workload.blocks.elementwise import (
+    MASK_BYTES,
+    complex_rotation_kernels,
+    dropout,
+    join_views,
+    norm,
+    norm_parameters,
+    rms_norm_kernels,
+    rotation_kernels,
+    softmax_kernels,
+    split,
+)
+from simtrain.workload.blocks.linear import all_gather, column_linear, replicated_linear
 from simtrain.workload.fp8 import narrow_copy
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, elementwise, gradient
-from simtrain.workload.tape import Tape
+from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import KernelFamily
+
+# Norms and rotation of query heads and key heads, before attention.
+#
+# Each is one kernel on the queries and one on the keys in each direction, or several eager kernels.
+# Their outputs are new tensors; values stay in the output of the QKV product.
+
+
+def head_norms(
+    tape: Tape, query_key: tuple[Tensor, ...], heads: int, groups: int, kind: Normalization
+) -> Tensor:
+    """Record norms over the channels of each head, with one weight for queries and one for keys.
+
+    `query_key` is one tensor, or queries and keys. The norms save their input (Megatron-LM's
+    q_layernorm and k_layernorm). Each rank has its own heads,
+    so the gradients of the weights are partial sums even without sequence parallelism. Their
+    reduction, two vectors per layer and iteration, is counted only under sequence parallelism.
+    """
+    rows, channels = query_key[0].rows, _width(query_key) // (heads + groups)
+    weight = Parameter(norm_parameters(kind, channels), is_whole=True)
+    family = KernelFamily(kind)
+    kernels = _fused_kernels(query_key, heads, groups, "norm", family, saves=True)
+    if kind == "rms_norm" and not tape.microbatch.kernels.fused_rms_norm:
+        kernels = [
+            rms_norm_kernels(tape, tape.tensor(part, rows * number, channels), name)
+            for part, number, name in (("query", heads, "query norm"), ("key", groups, "key norm"))
+        ]
+    return _on_both(tape, query_key, "norm", kernels, parameters=(weight, weight))
+
+
+def rotary(tape: Tape, query_key: tuple[Tensor, ...], heads: int, groups: int) -> Tensor:
+    """Record the rotary position embedding (Su et al. 2021), which saves nothing.
+
+    `query_key` is one tensor, or queries and keys. The table of sines and cosines, s rows for all
+    sequences and heads, is not counted.
+    """
+    kernels = _fused_kernels(query_key, heads, groups, "rotation", KernelFamily.ROTARY)
+    if not tape.microbatch.kernels.fused_rotary:
+        is_complex = tape.microbatch.kernels.complex_rotary
+        kernels_of = complex_rotation_kernels if is_complex else rotation_kernels
+        sizes = _sizes(query_key, heads, groups)
+        kernels = [kernels_of(f"{part} rotation", size) for part, size in sizes.items()]
+    return _on_both(tape, query_key, "rotation", kernels)
+
+
+def _width(query_key: tuple[Tensor, ...]) -> int:
+    return sum(tensor.width for tensor in query_key)
+
+
+def _sizes(query_key: tuple[Tensor, ...], heads: int, groups: int) -> dict[str, int]:
+    size = sum(tensor.num_bytes for tensor in query_key)
+    return {"query": size * heads // (heads + groups), "key": size * groups // (heads + groups)}
+
+
+def _fused_kernels(
+    query_key: tuple[Tensor, ...],
+    heads: int,
+    groups: int,
+    name: str,
+    family: KernelFamily,
+    *,
+    saves: bool = False,
+) -> list[tuple[Ops, Ops]]:
+    kernels: list[tuple[Ops, Ops]] = []
+    inputs = query_key[:1], query_key[-1:]
+    for (part, size), x in zip(_sizes(query_key, heads, groups).items(), inputs, strict=True):
+        saved = x if saves else ()
+        forward = elementwise(f"{part} {name}", size, size, saves=saved, family=family)
+        read_bytes = (1 + saves) * size
+        backward = gradient(f"{part} {name}", read_bytes, size, reads=saved, family=family)
+        kernels.append(((forward,), (backward,)))
+    return kernels
+
+
+def _on_both(
+    tape: Tape,
+    query_key: tuple[Tensor, ...],
+    name: str,
+    kernels: list[tuple[Ops, Ops]],
+    parameters: tuple[Parameter, ...] = (),
+) -> Tensor:
+    y = tape.tensor(f"query and key {name} output", query_key[0].rows, _width(query_key))
+    (query, query_back), (key, key_back) = kernels
+    forward, backward = query + key, query_back + key_back
+    label = f"query and key {name}"
+    tape.record(label, query_key, (y,), forward, backward, parameters=parameters)
+    return y
+
 
 _FULL_BITS = 16
 CORE_ATTENTION = "core_attention"
@@ -258,3 +356,92 @@ def _over_value(core: AttentionCore, probabilities: Tensor, value: Tensor) -> Te
         backward.append(core.repeat_gradient(values, reads=(value,)))
     core.tape.record(name, (probabilities, value), (output,), forward, backward)
     return output
+
+
+# Multi-head latent attention (DeepSeek-AI 2024): queries, keys and values come from latents.
+#
+# Source: Megatron-LM's core/transformer/multi_latent_attention.py with Transformer Engine. The down
+# projections are whole on every tensor-parallel rank and see its own tokens (TELinear, duplicated).
+# Under sequence parallelism the up projections gather the latents, which are narrower than the
+# hidden size. The rotated part of the keys, which all heads share, is gathered too. Fused kernels
+# rotate queries in place, and keys and values into new tensors (fused_mla_yarn_rope_apply.py).
+#
+# In fp8 each projection casts and saves its own copy of its input. The norm of a latent is part of
+# the projection that reads it (LayerNormLinear); the norm before the down projections is not.
+
+MLA_UP_PROJ = "mla_up_proj"
+"""Name of the region from latents to rotated queries, keys and values. Transformer Engine's linear
+layers contain the norms of the latents."""
+
+
+def latent_attention(
+    tape: Tape,
+    x: Tensor,
+    num_heads: int,
+    sizes: LatentAttention,
+    *,
+    latent_norm: Normalization | None,
+    fused: bool = False,
+    drops_out: bool = True,
+    window: int | None = None,
+) -> Tensor:
+    """Record causal latent attention of this rank's heads.
+
+    Args:
+        x: this rank's tokens, of whole width.
+        num_heads: heads of all ranks.
+        sizes: ranks of the latents, and channels of a head.
+        latent_norm: the norm over each latent, or None.
+        fused, drops_out, window: as in `attention`.
+
+    Returns:
+        The output of this rank's heads, for all tokens.
+    """
+    query_size, kv_rank = sizes.query_size, sizes.kv_lora_rank
+    query_latent = x
+    if sizes.q_lora_rank:
+        query_latent = replicated_linear(tape, x, sizes.q_lora_rank, "query down")
+    down = replicated_linear(tape, x, kv_rank + sizes.qk_pos_emb_head_dim, "key and value down")
+    shares = kv_rank, sizes.qk_pos_emb_head_dim
+    kv_latent, position = split(tape, down, shares, "key and value latent")
+    if tape.microbatch.sequence_parallel:
+        position = all_gather(tape, position, tape.microbatch.tensor, "key position gather")
+    with tape.region(MLA_UP_PROJ) as region:
+        if latent_norm and sizes.q_lora_rank:
+            name = "query latent norm"
+            query_latent = norm(tape, query_latent, name, latent_norm, feeds_products=True)
+        if latent_norm:
+            name = "key and value latent norm"
+            kv_latent = norm(tape, kv_latent, name, latent_norm, feeds_products=True)
+        query = column_linear(tape, query_latent, num_heads * query_size, "query up", bias=False)
+        width = num_heads * (sizes.qk_head_dim + sizes.v_head_dim)
+        key_value = column_linear(tape, kv_latent, width, "key and value up", bias=False)
+        heads = num_heads // tape.microbatch.tensor.num_ranks
+        query = _rotated_query(tape, query, heads, sizes)
+        key, value = _key_and_value(tape, key_value, position, heads, sizes)
+    core = AttentionCore(tape, heads, heads, query_size, sizes.v_head_dim, window)
+    y = core_attention(core, (query, key), value, fused=fused, drops_out=drops_out)
+    region.discarded_after = y
+    return y
+
+
+def _rotated_query(tape: Tape, query: Tensor, heads: int, sizes: LatentAttention) -> Tensor:
+    y = tape.tensor("rotated query", query.rows, query.width)
+    part = query.num_bytes * sizes.qk_pos_emb_head_dim // sizes.query_size
+    name, held_bytes = "query rotation", query.num_bytes
+    forward = elementwise(name, part, part, holds_bytes=held_bytes)
+    backward = gradient(name, part, part, holds_bytes=held_bytes)
+    tape.record(name, (query,), (y,), (forward,), (backward,))
+    return y
+
+
+def _key_and_value(
+    tape: Tape, key_value: Tensor, position: Tensor, heads: int, sizes: LatentAttention
+) -> tuple[Tensor, Tensor]:
+    key = tape.tensor("key", key_value.rows, heads * sizes.query_size)
+    value = tape.tensor("value", key_value.rows, heads * sizes.v_head_dim)
+    input_bytes, made = key_value.num_bytes + position.num_bytes, key.num_bytes + value.num_bytes
+    name = "key rotation"
+    forward, backward = elementwise(name, input_bytes, made), gradient(name, made, input_bytes)
+    tape.record(name, (key_value, position), (key, value), (forward,), (backward,))
+    return key, value

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from simtrain.base.mesh import Group
 from simtrain.errors import InputError
-from simtrain.scenario.context_exchanges import AttentionSteps
+from simtrain.scenario.parallelism import AttentionSteps
 from simtrain.workload.blocks.attention_core import AttentionCore
 from simtrain.workload.issue import Handle, IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
@@ -71,7 +71,6 @@ class _Ring:
 
     @property
     def block(self) -> int:
-        """Bytes of a rank's keys and values."""
         return self.core.key_bytes + self.core.value_bytes
 
     def forward(self, order: IssueOrder) -> None:
@@ -282,19 +281,16 @@ def _all_to_all(
 
 
 def _key_parts(core: AttentionCore, work: FusedAttention) -> dict[str, int]:
-    """Bytes of the gradients of the keys and of the values that a kernel computes."""
     sizes = {"key": core.key_bytes, "value": core.value_bytes}
     return {name: size * work.num_keys // core.seq_length for name, size in sizes.items()}
 
 
 def _kernel_gradient(work: FusedAttention, reads: tuple[Tensor, ...], held_bytes: int) -> Op:
-    """Return a backward kernel; the last one `reads` the saved tensors."""
     all_held_bytes = held_bytes + work.workspace_bytes + sum(tensor.num_bytes for tensor in reads)
     return Op("fused attention gradient", work, _BACK, reads=reads, holds_bytes=all_held_bytes)
 
 
 def _sum(of: str, num_bytes: int, held_bytes: int, *, is_first: bool = False) -> Op:
-    """Return the kernel that adds a gradient to the sum of gradients, or copies the first one."""
     name = f"{of} gradient {'copy' if is_first else 'sum'}"
     read = num_bytes if is_first else 2 * num_bytes
     return elementwise(name, read, num_bytes, _BACK, holds_bytes=held_bytes)
@@ -340,27 +336,22 @@ class ContextSteps(AttentionSteps[Tensor]):
         )
 
     def tokens_for_heads(self) -> None:
-        """Exchange tokens for heads."""
         self.inputs = tokens_for_heads(self.core, self.context.heads, self.inputs)
 
     def heads_for_tokens(self, y: Tensor) -> Tensor:
-        """Exchange heads for tokens."""
         # A ring has not saved its output.
         back_again = self.context.keys.num_ranks > 1
         return heads_for_tokens(self.core, y, self.context.heads, back_again=back_again)
 
     def attend(self) -> Tensor:
-        """Record one kernel."""
         return self._attend(self._part, self.inputs[:-1], self.inputs[-1])
 
     def attend_around_ring(self) -> Tensor:
-        """Record ring attention."""
         self._refuse_window()
         saves_output = self.context.heads.num_ranks == 1
         return ring_attention(self._part, self.context.keys, self.inputs, saves_output=saves_output)
 
     def attend_to_gathered(self) -> Tensor:
-        """Record attention to gathered keys."""
         self._refuse_window()
         return gathered_attention(self._part, self.context.keys, self.inputs)
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from simtrain.workload.blocks.activation import saving_fp8
-from simtrain.workload.blocks.linear_ops import LinearOps, operands
+from simtrain.workload.blocks.elementwise import saving_fp8
+from simtrain.workload.blocks.linear import LinearOps, operands
 from simtrain.workload.fp8 import NarrowCopy, fp8_tensors, recipe_of
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise, gradient
 from simtrain.workload.tape import Parameter, Tape
@@ -99,23 +99,19 @@ class GroupedOps(LinearOps):
     def casts(
         self, operand: Tensor, phase: Phase = Phase.FORWARD, *, gathered: bool = False
     ) -> Iterator[Op]:
-        """Yield the casts of the input, or of the output's gradient if it arrives in bf16."""
         if phase is Phase.FORWARD or not (self.epilogue and self.epilogue.has_both_copies):
             yield from LinearOps.casts(self, operand, phase, gathered=gathered)
 
     def product(self, row_chunks: int = 1, column_chunks: int = 1) -> Op:
-        """Return the forward product, which also saves what its epilogue writes."""
         op = LinearOps.product(self, row_chunks, column_chunks)
         return op.replace(saves=op.saves + self.epilogue.saves) if self.epilogue else op
 
     def input_gradient(self, row_chunks: int = 1) -> Op:
-        """Return the product of the input gradient, whose epilogue reads saved tensors."""
         op = LinearOps.input_gradient(self, row_chunks)
         return op.replace(reads=op.reads + self.epilogue.reads) if self.epilogue else op
 
     @property
     def weights(self) -> int:
-        """Elements of the weights of all experts."""
         return self.load.experts * self.inputs * self.outputs
 
     def _work(self, m: int, n: int, k: int, layout: str = "TN") -> GroupedGemm:

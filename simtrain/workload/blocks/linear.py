@@ -10,24 +10,365 @@ inputs of all products are cast, gathered and saved in fp8.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from simtrain.base.mesh import Group
 from simtrain.errors import InputError
-from simtrain.workload.blocks.exchange import all_gather
-from simtrain.workload.blocks.linear_ops import LinearOps, operands
-from simtrain.workload.blocks.userbuffers import (
-    NUM_SPLITS,
-    copy_into_buffer,
-    in_buffer,
-    multiply_gathered,
-    multiply_scattered,
+from simtrain.workload.fp8 import (
+    FP8_BYTES,
+    Fp8Recipe,
+    cast_copies,
+    casts,
+    casts_again,
+    casts_later,
+    columns,
+    fp8_tensors,
+    recipe_or_none,
+    transpose,
+    weight_casts,
 )
-from simtrain.workload.fp8 import cast_copies, casts, fp8_tensors, recipe_or_none, transpose
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
-from simtrain.workload.tape import Microbatch, Parameter, Tape
-from simtrain.workload.work import CollectiveKind
+from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise
+from simtrain.workload.tape import Microbatch, Parameter, Steps, Tape
+from simtrain.workload.work import (
+    Collective,
+    CollectiveKind,
+    Gemm,
+    GroupedGemm,
+    KernelFamily,
+    ProductType,
+)
+
+# Collectives and transfers as nodes. They block, unless an overlap defers the wait.
+#
+# The backward pass of an all-gather is a reduce-scatter, and vice versa. That of an all-reduce has
+# no op. That of an all-to-all or a transfer is the reverse exchange.
+
+
+def all_gather(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
+    """Record an all-gather of rows over a group."""
+    kinds = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
+    return _exchange(tape, x, x.rows * group.num_ranks, group, name, *kinds)
+
+
+def gather_columns(tape: Tape, x: Tensor, name: str, *, all_tokens: bool = False) -> Tensor:
+    """Record a gather of columns: this rank's tokens with the columns of all tensor-parallel ranks.
+
+    All columns are gathered and copied side by side. Under sequence parallelism, only this rank's
+    tokens remain, and their gradients are gathered, unless `all_tokens` remain. Source:
+    Megatron-LM's `gather_from_tensor_model_parallel_region` and
+    `scatter_to_sequence_parallel_region`.
+    """
+    batch = tape.microbatch
+    if batch.tensor.num_ranks == 1:
+        return x
+    rows = x.rows if all_tokens else batch.local_tokens
+    y = tape.tensor(f"{name} output", rows, x.width * batch.tensor.num_ranks)
+    whole_bytes, phase = x.num_bytes * batch.tensor.num_ranks, Phase.INPUT_GRADIENT
+    gather = CollectiveKind.ALL_GATHER, whole_bytes, batch.tensor
+    forward = collective(name, *gather), elementwise(f"{name} copy", whole_bytes, whole_bytes)
+    backward: Ops = (elementwise(f"{name} gradient copy", x.num_bytes, x.num_bytes, phase),)
+    if batch.sequence_parallel and not all_tokens:
+        backward = collective(f"{name} gradient", *gather, phase), *backward
+    tape.record(name, (x,), (y,), forward, backward)
+    return y
+
+
+def reduce_scatter(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
+    """Record a reduce-scatter of rows over a group."""
+    kinds = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
+    return _exchange(tape, x, x.rows // group.num_ranks, group, name, *kinds)
+
+
+def all_reduce(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
+    """Record an all-reduce over a group, which has no backward op (f̄)."""
+    return _exchange(tape, x, x.rows, group, name, CollectiveKind.ALL_REDUCE, None)
+
+
+def all_to_all(
+    tape: Tape,
+    x: Tensor,
+    group: Group,
+    name: str,
+    rows: int | None = None,
+    *,
+    needs_host: bool = False,
+) -> Tensor:
+    """Record an all-to-all over a group.
+
+    `rows` is the number of rows that this rank receives; by default as many as it sends. The larger
+    number determines the duration. `needs_host` is as in `Op`, for the forward pass.
+    """
+    kind, received = CollectiveKind.ALL_TO_ALL, x.rows if rows is None else rows
+    return _exchange(tape, x, received, group, name, kind, kind, needs_host=needs_host)
+
+
+def send(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
+    """Record a transfer: each rank of a group sends to the next; return the received tensor."""
+    kind = CollectiveKind.SEND
+    return _exchange(tape, x, x.rows, group, name, kind, kind)
+
+
+def _exchange(
+    tape: Tape,
+    x: Tensor,
+    rows: int,
+    group: Group,
+    name: str,
+    there: CollectiveKind,
+    back: CollectiveKind | None,
+    *,
+    needs_host: bool = False,
+) -> Tensor:
+    y = tape.tensor(f"{name} output", rows, x.width, x.element_bytes)
+    whole_bytes = max(x.num_bytes, y.num_bytes)
+    backward: Ops = ()
+    if back is not None:
+        phase = Phase.INPUT_GRADIENT
+        backward = (collective(f"{name} gradient", back, whole_bytes, group, phase),)
+    forward = collective(name, there, whole_bytes, group).replace(needs_host=needs_host)
+    tape.record(name, (x,), (y,), (forward,), backward)
+    return y
+
+
+# The ops of a linear layer on one rank: its three products, and its casts to fp8.
+
+
+@dataclass(frozen=True, slots=True)
+class LinearOps:
+    """The ops of a linear layer on this rank. In fp8 (`workload.fp8`) it casts operands first.
+
+    Args:
+        name, microbatch: of the layer.
+        rows: tokens that its products read.
+        inputs, outputs: sizes of the weight on this rank.
+        saved: the input, or its fp8 copies, for the weight gradient.
+        fp8: the recipe; None without fp8.
+        is_cast: the kernel before the layer has cast the input.
+        copies: ranks that compute the same product.
+        casts_again: the weight gradient casts the input again, if it needs to.
+        has_cast_gradient: the gradient of the output arrives in fp8, by rows.
+    """
+
+    name: str
+    microbatch: Microbatch
+    rows: int
+    inputs: int
+    outputs: int
+    saved: tuple[Tensor, ...]
+    fp8: Fp8Recipe | None
+    is_cast: bool
+    copies: int = 1
+    casts_again: bool = True
+    has_cast_gradient: bool = False
+
+    @property
+    def weights(self) -> int:
+        return self.inputs * self.outputs
+
+    @property
+    def output_bytes(self) -> int:
+        return self.rows * self.outputs * self.microbatch.element_bytes
+
+    @property
+    def input_bytes(self) -> int:
+        return self.rows * self.inputs * self.microbatch.element_bytes
+
+    def operand_bytes(self, elements: int) -> int:
+        if self.fp8:
+            return self.fp8.copy_bytes(elements)
+        return elements * self.microbatch.element_bytes
+
+    def casts(
+        self, operand: Tensor, phase: Phase = Phase.FORWARD, *, gathered: bool = False
+    ) -> Iterator[Op]:
+        """Yield the casts of the weight, and of the input (forward) or the output's gradient.
+
+        `operand` is the part of it on this rank before ranks gather it, if they do.
+        """
+        if self.fp8 is None:
+            return
+        batch, is_forward = self.microbatch, phase is Phase.FORWARD
+        if self.has_cast_gradient and not is_forward:
+            if not batch.is_frozen:
+                yield columns(batch, f"{self.name} gradient", operand.elements, phase)
+        elif not (self.is_cast and is_forward):
+            name = f"{self.name} {'input' if is_forward else 'gradient'}"
+            rows_only = is_forward and casts_later(batch, self.saved)
+            how = {"gathered": gathered, "rows_only": rows_only}
+            yield from casts(batch, name, operand.elements, phase, **how)
+        yield from weight_casts(batch, self.name, self.weights, phase)
+
+    def product(self, row_chunks: int = 1, column_chunks: int = 1) -> Op:
+        """Return Y = X A, rows × inputs times inputs × outputs, or one of its equal chunks.
+
+        X is a saved tensor, or a gathered copy of one in the global buffer. So only Y counts.
+        """
+        rows, columns = self.rows // row_chunks, self.outputs // column_chunks
+        work, held_bytes = self._work(rows, columns, self.inputs), self.output_bytes
+        return Op(
+            self.name, work, Phase.FORWARD, self.saved, holds_bytes=held_bytes, counts_saved=False
+        )
+
+    def input_gradient(self, row_chunks: int = 1) -> Op:
+        """Return dX = dY Aᵀ, or one of its equal chunks."""
+        work = self._work(self.rows // row_chunks, self.inputs, self.outputs, "NN")
+        held_bytes = self.output_bytes + self.input_bytes
+        name, phase = f"{self.name} input gradient", Phase.INPUT_GRADIENT
+        return Op(name, work, phase, holds_bytes=held_bytes, counts_saved=False)
+
+    def weight_gradient(self) -> Iterator[Op]:
+        """Yield dA += Xᵀ dY, which the product itself adds to the gradient buffer.
+
+        dX, as large as X, exists at the same time. If the software stack does not fuse the sum, the
+        product writes a gradient in the compute type, and a kernel adds it to the buffer, unless
+        each microbatch's gradients are reduced alone (`Microbatch.adds_gradients`).
+        """
+        batch, phase, name = self.microbatch, Phase.WEIGHT_GRADIENT, f"{self.name} weight gradient"
+        if self.fp8 and self.casts_again:
+            elements = self.rows * self.inputs
+            yield from casts_again(batch, self.name, self.saved, elements)
+        adds = batch.adds_gradients and not self._fuses_sum
+        once, buffer = self.weights * batch.element_bytes, self.weights * batch.gradient_bytes
+        waiting = once if adds else 0
+        gradient_bytes = int(self.rows * self.outputs * self._operand_bytes)
+        held_bytes = gradient_bytes + self.input_bytes + waiting
+        work = self._weight_work()
+        yield Op(name, work, phase, reads=self.saved, holds_bytes=held_bytes, counts_saved=False)
+        if adds:
+            held_bytes, family = self.input_bytes + once, KernelFamily.STREAM
+            sizes = once + buffer, buffer
+            yield elementwise(f"{name} sum", *sizes, phase, holds_bytes=held_bytes, family=family)
+
+    def record(
+        self, tape: Tape, x: Tensor, y: Tensor, passes: tuple[Steps, Steps], *parameters: Parameter
+    ) -> Tensor:
+        """Record the layer's forward and backward pass and its parameters; return its output."""
+        deferred = self.operand_bytes(self.rows * self.outputs)
+        tape.record(
+            self.name, (x,), (y,), *passes, parameters=parameters, deferred_gradient_bytes=deferred
+        )
+        return y
+
+    def record_alone(self, tape: Tape, x: Tensor, y: Tensor, weight: Parameter) -> Tensor:
+        """Record a layer without bias and without communication; return its output."""
+        forward = *self.casts(x), self.product()
+        backward = *self.casts(y, Phase.INPUT_GRADIENT), self.input_gradient()
+        return self.record(tape, x, y, (forward, (*backward, *self.weight_gradient())), weight)
+
+    @property
+    def _fuses_sum(self) -> bool:
+        batch = self.microbatch
+        return batch.adds_gradients and batch.kernels.fused_gradient_accumulation
+
+    @property
+    def _weight_gradient_bytes(self) -> int:
+        batch = self.microbatch
+        return batch.gradient_bytes if self._fuses_sum else batch.element_bytes
+
+    @property
+    def _operand_bytes(self) -> float:
+        return 1 / self.fp8.per_byte if self.fp8 else self.microbatch.element_bytes
+
+    @property
+    def _dtype(self) -> ProductType:
+        return self.fp8.dtype if self.fp8 else self.microbatch.dtype
+
+    def _work(self, m: int, n: int, k: int, layout: str = "TN") -> Gemm | GroupedGemm:
+        sizes = self._operand_bytes, self.microbatch.element_bytes
+        return Gemm(m, n, k, 1, *sizes, dtype=self._dtype, copies=self.copies, layout=layout)
+
+    def _weight_work(self) -> Gemm | GroupedGemm:
+        shape = self.outputs, self.inputs, self.rows
+        sizes = self._operand_bytes, self._weight_gradient_bytes
+        return Gemm(*shape, 1, *sizes, self._fuses_sum, self._dtype, self.copies, "NT")
+
+
+def operands(
+    tape: Tape, x: Tensor, name: str, *, in_fp8: bool = True
+) -> tuple[tuple[Tensor, ...], Fp8Recipe | None, bool]:
+    """Return the fields `saved`, `fp8` and `is_cast` of a layer with input `x`."""
+    fp8 = recipe_or_none(tape.microbatch) if in_fp8 else None
+    saved: tuple[Tensor, ...] = (x,)
+    if fp8 and not fp8.saves_bf16 and x not in tape.originals:
+        label = f"{name} input in {fp8.format}"
+        saved = tape.fp8_copies.get(x) or fp8_tensors(tape, label, x.rows, x.width)
+    return saved, fp8, x in tape.fp8_copies
+
+
+# Userbuffers: products of linear layers pipelined with their collectives, chunk by chunk.
+#
+# Order and ops are the defaults of Transformer Engine's userbuffers (`initialize_ub` of
+# pytorch/module/base.py and comm_gemm_overlap.cpp, version 2.10), which Megatron-LM uses for QKV,
+# projection and MLP with --tp-comm-overlap. A ring exchange sends chunks of rows with copy engines.
+# A pipelined reduce-scatter, and the collectives of a column-parallel layer's backward pass
+# ("bulk"), run on 16 multiprocessors, and slow the concurrent product like a collective of NCCL.
+# Chunks of a product run one after another, not on three streams.
+
+NUM_SPLITS = 4
+"""Chunks of a product with a pipelined reduce-scatter (`num_splits`)."""
+NUM_STREAMS = 3
+"""Streams of concurrent products, each with a workspace (`_NUM_MAX_UB_STREAMS`)."""
+_NUM_GATHERING, _NUM_SCATTERING = 8, 4
+"""Buffers for all rows that `initialize_ub` registers, for gathers and for reduce-scatters.
+
+Gathers: ring exchanges (QKV and FC1 forward, gradients of projection and FC2), bulk gathers of QKV
+and FC1, and two that only mxfp8 uses. Reduce-scatters: projection and FC2 forward, gradients of QKV
+and FC1.
+"""
+
+
+def registered_bytes(batch: Microbatch) -> int:
+    """Bytes of all 12 buffers of a rank, of s · b · h elements each; gathers of fp8 are in fp8."""
+    gathered = FP8_BYTES if batch.fp8_recipe else batch.element_bytes
+    element_bytes = _NUM_GATHERING * gathered + _NUM_SCATTERING * batch.element_bytes
+    return batch.tokens * batch.hidden * element_bytes
+
+
+def multiply_gathered(
+    order: IssueOrder, name: str, part_bytes: int, group: Group, chunk: Op
+) -> None:
+    """Issue a product of rows that a ring gathers: each `chunk` runs while the next is received.
+
+    A rank first copies its own rows, of `part_bytes`, into the buffer. It forwards received rows
+    without waiting for their product.
+    """
+    order.compute(copy_into_buffer(name, part_bytes, chunk.phase, chunk.saves))
+    send = Op(f"{name} to next", Collective(CollectiveKind.COPY, part_bytes, group), chunk.phase)
+    sends = [order.launch(send) for _ in range(group.num_ranks - 1)]
+    for sent in (None, *sends):
+        order.wait(sent)
+        order.compute(chunk)
+
+
+def multiply_scattered(order: IssueOrder, chunk: Op, scatter: Op) -> None:
+    """Issue a product, each `chunk` of which is reduce-scattered while the next one runs."""
+    scattered = None
+    for _ in range(NUM_SPLITS):
+        order.compute(chunk)
+        scattered = order.launch(scatter)
+    order.wait(scattered)
+
+
+def copy_into_buffer(
+    name: str, part_bytes: int, phase: Phase, saves: tuple[Tensor, ...] = ()
+) -> Op:
+    """Return the copy of a rank's own rows into the gathered buffer; `saves` may be these rows."""
+    return elementwise(
+        f"{name} copy",
+        part_bytes,
+        part_bytes,
+        phase,
+        saves=saves,
+        holds_bytes=part_bytes,
+        family=KernelFamily.STREAM,
+    )
+
+
+def in_buffer(op: Op, num_bytes: int) -> Op:
+    """Return the op with `num_bytes` of its tensors in a userbuffer."""
+    return op.replace(holds_bytes=max(0, op.holds_bytes - num_bytes))
 
 
 # Layers differ in these options, and own layers of users write them as keywords.
@@ -117,10 +458,10 @@ def column_linears(
     whole = _replicated(tape, x, label)
     gathered = replace(batch, sequence_parallel=False)
     results: list[Tensor] = []
-    for name, columns in outputs.items():
-        _check_outputs(columns, num_ranks, name)
+    for name, width in outputs.items():
+        _check_outputs(width, num_ranks, name)
         saved, fp8, is_cast = operands(tape, whole, name)
-        sizes = batch.tokens, x.width, columns // num_ranks
+        sizes = batch.tokens, x.width, width // num_ranks
         # The compiler merges the casts of one input.
         ops = LinearOps(name, gathered, *sizes, saved, fp8, is_cast, casts_again=not results)
         if fp8:
@@ -253,7 +594,6 @@ class _ColumnParallel:
         return self._gathered_bytes // self.ops.microbatch.tensor.num_ranks
 
     def _gather(self, name: str, phase: Phase) -> Op:
-        """Return the all-gather of the input into the framework's global buffer."""
         gather = CollectiveKind.ALL_GATHER, self._gathered_bytes, self.ops.microbatch.tensor
         return collective(name, *gather, phase, buffer_bytes=self._gathered_bytes)
 

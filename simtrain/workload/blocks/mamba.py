@@ -173,76 +173,61 @@ class _Scan:
 
     @property
     def width(self) -> int:
-        """Channels of all heads."""
         return self.heads * self.head_dim
 
     @property
     def conv_width(self) -> int:
-        """Channels of the convolution: x, B and C."""
         return self.width + 2 * self.groups * self.state_dim
 
     @property
     def projected_width(self) -> int:
-        """Columns of the projected input: the gate z, x, B, C, and a time step of each head."""
         return self.width + self.conv_width + self.heads
 
     def array(self, width: int, element_bytes: int | None = None) -> int:
-        """Bytes of an array with `width` elements for each token."""
         return self.tokens * width * (element_bytes or self.element_bytes)
 
     @property
     def x(self) -> int:
-        """Bytes of x, of the gate, or of the output."""
         return self.array(self.width)
 
     @property
     def b(self) -> int:
-        """Bytes of B or of C."""
         return self.array(self.groups * self.state_dim)
 
     @property
     def wide_b(self) -> int:
-        """Bytes of the gradient of B or of C before the scores' part is added."""
         return self.array(self.groups * self.state_dim, FP32_BYTES)
 
     @property
     def steps(self) -> int:
-        """Bytes of the time steps or of their decay, in fp32."""
         return self.chunk_tokens * self.heads * FP32_BYTES
 
     @property
     def states(self) -> int:
-        """Bytes of the states of all chunks, in fp32."""
         return self.chunk_tokens // self.chunk_size * self.width * self.state_dim * FP32_BYTES
 
     @property
     def narrow_states(self) -> int:
-        """Bytes of the states of all chunks in the compute type."""
         return self.states * self.element_bytes // FP32_BYTES
 
     @property
     def scores(self) -> int:
-        """Bytes of the products of C and B, in fp32."""
         return self.chunk_tokens * self.groups * self.chunk_size * FP32_BYTES
 
     @property
     def score_flops(self) -> int:
-        """FLOPs of the products of C and B, which are computed whole."""
         return 2 * self.chunk_tokens * self.groups * self.chunk_size * self.state_dim
 
     @property
     def masked_flops(self) -> int:
-        """FLOPs of products over scores below the diagonal: half of 2 q per token and channel."""
         return self.chunk_tokens * self.chunk_size * self.width
 
     @property
     def state_flops(self) -> int:
-        """FLOPs of the products of a state with B or C."""
         return 2 * self.chunk_tokens * self.width * self.state_dim
 
     @property
     def model_flops(self) -> int:
-        """FLOPs of the model, forward."""
         return _MODEL_FLOPS * self.tokens * self.width * self.state_dim
 
 
@@ -389,7 +374,6 @@ def _scan_gradients(scan: _Scan, present_bytes: int) -> Iterator[Op]:
 
 
 def _step_gradients(scan: _Scan, present_bytes: int) -> Iterator[Op]:
-    """Yield the kernels of the gradients of the time steps and of their decay."""
     phase, steps, size = Phase.INPUT_GRADIENT, scan.steps, scan.array(scan.heads)
     for name in ("decay flip", "decay cumsum", "decay flip back"):
         yield elementwise(name, steps, steps, phase, holds_bytes=present_bytes + steps)

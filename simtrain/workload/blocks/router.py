@@ -9,12 +9,27 @@ multiplies fp32 operands in TF32 (its `cublas_gemm`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
-from simtrain.workload.ops import Op, Phase, Tensor, elementwise, gradient
-from simtrain.workload.tape import Microbatch, Parameter, Tape
-from simtrain.workload.work import FP32_BYTES, Gemm, KernelFamily, ProductType
+from simtrain.base.mesh import Group
+from simtrain.scenario.dispatchers import DEFAULT
+from simtrain.workload.blocks.grouped import ExpertLoad
+from simtrain.workload.fp8 import Fp8Recipe, recipe_of
+from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise, gradient
+from simtrain.workload.tape import ExpertGroups, Microbatch, Parameter, Tape
+from simtrain.workload.work import (
+    FP32_BYTES,
+    CollectiveKind,
+    Gemm,
+    KernelFamily,
+    ProductType,
+    TokenExchange,
+)
 
 INDEX_BYTES = 8
 """Bytes of an index (int64)."""
@@ -35,7 +50,6 @@ class Routing:
 
     @property
     def saved(self) -> tuple[Tensor, Tensor]:
-        """Both tensors."""
         return self.probabilities, self.token_map
 
 
@@ -60,13 +74,7 @@ OF_CHOSEN = ExpertChoice()
 
 
 def route(
-    tape: Tape,
-    x: Tensor,
-    num_experts: int,
-    top_k: int,
-    choice: ExpertChoice,
-    *,
-    fp32: bool,
+    tape: Tape, x: Tensor, num_experts: int, top_k: int, choice: ExpertChoice, *, fp32: bool
 ) -> Routing:
     """Choose `top_k` of `num_experts` experts for each token.
 
@@ -137,7 +145,6 @@ def _choose(
 def _choice_gradients(
     logits: Tensor, sigmoids: Tensor | None, picked: tuple[Tensor, Tensor]
 ) -> Iterator[Op]:
-    """Yield the gradient of the chosen probabilities with respect to the logits."""
     whole, read_bytes = logits.num_bytes, logits.num_bytes + _bytes(picked)
     if sigmoids is None:
         yield gradient("router top-k softmax", read_bytes, whole, reads=picked)
@@ -170,7 +177,6 @@ def _bytes(tensors: tuple[Tensor, ...]) -> int:
 
 
 def _product(tape: Tape, x: Tensor, logits: Tensor) -> None:
-    """Record the product of tokens and router weights."""
     batch, rows, hidden, experts = tape.microbatch, x.rows, x.width, logits.width
     sizes = batch.element_bytes, logits.element_bytes
     work = Gemm(rows, experts, hidden, 1, *sizes, dtype=batch.dtype)
@@ -217,3 +223,303 @@ def _product_gradients(batch: Microbatch, x: Tensor, logits: Tensor) -> Iterator
         held_bytes, family = x.num_bytes + once, KernelFamily.STREAM
         moved = once + buffer, buffer
         yield elementwise(f"{name} sum", *moved, of_weight, holds_bytes=held_bytes, family=family)
+
+
+# The experts of a layer, and how many tokens they receive.
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertMlp:
+    """The experts of a layer.
+
+    Args:
+        num, top_k, ffn, shared_ffn, shared_gate, capacity_factor, imbalance: as in the scenario's
+            model.experts.
+        kernel: name of the activation.
+        gated: whether the activation has a gate.
+        fp32_router: the router's product writes fp32.
+        choice: how the router chooses experts.
+        dispatch: name of the dispatcher (the scenario's parallelism.expert_dispatch).
+        overlaps_shared: as in the scenario's overlap.shared_expert.
+        fp8_dispatch: as in the scenario's precision.fp8_dispatch.
+    """
+
+    num: int
+    top_k: int
+    ffn: int
+    kernel: str
+    gated: bool
+    shared_ffn: int = 0
+    shared_gate: bool = False
+    capacity_factor: float | None = None
+    imbalance: float = 1.0
+    fp32_router: bool = False
+    choice: ExpertChoice = OF_CHOSEN
+    dispatch: str = DEFAULT.name
+    overlaps_shared: bool = False
+    fp8_dispatch: bool = False
+
+    def capacity(self, tokens: int) -> int | None:
+        if self.capacity_factor is None:
+            return None
+        return math.ceil(tokens * self.top_k / self.num * self.capacity_factor)
+
+    def sent(self, tokens: int) -> int:
+        """Number of rows that a rank sends to experts, padding included."""
+        capacity = self.capacity(tokens)
+        return tokens * self.top_k if capacity is None else self.num * capacity
+
+    def load(self, tokens: int, groups: ExpertGroups) -> ExpertLoad:
+        """Return the load of a rank's experts if each rank of their mesh has `tokens` tokens."""
+        mean = self.sent(tokens) * groups.tensor.num_ranks
+        model = min(mean, tokens * self.top_k * groups.tensor.num_ranks)
+        received = round(self.imbalance * self.sent(tokens)) * groups.tensor.num_ranks
+        return ExpertLoad(self.num // groups.parallel.num_ranks, received, mean, model)
+
+    def reached(self, places: int) -> float:
+        """Return how many of `places` ranks or nodes a token reaches (`expected_places`)."""
+        groups, chosen = self.choice.groups or 1, self.choice.group_top_k or 1
+        return expected_places(RandomChoice(self.num, self.top_k, groups, chosen), places)
+
+
+# ------------------------------------------------------------------------------
+# How many ranks or nodes a token reaches, on average, if routing is uniform.
+#
+# A router chooses groups of experts uniformly, and then top_k different experts of these groups
+# uniformly. Without limited groups, all experts are one group.
+
+
+@dataclass(frozen=True, slots=True)
+class RandomChoice:
+    """A choice of `top_k` of `num` experts, out of `chosen` of `groups` equal groups."""
+
+    num: int
+    top_k: int
+    groups: int = 1
+    chosen: int = 1
+
+    @property
+    def group_size(self) -> int:
+        return self.num // self.groups
+
+
+@functools.lru_cache(maxsize=1024)
+def expected_places(choice: RandomChoice, places: int) -> float:
+    """Return the expected number of different places of a token's experts.
+
+    Args:
+        choice: how the experts are chosen.
+        places: ranks or nodes, each with an equal number of neighbouring experts. A number that
+            does not divide the experts leaves the last place with fewer.
+
+    A place is missed if none of its experts is chosen. With x of its experts in chosen groups, that
+    is C(n - x, k) of C(n, k) choices, n being all experts of the chosen groups.
+    """
+    size = -(-choice.num // places)
+    starts = range(0, choice.num, size)
+    misses = (_chance_to_miss(choice, start, min(start + size, choice.num)) for start in starts)
+    return len(starts) - math.fsum(misses)
+
+
+def _chance_to_miss(choice: RandomChoice, start: int, end: int) -> float:
+    group, k = choice.group_size, choice.top_k
+    overlaps = [
+        min(end, first + group) - max(start, first)
+        for first in range(start // group * group, end, group)
+    ]
+    candidates = choice.chosen * group
+    others = choice.groups - len(overlaps)
+    missing = sum(
+        ways * math.comb(others, choice.chosen - groups) * math.comb(candidates - experts, k)
+        for (groups, experts), ways in _subsets(overlaps).items()
+        if groups <= choice.chosen
+    )
+    return missing / (math.comb(choice.groups, choice.chosen) * math.comb(candidates, k))
+
+
+def _subsets(overlaps: Sequence[int]) -> Counter[tuple[int, int]]:
+    """Return the number of subsets of groups, by their number and the sum of their overlaps."""
+    ways = Counter({(0, 0): 1})
+    for overlap in overlaps:
+        ways += Counter({(n + 1, x + overlap): count for (n, x), count in ways.items()})
+    return ways
+
+
+# Exchanges that send a token once to each node and rank of its experts, as nodes of a tape.
+#
+# Sources: DeepEP's normal kernels (deepseek-ai/DeepEP) in Megatron-LM's `_DeepepManager` and
+# `_HybridEPManager` (core/transformer/moe/token_dispatcher.py, fused_a2a.py). A dispatch sends
+# tokens with the indices and probabilities of their experts; a combination adds up outputs on their
+# way back. The backward pass of each is the other one.
+
+_BOOL_BYTES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPath:
+    """The way of a rank's tokens to their experts.
+
+    Args:
+        dispatcher: name of the dispatcher.
+        group: all ranks of experts.
+        rows: tokens that the simulated rank receives, each once.
+        sent_rows: tokens that it sends to nodes, its own included, each once for each node.
+        top_k: experts of a token.
+        fp8: the recipe of tokens that travel in fp8; None for the compute type.
+    """
+
+    dispatcher: str
+    group: Group
+    rows: int
+    sent_rows: int
+    top_k: int
+    fp8: Fp8Recipe | None
+
+    @classmethod
+    def of(cls, batch: Microbatch, mlp: ExpertMlp, groups: ExpertGroups, x: Tensor) -> Self:
+        """Return the way of the tokens `x`.
+
+        All ranks that share an expert receive its tokens. The simulated rank receives and forwards
+        `imbalance` times the mean.
+        """
+        group = groups.parallel if groups.tensor.num_ranks == 1 else groups.both
+        shares, tokens = groups.tensor.num_ranks, mlp.imbalance * x.rows
+        # An expert that several nodes share is one place, which all of these nodes reach.
+        nodes_of_expert = max(1, min(group.num_nodes, shares // group.ranks_per_node))
+        nodes = mlp.reached(group.num_nodes // nodes_of_expert) * nodes_of_expert
+        return cls(
+            mlp.dispatch,
+            group,
+            round(tokens * mlp.reached(groups.parallel.num_ranks) * shares),
+            round(tokens * nodes),
+            mlp.top_k,
+            recipe_of(batch) if mlp.fp8_dispatch else None,
+        )
+
+    def choose(self, tape: Tape, routing: Routing, *, informs_host: bool) -> Tensor:
+        """Record the choice of the ranks of each token, and the exchange of their counts.
+
+        Returns:
+            The probabilities of each token's experts.
+        """
+        dense, rows = routing.probabilities, routing.probabilities.rows
+        chosen = tape.tensor("dispatched choice", rows, self.top_k, FP32_BYTES)
+        indices = tape.tensor("dispatched experts", rows, self.top_k, INDEX_BYTES)
+        ranks_bytes, counts_bytes = _BOOL_BYTES * rows * self.group.num_ranks, 4 * dense.width
+        written = chosen.num_bytes + indices.num_bytes
+        counts = CollectiveKind.ALL_TO_ALL, counts_bytes, self.group
+        forward = (
+            elementwise("dispatch choice", dense.num_bytes, written, saves=(indices,)),
+            elementwise("dispatch layout", indices.num_bytes, ranks_bytes),
+            collective("dispatch notify", *counts).replace(informs_host=informs_host),
+        )
+        reads = (indices, *routing.saved)
+        backward = gradient("dispatch choice", chosen.num_bytes, dense.num_bytes, reads=reads)
+        tape.record("dispatch choice", (dense,), (chosen,), forward, (backward,))
+        return chosen
+
+    def gather_map(
+        self, tape: Tape, routing: Routing, experts: int, *, informs_host: bool
+    ) -> tuple[Tensor, ...]:
+        """Record the gather of the map of all tokens to experts, and the kernel that reads it.
+
+        Returns:
+            The map of the received tokens to the rank's `experts`, which is saved.
+        """
+        size = routing.token_map.num_bytes * self.group.num_ranks
+        received = tape.tensor("received map", self.rows, experts, _BOOL_BYTES)
+        scan = elementwise("dispatch scan", size, received.num_bytes, saves=(received,))
+        forward = (
+            collective("routing map gather", CollectiveKind.ALL_GATHER, size, self.group),
+            scan.replace(informs_host=informs_host),
+        )
+        tape.record("routing map", (), (), forward)
+        return (received,)
+
+    def cast(self, tape: Tape, x: Tensor) -> Tensor:
+        if self.fp8 is None:
+            return x
+        y = tape.tensor("cast tokens", x.rows, x.width)
+        size, family = self.fp8.copy_bytes(x.elements), KernelFamily.CAST
+        forward = elementwise("dispatch to fp8", x.num_bytes, size, family=family)
+        tape.record(forward.name, (x,), (y,), (forward,))
+        return y
+
+    def send(
+        self,
+        tape: Tape,
+        x: Tensor,
+        probabilities: Tensor,
+        reads: tuple[Tensor, ...],
+        *,
+        needs_host: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Record the dispatch; return the received tokens and the probabilities of their experts.
+
+        Args:
+            tape: the tape.
+            x: the rank's tokens.
+            probabilities: of their experts.
+            reads: saved tensors that the gradient of the probabilities reads.
+            needs_host: as in `Op`.
+        """
+        y = tape.tensor("dispatched tokens", self.rows, x.width)
+        received = tape.tensor("dispatched probabilities", self.rows, self.top_k, FP32_BYTES)
+        held_bytes, of_choice = x.num_bytes + y.num_bytes, FP32_BYTES * self.top_k
+        out_bytes = self._travelling_bytes(x) + of_choice + INDEX_BYTES * self.top_k
+        forward = self._exchange("dispatch", out_bytes, held_bytes)
+        phase, back_bytes = Phase.INPUT_GRADIENT, x.width * x.element_bytes + of_choice
+        backward = self._exchange("dispatch gradient", back_bytes, held_bytes, phase)
+        tape.record(
+            "dispatch",
+            (x, probabilities),
+            (y, received),
+            (forward.replace(needs_host=needs_host),),
+            (backward.replace(reads=reads),),
+        )
+        return y, received
+
+    def map_received(
+        self, tape: Tape, probabilities: Tensor, experts: int
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Record the map of received tokens to the rank's `experts`, from their indices.
+
+        Returns:
+            Probabilities of the experts, and the map, which is saved.
+        """
+        dense = tape.tensor("received probabilities", self.rows, experts, FP32_BYTES)
+        received = tape.tensor("received map", self.rows, experts, _BOOL_BYTES)
+        read = probabilities.num_bytes + INDEX_BYTES * self.rows * self.top_k
+        written, name = dense.num_bytes + received.num_bytes, "received map"
+        forward = elementwise(name, read, written, saves=(received,))
+        backward = gradient(name, dense.num_bytes, probabilities.num_bytes, reads=(received,))
+        tape.record(name, (probabilities,), (dense,), (forward,), (backward,))
+        return dense, (received,)
+
+    def send_back(self, tape: Tape, x: Tensor, rows: int) -> Tensor:
+        """Record the combination of the outputs `x` to the sums of the rank's `rows` tokens."""
+        y = tape.tensor("combination output", rows, x.width)
+        held_bytes, phase = x.num_bytes + y.num_bytes, Phase.INPUT_GRADIENT
+        forward = self._exchange("combination", x.width * x.element_bytes, held_bytes)
+        out_bytes, name = self._travelling_bytes(x), "combination gradient"
+        backward = [self._exchange(name, out_bytes, held_bytes, phase)]
+        if self.fp8:
+            size = y.num_bytes, self.fp8.copy_bytes(y.elements)
+            cast = elementwise(f"{name} to fp8", *size, phase, family=KernelFamily.CAST)
+            backward.insert(0, cast)
+        tape.record("combination", (x,), (y,), (forward,), backward)
+        return y
+
+    def _travelling_bytes(self, x: Tensor) -> int:
+        return self.fp8.copy_bytes(x.width) if self.fp8 else x.width * x.element_bytes
+
+    def _exchange(
+        self, name: str, row_bytes: int, held_bytes: int, phase: Phase = Phase.FORWARD
+    ) -> Op:
+        received_bytes, sent_bytes = self.rows * row_bytes, self.sent_rows * row_bytes
+        work = TokenExchange(
+            CollectiveKind.ALL_TO_ALL,
+            *(received_bytes, self.group, self.dispatcher, received_bytes, sent_bytes),
+            self.rows,
+        )
+        return Op(name, work, phase, holds_bytes=held_bytes)

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.hardware.load import load_profile
-from simtrain.iteration.offload import offloaded_bytes
 from simtrain.iteration.plan import LAST_TURN, MIDDLE_TURN
+from simtrain.iteration.programs.parts import offloaded_bytes
 from simtrain.iteration.programs.seconds import passes_of
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from simtrain.workload.host_update import update_ops
-from simtrain.workload.merged_passes import record_of
 from simtrain.workload.ops import Op
+from simtrain.workload.optimizer import update_ops
+from simtrain.workload.record import record_of
 from simtrain.workload.work import HostResource, HostWork
 from tests.helpers.toys import changed, num_parameters, plan_of, with_microbatches, zero
 
@@ -113,7 +113,8 @@ def test_later_microbatches_bring_the_sum_back(microbatches: int, data: int) -> 
     assert copied["gradient sum from host"] == 2 * (microbatches - 1) * parameters
     assert copied["gradients to NVMe"] == 4 * parameters
     assert copied["parameters from host"] == 4 * microbatches * parameters
-    turns = plan_of(scenario).passes_in_turn
+    variants = plan_of(scenario).variants
+    turns = {variant.turn: passes for variant, passes in variants.items() if variant.turn}
     for turn, passes in turns.items():
         (backward,) = passes.values()
         names = [op.name for op in record_of(backward).ops]

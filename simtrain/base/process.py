@@ -1,0 +1,77 @@
+"""What studies do to their process: caches, garbage collection and priority."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# Caches of functions in studies of many different scenarios: emptied, and filled fast.
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def forget_cached() -> None:
+    """Empty every `functools.lru_cache` with a limit of the package's modules.
+
+    Each has a limit, but thousands of tapes and passes of large models are gigabytes. What a
+    function without a limit returns (compiled loops, folders) stays.
+    """
+    for name, module in [*sys.modules.items()]:
+        if name.partition(".")[0] == _PACKAGE:
+            for function in vars(module).values():
+                parameters = getattr(function, "cache_parameters", None)
+                if callable(parameters) and parameters()["maxsize"] is not None:
+                    function.cache_clear()
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Disable the garbage collector for the evaluation of many scenarios.
+
+    They create no reference cycles but fill caches, which every full collection would scan: a tenth
+    of a sweep's time, a quarter of its first minute, and a third of a search over experts.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+# Differences between operating systems: processors, memory, limits on workers.
+
+MOST_WORKERS = 61 if sys.platform == "win32" else None
+"""Windows waits for at most 64 handles at a time; a process pool needs three of them."""
+_MEMORY_STATUS_BYTES = 64
+
+
+def num_processors() -> int:
+    """Number of processors that this process may use."""
+    # Only Linux has sched_getaffinity.
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def physical_memory_bytes() -> int:
+    """The memory of this machine.
+
+    Raises:
+        OSError: Windows does not tell.
+    """
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    ctypes: Any = importlib.import_module("ctypes")
+    # Windows' MEMORYSTATUSEX: its own length, the load in percent, the physical bytes, and others.
+    length = struct.pack("<I", _MEMORY_STATUS_BYTES)
+    status = ctypes.create_string_buffer(length, _MEMORY_STATUS_BYTES)
+    if not ctypes.windll.kernel32.GlobalMemoryStatusEx(status):
+        raise OSError("GlobalMemoryStatusEx failed")
+    return int(struct.unpack_from("<Q", status.raw, 8)[0])

@@ -1,0 +1,604 @@
+"""Rules of what fills memory: sharded states, offload and recompute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from simtrain.scenario.rule import (
+    Rules,
+    against,
+    any_but,
+    at_least,
+    at_most,
+    excludes,
+    requires,
+    without_section,
+)
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.section import MODULES, Module
+
+# Rules of data parallelism: combinations of options that the frameworks refuse.
+#
+# Sources: Megatron-LM's training/arguments.py and core/pipeline_parallel/schedules.py; PyTorch's
+# torch/distributed/fsdp/_fully_shard.
+
+
+MEMORY_RULES = Rules()
+rule = MEMORY_RULES.rule
+
+
+def _least_replicas(scenario: Scenario) -> int:
+    return 2 if scenario.parallelism.context == 1 else 1
+
+
+def sharding_ranks(scenario: Scenario) -> int:
+    """Ranks over which each parameter is sharded."""
+    split = scenario.parallelism
+    return (scenario.memory.shard_over or split.data) * split.context
+
+
+def _cannot_reshard(scenario: Scenario) -> bool:
+    """Whether memory.reshard_after_forward is a number of ranks that cannot shard a parameter."""
+    reshards = scenario.memory.reshard_after_forward
+    if isinstance(reshards, bool):
+        return False
+    divides = sharding_ranks(scenario)
+    return not 1 < reshards < divides or divides % reshards != 0
+
+
+def _fully_shards_pipeline(scenario: Scenario) -> bool:
+    return scenario.fully_shards and scenario.parallelism.pipeline > 1
+
+
+MEMORY_RULES += [
+    requires(
+        "E360",
+        "overlap.parameter_gather",
+        needs={"overlap.data_parallel": True},
+        off=False,
+        why="parameters are gathered in the buckets of the overlapped gradient reduction "
+        "(--overlap-param-gather needs --overlap-grad-reduce)",
+        example="memory: {zero_stage: 1}\nparallelism: {data: 2}\noverlap: {parameter_gather: "
+        "true}",
+    ),
+    requires(
+        "E361",
+        "overlap.parameter_gather",
+        needs={"memory.zero_stage": 1},
+        off=False,
+        why="only the distributed optimizer (stage 1) overlaps the gather of parameters with "
+        "the next forward pass; stage 0 gathers nothing, stage 2 gathers all parameters "
+        "after the optimizer, and stage 3 gathers them within every pass",
+        example="overlap: {data_parallel: true, parameter_gather: true}",
+    ),
+    excludes(
+        "E362",
+        "overlap.gradient_buckets",
+        "gradients are not reduced in buckets",
+        lambda scenario: not scenario.reduces_in_buckets,
+        reads=("overlap.data_parallel", "memory.zero_stage", "parallelism.data"),
+        why="gradients are reduced in buckets only if several replicas reduce them once per "
+        "iteration, overlapped with the backward pass",
+        example="overlap: {gradient_buckets: megatron}",
+    ),
+    excludes(
+        "E363",
+        "overlap.align_gradient_reduction",
+        "no two stages overlap the gradient reduction with the backward pass",
+        lambda scenario: scenario.parallelism.pipeline < 2 or not scenario.reduces_in_buckets,
+        reads=("overlap.data_parallel", "parallelism.pipeline", "parallelism.data"),
+        off=False,
+        why="only pipeline stages that overlap the gradient reduction with the backward pass can "
+        "be aligned",
+        example="overlap: {data_parallel: true, align_gradient_reduction: true}",
+    ),
+    excludes(
+        "E364",
+        "overlap.align_parameter_gather",
+        "no interleaved chunks overlap the gather of parameters with forward passes",
+        lambda scenario: (
+            not (scenario.overlaps_parameter_gather and scenario.schedule_family.gathers_by_chunk)
+        ),
+        reads=("overlap.parameter_gather", "schedule"),
+        off=False,
+        why="only the interleaved schedule gathers parameters ahead, chunk by chunk (Megatron-LM "
+        "turns --align-param-gather off in the other schedules)",
+        example="overlap: {align_parameter_gather: true}",
+    ),
+    against(
+        "E365",
+        lambda scenario: (
+            scenario.memory.shard_over is not None
+            and (
+                scenario.memory.shard_over < _least_replicas(scenario)
+                or scenario.parallelism.data % scenario.memory.shard_over != 0
+            )
+        ),
+        "memory.shard_over is {scenario.memory.shard_over}, which cannot shard states over "
+        "parallelism.data ({scenario.parallelism.data}) replicas",
+        why="states are sharded over groups of replicas of equal size, each with at least 2 ranks",
+        example="parallelism: {data: 4}\nmemory: {zero_stage: 1, shard_over: 3}",
+    ),
+    requires(
+        "E366",
+        "memory.shard_over",
+        needs={"memory.zero_stage": at_least(1)},
+        why="without ZeRO (or the distributed optimizer), every replica holds all states unsharded",
+        example="parallelism: {data: 4}\nmemory: {shard_over: 2}",
+    ),
+    requires(
+        "E367",
+        "overlap.prefetch",
+        needs={"memory.zero_stage": 3, "overlap.data_parallel": True},
+        why="only gathers that overlap with compute can run ahead of it",
+        example="parallelism: {data: 4}\noverlap: {prefetch: 2}",
+    ),
+    excludes(
+        "E368",
+        "memory.reshard_after_forward",
+        "parameters are not gathered for each pass",
+        lambda scenario: (
+            not (
+                (scenario.memory.zero_stage == 3 and scenario.schedule_family.alternates)
+                or _fully_shards_pipeline(scenario)
+            )
+        ),
+        reads=("memory.zero_stage", "schedule"),
+        off=lambda value: value is True,
+        why="only stage 3 gathers parameters for each pass and can keep them until the backward "
+        "pass; with gpipe, other forward passes run in between",
+        example="memory: {reshard_after_forward: false}",
+    ),
+    against(
+        "E369",
+        _cannot_reshard,
+        "memory.reshard_after_forward is {scenario.memory.reshard_after_forward}, which is "
+        "not a proper divisor (2 or more) of the ranks that shard parameters",
+        why="between forward and backward pass, fully_shard shards a parameter over groups of "
+        "equal size, with at least 2 ranks and fewer than those that shard it otherwise",
+        example="parallelism: {data: 4}\nmemory: {zero_stage: 3, reshard_after_forward: 3}",
+    ),
+    requires(
+        "E370",
+        "memory.reduce_every_microbatch",
+        needs={"memory.zero_stage": (2, 3)},
+        why="without sharded gradients (stages 0 and 1), gradients are always reduced only "
+        "after the last microbatch",
+        example="memory: {reduce_every_microbatch: false}",
+    ),
+    requires(
+        "E379",
+        "memory.reduce_every_microbatch",
+        needs={"parallelism.pipeline": 1},
+        off=False,
+        where=lambda scenario: scenario.fully_shards,
+        why="torch.distributed.pipelining accumulates the gradients of all microbatches and "
+        "then reduces them once (stage.py, perform_reduce_grad)",
+        example="parallelism: {pipeline: 4, data: 2}\n"
+        "model: {tied_embeddings: false}\n"
+        "memory: {zero_stage: 3}\n"
+        "software: torchtitan",
+    ),
+    against(
+        "E397",
+        lambda scenario: _fully_shards_pipeline(scenario) and scenario.model.shares_embedding,
+        "model.tied_embeddings or multi-token prediction makes the first and the last of "
+        "{scenario.parallelism.pipeline} stages share an embedding that fully_shard shards",
+        why="torchtitan does not support tied embeddings in a pipeline: the first and the last "
+        "stage hold separate parameters",
+        example="parallelism: {pipeline: 4, data: 2}\n"
+        "memory: {zero_stage: 3, reduce_every_microbatch: false}\n"
+        "software: torchtitan",
+    ),
+    against(
+        "E398",
+        lambda scenario: (
+            _fully_shards_pipeline(scenario)
+            and not isinstance(scenario.memory.reshard_after_forward, bool)
+        ),
+        "parallelism.pipeline is {scenario.parallelism.pipeline}, whose passes cannot use "
+        "memory.reshard_after_forward {scenario.memory.reshard_after_forward}",
+        why="resharding to a smaller group between the passes of a pipeline is not simulated",
+        example="parallelism: {pipeline: 4, data: 4}\n"
+        "model: {tied_embeddings: false}\n"
+        "memory: {zero_stage: 3, reduce_every_microbatch: false, reshard_after_forward: 2}\n"
+        "software: torchtitan",
+    ),
+    excludes(
+        "E980",
+        "memory.gathered_chunks",
+        "fully_shard shards no pipeline",
+        lambda scenario: not _fully_shards_pipeline(scenario),
+        reads=("memory.zero_stage", "parallelism.pipeline", "software.stack"),
+        off=None,
+        why="only torch.distributed.pipelining gathers and frees the parameters of whole chunks of "
+        "a stage, with fully_shard",
+        example="parallelism: {pipeline: 4, data: 2}\nmemory: {gathered_chunks: 2}",
+    ),
+    requires(
+        "E981",
+        "memory.gathered_chunks",
+        needs={"memory.reshard_after_forward": True, "overlap.data_parallel": True},
+        where=_fully_shards_pipeline,
+        why="chunks are gathered beside the passes of other chunks and freed between passes",
+        example="parallelism: {pipeline: 4, data: 2}\n"
+        "model: {tied_embeddings: false}\n"
+        "memory: {zero_stage: 3, reduce_every_microbatch: false, gathered_chunks: 2}\n"
+        "overlap: {data_parallel: false}\n"
+        "software: torchtitan",
+    ),
+    requires(
+        "E378",
+        "memory.offload_optimizer",
+        needs={"software.fully_shard": False},
+        where=lambda scenario: scenario.fully_shards,
+        why="fully_shard offloads parameters and gradients together with the optimizer states "
+        "(CPUOffloadPolicy), which is not simulated",
+        example="parallelism: {data: 4}\n"
+        "memory: {zero_stage: 3, offload_optimizer: true}\n"
+        "software: torchtitan",
+    ),
+]
+
+
+# Rules of activations that wait on the host (offload).
+#
+# Sources: Megatron-LM's `TransformerConfig.__post_init__` for fine_grained_activation_offloading,
+# and its documentation of this feature.
+
+
+def offloads(scenario: Scenario) -> bool:
+    """Whether activations wait on the host."""
+    return scenario.offload.unit != "none"
+
+
+def _projection_alone(scenario: Scenario) -> bool:
+    modules = scenario.offload.modules
+    return "attn_proj" in modules and "core_attn" not in modules
+
+
+def _reads_nothing(scenario: Scenario) -> bool:
+    section = scenario.offload
+    others = section.modules or section.layers or section.chunks or section.swaps
+    return not offloads(scenario) and bool(others)
+
+
+MEMORY_RULES += [
+    against(
+        "E441",
+        _reads_nothing,
+        "offload.unit is none while other fields of offload are set",
+        why="without a unit nothing is copied, so the other fields of offload have no effect",
+        example="offload: {unit: none, layers: 4}",
+    ),
+    excludes(
+        "E443",
+        "offload.unit",
+        "passes are merged or sequences are sliced",
+        lambda scenario: scenario.merges_passes or scenario.parallelism.sequence_slices > 1,
+        reads=("schedule", "overlap.merged_passes", "parallelism.sequence_slices"),
+        why="copies to and from the host beside merged passes, or of slices of sequences, are not "
+        "simulated",
+        example="model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
+        "parallelism: {data: 4, expert: 4}\n"
+        "overlap: {merged_passes: true}\n"
+        "offload: layer",
+    ),
+    at_most(
+        "E445",
+        "offload.layers",
+        "the layers of the largest chunk",
+        lambda scenario: max(scenario.chunk_sizes),
+        why="no chunk has so many layers, so the number would have no effect",
+        example="offload: {layers: 1000}",
+    ),
+    at_most(
+        "E446",
+        "offload.chunks",
+        "the chunks of a stage",
+        lambda scenario: scenario.num_chunks,
+        why="no stage has so many chunks, so the number would have no effect",
+        example="offload: {chunks: 2}",
+    ),
+    requires(
+        "E447",
+        "offload.unit",
+        needs={"software.cuda_graphs": False},
+        why="Megatron-LM's CUDA graphs of whole layers cannot contain the copies",
+        example="software: {cuda_graphs: true}\noffload: layer",
+    ),
+    requires(
+        "E448",
+        "offload.unit",
+        needs={"parallelism.pipeline": at_least(2)},
+        off=any_but("chunk"),
+        why="without a pipeline each backward pass follows its forward pass, so a whole chunk "
+        "would come back at once",
+        example="offload: chunk",
+    ),
+    against(
+        "E449",
+        _projection_alone,
+        "offload.modules contains attn_proj without core_attn",
+        why="Megatron-LM refuses attn_proj without core_attn, whose backward pass would keep the "
+        "same tensor on the GPU",
+        example="offload: {modules: [attn_proj]}",
+    ),
+]
+
+NO_HOST_COPIES = without_section(
+    "E444",
+    "offload.unit",
+    "host_link",
+    why="the time of copies to and from the host follows from the profile's host_link.bandwidth",
+    example="offload: layer\ncluster: trn1",
+)
+"""The rule that applies if the profile of the cluster has no link to the host."""
+
+NO_DISKS = without_section(
+    "E926",
+    "offload.device",
+    "nvme",
+    why="the time of activations to and from the disks follows from the profile's section nvme",
+    example="offload: {device: nvme}",
+)
+"""The rule that applies if the profile of the cluster has no disks."""
+
+
+_IN_PASSES = "memory.offload_gradients", "memory.offload_parameters"
+_BESIDE_PASSES = *_IN_PASSES, "memory.delayed_update"
+
+
+def _lacks_offload(scenario: Scenario) -> bool:
+    memory = scenario.memory
+    return (memory.optimizer_on_nvme and not memory.offload_optimizer) or (
+        memory.parameters_on_nvme and not memory.offload_parameters
+    )
+
+
+MEMORY_RULES += [
+    requires(
+        "E970",
+        _BESIDE_PASSES,
+        needs={"memory.offload_optimizer": True},
+        why="the host's Adam reads offloaded gradients and writes offloaded parameters; DeepSpeed "
+        "offloads parameters only together with the optimizer states",
+        example="memory: {offload_gradients: true}",
+    ),
+    requires(
+        "E971",
+        "memory.offload_gradients",
+        needs={"memory.zero_stage": (2, 3)},
+        where=lambda scenario: scenario.has_replicas,
+        why="gradients leave for the host as soon as they are reduced, and only ZeRO stages 2 and "
+        "3 reduce the gradients of every microbatch",
+        example="parallelism: {data: 2}\n"
+        "memory: {zero_stage: 1, offload_optimizer: true, offload_gradients: true}",
+    ),
+    requires(
+        "E972",
+        "memory.offload_parameters",
+        needs={"memory.zero_stage": 3},
+        where=lambda scenario: scenario.has_replicas,
+        why="replicas have a shard of each parameter on their hosts, as in ZeRO stage 3",
+        example="parallelism: {data: 2}\n"
+        "memory: {zero_stage: 2, offload_optimizer: true, offload_parameters: true}",
+    ),
+    against(
+        "E973",
+        _lacks_offload,
+        "memory.nvme is {scenario.memory.nvme}, but these states are not offloaded",
+        why="only offloaded states can be on NVMe: the host reads them from its disks and writes "
+        "them",
+        example="memory: {nvme: optimizer}",
+    ),
+    requires(
+        "E974",
+        "memory.parameter_owners",
+        needs={"memory.offload_parameters": True, "parallelism.data": at_least(2)},
+        why="who copies a parameter to the GPUs is a question only if several replicas have it on "
+        "their hosts",
+        example="memory: {parameter_owners: one}",
+    ),
+    excludes(
+        "E975",
+        "memory.sub_group_size",
+        "the update has no streams of its own",
+        lambda scenario: not scenario.memory.updates_beside,
+        reads=("memory.delayed_update", "memory.nvme"),
+        why="without NVMe and without a delayed update, Adam updates all parameters at once",
+        example="memory: {offload_optimizer: true, sub_group_size: 1000}",
+    ),
+    requires(
+        "E976",
+        (*_BESIDE_PASSES, "memory.nvme"),
+        needs={
+            "parallelism.pipeline": 1,
+            "parallelism.sequence_slices": 1,
+            "overlap.optimizer_post_validation": False,
+        },
+        why="DeepSpeed's pipelines take no ZeRO stage above 1, and copies of states and updates "
+        "beside the passes of a pipeline or of slices are not simulated",
+        example="parallelism: {pipeline: 4}\nmemory: {offload_optimizer: true, delayed_update: "
+        "true}",
+    ),
+    requires(
+        "E977",
+        _IN_PASSES,
+        needs={
+            "overlap.merged_passes": False,
+            "overlap.deferred_output_gradients": 0,
+            "software.cuda_graphs": False,
+            "memory.reshard_after_forward": True,
+            "memory.reduce_every_microbatch": True,
+            "model.lora": None,
+            "precision.compute": any_but("fp8", "fp4"),
+        },
+        why="copies of states beside merged passes, in CUDA graphs, of adapters, of weights that "
+        "are cast to fp8 or fp4, or of states that stay on the GPU for several passes are not "
+        "simulated",
+        example="memory: {offload_optimizer: true, offload_gradients: true}\n"
+        "software: {cuda_graphs: true}",
+    ),
+]
+
+NO_NVME = without_section(
+    "E978",
+    "memory.nvme",
+    "nvme",
+    why="the time of reads and writes follows from the profile's section nvme",
+    example="memory: {offload_optimizer: true, nvme: optimizer}",
+)
+"""The rule that applies if the profile of the cluster has no disks."""
+
+
+# Rules of selective recompute and of its modules.
+#
+# Source: Megatron-LM's transformer_config.py (`__post_init__`). Megatron-LM accepts modules that no
+# layer has and recomputes nothing; simtrain refuses them, because they have no effect.
+
+_NOT_WITH_DELAYED: set[Module] = {"layernorm", "moe_act"}
+
+
+def norm_is_in_linear(scenario: Scenario) -> bool:
+    """Whether a norm is fused into the next linear layer, as always in fp8 and fp4."""
+    return scenario.facts.kernels.norm_in_linear or scenario.precision.casts
+
+
+def _has_norm(scenario: Scenario) -> bool:
+    model = scenario.model
+    is_one_branch = model.parallel_attention_mlp == "none"
+    has_other = model.latent_attention is not None or model.experts is not None
+    return is_one_branch and (has_other or not norm_is_in_linear(scenario))
+
+
+_NEEDS: Mapping[Module, tuple[Callable[[Scenario], object], str]] = {
+    "layernorm": (
+        _has_norm,
+        "each norm is fused into a linear layer (software.norm_in_linear) or feeds two branches",
+    ),
+    "mla_up_proj": (
+        lambda scenario: scenario.model.latent_attention,
+        "the model has no latent attention",
+    ),
+    "mlp": (lambda scenario: scenario.model.has_dense_layers, "no layer has a dense MLP"),
+    "moe": (lambda scenario: scenario.model.experts, "the model has no experts"),
+    "moe_act": (lambda scenario: scenario.model.experts, "the model has no experts"),
+    "shared_experts": (
+        lambda scenario: scenario.model.experts and scenario.model.experts.shared_ffn_hidden_size,
+        "the model has no shared expert",
+    ),
+}
+"""For each module, the condition that a model has it, and the reason if it does not."""
+
+
+def absent_modules(scenario: Scenario) -> dict[Module, str]:
+    """Return the modules that no layer of the model has, each with the reason."""
+    return {module: why for module, (has, why) in _NEEDS.items() if not has(scenario)}
+
+
+def _without(scenario: Scenario, modules: set[Module]) -> dict[str, list[object]]:
+    """Return the values that remove these modules from recompute."""
+    others = [module for module in scenario.recompute.modules if module not in modules]
+    if not others:
+        return {"recompute": ["none"]}
+    return {"recompute.modules": [others]}
+
+
+RECOMPUTE_RULES = Rules()
+RECOMPUTE_RULES += [
+    requires(
+        "E318",
+        ("recompute.method", "recompute.num_layers", "recompute.distribute"),
+        needs={"recompute.strategy": "full"},
+        why="only full recompute reads method, num_layers and distribute",
+        example="recompute: {strategy: selective, method: block, num_layers: 2}",
+        first=("recompute.strategy",),
+    ),
+    requires(
+        "E338",
+        "recompute.strategy",
+        needs={"software.cuda_graphs": False},
+        off="none",
+        where=lambda scenario: not scenario.facts.recompute_in_cuda_graphs,
+        why="Megatron-LM captures whole layers in CUDA graphs only without recompute",
+        example="software: {cuda_graphs: true}\nrecompute: selective",
+    ),
+    requires(
+        "E346",
+        "recompute.modules",
+        needs={"recompute.strategy": "selective"},
+        why="only selective recompute reads recompute.modules",
+        example="recompute: {strategy: full, modules: [mlp]}",
+        first=("recompute.strategy",),
+    ),
+    requires(
+        "E386",
+        "recompute.saved_ops",
+        needs={"recompute.strategy": "ops"},
+        why="only recompute by op reads recompute.saved_ops",
+        example="recompute: {strategy: full, saved_ops: [attention]}",
+        first=("recompute.strategy",),
+    ),
+    excludes(
+        "E392",
+        "recompute.strategy",
+        "the software stack checkpoints only modules or layers",
+        lambda scenario: not scenario.facts.checkpoints_ops,
+        reads=("software.stack",),
+        off=any_but("ops"),
+        why="Megatron-LM checkpoints modules and layers; saving single ops is PyTorch's selective "
+        "activation checkpointing",
+        example="recompute: ops",
+    ),
+    against(
+        "E348",
+        lambda scenario: (
+            _recomputes(scenario, {"shared_experts"}) and scenario.overlap.shared_expert
+        ),
+        "recompute.modules contains shared_experts while overlap.shared_expert is true",
+        why="Megatron-LM cannot recompute a shared expert that overlaps with the all-to-alls",
+        example="model: {experts: {num: 8, top_k: 2, ffn_hidden_size: 512, shared_ffn_hidden_size: "
+        "512},\n"
+        "        biases: false, activation: swiglu, hidden_dropout: 0}\n"
+        "overlap: {shared_expert: true}\n"
+        "recompute: {modules: [shared_experts]}",
+    ),
+    against(
+        "E349",
+        lambda scenario: (
+            scenario.fp8_recipe in ("delayed", "nvfp4") and _recomputes(scenario, _NOT_WITH_DELAYED)
+        ),
+        "recompute.modules contains layernorm or moe_act while precision.compute is "
+        "{scenario.precision.compute} with fp8_recipe {scenario.precision.fp8_recipe}",
+        why="linear layers cast inputs that are recomputed a second time, but delayed scaling "
+        "has one scale for both times (Megatron-LM and Transformer Engine refuse it); in fp4 it "
+        "is not simulated",
+        example="precision: {compute: fp8}\n"
+        "cluster: h100_sxm\n"
+        "model: {experts: {num: 8, top_k: 2, ffn_hidden_size: 512}, biases: false, "
+        "activation: swiglu,\n"
+        "        hidden_dropout: 0}\n"
+        "recompute: {modules: [moe_act]}",
+    ),
+]
+
+
+def _recomputes(scenario: Scenario, modules: set[Module]) -> set[Module]:
+    policy = scenario.recompute
+    return modules & {*policy.modules} if policy.strategy == "selective" else set()
+
+
+@RECOMPUTE_RULES.rule(
+    "E347",
+    "the model has no such module, so recomputing it would have no effect",
+    "recompute: {modules: [core_attention, moe]}",
+    hint="write recompute: none, or recompute.modules that the model has",
+)
+def _modules_exist(scenario: Scenario) -> str | None:
+    absent = absent_modules(scenario)
+    named = _recomputes(scenario, {*absent})
+    if not named:
+        return None
+    reasons = (f"{module}, but {absent[module]}" for module in MODULES if module in named)
+    return f"recompute.modules contains {'; '.join(reasons)}"
