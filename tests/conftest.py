@@ -40,7 +40,7 @@ def pytest_collection_finish() -> None:
 _TESTS = pathlib.Path(__file__).parent
 # The longest first, so that at the end no worker waits long for another.
 _LONG = (
-    "test_pairs_of_settings",
+    "test_laws",
     "docs/test_wheel",
     "scenario/test_every_rule_answers",
     "docs/test_docs",

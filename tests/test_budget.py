@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 10265,
     "docs/update": 3850,
     "benchmarks": 2752,
-    "tests": 56686,
+    "tests": 56278,
 }
 """Lines of Python, JavaScript and CSS by room."""
 

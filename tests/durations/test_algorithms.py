@@ -1,13 +1,12 @@
 """Collectives over several nodes: hand calculations of each algorithm, and laws of the choice."""
 
-import math
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.base.mesh import AXES, Group, Mesh
+from simtrain.base.mesh import Group, Mesh
 from simtrain.durations.all_to_all import all_to_all_s
 from simtrain.durations.collectives import (
     collective_is_extrapolated,
@@ -418,11 +417,3 @@ def test_groups_beyond_the_curves_are_extrapolated_with_every_algorithm() -> Non
             assert collective_is_extrapolated(op, only(word))
         inside_node = Collective(ALL_REDUCE, 10**8, Group(("tp",), 8, 8))
         assert not collective_is_extrapolated(inside_node, only(word))
-
-
-def test_collectives_of_a_large_job_take_finite_time() -> None:
-    profile = machine(ALL, levels((32, 2.0), (512, 4.0)))
-    node, *wider = profile.cluster.domains
-    group = Mesh(tp=8, dp=16, pp=8, gpus_per_node=node, gpus_per_level=tuple(wider)).group(*AXES)
-    assert group.ranks_per_level == (256, 1024)
-    assert math.isfinite(collective_seconds(Collective(ALL_REDUCE, 4, group), profile))

@@ -3,25 +3,11 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 
 from simtrain.iteration import planned
 from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate, simulate_memory
 from tests.helpers.toys import a100, small
-from tests.iteration.report.test_breakdown import scenarios
-
-
-@given(scenarios())
-@settings(max_examples=20, deadline=None)
-def test_memory_and_time_are_those_of_the_simulation(scenario: Scenario) -> None:
-    iteration = PlannedIteration.of(scenario, Machine.of(a100()))
-    memory = simulate_memory(scenario, a100())
-    assert iteration.memory.to_dict() == memory.to_dict()
-    assert (iteration.fit, iteration.fits) == (memory.fit, memory.fits)
-    assert iteration.iteration_time_s == simulate(scenario, a100()).iteration_time_s
 
 
 @pytest.mark.parametrize(("unit", "num_before"), [("none", 0), ("layer", 1)])

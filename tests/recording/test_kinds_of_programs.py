@@ -197,23 +197,9 @@ def test_parts_that_a_loss_runs_by_itself_count_as_tokens_and_gradients() -> Non
     assert made == freed == 4 * program.num_parameters
 
 
-def copied() -> programs.Step:
-    """Copy a model, drop the copy, and train what is left."""
-    import copy
-
-    model = programs.Decoder()
-    copies = [copy.deepcopy(model) for _ in range(3)]
-    del copies
-    return model, programs.tokens(), programs.next_token, programs.adam(model)
-
-
 def plain() -> programs.Step:
     model = programs.Decoder()
     return model, programs.tokens(), programs.next_token, programs.adam(model)
-
-
-def test_copies_that_a_program_drops_hold_nothing() -> None:
-    assert recorded(copied).states == recorded(plain).states
 
 
 def uses(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], Any]:

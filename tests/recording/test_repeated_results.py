@@ -56,32 +56,6 @@ def test_recordings_are_those_of_torch_alone(
     assert text_of(function, gpus, **arguments) == fast
 
 
-def run_twice(func: Any, make: Callable[[], tuple[Any, ...]]) -> list[tuple[Any, Any, bool]]:
-    """Run an op twice on new arguments; return these, the result and whether torch was asked."""
-    asked: list[int] = []
-    results = RepeatedResults({})
-
-    class Counted:
-        namespace = func.namespace
-
-        def __call__(self, *args: Any) -> Any:
-            asked.append(1)
-            return func(*args)
-
-        def __hash__(self) -> int:
-            return hash(func)
-
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, Counted)
-
-    outcomes = []
-    with FakeTensorMode():
-        for _ in range(2):
-            arguments, before = make(), len(asked)
-            outcomes.append((arguments, results.run(Counted(), arguments, {}), len(asked) > before))
-    return outcomes
-
-
 def test_numbers_of_different_types_are_different_arguments() -> None:
     """1 == 1.0 == True, and the sums have different types."""
     results = RepeatedResults({})
@@ -91,17 +65,3 @@ def test_numbers_of_different_types_are_different_arguments() -> None:
             results.run(torch.ops.aten.add.Tensor, (x, number), {}).dtype for number in (1, 1.0)
         ]
     assert types == [torch.int64, torch.float32]
-
-
-def test_ops_that_change_a_shape_are_left_to_torch() -> None:
-    outcomes = run_twice(torch.ops.aten.t_.default, lambda: (torch.empty(3, 4),))
-    assert [asked for *_, asked in outcomes] == [True, True]
-    assert all(result.shape == (4, 3) for _, result, _ in outcomes)
-
-
-def test_which_of_two_equal_arguments_is_returned_is_left_to_torch() -> None:
-    def twice() -> tuple[Any, ...]:
-        x = torch.empty(3)
-        return x, x
-
-    assert [asked for *_, asked in run_twice(torch.ops.aten.add_.Tensor, twice)] == [True, True]

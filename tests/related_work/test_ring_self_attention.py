@@ -29,7 +29,6 @@ from tests.helpers.toys import (
     chunk_with,
     kept_bytes,
     layer_ops,
-    layer_parameters,
     ops_of,
     pass_with,
     plan_of,
@@ -83,13 +82,6 @@ def sent(scenario: Scenario) -> tuple[float, float]:
     """Return the bytes per layer that a rank sends to its peers, forward and backward."""
     forward, backward = map(between_ranks, layer_ops(scenario))
     return total_wire_bytes(forward), total_wire_bytes(backward)
-
-
-@pytest.mark.parametrize("num_ranks", [2, 4, 8, 16])
-def test_bytes_are_those_of_the_paper(num_ranks: int) -> None:
-    """Section 3.2.2: 2 (N - 1) B Z (L/N) A elements forward and 6 (N - 1) B Z (L/N) A backward."""
-    block = 2 * B * Z * (L // num_ranks) * A
-    assert sent(ring(num_ranks)) == (2 * (num_ranks - 1) * block, 6 * (num_ranks - 1) * block)
 
 
 @given(st.integers(2, 9), st.integers(1, 4), st.integers(1, 5), st.integers(1, 40))
@@ -228,26 +220,6 @@ def test_working_tensors() -> None:
     last = ops["query gradient sum"]
     assert last.holds_bytes == scores + 2 * 4 * block + 2 * block + 2 * block
     assert {x.name for x in ops["query gradient mean"].reads} == {"query by head", "key by head"}
-
-
-@pytest.mark.parametrize("num_ranks", [2, 4, 8])
-def test_memory_beside_that_of_tensor_parallelism(num_ranks: int) -> None:
-    """Section 3.2.1: the ring divides what depends on tokens, and tensor parallelism the weights.
-
-    Per layer, 10 B L H bytes stay whole under tensor parallelism (Korthikanti et al. 2022, Equation
-    2). Both divide the scores.
-    """
-    split = ring(1, parallelism={"tensor": num_ranks})
-    of_ring, of_tensor = (
-        kept_bytes(record_pass(pass_with(one, chunk_with(one, 1), "F")))
-        for one in (ring(num_ranks), split)
-    )
-    assert of_tensor - of_ring == 10 * B * L * Z * A * (num_ranks - 1) // num_ranks
-    # Matrices have 12 H² elements. Biases and norms have 13 H: 7 H of QKV and of the first layer of
-    # the MLP are divided with their columns.
-    width = Z * A
-    for num, scenario in ((1, ring(num_ranks)), (num_ranks, split)):
-        assert layer_parameters(scenario) == 12 * width**2 // num + 7 * width // num + 6 * width
 
 
 # --------------------------------------------------------------------------- with all other parts

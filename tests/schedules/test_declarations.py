@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,9 +17,6 @@ from simtrain.schedules import (
     most_outstanding,
     waiting_stages,
 )
-from simtrain.schedules.dualpipe import DualPipe
-from simtrain.schedules.one_f_one_b import GPipe, OneFOneB
-from simtrain.schedules.zero_bubble import ZbH1
 from tests.helpers.schedule_strategies import options_of, orders
 
 OPTIONS = ("chooses_groups", "can_merge", "cuts_sequences")
@@ -124,24 +120,6 @@ def test_given_actions_are_an_order_like_any_other(order: Order) -> None:
     assert given_order.merges_passes is order.merges_passes
     assert given_order != order
     assert given_order == replace(order, family=Custom(actions=actions))
-
-
-def lying(honest: type[ScheduleFamily], **lies: Any) -> ScheduleFamily:
-    """Return a schedule with other class attributes."""
-    return type(f"Lying{honest.__name__}", (honest,), lies)()
-
-
-@pytest.mark.parametrize("honest", [ZbH1, GPipe, DualPipe, OneFOneB])
-@pytest.mark.parametrize(
-    "name",
-    [name for name, value in vars(ScheduleFamily).items() if isinstance(value, property)],
-)
-@pytest.mark.parametrize("value", [True, False])
-def test_what_is_computed_cannot_be_declared(
-    honest: type[ScheduleFamily], name: str, value: bool
-) -> None:
-    with pytest.raises(TypeError, match=f"declares {name}, which is computed: remove it"):
-        lying(honest, **{name: value})
 
 
 def test_names_of_pytorch_belong_to_one_schedule() -> None:

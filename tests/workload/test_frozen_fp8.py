@@ -136,15 +136,6 @@ def test_the_stack_decides_unless_a_scenario_does(stack: str, recipe: str) -> No
     assert simulate(scenario).iteration_time_s == simulate(written).iteration_time_s
 
 
-@pytest.mark.parametrize("recipe", [*COPY])
-def test_weights_that_are_trained_are_cast_unless_a_scenario_keeps_them(recipe: str) -> None:
-    plain = tuned(recipe, "b200_sxm", keeps=None).replace({"model.lora": None})
-    written = plain.replace({"precision.fp8_parameters": False})
-    assert not plain.keeps_fp8_parameters
-    assert held(plain) == held(written)
-    assert simulate(plain).iteration_time_s == simulate(written).iteration_time_s
-
-
 @pytest.mark.parametrize("stack", ["megatron_core", "megatron_bridge", "nemo"])
 @pytest.mark.parametrize(
     ("recipe", "cluster", "kept"),

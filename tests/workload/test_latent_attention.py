@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective
@@ -182,20 +181,3 @@ def test_communication_by_hand(sequence: bool, rank: int | None) -> None:
 
 
 SMALL = {"hidden_size": 128, "num_attention_heads": 4, "seq_length": 64, "ffn_hidden_size": 256}
-
-
-def test_a_layer_of_deepseek_v3() -> None:
-    """Attention has 187,107,328 parameters: 7168 · 1536 + 1536 · 128 · 192 + 7168 · 576 + 512 · 128
-    · 256 + 128 · 128 · 7168, and norms of 1536 and 512.
-    """
-    sizes = {"q_lora_rank": 1536, "kv_lora_rank": 512}
-    model = {"num_layers": 1, "hidden_size": 7168, "num_attention_heads": 128, "seq_length": 4096}
-    one = scenario_with(
-        DENSE | model | {"latent_attention": sizes, "qk_norm": True, "ffn_hidden_size": 18432},
-        attention_backend="fused",
-        cluster="h100_sxm",
-    )
-    (stage,) = plan_of(one).stage_parameters
-    assert stage.layers == 187_107_328 + 3 * 7168 * 18432 + 2 * 7168
-    result = simulate(one)
-    assert "fused attention" in result.extrapolated

@@ -156,14 +156,6 @@ def test_tensor_parallelism_divides_matrices_and_repeats_layer_norms(scenario: S
     assert layer_parameters(scenario) == Fraction(12 * h * h + 7 * h, t) + 6 * h
 
 
-@pytest.mark.parametrize(
-    ("model", "billions"), [("22B", 22), ("175B", 175), ("530B", 530), ("1T", 1008)]
-)
-def test_models_of_table_3(model: str, billions: int) -> None:
-    held = sum(stage.total for stage in plan_of(paper_scenario(model)).stage_parameters) * 8
-    assert held == pytest.approx(billions * 1e9, rel=0.02)
-
-
 def gpt3(**sections: object) -> Scenario:
     base = paper_scenario("175B").model_dump(by_alias=True, exclude={"name", "description"})
     return scenario_with(**(base | sections))

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate.torch_model.shape import LayerShape
@@ -322,17 +322,6 @@ def test_a_window_that_saves_everything_recomputes_nothing() -> None:
 
 def test_every_layer_in_a_block_is_full_recompute() -> None:
     assert seconds(strategy="full", method="block", num_layers=2) == seconds(strategy="full")
-
-
-@given(st.integers(0, 3), st.sampled_from(["selective", "full"]), st.booleans())
-@settings(max_examples=20)
-def test_saving_more_is_never_slower(number: int, strategy: str, interleave: bool) -> None:
-    def time_s(keep: int) -> float:
-        grid = {"interleave": 2 if interleave else 1}
-        recompute = {"strategy": strategy, "keep_microbatches": keep}
-        return run(small(grid, recompute=recompute)).iteration_time_s
-
-    assert time_s(number + 1) <= time_s(number)
 
 
 @pytest.mark.parametrize("unit", [1, 2])

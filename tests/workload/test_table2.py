@@ -67,15 +67,6 @@ def test_any_legal_layer_equals_table_2(scenario: Scenario) -> None:
     assert_is_table2(scenario)
 
 
-def test_layers_of_gpt3_save_80_and_34_bytes_per_element() -> None:
-    """Section 5: 5as/h is 80 for GPT-3; the rest of the layer has 34."""
-    sbh = 2048 * 12288
-    everything, _ = layer_ops(paper_scenario("175B", sequence=True))
-    selective, _ = layer_ops(paper_scenario("175B", sequence=True, recompute="selective"))
-    assert saved_bytes(everything) == (34 + 80) * sbh / 8
-    assert saved_bytes(selective) == 34 * sbh / 8
-
-
 @pytest.mark.parametrize("model", TABLE3)
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_flops_of_an_iteration(model: str, recompute: str) -> None:

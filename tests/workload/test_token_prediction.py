@@ -156,11 +156,3 @@ def test_full_recompute_keeps_the_inputs_of_a_module() -> None:
         assert (
             pass_memory(plan.chunk_pass(plan.chunks[-1], "B", saves_all=False)).remaining_bytes == 0
         )
-
-
-def test_full_recompute_recomputes_a_prediction_module() -> None:
-    """Each module repeats its layer and its projection, but not its output layer."""
-    plan = plan_of(predicting(2, "full"))
-    again = total_flops(last_ops(plan, "B")) - total_flops(last_ops(plan_of(predicting(2)), "B"))
-    scores = 2 * TOKENS * S * H
-    assert again == (4 + 2) * (2 * TOKENS * LAYER + scores) + 2 * 2 * TOKENS * 2 * H * H

@@ -8,10 +8,7 @@ import pytest
 
 from simtrain.iteration.memory.report import memory_report
 from simtrain.iteration.plan import Plan
-from simtrain.scenario import RULES, RecomputePolicy, Scenario
-from simtrain.scenario.remedies import broken_codes
-from simtrain.workload.ops import Phase, total_flops
-from tests.helpers.scenario_texts import MINIMAL, fixes_of, scenario_of
+from simtrain.workload.ops import total_flops
 from tests.helpers.toys import (
     a100,
     layer_parameters,
@@ -117,39 +114,6 @@ def test_fewer_layers_on_the_stage_of_the_head_balance_the_pipeline() -> None:
     assert math.isclose(balanced.breakdown.compute_s, even.breakdown.compute_s, rel_tol=1e-9)
 
 
-def work(scenario: Scenario) -> list[tuple[tuple[str, Phase], ...]]:
-    """Return the ops of every action. Equal passes are recorded once."""
-    plan = plan_of(scenario)
-    passes = [plan.pass_of(action) for actions in plan.schedule.ranks for action in actions]
-    ops = {one: tuple((op.name, op.phase) for op in ops_of(one)) for one in set(passes)}
-    return [ops[one] for one in passes]
-
-
-@pytest.mark.parametrize("interleave", [1, 2])
-@pytest.mark.parametrize("own", [{}, {"first_stage_layers": 2}, {"last_stage_layers": 6}])
-@pytest.mark.parametrize(
-    ("policy", "field", "code"),
-    [
-        ({"method": "uniform"}, "num_layers", "E319"),
-        ({"method": "block"}, "num_layers", "E319"),
-        ({}, "keep_microbatches", "E324"),
-    ],
-)
-def test_a_recompute_number_is_refused_if_a_smaller_one_has_the_same_effect(
-    interleave: int, own: dict[str, int], policy: dict[str, Any], field: str, code: str
-) -> None:
-    grid = {"interleave": interleave, **own}
-    layers = 4 * (4 - len(own)) + sum(own.values())
-    legal = small(grid, model={"num_layers": layers})
-    before = None
-    for number in range(1, 16):
-        recompute = RecomputePolicy(strategy="full", **policy | {field: number})
-        scenario = legal.model_copy(update={"recompute": recompute})
-        now = work(scenario)
-        assert broken_codes(scenario, RULES) == ({code} if now == before else set())
-        before = now
-
-
 def test_no_more_than_five_kinds_of_chunk_are_simulated() -> None:
     """A middle stage has one kind. The first stage has two, with and without embedding, and the
     last has two, with and without head.
@@ -160,13 +124,3 @@ def test_no_more_than_five_kinds_of_chunk_are_simulated() -> None:
     assert len(plan.chunks) == plan.schedule.num_virtual_stages == 24
     assert len(set(plan.chunks)) == 5
     assert len({one for one, _ in plan.different_passes()}) == 2 * 5
-
-
-def test_a_unit_may_be_as_long_as_the_longest_chunk() -> None:
-    """Stages of 12, 15, 15 and 6 layers have three chunks each, of 5 layers at most."""
-    grid = "{pipeline: 4, interleave: 3, first_stage_layers: 12, last_stage_layers: 6}"
-    text = MINIMAL + f"parallelism: {grid}\nrecompute: {{strategy: full, num_layers: 5}}\n"
-    assert scenario_of(text).chunk_sizes == (2, 4, 5)
-    assert (
-        fixes_of(text.replace("layers: 5}", "layers: 6}"), "E319")[0] == "recompute.num_layers: 5"
-    )

@@ -251,12 +251,3 @@ def test_torchao_saves_gathered_inputs_in_fp8_and_transposes_them() -> None:
     inputs = 2 * whole + TOKENS * (CONTEXT + FFN) // T
     # In bf16 the projection saves attention's output, which attention saves too.
     assert saved == bf16 - 2 * (inputs - TOKENS * CONTEXT // T) + inputs
-
-
-def test_torchao_casts_a_shard_and_gathers_one_byte_of_it() -> None:
-    scenario = torchao(gathers=True).replace(SPLIT)
-    there, back = passes(scenario)
-    layer = WEIGHTS // T + 2 * 2 * H
-    assert gathered(there).count(layer) == gathered(back).count(layer) == 2
-    assert not moved(there + back, "weight to fp8", "weight largest")
-    assert len(moved(back, "weight transpose")) == len(SEPARATE)

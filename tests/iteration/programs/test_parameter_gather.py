@@ -102,13 +102,6 @@ def test_megatrons_default_is_40_million_parameters() -> None:
         assert buckets.num_layers == (layers,) * (8 // layers)
 
 
-def test_one_replica_exchanges_nothing() -> None:
-    scenario = small({"data": 1}, overlap={"data_parallel": True})
-    alone = run(scenario)
-    assert not any(span.stream.startswith("data") for span in alone.timeline.spans())
-    assert alone.iteration_time_s == run(small({"data": 1})).iteration_time_s
-
-
 @pytest.mark.parametrize("rule", BUCKETS)
 @pytest.mark.parametrize("adapter_bytes_per_s", [25e9, 5e8])
 def test_a_bucket_is_gathered_while_the_previous_one_is_used(

@@ -133,20 +133,6 @@ def test_states_by_hand(replicas: int) -> None:
         assert states.optimizer_bytes == 12 * shard
 
 
-def test_shards_inside_a_node_are_gathered_over_its_links() -> None:
-    """Sixteen replicas are on two nodes and eight shard states, so no forward pass is slower."""
-    inside, across = (
-        run(sharded(3, replicas, 16, overlap=BESIDE), inter_node__adapter_bandwidth=5e9)
-        for replicas in (8, 16)
-    )
-    forward_s = [
-        next(span.duration_s for span in one.timeline.spans() if span.name == "0F0")
-        for one in (inside, across)
-    ]
-    assert forward_s[0] < forward_s[1]
-    assert inside.memory.stages[0].peak_bytes > across.memory.stages[0].peak_bytes
-
-
 @pytest.mark.parametrize("stage", [2, 3])
 def test_equal_shards_are_summed_on_a_stream_of_their_own(stage: int) -> None:
     """The all-reduce overlaps the next unit's gather or reduction, and follows its own unit's."""
