@@ -88,11 +88,6 @@ class WordTable:
         return self.details.get(name) or self.sections.get(name.partition(".")[0], "")
 
 
-def as_they_are(*values: str) -> dict[str, str]:
-    """Return the values of a word whose values are ours too."""
-    return {value: value for value in values}
-
-
 Row = TypeVar("Row", MappedWord, Effect)
 
 
