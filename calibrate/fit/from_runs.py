@@ -25,7 +25,6 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.run_plan import run_iteration
 from simtrain.scenario import load_scenario
-from simtrain.studies.choose import is_open
 from simtrain.studies.simulation import checked_profile, simulate
 from simtrain.studies.validation import Validation, error_classes, validate_runs
 from simtrain.studies.validation.measured import MeasuredRun, in_one_line, wrong_time
@@ -433,7 +432,7 @@ def measured_s(run: MeasuredRun) -> float:
 def _plan_of(run: MeasuredRun, profile: HardwareProfile) -> Plan:
     scenario = run.scenario
     assert scenario is not None, "only runs with a scenario have a plan"
-    if is_open(scenario):
+    if scenario.recompute.is_open:
         return simulate(scenario, profile).plan
     return Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus))
 

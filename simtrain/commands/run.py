@@ -23,7 +23,7 @@ from simtrain.render.traces.formats import FORMATS, SUFFIXES, format_of
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
-    from simtrain.studies.variation import DrawnTimes
+    from simtrain.studies.variation import DrawnTimes, VariedRun
 
 Shown = Literal["memory", "ops", "sources", "schedule", "settings"]
 Figure = Literal["iteration_time", "mfu", "hfu", "peak_memory"]
@@ -99,13 +99,13 @@ class Choice:
         Raises:
             InputError: the ending is unknown (E117), or the file cannot be written.
         """
+        file = self.out
+        if file is None:
+            return None
         from simtrain.base.output_folder import check_suffix, check_writable
         from simtrain.render.figures.style import check_picture_file
         from simtrain.render.traces.write import check_trace_file
 
-        file = self.out
-        if file is None:
-            return None
         name = file.name.lower()
         if file.suffix:
             known = (*_PAGES, *_PICTURES, *SUFFIXES)
@@ -314,14 +314,19 @@ def _show_sources(result: Result, choice: Choice, output: Output) -> None:
 
 def _show_result(result: Result, drawn: DrawnTimes | None, output: Output) -> None:
     from simtrain.iteration.report.remarks import RunReport
-    from simtrain.studies.variation import VariedRun
     from simtrain.studies.warnings import warnings_on
     from simtrain.views.result import result_view
 
     warnings = warnings_on(result)
+    report = RunReport(result, warnings)
+    data: RunReport | VariedRun = report
+    if drawn:
+        from simtrain.studies.variation import VariedRun
+
+        data = VariedRun(report, drawn)
     show(
         output,
-        VariedRun(RunReport(result, warnings), drawn),
+        data,
         lambda: result_view(result, warnings, drawn),
         result.scenario.cluster,
     )

@@ -76,12 +76,6 @@ class PolicyChoice:
         return Sentence(*words)
 
 
-def is_open(scenario: Scenario) -> bool:
-    """Whether part of the scenario's recompute is `auto`."""
-    policy = scenario.recompute
-    return policy.strategy == "auto" or policy.keep_microbatches == "auto"
-
-
 def choose(
     scenario: Scenario, machine: Machine, layers: Sequence[Block] | None = None
 ) -> PolicyChoice:

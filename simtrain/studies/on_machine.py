@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
@@ -11,8 +12,10 @@ from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_cluster, check_scenario, check_values
-from simtrain.studies.choose import PolicyChoice, choose, is_open
 from simtrain.workload.tape import Block
+
+if TYPE_CHECKING:
+    from simtrain.studies.choose import PolicyChoice
 
 
 def simulate_on(
@@ -54,8 +57,10 @@ def plan_on(
         InputError: as `check_on`.
     """
     check_on(scenario, machine.profile)
-    if not is_open(scenario):
+    if not scenario.recompute.is_open:
         return PlannedIteration.of(scenario, machine, layers=layers), None
+    from simtrain.studies.choose import choose
+
     choice = choose(scenario, machine, layers)
     return choice.chosen.evaluation, choice
 

@@ -17,7 +17,6 @@ from simtrain.scenario import Scenario, check_scenario, check_values
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.machines import Machines
 from simtrain.studies.on_machine import check_on, memory_on, plan_on, simulate_on
-from simtrain.studies.remedy import cheapest_change, does_not_fit
 from simtrain.workload.tape import Block
 
 _SHARED = Machines()
@@ -109,6 +108,8 @@ def check_fits(
         DoesNotFitError: with the cheapest change that makes it fit.
     """
     if not memory.fits:
+        from simtrain.studies.remedy import cheapest_change, does_not_fit
+
         remedy = cheapest_change(scenario, Evaluator.on(machine), on_progress)
         raise does_not_fit(scenario, memory, remedy)
 

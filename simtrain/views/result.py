@@ -5,28 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from simtrain.hardware.interval import Interval
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.remarks import remarks_on
 from simtrain.iteration.report.result import Result
 from simtrain.scenario.recompute_section import DEFAULT_MODULES
-from simtrain.studies.variation import DrawnTimes
 from simtrain.units import counted, format_seconds, format_seconds_range
 from simtrain.views.kinds import BAR, NUMBER, SECONDS, SHARE, WHOLE_TEXT
 from simtrain.views.memory import memory_verdict, peaks_table
-from simtrain.views.variation import variation_parts
 from simtrain.views.view import (
     Cell,
     Column,
     Facts,
     Paragraphs,
+    Part,
     Row,
     Table,
     TimelinePicture,
     View,
     remarks,
 )
+
+if TYPE_CHECKING:
+    from simtrain.studies.variation import DrawnTimes
 
 _RANGE = "min to max\nover stages"
 
@@ -40,10 +43,15 @@ def result_view(result: Result, more: Iterable[str] = (), drawn: DrawnTimes | No
         drawn: the iteration drawn many times.
     """
     memory = result.memory
+    parts: list[Part] = []
+    if drawn:
+        from simtrain.views.variation import variation_parts
+
+        parts = variation_parts(drawn)
     return View(
         [
             headline(result, drawn),
-            *(variation_parts(drawn) if drawn else ()),
+            *parts,
             breakdown_table(result),
             peaks_table(memory),
             TimelinePicture(result),

@@ -17,7 +17,7 @@ from simtrain.iteration.programs.iteration_builder import tasks_of
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import most_outstanding
-from simtrain.studies.choose import PolicyChoice, choose, is_open, most_that_fit
+from simtrain.studies.choose import PolicyChoice, choose, most_that_fit
 from tests.helpers.toys import a100, changed, machine_of, plan_of, scenario_with
 
 
@@ -72,9 +72,9 @@ UNEVEN_STAGES = {"pipeline": 4, "first_stage_layers": 7}
 
 
 def test_a_policy_with_auto_is_open() -> None:
-    assert is_open(scenario_of(ONE_STAGE, strategy="auto"))
-    assert is_open(scenario_of(FOUR_STAGES, strategy="full", keep_microbatches="auto"))
-    assert not is_open(scenario_of(FOUR_STAGES, strategy="full", keep_microbatches=2))
+    assert scenario_of(ONE_STAGE, strategy="auto").recompute.is_open
+    assert scenario_of(FOUR_STAGES, strategy="full", keep_microbatches="auto").recompute.is_open
+    assert not scenario_of(FOUR_STAGES, strategy="full", keep_microbatches=2).recompute.is_open
 
 
 @pytest.mark.parametrize("grid", [ONE_STAGE, FOUR_STAGES, {"pipeline": 4, "interleave": 2}])

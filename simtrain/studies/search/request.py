@@ -104,12 +104,11 @@ class SearchRequest:
         Raises:
             InputError: a field is unknown, or asked for twice; the recompute is held open (E838).
         """
-        from simtrain.studies.choose import is_open
         from simtrain.studies.search.space import Space
 
         varied, gpus = check_varied(self.base, self.vary), tuple(as_list(self.gpus))
         space = Space(self.base, gpus, varied, check_held(self.hold))
-        if "recompute" in space.held and is_open(self.base):
+        if "recompute" in space.held and self.base.recompute.is_open:
             fix, place = "remove it: a search tries the policies", Location("recompute")
             raise InputError.of("E838", "auto is a choice among policies", place, fix)
         return space
@@ -249,7 +248,6 @@ def _values(base: Scenario, name: str, written: Sequence[Any] | None) -> tuple[A
     from simtrain.schedules import NAMED
     from simtrain.studies.changes.change import value_at
     from simtrain.studies.changes.values import all_values
-    from simtrain.studies.choose import is_open
     from simtrain.studies.search.space import FIELDS
 
     def refused(message: str, fix: str) -> InputError:
@@ -273,6 +271,6 @@ def _values(base: Scenario, name: str, written: Sequence[Any] | None) -> tuple[A
     values = tuple(dict.fromkeys(value_at(base.replace({name: value}), name) for value in chosen))
     for value in values:
         policy = isinstance(value, RecomputePolicy)
-        if policy and is_open(base.model_copy(update={"recompute": value})):
+        if policy and value.is_open:
             raise refused("auto is a choice among policies", "remove it: a search tries these")
     return values
