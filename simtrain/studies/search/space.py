@@ -26,7 +26,6 @@ from simtrain.schedules import NAMED, StagePlacement, default_name
 from simtrain.studies.changes.change import Change, combinations_of, value_at
 from simtrain.studies.changes.policies import POLICIES
 from simtrain.studies.changes.values import ZERO_STAGES
-from simtrain.studies.choose import is_open
 
 LONG_SEQUENCE = 32_768
 """Sequence length from which context parallelism is searched by default."""
@@ -187,7 +186,7 @@ class Space:
             if all(value_at(self.base, field) == value for field, value in settings)
         ]
         is_searched = all(getattr(layout, name) in allowed[name] for name in allowed)
-        if not of_base or not is_searched or is_open(self.base):
+        if not of_base or not is_searched or self.base.recompute.is_open:
             return
         layout = layout._replace(settings=of_base[0])
         if self.base.model.experts is not None:
