@@ -560,6 +560,11 @@ class RecomputePolicy(Section):
     distribute: bool = Field(default=False, examples=["true"])
     keep_microbatches: _CountOrAuto = Field(default=0, examples=["2 or auto"])
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a study chooses part of it."""
+        return "auto" in (self.strategy, self.keep_microbatches)
+
     @model_validator(mode="before")
     @classmethod
     def _spell_out(cls, written: Any) -> Any:
