@@ -70,13 +70,11 @@ class _Command(_Explained, TyperCommand):
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
-        """Take --all beside --help."""
         self.shows_all = _ALL in args and bool({"-h", "--help"} & {*args})
         args = [word for word in args if not (self.shows_all and word == _ALL)]
         return super().make_context(info_name, args, parent, **extra)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the summary, the first options and the examples, or everything."""
         if self.shows_all:
             super().format_help(ctx, formatter)
         else:
@@ -124,20 +122,17 @@ class _Group(_Explained, TyperGroup):
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
-        """Insert the default command."""
         if self.default and args and args[0] not in self.commands:
             name = self.default(args[0])
             args = [name, *args] if name else args
         return super().make_context(info_name, args, parent, **extra)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Refuse the name of no command."""
         if args[0] not in self.commands and not ctx.resilient_parsing:
             raise unknown_command(ctx, args)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; Ctrl-C ends it quietly, unless the command does more."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -106,11 +106,9 @@ class _Option:
         return cls(option, names[0], parameter.default, written.parse)
 
     def options(self) -> Iterator[inspect.Parameter]:
-        """Yield the option."""
         yield self.parameter
 
     def value(self, values: Mapping[str, Any]) -> Any:
-        """Return its value, from the values of all options."""
         value = values[self.parameter.name]
         if self.parse is None:
             return value
@@ -143,12 +141,10 @@ class _Group:
         )
 
     def options(self) -> Iterator[inspect.Parameter]:
-        """Yield the options, in order."""
         for part in self.parts.values():
             yield from part.options()
 
     def value(self, values: Mapping[str, Any]) -> Any:
-        """Return what `make` makes of the values of all options."""
         return self.make(**{name: part.value(values) for name, part in self.parts.items()})
 
 
@@ -224,7 +220,6 @@ def _names(setting: OptionInfo | ArgumentInfo, parameter: inspect.Parameter) -> 
 
 
 def _panel(option: inspect.Parameter) -> str | None:
-    """Return the panel of the help that an option has of its own."""
     setting: OptionInfo | ArgumentInfo = get_args(option.annotation)[1]
     return setting.rich_help_panel
 

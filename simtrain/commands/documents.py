@@ -28,7 +28,6 @@ class Reference:
 
     @property
     def text(self) -> str:
-        """The page in Markdown."""
         page: Callable[[], str] = import_module(f"simtrain.commands.references.{self.module}").page
         return page()
 

@@ -53,7 +53,6 @@ class Output:
 
     @property
     def formats(self) -> dict[str, bool]:
-        """Whether each option of a format is written."""
         return {"--json": self.as_json, "--csv": self.as_csv, "--markdown": self.as_markdown}
 
 

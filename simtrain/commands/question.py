@@ -94,7 +94,6 @@ class Question:
 
     @property
     def words(self) -> list[str]:
-        """What follows `simtrain run` to simulate it again."""
         settings = all_overrides(self.overrides, self.scale)
         return [self.scenario, *as_words("--set", settings)]
 
@@ -130,7 +129,6 @@ class Questions:
 
     @property
     def settings(self) -> list[str]:
-        """What --set and --scale assign."""
         return all_overrides(self.overrides, self.scale)
 
     def each(self) -> list[Question]:

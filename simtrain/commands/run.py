@@ -180,7 +180,6 @@ class Draws:
 
     @property
     def options(self) -> dict[str, object]:
-        """Whether each option is written, by name."""
         return {"--draws": self.draws is not None, "--seed": self.seed is not None}
 
 

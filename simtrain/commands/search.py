@@ -37,7 +37,6 @@ def _gpus(written: list[str], option: str) -> tuple[int, ...]:
 
 
 def _names(text: str, _: str) -> list[str]:
-    """Parse --cluster."""
     return [name.strip() for name in text.split(",")]
 
 

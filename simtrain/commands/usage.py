@@ -132,7 +132,6 @@ def check_words(context: Any, words: Sequence[str]) -> None:
 
 
 def _example(context: Any) -> str:
-    """Return the example in the command's help."""
     example = re.search("Example: (.*)", context.command.help or "")
     return f"for example: {example[1]}" if example else f"{context.command_path} --help"
 

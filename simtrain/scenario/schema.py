@@ -186,7 +186,6 @@ class Batch(Section):
 
 
 def _readable_schedule(file: str) -> str:
-    """Return the path of a schedule if it can be read; raises InputError."""
     read_schedule(FileVersion.of(file))
     return file
 

@@ -562,7 +562,6 @@ class RecomputePolicy(Section):
 
     @property
     def is_open(self) -> bool:
-        """Whether a study chooses part of it."""
         return "auto" in (self.strategy, self.keep_microbatches)
 
     @model_validator(mode="before")

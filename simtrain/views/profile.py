@@ -63,17 +63,14 @@ class ProfilePage(PlainData):
 
     @property
     def num_entries(self) -> int:
-        """Number of entries."""
         return len(self.entries)
 
     @property
     def num_fitted(self) -> int:
-        """Number of entries that were fitted to measurements."""
         return sum(shown.entry.fitted_on is not None for shown in self.entries)
 
     @property
     def entries_by_name(self) -> dict[str, Any]:
-        """The entries by their dotted names."""
         return {f"{shown.section}.{shown.name}": shown.facts for shown in self.entries}
 
 

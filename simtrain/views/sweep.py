@@ -43,7 +43,6 @@ class Summary(PlainData):
 
     @property
     def out(self) -> str:
-        """The folder of the results."""
         return str(self.run.folder.path)
 
     @cached_property
@@ -58,22 +57,18 @@ class Summary(PlainData):
 
     @property
     def ok(self) -> int:
-        """Points that were simulated."""
         return self._counts.get(("ok", None), 0)
 
     @property
     def does_not_fit(self) -> int:
-        """Points that exceed the memory."""
         return self._counts.get(("does_not_fit", None), 0)
 
     @property
     def illegal(self) -> dict[str, int]:
-        """Illegal points by the code of the first rule that they break."""
         return {rule: number for (_, rule), number in self._counts.items() if rule}
 
     @cached_property
     def excluded(self) -> int:
-        """Points that a constraint excludes."""
         missing = query(self.run.folder.path, "select 1 limit 0").num_missing
         return self.run.sweep.num_points - missing - self.num_rows
 

@@ -147,7 +147,6 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """The whole line."""
         return f"{self.failure if not self.is_ok else self.doubt or 'OK'}: {self.words}"
 
 
@@ -233,12 +232,10 @@ class View:
 
     @property
     def tables(self) -> dict[str, Table]:
-        """Tables by name, in order."""
         return {part.name: part for part in self.parts if isinstance(part, Table)}
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences and remarks, in order."""
         texts = (part.texts for part in self.parts if isinstance(part, Paragraphs))
         return [text for group in texts for text in group]
 

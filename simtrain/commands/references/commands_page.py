@@ -29,7 +29,6 @@ def page() -> str:
 
 
 def _commands(group: Any) -> dict[str, Any]:
-    """Return the commands of a group by name; empty for a single command."""
     return getattr(group, "commands", {})
 
 
