@@ -180,8 +180,7 @@ def _text(name: str) -> str:
     """
     from simtrain.base.input_file import MOST_BYTES_OF_YAML, read_text
     from simtrain.commands.documents import document_text
-    from simtrain.scenario.json_schema import scenario_schema
-    from simtrain.scenario.template import full_template, template
+    from simtrain.scenario.template import full_template, scenario_schema, template
 
     if name == "template":
         return template()

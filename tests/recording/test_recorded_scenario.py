@@ -9,8 +9,8 @@ import pytest
 from simtrain.errors import InputError
 from simtrain.recording.program import write_program
 from simtrain.scenario import Scenario, check_scenario, load_scenario
-from simtrain.scenario.json_schema import scenario_schema
 from simtrain.scenario.resolved import settings_of
+from simtrain.scenario.template import scenario_schema
 from simtrain.studies.simulation import simulate
 from simtrain.studies.variation import draw
 from tests.helpers.recorded_programs import TOKENS, W, X, linear_layers, run, scenario_of
