@@ -136,7 +136,6 @@ REFUSED = {
     "search --tokens 1B --gpus 8": "E941",
     "export --to megatron": "E952",
     "export --to torchtitan": "E952",
-    "export --to deepspeed": "E952",
 }
 
 

@@ -53,17 +53,6 @@ class MegatronScript(Exporter):
         return megatron_script(scenario)
 
 
-class DeepSpeedScript(Exporter):
-    """Writes a script that writes DeepSpeed\'s JSON and starts Megatron-DeepSpeed with it."""
-
-    name = "deepspeed"
-
-    def write(self, scenario: Scenario, *, nearest: bool = False) -> str:
-        from simtrain.importing.deepspeed.export import deepspeed_script
-
-        return deepspeed_script(scenario, nearest=nearest)
-
-
 class TorchtitanJob(Exporter):
     """Writes a job of torchtitan; a layout that it cannot run is an error."""
 

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simtrain.base.file_kinds import FileKind, import_line
@@ -16,6 +18,22 @@ from simtrain.base.importer import Importer, ImportRequest
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
+
+
+_KINDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+
+
+def _kinds(importer: str) -> tuple[FileKind, ...]:
+    """Return the kinds of files of an importer."""
+    return tuple(
+        FileKind(
+            row["noun"],
+            re.compile(row["sign"], re.MULTILINE),
+            row.get("command", import_line(importer)),
+            re.compile(row.get("other", ""), re.MULTILINE),
+        )
+        for row in _KINDS[importer]
+    )
 
 
 class ScriptImporter(Importer):
@@ -51,31 +69,11 @@ class Megatron(ScriptImporter):
         "config (model_config.yaml), or the arguments themselves in quotes."
     )
     place = 1
-    kinds = (
-        FileKind(
-            "a shell script",
-            re.compile(
-                r"\A#![^\n]*sh\b|^#SBATCH |^(?:torchrun|srun) |^(?:export [A-Za-z_]|[A-Z])\w*=",
-                re.MULTILINE,
-            ),
-            import_line(name),
-        ),
-        FileKind(
-            "a log of Megatron-LM",
-            re.compile(r"^[^\n-]{0,80}-{5,} arguments -{5,}", re.MULTILINE),
-            import_line(name),
-        ),
-        FileKind(
-            "a test config of Megatron-LM",
-            re.compile(r"^MODEL_ARGS[ \t]*:", re.MULTILINE),
-            import_line(name),
-            re.compile(r"\A(?!#!)[\s\S]*^(?:TEST_TYPE|ENV_VARS)[ \t]*:", re.MULTILINE),
-        ),
-    )
+    kinds = _kinds(name)
     reads_options = True
 
     def draft(self, request: ImportRequest) -> Draft:
-        from simtrain.importing.megatron.scenario_draft import megatron_draft
+        from simtrain.importing.megatron.fields import megatron_draft
 
         return megatron_draft(request)
 
@@ -95,29 +93,10 @@ class DeepSpeed(ScriptImporter):
     argument = "JSON file of DeepSpeed, or a script that passes one with --deepspeed_config FILE."
     reads_model = True
     place = 0  # a script that starts DeepSpeed is a shell script too
-    kinds = (
-        FileKind(
-            "a config of DeepSpeed",
-            re.compile(
-                r'"(?:train_(?:micro_)?batch_size(?:_per_gpu)?|zero_optimization|'
-                r'zero_allow_untested_optimizer|gradient_accumulation_steps)"\s{0,8}:'
-            ),
-            "simtrain import deepspeed {file} --model config.json --gpus N --out scenario.yaml",
-            re.compile(r"\A\s{0,99}\{"),
-        ),
-        FileKind(
-            "a script that starts DeepSpeed",
-            re.compile(
-                r"^(?![ \t]{0,99}#)[^\n]{0,999}--deepspeed(?:[_-]config)?(?:[ =]+[\"'$./\w]|\s)",
-                re.MULTILINE,
-            ),
-            "simtrain import deepspeed {file} --out scenario.yaml",
-            re.compile(r"\A(?!\s{0,99}\{)(?![^\n]{0,80}-{5,} arguments)"),
-        ),
-    )
+    kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:
-        from simtrain.importing.deepspeed.config_and_model import deepspeed_draft
+        from simtrain.importing.deepspeed.reader import deepspeed_draft
 
         return deepspeed_draft(request)
 
@@ -136,27 +115,12 @@ class HuggingFace(Importer):
     argument = "config.json of a model, or the folder with it."
     is_model = True
     place = 2
-    kinds = (
-        FileKind(
-            "a config of a model on Hugging Face",
-            re.compile(r'"(?:model_type|architectures)"\s{0,8}:'),
-            import_line(name),
-            re.compile(r"\A\s{0,99}\{"),
-        ),
-    )
+    kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:
         from simtrain.importing.hugging_face.model_config import hugging_face_draft
 
         return hugging_face_draft(request)
-
-
-TORCHTITAN_PYTHON = FileKind(
-    "a file with configs of torchtitan",
-    re.compile(r"^(?:from|import) torchtitan\b", re.MULTILINE),
-    "simtrain import torchtitan {file} --config NAME --out scenario.yaml",
-    re.compile(r"Config\("),
-)
 
 
 class Torchtitan(Importer):
@@ -174,29 +138,12 @@ class Torchtitan(Importer):
     argument = "TOML file of a torchtitan job, or Python file with functions that return configs."
     reads_configs = True
     place = 3
-    kinds = (
-        FileKind(
-            "a job of torchtitan",
-            re.compile(
-                r"^\[(?:job|model|training|parallelism|optimizer|profiling|metrics)\][ \t]*$",
-                re.MULTILINE,
-            ),
-            import_line(name),
-        ),
-        TORCHTITAN_PYTHON,
-    )
+    kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:
-        from simtrain.importing.torchtitan.job_scenario import torchtitan_draft
+        from simtrain.importing.torchtitan.reader import torchtitan_draft
 
         return torchtitan_draft(request)
-
-
-BRIDGE_PYTHON = FileKind(
-    "a file with recipes of Megatron-Bridge",
-    re.compile(r"^(?:from|import) megatron\.bridge\b", re.MULTILINE),
-    "simtrain import bridge {file} --config NAME --out scenario.yaml",
-)
 
 
 class MegatronBridge(Importer):
@@ -214,14 +161,7 @@ class MegatronBridge(Importer):
     argument = "YAML that Megatron-Bridge prints, a log with it, or Python file of recipes."
     reads_configs = True
     place = 4
-    kinds = (
-        FileKind(
-            "a config of Megatron-Bridge",
-            re.compile(r"^_target_: megatron\.bridge\S*\.ConfigContainer[ \t]*$", re.MULTILINE),
-            import_line(name),
-        ),
-        BRIDGE_PYTHON,
-    )
+    kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:
         from simtrain.importing.nemo.bridge import bridge_draft
@@ -229,39 +169,24 @@ class MegatronBridge(Importer):
         return bridge_draft(request)
 
 
-NEMO_PYTHON = FileKind(
-    "a file with recipes of NeMo",
-    re.compile(r"^(?:from|import) (?:nemo|nemo_run)\b", re.MULTILINE),
-    import_line("nemo"),
-)
-
-
 class Nemo(Importer):
-    """Convert a config or recipe of NeMo to a scenario.
+    """Convert a recipe of NeMo 2 to a scenario.
 
     A comment on each field names the field that it comes from. --gpus replaces the number of nodes
     and devices. A Python file is read as text, not run; --config names one of several recipes in
     it. What a recipe takes from other files is in a printed one.
 
-    Example: simtrain import nemo megatron_gpt_config.yaml --gpus 64 --set model.vocab_size=50304
+    Example: simtrain import nemo recipe.py --config pretrain_recipe --gpus 64
     """
 
     name = "nemo"
     metavar = "CONFIG"
-    argument = "YAML file of a training config or printed recipe, or Python file of a recipe."
+    argument = "YAML file of a printed recipe, or Python file of a recipe."
     reads_configs = True
     place = 5
-    kinds = (
-        FileKind(
-            "a config of NeMo",
-            re.compile(r"^model[ \t]*:", re.MULTILINE),
-            import_line(name),
-            re.compile(r"^trainer[ \t]*:", re.MULTILINE),
-        ),
-        NEMO_PYTHON,
-    )
+    kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:
-        from simtrain.importing.nemo.recipe import nemo_draft
+        from simtrain.importing.nemo.nemo import nemo_draft
 
         return nemo_draft(request)

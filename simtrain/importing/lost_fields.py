@@ -1,4 +1,4 @@
-"""The fields of a scenario that an exported text does not bring back."""
+"""What an exported text says of a scenario: the values of its fields, and those that it loses."""
 
 from __future__ import annotations
 
@@ -13,25 +13,17 @@ _OF_SIMTRAIN = ("name", "description", "cluster", "hardware", "software", "varia
 """Sections that no framework sets; of `software`, the facts are compared."""
 
 
-def refuse_adapters(scenario: Scenario, framework: str) -> None:
-    """Refuse a scenario with LoRA, without which the framework would train all weights.
+def refuse_own_parts(scenario: Scenario, framework: str) -> None:
+    """Refuse a scenario with adapters or a split of matrices, which the framework does not have.
 
     Raises:
-        InputError: the scenario has adapters (E882).
+        InputError: the scenario has such a part (E882).
     """
+    split = scenario.parallelism.matrix_split
     if scenario.model.lora:
         message = f"model.lora is set, but {framework} has no adapters"
         fix = "remove model.lora; Megatron-Bridge and NeMo have adapters"
         raise InputError.of("E882", message, fix=fix, reason="it would train all weights")
-
-
-def refuse_splits(scenario: Scenario, framework: str) -> None:
-    """Refuse a scenario whose ranks split matrices in a way that the framework does not have.
-
-    Raises:
-        InputError: the scenario has a split of matrices (E882).
-    """
-    split = scenario.parallelism.matrix_split
     if split is not None:
         message = f"parallelism.tensor_split is {split.name}, but {framework} has no such split"
         reason = "other ranks would hold other parts of activations and weights"
@@ -40,7 +32,7 @@ def refuse_splits(scenario: Scenario, framework: str) -> None:
 
 def lost_fields(scenario: Scenario, imported: Scenario) -> list[str]:
     """Return a sentence for each field that differs after an import of the exported text."""
-    before, after = _values(scenario), _values(imported)
+    before, after = values_of(scenario), values_of(imported)
     return [
         f"{field}: {before.get(field)}, after an import {after.get(field)}"
         for field in sorted(before.keys() | after.keys())
@@ -59,7 +51,7 @@ def comments_of(lost: list[str], subject: str) -> list[str]:
     return [first, *(f"# - {sentence}" for sentence in lost)] if lost else []
 
 
-def _values(scenario: Scenario) -> dict[str, Any]:
+def values_of(scenario: Scenario) -> dict[str, Any]:
     """Return all settings that a framework could say, with the facts of the software stack."""
     values = {
         field: value

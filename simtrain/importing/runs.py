@@ -38,7 +38,7 @@ from simtrain.hardware.evidence import usual_stack
 from simtrain.importing.draft import missing_fields
 from simtrain.importing.gpus import profile_named
 from simtrain.importing.megatron.arguments import NOT_MODELLED
-from simtrain.importing.megatron.scenario_draft import draft_of
+from simtrain.importing.megatron.fields import draft_of
 from simtrain.importing.megatron.source import prints_arguments, read_source
 from simtrain.importing.table import WordsFile
 from simtrain.scenario import Model, Scenario
@@ -84,10 +84,8 @@ _PEAK_OF = {
 """What the columns of peaks are of that are not of all memory in use."""
 _ONLY: dict[str, list[str]] = ALIASES["only"]
 _NOT_PRINTED = re.compile(r"not printed|recipe default", re.IGNORECASE)
-_OUT_OF_MEMORY = frozenset({"oom", "out of memory", "out_of_memory", "does_not_fit"})
-_SWITCHES = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
-    ("false", "no", "off", "0"), False
-)
+_OUT_OF_MEMORY: list[str] = ALIASES["values"]["out_of_memory"]
+_SWITCHES = {text: name == "on" for name in ("on", "off") for text in ALIASES["values"][name]}
 _SHARDING = re.compile(
     r"(?P<stage>[0-3]|none)(?: over all DP ranks| within groups of (?P<group>\d{1,9}))?"
 )
@@ -178,11 +176,7 @@ def _fields_of(name: str, text: str) -> Fields:
 
 # ----------------------------------------------------------------------------- models by their name
 
-_SIZES = {
-    *("num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "ffn_hidden_size"),
-    *("kv_channels", "seq_length", "vocab_size", "experts", "latent_attention"),
-    *("mtp_num_layers", "attention_window", "full_attention_every"),
-}
+_SIZES: list[str] = ALIASES["values"]["sizes"]
 """Fields in which models of one family differ."""
 _GATED_MODEL = "llama2_7b"
 """What a gated model of no known family is taken as."""

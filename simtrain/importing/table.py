@@ -39,16 +39,34 @@ class MappedWord:
         default: its value in a source without it; None if there is none, or if it depends on other
             words.
         values: our value for each value of the source, if only these are modelled.
+        sets: the value of the field that a flag stands for.
+        inverted: whether a flag means the opposite of the field.
     """
 
     field: str
     default: Any = None
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    sets: Any = None
+    inverted: bool = False
 
     @property
     def our_default(self) -> Any:
         """Our value for the default."""
         return self.values[self.default] if self.values and self.default else self.default
+
+    def word_for(self, ours: Any) -> Any:
+        """Return the source's value for ours; None if it has none, or says it by saying nothing."""
+        if self.sets is not None:
+            theirs: Any = ours == self.sets
+        elif self.inverted:
+            theirs = not ours
+        elif self.values:
+            same = [theirs for theirs, each in self.values.items() if each == ours]
+            theirs = same[0] if same else None
+        else:
+            theirs = ours
+        is_silent = isinstance(theirs, bool) or not theirs
+        return None if is_silent and theirs == self.default else theirs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,9 +165,9 @@ class WordsFile:
         """Return the words of a text, which blanks separate."""
         return frozenset(str(self.rows.get(section, "")).split())
 
-    def section(self, name: str) -> Mapping[str, Any]:
+    def section(self, name: str) -> dict[str, Any]:
         """Return the rows of a section ("a.b" for one inside another); none if it is not there."""
-        section: Mapping[str, Any] = self.rows
+        section = self.rows
         for part in name.split("."):
             section = section.get(part, {})
         return section

@@ -18,10 +18,12 @@ OTHERS = {
     "simtrain/importing/recorder.py": "runs alone in place of a launcher, without simtrain",
     "simtrain/render/html/document.py": "assets of the package",
     "simtrain/scenario/explanations/__init__.py": "texts of the package",
+    "simtrain/importing/importers.py": "a file of the package",
     "simtrain/importing/table.py": "files of the package",
     "simtrain/studies/sweep/executors.py": "sends a profile that was read before",
     "simtrain/recording/child/main.py": "what its parent process has written, and /proc/meminfo",
     "simtrain/recording/program.py": "a file of the package",
+    "simtrain/traces/kinds.py": "a file of the package",
     "calibrate/benchmarks/conditions.py": "/proc/stat",
     "calibrate/benchmarks/measure.py": "/proc/cpuinfo",
 }

@@ -22,6 +22,8 @@ BASE = (
     "--max-position-embeddings 2048 --bf16"
 )
 
+EXPERTS = "--disable-bias-linear --world-size 4 --num-experts 8"
+
 GPT = """\
 #!/bin/bash
 # A GPT on two nodes.

@@ -1,16 +1,13 @@
 """DeepSpeed's JSON over the model of a config.json, of Megatron's arguments, or of a trainer."""
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.random_scenarios import random_scenario
 from simtrain.errors import InputError
-from simtrain.importing.deepspeed.export import deepspeed_script
-from simtrain.scenario import Scenario, check_scenario, load_scenario
+from simtrain.scenario import Scenario
 from tests.helpers.imported import import_deepspeed, import_megatron, written
 
 MODEL = {
@@ -235,59 +232,3 @@ def test_a_config_without_a_model_says_how_to_name_one() -> None:
         import_deepspeed("ds.json")
     scenario, _ = import_deepspeed("ds.json", model="other.json", gpus=16)
     assert scenario == imported(ZERO)
-
-
-def deepspeed_values(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a random scenario that DeepSpeed can say."""
-    split, precision = values["parallelism"], values["precision"]
-    values |= {"software": "deepspeed_2022", "overlap": {}, "placement": {}}
-    values["memory"] = {
-        name: value
-        for name, value in values["memory"].items()
-        if name in ("zero_stage", "offload_optimizer") and values["memory"].get("zero_stage")
-    }
-    if values["memory"].get("offload_optimizer") and values["memory"]["zero_stage"] >= 2:
-        values["memory"] |= {"offload_gradients": True}
-    values.pop("schedule", None)
-    split["scatter_gather"] = False
-    is_bf16 = precision.get("compute", "bf16") == "bf16"
-    if is_bf16 and precision.get("gradients", "fp32") == "fp32" and split["data"] > 1:
-        values["memory"].setdefault("zero_stage", 1)  # BF16_Optimizer
-    return values
-
-
-@pytest.mark.slow
-@pytest.mark.ci
-def test_random_scenarios_survive_a_round_trip(tmp_path: Path) -> None:
-    """All fields that no comment lists come back; exporting it again writes the same script."""
-    rng, num_written, num_whole = random.Random(2), 0, 0
-    file = tmp_path / "train.sh"
-    for _ in range(80):
-        scenario = Scenario.model_validate(deepspeed_values(random_scenario(rng)))
-        try:
-            check_scenario(scenario)
-            script = deepspeed_script(scenario)
-        except InputError:
-            continue
-        num_written += 1
-        file.write_text(script, "utf-8")
-        again, _ = import_deepspeed(str(file), [f"cluster={scenario.cluster}"])
-        assert (again.batch, again.num_gpus) == (scenario.batch, scenario.num_gpus)
-        if "# - " not in script:
-            num_whole += 1
-            assert (again.model, again.parallelism) == (scenario.model, scenario.parallelism)
-            assert (again.recompute, again.precision) == (scenario.recompute, scenario.precision)
-            assert again.memory == scenario.memory
-        once_more = deepspeed_script(again)
-        assert "# - " not in once_more
-        file.write_text(once_more, "utf-8")
-        assert import_deepspeed(str(file), [f"cluster={scenario.cluster}"])[0] == again
-    assert num_written > 5
-    assert num_whole > 2
-
-
-def test_an_export_names_what_deepspeed_does_not_run() -> None:
-    with pytest.raises(InputError, match="E882 the scenario has experts"):
-        deepspeed_script(load_scenario("mixtral_8x7b"))
-    script = deepspeed_script(load_scenario("table5_22b_present"))
-    assert "# - overlap.tensor_parallel: True, after an import False" in script

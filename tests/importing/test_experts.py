@@ -8,20 +8,19 @@ import pytest
 from simtrain import models
 from simtrain.errors import InputError
 from simtrain.importing.layer_patterns import dense_and_frequency
-from simtrain.importing.megatron.export import megatron_script
 from simtrain.scenario import load_scenario
 from simtrain.scenario.model import Experts
 from simtrain.studies.simulation import simulate_memory
 from tests.helpers.command_line import call
 from tests.helpers.imported import (
     BASE,
+    EXPERTS,
     import_hugging_face,
     import_megatron,
     import_torchtitan,
     text_of,
     written,
 )
-from tests.helpers.mapped_arguments import EXPERTS
 
 # ------------------------------------------------------------------------------------ Megatron-LM
 
@@ -82,67 +81,6 @@ def test_a_script_with_experts_is_imported_and_runs() -> None:
     assert call("run", "scenario.yaml").exit_code == 0
 
 
-def test_without_a_data_type_the_model_and_its_router_are_in_fp32() -> None:
-    scenario, _ = import_megatron(written("run.sh", MIXTRAL.replace(" --bf16", "")))
-    assert scenario.model.experts
-    assert (scenario.precision.compute, scenario.model.experts.router_dtype) == ("fp32", "fp32")
-
-
-def test_experts_are_sharded_by_megatron_fsdp_but_not_by_its_torch_fsdp2() -> None:
-    """arguments.py: --use-torch-fsdp2 is not supported with expert parallelism."""
-    arguments = f"{BASE} {EXPERTS} --expert-model-parallel-size 2"
-    strategy = "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params"
-    one = import_megatron(f"{arguments} {strategy}")[0]
-    assert (one.memory.zero_stage, one.parallelism.expert) == (3, 2)
-    with pytest.raises(InputError, match=r"E872.*cannot be combined with expert parallelism"):
-        import_megatron(f"{arguments} --use-torch-fsdp2")
-    whole = import_megatron(f"{BASE} {EXPERTS} --use-torch-fsdp2")[0]
-    assert whole.memory.zero_stage == 3
-
-
-def test_products_of_experts_are_imported_in_fp8() -> None:
-    arguments = f"{BASE} {EXPERTS} --fp8-format e4m3 --fp8-recipe blockwise"
-    scenario, text = import_megatron(f"{arguments} --moe-router-padding-for-fp8")
-    assert (scenario.precision.compute, scenario.cluster) == ("fp8", "h100_sxm")
-    assert scenario.precision.fp8_recipe == "blockwise"
-    assert "# - --moe-router-padding-for-fp8: ranks pad the tokens" in text
-
-
-@pytest.mark.parametrize(
-    ("value", "first", "frequency"),
-    [
-        ("1", 0, 1),
-        ("2", 0, 2),
-        ("([0]*3+[1]*21)", 3, 1),
-        ("[1,0]*12", 0, 2),
-        ("([1]+[0]*2)*8", 0, 3),
-        ("[0,0,0]+[1,0,0]*7", 3, 3),
-    ],
-)
-def test_moe_layer_freq_is_mapped(value: str, first: int, frequency: int) -> None:
-    experts = import_megatron(f"{BASE} {EXPERTS} --moe-layer-freq '{value}'")[0].model.experts
-    assert experts
-    assert (experts.first_dense_layers, experts.layer_frequency) == (first, frequency)
-
-
-@pytest.mark.parametrize(
-    ("value", "excerpt"),
-    [
-        ("[0,1]*12", "must start with dense layers, followed by experts in every layer"),
-        ("[1]*23", "must contain 0 or 1 for each of the 24 layers"),
-        ("[2]*24", "must contain 0 or 1"),
-        ("[1]*999999999999", "must be a number, or a list such as"),
-        ("[1]**24", "must be a number, or a list such as"),
-        ("exit(3)", "must be a number, or a list such as"),
-        ("0", "must contain 0 or 1"),
-    ],
-)
-def test_other_values_of_moe_layer_freq_are_refused(value: str, excerpt: str) -> None:
-    with pytest.raises(InputError, match="E872") as caught:
-        import_megatron(f"{BASE} {EXPERTS} --moe-layer-freq '{value}'")
-    assert excerpt in str(caught.value)
-
-
 def test_first_dense_layers_and_frequency_reproduce_the_pattern() -> None:
     for bits in range(1, 2**7):
         pattern = [bool(bits >> layer & 1) for layer in range(7)]
@@ -158,58 +96,12 @@ def test_first_dense_layers_and_frequency_reproduce_the_pattern() -> None:
     assert dense_and_frequency([False] * 3) is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "factor", "is_noted"),
-    [
-        ("--moe-expert-capacity-factor 1.5", None, True),
-        ("--moe-expert-capacity-factor 0.5", 0.5, False),
-        ("--moe-expert-capacity-factor 1.5 --moe-pad-expert-input-to-capacity", 1.5, False),
-        ("--moe-expert-capacity-factor -1", None, False),
-        ("--moe-pad-expert-input-to-capacity", None, False),
-    ],
-)
-def test_capacity_is_set_if_every_expert_is_full(
-    arguments: str, factor: float | None, is_noted: bool
-) -> None:
-    source = f"{BASE} {EXPERTS} --moe-token-dispatcher-type alltoall {arguments}"
-    scenario, text = import_megatron(source)
-    assert scenario.model.experts and scenario.model.experts.capacity_factor == factor
-    assert ("overloaded experts drop" in text) == is_noted
-
-
 def test_arguments_of_experts_that_are_not_modelled_are_noted_only_with_experts() -> None:
     arguments = "--moe-z-loss-coeff 1e-3 --moe-router-dtype fp64 --moe-deepep-num-sms 24"
     assert text_of(f"{BASE} {arguments}") == text_of(BASE)
     text = text_of(f"{BASE} {EXPERTS} {arguments}")
     for name in ("moe-z-loss-coeff", "moe-router-dtype", "moe-deepep-num-sms"):
         assert f"# - --{name}" in text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [
-        ("--moe-token-dispatcher-type allgather", "all_gather"),
-        ("--moe-token-dispatcher-type alltoall_seq", "all_to_all"),
-        ("--moe-token-dispatcher-type flex", "deepep"),
-        ("--moe-token-dispatcher-type flex --moe-enable-deepep", "deepep"),
-        ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "hybridep"),
-        ("--moe-token-dispatcher-type alltoall --moe-flex-dispatcher-backend deepep", "all_to_all"),
-    ],
-)
-def test_the_dispatcher_and_its_backend_are_imported_and_exported(
-    arguments: str, name: str
-) -> None:
-    source = f"{BASE} {EXPERTS} --expert-model-parallel-size 4 {arguments}"
-    scenario, _ = import_megatron(source)
-    assert scenario.parallelism.expert_dispatch == name
-    again, _ = import_megatron(written("again.sh", megatron_script(scenario)))
-    assert again.parallelism.expert_dispatch == name
-
-
-def test_deepep_needs_the_flexible_dispatcher() -> None:
-    source = f"{BASE} {EXPERTS} --moe-token-dispatcher-type alltoall --moe-enable-deepep"
-    with pytest.raises(InputError, match=r"E872.*needs --moe-token-dispatcher-type flex"):
-        import_megatron(source)
 
 
 # ----------------------------------------------------------------------------------- Hugging Face

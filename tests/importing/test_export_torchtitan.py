@@ -9,8 +9,7 @@ import pytest
 from simtrain.base.resources import list_scenarios
 from simtrain.errors import InputError
 from simtrain.importing.torchtitan.export import torchtitan_job
-from simtrain.importing.torchtitan.flavors import model_of_flavor
-from simtrain.importing.torchtitan.job_scenario import chunks_of_sizes
+from simtrain.importing.torchtitan.reader import chunks_of_sizes, model_of_flavor
 from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.scenario.pipeline_layout import layout_of_chunks
 from simtrain.scenario.resolved import settings_of

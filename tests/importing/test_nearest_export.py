@@ -8,7 +8,7 @@ from simtrain.base.importer import importers
 from simtrain.base.resources import list_scenarios
 from simtrain.errors import InputError
 from simtrain.importing.exporters import EXPORTERS
-from simtrain.importing.torchtitan.flavors import flavor_of_model
+from simtrain.importing.torchtitan.reader import flavor_of_model
 from simtrain.scenario import Scenario, load_scenario
 from tests.helpers.command_line import call, refused
 from tests.helpers.imported import import_with
@@ -59,14 +59,6 @@ def test_what_changes_is_named_and_the_option_is_suggested(tmp_path: pathlib.Pat
     assert "# Changed to the nearest layout that jobs of torchtitan have:" in text
     assert "# - memory.zero_stage: 1, after an import 3" in text
     assert again("torchtitan", text, tmp_path).memory.zero_stage == 3
-
-
-def test_deepspeed_gets_one_chunk_per_stage(tmp_path: pathlib.Path) -> None:
-    words = "export", "--to", "deepspeed", "table5_175b_present"
-    assert "several chunks per stage" in refused(*words)
-    text = call(*words, "--nearest").stdout
-    assert "# - parallelism.interleave: " in text
-    assert again("deepspeed", text, tmp_path).parallelism.interleave == 1
 
 
 @pytest.mark.parametrize("name", list_scenarios())

@@ -1,100 +1,10 @@
-"""`simtrain import nemo`: training configs of NeMo 1, and recipes of NeMo 2."""
+"""`simtrain import nemo`: recipes of NeMo 2."""
 
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.scenario.resolved import settings_of
 from tests.helpers.command_line import call, refused
-from tests.helpers.imported import import_megatron, nemo_draft, written
-
-FIRST = """\
-run:
-  name: gpt3_5b
-trainer:
-  num_nodes: 2
-  devices: 8
-  precision: bf16
-exp_manager:
-  name: megatron_gpt
-model:
-  mcore_gpt: true
-  micro_batch_size: 2
-  global_batch_size: 256
-  tensor_model_parallel_size: 2
-  pipeline_model_parallel_size: 1
-  virtual_pipeline_model_parallel_size: null
-  encoder_seq_length: 2048
-  max_position_embeddings: ${.encoder_seq_length}
-  num_layers: 24
-  hidden_size: 4096
-  ffn_hidden_size: ${multiply:4, ${.hidden_size}}
-  num_attention_heads: 32
-  hidden_dropout: 0.1
-  attention_dropout: 0.1
-  normalization: layernorm1p
-  activation: gelu
-  bias: true
-  position_embedding_type: learned_absolute
-  share_embeddings_and_output_weights: true
-  sequence_parallel: true
-  activations_checkpoint_granularity: selective
-  activations_checkpoint_num_layers: null
-  make_vocab_size_divisible_by: 128
-  tokenizer:
-    library: megatron
-    type: GPT2BPETokenizer
-  fp8: False
-  optim:
-    name: distributed_fused_adam
-    overlap_grad_sync: true
-    overlap_param_sync: true
-    sched:
-      name: CosineAnnealing
-  data:
-    seq_length: ${training.model.encoder_seq_length}
-"""
-ARGUMENTS = """\
---num-layers 24 --hidden-size 4096 --ffn-hidden-size 16384 --num-attention-heads 32
---seq-length 2048 --max-position-embeddings 2048 --normalization LayerNorm --bf16
---hidden-dropout 0.1 --attention-dropout 0.1 --tensor-model-parallel-size 2 --sequence-parallel
---recompute-granularity selective --use-distributed-optimizer --overlap-grad-reduce
---overlap-param-gather --micro-batch-size 2 --global-batch-size 256
-"""
-
-
-def test_a_training_config_is_the_scenario_of_the_same_arguments() -> None:
-    text = FIRST.replace("${multiply:4, ${.hidden_size}}", "16384")
-    scenario, written_text = nemo_draft(written("gpt.yaml", text)).finished()
-    expected, _ = import_megatron(ARGUMENTS, gpus=16)
-    graphs = {"software.cuda_graphs": False}
-    software = {"software.stack": "nemo", "software.fused_cross_entropy": False} | graphs
-    assert settings_of(scenario) == settings_of(expected) | software
-    assert "max_position_embeddings" not in written_text
-    assert nemo_draft(written("gpt.yaml", text), gpus=64).finished()[0].num_gpus == 64
-
-
-def test_a_reference_that_is_calculated_is_unknown_only_if_it_is_needed() -> None:
-    with pytest.raises(InputError, match=r"E874 model\.ffn_hidden_size is \$\{multiply"):
-        nemo_draft(written("gpt.yaml", FIRST)).finished()
-    sets = ["model.ffn_hidden_size=16384"]
-    assert nemo_draft(written("gpt.yaml", FIRST), sets).finished()[0].model.ffn_hidden_size == 16384
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("activation: gelu", "activation: swish9", r"E872 model\.activation is swish9"),
-        ("bias: true", "new_word: 5", r"E871 model\.new_word is not a known field of NeMo"),
-        ("type: GPT2BPETokenizer", "type: Other", "E873 the size of the vocabulary of Other"),
-        ("name: megatron_gpt", "name: megatron_t5", "E877 .* T5's decoder"),
-        ("num_layers: 24", "num_layers: many", r"gpt\.yaml:\d+:\d+: E872 model\.num_layers many"),
-    ],
-)
-def test_errors_name_the_field(old: str, new: str, message: str) -> None:
-    text = FIRST.replace("${multiply:4, ${.hidden_size}}", "16384").replace(old, new)
-    with pytest.raises(InputError, match=message):
-        nemo_draft(written("gpt.yaml", text)).finished()
-
+from tests.helpers.imported import nemo_draft, written
 
 RECIPE = """\
 import nemo_run as run
@@ -238,6 +148,12 @@ def test_a_printed_recipe_is_read() -> None:
     other = PRINTED.replace("Llama3Config8B", "NewConfig8B")
     with pytest.raises(InputError, match="E877 simtrain does not have the sizes of the model New"):
         nemo_draft(written("recipe.yaml", other)).finished()
+
+
+def test_configs_of_nemo_1_are_refused() -> None:
+    first = "trainer:\n  num_nodes: 2\nmodel:\n  num_layers: 24\n"
+    with pytest.raises(InputError, match="configs of NeMo 1 are not read"):
+        nemo_draft(written("gpt.yaml", first))
 
 
 def test_the_files_are_recognised() -> None:

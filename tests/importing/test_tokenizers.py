@@ -1,5 +1,7 @@
 """The vocabulary follows from the name of the tokenizer in a script; no number is invented."""
 
+from typing import Any
+
 import pytest
 
 from simtrain.errors import InputError
@@ -7,56 +9,16 @@ from simtrain.importing.tokenizers import TOKENIZERS, tokenizer_of
 from tests.helpers.imported import BASE, import_megatron
 
 HUGGING_FACE = f"{BASE} --tokenizer-type HuggingFaceTokenizer --tokenizer-model"
-_TOKENS = {
-    32000: "meta-llama/Llama-2-7b-hf mistralai/Mistral-7B-v0.1 "
-    "mistralai/Mixtral-8x7B-v0.1 TinyLlama/TinyLlama-1.1B",
-    128256: "meta-llama/Meta-Llama-3-8B /models/llama3.1/tokenizer.model "
-    "meta-llama/Llama-3.2-1B nvidia/Llama-3_1-Nemotron-51B-Instruct",
-    202048: "meta-llama/Llama-4-Scout-17B-16E",
-    32768: "mistralai/Mistral-7B-Instruct-v0.3 "
-    "mistralai/Mixtral-8x22B-Instruct-v0.1 mistralai/Mixtral-8x7B-v0.3",
-    131072: "mistralai/Mistral-Nemo-Base-2407 "
-    "nvidia/Nemotron-H-8B-Base-8K nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
-    151646: "Qwen/Qwen2-7B Qwen/Qwen1.5-7B",
-    151665: "Qwen/Qwen2.5-72B",
-    151669: "Qwen/Qwen3-30B-A3B",
-    100002: "deepseek-ai/DeepSeek-V2-Lite",
-    100015: "deepseek-ai/deepseek-moe-16b-base",
-    128815: "deepseek-ai/DeepSeek-V3 deepseek-ai/DeepSeek-R1",
-    256000: "google/gemma-7b google/gemma-2-9b "
-    "nvidia/nemotron-3-8b-base-4k nvidia/Minitron-8B-Base",
-    262145: "google/gemma-3-4b-pt",
-    50257: "openai-community/gpt2",
-    50277: "EleutherAI/gpt-neox-20b EleutherAI/pythia-1.4b",
-    65024: "tiiuae/falcon-40b",
-    50295: "microsoft/phi-2 microsoft/phi-1_5",
-    32011: "microsoft/Phi-3-mini-4k-instruct microsoft/Phi-3.5-mini-instruct",
-    100352: "microsoft/phi-4",
-    200019: "o200k_base",
-    201088: "openai/gpt-oss-20b",
-    100277: "cl100k_base.tiktoken",
-    100278: "allenai/OLMo-2-1124-7B",
-    50280: "allenai/OLMo-7B",
-    250680: "bigscience/bloom",
-    49152: "bigcode/starcoder2-7b",
-    32016: "codellama/CodeLlama-7b-hf",
-    64000: "01-ai/Yi-34B",
-}
-NAMES = {name: tokens for tokens, names in _TOKENS.items() for name in names.split()}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_name_says_the_tokens_and_megatron_pads_them(name: str) -> None:
-    tokenizer = tokenizer_of(name)
-    assert tokenizer and tokenizer.tokens == NAMES[name]
-    options = "--tensor-model-parallel-size 4 --make-vocab-size-divisible-by 64"
-    vocabulary = import_megatron(f"{HUGGING_FACE} {name} {options}")[0].model.vocab_size
-    assert vocabulary == -(-NAMES[name] // 256) * 256
-
-
-def test_every_tokenizer_of_the_table_is_reached() -> None:
-    assert {*map(tokenizer_of, NAMES)} == {*TOKENIZERS}
-    assert all(tokenizer.source for tokenizer in TOKENIZERS)
+@pytest.mark.parametrize("row", TOKENIZERS, ids=lambda row: row["examples"][0])
+def test_names_say_the_tokens_and_megatron_pads_them(row: dict[str, Any]) -> None:
+    assert row["source"]
+    for name in row["examples"]:
+        assert tokenizer_of(name) == (row["name"], row["tokens"])
+        options = "--tensor-model-parallel-size 4 --make-vocab-size-divisible-by 64"
+        vocabulary = import_megatron(f"{HUGGING_FACE} {name} {options}")[0].model.vocab_size
+        assert vocabulary == -(-row["tokens"] // 256) * 256
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def export(
     """Write a scenario as a framework reads it, so that what was found can be run.
 
     Args:
-        to: framework: megatron, deepspeed or torchtitan. Default: as the ending of the file says,
+        to: framework: megatron or torchtitan. Default: as the ending of the file says,
             .sh for megatron and .toml for torchtitan.
         out: file to write. Default: print the text.
         nearest: change what the framework cannot say of the layout to the nearest that it can.
@@ -38,7 +38,7 @@ def export(
 
     Example: simtrain export llama3_8b --set memory.zero_stage=3 -o llama3.toml
 
-    Example: simtrain export table5_22b_present --to deepspeed -o megatron_deepspeed.sh
+    Example: simtrain export llama3_8b --to torchtitan --nearest
     """
     from simtrain.base.output_folder import write_new
     from simtrain.studies.evaluation import Evaluator

@@ -24,8 +24,14 @@ MAPPED["moe_flex_dispatcher_backend"] = replace(
     MAPPED["moe_flex_dispatcher_backend"], default=next(iter(_BACKENDS)), values=_BACKENDS
 )
 
+EXPORTED = {section: names.split() for section, names in _FILE.section("exported").items()}
+"""The arguments that the export writes for the fields that they set, by section."""
+GROUPS = {group: names.split() for group, names in _FILE.section("groups").items()}
+"""Arguments that are read together."""
 OTHER_MODELS = _FILE.effects("other_models")
 """The part of the model that is missing in simtrain, for arguments that define other models."""
+MISSING_OF_SCRIPTS: dict[str, str] = _FILE.section("scripts")
+"""The part that is missing, with the words in names of training scripts that say so."""
 USERBUFFERS = _FILE.effects("userbuffers")
 """Effects of arguments that are not modelled and apply only with tp_comm_overlap."""
 NOT_MODELLED = _FILE.effects("not_modelled")

@@ -1,21 +1,29 @@
-"""A draft of a scenario from Megatron-LM's arguments, and how their values are read."""
+"""A draft of a scenario from Megatron-LM's arguments: how their values are read, and refused."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from simtrain.base.importer import ImportRequest
+from simtrain.base.strict_yaml import FieldError
 from simtrain.errors import InputError, Location, Problem
 from simtrain.importing.draft import Draft, missing_fields
-from simtrain.importing.megatron.arguments import KNOWN, MAPPED, SPELLINGS, TABLE
-from simtrain.importing.megatron.hybrid import PATTERNS, read_pattern, refuse_other_models
+from simtrain.importing.megatron.arguments import (
+    KNOWN,
+    MAPPED,
+    MISSING_OF_SCRIPTS,
+    OTHER_MODELS,
+    SPELLINGS,
+    TABLE,
+)
 from simtrain.importing.megatron.source import TEXT, Source, unknown_value
 from simtrain.importing.settings import Setting
 from simtrain.importing.table import MappedWord
-from simtrain.scenario.model import Model
+from simtrain.scenario.model import MAMBA, Model, checked_pattern
 
 Number = TypeVar("Number", int, float)
 
@@ -41,8 +49,8 @@ class MegatronDraft(Draft):
             table=source.table,
             settings=source.arguments,
         )
-        refuse_other_models(source)
-        read_pattern(source, None)  # An unknown layer is a clearer error than unknown arguments.
+        _refuse_other_models(source)
+        _read_pattern(source, None)  # An unknown layer is a clearer error than unknown arguments.
         self.notes += source.notes
         self.assumptions += source.assumptions
         self.hides_arguments = source.hides
@@ -69,21 +77,19 @@ class MegatronDraft(Draft):
         self.blocking = source.blocking
         self.documents, self.is_deepspeed = source.documents, self.flag("deepspeed")
         self.is_config = source.table is not TABLE
-        self.tensor = self._size("parallelism.tensor", "tensor_model_parallel_size")
-        self.pipeline = self._size("parallelism.pipeline", "pipeline_model_parallel_size")
-        self.context = self._size("parallelism.context", "context_parallel_size")
+        self.tensor, self.pipeline, self.context = (
+            self.override(f"parallelism.{axis}") or self.integer(name) or 1
+            for axis, name in _GROUPS.items()
+        )
         self.layers = self.integer("num_layers") or self.integer("encoder_num_layers")
-        for name in PATTERNS:
+        for name in _PATTERNS:
             self.known(name)
-        self.pattern = read_pattern(source, self.layers)
+        self.pattern = _read_pattern(source, self.layers)
         if self.pattern is not None:
             self.layers = self.layers or len(self.pattern.letters)
 
-    def _size(self, field: str, name: str) -> int:
-        return self.override(field) or self.integer(name) or 1
-
     def given(self, name: str) -> Setting | None:
-        """Return an argument if it is set; a log also prints arguments that are not set."""
+        # A log also prints arguments that are not set.
         argument = self.settings.get(name)
         return None if argument is None or argument.value == "None" else argument
 
@@ -92,7 +98,6 @@ class MegatronDraft(Draft):
         self.problems.setdefault(name, problem)
 
     def word_of(self, name: str) -> str:
-        """Return the argument that sets a field; a config has the name of the field."""
         return name if self.is_config else f"--{super().word_of(name).replace('_', '-')}"
 
     def name_at(self, place: Location | None) -> str:
@@ -109,16 +114,15 @@ class MegatronDraft(Draft):
         problems = [*others, *self.problems.values()]
         if not problems:
             return
-        if self.hides_arguments:  # what is missing may be among them
-            raise InputError(sorted(problems, key=_position))
-        # A problem ends the import of its section: nested sections can be unfinished.
-        missing = missing_fields(dict.fromkeys(self.data.get("model", {})), Model, "model.")
-        wrong_fields = {MAPPED[name].field for name in self.problems if name in MAPPED}
-        problems += self.missing(
-            name
-            for name in missing
-            if name not in wrong_fields and self.override_text(name) is None
-        )
+        if not self.hides_arguments:  # what is missing may be among them
+            # A problem ends the import of its section: nested sections can be unfinished.
+            missing = missing_fields(dict.fromkeys(self.data.get("model", {})), Model, "model.")
+            wrong_fields = {MAPPED[name].field for name in self.problems if name in MAPPED}
+            problems += self.missing(
+                name
+                for name in missing
+                if name not in wrong_fields and self.override_text(name) is None
+            )
         raise InputError(sorted(problems, key=_position))
 
     def known(self, name: str) -> Setting | None:
@@ -144,8 +148,7 @@ class MegatronDraft(Draft):
         self.report(name, problem)
         return None
 
-    def number(self, name: str, kind: Callable[[str], Number], words: str) -> Number | None:
-        """Return the value of a numeric argument; None if it is not set, or is no number."""
+    def _number(self, name: str, kind: Callable[[str], Number], words: str) -> Number | None:
         argument = self.known(name)
         try:
             return None if argument is None else converted(argument, kind, words)
@@ -154,12 +157,12 @@ class MegatronDraft(Draft):
             return None
 
     def integer(self, name: str) -> int | None:
-        """Return the value of an integer argument, or None if it is not set."""
-        return self.number(name, int, "an integer")
+        """Return the value of an integer argument; None if it is not set, or is no integer."""
+        return self._number(name, int, "an integer")
 
     def decimal(self, name: str) -> float | None:
-        """Return the value of a numeric argument, or None if it is not set."""
-        return self.number(name, float, "a number")
+        """Return the value of a numeric argument; None if it is not set, or is no number."""
+        return self._number(name, float, "a number")
 
     def flag(self, name: str) -> bool:
         """Return whether a flag is on; a flag that sets no field is off by default."""
@@ -191,8 +194,8 @@ class MegatronDraft(Draft):
         match self.table.mapped[name]:
             case MappedWord(values=values) if values:
                 return self.choice(name)
-            case MappedWord(default=bool()):
-                return self.flag(name)
+            case MappedWord(default=bool(), inverted=inverted):
+                return self.flag(name) is not inverted
             case MappedWord(default=float(default)):
                 return default if (number := self.decimal(name)) is None else number
             case MappedWord(default=None):
@@ -207,12 +210,19 @@ class MegatronDraft(Draft):
         return implementation is not None and implementation.value == "local"
 
     def refined_by(self, name: str) -> str:
-        """Return the argument that an argument only refines; a log prints all of both."""
+        # A log prints all of both.
         return "" if self.is_printed else super().refined_by(name)
 
     def first_given(self, name: str) -> str:
         """Return the name if it is set, or else its older form for encoders."""
         return name if self.given(name) else f"encoder_{name}"
+
+
+_GROUPS = {
+    "tensor": "tensor_model_parallel_size",
+    "pipeline": "pipeline_model_parallel_size",
+    "context": "context_parallel_size",
+}
 
 
 def _position(problem: Problem) -> tuple[int, int]:
@@ -241,9 +251,102 @@ def converted(argument: Setting, kind: Callable[[str], Number], words: str) -> N
 def wrong(argument: Setting, says: str) -> InputError:
     """Return the error about the value of an argument."""
     word = MAPPED.get(argument.name)
+    fix = "correct the argument" + (f", which sets {word.field}" if word else "")
+    return InputError.of("E872", f"{argument.words} {says}", argument.place, fix)
+
+
+# ------------------------------------------------------------------ hybrid models and other models
+
+_PATTERNS = "hybrid_layer_pattern", "hybrid_override_pattern"
+_STAGE, _PREDICTION = "|", "/"
+
+
+@dataclass(frozen=True, slots=True)
+class HybridPattern:
+    """The pattern of a hybrid model.
+
+    Args:
+        stages: the letters of the layers of each chunk of a pipeline; a single one if the pattern
+            does not say them.
+        argument: the argument that has the pattern; None if all layers are Mamba-2.
+    """
+
+    stages: tuple[str, ...]
+    argument: Setting | None = None
+
+    @property
+    def letters(self) -> str:
+        """The letters of all layers."""
+        return "".join(self.stages)
+
+
+def _read_pattern(source: Source, layers: int | None) -> HybridPattern | None:
+    """Return the pattern of a hybrid model, or None for other models.
+
+    Args:
+        source: the arguments.
+        layers: number of layers, if an argument says it.
+
+    Raises:
+        InputError: a layer is of a kind that is not simulated, or the arguments have only the
+            shares of each kind of layers (E877).
+    """
+    arguments = {
+        name: setting
+        for name, setting in source.arguments.items()
+        if setting.value not in ("None", "") and not setting.unknown
+    }
+    if argument := next((arguments[name] for name in _PATTERNS if name in arguments), None):
+        letters, _, predictions = argument.value.strip("\"'").partition(_PREDICTION)
+        if predictions.replace(_PREDICTION, ""):
+            raise _missing_part(argument, argument.words, "token prediction after a hybrid model")
+        try:
+            checked_pattern(letters.replace(_STAGE, ""))
+        except FieldError as error:
+            raise _missing_part(argument, argument.words, str(error)) from None
+        return HybridPattern(tuple(letters.split(_STAGE)), argument)
+    # A flag, the specification of layers or the training script says that a model is hybrid.
+    flag, spec = source.arguments.get("is_hybrid_model"), source.arguments.get("spec")
+    texts = [spec.value] if spec else []
+    texts += [source.script.value.rpartition("/")[2]] if source.script else []
+    is_on = flag is not None and flag.value == "True"
+    if not (is_on or any(re.search(r"mamba|hybrid", text.lower()) for text in texts)):
+        return None
+    for name in ("hybrid_attention_ratio", "hybrid_mlp_ratio"):
+        ratio = arguments.get(name)
+        if ratio is not None and ratio.value not in ("0", "0.0"):
+            is_flag = ratio.spelled.startswith("--")
+            spelled = "--hybrid-override-pattern" if is_flag else _PATTERNS[1]
+            part = f"layers that a ratio places: write {spelled} and the layers in it"
+            raise _missing_part(ratio, ratio.words, part)
+    return HybridPattern((MAMBA * layers,)) if layers else None
+
+
+def _refuse_other_models(source: Source) -> None:
+    """Check that the training script and the arguments describe a GPT model.
+
+    Raises:
+        InputError: the model has a part that simtrain does not have.
+    """
+    if source.script:
+        words = re.split(r"[^a-z0-9]+", source.script.value.rpartition("/")[2].lower())
+        parts = (part for part, names in MISSING_OF_SCRIPTS.items() if {*names.split()} & {*words})
+        if part := next(parts, None):
+            raise _missing_part(source.script, source.script.value, part)
+    for name, effect in OTHER_MODELS.items():
+        setting = source.arguments.get(name)
+        if setting and effect.applies(setting.value):
+            raise _missing_part(setting, setting.words, effect.text)
+    positions = source.arguments.get("position_embedding_type")
+    if positions and positions.value in ("alibi", "relative"):
+        raise _missing_part(positions, positions.words, "a bias by relative position in attention")
+
+
+def _missing_part(setting: Setting, words: str, part: str) -> InputError:
     return InputError.of(
-        "E872",
-        f"{argument.words} {says}",
-        argument.place,
-        "correct the argument" + (f", which sets {word.field}" if word else ""),
+        "E877",
+        f"{words} trains a model with a part that simtrain does not have: {part}",
+        setting.place,
+        "import a model of transformer layers only",
+        "a GPT without this part would give a wrong time and memory",
     )

@@ -1,23 +1,16 @@
-"""Write a scenario as a script that starts Megatron-LM, whose arguments are those of the import."""
+"""Write a scenario as a script that starts Megatron-LM: the words of the import, inverted."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator
+import shlex
 from typing import Any
 
 from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError
-from simtrain.importing.lost_fields import (
-    comments_of,
-    lost_fields,
-    refuse_adapters,
-    refuse_splits,
-)
-from simtrain.importing.megatron.arguments import MAPPED
-from simtrain.importing.megatron.memory import MODULE_NAMES
-from simtrain.importing.megatron.scenario_draft import megatron_draft
+from simtrain.importing.lost_fields import comments_of, lost_fields, refuse_own_parts, values_of
+from simtrain.importing.megatron.arguments import EXPORTED, GROUPS, MAPPED, SPELLINGS
+from simtrain.importing.megatron.fields import MODULE_NAMES, megatron_draft
 from simtrain.scenario import Scenario
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.offload_section import OFFLOAD_MODULES
@@ -25,15 +18,14 @@ from simtrain.scenario.offload_section import OFFLOAD_MODULES
 _FEWEST_PADDING = 128
 _TO_RUN = "--tokenizer-type NullTokenizer --mock-data --train-iters 20 --lr 1.0e-4"
 """What pretrain_gpt.py needs besides, without effect on an iteration: to be replaced."""
-_RANKS_PER_NODE = 8
-_NOT_OF_A_MODEL = (
-    "max-position-embeddings",
-    "vocab-size",
-    "make-vocab-size-divisible-by",
-    "moe-token-dispatcher-type",
-    "attention-backend",
-)
-"""Arguments that depend on more than the model."""
+RANKS_PER_NODE = 8
+_LONG = {
+    "microbatch_group_size_per_vp_stage": "microbatch_group_size_per_virtual_pipeline_stage",
+}
+"""Flags whose printed name is shorter."""
+_SPEC = "megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec"
+Arguments = dict[str, Any]
+"""Values by the names that Megatron-LM prints; a list has several values."""
 
 
 def megatron_script(scenario: Scenario) -> str:
@@ -42,27 +34,7 @@ def megatron_script(scenario: Scenario) -> str:
     Raises:
         InputError: Megatron-LM cannot run the scenario (E882).
     """
-    refuse_adapters(scenario, "Megatron-LM")
-    refuse_splits(scenario, "Megatron-LM")
-    _refuse_exchange(scenario)
-    arguments = [*_arguments(scenario)]
-    ranks = math.gcd(scenario.num_gpus, _RANKS_PER_NODE)
-    launch = f"torchrun --nproc-per-node {ranks} --nnodes {scenario.num_gpus // ranks}"
-    name = f" of {scenario.name}" if scenario.name else ""
-    comments = comments_of(differences(scenario, arguments), "Arguments")
-    return "\n".join(
-        [
-            "#!/bin/bash",
-            f"# Megatron-LM's arguments{name}, with data of no meaning: replace the last line.",
-            *comments,
-            " \\\n  ".join([f"{launch} pretrain_gpt.py", *arguments, _TO_RUN]),
-            "",
-        ]
-    )
-
-
-def _refuse_exchange(scenario: Scenario) -> None:
-    """Refuse an exchange of context parallelism that Megatron-LM does not have."""
+    refuse_own_parts(scenario, "Megatron-LM")
     split, known = scenario.parallelism, MAPPED["cp_comm_type"].values.values()
     if split.context > 1 and split.context_communication not in known:
         message = (
@@ -71,280 +43,214 @@ def _refuse_exchange(scenario: Scenario) -> None:
         )
         fix = "--set parallelism.context_communication=p2p --set attention_backend=fused"
         raise InputError.of("E882", message, fix=f"add {fix}")
+    arguments = spelled(arguments_of(scenario, *EXPORTED))
+    ranks = math.gcd(scenario.num_gpus, RANKS_PER_NODE)
+    launch = f"torchrun --nproc-per-node {ranks} --nnodes {scenario.num_gpus // ranks}"
+    name = f" of {scenario.name}" if scenario.name else ""
+    overrides = [f"parallelism.data={split.data}", f"cluster={scenario.cluster}"]
+    request = ImportRequest(" ".join([*arguments, _TO_RUN]), overrides=overrides)
+    lost = lost_fields(scenario, megatron_draft(request).finished()[0])
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            f"# Megatron-LM's arguments{name}, with data of no meaning: replace the last line.",
+            *comments_of(lost, "Arguments"),
+            " \\\n  ".join([f"{launch} pretrain_gpt.py", *arguments, _TO_RUN]),
+            "",
+        ]
+    )
 
 
-def model_arguments(fields: dict[str, Any]) -> str:
+def model_arguments(fields: dict[str, Any]) -> Arguments:
     """Return the arguments of a model, for the section `model` of a scenario."""
     data = {"model": fields, "parallelism": {}, "batch": {"micro": 1, "global": 1}}
     scenario = Scenario.model_validate(data | {"attention_backend": "fused"})
-    words = " ".join(word for write in _OF_A_MODEL for word in write(scenario))
-    for name in _NOT_OF_A_MODEL:
-        words = re.sub(rf" --{name} [^-]\S*(?= |$)", "", words)
-    return f"{words} --padded-vocab-size {scenario.model.vocab_size}"
+    arguments = arguments_of(scenario, "model", "experts")
+    for name in ("max_position_embeddings", "vocab_size", "make_vocab_size_divisible_by"):
+        del arguments[name]
+    return arguments | {"padded_vocab_size": scenario.model.vocab_size}
 
 
-def differences(scenario: Scenario, arguments: list[str]) -> list[str]:
-    """Import arguments again, and say which fields then differ from the scenario's."""
-    overrides = [f"parallelism.data={scenario.parallelism.data}", f"cluster={scenario.cluster}"]
-    request = ImportRequest(" ".join([*arguments, _TO_RUN]), overrides=overrides)
-    again, _ = megatron_draft(request).finished()
-    return lost_fields(scenario, again)
+def arguments_of(scenario: Scenario, *sections: str) -> Arguments:
+    """Return the arguments of sections of the table, and those that follow from several fields."""
+    fields, arguments = _fields(scenario), Arguments()
+    for section in sections:
+        for name in EXPORTED[section] if section != "experts" or scenario.model.experts else ():
+            word = MAPPED[name]
+            if word.field in fields and (value := word.word_for(fields[word.field])) is not None:
+                arguments[name] = value
+        arguments |= _COMBINED[section](scenario)
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
-def _arguments(scenario: Scenario) -> Iterator[str]:
-    for write in (
-        _model,
-        _hybrid,
-        _attention,
-        _experts,
-        _parallelism,
-        _recompute,
-        _offload,
-        _memory,
-        _kernels,
-        _precision,
-        _overlap,
-    ):
-        yield from (argument for argument in write(scenario) if argument)
+def spelled(arguments: Arguments) -> list[str]:
+    """Return arguments as a command line has them; a flag that is off has a name of its own."""
+    texts = []
+    for name, value in arguments.items():
+        flag = _LONG.get(name, name)
+        if value is False:
+            off = (each for each, of in SPELLINGS.items() if of == (name, False))
+            flag = next(off, f"no_{name}")
+        values = value if isinstance(value, list | tuple) else [value]
+        values = [] if isinstance(value, bool) else values
+        words = (shlex.quote(str(each)) for each in values)
+        texts.append(" ".join([f"--{flag.replace('_', '-')}", *words]))
+    return texts
 
 
-def shared_arguments(scenario: Scenario) -> list[str]:
-    """Return the arguments of model, parallelism, batch and recompute, which forks have too."""
-    sections = _model, _hybrid, _attention, _parallelism, _recompute
-    return [argument for write in sections for argument in write(scenario) if argument]
+def _fields(scenario: Scenario) -> dict[str, Any]:
+    """Return the fields, as Megatron-LM's arguments mean them in this scenario."""
+    model, split, recompute = scenario.model, scenario.parallelism, scenario.recompute
+    memory, precision, overlap = scenario.memory, scenario.precision, scenario.overlap
+    has_layout, is_full = split.layout is not None, recompute.strategy == "full"
+    shards, has_experts = memory.zero_stage > 1, model.experts is not None
+    gathers, reduces = scenario.overlaps_parameter_gather, scenario.reduces_in_buckets
+    has_context, buckets = split.context > 1, overlap.gradient_buckets
+    needed: dict[str, tuple[Any, Any]] = {
+        "model.ffn_hidden_size": (model.has_dense_layers, model.ffn_hidden_size),
+        "model.kv_channels": (
+            not model.latent_attention
+            and model.kv_channels * model.num_attention_heads != model.hidden_size,
+            model.kv_channels,
+        ),
+        "model.qkv_biases": (not model.biases, model.qkv_biases),
+        "parallelism.layout": (has_layout, split.layout),
+        "parallelism.interleave": (not has_layout and split.interleave > 1, split.interleave),
+        "parallelism.first_stage_layers": (not has_layout, split.first_stage_layers),
+        "parallelism.last_stage_layers": (not has_layout, split.last_stage_layers),
+        "parallelism.microbatch_group_size": (scenario.group_size, scenario.group_size),
+        "parallelism.context": (has_context, split.context),
+        "parallelism.context_communication": (has_context, split.context_communication),
+        "parallelism.expert": (has_experts and split.expert > 1, split.expert),
+        "parallelism.expert_tensor": (has_experts, split.expert_tensor),
+        "recompute.strategy": (recompute.strategy != "none", recompute.strategy),
+        "recompute.method": (is_full, recompute.method),
+        "recompute.num_layers": (is_full, recompute.num_layers),
+        "recompute.distribute": (is_full, recompute.distribute),
+        "recompute.keep_microbatches": (
+            isinstance(recompute.keep_microbatches, int),
+            recompute.keep_microbatches,
+        ),
+        "memory.reshard_after_forward": (shards, bool(memory.reshard_after_forward)),
+        "precision.compute": (True, "bf16" if precision.casts else precision.compute),
+        "precision.fp8_recipe": (precision.compute == "fp8", precision.fp8_recipe),
+        "precision.fp8_parameters": (precision.compute == "fp8", scenario.keeps_fp8_parameters),
+        "software.cross_entropy_fusion": (
+            scenario.facts.kernels.fused_cross_entropy,
+            scenario.facts.kernels.cross_entropy_fusion,
+        ),
+        "overlap.merged_passes": (has_experts, scenario.wants_merged_passes),
+        "overlap.delayed_weight_gradients": (has_experts, scenario.delays_weight_gradients),
+        "overlap.shared_expert": (has_experts, overlap.shared_expert),
+        "overlap.pipeline": (scenario.schedule_family.overlaps, scenario.overlaps_pipeline),
+        "overlap.data_parallel": (not shards, scenario.overlaps_data_parallel),
+        "overlap.parameter_gather": (not shards, gathers),
+        "overlap.gradient_buckets": (isinstance(buckets, int), buckets),
+        "overlap.align_gradient_reduction": (
+            reduces and split.pipeline > 1,
+            scenario.aligns_gradient_reduction,
+        ),
+        "overlap.align_parameter_gather": (
+            gathers and split.interleave > 1,
+            scenario.aligns_parameter_gather,
+        ),
+    }
+    fields = values_of(scenario) | {name: value for name, (is_on, value) in needed.items() if is_on}
+    return {name: value for name, value in fields.items() if needed.get(name, (True,))[0]}
 
 
-def _flag(name: str, is_on: object) -> str:
-    return f"--{name}" if is_on else ""
-
-
-def _word(name: str, value: Any) -> str:
-    """Return an argument with the source's word for our value."""
-    words = {ours: theirs for theirs, ours in reversed([*MAPPED[name].values.items()])}
-    return f"--{name.replace('_', '-')} {words[value]}" if value in words else ""
-
-
-def _model(scenario: Scenario) -> Iterator[str]:
+def _model(scenario: Scenario) -> Arguments:
     model = scenario.model
-    yield f"--num-layers {model.num_layers} --hidden-size {model.hidden_size}"
-    if model.has_dense_layers:
-        yield f"--ffn-hidden-size {model.ffn_hidden_size}"
-    yield f"--seq-length {model.seq_length} --max-position-embeddings {model.seq_length}"
-    yield _vocabulary(model.vocab_size, scenario.parallelism.tensor)
-    yield _flag("untie-embeddings-and-output-weights", not model.tied_embeddings)
-    yield _flag("swiglu", model.activation == "swiglu")
-    yield _flag("squared-relu", model.activation == "squared_relu")
-    yield _word("normalization", model.normalization)
-    yield _word("position_embedding_type", model.position_embedding)
-    yield _flag("disable-bias-linear", not model.biases)
-    yield _flag("add-qkv-bias", model.qkv_biases and not model.biases)
-    yield f"--hidden-dropout {model.hidden_dropout} --attention-dropout {model.attention_dropout}"
-    if model.mtp_num_layers:
-        yield f"--mtp-num-layers {model.mtp_num_layers}"
-
-
-def _vocabulary(size: int, tensor: int) -> str:
-    """Return tokens that Megatron-LM pads to a size; NullTokenizer adds one."""
+    tensor, size = scenario.parallelism.tensor, model.vocab_size
+    # Megatron-LM pads tokens to a multiple of this unit x tensor; NullTokenizer adds one.
     unit = math.gcd(size // tensor if size % tensor == 0 else size, _FEWEST_PADDING)
-    return f"--vocab-size {size - 1} --make-vocab-size-divisible-by {unit}"
-
-
-def _hybrid(scenario: Scenario) -> Iterator[str]:
-    model, mamba = scenario.model, scenario.model.mamba
-    if model.layer_pattern is None:
-        return
-    yield f"--is-hybrid-model --hybrid-override-pattern '{model.layer_pattern}'"
-    yield "--spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec"
-    if mamba is not None:
-        if mamba.num_heads is not None:
-            yield f"--mamba-num-heads {mamba.num_heads}"
-        yield f"--mamba-head-dim {mamba.head_dim} --mamba-state-dim {mamba.state_dim}"
-        yield f"--mamba-num-groups {mamba.num_groups}"
-
-
-def _attention(scenario: Scenario) -> Iterator[str]:
-    model = scenario.model
-    yield f"--num-attention-heads {model.num_attention_heads}"
-    if latent := model.latent_attention:
-        yield "--multi-latent-attention"
-        for name, size in latent:
-            yield f"--{name.replace('_', '-')} {size}" if size is not None else ""
-    else:
-        if model.num_query_groups != model.num_attention_heads:
-            yield f"--group-query-attention --num-query-groups {model.num_query_groups}"
-        if model.kv_channels * model.num_attention_heads != model.hidden_size:
-            yield f"--kv-channels {model.kv_channels}"
-    yield _flag("qk-layernorm", model.qk_norm)
+    arguments: Arguments = {
+        "max_position_embeddings": model.seq_length,
+        "vocab_size": size - 1,
+        "make_vocab_size_divisible_by": unit,
+    }
+    if model.latent_attention:
+        arguments["multi_latent_attention"] = True
+    elif model.num_query_groups != model.num_attention_heads:
+        arguments |= {"group_query_attention": True, "num_query_groups": model.num_query_groups}
     if model.attention_window:
-        yield f"--window-size {model.attention_window - 1},0"
-        if model.full_attention_every:
-            yield f"--window-attn-skip-freq {model.full_attention_every}"
-    yield _word("attention_backend", scenario.attention_backend)
+        arguments["window_size"] = f"{model.attention_window - 1},0"
+    if model.layer_pattern is not None:
+        arguments |= {"is_hybrid_model": True, "spec": _SPEC.split()}
+    return arguments
 
 
-def _experts(scenario: Scenario) -> Iterator[str]:
-    experts, split = scenario.model.experts, scenario.parallelism
+def _experts(scenario: Scenario) -> Arguments:
+    experts = scenario.model.experts
     if experts is None:
-        return
-    yield f"--num-experts {experts.num} --moe-router-topk {experts.top_k}"
-    yield f"--moe-ffn-hidden-size {experts.ffn_hidden_size}"
-    if shared := experts.shared_ffn_hidden_size:
-        yield f"--moe-shared-expert-intermediate-size {shared}"
-    if dense := experts.first_dense_layers:
-        routed = scenario.model.num_layers - dense
-        yield f"--moe-layer-freq '([0]*{dense}+[1]*{routed})'"
-    elif experts.layer_frequency > 1:
-        yield f"--moe-layer-freq {experts.layer_frequency}"
-    yield "--moe-grouped-gemm --moe-permute-fusion --moe-router-fusion"
-    if experts.capacity_factor is not None:
-        yield f"--moe-expert-capacity-factor {experts.capacity_factor}"
-        yield _flag("moe-pad-expert-input-to-capacity", experts.capacity_factor >= 1)
-    yield _word("moe_router_dtype", experts.router_dtype)
-    yield _word("moe_router_score_function", experts.router_score)
-    yield _flag("moe-router-enable-expert-bias", experts.router_bias)
-    if experts.router_groups:
-        yield f"--moe-router-num-groups {experts.router_groups}"
-        yield f"--moe-router-group-topk {experts.router_group_top_k}"
-    kind, backend = DISPATCHERS[scenario.expert_dispatch].megatron
-    yield f"--moe-token-dispatcher-type {kind}"
-    if backend:
-        yield f"--moe-flex-dispatcher-backend {backend}"
-    yield f"--expert-model-parallel-size {split.expert}" if split.expert > 1 else ""
-    if split.expert_tensor is not None:
-        yield f"--expert-tensor-parallel-size {split.expert_tensor}"
-    overlap = scenario.overlap
-    yield _flag("moe-shared-expert-overlap", overlap.shared_expert)
-    yield _flag("overlap-moe-expert-parallel-comm", scenario.wants_merged_passes)
-    yield _flag("delay-wgrad-compute", scenario.delays_weight_gradients)
+        return {}
+    dense, frequency = experts.first_dense_layers, experts.layer_frequency
+    routed = scenario.model.num_layers - dense
+    is_padded = (experts.capacity_factor or 0) >= 1
+    layers = f"([0]*{dense}+[1]*{routed})" if dense else frequency if frequency > 1 else None
+    return dict.fromkeys(GROUPS["fusions_of_experts"], True) | {
+        "moe_pad_expert_input_to_capacity": True if is_padded else None,
+        "moe_layer_freq": layers,
+    }
 
 
-def _parallelism(scenario: Scenario) -> Iterator[str]:
-    split, batch = scenario.parallelism, scenario.batch
-    yield f"--tensor-model-parallel-size {split.tensor}"
-    yield _flag("sequence-parallel", split.sequence_parallel)
-    yield f"--pipeline-model-parallel-size {split.pipeline}"
-    if split.layout is not None:
-        yield f"--pipeline-model-parallel-layout '{split.layout}'"
-    else:
-        if split.interleave > 1:
-            yield f"--num-virtual-stages-per-pipeline-rank {split.interleave}"
-        for end in ("first", "last"):
-            if layers := getattr(split, f"{end}_stage_layers"):
-                yield f"--decoder-{end}-pipeline-num-layers {layers}"
-    if size := scenario.group_size:
-        yield f"--microbatch-group-size-per-virtual-pipeline-stage {size}"
-    if split.context > 1:
-        yield f"--context-parallel-size {split.context}"
-        yield _word("cp_comm_type", split.context_communication)
-        if near := split.context_a2a:
-            yield f"--hierarchical-context-parallel-sizes {near} {split.context // near}"
-    yield _flag("use-tp-pp-dp-mapping", scenario.placement.order == "tp-cp-ep-pp-dp")
-    yield f"--micro-batch-size {batch.micro} --global-batch-size {batch.global_}"
-
-
-def _recompute(scenario: Scenario) -> Iterator[str]:
-    recompute = scenario.recompute
-    if recompute.strategy != "none":
-        yield _word("recompute_granularity", recompute.strategy)
+def _layout(scenario: Scenario) -> Arguments:
+    split, recompute = scenario.parallelism, scenario.recompute
+    arguments = Arguments()
+    if (near := split.context_a2a) and split.context > 1:
+        arguments["hierarchical_context_parallel_sizes"] = [near, split.context // near]
     if recompute.strategy == "selective":
-        modules = [theirs for theirs, ours in MODULE_NAMES.items() if ours in recompute.modules]
-        yield f"--recompute-modules {' '.join(modules)}"
-    if recompute.strategy == "full":
-        yield _word("recompute_method", recompute.method)
-        yield f"--recompute-num-layers {recompute.num_layers}"
-        yield _flag("distribute-saved-activations", recompute.distribute)
-    if isinstance(kept := recompute.keep_microbatches, int) and kept:
-        yield f"--num-microbatches-with-partial-activation-checkpoints {kept}"
+        names = [theirs for theirs, ours in MODULE_NAMES.items() if ours in recompute.modules]
+        arguments["recompute_modules"] = names
+    return arguments
 
 
-def _offload(scenario: Scenario) -> Iterator[str]:
+def _others(scenario: Scenario) -> Arguments:
+    memory, precision, facts = scenario.memory, scenario.precision, scenario.facts
+    arguments = Arguments()
+    if scenario.model.experts:
+        kind, backend = DISPATCHERS[scenario.expert_dispatch].megatron
+        arguments["moe_token_dispatcher_type"] = kind
+        arguments["moe_flex_dispatcher_backend"] = backend
     offload = scenario.offload
     modules = [module for module in offload.modules if module in OFFLOAD_MODULES]
     if offload.unit == "layer" and modules:
-        yield f"--fine-grained-activation-offloading --offload-modules {' '.join(modules)}"
+        arguments |= {"fine_grained_activation_offloading": True, "offload_modules": modules}
     elif offload.unit == "layer" and not offload.modules:
         layers = offload.layers or scenario.model.num_layers - 1
-        yield f"--cpu-offloading-num-layers {layers}"
-
-
-def _memory(scenario: Scenario) -> Iterator[str]:
-    memory = scenario.memory
+        arguments["cpu_offloading_num_layers"] = layers
     if memory.zero_stage > 1:
-        yield "--use-megatron-fsdp"
-        yield _word("data_parallel_sharding_strategy", memory.zero_stage)
-        yield _flag("no-torch-fsdp2-reshard-after-forward", not memory.reshard_after_forward)
-    elif memory.zero_stage:
-        yield "--use-distributed-optimizer"
-    if memory.shard_over:
-        instances = scenario.parallelism.data // memory.shard_over
-        yield f"--num-distributed-optimizer-instances {instances}" if instances > 1 else ""
-    yield _flag("optimizer-cpu-offload", memory.offload_optimizer)
-
-
-def _kernels(scenario: Scenario) -> Iterator[str]:
-    facts, model = scenario.facts, scenario.model
-    kernels, is_gated = facts.kernels, model.activation == "swiglu"
-    yield _flag("no-masked-softmax-fusion", not kernels.fused_softmax)
-    yield _flag("no-rope-fusion", not kernels.fused_rotary)
-    activation = "no-bias-swiglu-fusion" if is_gated else "no-bias-gelu-fusion"
-    yield _flag(activation, not kernels.fused_activation)
-    yield _flag("no-bias-dropout-fusion", not kernels.fused_dropout_add)
-    yield _flag("no-gradient-accumulation-fusion", not kernels.fused_gradient_accumulation)
-    if kernels.fused_cross_entropy:
-        yield "--cross-entropy-loss-fusion"
-        yield _word("cross_entropy_fusion_impl", kernels.cross_entropy_fusion)
-    yield _flag("enable-cuda-graph", facts.cuda_graphs)
+        name = "data_parallel_sharding_strategy"
+        strategy = MAPPED[name].word_for(memory.zero_stage)
+        arguments |= {"use_megatron_fsdp": True, name: strategy}
+    instances = scenario.parallelism.data // (memory.shard_over or scenario.parallelism.data)
+    if instances > 1:
+        arguments["num_distributed_optimizer_instances"] = instances
     if facts.cuda_graph_modules:
-        modules = " ".join(facts.cuda_graph_modules)
-        yield f"--cuda-graph-impl transformer_engine --cuda-graph-modules {modules}"
-
-
-def _precision(scenario: Scenario) -> Iterator[str]:
-    precision = scenario.precision
-    compute = precision.compute
-    yield _flag("fp16", compute == "fp16")
-    yield _flag("bf16", compute == "bf16" or precision.casts)
+        arguments["cuda_graph_impl"] = "transformer_engine"
+        arguments["cuda_graph_modules"] = [*facts.cuda_graph_modules]
+    compute, gradients = precision.compute, scenario.gradient_type
     if compute == "fp4":
-        yield "--fp4-format e2m1 --fp4-recipe nvfp4"
-    if precision.first_layers_bf16 or precision.last_layers_bf16:
-        yield "--first-last-layers-bf16"
-        yield f"--num-layers-at-start-in-bf16 {precision.first_layers_bf16}"
-        yield f"--num-layers-at-end-in-bf16 {precision.last_layers_bf16}"
+        arguments |= {"fp4_format": "e2m1", "fp4_recipe": "nvfp4"}
     if compute == "fp8":
-        yield "--fp8-format hybrid"
-        yield _word("fp8_recipe", precision.fp8_recipe)
-        keeps_fp8 = scenario.keeps_fp8_parameters
-        yield _flag("fp8-param-gather", keeps_fp8)
+        arguments["fp8_format"] = "hybrid"
         # Megatron-LM casts gathered weights to mxfp8 from the buffer of gradients.
-        in_mxfp8 = keeps_fp8 and precision.fp8_recipe == "mxfp8"
-        yield _flag("reuse-grad-buf-for-mxfp8-param-ag", in_mxfp8)
-    in_fp32 = scenario.gradient_type == "fp32"
-    yield _flag("accumulate-allreduce-grads-in-fp32", compute == "fp16" and in_fp32)
-    yield _flag("grad-reduce-in-bf16", scenario.gradient_type == "bf16")
-    states = {"exp-avg-dtype": precision.exp_avg, "exp-avg-sq-dtype": precision.exp_avg_sq}
+        if scenario.keeps_fp8_parameters and precision.fp8_recipe == "mxfp8":
+            arguments["reuse_grad_buf_for_mxfp8_param_ag"] = True
+    if precision.first_layers_bf16 or precision.last_layers_bf16:
+        arguments["first_last_layers_bf16"] = True
+        arguments["num_layers_at_start_in_bf16"] = precision.first_layers_bf16
+        arguments["num_layers_at_end_in_bf16"] = precision.last_layers_bf16
+    if compute == "fp16" and gradients == "fp32":
+        arguments["accumulate_allreduce_grads_in_fp32"] = True
+    if gradients == "bf16":
+        arguments["grad_reduce_in_bf16"] = True
+    states = {"exp_avg_dtype": precision.exp_avg, "exp_avg_sq_dtype": precision.exp_avg_sq}
     if precision.main_parameters != "fp32" or {*states.values()} != {"fp32"}:
-        yield "--use-precision-aware-optimizer"
-        for name, dtype in states.items():
-            yield f"--{name} {dtype}"
+        arguments |= {"use_precision_aware_optimizer": True} | states
+    if scenario.overlap.deferred_output_gradients:
+        arguments["defer_embedding_wgrad_compute"] = True
+    return arguments
 
 
-def _overlap(scenario: Scenario) -> Iterator[str]:
-    overlap = scenario.overlap
-    yield _flag("tp-comm-overlap", overlap.userbuffers)
-    blocks = scenario.schedule_family.overlaps and not scenario.overlaps_pipeline
-    yield _flag("no-overlap-p2p-communication", blocks)
-    if overlap.deferred_output_gradients:
-        yield "--defer-embedding-wgrad-compute"
-        yield f"--wgrad-deferral-limit {overlap.deferred_output_gradients}"
-    if scenario.memory.zero_stage < 2:
-        yield _flag("overlap-grad-reduce", scenario.overlaps_data_parallel)
-        yield _flag("overlap-param-gather", scenario.overlaps_parameter_gather)
-    if re.fullmatch(r"\d+", str(overlap.gradient_buckets)):
-        yield f"--ddp-bucket-size {overlap.gradient_buckets}"
-    reduces_alone = scenario.reduces_in_buckets and not scenario.aligns_gradient_reduction
-    yield _flag("no-align-grad-reduce", reduces_alone and scenario.parallelism.pipeline > 1)
-    gathers_alone = scenario.overlaps_parameter_gather and not scenario.aligns_parameter_gather
-    yield _flag("no-align-param-gather", gathers_alone and scenario.parallelism.interleave > 1)
-
-
-_OF_A_MODEL = _model, _hybrid, _attention, _experts
+_COMBINED = {"model": _model, "experts": _experts, "layout": _layout, "others": _others}

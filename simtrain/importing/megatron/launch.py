@@ -6,54 +6,28 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, zip_longest
+from pathlib import Path
 
 from simtrain.importing.gpus import NamedMachine, gpus_in
 from simtrain.importing.settings import Setting
 from simtrain.importing.shell.syntax import Lines
 from simtrain.importing.shell.values import Argument
+from simtrain.importing.table import WordsFile
 
-_SLURM = {
-    "--nodes": "nodes",
-    "-N": "nodes",
-    "--ntasks-per-node": "tasks_per_node",
-    "--ntasks": "tasks",
-    "-n": "tasks",
-    "--gpus-per-node": "gpus_per_node",
-    "--gres": "gpus_per_node",
-    "--gpus": "gpus",
-    "-G": "gpus",
-}
-"""Options of sbatch and srun; mpirun shares some of them."""
-_MPI = {"-n": "tasks", "-np": "tasks"}
-_TORCHRUN = {"--nproc-per-node": "processes_per_node", "--nnodes": "nodes"}
-_DEEPSPEED = {"--num-gpus": "processes_per_node", "--num-nodes": "nodes"}
-_STARTERS = {"srun": _SLURM, "mpirun": _MPI, "mpiexec": _MPI}
-"""Programs that start one process per rank or, for torchrun, one per node."""
-_WITHOUT_VALUE = ("--standalone", "-m", "--module", "--no-python", "--no_python", "-u", "-l")
+_FILE = WordsFile(Path(__file__).with_suffix(".toml"))
+_SLURM, _TORCHRUN = _FILE.section("slurm"), _FILE.section("torchrun")
+_STARTERS = {name: _FILE.section(kind) for name, kind in _FILE.section("starters").items()}
+_DEEPSPEED = _FILE.section("deepspeed")
+_GPU_OPTIONS: list[list[str]] = _FILE.section("gpus")["options"]
+_SUBMITTERS: list[str] = _FILE.section("gpus")["submitters"]
 _TORCHRUN_NAMES = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _PYTHON = re.compile(r"(?:\S*/)?(?:python[\d.]*|bash|sh|torchrun)")
 _HEADER = re.compile(r"^#SBATCH[ \t]+(\S[^\n]*)", re.MULTILINE)
+_ANY_HEADER = re.compile(r"^#(?:SBATCH|PBS|BSUB|\$)[ \t]+(\S[^\n]*)", re.MULTILINE)
 _COUNT = re.compile(r"(?:gpu:|gres:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d{1,7})")
+_IMAGE = re.compile(r"\b(?:pytorch|nemo)[:+](\d\d)\.(\d\d)(?!\d)")
 _ALL_GPUS = ("gpu", "auto")
 """Values of --nproc-per-node that stand for all GPUs of a node."""
-_VARIABLES = {
-    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
-    "tasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
-    "tasks_per_node": ("SLURM_NTASKS_PER_NODE",),
-    "gpus_per_node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
-}
-"""Variables that Slurm sets for a batch job."""
-
-
-_GPU_OPTIONS = (
-    ("--gres", "--gpus", "-G", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket"),
-    ("--constraint", "-C"),
-    ("--partition", "-p", "-q", "--qos", "-l", "-gpu"),
-)
-"""Options of Slurm, PBS and LSF whose values may name the GPU; the first group that does counts."""
-_SUBMITTERS = "srun", "sbatch", "salloc", "qsub", "bsub"
-_ANY_HEADER = re.compile(r"^#(?:SBATCH|PBS|BSUB|\$)[ \t]+(\S[^\n]*)", re.MULTILINE)
-_IMAGE = re.compile(r"\b(?:pytorch|nemo)[:+](\d\d)\.(\d\d)(?!\d)")
 
 
 def machine_of(
@@ -115,7 +89,7 @@ def variables_of(headers: Mapping[str, Setting]) -> dict[str, str]:
         counts.setdefault("tasks", str(int(counts["nodes"]) * int(counts["tasks_per_node"])))
     return {
         variable: counts[name]
-        for name, variables in _VARIABLES.items()
+        for name, variables in _FILE.section("variables").items()
         for variable in variables
         if name in counts
     }
@@ -181,7 +155,7 @@ def hidden_options(
 
 def _takes_value(option: str) -> bool:
     is_option = option.startswith("-") and "=" not in option
-    return is_option and option not in _WITHOUT_VALUE
+    return is_option and option not in _FILE.section("flags")["without_value"]
 
 
 def _before_program(command: Sequence[Argument]) -> Iterator[Argument]:

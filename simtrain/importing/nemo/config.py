@@ -1,16 +1,51 @@
-"""The fields of a config, from YAML or from a Python file, by their dotted names."""
+"""The fields of a config of Megatron-Bridge or NeMo, by their dotted names, and their words."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from simtrain.base.strict_yaml import YamlDocument
-from simtrain.errors import Location
-from simtrain.importing.nemo.words import WORDS
+from simtrain.errors import InputError, Location
+from simtrain.importing.megatron.arguments import TABLE
 from simtrain.importing.python_config import Built, PythonSource, Symbol, unknown_in
+from simtrain.importing.table import WordsFile, WordTable
+
+WORDS = WordsFile(Path(__file__).with_name("words.toml"))
+
+
+def table_of(tool: str) -> WordTable:
+    """Return the table of a tool: Megatron-LM's arguments, and the tool's own words."""
+    return dataclasses.replace(
+        TABLE,
+        kind="field",
+        source=tool,
+        mapped=dict(TABLE.mapped) | WORDS.words("fields"),
+        not_modelled=dict(TABLE.not_modelled) | WORDS.effects("not_modelled"),
+        without_effect=TABLE.without_effect | WORDS.names("without_effect"),
+    )
+
+
+def refuse_family(name: str, place: Location | None) -> None:
+    """Check that the name of a class or model is not of a kind that simtrain does not have.
+
+    Raises:
+        InputError: the model has such a part (E877).
+    """
+    for pattern, part in WORDS.section("missing").items():
+        if re.search(pattern, name[:500].lower()):
+            raise InputError.of(
+                "E877",
+                f"{name[:100]} is a model with a part that simtrain does not have: {part}",
+                place,
+                "import a model of transformer layers only",
+                "a GPT without this part would give a wrong time and memory",
+            )
+
 
 TARGET = "_target_"
 """The key whose value is the class or function of an object."""

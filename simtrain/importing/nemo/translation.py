@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
+from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError, Location
+from simtrain.importing.draft import Draft
 from simtrain.importing.megatron.export import model_arguments
-from simtrain.importing.megatron.source import Source, read_source
-from simtrain.importing.nemo.config import TARGET, Config, Field
-from simtrain.importing.nemo.words import WORDS, table_of
+from simtrain.importing.megatron.fields import draft_of
+from simtrain.importing.megatron.source import Source
+from simtrain.importing.nemo.config import TARGET, WORDS, Config, Field, table_of
 from simtrain.importing.published_models import CONFIGS, known_name, published_model
 from simtrain.importing.settings import Setting
 from simtrain.importing.table import WordTable
+from simtrain.scenario.model import MODULES
 from simtrain.scenario.pipeline_layout import layout_of_chunks
 
 _RENAMED, _INVERTED = WORDS.section("renamed"), WORDS.section("inverted")
-_LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
-_ACTIVATIONS = {
-    ("silu", True): "swiglu",
-    ("swish", True): "swiglu",
-    ("gelu", True): "quick_geglu",
-    ("quick_gelu", True): "quick_geglu",
-    ("fast_gelu", True): "quick_geglu",
-    ("openai_gelu", True): "quick_geglu",
-    ("squared_relu", False): "squared_relu",
-    ("gelu", False): "",
-    ("fast_gelu", False): "",
-    ("openai_gelu", False): "",
-}
-"""The flag of each activation function, without and with a gate; "" is Megatron-LM's default."""
-_BACKENDS = {1: "flash", 2: "fused", 3: "unfused", 4: "local", 5: "auto"}
-"""Members of Megatron-Core's AttnBackend."""
+_LETTERS, _BACKENDS = WORDS.section("letters"), WORDS.section("attention_backends")
 _OFF: tuple[Any, ...] = (None, False, "", [], {}, 0)
 
 
@@ -50,18 +39,30 @@ class Translation:
         self.settings: dict[str, Setting] = {}
         self.notes: list[str] = []
 
-    def source(self, launch: tuple[Setting, ...] = ()) -> Source:
-        """Return the translated arguments."""
-        return Source(
+    def draft(self, request: ImportRequest, launch: tuple[Setting, ...] = ()) -> Draft:
+        """Return the draft of the translated arguments, with adapters and packed documents."""
+        source = Source(
             self.file,
             self.settings,
             launch,
-            None,
             is_printed=True,
             tool=self.tool,
             table=self.table,
             notes=tuple(self.notes),
         )
+        draft = draft_of(source, request)
+        _set_adapters(draft)
+        _note_packing(draft, self.config)
+        return draft
+
+    def model(self, section: str) -> None:
+        """Set the arguments of the section of the model."""
+        self.copy(section)
+        self._activation(section)
+        self.activation_fusion(section)
+        self.layout(section)
+        self._attention_backend(section)
+        self.query_groups()
 
     def add(self, argument: str, field: Field, spelled: str, value: Any = ...) -> None:
         """Set an argument from a field; null leaves it to Megatron-Core's default."""
@@ -132,30 +133,27 @@ class Translation:
             )
         model = published_model(known)
         self.notes += [f"{name}: {note}" for note in model.notes]
-        for argument, setting in read_source(model_arguments(model.fields)).arguments.items():
-            self.settings[argument] = Setting(argument, name, setting.value, field.place)
+        for argument, value in model_arguments(model.fields).items():
+            self.settings[argument] = Setting(argument, name, as_text(value), field.place)
 
-    def activation(self, section: str) -> None:
+    def _activation(self, section: str) -> None:
         """Set the activation from Megatron-Core's function and gate.
 
         Raises:
             InputError: the function is not modelled (E872).
         """
         names = f"{section}.activation_func", f"{section}.gated_linear_unit"
-        if not any(name in self.config.fields for name in names):
+        function, gate = map(self.config.fields.get, names)
+        if (field := function or gate) is None:
             return
-        function, gate = (self.config.fields.get(name) for name in names)
         word = str(self.config.value(names[0], "gelu")).rpartition(".")[2]
-        pair = word, bool(gate and gate.value)
-        if pair not in _ACTIVATIONS:
+        flags = WORDS.section("gated" if gate and gate.value else "ungated")
+        if word not in flags:
             message = f"{names[0]} is {word}, which is not modelled"
             fix = "write silu with a gate, gelu or squared_relu"
-            place = (function or gate or Field(None, None)).place
-            raise InputError.of("E872", message, place, fix)
+            raise InputError.of("E872", message, field.place, fix)
         for flag in ("swiglu", "quick_geglu", "squared_relu"):
-            self.add(
-                flag, function or gate or Field(None, None), names[0], _ACTIVATIONS[pair] == flag
-            )
+            self.add(flag, field, names[0], flags[word] == flag)
 
     def query_groups(self) -> None:
         """Set the flag that Megatron-LM's number of query groups needs."""
@@ -183,13 +181,13 @@ class Translation:
         layout = layout_of_chunks(map(str, chunks))
         self.add("pipeline_model_parallel_layout", field, name, layout)
 
-    def attention_backend(self, section: str) -> None:
+    def _attention_backend(self, section: str) -> None:
         """Set the attention backend, which printed configs have as a number."""
         name = f"{section}.attention_backend"
         numbers = self.config.value(f"{name}._args_")
-        if isinstance(numbers, list) and numbers and numbers[0] in _BACKENDS:
+        if isinstance(numbers, list) and numbers and str(numbers[0]) in _BACKENDS:
             field = self.config.fields[f"{name}._args_"]
-            self.add("attention_backend", field, name, _BACKENDS[numbers[0]])
+            self.add("attention_backend", field, name, _BACKENDS[str(numbers[0])])
         for argument in (f"{name}._args_", f"{name}._name_"):
             self.settings.pop(argument, None)
 
@@ -265,6 +263,38 @@ class Translation:
             self.settings["tokenizer_type"] = Setting("tokenizer_type", name, kind, None)
             return
 
+    def adapters(self) -> None:
+        """Set the adapters of a config, or note that all weights are trained instead.
+
+        Raises:
+            InputError: adapters of another kind, or of other layers (E872).
+        """
+        config = self.config
+        scheme = config.target("peft") or str(config.value("peft", ""))
+        if scheme == "default_peft_config":
+            scheme = str(config.value("peft.0") or config.value("peft.peft_scheme", ""))
+        scheme = _SCHEMES.get(scheme.lower(), scheme)
+        if not scheme or scheme == "none":
+            return
+        field = config.fields.get("peft") or config.fields[f"peft.{TARGET}"]
+        if scheme == "DoRA":
+            message = "peft is DoRA, which also trains the length of each column of the weights"
+            raise InputError.of("E872", message, field.place, "import LoRA, or remove peft")
+        is_other = any(
+            name in self.settings and self.settings[name].value not in ("None", "False")
+            for name in _WITHOUT_ADAPTERS
+        )
+        defaults = {"dim": 32, "target_modules": _TARGETS.get(scheme, []), "dropout": 0.0}
+        entries = [config.fields.get(f"peft.{name}") for name in defaults]
+        if scheme not in _TARGETS or is_other or any(each and each.unknown for each in entries):
+            self.add("peft", field, "peft", scheme)
+            return
+        for name, default in defaults.items():
+            entry = config.fields.get(f"peft.{name}")
+            if entry is None or entry.value is None:
+                entry = Field(default, field.place)
+            self.add(f"peft_{name}", entry, f"peft.{name}")
+
     def _is_on(self, argument: str) -> bool:
         return argument in self.settings and self.settings[argument].value == "True"
 
@@ -274,11 +304,8 @@ class Translation:
             self.settings.pop(argument, None)
 
 
-PRINT = {
-    "Megatron-Bridge": "cfg.print_yaml() in Python, or --dryrun of its scripts",
-    "NeMo": "the recipe with --yaml, or print(recipe) in Python",
-}
-"""How to print a config with all sizes."""
+PRINT: dict[str, str] = WORDS.section("print")
+"""How to print a config with all sizes, by tool."""
 
 
 def as_text(value: Any) -> str:
@@ -286,3 +313,50 @@ def as_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " ".join(map(as_text, value))
     return str(value)
+
+
+_PACKING = re.compile(r"\.(packed_sequence_specs|offline_packing_specs)\.packed_sequence_size$")
+_SCHEMES: dict[str, str] = WORDS.section("schemes")
+_TARGETS: dict[str, list[str]] = WORDS.section("targets")
+"""The modules with adapters, of each scheme."""
+_WITHOUT_ADAPTERS = "num_experts", "multi_latent_attention", "mtp_num_layers"
+"""Arguments of models whose adapters are not simulated."""
+
+
+def _set_adapters(draft: Draft) -> None:
+    """Set the fields of the adapters.
+
+    Raises:
+        InputError: a value is wrong, or adapters are of single layers or other modules (E872).
+    """
+    rank = draft.given("peft_dim")
+    targets, dropout = draft.given("peft_target_modules"), draft.given("peft_dropout")
+    if rank is None or targets is None or dropout is None:
+        return
+    modules = targets.value.split()
+    if wrong := [module for module in modules if module not in MODULES]:
+        message = f"peft.target_modules has {wrong[0]}, which is not simulated"
+        fix = f"write some of {', '.join(MODULES)}"
+        raise InputError.of("E872", message, targets.place, fix, "adapters are of whole layers")
+    values: dict[str, Any] = {"rank": rank, "dropout": dropout}
+    for name, setting in values.items():
+        try:
+            number = int(setting.value) if name == "rank" else float(setting.value)
+        except ValueError:
+            message, fix = f"{setting.words} is not a number", "write a number"
+            raise InputError.of("E872", message, setting.place, fix) from None
+        draft.set(f"model.lora.{name}", number, setting.name)
+    draft.set("model.lora.modules", modules, targets.name)
+
+
+def _note_packing(draft: Draft, config: Config) -> None:
+    """Note packed documents, whose lengths are in the data, unless an override has them."""
+    names = (name for name, field in config.fields.items() if field.value and _PACKING.search(name))
+    name = next(names, "")
+    is_set = any(override.startswith("batch.packed_lengths=") for override in draft.overrides)
+    if name and not is_set:
+        text = (
+            "sequences pack documents, whose lengths are in the data: add --set "
+            "batch.packed_lengths=[512] or other lengths; attention spans whole sequences here"
+        )
+        draft.note(name, text, config.fields[name].place)

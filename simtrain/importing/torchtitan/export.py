@@ -9,31 +9,21 @@ from typing import Any
 
 from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError, Problem
-from simtrain.importing.lost_fields import (
-    comments_of,
-    lost_fields,
-    refuse_adapters,
-    refuse_splits,
+from simtrain.importing.lost_fields import comments_of, lost_fields, refuse_own_parts
+from simtrain.importing.torchtitan.reader import (
+    FLAVORS,
+    MAPPED,
+    REMEDIES,
+    flavor_of_model,
+    modules_of_chunks,
+    torchtitan_draft,
 )
-from simtrain.importing.torchtitan.flavors import FLAVORS, flavor_of_model
-from simtrain.importing.torchtitan.job_scenario import modules_of_chunks, torchtitan_draft
-from simtrain.importing.torchtitan.keys import MAPPED
 from simtrain.scenario import Scenario
 from simtrain.scenario.pipeline_layout import chunks_of_layout
 
 _OF_LAYOUT = ("model", "parallelism", "batch", "schedule", "recompute", "precision")
 """Sections that are the layout; what torchtitan cannot say of them is an error."""
 _OF_SHARDING = ("memory.zero_stage", "memory.shard_over", "memory.reshard_after_forward")
-_REMEDIES = {
-    "memory.zero_stage": "--set memory.zero_stage=3, or 0 to replicate",
-    "memory.reshard_after_forward": "--set memory.reshard_after_forward=true or false",
-    "parallelism.scatter_gather": "--set parallelism.scatter_gather=false",
-    "parallelism.expert_tensor": "--set parallelism.expert_tensor=1",
-    "precision.gradients": "--set precision.gradients=fp32",
-    "precision.compute": "--set precision.compute=bf16",
-    "recompute.strategy": "--set recompute.strategy=full, ops or none",
-}
-"""A value that torchtitan has, for fields with one."""
 _Pairs = Iterator[tuple[str, Any]]
 
 
@@ -48,8 +38,7 @@ def torchtitan_job(scenario: Scenario, *, nearest: bool = False) -> str:
     Raises:
         InputError: torchtitan cannot run the layout of the scenario (E882), or its model.
     """
-    refuse_adapters(scenario, "torchtitan")
-    refuse_splits(scenario, "torchtitan")
+    refuse_own_parts(scenario, "torchtitan")
     body = _toml(dict(_keys(_nearest(scenario) if nearest else scenario)))
     lost = lost_fields(scenario, _imported(body, scenario))
     refused = [sentence for sentence in lost if _is_of_layout(sentence, scenario)]
@@ -100,7 +89,7 @@ def _refusal(sentence: str) -> Problem:
     field, _, values = sentence.partition(": ")
     value, _, imported = values.partition(", after an import ")
     message = f"{field} is {value}: jobs of torchtitan cannot say this"
-    fix = _REMEDIES.get(field, f"--set {field}={'null' if imported == 'None' else imported}")
+    fix = REMEDIES.get(field, f"--set {field}={'null' if imported == 'None' else imported}")
     fix = f"add {fix}; or write the nearest job with --nearest"
     return Problem("E882", message, reason=f"a job gives {imported}", fix=fix)
 

@@ -1,4 +1,4 @@
-"""Import a torchtitan job (a TOML file, or a config in Python).
+"""Import a torchtitan job: a TOML file, or a Python file whose functions return configs.
 
 Defaults follow torchtitan's job_config.py. torchtitan always uses sequence parallelism with tensor
 parallelism, fused attention, and a gradient reduction in fp32 that overlaps with the backward pass.
@@ -6,25 +6,121 @@ parallelism, fused attention, and a gradient reduction in fp32 that overlaps wit
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
 
+from simtrain import models
+from simtrain.base.file_kinds import text_of_kind
 from simtrain.base.importer import ImportRequest
-from simtrain.errors import InputError
+from simtrain.base.strict_yaml import as_scalar
+from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
-from simtrain.importing.torchtitan.flavors import model_of_flavor, refuse_flavor
-from simtrain.importing.torchtitan.job import JobDraft
-from simtrain.importing.torchtitan.keys import (
-    FILE_SCHEDULES,
-    FLOAT8_CONVERTERS,
-    SCHEDULES,
-)
+from simtrain.importing.importers import Torchtitan
+from simtrain.importing.published_models import published_model
+from simtrain.importing.python_config import Built, PythonSource, Unknown, unknown_in
+from simtrain.importing.settings import Setting, toml_settings
+from simtrain.importing.table import WordsFile
+from simtrain.scenario import Model
+from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
 from simtrain.scenario.pipeline_layout import layout_of_chunks
-from simtrain.schedules import NAMED
+from simtrain.schedules import NAMED, default_name
 
+_FILE = WordsFile(Path(__file__).with_name("keys.toml"))
+MAPPED = _FILE.words("fields")
+"""The keys that set fields."""
+_BACKEND = "parallelism.expert_parallel_comm_backend"
+MAPPED[_BACKEND] = replace(
+    MAPPED[_BACKEND],
+    default=DEFAULT.torchtitan,
+    values={each.torchtitan: name for name, each in DISPATCHERS.items() if each.torchtitan},
+)
+TABLE = _FILE.table(mapped=MAPPED)
+REMEDIES: dict[str, str] = _FILE.section("remedies")
+"""A value that torchtitan has, for fields that the export refuses."""
 _ALWAYS = "as torchtitan always does"
+_SCHEDULES = {name: ours for ours, family in NAMED.items() for name in family.torch_names}
+"""Our names of PyTorch's pipeline schedules, by lower-case name."""
+_FILE_SCHEDULES = {
+    "pipelineschedulesingle": default_name(1),
+    "pipelineschedulemulti": default_name(2),
+    "_pipelinescheduleruntime": default_name(2),
+}
+"""For other schedules that a job with a schedule's file may name, one with as many chunks."""
+_FLOAT8 = ("float8", "quantize.linear.float8")
+"""Names of the converter to torchao's float8, and of its section."""
+
+# ----------------------------------------------------------------------------------------- flavors
+
+
+def _flavors(section: str) -> dict[tuple[str, str], Any]:
+    models_of = _FILE.section(section)
+    return {
+        (name, flavor): models_of[name][flavor] for name in models_of for flavor in models_of[name]
+    }
+
+
+_SHIPPED, _FORMER = _flavors("flavors.shipped"), _flavors("flavors.former")
+_PUBLISHED, _DEBUG = _flavors("flavors.published"), _flavors("flavors.debug")
+_ALL_DEBUG: dict[str, Any] = _FILE.section("fields_of_debug")
+_MISSING: dict[str, str] = _FILE.section("missing")
+_VARIANTS = ("_flex_attn", "_varlen_attn", "_non_fused_qkv", "_fused_qkv", "_flex", "_varlen")
+"""Endings of flavors that have other kernels and the same sizes."""
+_NAMES = tuple(dict.fromkeys(name for name, _ in (*_SHIPPED, *_PUBLISHED, *_FORMER)))
+FLAVORS = ", ".join(" ".join(pair) for pair in (*_SHIPPED, *_PUBLISHED, *_FORMER))
+"""All names and flavors, for errors."""
+_NOT_OF_TORCHTITAN = ("seq_length", "mtp_num_layers")
+"""Fields of published models that other keys of a job set."""
+
+
+def _refuse_flavor(name: str, flavor: str, place: Location | None) -> NoReturn:
+    raise InputError.of(
+        "E877",
+        f"the flavor {flavor} of {name} cannot be imported"
+        + (f": simtrain has no {_MISSING[name]}" if name in _MISSING else ""),
+        place,
+        f"write one of {FLAVORS}; or import the model from its config.json with simtrain import hf",
+        "simtrain has the sizes of some flavors only",
+    )
+
+
+def model_of_flavor(name: str, flavor: str) -> tuple[dict[str, Any], str, tuple[str, ...]] | None:
+    """Return the fields of a model, where they come from, and notes; None if it is not here.
+
+    Args:
+        name: the model, such as "llama3".
+        flavor: its size, such as "8B".
+    """
+    for variant in _VARIANTS:
+        flavor = flavor.removesuffix(variant)
+    notes, source = tuple[str, ...](), ""
+    if source := (_SHIPPED | _FORMER).get((name, flavor), ""):
+        fields = getattr(models, source).model_dump(exclude_unset=True)
+    elif source := _PUBLISHED.get((name, flavor), ""):
+        model = published_model(source)
+        fields, notes = model.fields, model.notes
+    elif (name, flavor) in _DEBUG:
+        fields, source = _ALL_DEBUG | _DEBUG[name, flavor], "torchtitan's models for tests"
+    else:
+        return None
+    kept = {field: value for field, value in fields.items() if field not in _NOT_OF_TORCHTITAN}
+    return kept, source, notes
+
+
+def flavor_of_model(model: Model) -> tuple[str, str] | None:
+    """Return the name and flavor of a model with any sequence length; None if there is none."""
+    for pair in (*_SHIPPED, *_PUBLISHED, *_DEBUG):
+        fields, _, _ = model_of_flavor(*pair) or ({}, "", ())
+        others = {field: getattr(model, field) for field in _NOT_OF_TORCHTITAN}
+        if Model.model_validate(fields | others) == model:
+            return pair
+    return None
+
+
+# ------------------------------------------------------------------------------------------ fields
 
 
 def torchtitan_draft(request: ImportRequest) -> Draft:
@@ -34,13 +130,91 @@ def torchtitan_draft(request: ImportRequest) -> Draft:
         InputError: unreadable files; unknown keys, models and schedules; an undefined number of
             ranks; combinations that the framework refuses.
     """
-    draft = _Mapping(request)
+    draft = JobDraft(request)
     draft.set_all()
     return draft
 
 
-class _Mapping(JobDraft):
-    """Sets the fields of a scenario from the keys of a job, section by section."""
+class JobDraft(Draft):
+    """A scenario during its import from a job, whose settings are `section.key`."""
+
+    def __init__(self, request: ImportRequest) -> None:
+        super().__init__(
+            request,
+            what=f"torchtitan's job in {request.file}",
+            default="default of torchtitan",
+            table=TABLE,
+            settings=_settings(request.file, request.config),
+        )
+        name, flavor = (self.settings.get(f"model.{key}") for key in ("name", "flavor"))
+        pair = [str(each.value) if each else "" for each in (name, flavor)]
+        # Such a model has keys that are unknown too, but its missing part matters more.
+        if flavor and pair[0] in _MISSING and model_of_flavor(*pair) is None:
+            _refuse_flavor(pair[0], pair[1], flavor.place)
+        self.refuse_unknown()
+        if not self.settings.keys() & TABLE.mapped.keys():
+            raise Torchtitan().no_sign(request)
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value of a key, or its default."""
+        return self.setting(key).value
+
+    def setting(self, key: str) -> Setting:
+        """Return a key with its value or its default.
+
+        Raises:
+            InputError: a config in Python does not determine the value.
+        """
+        word = self.table.mapped.get(key)
+        setting = self.given(key)
+        if setting is None:
+            return Setting(key, key, word.default if word else None, Location(self.file))
+        if not setting.unknown:
+            return setting
+        if word and (value := self.override(word.field)) is not None:
+            return replace(setting, value=value, unknown=None)
+        raise InputError.of(
+            "E874",
+            f"{key} depends on {setting.unknown}, {setting.reason}",
+            setting.place,
+            "write its value in the file" + (f", or add --set {word.field}=..." if word else ""),
+        )
+
+    def value(self, key: str) -> Any:
+        word = self.table.mapped[key]
+        if word.values:
+            return self.choice(key)
+        return self.count(key) if type(word.default) is int else self[key]
+
+    def count(self, key: str, *, or_rest: bool = False, least: int = 1) -> int:
+        """Return the value of a key: an integer of at least `least`, or -1 if `or_rest`.
+
+        Raises:
+            InputError: the value is not such an integer.
+        """
+        value = self[key]
+        if type(value) is int and (value >= least or (or_rest and value == -1)):
+            return value
+        also, sign = ", or -1" if or_rest else "", "positive" if least else "non-negative"
+        raise self.wrong(key, f"must be a {sign} integer{also}", f"write {least} or more{also}")
+
+    def choice(self, key: str, what: str = "is not modelled") -> Any:
+        """Return our value for one of the values in the table.
+
+        Raises:
+            InputError: the table does not have the value.
+        """
+        value, values = self[key], self.table.mapped[key].values
+        if isinstance(value, str) and value in values:
+            return values[value]
+        *others, last = values
+        raise self.wrong(key, what, f"write {', '.join(others)} or {last}")
+
+    def wrong(self, key: str, what: str, fix: str) -> InputError:
+        """Return the error about the value of a key."""
+        setting = self.setting(key)
+        message = f"{key} is {as_scalar(setting.value)}: it {what}"
+        return InputError.of("E872", message, setting.place, fix)
 
     def set_all(self) -> None:
         """Set all fields."""
@@ -65,7 +239,7 @@ class _Mapping(JobDraft):
         keys = "model.name", "model.flavor"
         name, flavor = (str(self[key]) for key in keys)
         if (model := model_of_flavor(name, flavor)) is None:
-            refuse_flavor(name, flavor, self.setting("model.flavor").place)
+            _refuse_flavor(name, flavor, self.setting("model.flavor").place)
         fields, source, notes = model
         for field, value in fields.items():
             self.set_because(f"model.{field}", value, f"{name} {flavor}: {source}")
@@ -93,9 +267,9 @@ class _Mapping(JobDraft):
         key = "parallelism.pipeline_parallel_schedule"
         name, file_key = str(self[key]).lower(), f"{key}_csv"
         file = str(self[file_key])
-        schedule = SCHEDULES.get(name) or (FILE_SCHEDULES.get(name) if file else None)
+        schedule = _SCHEDULES.get(name) or (_FILE_SCHEDULES.get(name) if file else None)
         if schedule is None:
-            raise self.wrong(key, "is not modelled", f"write one of {', '.join(SCHEDULES)}")
+            raise self.wrong(key, "is not modelled", f"write one of {', '.join(_SCHEDULES)}")
         if file:
             self.set("schedule", file, file_key)
             self.set_because("overlap.pipeline", True, "PyTorch's runtime of schedules from files")
@@ -131,12 +305,12 @@ class _Mapping(JobDraft):
 
     def _split_by_names(self) -> bool:
         """Set the layout from the names of modules, if the job has them."""
-        key = next((key for key in SPLITS if self[key]), None)
-        if key is None:
+        key = "parallelism.module_fqns_per_model_part"
+        if not self[key]:
             return False
-        read, fix = SPLITS[key]
-        chunks = read(self[key], self.data["model"]["num_layers"])
+        chunks = _chunks_of_modules(self[key], self.data["model"]["num_layers"])
         if not chunks or len(chunks) % self.pipeline:
+            fix = "write the names of each stage: tok_embeddings, layers.0 and so on, norm, output"
             raise self.wrong(key, "does not split the model into the stages", fix)
         if ends := ends_of_chunks(chunks) if len(chunks) == self.pipeline else None:
             for end, size in zip(("first", "last"), ends, strict=True):
@@ -308,7 +482,7 @@ class _Mapping(JobDraft):
             return
         recipe = self._float8_key("recipe_name")
         reasons = {
-            f"{', '.join(names)} is not torchao's float8": not {*names} <= {*FLOAT8_CONVERTERS},
+            f"{', '.join(names)} is not torchao's float8": not {*names} <= {*_FLOAT8},
             f"the recipe is {self[recipe]}": self[recipe] not in (None, "tensorwise"),
             "the model is not compiled": not self.compile_keys,
             "ranks do not shard sequences": self.tensor > 1
@@ -336,7 +510,7 @@ class _Mapping(JobDraft):
 
     def _float8_key(self, name: str) -> str:
         """Return the key of an option of torchao's float8, in the section of either name."""
-        keys = [f"{section}.{name}" for section in FLOAT8_CONVERTERS]
+        keys = [f"{section}.{name}" for section in _FLOAT8]
         return next((key for key in keys if self.given(key)), keys[0])
 
     def _asynchronous_tensor_parallel(self) -> None:
@@ -384,14 +558,6 @@ def modules_of_chunks(chunks: Sequence[str]) -> list[list[str]]:
     return modules
 
 
-def _chunks_between(points: Any, num_layers: int) -> list[str]:
-    """Return the chunks that begin with these layers, after a first one; none if out of order."""
-    matches = [_LAYER.fullmatch(str(name)) for name in points] if isinstance(points, list) else []
-    starts = [int(match[1]) for match in matches if match]
-    sizes = [end - start for start, end in pairwise([0, *starts, num_layers])]
-    return chunks_of_sizes(sizes) if matches and all(matches) and min(sizes[1:]) > 0 else []
-
-
 def _chunks_of_modules(parts: Any, num_layers: int) -> list[str]:
     """Return the chunks with modules of these names; none if they are not the model's."""
     if not isinstance(parts, list) or not all(isinstance(part, list) for part in parts):
@@ -403,14 +569,132 @@ def _chunks_of_modules(parts: Any, num_layers: int) -> list[str]:
     return text.replace(",", "").split("|") if in_order and are_known else []
 
 
-SPLITS: dict[str, tuple[Callable[[Any, int], list[str]], str]] = {
-    "parallelism.module_fqns_per_model_part": (
-        _chunks_of_modules,
-        "write the names of each stage: tok_embeddings, layers.0 and so on, norm, output",
-    ),
-    "parallelism.pipeline_parallel_split_points": (
-        _chunks_between,
-        "write layers in order, such as layers.4: the first of each stage but stage 0",
-    ),
-}
-"""For each key that splits a model, its reader, given the number of layers, and a remedy."""
+# ----------------------------------------------------------------------------------------- sources
+
+
+def _settings(file: str, config: str) -> dict[str, Setting]:
+    """Return the keys of a job as `section.key`."""
+    text = text_of_kind(Path(file), *Torchtitan.kinds)
+    if file.endswith(".py") or Torchtitan.kinds[1].sign_in(text):
+        return _python_settings(text, file, config or None)
+    if config:
+        message = f"--config is {config}, but the file has one config"
+        raise InputError.of("E875", message, Location(file), "remove --config")
+    return toml_settings(text, file)
+
+
+_SECTIONS = {"training", "parallelism", "model_spec", "model"}
+"""Fields of a config; an object without any is no config."""
+_CLASSES: dict[str, dict[str, Any]] = _FILE.section("classes")
+"""The keys that a class of an object stands for."""
+_KEY_OF_CLASS: dict[str, str] = _FILE.section("key_of_class")
+"""Fields whose object's class has a meaning, with the key of the name of other classes."""
+_CONVERTERS: dict[str, str] = _FILE.section("converters")
+_MOVED: dict[str, str] = _FILE.section("moved")
+_MODELS = "model_spec", "model"
+
+_Pair = tuple[str, Any, ast.AST]
+
+
+def _python_settings(text: str, file: str, config: str | None) -> dict[str, Setting]:
+    """Return the keys of the config that a function of a Python file returns.
+
+    Args:
+        text: the Python file.
+        file: its path, whose folder names the model.
+        config: the function; by default the only one.
+
+    Raises:
+        InputError: the syntax is wrong, or the file has no such config or several.
+    """
+    source = PythonSource(text, file)
+    name, job = source.config(config, _is_job)
+    settings: dict[str, Setting] = {}
+    for key, value, node in _pairs(job, name, file):
+        key = _MOVED.get(key, key)
+        unknown, place = unknown_in(value), source.place(node)
+        if unknown:
+            settings[key] = Setting(key, key, None, place, unknown.text, unknown.reason)
+        else:
+            settings[key] = Setting(key, key, value, place)
+    return settings
+
+
+def _is_job(value: Built) -> bool:
+    return value.is_object and bool(_SECTIONS & value.fields.keys())
+
+
+def _pairs(job: Built, name: str, file: str) -> Iterator[_Pair]:
+    """Yield the key, value and expression of each field of a job."""
+    special = (*_KEY_OF_CLASS, "model_converters", *_MODELS)
+    for path, value, node in job.leaves():
+        if path[0] in special:
+            continue
+        if not isinstance(value, Built):
+            yield ".".join(path), value, node
+        elif not value.is_object and len(path) == 1:
+            yield ".".join(path), unknown_in(value), node
+    for path, node in job.all_changes():
+        yield ".".join(path), "called", node
+    recompute = job.fields.get("activation_checkpoint", job)
+    for key in special:
+        value, node = job.fields.get(key), job.places.get(key, job.node)
+        if not isinstance(value, Built):
+            if key == "activation_checkpoint" and key in job.fields and value is None:
+                yield "activation_checkpoint.mode", "none", node
+            elif value is not None:
+                yield key, value, node
+        elif key == "model_converters":
+            yield from _converters(value.fields.get("converters", []), value.node)
+        elif key in _MODELS and value.symbol.name.endswith("model_registry"):
+            yield from _registered_model(value, name, file)
+        else:
+            yield from _section(key, value)
+    if not (isinstance(recompute, Built) and "selective_ac_option" in recompute.fields):
+        # Configs in Python are newer than the choice of every nth layer.
+        yield "activation_checkpoint.selective_ac_option", "op", job.node
+
+
+def _section(key: str, value: Built) -> Iterator[_Pair]:
+    """Yield the keys of an object's fields, and what its class stands for."""
+    for path, inner, node in value.leaves((key,)) if key != "loss" else ():
+        if not isinstance(inner, Built):
+            yield ".".join(path), inner, node
+    if key in _KEY_OF_CLASS:
+        last = value.symbol.last
+        for name, meant in _CLASSES.get(last, {_KEY_OF_CLASS[key]: last}).items():
+            yield name, meant, value.node
+
+
+def _converters(converters: Any, node: ast.AST) -> Iterator[_Pair]:
+    """Yield the names of converters, and the options of torchao's float8."""
+    if not isinstance(converters, list) or not all(isinstance(each, Built) for each in converters):
+        lost = unknown_in(converters) or Unknown("converters", "no list of converters")
+        yield "model.converters", lost, node
+        return
+    lasts = [each.symbol.last for each in converters]
+    names = [_CONVERTERS.get(last, last.removesuffix("Converter")) for last in lasts]
+    if names:
+        yield "model.converters", names, node
+    for each, converter in zip(converters, names, strict=True):
+        for field, value in each.fields.items() if converter == "float8" else ():
+            yield f"float8.{field}", value, each.places[field]
+
+
+def _registered_model(value: Built, config: str, file: str) -> Iterator[_Pair]:
+    """Yield the name and flavor of model_registry("8B", ...).
+
+    The name is in the function's module, the file's folder, or the config's name.
+    """
+    fields = dict(value.fields)
+    flavor = value.positional[0] if value.positional else fields.pop("flavor", "debugmodel")
+    folder = Path(file).resolve().parent.name
+    modules = [word for word in value.symbol.name.split(".")[:-1] if word in _NAMES]
+    starts = [name for name in _NAMES if config.startswith(f"{name}_")]
+    name = [folder, *starts, *modules][-1] if folder not in _NAMES or modules else folder
+    yield "model.flavor", flavor, value.node
+    yield "model.name", name, value.node
+    if (converters := fields.pop("converters", None)) is not None:
+        yield from _converters(converters, value.places["converters"])
+    for field, inner in fields.items():
+        yield f"model_spec.{field}", inner, value.places[field]

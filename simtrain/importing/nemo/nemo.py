@@ -1,4 +1,4 @@
-"""Import NeMo: recipes in Python or as printed YAML (NeMo 2), and training configs (NeMo 1)."""
+"""Import recipes of NeMo 2, in Python or as printed YAML."""
 
 from __future__ import annotations
 
@@ -12,41 +12,32 @@ from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
 from simtrain.importing.gpus import machine_of_config
-from simtrain.importing.importers import NEMO_PYTHON, Nemo
-from simtrain.importing.megatron.scenario_draft import draft_of
+from simtrain.importing.importers import Nemo
 from simtrain.importing.nemo.config import (
     TARGET,
+    WORDS,
     Config,
     Field,
     config_of_document,
     config_of_object,
+    refuse_family,
 )
-from simtrain.importing.nemo.families import refuse_family
-from simtrain.importing.nemo.fine_tuning import note_packing, set_adapters, translate_adapters
-from simtrain.importing.nemo.models import ARGUMENTS, MODELS
-from simtrain.importing.nemo.nemo1 import translated_first
 from simtrain.importing.nemo.translation import Translation, as_text
-from simtrain.importing.nemo.words import WORDS
 from simtrain.importing.python_config import Built, PythonSource
 from simtrain.importing.settings import Setting
+from simtrain.importing.table import WordsFile
 
-TOOL = "NeMo"
-WRAPPERS = ("nemo_run.Config", "nemo_run.Partial")
+_TOOL = "NeMo"
+_WRAPPERS = ("nemo_run.Config", "nemo_run.Partial")
 _OPTIMIZERS = ("distributed_fused_adam_with_cosine_annealing", "MegatronOptimizerModule")
-_DDP = {
-    "trainer.strategy.ddp.grad_reduce_in_fp32": True,
-    "trainer.strategy.ddp.overlap_grad_reduce": True,
-    "trainer.strategy.ddp.overlap_param_gather": True,
-    "trainer.plugins": "bf16_mixed",
-}
-"""What those functions set."""
 _LENGTH = re.compile(r"_\d+k$")
 """The end of a version that tells the length of sequences, which the data has."""
-_STRATEGY = "trainer.strategy"
+_STRATEGY, _CALLBACKS = "trainer.strategy", "trainer.callbacks."
 _SECTIONS = (
     *("model", "model.config", "trainer", _STRATEGY, f"{_STRATEGY}.ddp", "trainer.plugins"),
     *("trainer.callbacks", "optim", "optim.config", "data", "peft"),
 )
+_MODELS = WordsFile(Path(__file__).with_name("models.toml"))
 
 
 def nemo_draft(request: ImportRequest) -> Draft:
@@ -58,54 +49,50 @@ def nemo_draft(request: ImportRequest) -> Draft:
     """
     file = request.file
     text = text_of_kind(Path(file), *Nemo.kinds)
-    if file.endswith(".py") or NEMO_PYTHON.sign_in(text):
-        source = PythonSource(text, file, WRAPPERS)
-        _, job = source.config(request.config or None, is_recipe)
+    if file.endswith(".py") or Nemo.kinds[1].sign_in(text):
+        source = PythonSource(text, file, _WRAPPERS)
+        _, job = source.config(request.config or None, _is_recipe)
         translation = _translated(config_of_object(job, source), file)
     else:
-        document = parse_document(text, file)
-        fields = config_of_document(document)
-        is_first = not any(name.startswith(_STRATEGY) for name in fields.fields)
-        translation = translated_first(fields, file) if is_first else _translated(fields, file)
-    launch = _launch(translation) if request.gpus is None else ()
-    draft = draft_of(translation.source(launch), request)
+        fields = config_of_document(parse_document(text, file))
+        if not any(name.startswith(_STRATEGY) for name in fields.fields):
+            message = f"the config has no {_STRATEGY}: configs of NeMo 1 are not read"
+            fix = "import the log of the run, or the arguments of Megatron-LM that it prints"
+            raise InputError.of("E875", message, Location(file), fix)
+        translation = _translated(fields, file)
+    launch = _launch(translation.config) if request.gpus is None else ()
+    draft = translation.draft(request, launch)
     draft.machine = machine_of_config(request.config)
-    set_adapters(draft)
-    note_packing(draft, translation.config)
     return draft
 
 
-def is_recipe(value: Built) -> bool:
-    """Return whether an object is a recipe of pre-training or fine-tuning."""
+def _is_recipe(value: Built) -> bool:
     return {"model", "trainer"} <= value.fields.keys()
 
 
-def _launch(translation: Translation) -> tuple[Setting, ...]:
+def _launch(config: Config) -> tuple[Setting, ...]:
     """Return the settings whose product is the number of GPUs."""
     names = ("trainer.devices", "trainer.num_gpus_per_node"), ("trainer.num_nodes",)
-    fields = translation.config.fields
-    parts = [next((name for name in each if name in fields), None) for each in names]
+    parts = [next((name for name in each if name in config.fields), None) for each in names]
     settings = [
         Setting(name, name, as_text(field.value), field.place, field.unknown, field.reason)
         for name in parts
-        if name and ((field := fields[name]).value is not None or field.unknown)
+        if name and ((field := config.fields[name]).value is not None or field.unknown)
     ]
     return tuple(settings) if len(settings) == 2 else ()
 
 
 def _translated(config: Config, file: str) -> Translation:
     """Translate a recipe of NeMo 2."""
-    strategy = config.target("trainer").endswith("_trainer")
-    config = config.with_defaults(_DDP) if strategy else config
-    translation = Translation(file, TOOL, config)
+    is_function = config.target("trainer").endswith("_trainer")
+    config = config.with_defaults(WORDS.section("common.trainer")) if is_function else config
+    translation = Translation(file, _TOOL, config)
     translation.refuse_unknown(*_SECTIONS)
     _set_model(translation, config, file)
-    translation.copy("model.config")
-    for part in ("activation", "activation_fusion", "layout", "attention_backend"):
-        getattr(translation, part)("model.config")
-    translation.query_groups()
-    if strategy:
-        _copy_trainer(translation, config)
+    translation.model("model.config")
+    for word, argument in WORDS.section("trainer").items() if is_function else ():
+        if (field := config.fields.get(f"trainer.{word}")) and field.value is not None:
+            translation.add(argument, field, f"trainer.{word}")
     translation.copy(_STRATEGY)
     translation.copy(f"{_STRATEGY}.ddp", "optim.config")
     translation.layout(_STRATEGY)
@@ -120,8 +107,8 @@ def _translated(config: Config, file: str) -> Translation:
     plugin = config.value("trainer.plugins.precision")
     if isinstance(plugin, str):
         dtype = plugin.partition("-")[0].replace("16", "fp16").replace("bffp16", "bf16")
-        field = config.fields["trainer.plugins.precision"]
-        translation.add(dtype, field, "trainer.plugins.precision", True)
+        named = config.fields["trainer.plugins.precision"]
+        translation.add(dtype, named, "trainer.plugins.precision", True)
     precision = translation.mixed_precision("trainer.plugins")
     names = ("trainer.plugins.grad_reduce_in_fp32", f"{_STRATEGY}.ddp.grad_reduce_in_fp32")
     translation.reduction(precision, *names)
@@ -134,7 +121,7 @@ def _translated(config: Config, file: str) -> Translation:
     translation.default("tokenizer_type", "the recipe's tokenizer")
     translation.default("moe_token_dispatcher_type", "alltoall")
     translation.default("cross_entropy_loss_fusion", True)
-    translate_adapters(translation)
+    translation.adapters()
     return translation
 
 
@@ -150,26 +137,34 @@ def _set_model(translation: Translation, config: Config, file: str) -> None:
     word = _LENGTH.sub("", word)
     place = field.place if field else Location(file)
     refuse_family(f"{function} {word}", place)
-    if word in ARGUMENTS:
-        for argument, value in ARGUMENTS[word].items():
+    sizes, published = _MODELS.section("sizes"), _MODELS.section("published")
+    if word in sizes:
+        for argument, value in _arguments_of(word).items():
             translation.settings[argument] = Setting(argument, word, as_text(value), place)
-    elif word in MODELS:
-        translation.published(MODELS[word], field or Field(None, place))
+    elif word in published:
+        translation.published(published[word], field or Field(None, place))
     elif f"{name}.num_layers" not in config.fields:
         raise InputError.of(
             "E877",
             f"simtrain does not have the sizes of the model {word}",
             place,
             "print the recipe with --yaml or print(recipe), and import that",
-            f"known: {', '.join((*MODELS, *ARGUMENTS))}",
+            f"known: {', '.join((*published, *sizes))}",
         )
 
 
-def _copy_trainer(translation: Translation, config: Config) -> None:
-    """Set the arguments of a function that makes a trainer."""
-    for word, argument in WORDS.section("trainer").items():
-        if (field := config.fields.get(f"trainer.{word}")) and field.value is not None:
-            translation.add(argument, field, f"trainer.{word}")
+def _arguments_of(name: str) -> dict[str, Any]:
+    """Return the arguments of a model whose config.json is not published."""
+    layers, hidden, ffn, heads, *groups = _MODELS.section("sizes")[name]
+    family = _MODELS.section("nemotron" if "emotron" in name else "gpt")
+    sizes = {
+        "num_layers": layers,
+        "hidden_size": hidden,
+        "ffn_hidden_size": ffn,
+        "num_attention_heads": heads,
+    }
+    grouped = {"group_query_attention": True, "num_query_groups": groups[0]} if groups else {}
+    return sizes | grouped | dict(family)
 
 
 def _copy_callbacks(translation: Translation, config: Config) -> None:
@@ -187,7 +182,4 @@ def _copy_callbacks(translation: Translation, config: Config) -> None:
             field: Any = config.fields[f"{name}.{TARGET}"]
             translation.add("moe_expert_capacity_factor", field, kind, factor)
             translation.add("moe_pad_expert_input_to_capacity", field, kind, True)
-    translation.overlap(overlaps or "trainer.callbacks.none", bool(overlaps))
-
-
-_CALLBACKS = "trainer.callbacks."
+    translation.overlap(overlaps or f"{_CALLBACKS}none", bool(overlaps))
