@@ -26,8 +26,14 @@ from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.run_plan import run_iteration
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import checked_profile, simulate
-from simtrain.studies.validation import Validation, error_classes, validate_runs
-from simtrain.studies.validation.measured import MeasuredRun, in_one_line, wrong_time
+from simtrain.studies.validation import (
+    MeasuredRun,
+    Validation,
+    error_classes,
+    in_one_line,
+    validate_runs,
+    wrong_time,
+)
 from simtrain.units import UnitError, counted, parse_seconds
 from simtrain.views.kinds import SHARE, TEXT
 from simtrain.views.view import Column, Paragraphs, Row, Table, View

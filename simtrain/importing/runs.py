@@ -47,13 +47,14 @@ from simtrain.scenario.pipeline_layout import MOST_LETTERS
 from simtrain.scenario.releases import SEPARATOR, latest_until, split_reference
 from simtrain.scenario.section import spell_out_words
 from simtrain.scenario.software import DEFAULT_STACK, load_stack, releases_of, stack_of_framework
-from simtrain.studies.validation import Validation, validate_runs
-from simtrain.studies.validation.measured import (
+from simtrain.studies.validation import (
     MeasuredRun,
     PeakOf,
     Runs,
     RunSettings,
+    Validation,
     in_one_line,
+    validate_runs,
     wrong_peak,
     wrong_time,
 )

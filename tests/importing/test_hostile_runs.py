@@ -8,7 +8,7 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.importing.runs import MeasuredRun, RunSettings, read_runs
-from simtrain.studies.validation.measured import MOST_BYTES, MOST_S, wrong_peak, wrong_time
+from simtrain.studies.validation import MOST_BYTES, MOST_S, wrong_peak, wrong_time
 from tests.importing.test_megatron import PRINTED
 
 H100 = RunSettings("h100_sxm", None, (), "megatron_core")

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 import simtrain
 from simtrain.errors import InputError
 from simtrain.iteration.variation.sources import UnevenDocuments
-from simtrain.studies.variation import Distribution, draw
+from simtrain.studies.variation import Distribution
 from tests.helpers.command_line import call
-from tests.helpers.pairwise import legal_pairs
 from tests.helpers.varied_iterations import STILL, drawn, mean_of_largest, replicas, small
 
 
@@ -77,31 +76,6 @@ def test_more_replicas_wait_longer() -> None:
     assert excess_s == sorted(excess_s)
 
 
-@pytest.mark.parametrize("engine", ["auto", "simpy"])
-def test_no_variation_is_the_plain_iteration_to_the_last_bit(engine: str) -> None:
-    for scenario in legal_pairs(seed=3, most=8):
-        still = scenario.replace({"variation": {}} | STILL)
-        try:
-            result = simtrain.simulate(still, engine=engine)  # type: ignore[arg-type]
-        except InputError:
-            continue  # the cluster cannot run it
-        times = simtrain.draw(result, draws=2)
-        assert times.time.mean == times.time.p99 == result.iteration_time_s
-        assert times.slowdown == 1.0 and times.reasons == ()
-
-
-@pytest.mark.parametrize("changes", [{}, {"parallelism.pipeline": 2}, {"memory.zero_stage": 3}])
-def test_both_engines_draw_the_same_times(changes: dict[str, object]) -> None:
-    scenario = replicas(3, {"batch.global": 12, "parallelism.tensor": 2, **changes})
-    by_engine = [
-        simtrain.draw(simtrain.simulate(scenario, engine=engine), draws=3).times_s  # type: ignore[arg-type]
-        for engine in ("auto", "simpy", "compiled")
-    ]
-    assert np.array_equal(by_engine[0], by_engine[1])
-    assert np.array_equal(by_engine[0], by_engine[2])
-    assert len({*by_engine[0].tolist()}) == 3
-
-
 @given(st.floats(1.0, 5.0))
 @settings(max_examples=5, deadline=None)
 def test_kernels_of_a_slow_gpu_take_as_many_times_as_long(factor: float) -> None:
@@ -151,12 +125,6 @@ def test_pauses_come_at_their_rate() -> None:
     pauses = {"variation.pauses": {"per_gpu_hour": per_hour, "duration": "1 ms"}}
     result = drawn(small(), pauses, draws=20_000)
     assert result.time.mean - usual_s == pytest.approx(200 * usual_s * 1e-3, rel=0.05)
-
-
-def test_fewer_draws_are_the_first_of_more() -> None:
-    few, more = (draw(replicas(4), draws=number).times_s for number in (60, 130))
-    assert np.array_equal(few, more[:60])
-    assert not np.array_equal(few, draw(replicas(4), draws=60, seed=1).times_s)
 
 
 def test_a_scenario_that_varies_is_drawn_without_being_told() -> None:
@@ -239,28 +207,6 @@ def test_a_slow_gpu_makes_iterations_that_run_into_each_other_as_slow_as_its_sta
 def test_a_seed_is_a_whole_number() -> None:
     with pytest.raises(InputError, match="E960"):
         simtrain.draw(small(), seed=1.5)  # type: ignore[arg-type]
-
-
-def check_engines_on_random_scenarios(seed: int, most: int | None) -> None:
-    """Draw legal scenarios, some of which set fields of `variation`, with both engines."""
-    for scenario in legal_pairs(seed=seed, most=most):
-        times = []
-        for engine in ("auto", "simpy"):
-            try:
-                result = simtrain.simulate(scenario, engine=engine)  # type: ignore[arg-type]
-                times.append(simtrain.draw(result, draws=2).times_s)
-            except InputError:
-                continue  # the cluster cannot run it, or has no network that could be slow
-        assert all(np.array_equal(times[0], other) for other in times[1:])
-
-
-def test_both_engines_draw_the_same_random_scenarios() -> None:
-    check_engines_on_random_scenarios(seed=11, most=6)
-
-
-@pytest.mark.ci
-def test_both_engines_draw_many_random_scenarios() -> None:
-    check_engines_on_random_scenarios(seed=12, most=150)
 
 
 def test_the_error_of_the_mean_covers_what_other_seeds_give() -> None:

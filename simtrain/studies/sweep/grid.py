@@ -44,7 +44,6 @@ from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.scenario.load import read_scenario, with_paths_beside
 from simtrain.scenario.section import spell_out_words
-from simtrain.studies.cost import COST_COLUMNS, PRICE_COLUMN
 from simtrain.studies.sweep import MANY_POINTS
 from simtrain.studies.sweep.executors import versions
 from simtrain.studies.sweep.fields import BASE, LARGEST, Condition, field_path
@@ -58,7 +57,7 @@ REPORTED = (
     *("peak_bytes", "capacity_bytes", "num_gpus", *BREAKDOWN),
 )
 """Columns of all results; the objective is one more if it is a cost."""
-OBJECTIVES = tuple(name for name in (*REPORTED, *COST_COLUMNS) if name != "capacity_bytes")
+OBJECTIVES = tuple(name for name in REPORTED if name != "capacity_bytes")
 MORE_IS_BETTER = frozenset({"mfu", "hfu", "tokens_per_s"})
 """Objectives to maximise; all others are minimised."""
 _MOST_IN_GRID, _MOST_VALUES = 10**9, 10_000
@@ -154,11 +153,6 @@ class Sweep:
         return str(self.file.get("objective", "tokens_per_s"))
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of the results, after the axes and the status."""
-        return REPORTED if self.objective in REPORTED else (*REPORTED, self.objective)
-
-    @property
     def num_points(self) -> int:
         """Points of the grid, including excluded ones."""
         return math.prod(len(axis.values) for axis in self.axes)
@@ -246,13 +240,6 @@ class Sweep:
                     break  # it would repeat at every other point
         if problems:
             raise InputError([*dict.fromkeys(problems)])
-        costs = [profile.running_costs for profile in clusters.values()]
-        prices = (each.price.value for each in costs if each and each.price)
-        currencies = dict.fromkeys(price.currency for price in prices)
-        if self.objective == PRICE_COLUMN and len(currencies) > 1:
-            message = f"the objective compares prices in {', '.join(currencies)}"
-            fix = "write another objective, such as gpu_hours_per_1e9_tokens"
-            raise InputError.of("E809", message, fix=fix)
         return {cluster: profile_sha256(cluster) for cluster in clusters}
 
     @property
@@ -370,7 +357,7 @@ def _axis(document: YamlDocument, name: str, written: Any) -> Axis:
     """Read an axis: a list of values, a range, powers of two or labelled fields."""
     place, key, of_value = ("axes", name), document.positions.of_key, document.positions.of_value
     values: Sequence[Any] = ()
-    if name.lower() in ("index", "status", "rule", *REPORTED, *COST_COLUMNS):
+    if name.lower() in ("index", "status", "rule", *REPORTED):
         message = f"the results already have a column {name.lower()}"
         raise InputError.of("E808", message, key(place), "rename the axis")
     match written:

@@ -19,12 +19,11 @@ from simtrain.base.output_folder import as_path
 from simtrain.base.request import takes
 from simtrain.errors import InputError, Location
 from simtrain.scenario import RULES, Scenario
-from simtrain.studies.cost import COST_COLUMNS, cost_of_tokens
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.sweep import SweepRequest
 from simtrain.studies.sweep.executors import connect, local_executor
 from simtrain.studies.sweep.fields import storable
-from simtrain.studies.sweep.grid import BREAKDOWN, Sweep, load_sweep
+from simtrain.studies.sweep.grid import BREAKDOWN, REPORTED, Sweep, load_sweep
 from simtrain.studies.sweep.results import Answer, SweepFolder, query
 
 if TYPE_CHECKING:
@@ -174,12 +173,12 @@ def run_part(sweep: Sweep, number: int) -> pyarrow.Table:
 
     kept = sweep.kept({index: sweep.scenario(index) for index in sweep.indices(number)})
     rows = {
-        index: {"index": index} | sweep.cells(index) | _row(scenario, sweep.columns)
+        index: {"index": index} | sweep.cells(index) | _row(scenario)
         for index, scenario in sorted(kept.items(), key=_alike)
     }
     types = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
     axes = [(axis.name, types.get(axis.column_type, pyarrow.string())) for axis in sweep.axes]
-    results = [(name, types[int if name in _INTEGERS else float]) for name in sweep.columns]
+    results = [(name, types[int if name in _INTEGERS else float]) for name in REPORTED]
     status = [("status", pyarrow.string()), ("rule", pyarrow.string())]
     schema = pyarrow.schema([("index", pyarrow.int64()), *axes, *status, *results])
     return pyarrow.Table.from_pylist([rows[index] for index in kept], schema)
@@ -196,8 +195,8 @@ def _alike(point: tuple[int, Scenario]) -> tuple[object, ...]:
 _evaluator = functools.cache(Evaluator)
 
 
-def _row(scenario: Scenario, columns: tuple[str, ...]) -> Row:
-    """The result columns of one point, without the axes; costs only if they are needed."""
+def _row(scenario: Scenario) -> Row:
+    """The result columns of one point, without the axes."""
     row: Row = {"status": "illegal", "num_gpus": storable(scenario.num_gpus)}
     # Check the rules first: building an error with remedies takes far longer than a code.
     if broken := next((rule.code for rule in RULES if rule.check(scenario)), None):
@@ -215,7 +214,4 @@ def _row(scenario: Scenario, columns: tuple[str, ...]) -> Row:
             name: getattr(run, name) for name in ("iteration_time_s", "tokens_per_s", "mfu", "hfu")
         }
         row |= {name: getattr(run.breakdown, name.partition("_")[2]) for name in BREAKDOWN}
-        if {*columns} & {*COST_COLUMNS}:
-            profile = evaluator.profile_of(scenario)
-            row |= cost_of_tokens(scenario.num_gpus, run.tokens_per_s, profile)
     return row

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.base.resources import find_profile, find_scenario, list_sweeps
+from simtrain.base.resources import find_scenario, list_sweeps
 from simtrain.base.strict_yaml import apply_overrides, load_document, validate
 from simtrain.errors import InputError, Location
 from simtrain.scenario import Scenario, load_scenario
@@ -278,18 +278,6 @@ def test_an_override_that_an_axis_overrides_is_refused() -> None:
     for override in ("batch.micro=2", "batch={micro: 2}", "batch. micro=2"):
         refusal = refusal_of(SMALL, (override,))
         assert refusal.startswith(f"--set {override}: E806 an axis sets batch.micro")
-
-
-def test_prices_in_several_currencies_cannot_be_the_objective(tmp_path: pathlib.Path) -> None:
-    text = find_profile("h100_sxm").read_text(encoding="utf-8")
-    euros = text.replace("6.88 USD/h", "6.88 EUR/h")
-    (tmp_path / "euros.yaml").write_text(euros, encoding="utf-8")
-    axes = with_axes("cluster: [a100_sxm4_80gb, euros.yaml]")
-    sweep = sweep_of(tmp_path, axes + "objective: gpu_hours_per_1e9_tokens\n")
-    assert sweep.columns[-1] == "gpu_hours_per_1e9_tokens"
-    assert [*sweep.profiles] == ["a100_sxm4_80gb", str(tmp_path / "euros.yaml")]
-    with pytest.raises(InputError, match="E809 the objective compares prices in USD, EUR"):
-        sweep_of(tmp_path, axes + "objective: price_per_1e9_tokens\n")
 
 
 def test_a_sweep_may_be_data(tmp_path: pathlib.Path) -> None:

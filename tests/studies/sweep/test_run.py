@@ -81,22 +81,6 @@ def test_points_that_do_not_fit_have_no_time(tmp_path: pathlib.Path) -> None:
     assert does_not["iteration_time_s"] is None and does_not["peak_bytes"] > 80 * 2**30
 
 
-def test_costs_of_tokens_by_hand(tmp_path: pathlib.Path) -> None:
-    """An iteration has 256 tokens on one or two GPUs of 400 W, in nodes of 8 GPUs and 6.5 kW."""
-    text = with_axes("parallelism.tensor: [1, 2]", "cluster: [a100_sxm4_80gb, trn1]")
-    for name in ("gpu_hours", "gpu_energy_j", "node_energy_j"):
-        out = tmp_path / name
-        run(sweep_of(tmp_path, f"{text}objective: {name}_per_1e9_tokens\n"), out)
-        for row in rows_of(out):
-            num_gpus, time_s = row["parallelism.tensor"], 1e9 / 256 * row["iteration_time_s"]
-            of_gpus_j, of_nodes_j = 400 * num_gpus * time_s, 6500 * num_gpus / 8 * time_s
-            hand = dict(gpu_hours=num_gpus * time_s / 3600, gpu_energy_j=of_gpus_j)
-            hand["node_energy_j"] = of_nodes_j
-            value = row[f"{name}_per_1e9_tokens"]
-            lacks_power = row["cluster"] == "trn1" and name != "gpu_hours"
-            assert value is None if lacks_power else value == pytest.approx(hand[name], rel=1e-12)
-
-
 @pytest.mark.parametrize(
     ("objective", "choose", "excerpt"),
     [

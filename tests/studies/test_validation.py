@@ -14,6 +14,7 @@ from simtrain.hardware.evidence import MeasuredRuns, RunKind, validated_on
 from simtrain.hardware.interval import errors_of
 from simtrain.importing.runs import RunSettings, read_runs
 from simtrain.scenario import load_scenario
+from simtrain.studies import validation as validation_study
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.simulation import simulate
 from simtrain.studies.validation import (
@@ -23,7 +24,6 @@ from simtrain.studies.validation import (
     Validation,
     error_classes,
     errors_text,
-    run,
     validate_runs,
 )
 from simtrain.views.validation import validation_view
@@ -179,7 +179,7 @@ def test_what_is_forgotten_changes_no_figure_and_bounds_what_is_cached(
 ) -> None:
     rows = [row(number) for number in range(10)]
     whole = validation_of(tmp_path, rows)
-    monkeypatch.setattr(run, "_MOST_ALIVE", 2)
+    monkeypatch.setattr(validation_study, "_MOST_ALIVE", 2)
     assert validation_of(tmp_path, rows) == whole
     functions = [
         function

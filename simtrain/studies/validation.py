@@ -1,17 +1,22 @@
-"""Predictions beside measured runs, the statistics of their errors, and errors by kind."""
+"""Measured runs beside their predictions: the statistics of their errors, and errors by kind."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from hashlib import sha256
 from typing import ClassVar
 
 import numpy as np
 
+from simtrain.base.function_caches import forget_cached
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import yaml_text
+from simtrain.errors import InputError
 from simtrain.hardware.evidence import (
     DataType,
     MeasuredRuns,
@@ -21,7 +26,139 @@ from simtrain.hardware.evidence import (
     ValidatedOn,
 )
 from simtrain.hardware.interval import Interval
+from simtrain.iteration.report.breakdown import breakdown_by_name
+from simtrain.iteration.report.interval import run_kind
+from simtrain.scenario import Scenario
+from simtrain.studies.evaluation import Evaluation, Evaluator
+from simtrain.studies.on_machine import memory_on
 from simtrain.units import counted
+
+LEAST_S, MOST_S = 1e-6, 1e7
+"""Shortest and longest time that an iteration can have: less than a kernel's, and four months."""
+LEAST_BYTES, MOST_BYTES = 1e6, 1e14
+"""Smallest and largest peak: less than a CUDA context's, and the memory of no GPU."""
+_SAME_MODEL = 1.25
+"""Largest factor between a printed number of parameters and ours. Some count no embeddings, which
+are a fifth of a small model."""
+
+
+class PeakOf(Enum):
+    """What a measured peak of memory is the peak of."""
+
+    GPU = "gpu"
+    """All memory in use on the fullest GPU, with driver, CUDA context and fragmentation."""
+    TENSORS = "tensors"
+    """Allocated tensors on the fullest GPU (torch.cuda.max_memory_allocated)."""
+    LAST_STAGE = "last_stage"
+    """Allocated tensors on the last stage: Megatron-LM's last rank writes its logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What the command line says about all runs.
+
+    Args:
+        cluster: the hardware profile on which they are simulated.
+        software: the software stack of runs whose table does not name one.
+        overrides: fields to set in every run, such as "overlap.data_parallel=true".
+        usual_software: the stack that is assumed if nothing names one; by default that of
+            scenarios.
+    """
+
+    cluster: str
+    software: str | None = None
+    overrides: tuple[str, ...] = ()
+    usual_software: str | None = None
+
+    @property
+    def assignments(self) -> list[str]:
+        """The overrides, after the cluster and the software stack."""
+        stack = [f"software.stack={self.software}"] if self.software else []
+        return [f"cluster={self.cluster}", *stack, *self.overrides]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """An iteration that someone ran, or tried to.
+
+    Args:
+        name: its name in the source; the line if it has none.
+        model: the model's name; runs of one model are ranked together.
+        file: the source.
+        line: where it is in the source, from 1.
+        scenario: the same iteration as a scenario; None if it cannot be simulated.
+        iteration_time_s: the measured time; None if it was not measured.
+        peak_bytes: the measured peak of memory; None if it was not measured.
+        peak_of: what it is the peak of.
+        ran: whether the run had enough memory.
+        refusal: why it cannot be simulated, "" if it can.
+        assumed: facts that the source does not have, and what stands for them.
+        parameters_billion: how many parameters the source says that the model has, in billions.
+    """
+
+    name: str
+    model: str
+    file: str
+    line: int
+    scenario: Scenario | None = None
+    iteration_time_s: float | None = None
+    peak_bytes: float | None = None
+    peak_of: PeakOf = PeakOf.GPU
+    ran: bool = True
+    refusal: str = ""
+    assumed: Sequence[str] = ()
+    parameters_billion: float | None = None
+
+
+class Runs:
+    """The runs of several sources; those of long tables are made when they are reached."""
+
+    def __init__(self, sources: Iterable[Sequence[MeasuredRun] | Runs]) -> None:
+        self._sources = [*sources]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sources))
+
+    def __iter__(self) -> Iterator[MeasuredRun]:
+        return itertools.chain.from_iterable(self._sources)
+
+
+def other_model(run: MeasuredRun, num_parameters: int) -> str:
+    """Say that what is simulated is not the model that was run, or return ""."""
+    printed, ours = run.parameters_billion, num_parameters / 1e9
+    if printed is None or 1 / _SAME_MODEL <= ours / printed <= _SAME_MODEL:
+        return ""
+    return (
+        f"the source says {printed:.4g} billion parameters, and its columns describe a model of "
+        f"{ours:.3g} billion: add those that are missing, such as model.experts.num"
+    )
+
+
+def wrong_time(time_s: float) -> str:
+    """Say why a time is none of an iteration, or return ""."""
+    if LEAST_S <= time_s <= MOST_S:
+        return ""
+    return f"{time_s:.4g} s is no time of an iteration, which takes 1 us to {MOST_S:.0e} s"
+
+
+def wrong_peak(peak_bytes: float) -> str:
+    """Say why a peak is none of a GPU's memory, or return ""."""
+    if LEAST_BYTES <= peak_bytes <= MOST_BYTES:
+        return ""
+    return f"{peak_bytes:.4g} bytes are no peak of a GPU, which has 1 MB to 100 TB"
+
+
+def in_one_line(error: InputError) -> str:
+    """Return the first problem of an error as one line: code, message, and what follows.
+
+    The remedy of an illegal combination would make another run of it: the reason follows instead.
+    """
+    problem, *others = error.problems
+    more = f" (and {len(others)} more)" if others else ""
+    is_illegal = problem.code.startswith(("E3", "E4"))
+    what = problem.reason if is_illegal and problem.reason else problem.fix
+    return " ".join(f"{problem.code} {problem.message}{f'; {what}' if what else ''}{more}".split())
+
 
 CLOSE = 0.10
 """A prediction is close if its |error| is at most this."""
@@ -69,10 +206,10 @@ class ValidatedRun(PlainData):
         assumed"""
     )
 
-    name: str
-    model: str
-    file: str
-    line: int
+    name: str = ""
+    model: str = ""
+    file: str = ""
+    line: int = 0
     refusal: str = ""
     measured_s: float | None = None
     simulated_s: float | None = None
@@ -348,3 +485,118 @@ def _pairs(rows: Sequence[ValidatedRun]) -> PairErrors | None:
         return None
     p50, p90 = (_digits(float(value)) for value in np.quantile(ratios, (0.5, 0.9)))
     return PairErrors(num_pairs=len(ratios), p50=p50, p90=p90)
+
+
+_MOST_ALIVE = 256
+"""Different scenarios after which what is cached of them is forgotten."""
+
+
+def validate_runs(
+    runs: Sequence[MeasuredRun] | Runs,
+    cluster: str,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Validation:
+    """Simulate every run that can be simulated, and hold it against its measurement.
+
+    Runs of the same scenario are simulated once.
+
+    Args:
+        runs: the measured runs (`read_runs` of `simtrain/importing/runs.py` reads files).
+        cluster: the hardware profile on which their scenarios are.
+        on_progress: receives how many of how many runs are done.
+    """
+    simulations = _Simulations()
+    rows = []
+    for done, run in enumerate(runs):
+        on_progress(done, len(runs))
+        row = simulations.of(run)
+        rows.append(
+            replace(
+                row,
+                name=run.name,
+                model=run.model,
+                file=run.file,
+                line=run.line,
+                measured_s=run.iteration_time_s,
+                measured_peak_bytes=run.peak_bytes,
+                simulated_peak_bytes=row.simulated_peak_bytes if run.peak_bytes else None,
+                ran=run.ran,
+                assumed=tuple(map(sys.intern, run.assumed)),
+            )
+        )
+    on_progress(len(runs), len(runs))
+    return Validation.of(cluster, rows)
+
+
+class _Simulations:
+    """Simulates different scenarios once, in memory that does not grow with their number.
+
+    What remains of a scenario is the figures of its rows.
+    """
+
+    def __init__(self) -> None:
+        self._evaluator = Evaluator(allow_oom=True)
+        self._rows: dict[bytes, ValidatedRun] = {}
+
+    def of(self, run: MeasuredRun) -> ValidatedRun:
+        """Return what is predicted for a run."""
+        if run.scenario is None:
+            return ValidatedRun(refusal=run.refusal)
+        settings = run.scenario.model_dump_json(exclude={"name", "description"})
+        text = f"{run.peak_of} {run.parameters_billion} {settings}"
+        key = sha256(text.encode()).digest()
+        if key not in self._rows:
+            if len(self._rows) % _MOST_ALIVE == _MOST_ALIVE - 1:
+                self._evaluator = Evaluator(allow_oom=True)
+                forget_cached()
+            self._rows[key] = self._simulated(run, run.scenario)
+        return self._rows[key]
+
+    def _simulated(self, run: MeasuredRun, scenario: Scenario) -> ValidatedRun:
+        evaluator = self._evaluator
+        try:
+            evaluation = evaluator.evaluate(scenario)
+        except InputError as error:
+            return ValidatedRun(refusal=in_one_line(error))
+        if wrong := other_model(run, evaluator.num_parameters(scenario)):
+            return ValidatedRun(refusal=wrong)
+        scenario = evaluation.scenario
+        row = ValidatedRun(
+            simulated_peak_bytes=_peak_bytes(run.peak_of, evaluation, evaluator),
+            fits=evaluation.fits,
+            settings=_settings(scenario),
+            num_layers=scenario.model.num_layers,
+        )
+        if evaluation.run is None or evaluation.run.breakdown is None:
+            return row
+        time_s = evaluation.run.iteration_time_s
+        return replace(
+            row,
+            simulated_s=time_s,
+            breakdown_s=breakdown_by_name(evaluation.run.breakdown),
+            kind=run_kind(scenario, evaluator.profile_of(scenario)),
+            extrapolated=evaluator.extrapolated_compute(scenario),
+            interval=evaluator.interval(scenario, time_s),
+        )
+
+
+def _settings(scenario: Scenario) -> dict[str, str | int]:
+    """Return what tells runs apart."""
+    split, model = scenario.parallelism, scenario.model
+    layout = {"pipeline": split.pipeline, "interleave": scenario.num_chunks, "data": split.data}
+    return {
+        **{"GPUs": scenario.num_gpus, "tensor": split.tensor, **layout},
+        **{"context": split.context, "expert": split.expert, "microbatch": scenario.batch.micro},
+        **{"sequence": model.seq_length, "width": model.hidden_size},
+        **{"data type": scenario.precision.compute, "recompute": scenario.recompute.strategy},
+    }
+
+
+def _peak_bytes(peak_of: PeakOf, evaluation: Evaluation, evaluator: Evaluator) -> int | None:
+    """Return the predicted peak of what was measured."""
+    if peak_of is PeakOf.GPU:
+        return evaluation.peak_bytes
+    scenario = evaluation.scenario
+    stages = memory_on(scenario, evaluator.machine_of(scenario)).stages
+    tensors_bytes = [stage.peak_bytes - stage.allocator_bytes for stage in stages]
+    return tensors_bytes[-1] if peak_of is PeakOf.LAST_STAGE else max(tensors_bytes)
