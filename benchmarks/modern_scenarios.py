@@ -516,13 +516,6 @@ def _vary(rng: random.Random, scenario: Values) -> None:
             for factor in (1.0, 1.5)
         ],
     )
-    batch, model = scenario["batch"], scenario["model"]
-    is_whole = scenario["parallelism"].get("context", 1) == 1 and batch["micro"] == 1
-    is_plain = not {"attention_window", "layer_pattern"} & model.keys()
-    if is_whole and is_plain and scenario["attention_backend"] == "fused":
-        has_own = "packed_lengths" in batch or "sequence_slices" in scenario["parallelism"]
-        documents = [{"mean": 30}, {"mean": 100, "sigma": 0.0}]
-        variation |= {} if has_own else _sometimes(rng, sequence_lengths=documents)
     scenario["variation"] = variation
 
 

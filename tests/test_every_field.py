@@ -288,7 +288,6 @@ REPLICAS: Changes = DATA | {
 }
 PAUSES = REPLICAS | {"variation.pauses": {"per_gpu_hour": 1e6, "duration": "1 ms"}}
 SLOW = REPLICAS | {"parallelism.pipeline": 2, "variation.slow": {"factor": 2}}
-DOCUMENTS = REPLICAS | LONG | {"variation.sequence_lengths": {"mean": 1000}}
 VARIATION_CASES: dict[str, tuple[Changes, Any]] = {
     "variation.kernels": (REPLICAS, 0.1),
     "variation.collectives": (REPLICAS, 0.1),
@@ -298,8 +297,6 @@ VARIATION_CASES: dict[str, tuple[Changes, Any]] = {
     "variation.slow.what": (SLOW | {"parallelism.tensor": 1}, "node"),
     "variation.slow.rank": (SLOW | {"parallelism.last_stage_layers": 3}, 7),
     "variation.slow.factor": (SLOW, 3),
-    "variation.sequence_lengths.mean": (DOCUMENTS, 500),
-    "variation.sequence_lengths.sigma": (DOCUMENTS, 0.5),
 }
 """As `CASES`, for fields that move the mean time of draws."""
 WITHOUT_EFFECT = {"name", "description"}

@@ -307,9 +307,6 @@ class Scenario(Section):
                 fix = f"remove {name}, or record the program again with other arguments"
                 raise FieldError((name,), PROGRAM_REFUSAL, fix)
             self.model_fields_set.discard(name)
-        if self.variation.sequence_lengths is not None:
-            message = "a recorded program has the lengths that its batch had"
-            raise FieldError(("variation", "sequence_lengths"), message, "remove it")
         return self
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from simtrain.scenario.section import Count, CountOrZero, Section
+from simtrain.scenario.section import CountOrZero, Section
 from simtrain.units import parse_non_negative_seconds
 
 MOST_RELATIVE = 0.3
@@ -54,20 +54,6 @@ class Slow(Section):
     factor: Annotated[float, Field(ge=1, le=1000)] = Field(examples=[1.2])
 
 
-class SequenceLengths(Section):
-    """The distribution of the documents that sequences pack.
-
-    Lengths are log-normal. Documents are laid one after another and cut where a sequence is full
-    (Megatron-LM's GPTDataset); attention stays within a document, as with batch.packed_lengths.
-
-    mean: mean number of tokens of a document.
-    sigma: standard deviation of the natural logarithm of its length; 1 by default.
-    """
-
-    mean: Count = Field(examples=[1000])
-    sigma: Annotated[float, Field(ge=0, le=3)] = Field(default=1.0, examples=[1.5])
-
-
 class Variation(Section):
     """What differs between ranks, replicas and iterations (simtrain run --draws).
 
@@ -81,7 +67,6 @@ class Variation(Section):
         for all iterations.
     pauses: rare pauses of single GPUs; by default (null) the profile's.
     slow: a GPU, node or link that is slow in every iteration; null by default.
-    sequence_lengths: documents of uneven length; null by default.
     """
 
     kernels: _Relative | None = Field(default=None, examples=[0.02])
@@ -89,7 +74,6 @@ class Variation(Section):
     gpu_spread: _Relative | None = Field(default=None, examples=[0.004])
     pauses: Pauses | None = None
     slow: Slow | None = None
-    sequence_lengths: SequenceLengths | None = None
 
     @property
     def is_set(self) -> bool:

@@ -1,4 +1,4 @@
-"""Warnings on a result that need other iterations to be simulated."""
+"""The warning on a result whose time would be much longer on a slow host."""
 
 from __future__ import annotations
 
@@ -20,21 +20,9 @@ have PyTorch's.
 """
 _NEAR = 0.5
 """Share of a pass for which a slow host must be busy before it can make the pass much longer."""
-_ALIGN = "overlap.align_parameter_gather"
 
 
 def warnings_on(result: Result) -> list[Sentence]:
-    """Return all warnings on a result, each with what it would cost or save."""
-    return [*unaligned_gather_warnings(result), *slow_host_warnings(result)]
-
-
-def _time_with(change: Change, result: Result) -> float:
-    """Return the time, without variation, of a result's scenario with a legal change."""
-    changed = change.applied_to(result.scenario)
-    return plan_on(changed, result.seconds.machine)[0].iteration_time_s
-
-
-def slow_host_warnings(result: Result) -> list[Sentence]:
     """Return a warning with the iteration time on a slow host, if it is much longer.
 
     The iteration is simulated once more if a slow host would be busy for half of a pass; other
@@ -45,8 +33,7 @@ def slow_host_warnings(result: Result) -> list[Sentence]:
     has_host_time = facts.cuda_graphs or facts.host_call or scenario.host_issue_s is not None
     if has_host_time or result.profile.host.issue.value >= SLOW_HOST_S or not _is_near(result):
         return []
-    slow = Change({"software.host_issue": f"{SLOW_HOST_S!r} s"})
-    slow_s = _time_with(slow, result)
+    slow_s = _slow_time_s(result)
     longer = slow_s / result.iteration_time_s - 1
     if longer < HOST_BOUND:
         return []
@@ -66,34 +53,14 @@ def slow_host_warnings(result: Result) -> list[Sentence]:
     ]
 
 
+def _slow_time_s(result: Result) -> float:
+    """Return the iteration time on a slow host, without variation."""
+    slow = Change({"software.host_issue": f"{SLOW_HOST_S!r} s"}).applied_to(result.scenario)
+    return plan_on(slow, result.seconds.machine)[0].iteration_time_s
+
+
 def _is_near(result: Result) -> bool:
     return any(
         record_of(pass_).num_ops * SLOW_HOST_S > _NEAR * result.seconds.passes[part].duration_s
         for part, pass_ in passes_of(result.plan)
     )
-
-
-def unaligned_gather_warnings(result: Result) -> list[Sentence]:
-    """Return a warning with the seconds that aligned gathers would save, if they would.
-
-    The iteration is simulated once more if stages overlap their gathers without alignment;
-    other results take no time here.
-    """
-    scenario = result.scenario
-    is_possible = scenario.overlaps_parameter_gather and scenario.schedule_family.gathers_by_chunk
-    if not is_possible or scenario.aligns_parameter_gather:
-        return []
-    aligned_s = _time_with(Change({_ALIGN: True}), result)
-    saved_s = result.iteration_time_s - aligned_s
-    if saved_s <= 0:
-        return []
-    share = saved_s / aligned_s
-    return [
-        Sentence(
-            "Each stage starts its parameter gathers on its own, and stages wait for each other: ",
-            Number(saved_s, format_seconds(saved_s)),
-            " (",
-            Number(share, f"{share:.1%}"),
-            f") more than with {_ALIGN}: true, the default of Megatron-Core.",
-        )
-    ]

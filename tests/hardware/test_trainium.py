@@ -15,7 +15,6 @@ from simtrain.hardware.evidence import evidence_of, usual_stack
 from simtrain.hardware.load import load_profile, profile_of
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate
-from simtrain.units import GIB
 from simtrain.workload.ops import Phase, total_flops
 from tests.helpers.toys import layer_ops, saved_bytes
 
@@ -43,30 +42,6 @@ def test_a_trainium2_is_no_faster_than_its_fastest_resource(name: str) -> None:
     ]
     faster = bound_of(name).iteration_time_s / bound_of(name, "trn2").iteration_time_s
     assert min(ratios) < faster < max(ratios)
-
-
-@pytest.mark.parametrize(
-    ("cluster", "cores", "chip_flops", "chip_bytes", "chip_bytes_per_s", "efa_bits_per_s"),
-    [
-        ("trn1", 2, 190e12, 32 * GIB, 820 * GIB, 800e9),
-        ("trn2", 4, 667e12, 96 * GIB, 2.9e12, 3200e9),
-    ],
-)
-def test_ranks_share_what_aws_publishes_of_a_chip(
-    cluster: str,
-    cores: int,
-    chip_flops: float,
-    chip_bytes: float,
-    chip_bytes_per_s: float,
-    efa_bits_per_s: float,
-) -> None:
-    profile = load_profile(cluster)
-    gpu, ranks = profile.gpu, profile.cluster.gpus_per_node.value
-    assert ranks == 16 * cores
-    assert gpu.peak_flops.value * cores == chip_flops
-    assert gpu.memory_capacity.value * cores == chip_bytes
-    assert gpu.memory_bandwidth.value * cores == pytest.approx(chip_bytes_per_s)
-    assert profile.adapter_share_bytes_per_s * ranks == pytest.approx(efa_bits_per_s / 8)
 
 
 def neuron_layer(s: int, b: int, heads: int, t: int, recompute: str) -> Scenario:

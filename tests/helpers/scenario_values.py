@@ -114,9 +114,6 @@ _COUNTS: Values = {
     "variation.slow": (None, {"factor": 2.0}),
     "variation.slow.rank": (0, 3),
     "variation.slow.factor": (2.0, 1.0),
-    "variation.sequence_lengths": (None, {"mean": 50}),
-    "variation.sequence_lengths.mean": (50, 500),
-    "variation.sequence_lengths.sigma": (1.0, 0.0),
 }
 """Values of fields that are neither flags nor choices, the one that most others allow first."""
 _FIRST: Values = {"precision.compute": "bf16", "schedule": "1f1b", "attention_backend": "fused"}

@@ -6,7 +6,7 @@ import pytest
 
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate
-from simtrain.studies.warnings import slow_host_warnings
+from simtrain.studies.warnings import warnings_on
 from tests.helpers.command_line import call
 
 SMALL = [
@@ -28,7 +28,7 @@ def scenario(*assignments: str) -> Scenario:
 def test_the_warning_has_the_time_on_a_slow_host() -> None:
     result = simulate(scenario(*SMALL))
     slow_s = simulate(scenario(*SMALL, "software.host_issue=100 us")).iteration_time_s
-    (warning,) = slow_host_warnings(result)
+    (warning,) = warnings_on(result)
     _, _, seconds, longer = (number.value for _, number in warning.numbers)
     assert seconds == slow_s > result.iteration_time_s
     assert longer == pytest.approx(slow_s / result.iteration_time_s - 1)
@@ -50,8 +50,8 @@ def test_other_results_neither_warn_nor_are_simulated_again(
     def refuse(*_: Any) -> None:
         pytest.fail("simulated again")
 
-    monkeypatch.setattr("simtrain.studies.warnings._time_with", refuse)
-    assert slow_host_warnings(result) == []
+    monkeypatch.setattr("simtrain.studies.warnings._slow_time_s", refuse)
+    assert warnings_on(result) == []
 
 
 def test_run_shows_the_warning() -> None:

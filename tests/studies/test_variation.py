@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import simtrain
 from simtrain.errors import InputError
-from simtrain.iteration.variation.sources import UnevenDocuments
 from simtrain.studies.variation import Distribution
 from tests.helpers.command_line import call
 from tests.helpers.varied_iterations import STILL, drawn, mean_of_largest, replicas, small
@@ -165,12 +164,6 @@ def test_a_trace_of_kernels_says_that_it_does_not_vary(tmp_path: pathlib.Path) -
         (("--set", "variation.kernels=0.5"), "E20"),
         (("--set", "variation.slow={factor: 0.5}"), "E20"),
         (("--set", "variation.pauses.duration=-1 s"), "E20"),
-        (
-            ("--set", "variation.sequence_lengths={mean: 5}", "--set", "parallelism.context=2"),
-            "E964",
-        ),
-        (("--set", "variation.sequence_lengths.mean=0"), "E204"),
-        (("--set", "variation.sequence_lengths={sigma: 1}"), "E202"),
     ],
 )
 def test_a_wrong_question_has_an_error(words: tuple[str, ...], code: str) -> None:
@@ -230,53 +223,3 @@ def test_a_distribution_has_its_statistics_in_order(times: list[float]) -> None:
     for share, value in ((0.05, found.p5), (0.5, found.p50), (0.95, found.p95), (0.99, found.p99)):
         assert np.mean(np.array(times) <= value) >= share - 1e-9
         assert np.mean(np.array(times) < value) < share
-
-
-# ---------------------------------------------------------------------------- uneven documents
-
-DOCUMENTS = {"model.seq_length": 4096}
-
-
-@pytest.mark.parametrize("length", [4096, 2048, 1024])
-def test_documents_of_one_length_are_packed_lengths(length: int) -> None:
-    """On one stage with one microbatch, passes take the times with `batch.packed_lengths`."""
-    lengths = {"variation.sequence_lengths": {"mean": length, "sigma": 0}}
-    result = drawn(small(DOCUMENTS), lengths, draws=2)
-    packed = simtrain.simulate(small(DOCUMENTS | {"batch.packed_lengths": [length]}))
-    assert result.time.mean == pytest.approx(packed.iteration_time_s, rel=1e-9)
-
-
-def test_replicas_with_uneven_documents_wait_for_the_longest() -> None:
-    lengths = {"variation.sequence_lengths": {"mean": 1000, "sigma": 1.5}}
-    one, many = (
-        drawn(replicas(number, DOCUMENTS), lengths, draws=100).time.mean for number in (1, 16)
-    )
-    still = [simtrain.simulate(replicas(n, DOCUMENTS)).iteration_time_s for n in (1, 16)]
-    # The barrier costs more than the reduction, which a single replica has not.
-    assert many - still[1] > one - still[0]
-
-
-@given(st.integers(1, 2000), st.floats(0, 2), st.integers(1, 5), st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
-def test_documents_fill_their_sequences(mean: int, sigma: float, number: int, seed: int) -> None:
-    """Sums of squares lie between those of single tokens and of one document per sequence."""
-    source = UnevenDocuments(mean, sigma, 1024)
-    shares = source._shares(number, np.random.default_rng(seed))
-    assert len(shares) == number
-    assert (shares >= 1 / 1024 - 1e-12).all() and (shares <= 1 + 1e-12).all()
-
-
-@pytest.mark.parametrize("lengths", [[2048, 1024, 512, 512], [3000, 96, 1000], [700, 300, 60]])
-def test_mixed_documents_take_what_their_sum_of_squares_says(lengths: list[int]) -> None:
-    """Published models of this kind are 1.2 to 1.6 % off (a·tokens + b·sum of squares)."""
-    scenario = simtrain.load_scenario("llama2_7b").replace({"batch.micro": 1})
-    seconds = simtrain.simulate(scenario).seconds
-    seq_length = scenario.model.seq_length
-    source = UnevenDocuments(1000, 1.0, seq_length)
-    packed = scenario.replace({"batch.packed_lengths": lengths})
-    share = sum(number * length**2 for length, number in packed.documents) / seq_length**2
-    exact = simtrain.simulate(packed).seconds.passes
-    for part, response in source.pass_responses(seconds).items():
-        usual_s = seconds.passes[part].duration_s
-        ratio = float(response.at(np.array([share]))[0])
-        assert ratio * usual_s == pytest.approx(exact[part].duration_s, rel=0.016), part

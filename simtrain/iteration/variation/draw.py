@@ -91,15 +91,12 @@ class DrawnTasks:
         duration_s: [tasks], durations without variation.
         stage_of: [tasks], the stage that runs a task; -1 for a collective over several stages.
         computing: the tasks on the compute streams of stages.
-        microbatch_of: [tasks], the microbatch of a pass; -1 for other tasks.
-        num_microbatches: of a replica.
         responding: the tasks that follow each cause.
         leaders: [tasks of the cause "collectives", replicas], the first replica of the group that
             runs a task together.
         speeds: what differs in every iteration.
         network: [tasks that follow the network, replicas], factors of every iteration; None if all
             are 1.
-        documents: the passes that follow the lengths of documents; None if none are drawn.
     """
 
     layout: RankLayout
@@ -107,13 +104,10 @@ class DrawnTasks:
     duration_s: Floats
     stage_of: Ints
     computing: Ints
-    microbatch_of: Ints
-    num_microbatches: int
     responding: dict[Cause, RespondingTasks]
     leaders: Ints
     speeds: Speeds
     network: Floats | None = None
-    documents: RespondingTasks | None = None
 
     @property
     def num_replicas(self) -> int:
@@ -152,9 +146,6 @@ class DrawnTasks:
         if self.network is not None:
             responding = self.responding["network"]
             ratios[responding.tasks] += responding.ratios(self.network) - 1.0
-        if draw.attention is not None and self.documents is not None:
-            tasks = self.documents.tasks
-            ratios[tasks] *= self.documents.ratios(draw.attention.T[self.microbatch_of[tasks]])
         # Factors far below their means could make a sum of responses negative.
         durations_s = self.duration_s[:, None] * np.maximum(ratios, 0.0)
         return durations_s if draw.added_s is None else durations_s + draw.added_s
@@ -169,15 +160,12 @@ class Draw:
         kernels: [tasks that follow kernels, replicas], factors of the slowest member.
         collectives: [tasks that follow collectives, replicas], factors.
         added_s: [tasks, replicas], time that is added; None for none.
-        attention: [replicas, microbatches], pairs of tokens that attend to each other, relative to
-            those of a sequence that is one document; None if no documents are drawn.
     """
 
     tasks: DrawnTasks
     kernels: Floats
     collectives: Floats | None = None
     added_s: Floats | None = None
-    attention: Floats | None = None
 
     @classmethod
     def usual(cls, tasks: DrawnTasks) -> Draw:

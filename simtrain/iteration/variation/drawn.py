@@ -24,16 +24,12 @@ from simtrain.iteration.programs.iteration_tasks import (
     IterationTimeline,
     repeat,
 )
-from simtrain.iteration.programs.parts import PassPart
-from simtrain.iteration.programs.seconds import whole_pass
 from simtrain.iteration.variation.draw import Draw, DrawnTasks, RespondingTasks, Speeds
 from simtrain.iteration.variation.rank_layout import RankLayout
 from simtrain.iteration.variation.response import (
     CAUSES,
-    CONSTANT,
     Cause,
     Factors,
-    Response,
     Responses,
 )
 from simtrain.iteration.variation.sources import SOURCES, Source
@@ -102,17 +98,11 @@ class DrawnIteration:
             effective_durations(timeline),
             _stages(tasks),
             np.flatnonzero(tasks.graph.stream_of < tasks.num_stages),
-            _microbatches(iteration, number_of),
-            plan.scenario.num_microbatches,
             responding,
             np.arange(len(replicas)) // sizes * sizes,
             speeds,
         )
-        drawn = replace(
-            drawn,
-            network=_network_factors(tasks, drawn),
-            documents=_documents(iteration, tasks, [source for _, source in sources]),
-        )
+        drawn = replace(drawn, network=_network_factors(tasks, drawn))
         return cls(iteration, tuple(sources), tasks.graph, drawn, group_sizes, number_of)
 
     @property
@@ -265,48 +255,11 @@ def _tasks_of(iteration: IterationTimeline) -> tuple[IterationTasks, Timeline, I
     return repeated.tasks, timeline, repeated.number
 
 
-def _documents(
-    iteration: IterationTimeline, tasks: IterationTasks, sources: Sequence[Source]
-) -> RespondingTasks | None:
-    """Return the passes that follow the attention of their microbatch; None if no source has it."""
-    of_passes: dict[PassPart, Response] = {}
-    for source in sources:
-        of_passes |= source.pass_responses(iteration.seconds)
-    if not of_passes:
-        return None
-    responses = [
-        of_passes.get(whole_pass(part), CONSTANT) if isinstance(part, PassPart) else CONSTANT
-        for part in tasks.parts
-    ]
-    return RespondingTasks.of(responses, tasks.part_of)
-
-
 def _stages(tasks: IterationTasks) -> Ints:
     """Return [tasks], the stage of each task's stream; -1 for a collective over stages."""
     group, stage = np.divmod(tasks.graph.stream_of, tasks.num_stages)
     stages: Ints = np.where(group < NUM_GROUPS, stage, -1)
     return stages
-
-
-def _microbatches(iteration: IterationTimeline, number_of: Ints) -> Ints:
-    """Return [tasks], the microbatch of each pass; -1 for other tasks.
-
-    `number_of` has the number of each task of each iteration; all have the same microbatches.
-    """
-    tasks, structure = iteration.tasks, iteration.seconds.structure
-    schedule = structure.pass_order.actions
-    microbatches = np.full(tasks.graph.num_tasks, -1, np.intp)
-    is_pass = np.array([isinstance(part, PassPart) for part in tasks.parts])[tasks.part_of]
-    of_actions = np.arange(len(tasks.first))
-    for offset in range(int((tasks.last - tasks.first).max(initial=0)) + 1):
-        spans = of_actions[tasks.first + offset <= tasks.last]
-        microbatches[tasks.first[spans] + offset] = (
-            schedule.microbatch[spans] // structure.pass_order.order.num_slices
-        )
-    microbatches[~is_pass] = -1
-    of_all = np.empty(number_of.size, np.intp)
-    of_all[number_of] = microbatches
-    return of_all
 
 
 def _network_factors(tasks: IterationTasks, drawn: DrawnTasks) -> Floats | None:

@@ -6,8 +6,7 @@ no engine. A new one is a class here and a line of `SOURCES`.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -18,18 +17,14 @@ from numpy.typing import NDArray
 from simtrain.engine.compiled import Floats
 from simtrain.hardware.sections import VariationEntries
 from simtrain.iteration.plan import Plan
-from simtrain.iteration.programs.parts import PassPart
-from simtrain.iteration.programs.seconds import IterationSeconds, passes_of
 from simtrain.iteration.variation.draw import LEAST_FACTOR, Draw, Speeds
 from simtrain.iteration.variation.rank_layout import RankLayout
-from simtrain.iteration.variation.response import Cause, Response
+from simtrain.iteration.variation.response import Cause
 from simtrain.scenario.variation_section import Variation
 from simtrain.units import HOUR_S, format_seconds, parse_non_negative_seconds
 
 _DEVIATIONS = 8.0
 """Standard deviations within which practically all normal numbers are."""
-_SHORTEST = 128
-"""Tokens of the shortest documents whose passes are simulated."""
 
 
 class Source:
@@ -67,10 +62,6 @@ class Source:
 
     def disturb(self, draw: Draw, rng: Generator) -> None:
         """Change one iteration."""
-
-    def pass_responses(self, seconds: IterationSeconds) -> Mapping[PassPart, Response]:
-        """Return how the time of each different pass follows the attention of its microbatch."""
-        return {}
 
 
 # ------------------------------------------------------------------------------ normal factors
@@ -234,94 +225,11 @@ class RarePauses(Source):
             draw.add(paused, replicas, rng.exponential(self.duration_s, number))
 
 
-# ---------------------------------------------------------------------------- uneven documents
-
-
-@dataclass(frozen=True, slots=True)
-class UnevenDocuments(Source):
-    """Sequences pack documents of log-normal length, within which attention stays.
-
-    The work of attention in a sequence is proportional to the sum of the squares of its documents'
-    lengths; all other work is the same. The engine simulates the passes with documents of s, s/2,
-    s/4, ... tokens; between these sums of squares the time is interpolated.
-
-    Args:
-        mean: mean tokens of a document.
-        sigma: standard deviation of the logarithm of its length.
-        seq_length: tokens of a sequence.
-    """
-
-    name: ClassVar = "sequence_lengths"
-    mean: float
-    sigma: float
-    seq_length: int
-
-    @classmethod
-    def of(cls, variation: Variation, entries: VariationEntries, plan: Plan) -> Self | None:
-        lengths, seq_length = variation.sequence_lengths, plan.scenario.model.seq_length
-        return cls(lengths.mean, lengths.sigma, seq_length) if lengths else None
-
-    @property
-    def words(self) -> str:
-        return f"sequences pack documents of {self.mean:,.0f} tokens in the mean"
-
-    def pass_responses(self, seconds: IterationSeconds) -> Mapping[PassPart, Response]:
-        plan, machine = seconds.plan, seconds.machine
-        domains = machine.profile.cluster.domains_of(plan.scenario.num_gpus)
-        points: dict[PassPart, list[tuple[float, float]]] = {}
-        for length in self._simulated_lengths():
-            scenario = plan.scenario.replace({"batch.packed_lengths": [length]})
-            packed = Plan.of(scenario, domains, plan.num_saved_per_stage)
-            number, rest = divmod(self.seq_length, length)
-            share = (number * length**2 + rest**2) / self.seq_length**2
-            for part, pass_ in passes_of(packed):
-                usual_s = seconds.passes[part].duration_s
-                ratio = machine.time(pass_).duration_s / usual_s if usual_s else 1.0
-                points.setdefault(part, []).append((share, ratio))
-        return {
-            part: Response(*zip(*sorted(of_part), strict=True)) for part, of_part in points.items()
-        }
-
-    def _simulated_lengths(self) -> Iterator[int]:
-        length = self.seq_length
-        while length > _SHORTEST:
-            yield length
-            length //= 2
-        yield length
-
-    def disturb(self, draw: Draw, rng: Generator) -> None:
-        """Draw one stream of documents for each replica."""
-        tasks = draw.tasks
-        draw.attention = np.stack(
-            [self._shares(tasks.num_microbatches, rng) for _ in range(tasks.num_replicas)]
-        )
-
-    def _shares(self, num_sequences: int, rng: Generator) -> Floats:
-        """Return [sequences], the sums of squares relative to one document per sequence."""
-        tokens = num_sequences * self.seq_length
-        ends = [np.zeros(1)]
-        while ends[-1][-1] < tokens:
-            number = int((tokens - ends[-1][-1]) / self.mean * 1.1) + 16
-            ends.append(ends[-1][-1] + np.cumsum(self._drawn(number, rng)))
-        cuts = np.arange(1, num_sequences + 1) * self.seq_length
-        borders = np.unique(np.concatenate([*ends, cuts]))
-        borders = borders[borders <= tokens]
-        of_sequence = ((borders[1:] - 1) // self.seq_length).astype(np.intp)
-        squares = np.diff(borders) ** 2
-        shares: Floats = np.bincount(of_sequence, squares, num_sequences) / self.seq_length**2
-        return shares
-
-    def _drawn(self, number: int, rng: Generator) -> Floats:
-        location = math.log(self.mean) - self.sigma**2 / 2
-        return np.rint(rng.lognormal(location, self.sigma, number)).clip(1)
-
-
 SOURCES: tuple[type[Source], ...] = (
     KernelJitter,
     CollectiveJitter,
     GpuSpread,
     RarePauses,
     SlowPart,
-    UnevenDocuments,
 )
 """In the order in which reports name them, which decides the random numbers: new ones go last."""

@@ -9,7 +9,6 @@ from simtrain.hardware.load import load_profile
 from simtrain.iteration.variation.drawn import DrawnIteration, effective_durations, sources_of
 from simtrain.iteration.variation.rank_layout import Place, RankLayout
 from simtrain.iteration.variation.response import CAUSES, CONSTANT, Response, Responses
-from simtrain.iteration.variation.sources import UnevenDocuments
 from simtrain.scenario import Scenario
 
 EXPERTS = {"parallelism.data": 16, "batch.global": 256}
@@ -110,10 +109,3 @@ def test_durations_are_1_at_1_grow_and_are_near_the_engine_between_its_points(na
 def test_a_response_continues_beyond_its_last_point() -> None:
     assert Response((1.0, 2.0), (1.0, 1.5)).at(np.array([1.0, 2.0, 4.0])).tolist() == [1, 1.5, 2.5]
     assert CONSTANT.at(np.array([0.5, 9.0])).tolist() == [1, 1]
-
-
-@pytest.mark.parametrize("sigma", [0.0, 0.5, 1.0])
-def test_the_mean_of_drawn_documents_is_what_the_user_wrote(sigma: float) -> None:
-    documents = UnevenDocuments(1000.0, sigma, 4096)
-    drawn = documents._drawn(200_000, np.random.default_rng(0))
-    assert drawn.mean() == pytest.approx(1000, rel=0.01)
