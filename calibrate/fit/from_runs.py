@@ -299,7 +299,6 @@ def _refuse(refused: Sequence[MeasuredRun]) -> None:
 
 
 def _earlier_error(cluster: str) -> float:
-    """Return the mean |error| of earlier predictions with a profile."""
     errors = validated_on(cluster)
     groups = errors.measured_runs if errors else []
     num_runs = sum(group.num_runs for group in groups)
@@ -309,7 +308,6 @@ def _earlier_error(cluster: str) -> float:
 
 
 def _fitted_data(fit: RunsFit, name: str, origin: str) -> Data:
-    """Return the base's data with the fitted factors, and marks of what is fitted."""
     data = fit.base.data
     fitted_on = fit.comparison("the fit", fit.fitted_s).summary().replace("points", "runs")
     held_out = f"; cross-validated {fit.held_out.mean_abs_error:.1%}" if len(fit.runs) > 1 else ""
@@ -327,7 +325,6 @@ def _fitted_data(fit: RunsFit, name: str, origin: str) -> Data:
 
 
 def _with_common_settings(base: Base, runs: Sequence[MeasuredRun]) -> Base:
-    """Return the base with the entries of the hardware that all runs set to the same."""
     settings = _common_settings(runs)
     if not settings:
         return base
@@ -343,7 +340,6 @@ def _common_settings(runs: Sequence[MeasuredRun]) -> Mapping[str, Any]:
 
 
 def _overlaid(data: Data, settings: Mapping[str, Any]) -> Data:
-    """Return a profile's data with the values of a scenario; their entries were checked."""
     changed = dict(data)
     for name, value in settings.items():
         old = data[name]
@@ -355,7 +351,6 @@ def _overlaid(data: Data, settings: Mapping[str, Any]) -> Data:
 
 
 def _without_settings(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
-    """Return the runs without the settings that the base has now."""
     if not _common_settings(runs):
         return [*runs]
     return [
@@ -390,7 +385,6 @@ class RunTimes:
             self._add(run)
 
     def _add(self, run: MeasuredRun) -> None:
-        """Plan a run, or say why it cannot be simulated."""
         if run.scenario is None or run.iteration_time_s is None:
             reason = run.refusal or "it has no measured iteration time"
             self.refused.append(replace(run, refusal=reason))

@@ -293,7 +293,6 @@ class _Row:
         return scenario
 
     def _fields(self, model: str) -> Fields:
-        """Return the fields that the row sets."""
         fields = Fields()
         for name, text in self.cells.items():
             if not text or _NOT_PRINTED.search(text):
