@@ -127,8 +127,6 @@ RESOURCES = {
     ),
 }
 """The resources by the names of JSON."""
-CAPACITIES = tuple(resource for resource in RESOURCES.values() if resource.is_capacity)
-"""The resources that decide what fits."""
 
 
 def with_more(

@@ -337,10 +337,8 @@ def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
             f"{FACTOR - 1:.0%} better: bandwidths, rates and memory times {FACTOR}; latencies and "
             f"the host's time per kernel divided by {FACTOR}. Each iteration is simulated again."
         )
+        yield ("More memory saves time only with recompute: auto, which is then chosen again.")
     yield from mfu_remarks(column.result.scenario for column in named.values())
-    for name, column in named.items():
-        if column.sensitivity:
-            yield f"{name}: {column.sensitivity.memory_remark}"
     for name, column in named.items():
         fit = column.result.memory.fit
         if not fit.fits_surely:
