@@ -24,8 +24,7 @@ from simtrain.iteration.programs.iteration_tasks import (
     IterationTimeline,
     repeat,
 )
-from simtrain.iteration.variation.draw import Draw, DrawnTasks, RespondingTasks, Speeds
-from simtrain.iteration.variation.rank_layout import RankLayout
+from simtrain.iteration.variation.draw import Draw, DrawnTasks, RankLayout, RespondingTasks, Speeds
 from simtrain.iteration.variation.response import (
     CAUSES,
     Cause,

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from simtrain.engine.compiled import Floats
 from simtrain.hardware.sections import VariationEntries
 from simtrain.iteration.plan import Plan
-from simtrain.iteration.variation.draw import LEAST_FACTOR, Draw, Speeds
-from simtrain.iteration.variation.rank_layout import RankLayout
+from simtrain.iteration.variation.draw import LEAST_FACTOR, Draw, RankLayout, Speeds
 from simtrain.iteration.variation.response import Cause
 from simtrain.scenario.variation_section import Variation
 from simtrain.units import HOUR_S, format_seconds, parse_non_negative_seconds

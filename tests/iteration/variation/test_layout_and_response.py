@@ -6,8 +6,8 @@ import pytest
 import simtrain
 from simtrain.engine.replicas import ReplicaProgram, run_replicas
 from simtrain.hardware.load import load_profile
+from simtrain.iteration.variation.draw import Place, RankLayout
 from simtrain.iteration.variation.drawn import DrawnIteration, effective_durations, sources_of
-from simtrain.iteration.variation.rank_layout import Place, RankLayout
 from simtrain.iteration.variation.response import CAUSES, CONSTANT, Response, Responses
 from simtrain.scenario import Scenario
 
