@@ -53,9 +53,7 @@ def test_pictures_are_valid_xml(file: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command", ["run {}", "run {} --show memory", "show {}", "export {} --to megatron"]
-)
+@pytest.mark.parametrize("command", ["run {}", "run {} --show memory", "export {} --to megatron"])
 def test_a_terminal_gets_no_control_characters(command: str, file: str) -> None:
     outcome = call(*command.format(file).split())
     assert outcome.exit_code == 0 and is_clean(outcome.stdout + outcome.stderr)

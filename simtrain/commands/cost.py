@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from simtrain.studies.goodput.goodput import Goodput
 
 
-GOODPUT = typer.Option(metavar="SHARE")
-
-
 def read_goodput(text: str, _: str) -> float | str:
     """Parse --goodput; `Terms` refuses what is neither a number nor auto."""
     try:
@@ -34,7 +32,7 @@ TermsFields = Annotated[
     Fields(
         CostRequest,
         "goodput price pue co2",
-        {"goodput": Annotated[float | str, GOODPUT, Written(read_goodput)]},
+        {"goodput": Annotated[float | str, typer.Option(metavar="SHARE"), Written(read_goodput)]},
     ),
 ]
 TrainingFields = Annotated[
@@ -76,6 +74,7 @@ def cost(
 
     Example: simtrain cost llama3_405b --days 54 --gpus 16384 --set batch.global=8192 --details
     """
+    from simtrain.base.importer import importer_of_file
     from simtrain.studies.cost import Terms, cost_of_result
     from simtrain.studies.goodput.goodput import goodput as draw_trainings
     from simtrain.studies.goodput.goodput import with_gpus
@@ -86,7 +85,10 @@ def cost(
     is_drawn = terms["goodput"] == "auto"
     if not is_drawn:
         _refuse_draws(fields, details)
-    scenario = with_gpus(question.load(), fields.pop("gpus"))
+    gpus = fields.pop("gpus")
+    if gpus and importer_of_file(question.scenario):  # which leaves them open
+        question, gpus = replace(question, imports=question.imports | {"gpus": gpus}), None
+    scenario = with_gpus(question.load(), gpus)
     tokens = fields["tokens"]
     if not is_drawn:
         plain_terms = Terms.read(CostRequest(scenario, tokens, **terms))  # before the simulation
@@ -103,7 +105,6 @@ def cost(
 
 
 def _refuse_draws(fields: dict[str, Any], details: bool) -> None:
-    """Refuse what only drawn trainings have, without failures (E908)."""
     defaults = {"checkpoint": "async", "recovery": "all", "draws": 100, "seed": 0}
     names = ("days", "spares", "checkpoint", "interval", "recovery", "reliability", "draws", "seed")
     changed = {f"--{name}": fields[name] != defaults.get(name) for name in names}

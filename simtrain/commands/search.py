@@ -162,7 +162,6 @@ def search(
 
 
 def _written(request: type, fields: Mapping[str, Any]) -> dict[str, bool]:
-    """Return by option whether a field of a request differs from its default."""
     defaults = {field.name: field.default for field in dataclasses.fields(request)}
     return {
         f"--{name.replace('_', '-')}": value != defaults[name] for name, value in fields.items()

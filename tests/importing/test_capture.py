@@ -168,7 +168,7 @@ def test_the_command_says_that_it_runs_the_script(capfd: pytest.CaptureFixture[s
     assert "Recorded, not started: torchrun a.py." in outcome.stderr
     assert capfd.readouterr().err == "from the script\n"
     for command in ("import", "megatron"), ("run",):
-        words = call(*command, "--help").stdout.replace("│", "").split()
+        words = call(*command, "--help", "--all").stdout.replace("│", "").split()
         assert "option that runs your script" in " ".join(words)
 
 
