@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 10264,
     "docs/update": 3850,
     "benchmarks": 2745,
-    "tests": 55074,
+    "tests": 55068,
 }
 """Lines of Python, JavaScript and CSS by room."""
 

@@ -2,7 +2,9 @@
 
 import pathlib
 import tempfile
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -273,3 +275,10 @@ def test_what_makes_no_sense_with_traces_is_refused(
     file = write(tmp_path / "t.json", [kernel(GEMM, 0, 5)])
     errors = refused("compare", *(word.format(file) for word in arguments))
     assert "E908" in errors and error in errors
+
+
+def test_kernels_of_an_op_count_as_one() -> None:
+    kernels = simulated_kernels(simulate(small({"pipeline": 1, "sequence_parallel": True})), 0)
+    op = np.full(len(kernels.work), -1, np.int32)
+    op[:3] = 5
+    assert int((~replace(kernels, op=op).is_head).sum()) == 2

@@ -301,3 +301,11 @@ def test_a_trace_says_that_it_does_not_vary(tmp_path: pathlib.Path) -> None:
     words = ("table5_22b_present", "--set", "variation.kernels=0.02", "--draws", "5")
     assert "without variation" in call("run", *words, "-o", str(file)).stdout
     assert read_json(file)["traceName"].endswith(", without variation")
+
+
+@pytest.mark.parametrize("suffix", [".json.gz", ".pftrace"])
+def test_equal_traces_are_equal_files(suffix: str, tmp_path: pathlib.Path) -> None:
+    first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    for file in (first, second):
+        write_trace(RESULTS["one stage"], file, microbatches=[0])
+    assert first.read_bytes() == second.read_bytes()
