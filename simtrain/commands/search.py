@@ -55,7 +55,7 @@ SearchFields = Annotated[
     dict[str, Any],
     Fields(
         SearchRequest,
-        "gpus objective max_memory allow_risk top seconds",
+        "gpus objective max_memory top seconds",
         {
             "gpus": Annotated[
                 tuple[int, ...],
@@ -98,7 +98,7 @@ PlanFields = Annotated[
 
 
 @options_first(
-    "scenario gpus tokens days budget clusters objective max_memory allow_risk vary hold "
+    "scenario gpus tokens days budget clusters objective max_memory vary hold "
     "overrides scale top out seconds details"
 )
 def search(
@@ -131,8 +131,7 @@ def search(
     parallelism. Then options of overlap, memory and recompute of the two best layouts are changed
     one at a time. A field set by --set or named by --hold keeps its value; --vary searches others.
 
-    Ranked are layouts that surely fit. Faster ones that may not fit follow below, marked with *;
-    --allow-risk ranks them too.
+    Ranked are layouts that surely fit. Faster ones that may not fit follow below, marked with *.
 
     With --tokens, it searches the fastest layout for each cluster and number of GPUs, computes
     days, price and energy like simtrain cost, and marks the fastest and the cheapest row that meet

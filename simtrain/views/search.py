@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from simtrain.iteration.memory.fit import surely_fitting_bytes
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import Scenario
 from simtrain.schedules import default_name
@@ -62,12 +61,9 @@ def _title(result: SearchResult) -> str:
 
 def _answers(result: SearchResult) -> Iterator[tuple[str, str | Cell]]:
     """Yield the layouts to choose from, with their figures."""
-    first = result.ranked[0]
-    sure = [layout for layout in result.ranked if result.fit_of(layout).fits_surely]
-    if sure[:1] != [first]:
-        yield "Best, may not fit", _answer(first, result)
-    if sure:
-        yield "Best that surely fits", _answer(sure[0], result, _instead_of_base(sure[0], result))
+    is_sure = result.best.fit.fits_surely
+    name = "Best that surely fits" if is_sure else "Best, may not fit"
+    yield name, _answer(result.best, result, _instead_of_base(result.best, result))
     if result.faster:
         better = result.objective.better.capitalize()
         yield f"{better}, may not fit", _answer(result.faster[0], result)
@@ -127,7 +123,7 @@ def _refined(refinement: Refinement, result: SearchResult) -> Cell:
 def _doubts(result: SearchResult) -> Iterator[str]:
     """Yield how far predictions can tell the layouts apart."""
     if not result.is_safe:
-        yield f"No layout {_safe_words(result)}: these fit by prediction, but may not in reality."
+        yield "No layout surely fits: these fit by prediction, but may not in reality."
     interval = result.interval
     said = f"90 % interval of number 1: {interval.ends}"
     if not result.objective.ranks_memory:
@@ -288,13 +284,6 @@ _ENDS = {End.BUDGET: "The search stopped after --seconds.", End.INTERRUPT: "Inte
 """Sentences for the ends that what is proved does not say."""
 
 
-def _safe_words(result: SearchResult) -> str:
-    """Return what layouts do that are ranked before all others."""
-    if result.safe_bytes == surely_fitting_bytes(result.limit_bytes):
-        return "surely fits"
-    return "fits" if result.safe_bytes == result.limit_bytes else "fits with the allowed risk"
-
-
 def _certainty(result: SearchResult) -> str:
     """State what is proved about the ranking, and where the rest is said."""
     end = _ENDS[result.outcome.stopped] if result.outcome.stopped else ""
@@ -312,13 +301,13 @@ def _proved(result: SearchResult) -> str:
     said, of_rest = f"Evaluated {outcome.num_seen:,} of {legal:,}; ", ""
     if outcome.num_proved:
         numbers = "number 1" if outcome.num_proved == 1 else f"numbers 1 to {outcome.num_proved}"
-        return f"{said}no other that {_safe_words(result)} is better than {numbers}."
+        return f"{said}no other that surely fits is better than {numbers}."
     if result.gap is None:
         said = f"Bounded {outcome.num_bounded:,} of {legal:,}: of these, "
         of_rest = "; the rest can be better"
     gap, best = result.gap_of_bounded, objective.key(result.best.evaluation)[0]
     return (
-        f"{said}no other that {_safe_words(result)} can be {objective.better} than "
+        f"{said}no other that surely fits can be {objective.better} than "
         f"{objective.words(outcome.bound)} (best found {objective.words(best)}: at most "
         f"{100 * gap:.{0 if gap >= 0.1 else 1}f} % from the optimum{' of these' * bool(of_rest)})"
         f"{of_rest}."
@@ -331,7 +320,7 @@ def _none_better(result: SearchResult) -> str:
     better = f"is {objective.better} than"
     if not result.is_safe:
         return f"none that fits {better} number 1"
-    of_safe = f"none that {_safe_words(result)} {better} number 1"
+    of_safe = f"none that surely fits {better} number 1"
     if not result.fastest_exact:
         return of_safe
     if not result.faster:

@@ -34,9 +34,6 @@ class SearchRequest:
         gpus: number of GPUs, or several to compare: 256,512.
         objective: name of the objective.
         max_memory: memory limit per GPU, such as 40GiB. Default and maximum: the GPU's capacity.
-        allow_risk: probability from 0 to 1 that a ranked layout may not fit, such as 0.3; more than
-            0.5 ranks all that fit by prediction. Default: ranked layouts surely fit (the 90 %
-            interval of their peak does).
         top: length of the ranking.
         seconds: time budget. After it the search returns the best so far and how much is proved of
             it: nothing, if some legal layouts have no bound yet. Evaluations in progress are
@@ -56,7 +53,6 @@ class SearchRequest:
     objective: str = DEFAULT
     _: KW_ONLY
     max_memory: str | None = None
-    allow_risk: float | None = None
     top: int = 10
     seconds: float | None = None
     interrupted: Callable[[], bool] = lambda: False
@@ -88,15 +84,14 @@ class SearchRequest:
         check_counts({"gpus": as_list(self.gpus), "top": (self.top,)})
         check_budget(self.seconds)
 
-    def memory_limits(self, profile: HardwareProfile) -> tuple[int, int]:
-        """Return the largest peak that fits, and the largest one of a layout that may be the best.
+    def limit_bytes(self, profile: HardwareProfile) -> int:
+        """Return the largest peak that fits.
 
         Raises:
-            InputError: the cluster has too few GPUs (E832), or a limit is invalid (E833, E834).
+            InputError: the cluster has too few GPUs (E832), or the limit is invalid (E833).
         """
         _check_gpus(as_list(self.gpus), profile, self.base.cluster)
-        limit_bytes = _highest_peak(self.max_memory, profile, self.base.cluster)
-        return limit_bytes, _safe_peak(limit_bytes, self.allow_risk)
+        return _highest_peak(self.max_memory, profile, self.base.cluster)
 
     def space(self) -> Space:
         """Return the layouts to search.
@@ -175,25 +170,6 @@ def _highest_peak(written: str | None, profile: HardwareProfile, name: str) -> i
         reason="a layout that needs more cannot run on this GPU",
         fix=f"write at most {capacity}, remove it, or name another cluster: --set cluster=NAME",
     )
-
-
-def _safe_peak(limit_bytes: int, allow_risk: float | None) -> int:
-    """Return the largest peak of a layout that may be the best; by default it surely fits."""
-    from bisect import bisect_right
-
-    from simtrain.iteration.memory.fit import FitVerdict, surely_fitting_bytes
-
-    if allow_risk is None:
-        return surely_fitting_bytes(limit_bytes)
-    if type(allow_risk) not in (int, float) or not 0 <= allow_risk <= 1:
-        message, place = f"allow_risk is {allow_risk!r}", Location("--allow-risk")
-        raise InputError.of("E834", message, place, "write a probability from 0 to 1, such as 0.3")
-
-    def risk(peak_bytes: int) -> float:
-        """Probability that a peak exceeds the memory, which grows with the peak."""
-        return 1 - FitVerdict(peak_bytes, limit_bytes).probability
-
-    return bisect_right(range(1, limit_bytes + 1), allow_risk, key=risk)
 
 
 # ------------------------------------------------------------------------- fields

@@ -12,7 +12,7 @@ from simtrain.base.function_caches import without_garbage_collection
 from simtrain.base.request import takes
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.memory.fit import FitVerdict
+from simtrain.iteration.memory.fit import FitVerdict, surely_fitting_bytes
 from simtrain.scenario import REASONS, Scenario, check_scenario
 from simtrain.studies.changes.change import Change, changes_of
 from simtrain.studies.changes.policies import policies_near
@@ -88,7 +88,8 @@ def search(request: SearchRequest) -> SearchResult:
     refuse_program(request.base)
     objective, evaluator = objective_of(request.objective), request.evaluator or Evaluator()
     profile = evaluator.profile_of(request.base)
-    limit_bytes, safe_bytes = request.memory_limits(profile)
+    limit_bytes = request.limit_bytes(profile)
+    safe_bytes = surely_fitting_bytes(limit_bytes)
     space = request.space()
     check_scenario(request.base, rules_of_base(space, rules_on(profile)))
     legal, base_point = _legal_points(space, profile)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-import simtrain
 from simtrain.base.resources import list_scenarios
 from simtrain.iteration.memory.report import peak_bytes
 from simtrain.iteration.plan import Plan
@@ -138,28 +137,6 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     profile = EVALUATOR.profile_of(scenario)
     assume(profile.host_link is not None or not scenario.memory.offload_optimizer)
     return scenario
-
-
-@settings(max_examples=20)
-@given(st.data())
-def test_no_iteration_with_states_on_the_host_is_below_its_bounds(data: st.DataObject) -> None:
-    """Microbatches differ in their copies, and updates run beside the passes."""
-    replicas = data.draw(st.sampled_from([1, 2]))
-    nvme = data.draw(st.sampled_from(["none", "optimizer", "parameters", "all"]))
-    scenario = base(
-        parallelism={"tensor": data.draw(st.sampled_from([1, 2])), "data": replicas},
-        batch={"micro": data.draw(st.sampled_from([1, 2])), "global": 8},
-        memory={
-            "zero_stage": 3 * (replicas > 1),
-            "offload_optimizer": True,
-            **{name: data.draw(st.booleans()) for name in ON_HOST},
-            "nvme": nvme,
-        },
-        overlap={"data_parallel": replicas > 1 and data.draw(st.booleans())},
-        cluster="v100_dgx2",
-    )
-    assume(not any(rule.check(scenario) for rule in RULES))
-    check(plan_of(scenario))
 
 
 @pytest.mark.slow
@@ -321,9 +298,3 @@ def test_the_busiest_stream_of_a_pass() -> None:
     exposed_s = 4 * sum(one.exposed_communication_s for one in times)
     assert exposed_s > 0
     assert bounds.busy_s(plan) == pytest.approx(bounds.iteration_s(plan) - exposed_s)
-
-
-def test_bounds_of_a_real_model_are_close() -> None:
-    """Nearly all of its time is in passes, and much of its memory is states."""
-    peak, quick, close = check(plan_of(simtrain.load_scenario("table5_22b_present")))
-    assert peak > 0.5 and quick > 0.75 and close > 0.995

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import simtrain
 from simtrain.engine.deadlock import DeadlockError, Wait
 from simtrain.errors import InputError
-from simtrain.iteration.memory.fit import FitVerdict, MemoryFit, surely_fitting_bytes
+from simtrain.iteration.memory.fit import MemoryFit, surely_fitting_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator
@@ -26,7 +26,6 @@ from simtrain.studies.search.exact_search import (
     _order,
     search_all,
 )
-from simtrain.studies.search.request import _safe_peak
 from simtrain.studies.search.result import Candidate, SearchResult
 from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Point
@@ -234,27 +233,6 @@ def test_if_nothing_surely_fits_all_that_fit_are_ranked() -> None:
     result = search(BASES["narrow"], (4,), max_memory=f"{least + 2**20} B")
     check(result, "narrow")
     assert not result.is_safe and result.ranked and not result.faster
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("risk", [0.0, 0.05, 0.45, 1.0])
-def test_an_allowed_risk_ranks_what_has_it_and_no_more(risk: float) -> None:
-    limit = limit_between("narrow", 0.5)
-    result = search(BASES["narrow"], (4,), top=50, max_memory=f"{limit} B", allow_risk=risk)
-    check(result, "narrow")
-    if result.is_safe:
-        assert all(1 - result.fit_of(each).probability <= risk for each in result.ranked)
-    assert all(1 - result.fit_of(each).probability > risk for each in result.faster)
-
-
-@settings(max_examples=40)
-@given(st.integers(1, 200 * GIB), st.floats(0, 1))
-def test_a_safe_peak_is_the_largest_with_the_risk(memory: int, risk: float) -> None:
-    safe = _safe_peak(memory, risk)
-    assert 0 <= safe <= memory
-    within, above = (1 - FitVerdict(peak, memory).probability for peak in (max(safe, 1), safe + 1))
-    assert (safe == 0 or within <= risk) and (safe == memory or above > risk)
-    assert abs(_safe_peak(80 * GIB, 0.05) - surely_fitting_bytes(80 * GIB)) <= 2
 
 
 def test_several_numbers_of_gpus_are_ranked_together() -> None:

@@ -18,7 +18,7 @@ from simtrain.scenario import (
 from simtrain.scenario.nearest import divisors
 from simtrain.studies.changes.policies import POLICIES
 from simtrain.studies.search.legality import legal_points, rules_of_base
-from simtrain.studies.search.space import Point, Space
+from simtrain.studies.search.space import Space
 from tests.helpers.search_spaces import (
     BASES,
     EXPERT_MODEL,
@@ -110,13 +110,6 @@ def test_every_point_or_none_breaks_a_rule_of_the_base() -> None:
         of_base.intersection(broken(searched.scenario(p))) for p in all_points(searched)
     ]
     assert all(codes == {"E302"} for codes in broken_somewhere)
-
-
-def test_a_point_and_its_scenario_convert_to_each_other() -> None:
-    searched = space("plain", 4)
-    points = legal_points(searched).points
-    assert [Point.of(searched.scenario(point)) for point in points] == list(points)
-    assert {searched.scenario(point).num_gpus for point in points} == {4}
 
 
 def test_every_named_schedule_is_searched_unless_it_is_held() -> None:
