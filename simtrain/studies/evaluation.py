@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from simtrain.engine import Engine
 from simtrain.hardware.interval import Interval
+from simtrain.hardware.load import profile_of, profile_version
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.fit import FitVerdict
 from simtrain.iteration.planned import PlannedIteration
@@ -20,9 +21,10 @@ from simtrain.iteration.report.breakdown import Breakdown, mean_breakdown, stage
 from simtrain.iteration.report.interval import predicted_interval
 from simtrain.scenario import Scenario, check_is_scenario
 from simtrain.studies.changes.change import Change
-from simtrain.studies.machines import Machines, OneMachine
 from simtrain.studies.on_machine import plan_on
 from simtrain.units import format_seconds
+
+_MOST_MACHINES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,43 @@ class Evaluation:
     def fit(self) -> FitVerdict:
         """Whether the fullest stage surely fits, may not fit or does not fit."""
         return FitVerdict(self.peak_bytes, self.capacity_bytes, self.host_fits)
+
+
+class Machines:
+    """Caches the machines of the last 16 profiles, so that scenarios share durations."""
+
+    def __init__(self) -> None:
+        self._machines: dict[object, Machine] = {}
+
+    def of(self, scenario: Scenario, engine: Engine) -> Machine:
+        """Return the machine of a scenario's profile with its overrides.
+
+        Raises:
+            InputError: the profile does not exist or is invalid.
+        """
+        key = _key(scenario, engine)
+        if key not in self._machines:
+            if len(self._machines) == _MOST_MACHINES:
+                del self._machines[next(iter(self._machines))]
+            self._machines[key] = Machine.of(profile_of(scenario), engine)
+        return self._machines[key]
+
+
+@dataclass(frozen=True, slots=True)
+class OneMachine:
+    """The same machine for every scenario, also if its profile is not that of their cluster."""
+
+    machine: Machine
+
+    def of(self, scenario: Scenario, engine: Engine) -> Machine:
+        """Return the machine."""
+        return self.machine
+
+
+def _key(scenario: Scenario, engine: Engine) -> object:
+    overrides = repr(scenario.hardware) if scenario.hardware else ""
+    # The version changes with the file, so that a profile is read again.
+    return engine, scenario.cluster, overrides, profile_version(scenario)
 
 
 @dataclass

@@ -14,8 +14,7 @@ from simtrain.iteration.programs.pass_tasks import PassTime
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_scenario, check_values
-from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.machines import Machines
+from simtrain.studies.evaluation import Evaluator, Machines
 from simtrain.studies.on_machine import check_on, memory_on, plan_on, simulate_on
 from simtrain.workload.tape import Block
 

@@ -1,18 +1,22 @@
-"""Changes of a scenario or of its machine, and the changes that some values of fields are."""
+"""Changes of a scenario or of its machine, and values that fields can have."""
 
 from __future__ import annotations
 
 import itertools
+import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from shlex import quote
-from typing import Any
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from simtrain.base.strict_yaml import as_scalar
+from simtrain.base.strict_yaml.validation import annotation_of
 from simtrain.hardware.upgrades import Resource, with_more
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.section import MEANT_BY_A_WORD
+
+ZERO_STAGES = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +123,22 @@ def _has(scenario: Scenario, field: str, value: Any) -> bool:
     is_word = field in MEANT_BY_A_WORD and isinstance(value, str)
     place = f"{field}.{MEANT_BY_A_WORD[field]}" if is_word else field
     return bool(value_at(scenario, place) == value)
+
+
+def all_values(field: str) -> tuple[Any, ...]:
+    """Return the values of a flag or a choice, such as "overlap.userbuffers"; () for others."""
+    return tuple(_members(annotation_of(Scenario, tuple(field.split(".")))))
+
+
+def _members(annotation: Any) -> Iterator[Any]:
+    """Yield the values of a type that is a flag or a choice, also inside a union."""
+    origin = get_origin(annotation)
+    if annotation is bool:
+        yield from (False, True)
+    elif origin is Literal:
+        yield from get_args(annotation)
+    elif origin is Annotated:
+        yield from _members(get_args(annotation)[0])
+    elif origin in (Union, types.UnionType):
+        for member in get_args(annotation):
+            yield from _members(member)

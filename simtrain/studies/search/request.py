@@ -222,8 +222,7 @@ def _values(base: Scenario, name: str, written: Sequence[Any] | None) -> tuple[A
     from simtrain.scenario import RecomputePolicy
     from simtrain.scenario.section import is_change
     from simtrain.schedules import NAMED
-    from simtrain.studies.changes.change import value_at
-    from simtrain.studies.changes.values import all_values
+    from simtrain.studies.changes.change import all_values, value_at
     from simtrain.studies.search.space import FIELDS
 
     def refused(message: str, fix: str) -> InputError:

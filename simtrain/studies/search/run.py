@@ -14,9 +14,8 @@ from simtrain.errors import DoesNotFitError, InputError
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.fit import FitVerdict, surely_fitting_bytes
 from simtrain.scenario import REASONS, Scenario, check_scenario
-from simtrain.studies.changes.change import Change, changes_of
+from simtrain.studies.changes.change import Change, all_values, changes_of
 from simtrain.studies.changes.policies import policies_near
-from simtrain.studies.changes.values import all_values
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.objectives import Key, objective_of
 from simtrain.studies.on_machine import refuse_program

@@ -23,9 +23,8 @@ from simtrain.scenario.pipeline_layout import layout_of_chunks
 from simtrain.scenario.schema import STACK_DEFAULTS
 from simtrain.scenario.section import Section
 from simtrain.schedules import NAMED, StagePlacement, default_name
-from simtrain.studies.changes.change import Change, combinations_of, value_at
+from simtrain.studies.changes.change import ZERO_STAGES, Change, combinations_of, value_at
 from simtrain.studies.changes.policies import POLICIES
-from simtrain.studies.changes.values import ZERO_STAGES
 
 LONG_SEQUENCE = 32_768
 """Sequence length from which context parallelism is searched by default."""

@@ -11,9 +11,15 @@ from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.scenario.recompute_section import Strategy
 from simtrain.studies import advice, remedy
-from simtrain.studies.changes.change import Change, changes_of, combinations_of, value_at
+from simtrain.studies.changes.change import (
+    ZERO_STAGES,
+    Change,
+    all_values,
+    changes_of,
+    combinations_of,
+    value_at,
+)
 from simtrain.studies.changes.trial import TrialVerdict, ranked, try_change, try_each
-from simtrain.studies.changes.values import ZERO_STAGES, all_values
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate, simulate_memory
 from tests.helpers.toys import small
