@@ -14,7 +14,7 @@ import functools
 from simtrain.base.resources import list_scenarios
 from simtrain.errors import did_you_mean
 from simtrain.scenario import Model
-from simtrain.scenario.load import load_unchecked
+from simtrain.scenario.check import load_unchecked
 
 
 @functools.cache

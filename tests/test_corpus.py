@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.scenario.load import load_scenario
+from simtrain.scenario.check import load_scenario
 from simtrain.studies.evaluation import Evaluator
 
 FILES = sorted((Path(__file__).parent / "corpus").glob("*.yaml"))

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
-from simtrain.scenario.field_docs import name_in_files, section_of
+from simtrain.scenario.section import name_in_files, section_of
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.variation import draw
 

@@ -16,9 +16,8 @@ from rich.console import Console
 from benchmarks.random_programs import times_by_engine
 from benchmarks.random_recordings import recorded_scenarios
 from simtrain.iteration.memory.working import pass_memory
-from simtrain.iteration.programs.least_time import least_seconds
 from simtrain.iteration.programs.pass_tasks import PassMachine, simulate_pass
-from simtrain.iteration.programs.seconds import pass_flops
+from simtrain.iteration.programs.seconds import least_seconds, pass_flops
 from simtrain.iteration.report.result import Result
 from simtrain.render.terminal import terminal_page
 from simtrain.render.timeline_lanes import OWN, lanes_of

@@ -32,7 +32,7 @@ from calibrate.torch_model.layer import (
     fused_core,
 )
 from calibrate.torch_model.training import MixedPrecisionAdam, fused_adam
-from simtrain.base.operating_system import num_processors
+from simtrain.base.process import num_processors
 
 _WIDTH = 1024
 """Width of norms and biases, below every measured number of elements."""

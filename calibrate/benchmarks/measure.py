@@ -37,7 +37,7 @@ from calibrate.benchmarks.timing import Timer, in_turn
 from calibrate.records import Compute
 from calibrate.records.file import MeasurementPoint, RecordFile, identity
 from calibrate.records.schema import Conditions, GemmWork, Header, doubtful
-from simtrain.base.operating_system import physical_memory_bytes
+from simtrain.base.process import physical_memory_bytes
 from simtrain.commands.progress import progress_bar
 from simtrain.errors import InputError
 

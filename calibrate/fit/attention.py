@@ -1,4 +1,4 @@
-"""Fits the model of fused attention (`simtrain.durations.attention`) to timed kernels."""
+"""Fits the model of fused attention (`simtrain.durations.model`) to timed kernels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ from calibrate.fit.figures import (
 )
 from calibrate.records.schema import AttentionRecord
 from simtrain.base.accuracy import Comparison
-from simtrain.durations.attention import (
+from simtrain.durations.model import (
     REFERENCE_HEAD_SIZE,
     AttentionMachine,
     attention_seconds,

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from simtrain.base.entry import Count, Entry, Fraction, Positive, Strict, Text
 from simtrain.base.strict_yaml import FieldError
-from simtrain.durations.attention import REFERENCE_HEAD_SIZE
+from simtrain.durations.model import REFERENCE_HEAD_SIZE
 from simtrain.hardware.algorithms import Collectives as Algorithms
 from simtrain.hardware.cluster import Cluster, InterNode, PointToPoint
 from simtrain.hardware.profile import Gpu, HostLink, Memory, RunningCosts

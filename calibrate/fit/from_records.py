@@ -34,7 +34,7 @@ from calibrate.fit.result import Fit, profile_of, unused_series
 from calibrate.records import schema
 from simtrain.base.accuracy import Comparison
 from simtrain.base.entry import Entry
-from simtrain.durations.gemm import GemmMachine
+from simtrain.durations.model import GemmMachine
 from simtrain.errors import InputError
 from simtrain.hardware.profile import LayoutSpeeds
 from simtrain.scenario import Scenario

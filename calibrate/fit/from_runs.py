@@ -22,8 +22,8 @@ from simtrain.hardware.evidence import MeasuredRuns, ValidatedOn, validated_on
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.importing.runs import RunSettings, read_runs
 from simtrain.iteration.plan import Plan
+from simtrain.iteration.planned import run_iteration
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.iteration.run_plan import run_iteration
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import checked_profile, simulate
 from simtrain.studies.validation import (

@@ -1,4 +1,4 @@
-"""Fits the model of matrix products (`simtrain.durations.gemm`) to records of them.
+"""Fits the model of matrix products (`simtrain.durations.model`) to records of them.
 
 First the model's search and a profile's section, which the fit of published figures has, too.
 """
@@ -21,7 +21,7 @@ from calibrate.fit.base import (
 from calibrate.fit.doubts import require
 from calibrate.records.schema import GemmRecord
 from simtrain.base.accuracy import Comparison
-from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.durations.model import GemmMachine, gemm_seconds
 from simtrain.hardware.profile import LayoutSpeeds, Tile
 from simtrain.workload.work import FP32_BYTES, Gemm
 

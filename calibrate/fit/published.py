@@ -48,7 +48,7 @@ from calibrate.fit.products import (
 from calibrate.fit.result import Fit, profile_of
 from simtrain.base.accuracy import Comparison
 from simtrain.base.strict_yaml import load_document, validate
-from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.durations.model import GemmMachine, gemm_seconds
 from simtrain.hardware.profile import HardwareProfile, Host, LayoutSpeeds
 from simtrain.scenario import load_scenario
 from simtrain.units import parse_bytes_per_s

@@ -11,9 +11,8 @@ from calibrate.torch_model.models import Data, ModelSize, read_sizes
 from simtrain.base.accuracy import Comparison, ErrorStatistics, Pair
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.load import profile_of
-from simtrain.iteration.memory.buffers import GLOBAL, WORKSPACES
+from simtrain.iteration.memory.buffers import GLOBAL, WORKSPACES, model_states
 from simtrain.iteration.memory.report import memory_report
-from simtrain.iteration.memory.states import model_states
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario

@@ -18,7 +18,7 @@ from simtrain.errors import InputError
 from simtrain.hardware.evidence import RunKind
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.buffers import GLOBAL, WORKSPACES
-from simtrain.iteration.report.interval import run_kind
+from simtrain.iteration.report.result import run_kind
 from simtrain.render.figures import style
 from simtrain.render.figures.style import footer_of, set_logarithmic
 from simtrain.scenario import Scenario, check_scenario

@@ -12,7 +12,7 @@ from docs.update.published.fp8 import (
 )
 from docs.update.request import Request, table
 from docs.update.simulations import evaluation, run_of
-from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.durations.model import GemmMachine, gemm_seconds
 from simtrain.hardware.load import load_profile
 from simtrain.workload.work import Gemm, ProductType
 

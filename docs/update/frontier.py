@@ -17,7 +17,7 @@ from docs.update.published.frontier import (
 )
 from docs.update.request import Request, compared, percent, signed_percent, table
 from docs.update.simulations import run_of, scenario_of
-from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.durations.model import GemmMachine, gemm_seconds
 from simtrain.hardware.load import load_profile
 from simtrain.studies.simulation import simulate
 from simtrain.traces.kernels import RankKernels, simulated_kernels

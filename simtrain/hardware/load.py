@@ -6,10 +6,10 @@ import functools
 import pathlib
 from typing import Any
 
-from simtrain.base.file_kinds import PROFILE, load_kind
+from simtrain.base.input_file import PROFILE, load_kind
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import Path, Positions, YamlDocument, parse_document, validate
-from simtrain.base.strict_yaml.document import dotted, move_places
+from simtrain.base.strict_yaml.reading import dotted, move_places
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.profile import HardwareProfile

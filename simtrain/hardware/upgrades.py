@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from simtrain.base.strict_yaml import YamlDocument
-from simtrain.base.strict_yaml.document import section
+from simtrain.base.strict_yaml.reading import section
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.algorithms import ALGORITHMS
 from simtrain.hardware.contradictions import SET_IN_SCENARIO

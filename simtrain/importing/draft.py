@@ -21,7 +21,7 @@ from simtrain.base.strict_yaml import (
     path_of,
     with_value,
 )
-from simtrain.base.strict_yaml.document import Place
+from simtrain.base.strict_yaml.reading import Place
 from simtrain.errors import InputError, Location, Problem, printable
 from simtrain.importing.gpus import A100, B200, BLACKWELL, H100, HOPPER, NamedMachine
 from simtrain.importing.settings import (

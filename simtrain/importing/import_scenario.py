@@ -9,7 +9,7 @@ from simtrain.base.importer import ImportRequest, importer_of_file
 from simtrain.base.request import takes
 from simtrain.commands.loading import check_read, check_unused
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.scenario.load import check_overrides
+from simtrain.scenario.check import check_overrides
 
 
 @takes(ImportRequest)

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simtrain.base.file_kinds import FileKind, import_line
 from simtrain.base.importer import Importer, ImportRequest
+from simtrain.base.input_file import FileKind, import_line
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft

@@ -6,7 +6,7 @@ from typing import Any
 
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
-from simtrain.scenario.pipeline_layout import chunks_of_layout, layout_of_chunks
+from simtrain.scenario.parallelism import chunks_of_layout, layout_of_chunks
 from simtrain.scenario.resolved import settings_of
 
 _OF_SIMTRAIN = ("name", "description", "cluster", "hardware", "software", "variation")

@@ -20,8 +20,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simtrain.base.file_kinds import MOST_BYTES_OF_LOG
 from simtrain.base.importer import ImportRequest
+from simtrain.base.input_file import MOST_BYTES_OF_LOG
 from simtrain.base.output_folder import as_path
 from simtrain.base.resources import find_profile, list_profiles, list_scenarios, list_stacks
 from simtrain.base.strict_yaml import (
@@ -32,7 +32,7 @@ from simtrain.base.strict_yaml import (
     parse_value,
     read_text,
 )
-from simtrain.base.strict_yaml.document import Place
+from simtrain.base.strict_yaml.reading import Place
 from simtrain.errors import InputError, Location
 from simtrain.hardware.evidence import usual_stack
 from simtrain.importing.draft import missing_fields
@@ -42,11 +42,18 @@ from simtrain.importing.megatron.fields import draft_of
 from simtrain.importing.megatron.source import prints_arguments, read_source
 from simtrain.importing.table import WordsFile
 from simtrain.scenario import Model, Scenario
-from simtrain.scenario.load import check_overrides, load_unchecked
-from simtrain.scenario.pipeline_layout import MOST_LETTERS
-from simtrain.scenario.releases import SEPARATOR, latest_until, split_reference
+from simtrain.scenario.check import check_overrides, load_unchecked
+from simtrain.scenario.parallelism import MOST_LETTERS
 from simtrain.scenario.section import spell_out_words
-from simtrain.scenario.software import DEFAULT_STACK, load_stack, releases_of, stack_of_framework
+from simtrain.scenario.software import (
+    DEFAULT_STACK,
+    SEPARATOR,
+    latest_until,
+    load_stack,
+    releases_of,
+    split_reference,
+    stack_of_framework,
+)
 from simtrain.studies.validation import (
     MeasuredRun,
     PeakOf,

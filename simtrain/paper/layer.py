@@ -26,8 +26,8 @@ from simtrain.paper.entries import Progress, Reproduction, published, reported, 
 from simtrain.paper.models import BASELINE, MODELS, PRESENT, STRATEGIES, paper_plan, paper_scenario
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate_layer
-from simtrain.workload.batch import GetBatch
 from simtrain.workload.chunk import Chunk
+from simtrain.workload.model_ends import GetBatch
 from simtrain.workload.ops import Op, Tensor, total_flops
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass

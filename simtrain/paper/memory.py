@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from simtrain.hardware.load import profile_of
-from simtrain.iteration.memory.buffers import FP32_GRADIENTS, buffers_of
-from simtrain.iteration.memory.replay import MemoryReplay
-from simtrain.iteration.memory.states import model_states
-from simtrain.iteration.memory.working import pass_memory
+from simtrain.iteration.memory.buffers import FP32_GRADIENTS, buffers_of, model_states
+from simtrain.iteration.memory.working import MemoryReplay, pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.report.result import Result
 from simtrain.paper.entries import (

@@ -11,7 +11,7 @@ from simtrain.base.input_file import FileVersion
 from simtrain.base.mesh import Domains
 from simtrain.recording.program import Program, read_program
 from simtrain.recording.torch_step import TorchStep
-from simtrain.scenario.own_program import ProgramReader
+from simtrain.scenario.schema import ProgramReader
 from simtrain.scenario.software import Kernels
 
 _ATTENTION = frozenset({"simtrain.attention"})

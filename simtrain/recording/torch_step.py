@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from simtrain.base.mesh import Axis, Domains, Group, group_of_ranks
-from simtrain.base.wording import Number, Sentence
+from simtrain.base.plain_data import Number, Sentence
 from simtrain.recording.fusion import fused
 from simtrain.recording.holders import holders_at
 from simtrain.recording.program import Program, ProgramOp, ProgramRun, expanded

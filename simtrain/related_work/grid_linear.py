@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from simtrain.errors import InputError
 from simtrain.related_work.grid_vectors import GridVector
 from simtrain.related_work.grids import LinearSplit, Move, Multiplication, VectorSplit
-from simtrain.workload.blocks.linear_ops import LinearOps
+from simtrain.workload.blocks.linear import LinearOps
 from simtrain.workload.issue import Handle, IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import Parameter, Tape

@@ -13,7 +13,7 @@ from math import isqrt, prod
 from typing import ClassVar, Literal, TypeAlias
 
 from simtrain.base.mesh import Mesh
-from simtrain.scenario.tensor_splits import Shares, TensorSplit
+from simtrain.scenario.parallelism import Shares, TensorSplit
 
 Axes: TypeAlias = tuple[str, ...]
 """Names of axes of the grid."""

@@ -21,8 +21,7 @@ from simtrain.base.mesh import Group
 from simtrain.errors import InputError
 from simtrain.workload.blocks.attention_core import AttentionCore
 from simtrain.workload.blocks.context import ContextSteps
-from simtrain.workload.blocks.dropout import MASK_BYTES, dropout
-from simtrain.workload.blocks.eager import softmax_kernels
+from simtrain.workload.blocks.elementwise import MASK_BYTES, dropout, softmax_kernels
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise, gradient
 from simtrain.workload.work import CollectiveKind, KernelFamily
 

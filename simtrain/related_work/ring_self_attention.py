@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from simtrain.scenario.context_exchanges import (
+from simtrain.scenario.parallelism import (
     AttentionSteps,
     ContextExchange,
     TensorT,

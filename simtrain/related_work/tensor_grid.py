@@ -11,8 +11,7 @@ from simtrain.related_work.grid_vectors import grid_look_up, grid_norm, grid_pos
 from simtrain.related_work.grids import Axes, GridSplit, Layout
 from simtrain.scenario.model import Normalization
 from simtrain.workload.ops import Tensor
-from simtrain.workload.rank_grid import RankGrid
-from simtrain.workload.tape import Tape
+from simtrain.workload.tape import RankGrid, Tape
 
 
 @dataclass(frozen=True, slots=True)

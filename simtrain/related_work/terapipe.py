@@ -7,7 +7,7 @@ ones (Section 3.2).
 
 from __future__ import annotations
 
-from simtrain.schedules.seq1f1b import SlicedFamily
+from simtrain.schedules.one_f_one_b import SlicedFamily
 
 
 class TeraPipe(SlicedFamily):

@@ -12,7 +12,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
-from simtrain.schedules.registry import default_name
+from simtrain.schedules import default_name
 from simtrain.studies.changes.change import ZERO_STAGES, Change, all_values, changes_of
 from simtrain.studies.changes.trial import Trial, TrialVerdict, ranked, try_each
 from simtrain.studies.evaluation import Evaluation, Evaluator

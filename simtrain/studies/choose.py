@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from simtrain.base.wording import Number, Sentence, joined_sentences, with_whole_numbers
+from simtrain.base.plain_data import Number, Sentence, joined_sentences, with_whole_numbers
 from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import RecomputePolicy, Scenario

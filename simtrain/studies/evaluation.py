@@ -13,12 +13,11 @@ from simtrain.engine import Engine
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.load import profile_of, profile_version
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.memory.fit import FitVerdict
+from simtrain.iteration.memory.report import FitVerdict
 from simtrain.iteration.planned import PlannedIteration
-from simtrain.iteration.programs.least_time import least_seconds
-from simtrain.iteration.programs.seconds import IterationSeconds, Machine
+from simtrain.iteration.programs.seconds import IterationSeconds, Machine, least_seconds
 from simtrain.iteration.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
-from simtrain.iteration.report.interval import predicted_interval
+from simtrain.iteration.report.result import predicted_interval
 from simtrain.scenario import Scenario, check_is_scenario
 from simtrain.studies.changes.change import Change
 from simtrain.studies.on_machine import plan_on

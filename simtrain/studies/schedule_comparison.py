@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError
-from simtrain.iteration.memory.fit import FitVerdict
+from simtrain.iteration.memory.report import FitVerdict
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_values
-from simtrain.scenario.stage_rules import numbers_of_chunks
+from simtrain.scenario.schedule_rules import numbers_of_chunks
+from simtrain.schedules import NAMED
 from simtrain.schedules.family import ScheduleFamily
-from simtrain.schedules.registry import NAMED
 from simtrain.studies.changes.trial import try_each
 from simtrain.studies.simulation import simulate
 

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from simtrain.base.function_caches import forget_cached
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.process import forget_cached
 from simtrain.base.strict_yaml import yaml_text
 from simtrain.errors import InputError
 from simtrain.hardware.evidence import (
@@ -27,7 +27,7 @@ from simtrain.hardware.evidence import (
 )
 from simtrain.hardware.interval import Interval
 from simtrain.iteration.report.breakdown import breakdown_by_name
-from simtrain.iteration.report.interval import run_kind
+from simtrain.iteration.report.result import run_kind
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.on_machine import memory_on

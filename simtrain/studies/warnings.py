@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from simtrain.base.wording import Number, Sentence
+from simtrain.base.plain_data import Number, Sentence
 from simtrain.iteration.programs.seconds import passes_of
 from simtrain.iteration.report.remarks import HOST_BOUND
 from simtrain.iteration.report.result import Result
 from simtrain.studies.changes.change import Change
 from simtrain.studies.on_machine import plan_on
 from simtrain.units import format_seconds
-from simtrain.workload.merged_passes import record_of
+from simtrain.workload.record import record_of
 
 SLOW_HOST_S = 100e-6
 """Host time per kernel that a framework's modules in Python can reach.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from simtrain.base.wording import Number, Sentence
+from simtrain.base.plain_data import Number, Sentence
 from simtrain.iteration.report.operators import EntrySource, Operator
 from simtrain.iteration.report.origins import Explained, NumberOrigin
 from simtrain.units import counted, format_bytes, format_seconds, four_digits

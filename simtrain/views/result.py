@@ -11,7 +11,7 @@ from simtrain.hardware.interval import Interval
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.remarks import remarks_on
 from simtrain.iteration.report.result import Result
-from simtrain.scenario.recompute_section import DEFAULT_MODULES
+from simtrain.scenario.section import DEFAULT_MODULES
 from simtrain.units import counted, format_seconds, format_seconds_range
 from simtrain.views.kinds import BAR, NUMBER, SECONDS, SHARE, WHOLE_TEXT
 from simtrain.views.memory import memory_verdict, peaks_table

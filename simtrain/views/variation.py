@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simtrain.base.wording import Number, Sentence
+from simtrain.base.plain_data import Number, Sentence
 from simtrain.studies.variation import DrawnTimes
 from simtrain.units import format_seconds
 from simtrain.views.kinds import ENTRY, FOUR_DIGITS, SECONDS, SIGNED_SHARE, TEXT

@@ -11,9 +11,8 @@ from hashlib import sha256
 import pytest
 
 import simtrain
-from simtrain.base.plain_data import SCHEMA_VERSION
+from simtrain.base.plain_data import SCHEMA_VERSION, sentence_json
 from simtrain.base.resources import find_profile
-from simtrain.base.wording import sentence_json
 from simtrain.commands.app import similar_characters
 from simtrain.hardware.evidence import validated_on
 from simtrain.iteration.report.remarks import remarks_on

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from simtrain.schedules.registry import NAMED
+from simtrain.schedules import NAMED
 from tests.helpers.command_line import call
 
 COMPARE = "compare", "llama3_70b", "--schedules", "--set", "batch.global=16"

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simtrain.base.mesh import Group, Mesh
-from simtrain.durations.all_to_all import all_to_all_s
 from simtrain.durations.collectives import (
+    all_to_all_s,
     collective_is_extrapolated,
     collective_seconds,
     transfer_seconds,

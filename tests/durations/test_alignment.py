@@ -4,8 +4,13 @@ import dataclasses
 
 import pytest
 
-from simtrain.durations.attention import AttentionMachine, attention_seconds, padded_channels
-from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.durations.model import (
+    AttentionMachine,
+    GemmMachine,
+    attention_seconds,
+    gemm_seconds,
+    padded_channels,
+)
 from simtrain.hardware.load import load_profile
 from simtrain.workload.work import FusedAttention, Gemm
 

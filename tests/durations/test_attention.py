@@ -2,7 +2,7 @@
 
 import pytest
 
-from simtrain.durations.attention import AttentionMachine, attention_seconds
+from simtrain.durations.model import AttentionMachine, attention_seconds
 from simtrain.workload.work import FusedAttention
 
 RATE, HALF_LENGTH, NUM_SMS, LATENCY_S = 500e12, 700.0, 8, 3e-6

@@ -14,8 +14,7 @@ from simtrain.durations.collectives import (
     transfer_seconds,
     wire_bytes,
 )
-from simtrain.durations.gemm import GemmMachine, gemm_is_extrapolated, gemm_seconds
-from simtrain.durations.model import DurationModel
+from simtrain.durations.model import DurationModel, GemmMachine, gemm_is_extrapolated, gemm_seconds
 from simtrain.hardware.cluster import CollectiveCurve
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import Tile

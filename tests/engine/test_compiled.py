@@ -12,7 +12,7 @@ from benchmarks.random_programs import times_by_engine
 from simtrain.base.resources import list_scenarios
 from simtrain.durations.model import DurationModel
 from simtrain.engine.compiled import run_loop
-from simtrain.engine.idle import idle_seconds
+from simtrain.engine.timeline import idle_seconds
 from simtrain.iteration.memory.report import memory_report
 from simtrain.iteration.programs.iteration_builder import tasks_of
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine

@@ -11,7 +11,7 @@ from simtrain.errors import InputError
 from simtrain.importing.torchtitan.export import torchtitan_job
 from simtrain.importing.torchtitan.reader import chunks_of_sizes, model_of_flavor
 from simtrain.scenario import Scenario, check_scenario, load_scenario
-from simtrain.scenario.pipeline_layout import layout_of_chunks
+from simtrain.scenario.parallelism import layout_of_chunks
 from simtrain.scenario.resolved import settings_of
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call

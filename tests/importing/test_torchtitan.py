@@ -9,7 +9,7 @@ from simtrain.errors import InputError
 from simtrain.importing.published_models import CONFIGS, published_model
 from simtrain.importing.torchtitan.reader import MAPPED, TABLE
 from simtrain.scenario import Model, Scenario, load_scenario
-from simtrain.scenario.recompute_section import DEFAULT_SAVED_OPS
+from simtrain.scenario.section import DEFAULT_SAVED_OPS
 from simtrain.schedules import interleaved
 from simtrain.studies.simulation import simulate_memory
 from tests.helpers.command_line import call, refused

@@ -3,7 +3,7 @@
 import pytest
 
 from simtrain.iteration.report.result import Result
-from simtrain.scenario.load import load_scenario
+from simtrain.scenario.check import load_scenario
 from simtrain.studies.simulation import simulate
 
 CASES = {"1f1b": 1, "chimera": 1, "chimera_double": 1, "hanayo": 2, "two waves": 4}

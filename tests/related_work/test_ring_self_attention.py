@@ -18,7 +18,7 @@ from simtrain.durations.collectives import total_wire_bytes
 from simtrain.errors import InputError
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
-from simtrain.scenario.context_exchanges import CONTEXT_EXCHANGES
+from simtrain.scenario.parallelism import CONTEXT_EXCHANGES
 from simtrain.studies.simulation import simulate
 from simtrain.workload.blocks import attention
 from simtrain.workload.ops import Op

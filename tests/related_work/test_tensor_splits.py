@@ -17,7 +17,7 @@ from simtrain.iteration.programs.pass_tasks import PassMachine, simulate_pass
 from simtrain.related_work.grids import GridSplit
 from simtrain.related_work.tensor_grid import TensorGrid
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.scenario.tensor_splits import TENSOR_SPLITS, TensorSplit
+from simtrain.scenario.parallelism import TENSOR_SPLITS, TensorSplit
 from simtrain.studies.simulation import simulate
 from simtrain.workload.blocks import column_linear
 from simtrain.workload.chunk import Chunk, layer_parameters

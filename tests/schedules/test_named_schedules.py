@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simtrain.engine import simulate
 from simtrain.errors import InputError
-from simtrain.scenario.load import load_scenario, load_unchecked
+from simtrain.scenario.check import load_scenario, load_unchecked
 from simtrain.schedules import NAMED, OrderOptions, Schedule, build, interleaved, most_outstanding
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
 

@@ -4,7 +4,7 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.scenario import load_scenario
-from simtrain.schedules.registry import NAMED
+from simtrain.schedules import NAMED
 from simtrain.studies.schedule_comparison import compare_schedules
 from simtrain.studies.simulation import simulate
 

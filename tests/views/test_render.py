@@ -9,9 +9,8 @@ from rich.console import Console
 
 from simtrain.engine import Program, Task
 from simtrain.engine import simulate as run_program
-from simtrain.iteration.memory.buffers import RECOMPUTED, WORKING
+from simtrain.iteration.memory.buffers import RECOMPUTED, WORKING, ModelStates
 from simtrain.iteration.memory.report import MemoryReport, StageMemory
-from simtrain.iteration.memory.states import ModelStates
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.iteration.report.result import Result
 from simtrain.paper.entries import PaperEntry, PaperLimit, TimeComparison

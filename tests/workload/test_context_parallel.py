@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.base.mesh import Group, Mesh
-from simtrain.durations.attention import AttentionMachine, attention_seconds
 from simtrain.durations.collectives import total_wire_bytes
+from simtrain.durations.model import AttentionMachine, attention_seconds
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate

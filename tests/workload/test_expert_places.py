@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.workload.blocks.expert_mlp import RandomChoice, expected_places
+from simtrain.workload.blocks.router import RandomChoice, expected_places
 
 DEEPSEEK_V3 = RandomChoice(256, 8, 8, 4)
 

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from simtrain.base.mesh import Group
 from simtrain.errors import InputError
-from simtrain.iteration.memory.states import model_states
+from simtrain.iteration.memory.buffers import model_states
 from simtrain.studies.simulation import simulate
-from simtrain.workload.buckets import bucket_ops, buckets_of
 from simtrain.workload.chunk import Chunk, layer_parameters, parameters
 from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.optimizer import (
+    bucket_ops,
+    buckets_of,
     data_reduction,
     step_ops,
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.durations.attention import (
+from simtrain.durations.model import (
     AttentionMachine,
     attention_is_extrapolated,
     attention_seconds,

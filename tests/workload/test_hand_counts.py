@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from simtrain.iteration.programs.iteration_builder import tasks_of
 from simtrain.iteration.programs.parts import TransferPart, structure_of
 from simtrain.scenario import Scenario
-from simtrain.workload.batch import GetBatch
 from simtrain.workload.chunk import Chunk
+from simtrain.workload.model_ends import GetBatch
 from simtrain.workload.work import Collective, Elementwise
 from tests.helpers.toys import (
     a100,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.iteration.memory.states import rank_states
+from simtrain.iteration.memory.buffers import rank_states
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
 from simtrain.workload.chunk import whole_parameters

@@ -10,7 +10,7 @@ from simtrain.iteration.memory.report import memory_report
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.scenario import Scenario
-from simtrain.scenario.pipeline_layout import chunks_of_layout, layout_of_chunks
+from simtrain.scenario.parallelism import chunks_of_layout, layout_of_chunks
 from simtrain.studies.search.bounds import Bounds
 from simtrain.workload.chunk import whole_parameters
 from simtrain.workload.record import record_pass

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import RecomputePolicy, Scenario, check_scenario
-from simtrain.scenario.recompute_rules import absent_modules
-from simtrain.scenario.recompute_section import MODULES
+from simtrain.scenario.memory_rules import absent_modules
+from simtrain.scenario.section import MODULES
 from simtrain.workload.ops import Op, Phase, total_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simtrain.errors import InputError
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario, check_scenario
-from simtrain.scenario.recompute_section import OP_KINDS
+from simtrain.scenario.section import OP_KINDS
 from simtrain.workload.ops import Op, Phase, total_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.saved_ops import layer_tensors

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.iteration.memory.replay import MemoryReplay
 from simtrain.iteration.memory.report import memory_report
-from simtrain.iteration.memory.working import pass_memory
+from simtrain.iteration.memory.working import MemoryReplay, pass_memory
 from simtrain.iteration.plan import Plan
-from simtrain.iteration.run_plan import simulate_iteration
+from simtrain.iteration.planned import simulate_iteration
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action, Custom, Kind, Schedule, looped
 from simtrain.workload.passes import Pass

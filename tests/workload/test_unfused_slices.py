@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.iteration.memory.replay import MemoryReplay
+from simtrain.iteration.memory.working import MemoryReplay
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.workload.ops import Op, total_flops

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path, PurePath
 
-from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, load_kind
-from simtrain.base.input_file import read_text
+from simtrain.base.input_file import MOST_BYTES_OF_LOG, load_kind, read_text
 from simtrain.base.strict_yaml import YamlDocument, leaves, parse_document
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import DEFAULT, Draft

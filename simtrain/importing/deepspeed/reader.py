@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.base.importer import ImportRequest
+from simtrain.base.input_file import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError
 from simtrain.importing.deepspeed.draft import Config, config_of, no_model, over, read_config

@@ -13,7 +13,7 @@ from simtrain.importing.megatron.arguments import EXPORTED, GROUPS, MAPPED, SPEL
 from simtrain.importing.megatron.fields import MODULE_NAMES, megatron_draft
 from simtrain.scenario import Scenario
 from simtrain.scenario.dispatchers import DISPATCHERS
-from simtrain.scenario.offload_section import OFFLOAD_MODULES
+from simtrain.scenario.section import OFFLOAD_MODULES
 
 _FEWEST_PADDING = 128
 _TO_RUN = "--tokenizer-type NullTokenizer --mock-data --train-iters 20 --lr 1.0e-4"

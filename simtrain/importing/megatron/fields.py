@@ -24,16 +24,15 @@ from simtrain.importing.settings import Setting
 from simtrain.importing.tokenizers import TOKENS_OF_TYPES, tokenizer_of
 from simtrain.scenario.dispatchers import DISPATCHERS, DeepEP
 from simtrain.scenario.model import MAMBA, MLP
-from simtrain.scenario.offload_section import OFFLOAD_MODULES
-from simtrain.scenario.pipeline_layout import chunks_of_layout, layout_of_chunks
-from simtrain.scenario.recompute_section import DEFAULT_MODULES, MODULES
-from simtrain.scenario.releases import split_reference
+from simtrain.scenario.parallelism import chunks_of_layout, layout_of_chunks
+from simtrain.scenario.section import DEFAULT_MODULES, MODULES, OFFLOAD_MODULES
 from simtrain.scenario.software import (
     DEFAULT_STACK,
     GraphModule,
     Stack,
     load_stack,
     releases_of,
+    split_reference,
     stack_of_framework,
 )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
+from simtrain.base.input_file import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.base.strict_yaml import as_scalar, parse_document
 from simtrain.errors import InputError, Location, Problem
 from simtrain.importing.gpus import NamedMachine, machine_of_log

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from simtrain.base.file_kinds import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.base.importer import ImportRequest
+from simtrain.base.input_file import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from simtrain.base.file_kinds import text_of_kind
 from simtrain.base.importer import ImportRequest
+from simtrain.base.input_file import text_of_kind
 from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft

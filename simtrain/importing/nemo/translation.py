@@ -17,7 +17,7 @@ from simtrain.importing.published_models import CONFIGS, known_name, published_m
 from simtrain.importing.settings import Setting
 from simtrain.importing.table import WordTable
 from simtrain.scenario.model import MODULES
-from simtrain.scenario.pipeline_layout import layout_of_chunks
+from simtrain.scenario.parallelism import layout_of_chunks
 
 _RENAMED, _INVERTED = WORDS.section("renamed"), WORDS.section("inverted")
 _LETTERS, _BACKENDS = WORDS.section("letters"), WORDS.section("attention_backends")

@@ -19,7 +19,7 @@ from simtrain.importing.torchtitan.reader import (
     torchtitan_draft,
 )
 from simtrain.scenario import Scenario
-from simtrain.scenario.pipeline_layout import chunks_of_layout
+from simtrain.scenario.parallelism import chunks_of_layout
 
 _OF_LAYOUT = ("model", "parallelism", "batch", "schedule", "recompute", "precision")
 """Sections that are the layout; what torchtitan cannot say of them is an error."""

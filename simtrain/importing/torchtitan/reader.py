@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from simtrain import models
-from simtrain.base.file_kinds import text_of_kind
 from simtrain.base.importer import ImportRequest
+from simtrain.base.input_file import text_of_kind
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
@@ -26,7 +26,7 @@ from simtrain.importing.settings import Setting, toml_settings
 from simtrain.importing.table import WordsFile
 from simtrain.scenario import Model
 from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
-from simtrain.scenario.pipeline_layout import layout_of_chunks
+from simtrain.scenario.parallelism import layout_of_chunks
 from simtrain.schedules import NAMED, default_name
 
 _FILE = WordsFile(Path(__file__).with_name("keys.toml"))

@@ -13,8 +13,7 @@ from simtrain.base.output_folder import as_path, check_writable
 from simtrain.base.resources import provenance
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError, wrong_type
-from simtrain.iteration.memory.fit import MemoryFit
-from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
+from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryFit, MemoryReport
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.difference import compare
 from simtrain.iteration.report.operators import EntrySource

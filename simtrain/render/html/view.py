@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from simtrain.base.wording import Sentence
+from simtrain.base.plain_data import Sentence
 from simtrain.render.html.elements import Html, breakable, element, joined, number, scroll_box
 from simtrain.render.html.timeline import lanes_figure, timeline_figure
 from simtrain.schedules import actions_of, time_slots

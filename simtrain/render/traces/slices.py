@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from simtrain.engine import busy_before, union_of
 from simtrain.engine.compiled import Flags, Floats, Ints
-from simtrain.iteration.programs.bucket_tasks import spread
+from simtrain.iteration.programs.iteration_tasks import EMBEDDING, MODEL
 from simtrain.iteration.programs.pass_tasks import HOST, STREAMS
-from simtrain.iteration.programs.streams import EMBEDDING, MODEL
+from simtrain.iteration.programs.pipeline import spread
 from simtrain.iteration.report.spans import Spans, StageStream
 
 Nanoseconds: TypeAlias = NDArray[np.int64]

@@ -193,7 +193,7 @@ def read_vary(options: Sequence[str]) -> dict[str, Sequence[Any] | None]:
 
 def check_held(hold: Sequence[str]) -> tuple[str, ...]:
     """Return the fields and sections that a search holds; refuse unknown ones (E802)."""
-    from simtrain.base.strict_yaml.document import dotted
+    from simtrain.base.strict_yaml.reading import dotted
     from simtrain.studies.sweep.fields import field_path
 
     return tuple(dotted(field_path(name, Location(f"--hold {name}"))) for name in hold)
@@ -206,7 +206,7 @@ def check_varied(base: Scenario, vary: Varied) -> dict[str, tuple[Any, ...]]:
         InputError: a field or a value does not exist; the field is of the machine, is set by
             --set, has no list of all values (E838); `recompute: auto` is among the values (E838).
     """
-    from simtrain.base.strict_yaml.document import dotted
+    from simtrain.base.strict_yaml.reading import dotted
     from simtrain.studies.sweep.fields import field_path
 
     varied = {}

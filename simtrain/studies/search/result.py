@@ -11,9 +11,9 @@ from simtrain.errors import SimtrainError
 from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.memory.fit import FitVerdict
+from simtrain.iteration.memory.report import FitVerdict
 from simtrain.iteration.report.breakdown import Breakdown
-from simtrain.iteration.report.interval import evidence_for
+from simtrain.iteration.report.result import evidence_for
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.studies.changes.change import setting_in_words
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run

@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from simtrain.base.function_caches import without_garbage_collection
+from simtrain.base.process import without_garbage_collection
 from simtrain.base.request import takes
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.memory.fit import FitVerdict, surely_fitting_bytes
+from simtrain.iteration.memory.report import FitVerdict, surely_fitting_bytes
 from simtrain.scenario import REASONS, Scenario, check_scenario
 from simtrain.studies.changes.change import Change, all_values, changes_of
 from simtrain.studies.changes.policies import policies_near

@@ -18,10 +18,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.scenario.nearest import divisors
-from simtrain.scenario.pipeline_layout import layout_of_chunks
+from simtrain.scenario.parallelism import layout_of_chunks
 from simtrain.scenario.schema import STACK_DEFAULTS
-from simtrain.scenario.section import Section
+from simtrain.scenario.section import Section, divisors
 from simtrain.schedules import NAMED, StagePlacement, default_name
 from simtrain.studies.changes.change import ZERO_STAGES, Change, combinations_of, value_at
 from simtrain.studies.changes.policies import POLICIES

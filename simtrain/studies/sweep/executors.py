@@ -22,7 +22,7 @@ from multiprocessing.connection import wait
 from typing import Any, ParamSpec, TypeVar
 
 from simtrain.base.extras import require
-from simtrain.base.operating_system import MOST_WORKERS
+from simtrain.base.process import MOST_WORKERS
 from simtrain.base.resources import find_profile
 from simtrain.base.version import VERSION
 from simtrain.errors import InputError, Location

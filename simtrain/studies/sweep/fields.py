@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from simtrain.base.extras import require
 from simtrain.base.strict_yaml import Path
-from simtrain.base.strict_yaml.document import dotted
+from simtrain.base.strict_yaml.reading import dotted
 from simtrain.base.strict_yaml.validation import legal_keys
 from simtrain.errors import InputError, Location
 from simtrain.scenario import Scenario

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from simtrain.base.extras import require
-from simtrain.base.file_kinds import SWEEP, load_kind
+from simtrain.base.input_file import SWEEP, load_kind
 from simtrain.base.output_folder import as_path
 from simtrain.base.resources import beside, find_scenario, find_sweep, profile_sha256
 from simtrain.base.strict_yaml import (
@@ -35,14 +35,14 @@ from simtrain.base.strict_yaml import (
     validate,
     with_value,
 )
-from simtrain.base.strict_yaml.document import Place, dotted
+from simtrain.base.strict_yaml.reading import Place, dotted
 from simtrain.base.strict_yaml.validation import as_written
 from simtrain.errors import InputError, Location, Problem, did_you_mean, wrong_type
 from simtrain.hardware.load import profile_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
-from simtrain.scenario.load import read_scenario, with_paths_beside
+from simtrain.scenario.check import read_scenario, with_paths_beside
 from simtrain.scenario.section import spell_out_words
 from simtrain.studies.sweep import MANY_POINTS
 from simtrain.studies.sweep.executors import versions

@@ -21,7 +21,7 @@ from simtrain.base.input_file import read_bytes
 from simtrain.base.output_folder import as_path, replacing
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError, Location
-from simtrain.iteration.report.rows import Records, Rows
+from simtrain.iteration.report.operators import Records, Rows
 from simtrain.studies.sweep.fields import allow_only
 
 if TYPE_CHECKING:

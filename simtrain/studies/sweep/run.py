@@ -13,9 +13,8 @@ from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from simtrain.base.function_caches import without_garbage_collection
-from simtrain.base.operating_system import num_processors
 from simtrain.base.output_folder import as_path
+from simtrain.base.process import num_processors, without_garbage_collection
 from simtrain.base.request import takes
 from simtrain.errors import InputError, Location
 from simtrain.scenario import RULES, Scenario

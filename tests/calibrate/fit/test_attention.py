@@ -17,7 +17,7 @@ from calibrate.records.schema import AttentionRecord, Measurement
 from calibrate.validation.limits import ErrorLimits
 from calibrate.validation.profile import validate_profile
 from simtrain.base.entry import Entry
-from simtrain.durations.attention import AttentionMachine, attention_seconds
+from simtrain.durations.model import AttentionMachine, attention_seconds
 from simtrain.hardware.profile import AttentionEfficiency
 from simtrain.studies.simulation import simulate
 from simtrain.workload.work import FusedAttention

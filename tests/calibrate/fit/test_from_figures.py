@@ -11,7 +11,7 @@ from calibrate.fit.published import fit_figures, fit_weight_gradients
 from calibrate.fit.result import Fit, profile_text
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document
-from simtrain.durations.gemm import GemmMachine
+from simtrain.durations.model import GemmMachine
 from simtrain.errors import InputError
 from simtrain.hardware.profile import Tile
 from tests.helpers.command_line import call

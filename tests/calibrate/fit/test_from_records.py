@@ -23,7 +23,7 @@ from calibrate.records.schema import (
 )
 from simtrain.base.entry import Entry
 from simtrain.durations.collectives import ring_seconds
-from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.durations.model import GemmMachine, gemm_seconds
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario

@@ -16,7 +16,7 @@ from calibrate.records.schema import (
     OverlapRecord,
 )
 from simtrain.base.accuracy import Comparison
-from simtrain.durations.gemm import GemmMachine
+from simtrain.durations.model import GemmMachine
 from tests.helpers.measured_records import A100, alone, gemm, header, kernels, linked, took, without
 
 pytestmark = pytest.mark.slow

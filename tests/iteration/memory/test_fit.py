@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simtrain.base.spread import Spread
-from simtrain.iteration.memory.fit import FitVerdict, MemoryFit, surely_fitting_bytes
+from simtrain.iteration.memory.report import FitVerdict, MemoryFit, surely_fitting_bytes
 from simtrain.units import GIB
 
 SIZES = st.integers(2**20, 2**42)

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.hardware.load import load_profile
+from simtrain.iteration.memory.buffers import ModelStates, rank_states
 from simtrain.iteration.memory.host_memory import HostMemory, HostStates, host_states
 from simtrain.iteration.memory.report import MemoryReport, memory_report
-from simtrain.iteration.memory.states import ModelStates, rank_states
 from simtrain.scenario import Scenario
 from tests.helpers.toys import num_parameters, plan_of
 from tests.iteration.programs.test_host_states import INFINITY, OFFLOAD, of_host

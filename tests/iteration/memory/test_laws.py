@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from simtrain.base.resources import list_scenarios
 from simtrain.iteration.memory.report import peak_bytes
 from simtrain.iteration.memory.working import pass_memory
-from simtrain.scenario.load import load_scenario
+from simtrain.scenario.check import load_scenario
 from simtrain.studies.simulation import simulate_memory
 from tests.helpers.toys import a100, plan_of, small
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simtrain.iteration.memory.buffers import ModelStates, model_states
 from simtrain.iteration.memory.report import COMPONENTS, MemoryReport, memory_report
-from simtrain.iteration.memory.states import ModelStates, model_states
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from tests.helpers.toys import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.iteration.memory.replay import MemoryReplay
+from simtrain.iteration.memory.working import MemoryReplay
 from simtrain.iteration.programs.parts import PassPart
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simtrain.durations.collectives import wire_bytes
-from simtrain.iteration.memory.states import rank_states
+from simtrain.iteration.memory.buffers import rank_states
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action
 from simtrain.studies.simulation import simulate_memory

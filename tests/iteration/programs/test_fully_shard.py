@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from simtrain.engine import simulate
-from simtrain.iteration.memory.exchanges import makes_gradients, memory_with_exchanges
+from simtrain.iteration.memory.working import makes_gradients, memory_with_exchanges
 from simtrain.iteration.programs.pass_tasks import pass_program
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action

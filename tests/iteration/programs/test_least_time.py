@@ -2,7 +2,7 @@
 
 import pytest
 
-from simtrain.iteration.programs.least_time import least_seconds
+from simtrain.iteration.programs.seconds import least_seconds
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate
 from tests.helpers.toys import small

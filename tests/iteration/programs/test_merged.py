@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from simtrain.base.mesh import Group
 from simtrain.engine import simulate as run_program
 from simtrain.errors import InputError
-from simtrain.iteration.memory.replay import MemoryReplay
-from simtrain.iteration.memory.working import merged_memory, pass_memory
+from simtrain.iteration.memory.working import MemoryReplay, merged_memory, pass_memory
 from simtrain.iteration.programs.parts import PassPart
 from simtrain.iteration.programs.pass_tasks import (
     COMMUNICATION,
@@ -26,9 +25,9 @@ from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.issue import OverlapPolicy
-from simtrain.workload.merged_passes import MergedPass, MergedRecord, issue_order, record_of
 from simtrain.workload.ops import Op, Phase, collective, elementwise
 from simtrain.workload.passes import PassBuilder, PassRecord
+from simtrain.workload.record import MergedPass, MergedRecord, issue_order, record_of
 from simtrain.workload.work import Collective, CollectiveKind
 from tests.helpers.expert_models import moe
 from tests.helpers.toys import plan_of

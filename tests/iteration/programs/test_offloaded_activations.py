@@ -12,12 +12,12 @@ from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
-from simtrain.iteration.memory.offload_memory import OffloadMemory
-from simtrain.iteration.memory.replay import MemoryReplay
-from simtrain.iteration.offload import offloaded_bytes
+from simtrain.iteration.memory.host_memory import OffloadMemory
+from simtrain.iteration.memory.working import MemoryReplay
+from simtrain.iteration.planned import simulate_iteration
+from simtrain.iteration.programs.parts import offloaded_bytes
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.run_plan import simulate_iteration
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.views.memory import memory_verdict

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from simtrain.engine import simulate
-from simtrain.iteration.memory.replay import MemoryReplay
+from simtrain.iteration.memory.working import MemoryReplay
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.schedules import Schedule, interleaved

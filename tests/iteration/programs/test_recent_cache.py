@@ -1,6 +1,6 @@
 """The least-recently-used cache: which values it returns, and which it drops."""
 
-from simtrain.iteration.programs.recent_cache import RecentCache
+from simtrain.iteration.programs.pass_tasks import RecentCache
 
 
 def test_the_least_recently_used_value_is_dropped() -> None:

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.iteration.memory.replay import MemoryReplay
-from simtrain.iteration.memory.working import pass_memory
+from simtrain.iteration.memory.working import MemoryReplay, pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.schedules import Schedule
 from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import total_flops
-from simtrain.workload.slice_lengths import balanced_lengths
+from simtrain.workload.segments import balanced_lengths
 from simtrain.workload.work import Elementwise, FusedAttention
 from tests.helpers.toys import a100, machine_of, ops_of, plan_of, small
 

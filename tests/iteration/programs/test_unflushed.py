@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simtrain.iteration.programs.iteration_tasks import repeat, steady_iteration
 from simtrain.iteration.programs.pass_tasks import PassTime
-from simtrain.iteration.programs.unflushed import repeat, steady_iteration
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.schedules import build, most_outstanding

@@ -9,8 +9,7 @@ from urllib.request import url2pathname
 import numpy as np
 import pytest
 
-from simtrain.iteration.report.spans import ACTIVITIES, StageStream
-from simtrain.iteration.report.windows import windows_of
+from simtrain.iteration.report.spans import ACTIVITIES, StageStream, windows_of
 from simtrain.render.html.document import write_document
 from simtrain.render.html.report import ReportedRun, report_document
 from tests.helpers.browser import Browser, chromium, needs_chromium

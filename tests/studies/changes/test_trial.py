@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
-from simtrain.scenario.recompute_section import Strategy
+from simtrain.scenario.section import Strategy
 from simtrain.studies import advice, remedy
 from simtrain.studies.changes.change import (
     ZERO_STAGES,

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from simtrain.base.resources import list_scenarios
 from simtrain.iteration.memory.report import peak_bytes
 from simtrain.iteration.plan import Plan
-from simtrain.iteration.run_plan import run_iteration
+from simtrain.iteration.planned import run_iteration
 from simtrain.scenario import RULES, RecomputePolicy, Scenario, load_scenario
 from simtrain.schedules import (
+    FAMILIES,
     NAMED,
     Action,
     Order,
@@ -22,7 +23,6 @@ from simtrain.schedules import (
     StagePlacement,
     one_f_one_b,
 )
-from simtrain.schedules.registry import FAMILIES
 from simtrain.studies.search.bounds import Bounds
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.run import search

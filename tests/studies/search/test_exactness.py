@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simtrain
-from simtrain.engine.deadlock import DeadlockError, Wait
+from simtrain.engine.run import DeadlockError, Wait
 from simtrain.errors import InputError
-from simtrain.iteration.memory.fit import MemoryFit, surely_fitting_bytes
+from simtrain.iteration.memory.report import MemoryFit, surely_fitting_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator

@@ -15,7 +15,7 @@ from simtrain.scenario import (
     check_scenario,
     load_unchecked,
 )
-from simtrain.scenario.nearest import divisors
+from simtrain.scenario.section import divisors
 from simtrain.studies.changes.policies import POLICIES
 from simtrain.studies.search.legality import legal_points, rules_of_base
 from simtrain.studies.search.space import Space
