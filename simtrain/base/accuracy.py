@@ -35,7 +35,6 @@ class ErrorStatistics(ABC):
 
     @property
     def bias(self) -> float:
-        """Mean error with its sign; predictions are too large above 0."""
         return math.fsum(self.errors) / len(self.errors)
 
     @property
@@ -73,7 +72,6 @@ class Pair:
 
     @property
     def log_ratio(self) -> float:
-        """|log(predicted / measured)|: twice too much is as far off as half."""
         return abs(math.log(self.predicted / self.measured))
 
 
@@ -101,7 +99,6 @@ class Comparison(ErrorStatistics):
 
     @property
     def mean_factor(self) -> float:
-        """Mean factor of over- or underprediction, 1 or more."""
         return math.exp(self.mean_log_ratio)
 
     @property

@@ -446,8 +446,6 @@ class Plan:
         }
 
     def _variants(self) -> Iterator[tuple[Variant, PassOptions, Callable[[PassKey], bool]]]:
-        """Yield each variant, the options of its passes, and which passes have it."""
-
         def with_sharding(sharding: Sharding | None) -> PassOptions:
             return shared(replace(self.options, sharding=sharding))
 

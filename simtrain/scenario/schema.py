@@ -632,7 +632,6 @@ class Scenario(Section):
 
     @property
     def num_gpus(self) -> int:
-        """Number of GPUs of all replicas: tensor x context x pipeline x data."""
         return self.parallelism.mesh().num_ranks
 
     @property

@@ -97,7 +97,6 @@ class PeakInterval(PlainData):
 
     @property
     def ends(self) -> str:
-        """The ends of the 90 % interval in words."""
         return f"{gib(self.p5_bytes)} to {gib(self.p95_bytes)} GiB"
 
 
@@ -119,17 +118,14 @@ class FitVerdict(PlainData):
 
     @property
     def probability(self) -> float:
-        """The probability that the measured peak is within the memory; 0 if the host's is not."""
         return PEAK_SPREAD.share_below(self.capacity_bytes / self.peak_bytes) * self.host_fits
 
     @property
     def interval(self) -> PeakInterval:
-        """Where the measured peak lies."""
         return PeakInterval.of(self.peak_bytes)
 
     @property
     def state(self) -> MemoryFit:
-        """Whether it surely fits, may not fit or does not fit."""
         if self.peak_bytes > self.capacity_bytes or not self.host_fits:
             return MemoryFit.NOT
         return (
@@ -140,17 +136,14 @@ class FitVerdict(PlainData):
 
     @property
     def fits(self) -> bool:
-        """Whether the predicted peak is within the memory, surely or not."""
         return self.state is not MemoryFit.NOT
 
     @property
     def fits_surely(self) -> bool:
-        """Whether the upper end of the 90 % interval of the peak is within the memory."""
         return self.state is MemoryFit.SURELY
 
     @property
     def label(self) -> str:
-        """The state as the first word of a closing line: OK, MAY NOT FIT or DOES NOT FIT."""
         return "OK" if self.fits_surely else self.state.value.upper()
 
     @property
@@ -225,7 +218,6 @@ class StageMemory(PlainData):
 
     @property
     def components_bytes(self) -> dict[str, int]:
-        """Components of the peak."""
         states, buffers_bytes = self.states, sum(self.buffers_bytes.values())
         parts = (
             *(states.parameters_bytes, states.gradients_bytes, states.optimizer_bytes),
@@ -235,17 +227,14 @@ class StageMemory(PlainData):
 
     @property
     def peak_bytes(self) -> int:
-        """Sum of all components."""
         return sum(self.components_bytes.values())
 
     @property
     def peak_name(self) -> str:
-        """Name of the action at the peak."""
         return str(self.peak_action or OPTIMIZER_STEP)
 
     @property
     def peak_words(self) -> str:
-        """The action at the peak in words."""
         action = self.peak_action
         return action.words_on(self.stage, self.num_slices) if action else OPTIMIZER_STEP
 
@@ -276,38 +265,31 @@ class MemoryReport(PlainData):
 
     @property
     def peaks_bytes(self) -> tuple[int, ...]:
-        """The peak of each stage."""
         return tuple(stage.peak_bytes for stage in self.stages)
 
     @property
     def fullest(self) -> StageMemory:
-        """The first stage with the highest peak."""
         return max(self.stages, key=lambda stage: stage.peak_bytes)
 
     @property
     def fits(self) -> bool:
-        """Whether the predicted peaks of all stages fit, and the hosts if they hold activations."""
         return self.fit.fits
 
     @property
     def fit(self) -> FitVerdict:
-        """Whether the fullest stage surely fits, may not fit or does not fit."""
         host_fits = self.host is None or self.host.fits
         return FitVerdict(self.fullest.peak_bytes, self.capacity_bytes, host_fits)
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes by which the fullest stage exceeds the capacity; negative if it fits."""
         return self.fullest.peak_bytes - self.capacity_bytes
 
     @property
     def labels(self) -> dict[str, str]:
-        """Names of the components in words."""
         return COMPONENT_LABELS
 
     @property
     def peak_interval(self) -> PeakInterval:
-        """Where the measured peak of the fullest stage lies."""
         return self.fit.interval
 
 

@@ -74,7 +74,6 @@ class Breakdown(PlainData):
 
     @property
     def total_s(self) -> float:
-        """Sum of all causes."""
         return math.fsum(_parts(self))
 
 

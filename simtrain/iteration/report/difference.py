@@ -38,23 +38,19 @@ class Difference(PlainData):
 
     @property
     def difference_s(self) -> float:
-        """Iteration time of `other` minus iteration time of `base`."""
         return self.other.iteration_time_s - self.base.iteration_time_s
 
     @property
     def causes_s(self) -> dict[str, float]:
-        """Each part of the breakdown of `other` minus the same part of `base`, in seconds."""
         base_s = self.base.breakdown_s
         return {name: seconds - base_s[name] for name, seconds in self.other.breakdown_s.items()}
 
     @property
     def time(self) -> Sentence:
-        """The difference as text: "12 % less time"."""
         return time_in_words(self.other.breakdown, self.base.breakdown)
 
     @property
     def causes(self) -> Sentence:
-        """The largest causes as text: "17 % less recompute, 4.9 % more bubble"."""
         return causes_in_words(self.other.breakdown, self.base.breakdown)
 
     @property
@@ -73,7 +69,6 @@ class Difference(PlainData):
 
     @property
     def has_same_model(self) -> bool:
-        """Whether both scenarios train the same model on sequences of the same length."""
         return self.base.scenario.model == self.other.scenario.model
 
     @property
@@ -106,18 +101,15 @@ class Difference(PlainData):
 
     @property
     def can_be_told(self) -> bool:
-        """Whether the times per token differ by more than predictions can tell."""
         ratio = self.other.iteration_time_s / self.base.iteration_time_s / self.tokens_ratio
         return math.expm1(abs(math.log(ratio))) > self.least_difference
 
     @property
     def reason(self) -> str:
-        """Why the other is slower or faster, in a sentence."""
         return str(self._reason)
 
     @property
     def reason_numbers(self) -> list[dict[str, Any]]:
-        """The numbers in the reason, with their places, in full precision."""
         return self._reason.numbers_json()
 
     @property

@@ -123,27 +123,22 @@ class Operator(PlainData):
 
     @property
     def hidden_s(self) -> float:
-        """Time for which they are hidden behind other ops."""
         return self.total_s - self.exposed_s
 
     @property
     def flops_per_s(self) -> float:
-        """Achieved FLOP/s."""
         return self.flops / self.total_s if self.total_s else 0.0
 
     @property
     def bytes_per_s(self) -> float:
-        """Achieved bytes/s."""
         return self.num_bytes / self.total_s if self.total_s else 0.0
 
     @property
     def limit(self) -> str | None:
-        """What limits the operator."""
         return str(self.bottleneck.limit) if self.bottleneck else None
 
     @property
     def shares(self) -> dict[str, float]:
-        """The share of the time that is proportional to each profile entry."""
         return self.bottleneck.shares if self.bottleneck else {}
 
 
@@ -224,7 +219,6 @@ class StageOperators(Rows, PlainData):
 
     @property
     def operators(self) -> Records:
-        """The operators as plain data; `share` is of the iteration."""
         return self.records()
 
 

@@ -73,27 +73,22 @@ class NumberOrigin(PlainData):
 
     @property
     def remark_text(self) -> str | None:
-        """The formula or meaning."""
         return str(self.remark) if self.remark else None
 
     @property
     def remark_numbers(self) -> list[dict[str, Any]] | None:
-        """The numbers in the remark, with their places, in full precision."""
         return self.remark.numbers_json() if isinstance(self.remark, Sentence) else None
 
     @property
     def used_entries(self) -> dict[str, float] | None:
-        """The fraction that is proportional to each profile entry behind the number."""
         return self.entries or None
 
     @property
     def named_parts(self) -> tuple[NumberOrigin, ...] | None:
-        """The numbers that it is computed from."""
         return self.parts or None
 
     @property
     def limit(self) -> str | None:
-        """What limits the operator."""
         bottleneck = self.operator and self.operator.bottleneck
         return str(bottleneck.limit) if bottleneck else None
 

@@ -46,22 +46,18 @@ class RunReport(PlainData):
 
     @property
     def remarks(self) -> list[dict[str, Any]]:
-        """Remarks on the result, each with the exact values of its numbers."""
         return [sentence_json(text) for text in (*remarks_on(self.result), *self.warnings)]
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All settings of the scenario by their dotted names, with defaults resolved."""
         return settings_of(self.result.scenario)
 
     @property
     def evidence(self) -> Evidence:
-        """What predictions with the profile rest on."""
         return self.result.evidence
 
     @property
     def errors(self) -> dict[str, Any] | None:
-        """The profile's errors against measured iterations, if it has a file of them."""
         validation = validation_for(self.result)
         return validation.model_dump(mode="json", exclude={"version"}) if validation else None
 

@@ -236,22 +236,18 @@ class Result(PlainData):
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What the prediction rests on: the hardware profile, and measured runs like this one."""
         return evidence_for(self.scenario, self.profile)
 
     @property
     def recompute_choice_text(self) -> str | None:
-        """With `recompute: auto`, the chosen recompute and the reason."""
         return None if self.recompute_choice is None else str(self.recompute_choice)
 
     @cached_property
     def memory_report(self) -> MemoryReport:
-        """Peak memory of each stage, without a view's tables and plot."""
         return memory_report(self.plan, self.profile, self.iteration)
 
     @property
     def fit(self) -> FitVerdict:
-        """Whether it surely fits in memory, may not fit or does not fit."""
         return self.memory_report.fit
 
     @cached_property
@@ -261,67 +257,54 @@ class Result(PlainData):
 
     @cached_property
     def passes(self) -> Passes:
-        """The passes, with their tasks and microbatches."""
         return Passes.of(self.iteration)
 
     @cached_property
     def spans(self) -> Spans:
-        """What each stage does when, on which stream: a span for each task."""
         return Spans.of(self.iteration, self.passes)
 
     @cached_property
     def bars(self) -> Spans:
-        """The spans of pictures: one for each pass, recompute apart, transfers on the sender."""
         return self.spans.bars(self.iteration)
 
     @cached_property
     def model_flops(self) -> int:
-        """FLOPs of the model in an iteration, on all GPUs."""
         return self.seconds.flops(recompute=False)
 
     @cached_property
     def hardware_flops(self) -> int:
-        """FLOPs that run in an iteration, on all GPUs."""
         return self.seconds.flops(recompute=True)
 
     @cached_property
     def extrapolated(self) -> tuple[str, ...]:
-        """Names of ops outside the range that the profile was fitted on."""
         return self.seconds.extrapolated()
 
     @cached_property
     def extrapolated_compute(self) -> float:
-        """Fraction of kernel time with shapes outside the range that the profile was fitted on."""
         return self.seconds.extrapolated_compute()
 
     @property
     def seconds(self) -> IterationSeconds:
-        """The durations of the iteration's parts."""
         return self.iteration.seconds
 
     @property
     def plan(self) -> Plan:
-        """What the iteration does."""
         return self.seconds.plan
 
     @property
     def profile(self) -> HardwareProfile:
-        """The hardware that it runs on."""
         return self.seconds.machine.model.profile
 
     @property
     def scenario(self) -> Scenario:
-        """The scenario, with the chosen recompute."""
         return self.plan.scenario
 
     @property
     def timeline(self) -> TimelineView:
-        """Start and end of each task."""
         return TimelineView(self)
 
     @property
     def memory(self) -> MemoryView:
-        """Peak memory of each stage."""
         return MemoryView(self)
 
     def memory_curve(self, stage: int) -> MemoryCurve:
@@ -361,12 +344,10 @@ class Result(PlainData):
 
     @property
     def breakdown(self) -> BreakdownView:
-        """Breakdown averaged over the stages; the causes add up to the iteration time."""
         return BreakdownView(self)
 
     @property
     def breakdown_s(self) -> dict[str, float]:
-        """The breakdown by name, as in the JSON: compute, recompute, bubble, ..."""
         return breakdown_by_name(self.breakdown)
 
     @property
@@ -383,12 +364,10 @@ class Result(PlainData):
 
     @property
     def mfu(self) -> float:
-        """Model FLOPs utilization (paper, Section 6.3)."""
         return self.model_flops / self._peak_flops
 
     @property
     def hfu(self) -> float:
-        """Hardware FLOPs utilization, which includes recomputed FLOPs."""
         return self.hardware_flops / self._peak_flops
 
     @property
@@ -408,28 +387,23 @@ class Result(PlainData):
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens of the global batch per second."""
         tokens = self.scenario.batch.global_ * self.scenario.model.seq_length
         return tokens / self.iteration_time_s
 
     @property
     def host_bound(self) -> float:
-        """Fraction of the iteration in which GPUs wait for kernel launches (mean over stages)."""
         return self.breakdown.launch_s / self.iteration_time_s
 
     @property
     def num_parameters(self) -> int:
-        """Parameters of the whole model."""
         return self.plan.num_parameters
 
     @property
     def num_active_parameters(self) -> int:
-        """Parameters that compute a token: of the experts, only the chosen ones."""
         return self.plan.num_active_parameters
 
     @property
     def num_trained_parameters(self) -> int:
-        """Parameters with gradients and optimizer states: with adapters, only those of adapters."""
         return self.plan.num_trained_parameters
 
     @property
@@ -442,7 +416,6 @@ class Result(PlainData):
 
     @property
     def num_stages(self) -> int:
-        """Stages of the pipeline."""
         return self.scenario.parallelism.pipeline
 
     @property
@@ -494,7 +467,6 @@ class Result(PlainData):
 
     @property
     def warning_texts(self) -> list[str]:
-        """The warnings as plain text."""
         return [*map(str, self.warnings)]
 
     @property
