@@ -56,16 +56,6 @@ def takes(
     return of_fields
 
 
-def descriptions_of(request: type) -> dict[str, str]:
-    """Return what the docstring of a request says of each field, each as one line.
-
-    Raises:
-        KeyError: the docstring does not describe a field.
-    """
-    text_of = described_in(inspect.getdoc(request) or "")
-    return {name: text_of[name] for name in inspect.signature(request).parameters}
-
-
 def described_in(docstring: str) -> dict[str, str]:
     """Return what a docstring says under `Args:` of each name, each as one line."""
     described = _ARGS.search(docstring)

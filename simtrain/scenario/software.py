@@ -528,22 +528,6 @@ def _with_base(document: YamlDocument) -> YamlDocument:
     return YamlDocument(entries | document.data, Positions(taken | {**document.positions.places}))
 
 
-def stacks_with(entry: str, *values: object) -> list[str]:
-    """Return the stacks whose entry has one of some values.
-
-    Variations of another stack come after whole stacks, and those that assume the value are last.
-    """
-    stacks = {name: load_stack(name) for name in list_stacks()}
-    names = [name for name, stack in stacks.items() if getattr(stack, entry).value in values]
-    return sorted(
-        names,
-        key=lambda name: (
-            "assumed" in getattr(stacks[name], entry).source,
-            stacks[name].base is not None,
-        ),
-    )
-
-
 @functools.lru_cache(maxsize=1024)
 def family_of(reference: str) -> str:
     """Return the stack that a stack is a variation of, or the stack itself, without its release."""

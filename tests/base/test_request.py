@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from simtrain.base.request import descriptions_of, takes
+from simtrain.base.request import takes
 
 
 @dataclass(frozen=True)
@@ -56,27 +56,3 @@ def test_the_docstring_describes_the_fields_before_the_errors() -> None:
     assert text is not None
     assert text.startswith("Bake a cake.\n\nArgs:\n    flour_g: flour,\n")
     assert text.endswith("it takes.\n\nRaises:\n    OSError: the oven is cold.")
-
-
-def test_each_field_is_described_in_one_line() -> None:
-    assert descriptions_of(CakeRequest) == {
-        "flour_g": "flour, in grams: not too much.",
-        "sugar": "what it takes.",
-        "salt": "what it takes.",
-    }
-
-
-def test_a_field_without_description_is_our_mistake() -> None:
-    @dataclass(frozen=True)
-    class Silent:
-        """Nothing is said.
-
-        Args:
-            first: said.
-        """
-
-        first: int
-        second: int = 0
-
-    with pytest.raises(KeyError, match="second"):
-        descriptions_of(Silent)

@@ -5,7 +5,6 @@ import pytest
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.scenario.resolved import resolved_settings
-from simtrain.scenario.software import releases_of
 from simtrain.studies.simulation import checked_profile, simulate
 from simtrain.workload.issue import LaunchKind
 from simtrain.workload.record import record_pass
@@ -19,18 +18,6 @@ def of_recipe(name: str, cluster: str, *assignments: str) -> tuple[bool, tuple[s
     return facts.cuda_graphs, tuple(facts.cuda_graph_modules)
 
 
-def test_recipes_capture_graphs_by_machine_and_model() -> None:
-    experts = ("attn", "moe_router", "moe_preprocess")
-    assert of_recipe("llama3_8b", "gb300") == (True, ())
-    assert of_recipe("llama3_8b", "h100_sxm") == (False, ())
-    assert of_recipe("llama3_70b", "gb200") == (False, ())
-    assert of_recipe("llama3_70b_lora", "gb200") == (False, ("mlp",))
-    assert of_recipe("qwen3_235b_a22b", "gb200") == (False, experts)
-    assert of_recipe("qwen3_235b_a22b", "b200_sxm") == (False, ())
-    assert of_recipe("qwen3_30b_a3b", "b200_sxm") == (False, experts)
-    assert of_recipe("qwen3_30b_a3b", "h100_sxm") == (False, experts[1:])
-
-
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
@@ -41,11 +28,6 @@ def test_recipes_capture_graphs_by_machine_and_model() -> None:
 )
 def test_a_scenario_overrides_the_recipe(setting: str, expected: tuple[bool, object]) -> None:
     assert of_recipe("llama3_8b", "gb300", setting) == expected
-
-
-def test_other_stacks_have_no_recipes() -> None:
-    assert not releases_of("megatron_core")
-    assert not load_scenario("llama3_8b", ["cluster=gb300"]).facts.cuda_graphs
 
 
 def test_settings_say_that_the_recipe_decides() -> None:

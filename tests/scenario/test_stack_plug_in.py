@@ -48,12 +48,3 @@ def test_errors_and_completion_list_a_stack(outsider: Outsider) -> None:
     assert "fork" in outsider.refused(*RUN, "software=for")
     code = "from simtrain.commands.completion import shipped_stacks; print(shipped_stacks('fo'))"
     assert "fork" in outsider.spawn("-c", code).stdout
-
-
-def test_a_remedy_names_a_stack_that_states_what_it_supports(outsider: Outsider) -> None:
-    code = "from simtrain.scenario.software import stacks_with as s; print(s('fp8_library', "
-    outcome = outsider.spawn("-c", f"{code}'transformer_engine'))").stdout
-    # The paper's stack assumes its fp8.
-    whole, variations = "'fork', 'megatron_core'", "'megatron_bridge', 'mlperf_nvidia', 'nemo'"
-    assumed = "'llm_foundry', 'megatron_2022', 'megatron_2019', 'megatron_2021', 'megatron_2023'"
-    assert outcome == f"[{whole}, {variations}, {assumed}]\n"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import simtrain
-from simtrain.base.request import descriptions_of
+from simtrain.base.request import described_in
 from simtrain.commands.interrupts import first_interrupt
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.scenario import Scenario, load_unchecked
@@ -45,7 +45,7 @@ def notes(result: SearchResult) -> list[str]:
 
 
 def test_every_argument_is_described_where_it_is_declared() -> None:
-    described = descriptions_of(SearchRequest)
+    described = described_in(inspect.getdoc(SearchRequest) or "")
     assert [*inspect.signature(search).parameters] == [*described]
     assert all(text in " ".join((search.__doc__ or "").split()) for text in described.values())
 
