@@ -37,7 +37,6 @@ from simtrain.workload.segments import (
     recompute_segment,
 )
 from simtrain.workload.shard_groups import Sharding
-from simtrain.workload.sharding import ShardedPass
 from simtrain.workload.tape import Block, Microbatch, record
 from simtrain.workload.work import Collective, CollectiveKind
 
@@ -209,6 +208,8 @@ def _sharded(
     Blocks with parameters wait for the root unit's gather. Input gradients (`I`) leave nothing to
     reduce, and weight gradients (`W`) need no parameters. `issued` are the segments of `outline`.
     """
+    from simtrain.workload.sharding import ShardedPass  # few passes have collectives of ZeRO
+
     batch, builder = pass_.options.microbatch, PassBuilder(pass_.options.overlap)
     reduces = pass_.kind in ("B", "W")
     placed_layers = [placed.layer for placed in outline if placed.layer is not None]
@@ -245,6 +246,8 @@ def _reduction(pass_: Pass, sharding: Sharding) -> PassRecord:
     All parameters of the chunk are still unsharded. Source: PyTorch's pipeline stages
     (`perform_reduce_grad`).
     """
+    from simtrain.workload.sharding import ShardedPass
+
     builder, units = PassBuilder(pass_.options.overlap), [ROOT, *range(pass_.chunk.num_layers)]
     sharding = replace(sharding, unsharded_until_backward=True)
     shards = ShardedPass(builder, pass_, sharding, units)
@@ -256,6 +259,8 @@ def _reduction(pass_: Pass, sharding: Sharding) -> PassRecord:
 
 def _gathering(pass_: Pass, sharding: Sharding) -> PassRecord:
     """Record the gather of a chunk's parameters, unit after unit (`FSDPModule.unshard`)."""
+    from simtrain.workload.sharding import ShardedPass
+
     builder, units = PassBuilder(pass_.options.overlap), [ROOT, *range(pass_.chunk.num_layers)]
     shards = ShardedPass(builder, pass_, sharding, units)
     for unit in units:

@@ -16,7 +16,6 @@ from simtrain.workload.blocks.attention_core import (
     attention_of_slice,
     unfused_attention_of_slice,
 )
-from simtrain.workload.blocks.context import ContextSteps
 from simtrain.workload.blocks.elementwise import (
     MASK_BYTES,
     complex_rotation_kernels,
@@ -200,6 +199,8 @@ def core_attention(
                 message = f"{kind} attention cannot run under this context parallelism"
                 raise InputError.of("E508", message, fix=f"call attention(..., fused={other})")
             inputs = (*query_key, value)
+            from simtrain.workload.blocks.context import ContextSteps
+
             steps = ContextSteps(core, context, inputs, _fused, drops_out=drops_out)
             return context.exchange.record(steps)
         if part and fused:

@@ -12,8 +12,6 @@ from simtrain.workload.recompute import CHECKPOINTED_NORM
 from simtrain.workload.tape import Microbatch, Parameter, Tape
 from simtrain.workload.work import FP32_BYTES, KernelFamily
 
-# Split tensors, concatenate them, and copy them.
-
 
 def split(tape: Tape, x: Tensor, shares: tuple[int, ...], name: str) -> tuple[Tensor, ...]:
     """Record views of consecutive columns. A backward kernel concatenates their gradients.
@@ -376,8 +374,6 @@ def saving_fp8(
     casts_back = [copy.cast_back for copy in copies]
     return ((*casts, forward.replace(saves=others)), (*casts_back, backward.replace(reads=others)))
 
-
-# Dropout and residual sums.
 
 MASK_BYTES = 1
 """Bytes of a dropout mask per element (paper, Section 4)."""

@@ -225,9 +225,6 @@ def _product_gradients(batch: Microbatch, x: Tensor, logits: Tensor) -> Iterator
         yield elementwise(f"{name} sum", *moved, of_weight, holds_bytes=held_bytes, family=family)
 
 
-# The experts of a layer, and how many tokens they receive.
-
-
 @dataclass(frozen=True, slots=True)
 class ExpertMlp:
     """The experts of a layer.
