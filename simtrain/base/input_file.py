@@ -1,4 +1,4 @@
-"""Read files that users name: regular files and pipes, up to a limit of size.
+"""Read files that users name, up to a limit of size, and recognise their kinds.
 
 Every reader of such files uses this module (`tests/base/test_input_file.py` checks that), because
 a device may never end and a large file may fill the memory.

@@ -1,4 +1,4 @@
-"""Duration of any work on a hardware profile: the one place where ops meet hardware."""
+"""Duration of any work on a hardware profile: matrix products, attention and all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a program with loops over arrays or with SimPy; both find the same times to the bit."""
+"""Runs a program with compiled loops or SimPy, which agree to the bit, and finds deadlocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result of a simulation: start and end of each task."""
+"""The result of a simulation: start and end of each task, exposed time and idle time."""
 
 from __future__ import annotations
 

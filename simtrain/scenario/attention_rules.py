@@ -1,4 +1,4 @@
-"""Rules of attention: settings that Megatron-LM and the kernels refuse, and legal alternatives.
+"""Rules of attention, of long contexts, and of slices of sequences.
 
 Sources: FlashAttention-2 and cuDNN for head sizes; Megatron-LM's arguments.py,
 transformer/multi_latent_attention.py and transformer/dot_product_attention.py.

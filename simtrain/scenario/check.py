@@ -1,4 +1,4 @@
-"""Check a scenario against every rule of the framework and of the cluster."""
+"""Load scenarios, and check them against every rule of the framework and of the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What frameworks refuse of experts and of expert parallelism.
+"""What frameworks refuse of experts, of expert parallelism and of hybrid models.
 
 Sources: Megatron-LM's transformer_config.py (`__post_init__`), arguments.py, parallel_state.py and
 core/transformer/moe. Two rules go beyond Megatron-LM: they refuse an imbalance that no rank can

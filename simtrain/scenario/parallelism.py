@@ -1,4 +1,4 @@
-"""The sections `parallelism` and `placement`: sharding of the model, and numbering of ranks."""
+"""The sections `parallelism` and `placement`, layouts of pipelines, splits and exchanges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of precision: fp8, fp4, fp32, TF32 and narrow optimizer states.
+"""Rules of precision, of userbuffers, and of entries of the software stack.
 
 Sources: Megatron-LM's arguments.py, optimizer_config.py, transformer_config.py and fp8_utils.py;
 Transformer Engine's `utils.py` (`assert_dim_for_fp8_exec`), `fused_adam.py`,

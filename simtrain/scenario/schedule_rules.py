@@ -1,4 +1,4 @@
-"""Rules of schedules: sizes of files, and what orders of other frameworks than Megatron-LM allow.
+"""Rules of schedules: stages, layouts of layers, merged passes, and orders in files.
 
 Source: PyTorch's `_PipelineScheduleRuntime`, which runs any order of actions, with asynchronous
 transfers. simtrain also runs them with Megatron-LM's blocking exchanges and aligned reductions if a

@@ -1,4 +1,4 @@
-"""The base class of the sections of a scenario, and the positions of a scenario's values."""
+"""The base class of a scenario's sections, positions of its values, and the small sections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Software stacks: which kernels a framework fuses, and the host time per kernel."""
+"""Software stacks and their releases: fused kernels, host time per kernel, defaults."""
 
 from __future__ import annotations
 

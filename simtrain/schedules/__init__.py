@@ -1,4 +1,4 @@
-"""Pipeline schedules: the order of each rank's actions, and the messages between ranks."""
+"""Pipeline schedules: all by name, those of users' files, and blocking exchanges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""1F1B (Narayanan et al. 2021): one forward pass, then one backward pass."""
+"""Schedules that warm up and then alternate: 1F1B, interleaved, zero-bubble and sliced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline schedule: the actions of each rank, in order, and their text form."""
+"""A pipeline schedule: the actions of each rank in order, their text, and what they save."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blocks before the first layer and after the last: embedding, token prediction, loss.
+"""The blocks around the layers: batch, embedding, token prediction, loss; chunks of a model.
 
 Sources of embedding and head: Megatron-LM's `VocabParallelEmbedding`, `Embedding`,
 `parallel_lm_logits` and `vocab_parallel_cross_entropy`. Source of multi-token prediction

@@ -1,4 +1,4 @@
-"""Records the passes of a chunk: the segments of its blocks, and the collectives of ZeRO."""
+"""Records passes of chunks: segments of blocks, collectives of ZeRO, merged passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recompute by op: what a layer saves, and what it computes again, if it saves some ops' outputs.
+"""Recompute of parts of a layer, and of all ops but some: what is saved and computed again.
 
 The layer saves its input and the outputs of some ops. Before its backward pass, it computes again
 every other tensor that the backward pass reads, and what these need. Source: PyTorch's

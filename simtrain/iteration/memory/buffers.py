@@ -1,4 +1,4 @@
-"""Buffers of a rank, besides model states and activations, by name.
+"""Model states of a rank, and its buffers besides states and activations, by name.
 
 During passes: Megatron-LM's global memory buffer, as large as the largest request of the ops that
 share it (`get_global_memory_buffer().get_tensor(..., "mpu")`); Transformer Engine's userbuffers,

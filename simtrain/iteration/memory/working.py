@@ -1,4 +1,4 @@
-"""Memory of a pass: replays its ops one after another.
+"""Memory of passes: replays the ops of a pass, and the passes of an iteration.
 
 A tensor is allocated by the op that saves or recomputes it, and freed after the last op that reads
 it. Each op adds the activations and gradients that it reads and writes. A segment is replayed once

@@ -1,4 +1,4 @@
-"""The core of self-attention (paper, Figure 3), which selective recompute recomputes.
+"""Self-attention (paper, Figure 3): its core, its head norms and rotations, and latents.
 
 Unfused, it is QKᵀ, softmax, softmax dropout and attention over V, with the bytes of Megatron-LM's
 kernels: its causal softmax (`ScaledUpperTriangMaskedSoftmax`) reads only the lower triangle of the

@@ -1,4 +1,4 @@
-"""The heads of attention on one rank, and the ops on them."""
+"""The heads of attention on one rank, the ops on them, and slices of sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The router: chooses the experts of each token, and their probabilities.
+"""The router chooses the experts of each token; how many tokens ranks exchange.
 
 Source: Megatron-LM's `TopKRouter` (core/transformer/moe/router.py) and
 `topk_routing_with_score_function` (moe_utils.py), with the auxiliary load-balancing loss. Its
