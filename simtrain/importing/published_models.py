@@ -74,5 +74,4 @@ def known_name(name: str) -> str | None:
 
 
 def _sizes(name: str) -> str:
-    """Return the part of a name that tells the sizes of a model."""
     return _TUNED.sub("", name[:200].lower().replace("meta-llama-", "llama-"))

@@ -61,7 +61,6 @@ class Symbol:
 
     @property
     def last(self) -> str:
-        """Its last word, without the Config of a class Name.Config."""
         return self.name.removesuffix(".Config").rpartition(".")[2]
 
 
@@ -90,7 +89,6 @@ class Built:
 
     @property
     def is_object(self) -> bool:
-        """Whether it is an object of a class; a function of another file may return anything."""
         return self.symbol.last.lstrip("_")[:1].isupper()
 
     def attribute(self, name: str, node: ast.AST) -> Any:
@@ -605,7 +603,6 @@ def _note_change(value: Any, call: ast.Call) -> None:
 
 
 def _is_key(value: Any) -> bool:
-    """Whether a value can be a key: a plain one, or a tuple of plain ones."""
     return all(isinstance(each, _PLAIN) for each in (value if type(value) is tuple else [value]))
 
 

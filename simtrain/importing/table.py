@@ -51,7 +51,6 @@ class MappedWord:
 
     @property
     def our_default(self) -> Any:
-        """Our value for the default."""
         return self.values[self.default] if self.values and self.default else self.default
 
     def word_for(self, ours: Any) -> Any:
@@ -94,7 +93,6 @@ class WordTable:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """All words, without those of `sections`."""
         return self.without_effect.union(self.mapped, self.not_modelled, self.details)
 
     def __contains__(self, name: str) -> bool:
