@@ -18,7 +18,7 @@ def test_the_page_shows_causes_and_sensitivity() -> None:
         " % less time than A: ",
         "Critical path",
         "tensor cores",
-        "With recompute: auto",
+        "only with recompute: auto",
     ):
         assert text in page
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import pathlib
 
 import numpy as np
 import pytest
@@ -142,13 +141,6 @@ def test_the_terminal_names_the_barrier() -> None:
     words = ("--set", "parallelism.data=4", "--set", "batch.global=16", "--draws", "20")
     shown = call("run", "table5_22b_present", *words).stdout
     assert "barrier waits for the slowest of 4" in " ".join(shown.replace("│", " ").split())
-
-
-def test_a_trace_of_kernels_says_that_it_does_not_vary(tmp_path: pathlib.Path) -> None:
-    file = tmp_path / "usual.json"
-    words = ("--set", "variation.kernels=0.02", "--draws", "5", "-o", str(file))
-    assert "without variation" in call("run", "table5_22b_present", *words).stdout
-    assert json.loads(file.read_text())["traceName"].endswith(", without variation")
 
 
 @pytest.mark.parametrize(
