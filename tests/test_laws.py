@@ -207,8 +207,11 @@ def test_halves_of_a_backward_pass_are_the_whole(result: Result) -> None:
 def test_without_variation_draws_are_the_iteration_and_fewer_draws_are_a_prefix(
     result: Result,
 ) -> None:
-    drawn, again = draw(result, draws=2), draw(simulate(result.scenario, engine="simpy"), draws=1)
-    assert np.array_equal(drawn.times_s[:1], again.times_s)
+    drawn = draw(result, draws=2)
+    assert np.array_equal(drawn.times_s[:1], draw(result, draws=1).times_s)
+    if result.plan.mesh.num_ranks <= 8:  # SimPy runs each replica
+        again = draw(simulate(result.scenario, engine="simpy"), draws=1)
+        assert np.array_equal(drawn.times_s[:1], again.times_s)
     still = simulate(result.scenario.replace({"variation": STILL}))
     assert (draw(still, draws=2).times_s == still.iteration_time_s).all()
     assert still.iteration_time_s == result.iteration_time_s

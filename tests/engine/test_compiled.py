@@ -1,6 +1,7 @@
 """Compiled loops and evaluators equal SimPy to the last bit, for any scenario and any pass."""
 
 import dataclasses
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ def test_compiled_equals_simpy_on_a_large_scenario(name: str) -> None:
 
 def test_caches_of_an_evaluator_do_not_change_results() -> None:
     """A fresh evaluator and one that has evaluated all other scenarios give equal results."""
-    used, scenarios = Evaluator(allow_oom=True), [*merged_scenarios(seed=1)]
+    used, scenarios = Evaluator(allow_oom=True), [*islice(merged_scenarios(seed=1), 10)]
     first = [used.evaluate(scenario) for scenario in scenarios]
     for scenario, expected in reversed([*zip(scenarios, first, strict=True)]):
         assert used.evaluate(scenario) == expected

@@ -62,12 +62,6 @@ def test_every_order_is_valid_and_parses_back_from_text(order: Order) -> None:
     assert Schedule.from_csv(actions.to_csv(), actions.name) == actions
 
 
-@pytest.mark.parametrize(("p", "m", "peak"), [(8, 3, 31), (35, 3, 139), (64, 2, 191)])
-def test_peak_of_live_chunks_on_rank_0(p: int, m: int, peak: int) -> None:
-    assert peak == p * m + p - 1
-    assert most_outstanding(interleaved(p, m, 2 * p))[0] == peak
-
-
 @given(p=st.integers(1, 12), n=st.integers(1, 24))
 @settings(max_examples=50)
 def test_peaks_of_live_chunks_without_interleaving(p: int, n: int) -> None:
