@@ -350,7 +350,6 @@ def _searched(
 
 
 def _costed(row: PlanRow, terms: Terms, limits: CostLimits) -> PlanRow:
-    """Add the training cost of the layout, and the limits that it misses."""
     assert row.best is not None, "only a layout has a cost"
     cost = cost_of_result(simulate(row.best.evaluation.scenario), terms)
     shares = [*limits.of_cost(cost)]
@@ -376,7 +375,6 @@ def _check(request: PlanRequest) -> None:
 
 
 def _check_currencies(bases: Iterable[Scenario], terms: Terms, limits: CostLimits) -> None:
-    """Refuse a budget and prices in several currencies (E846)."""
     entries = {base.cluster: profile_of(base).running_costs for base in bases}
     prices = {name: costs.price.value for name, costs in entries.items() if costs and costs.price}
     prices = {"--price": terms.price} if terms.price else prices
@@ -403,7 +401,6 @@ def _on_cluster(base: Scenario, cluster: str, num_gpus: int) -> tuple[Scenario, 
 
 
 def _no_layout(rows: Sequence[PlanRow], seconds: float | None) -> InputError:
-    """Build the error of a plan without any layout, with the problems of its first row."""
     counts = Counter(row.status for row in rows)
     listed = ", ".join(f"{number} {status}" for status, number in counts.items())
     kind = InputError if set(counts) == {Status.ILLEGAL} else DoesNotFitError

@@ -581,7 +581,6 @@ class _Simulations:
 
 
 def _settings(scenario: Scenario) -> dict[str, str | int]:
-    """Return what tells runs apart."""
     split, model = scenario.parallelism, scenario.model
     layout = {"pipeline": split.pipeline, "interleave": scenario.num_chunks, "data": split.data}
     return {
@@ -593,7 +592,6 @@ def _settings(scenario: Scenario) -> dict[str, str | int]:
 
 
 def _peak_bytes(peak_of: PeakOf, evaluation: Evaluation, evaluator: Evaluator) -> int | None:
-    """Return the predicted peak of what was measured."""
     if peak_of is PeakOf.GPU:
         return evaluation.peak_bytes
     scenario = evaluation.scenario

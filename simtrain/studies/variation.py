@@ -285,7 +285,6 @@ def draw_if_varied(result: Result) -> DrawnTimes | None:
 
 
 def _study(result: Result, seed: int) -> DrawnIteration:
-    """Prepare draws with the sources of the scenario and of its profile."""
     _check_link(result.iteration.seconds.plan)
     _, entries = result.profile.variation_entries
     iteration = result.iteration
@@ -307,7 +306,6 @@ def _with_other_machines(study: DrawnIteration, seed: int, time: Distribution) -
 
 
 def _used_entries(result: Result, entries: VariationEntries) -> Iterator[UsedEntry]:
-    """Yield the entries of a profile that the scenario leaves to it."""
     variation = result.scenario.variation
     pauses = variation.pauses
     written = {
@@ -349,7 +347,6 @@ def _reasons(study: DrawnIteration, seed: int, draws: int) -> tuple[list[Reason]
 
 
 def _check_link(plan: Plan) -> None:
-    """Refuse a slow link of which nothing leaves its node (E962)."""
     scenario, mesh = plan.scenario, plan.mesh
     slow = scenario.variation.slow
     if slow is None or slow.what != "link" or mesh.num_ranks > mesh.gpus_per_node:

@@ -24,7 +24,6 @@ class Hierarchical(SteppedAlgorithm[Protocols]):
     name = "hierarchical"
 
     def across_nodes_s(self, entry: Protocols, links: NetworkLinks) -> float | None:
-        """Return the time of the fastest protocol; None if no ranks share a node."""
         if links.group.ranks_per_node == 1:
             return None
         kind, size, group, rate = links.kind, links.array_bytes, links.group, links.bytes_per_s

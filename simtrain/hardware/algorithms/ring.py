@@ -25,11 +25,9 @@ class Ring(SteppedAlgorithm[Protocols | None]):
     needs_entry = False
 
     def in_node_s(self, entry: Protocols | None, links: NodeLinks) -> float:
-        """Return the measured time."""
         return links.measured_s(links.kind)
 
     def across_nodes_s(self, entry: Protocols | None, links: NetworkLinks) -> float:
-        """Return the time of the fastest protocol; the slower of network and node decides."""
         kind, size, group, rate = links.kind, links.array_bytes, links.group, links.bytes_per_s
         if entry is None:
             ring_s = ring_over_network_s(kind, size, group.num_ranks, links.step_s, rate)

@@ -38,14 +38,12 @@ class Switch(CollectiveAlgorithm[SwitchReduction]):
     limits_node_links = True
 
     def in_node_s(self, entry: SwitchReduction, links: NodeLinks) -> float | None:
-        """Return the time in a node with more GPUs than were measured."""
         rate = _bytes_per_s(entry, links)
         if rate is None:
             return None
         return switch_s(links.array_bytes, links.num_ranks, entry.latency.value, rate)
 
     def across_nodes_s(self, entry: SwitchReduction, links: NetworkLinks) -> float | None:
-        """Return the time over trees of nodes; None if no ranks share a node."""
         if links.group.ranks_per_node == 1:
             return None
         return switch_tree_s(
@@ -58,7 +56,6 @@ class Switch(CollectiveAlgorithm[SwitchReduction]):
         )
 
     def check(self, entry: SwitchReduction, most_ranks_measured: int, nvlink_gpus: int) -> None:
-        """Check that some node has more GPUs than were measured, if there is an efficiency."""
         if entry.efficiency is None or nvlink_gpus > most_ranks_measured:
             return
         raise FieldError(

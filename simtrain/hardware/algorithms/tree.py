@@ -22,7 +22,6 @@ class Tree(SteppedAlgorithm[Protocols]):
     kinds = (ALL_REDUCE,)
 
     def across_nodes_s(self, entry: Protocols, links: NetworkLinks) -> float:
-        """Return the time of the fastest protocol; the slower of network and node decides."""
         size, group, rate = links.array_bytes, links.group, links.bytes_per_s
         protocols = steps_of(entry, links.step_s)
         return max(links.inside_s, min(tree_s(size, group, steps, rate) for steps in protocols))

@@ -207,7 +207,6 @@ def _generator(seed: int, *key: int) -> Generator:
 
 
 def _factors(sources: Iterable[Source]) -> Factors:
-    """Return the factors of each cause at which passes are simulated."""
     ranges: dict[Cause, list[tuple[float, ...]]] = {cause: [] for cause in CAUSES}
     for source in sources:
         for cause, factors in source.factors().items():

@@ -292,7 +292,6 @@ def _drawn(
 
 
 def _hinges(facts: TrainingFacts, reliability: Reliability) -> tuple[Hinge, ...]:
-    """Return the entries whose double changes the closed form most."""
     now, hinges = expected_ratio(fleet_of(facts, reliability)), []
     for name, entry in entries_of(reliability):
         doubled = with_changed(reliability, name, lambda value: 2 * value)
@@ -326,7 +325,6 @@ def check_length(fleet: Fleet, work_s: float, limit_s: float, draws: int) -> Non
 
 
 def _never_ends(lost: dict[str, float]) -> InputError:
-    """Build the error of a training whose time goes to one of the parts."""
     name = max((name for name in lost if name != WORK), key=lost.__getitem__)
     message = (
         f"an hour of iterations takes more than {_MOST_HOURS:g} hours with these failures, most "
@@ -419,7 +417,6 @@ def _checked(request: GoodputRequest) -> tuple[int | None, float | None]:
 
 
 def _check_checkpoints(fleet: Fleet, request: GoodputRequest) -> None:
-    """Refuse checkpoints in another node's memory without one, and those that pile up."""
     if request.checkpoint == "memory" and fleet.num_nodes == 1:
         option, fix = "--checkpoint memory", "write --checkpoint async, or more --gpus"
         raise _refused(option, f"{option} with 1 node", fix, "a node that fails loses its memory")

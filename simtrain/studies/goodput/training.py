@@ -169,7 +169,6 @@ class _Run:
         self.env.run(self.env.process(self._train()))
 
     def _after(self, per_s: float) -> float:
-        """Draw when the next event of a rate happens."""
         return self.env.now + self.rng.exponential(1 / per_s) if per_s else math.inf
 
     @property
@@ -226,7 +225,6 @@ class _Run:
         self.training.seconds[LOST] += self.saved.go_back(position_s)
 
     def _stop(self, cause: Cause) -> Steps:
-        """Stop for a failure or as planned, and start again."""
         if cause.is_planned:
             self.training.planned += 1
             yield from self._save()
@@ -247,7 +245,6 @@ class _Run:
         counts[name] = counts.get(name, 0) + 1
 
     def _find(self, cause: Cause) -> Steps:
-        """Detect and diagnose a failure, and replace its node."""
         yield from self._spend(DETECTION, cause.detection_s)
         yield from self._spend(DIAGNOSIS, cause.diagnosis_s)
         if cause.repair_s:
@@ -308,7 +305,6 @@ class _Run:
         yield from self._restart()
 
     def _save(self) -> Steps:
-        """Write a checkpoint while nothing else runs."""
         yield from self._spend(SAVING, self.fleet.checkpoint.loadable_s)
         self.saved.save()
 
