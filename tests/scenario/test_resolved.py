@@ -67,4 +67,4 @@ def test_run_prints_the_settings_and_simulates_nothing(monkeypatch: pytest.Monke
         "source": "",
     } in (printed["settings"])
     assert "The first that has a value decides" in call(*words).stdout.replace("\n", " ")
-    assert "has no effect with --show settings" in refused(*words, "--show", "ops")
+    assert "has no effect with --show settings" in refused(*words, "--draws", "3")
