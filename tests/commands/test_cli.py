@@ -16,7 +16,7 @@ from simtrain.base.resources import find_profile
 from simtrain.commands.app import similar_characters
 from simtrain.hardware.evidence import validated_on
 from simtrain.iteration.report.remarks import remarks_on
-from simtrain.paper import times
+from simtrain.paper import targets
 from simtrain.scenario import load_scenario
 from simtrain.scenario.resolved import settings_of
 from simtrain.schedules import Schedule
@@ -176,7 +176,7 @@ def test_reproduce_prints_a_table_or_json() -> None:
 
 
 def test_a_missed_threshold_exits_with_4(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(times, "TABLE4_MAX", 1e-5)
+    monkeypatch.setattr(targets, "TABLE4_MAX", 1e-5)
     page, data = call("reproduce", "table4"), call("reproduce", "table4", "--json")
     assert (page.exit_code, data.exit_code) == (4, 4)
     closing = page.stdout.splitlines()[-1]
@@ -189,7 +189,7 @@ def test_a_missed_threshold_exits_with_4(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_simulated_time_does_not_depend_on_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A changed number of the paper changes the error, not the simulation."""
     before = json.loads(call("reproduce", "table4", "--json").stdout)
-    monkeypatch.setitem(times.TABLE4_MS, "baseline", (8.7, 11.9))
+    monkeypatch.setitem(targets.TABLE4_MS, "baseline", (8.7, 11.9))
     outcome = call("reproduce", "table4", "--json")
     after = json.loads(outcome.stdout)
     assert outcome.exit_code == 4

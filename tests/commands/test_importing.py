@@ -10,7 +10,6 @@ from tests.commands.test_loading import CONFIG, JOB, SCRIPT
 from tests.helpers.command_line import call, commands, refused
 from tests.helpers.imported import GPT
 from tests.importing.test_bridge import EVEN
-from tests.importing.test_nemo import FIRST
 
 LARGE = CONFIG | {"num_hidden_layers": 48, "hidden_size": 4096, "num_attention_heads": 32}
 FILES = {
@@ -22,7 +21,6 @@ FILES = {
     "job.toml": JOB,
     "ds.json": '{"train_micro_batch_size_per_gpu": 1}',
     "bridge.yaml": EVEN,
-    "nemo.yaml": FIRST,
 }
 IMPORTS = (
     "megatron train.sh --ignore-unknown",
@@ -38,7 +36,6 @@ LONG_IMPORTS = (
     "megatron large.sh",
     "torchtitan job.toml",
     "bridge bridge.yaml --gpus 64",
-    "nemo nemo.yaml --set model.ffn_hidden_size=16384 --ignore-unknown",
 )
 
 

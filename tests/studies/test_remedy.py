@@ -10,7 +10,6 @@ import pytest
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.iteration.memory.report import COMPONENT_LABELS
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.studies import simulation
 from simtrain.studies.changes.change import Change
 from simtrain.studies.changes.trial import Trial
 from simtrain.studies.evaluation import Evaluation, Evaluator
@@ -48,7 +47,7 @@ def test_a_scenario_that_does_not_fit_is_refused() -> None:
 def test_a_scenario_that_does_not_fit_is_refused_with_json_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(simulation, "cheapest_change", lambda *arguments: None)
+    monkeypatch.setattr("simtrain.studies.remedy.cheapest_change", lambda *arguments: None)
     outcome = call("run", *TOO_MUCH, "--json")
     assert outcome.exit_code == 3
     assert outcome.stderr.startswith("E601 ") and "--set" not in outcome.stderr

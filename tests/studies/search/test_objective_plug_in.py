@@ -37,7 +37,7 @@ def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
 
 
 def test_help_and_errors_list_a_new_objective(outsider: Outsider) -> None:
-    help_text = " ".join(outsider.call("search", "--help").replace("│", " ").split())
+    help_text = " ".join(outsider.call("search", "--help", "--all").replace("│", " ").split())
     assert "gpu_hours (GPU-hours of a million tokens)" in help_text
     error = outsider.refused(*SEARCH, "--objective", "gpu_hour")
     assert "did you mean gpu_hours?" in error and "'tokens_per_s', 'gpu_hours'" in error
