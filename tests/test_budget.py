@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 10263,
     "docs/update": 3850,
     "benchmarks": 2745,
-    "tests": 54897,
+    "tests": 55004,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
