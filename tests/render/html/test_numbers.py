@@ -38,7 +38,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         *("run", "gpt2_1_5b", "--allow-oom", "--set", "hardware.gpu.memory_capacity=4 GiB"),
     ),
     "chosen recompute": (
-        *("run", "gpt2_1_5b", "--set", "recompute=auto"),
+        *("run", "gpt2_1_5b", "--set", "recompute=auto", "--allow-oom"),
         *("--set", "hardware.gpu.memory_capacity=30 GiB"),
     ),
 }
