@@ -216,6 +216,8 @@ def test_a_script_of_a_trainer_fills_what_is_auto() -> None:
     assert (scenario.batch.micro, scenario.batch.global_, scenario.num_gpus) == (2, 64, 4)
     assert scenario.recompute.strategy == "full" and scenario.model.seq_length == 1024
     assert "compute: bf16                   # --bf16" in text
+    own = written("own.sh", TRAINER.replace("--bf16", "--bf16 --own $MORE"))
+    assert "--own $MORE, line" in import_deepspeed(own)[1]
     Path("model/config.json").unlink()
     with pytest.raises(InputError, match=r"E881 the config of the model \./model is not"):
         import_deepspeed("train.sh")

@@ -22,7 +22,6 @@ from simtrain.errors import InputError, Location
 
 
 def _recognized(word: str) -> str:
-    """Return the importer of a file; "" for another word."""
     importer = importer_of_file(word)
     return importer.name if importer else ""
 

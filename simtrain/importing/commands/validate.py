@@ -19,11 +19,9 @@ class MeasuredRuns(Validator):
     place = 1000  # any other file is taken for a table or a log, whose reader says what is wrong
 
     def takes(self, file: Path) -> bool:
-        """Return whether a file may be a table or a log."""
         return True
 
     def validate(self, measured: Measured) -> None:
-        """Print the comparison; write the picture and the errors."""
         from simtrain.base.output_folder import check_suffix, check_writable, write_text
         from simtrain.commands.progress import progress_bar
         from simtrain.hardware.evidence import read_validated_on

@@ -152,16 +152,13 @@ class DeepSpeedDraft(Draft):
         return scenario, self.text()
 
     def word_of(self, name: str) -> str:
-        """Return the key that sets a field, or the word of the model's source."""
         return super().word_of(name) or self.base.word_of(name)
 
     def given(self, name: str) -> Setting | None:
-        """Return a key with a value; "auto" leaves the value to a trainer."""
         setting = self.settings.get(name)
         return None if setting is None or setting.value in (None, "auto") else setting
 
     def origin(self, *names: str, otherwise: str = "") -> str:
-        """Return a comment with the names of keys, their lines and the file."""
         text = super().origin(*names, otherwise=otherwise)
         is_read = any(self.given(name) for name in names)
         return f"{text} of {PurePath(self.file).name}" if is_read else text

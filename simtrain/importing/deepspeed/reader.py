@@ -86,6 +86,7 @@ _ARGUMENTS, _DEFAULTS = _TRAINER.section("arguments"), _TRAINER.section("default
 _MODELS, _LENGTHS, _FLAGS = (
     str(_TRAINER.rows[name]).split() for name in ("models", "lengths", "flags")
 )
+_READ = {*_MODELS, *_LENGTHS, *_FLAGS, *_ARGUMENTS, "deepspeed", "deepspeed_config"}
 _YES = "", "true", "1", "yes"
 
 
@@ -124,6 +125,10 @@ def trainer_draft(request: ImportRequest, config: tuple[str, Config] | None) -> 
     checkpointing = arguments.get("gradient_checkpointing")
     if checkpointing and str(checkpointing.value).lower() in _YES:
         base.set_because("recompute.strategy", "full", _said(checkpointing), checkpointing.place)
+    if unread := _unread(words):
+        base.note(
+            unread, "words of the script itself are not read", lines.location(words[0].offset)
+        )
     path, keys = config if config else (script, {})
     return over(base, path, _completed(keys, arguments))
 
@@ -164,6 +169,18 @@ def _arguments(words: Sequence[Argument], lines: Lines) -> dict[str, Setting]:
         place = lines.location(word.offset)
         arguments[name] = Setting(name, flag, value, place, source.unknown, source.reason)
     return arguments
+
+
+def _unread(words: Sequence[Argument]) -> str:
+    """Return the words after the script that nothing is read from."""
+    start = next((at for at, word in enumerate(words) if word.text.endswith(".py")), 0)
+    unread, is_read = list[str](), False
+    for word in words[start + 1 :]:
+        if word.text.startswith("--"):
+            is_read = word.text.lstrip("-").partition("=")[0].replace("-", "_") in _READ
+        if not is_read:
+            unread.append(word.unknown or word.text)
+    return " ".join(unread)
 
 
 def _config_of(

@@ -190,7 +190,6 @@ class MegatronDraft(Draft):
         return word.values.get(value, word.values.get(default or word.default or ""))
 
     def value(self, name: str) -> Any:
-        """Return our value of an argument; the default in the table has its type."""
         match self.table.mapped[name]:
             case MappedWord(values=values) if values:
                 return self.choice(name)
@@ -205,7 +204,6 @@ class MegatronDraft(Draft):
 
     @property
     def is_local(self) -> bool:
-        """Whether layers are Megatron-LM's own, not Transformer Engine's."""
         implementation = self.known("transformer_impl")
         return implementation is not None and implementation.value == "local"
 
@@ -276,7 +274,6 @@ class HybridPattern:
 
     @property
     def letters(self) -> str:
-        """The letters of all layers."""
         return "".join(self.stages)
 
 

@@ -79,7 +79,6 @@ class Source:
 
     @property
     def hides(self) -> bool:
-        """Whether an unknown word may be other arguments."""
         return any(problem.code == "E874" for problem in self.problems)
 
 
@@ -164,7 +163,6 @@ def _begins_with_argument(text: str) -> bool:
 
 
 def _without_comments(text: str) -> str:
-    """Replace comments with blanks, which keeps offsets."""
     return re.sub(r"(?<!\S)#[^\n]*", lambda comment: " " * len(comment[0]), text)
 
 
