@@ -27,7 +27,7 @@ BUDGET = {
     "render": 4627,
     "commands": 3410,
     "top": 647,
-    "importing": 10349,
+    "importing": 10355,
     "recording": 5168,
     "traces": 2398,
     "related_work": 1830,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 10263,
     "docs/update": 3850,
     "benchmarks": 2745,
-    "tests": 55004,
+    "tests": 55006,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
