@@ -14,7 +14,6 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_builder import tasks_of
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline, steady_iteration
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
-from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.workload.tape import Block
 
@@ -22,11 +21,6 @@ from simtrain.workload.tape import Block
 
 _YEAR_S = 365.25 * 86_400
 _CENTURY_S = 100 * _YEAR_S
-
-
-def simulate_iteration(plan: Plan, machine: Machine) -> Result:
-    """Simulate the iteration of a plan."""
-    return Result(run_iteration(plan, machine))
 
 
 def run_iteration(plan: Plan, machine: Machine) -> IterationTimeline:

@@ -497,14 +497,6 @@ def absent_modules(scenario: Scenario) -> dict[Module, str]:
     return {module: why for module, (has, why) in _NEEDS.items() if not has(scenario)}
 
 
-def _without(scenario: Scenario, modules: set[Module]) -> dict[str, list[object]]:
-    """Return the values that remove these modules from recompute."""
-    others = [module for module in scenario.recompute.modules if module not in modules]
-    if not others:
-        return {"recompute": ["none"]}
-    return {"recompute.modules": [others]}
-
-
 RECOMPUTE_RULES = Rules()
 RECOMPUTE_RULES += [
     requires(

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from simtrain.iteration.memory.report import memory_report
 from simtrain.iteration.memory.working import MemoryReplay, pass_memory
 from simtrain.iteration.plan import Plan
-from simtrain.iteration.planned import simulate_iteration
+from simtrain.iteration.planned import run_iteration
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action, Custom, Kind, Schedule, looped
 from simtrain.workload.passes import Pass
@@ -109,7 +110,7 @@ def plans(**sections: Any) -> tuple[Plan, Plan]:
 def test_a_pipeline_with_halves_has_a_smaller_bubble(recompute: str) -> None:
     """The first stage's input gradient no longer waits for the last stage's weight gradient."""
     machine = machine_of(a100())
-    whole, split = (simulate_iteration(plan, machine) for plan in plans(recompute=recompute))
+    whole, split = (Result(run_iteration(plan, machine)) for plan in plans(recompute=recompute))
     assert split.iteration_time_s < whole.iteration_time_s
     assert split.breakdown.bubble_s < whole.breakdown.bubble_s
     assert split.hardware_flops == whole.hardware_flops

@@ -14,7 +14,7 @@ from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.iteration.memory.host_memory import OffloadMemory
 from simtrain.iteration.memory.working import MemoryReplay
-from simtrain.iteration.planned import simulate_iteration
+from simtrain.iteration.planned import run_iteration
 from simtrain.iteration.programs.parts import offloaded_bytes
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
@@ -71,7 +71,9 @@ def scenario_of(name: str) -> Scenario:
 @functools.cache
 def result_of(name: str, bytes_per_s: float, engine: Engine = "auto") -> Result:
     profile = changed(a100(), host_link__bandwidth=bytes_per_s)
-    return simulate_iteration(plan_of(scenario_of(name)), Machine(DurationModel(profile), engine))
+    return Result(
+        run_iteration(plan_of(scenario_of(name)), Machine(DurationModel(profile), engine))
+    )
 
 
 @functools.cache
@@ -215,7 +217,7 @@ def test_a_copy_is_as_fast_as_the_slower_of_its_link_and_the_disks(
         nvme__read_bandwidth=read,
         nvme__write_bandwidth=write,
     )
-    result = simulate_iteration(plan_of(scenario), Machine(DurationModel(profile)))
+    result = Result(run_iteration(plan_of(scenario), Machine(DurationModel(profile))))
     copies, time = OffloadMemory.of(result.iteration), result.timeline
     for moves, disks in ((copies.out, write), (copies.back, read)):
         seconds = time.end_s[moves] - time.start_s[moves]
