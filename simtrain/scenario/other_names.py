@@ -186,7 +186,7 @@ MODEL_NAMES = {name: _in_model(ours) for name, ours in EXPERT_NAMES.items()} | _
 
 _OWN_SCHEDULE = (
     "this schedule is not built in; write the path of a CSV file with its order "
-    "(simtrain show add_a_schedule)"
+    "(simtrain show extend)"
 )
 _UNIFORM = "write recompute: {strategy: full, method: uniform, num_layers: 1}"
 _BLOCK = "write recompute: {strategy: full, method: block, num_layers: 1}"

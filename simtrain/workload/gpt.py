@@ -177,7 +177,7 @@ def check_own_layers(layers: Sequence[Block], num_layers: int, microbatch: Micro
         InputError: not a list of blocks, another number of layers, or a layer whose output does not
             have the shape of its input (E505).
     """
-    fix = "pass a list of objects with is_unit and forward(tape, x): simtrain show write_a_layer"
+    fix = "pass a list of objects with is_unit and forward(tape, x): simtrain show extend"
     if not isinstance(layers, Sequence) or isinstance(layers, str):
         raise InputError.of("E505", f"layers is a {type(layers).__name__}, not a list", fix=fix)
     for place, layer in enumerate(layers):

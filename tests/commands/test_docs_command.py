@@ -26,7 +26,7 @@ def test_installed_texts_name_documents_by_the_command_that_prints_them() -> Non
         mentions = [name for name in document_titles() if f"docs/{name}.md" in text]
         assert not mentions or path.name in ("explanations.py", "views.py"), (path, mentions)
         named |= {*re.findall(r"simtrain show ([a-z][a-z0-9_/]*)", text)}
-    assert {"tutorial", "validate", "validation", "write_a_layer"} <= named
+    assert {"tutorial", "validate", "validation", "extend"} <= named
     for name in named - {
         "lists",
         "documents",

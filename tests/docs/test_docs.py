@@ -271,11 +271,6 @@ def test_python_of_every_page_runs(page: str) -> None:
         exec(compile(text, page, "exec"), names)
 
 
-def test_the_page_about_importers_has_the_importer_that_is_tested() -> None:
-    importer, *_ = python_of("docs/how_to/add_an_importer.md")
-    assert importer == text_of("tests/helpers/tiny_importer.py")
-
-
 @pytest.mark.usefixtures("newcomer")
 def test_the_import_prints_the_notes_of_its_page() -> None:
     (note,) = re.findall(r"effect, here\n`(.*)`", text_of("docs/how_to/import_a_run.md"))

@@ -1,4 +1,4 @@
-"""The layer of docs/how_to/write_a_layer.md, compared with counts by hand."""
+"""The layer of docs/extend.md, compared with counts by hand."""
 
 import re
 import types
@@ -22,7 +22,7 @@ from simtrain.workload.tape import Block
 from tests.helpers.command_line import ROOT
 from tests.helpers.toys import a100, scenario_with
 
-TEXT = (ROOT / "docs/how_to/write_a_layer.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs/extend.md").read_text(encoding="utf-8")
 HEADS, HEAD_SIZE, FFN = 8, 16, 320
 
 

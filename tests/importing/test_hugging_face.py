@@ -209,7 +209,7 @@ WRONG = {
     "a model with other layers": (
         of("qwen3_next"),
         'config.json:2:16: E877 model_type is "qwen3_next": simtrain has no linear attention',
-        "simtrain show write_a_layer",
+        "simtrain show extend",
     ),
     "a model of images without its text model": (
         {"model_type": "llama4"},

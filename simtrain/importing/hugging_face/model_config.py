@@ -96,7 +96,7 @@ def _family(document: YamlDocument, file: str) -> Family:
             f'model_type is "{kind}": simtrain has no {missing}',
             place,
             f"{_RECORD.format(shlex.quote(file))}; or write the layer as blocks of your own: "
-            "simtrain show write_a_layer",
+            "simtrain show extend",
             "importing it as another type would give a wrong time and memory",
         )
     record = f"{_RECORD.format(shlex.quote(file))}. " if isinstance(kind, str) else ""
@@ -236,7 +236,7 @@ class _ConfigDraft(Draft):
         try:
             checked_pattern(self.pattern)
         except FieldError as error:
-            fix = "write the layer as blocks of your own: simtrain show write_a_layer"
+            fix = "write the layer as blocks of your own: simtrain show extend"
             raise InputError.of("E877", f"{key}: {error}", self.place(key), fix) from None
         self.set_by_key("model.num_layers", len(self.pattern))
         self.set_by_key(field, self.pattern, f"as all models of {kind}")
