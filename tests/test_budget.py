@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 10263,
     "docs/update": 3850,
     "benchmarks": 2745,
-    "tests": 55005,
+    "tests": 55000,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
