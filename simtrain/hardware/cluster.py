@@ -11,7 +11,7 @@ from simtrain.base.entry import Count, Entry, Fraction, Positive, Strict, Text
 from simtrain.base.mesh import Domains
 from simtrain.base.strict_yaml import FieldError
 from simtrain.hardware.algorithms.algorithm import ALL_REDUCE
-from simtrain.hardware.algorithms.switch import most_of_link
+from simtrain.hardware.algorithms.nccl import most_of_link
 from simtrain.units import Bytes, BytesPerSecond, NonNegativeSeconds
 
 
@@ -41,12 +41,10 @@ class Cluster(Strict):
 
     @property
     def num_gpus(self) -> int:
-        """Number of GPUs in the cluster."""
         return self.gpus_per_node.value * self.num_nodes.value
 
     @property
     def nvlink_gpus(self) -> int:
-        """Number of GPUs in an NVLink domain."""
         return (self.gpus_per_nvlink_domain or self.gpus_per_node).value
 
     @property
@@ -82,7 +80,6 @@ class Cluster(Strict):
 
     @property
     def oversubscriptions(self) -> tuple[float, ...]:
-        """Oversubscription of each level's uplinks."""
         return tuple(level.oversubscription for level in self.levels.value) if self.levels else ()
 
     @model_validator(mode="after")

@@ -113,13 +113,11 @@ def _check_limit(profile: HardwareProfile, limit: _Limit) -> None:
 
 
 def _to_blame(profile: HardwareProfile, names: tuple[str, ...]) -> str:
-    """Return the first entry that the scenario sets; the first one if it sets none."""
     overridden = (name for name in names if entry_of(profile, name).source == SET_IN_SCENARIO)
     return next(overridden, names[0])
 
 
 def _check_links(profile: HardwareProfile) -> None:
-    """Check that GPUs of a node, and nodes, have links if there are several."""
     cluster = profile.cluster
     joined = "gpus_per_nvlink_domain" if cluster.gpus_per_nvlink_domain else "gpus_per_node"
     beyond = cluster.num_nodes.value if cluster.num_gpus > cluster.nvlink_gpus else 1

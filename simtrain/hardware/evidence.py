@@ -63,7 +63,6 @@ class Evidence(PlainData):
 
     @property
     def judged(self) -> bool:
-        """Whether predictions were compared with measured iterations."""
         return self.num_runs > 0
 
     @property
@@ -73,7 +72,6 @@ class Evidence(PlainData):
 
     @property
     def sentence(self) -> str:
-        """The line shown below predicted times."""
         return f"Evidence for {self.cluster}: {self.text}."
 
 
@@ -147,7 +145,6 @@ def evidence_of(profile: HardwareProfile, cluster: str, kind: RunKind | None = N
 
 
 def _num_fitted(profile: HardwareProfile) -> int:
-    """Return the number of fitted entries; 0 if the profile is not calibrated."""
     fitted = sum(entry.fitted_on is not None for _, entry in entries_of(profile))
     return fitted if profile.calibrated else 0
 
@@ -216,22 +213,18 @@ class MeasuredRuns(Strict):
 
     @property
     def num_runs(self) -> int:
-        """Number of iterations."""
         return len(self.errors)
 
     @property
     def mean_error(self) -> float:
-        """Mean of |error|."""
         return math.fsum(map(abs, self.errors)) / len(self.errors)
 
     @property
     def worst_error(self) -> float:
-        """The error with the largest |error|."""
         return max(self.errors, key=abs)
 
     @property
     def log_ratios(self) -> list[float]:
-        """ln(predicted / measured) of each run."""
         return [math.log1p(error) for error in self.errors]
 
 

@@ -104,11 +104,9 @@ class Interval(PlainData):
         return f"The measured time is {self.words}; {self.basis}."
 
     def has(self, time_s: float) -> bool:
-        """Whether the 90 % interval contains a time."""
         return self.p5_s <= time_s <= self.p95_s
 
     def has_in_half(self, time_s: float) -> bool:
-        """Whether the 50 % interval contains a time."""
         return self.p25_s <= time_s <= self.p75_s
 
 
@@ -163,7 +161,6 @@ class ErrorModel(Strict):
 
     @property
     def deviations(self) -> tuple[float, ...]:
-        """The deviations of the respects, in the order of `RESPECTS`."""
         return self.machine, self.software, self.data_type, self.model
 
     def likeness(self, some: Sequence[Traits], others: Sequence[Traits]) -> np.ndarray:
@@ -248,7 +245,6 @@ class JudgedRuns:
 
     @property
     def traits(self) -> Traits:
-        """What the runs are in each respect."""
         runs = self.runs
         software = f"others on {self.cluster}" if self.is_mixed else family_of(runs.software)
         model = model_in_words(runs.has_experts, runs.is_hybrid)
@@ -263,7 +259,6 @@ class JudgedRuns:
 
 
 def _mean_amount(groups: Sequence[JudgedRuns]) -> float:
-    """Return the mean |log ratio| of all runs."""
     ratios = [ratio for group in groups for ratio in group.runs.log_ratios]
     return math.fsum(map(abs, ratios)) / len(ratios)
 
@@ -412,7 +407,6 @@ class ExpectedErrors:
         return differences(self.kind, group.runs, group.cluster, mixed=group.is_mixed)
 
     def _nearest(self, groups: Sequence[JudgedRuns]) -> list[JudgedRuns]:
-        """Return the runs that differ from the kind in the fewest respects."""
         fewest = min(len(self._differences(group)) for group in groups)
         return [group for group in groups if len(self._differences(group)) == fewest]
 
@@ -422,7 +416,6 @@ class ExpectedErrors:
         return max((pair.p90 for pair in pairs), default=math.expm1(self.width(extrapolated)))
 
     def _basis(self, extrapolated: float, host_bound: float) -> str:
-        """Say in plain words which runs are most like the scenario."""
         if self.kind.is_lower_bound:
             return "no run is faster, as the profile has the best possible values"
         if not self.groups:

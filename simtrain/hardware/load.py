@@ -105,7 +105,6 @@ def _with_overrides(profile: YamlDocument, overrides: YamlDocument) -> YamlDocum
     places = dict(profile.positions.places)
 
     def overridden(under: Any, over: Any, path: Path) -> Any:
-        """Return the profile's data with the overrides; record their places."""
         if _is_entry(under):
             move_places(path, overrides.positions.places, places, ("value",))
             return {"value": over, "source": SET_IN_SCENARIO}

@@ -355,7 +355,6 @@ class HardwareProfile(Strict):
 
     @property
     def product_types(self) -> tuple[str, ...]:
-        """Data types of matrix products that have entries."""
         return ("bf16", *(name for name, rates in self.gemm.by_dtype if rates))
 
     @property
@@ -368,7 +367,6 @@ class HardwareProfile(Strict):
         return "mxfp8" in self.product_types
 
     def peak_flops(self, dtype: str) -> float | None:
-        """Peak rate of a data type's products, in FLOP/s; None if the profile has no entry."""
         if dtype == "bf16":
             return self.gpu.peak_flops.value
         rates = self.product_rates(dtype)
@@ -376,7 +374,6 @@ class HardwareProfile(Strict):
 
     @property
     def dispatcher_names(self) -> tuple[str, ...]:
-        """Names of dispatchers of experts' tokens that have an entry."""
         return tuple(name for name, entry in self.dispatchers or () if entry is not None)
 
     def dispatch_kernels(self, name: str) -> DispatchKernels:

@@ -15,10 +15,13 @@ from simtrain.durations.collectives import (
 )
 from simtrain.hardware.algorithms import ALGORITHMS, Collectives
 from simtrain.hardware.algorithms.algorithm import Steps
-from simtrain.hardware.algorithms.hierarchical import hierarchical_s
-from simtrain.hardware.algorithms.ring import ring_over_nodes_s
-from simtrain.hardware.algorithms.switch import switch_s, switch_tree_s
-from simtrain.hardware.algorithms.tree import tree_s
+from simtrain.hardware.algorithms.nccl import (
+    hierarchical_s,
+    ring_over_nodes_s,
+    switch_s,
+    switch_tree_s,
+    tree_s,
+)
 from simtrain.hardware.cluster import Cluster, CollectiveCurve
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind

@@ -9,35 +9,9 @@ from pydantic import Discriminator, Field, Tag, create_model, model_validator
 
 from simtrain.base.entry import Entry, Strict
 from simtrain.base.strict_yaml import FieldError
-from simtrain.hardware.algorithms.algorithm import (
-    KINDS,
-    CollectiveAlgorithm,
-    Kind,
-    NetworkLinks,
-    NodeLinks,
-    Protocol,
-    Protocols,
-)
-from simtrain.hardware.algorithms.hierarchical import Hierarchical
-from simtrain.hardware.algorithms.ring import Ring
-from simtrain.hardware.algorithms.switch import Switch
-from simtrain.hardware.algorithms.tree import Tree
+from simtrain.hardware.algorithms.algorithm import CollectiveAlgorithm, Kind
+from simtrain.hardware.algorithms.nccl import Hierarchical, Ring, Switch, Tree
 from simtrain.units import Bytes
-
-__all__ = [
-    "ALGORITHMS",
-    "FALLBACK",
-    "KINDS",
-    "AlgorithmRule",
-    "CollectiveAlgorithm",
-    "Collectives",
-    "Kind",
-    "NetworkLinks",
-    "NodeLinks",
-    "Protocol",
-    "Protocols",
-]
-
 
 FALLBACK: CollectiveAlgorithm[Any] = Ring()
 """The algorithm of collectives that the chosen one cannot perform, as in NCCL."""
@@ -96,7 +70,6 @@ class _Section(Strict):
     algorithm: Entry[_WordOrRules] | None = None
 
     def choice(self, kind: str, array_bytes: float) -> Choice:
-        """The chosen algorithm for a collective of this kind and size, or auto."""
         if self.algorithm is None:
             return AUTO
         if isinstance(self.algorithm.value, str):
@@ -110,7 +83,6 @@ class _Section(Strict):
 
     @model_validator(mode="after")
     def _available(self) -> Self:
-        """Check that each chosen algorithm has an entry and that each rule can apply."""
         if not self.model_fields_set:
             raise FieldError(
                 (),

@@ -8,8 +8,7 @@ from calibrate.fit.figures import CollectiveCurveFigures
 from calibrate.fit.links import fit_curves
 from simtrain.base.mesh import Group
 from simtrain.durations.collectives import ring_seconds, wire_bytes
-from simtrain.hardware.algorithms.ring import ring_bytes
-from simtrain.hardware.algorithms.switch import most_of_link, switch_s
+from simtrain.hardware.algorithms.nccl import most_of_link, ring_bytes, switch_s
 from simtrain.hardware.cluster import CollectiveCurve
 from simtrain.workload.work import Collective, CollectiveKind
 
