@@ -67,7 +67,6 @@ class TraceComparer(Comparer):
 
 
 def _command_of(request: ComparisonRequest) -> str:
-    """Return the command that prints the comparison."""
     options = ["--pass", request.pass_name] if request.pass_name else []
     settings = [word for override in request.overrides for word in ("--set", override)]
     names = [*request.scenarios, *request.files]
@@ -85,8 +84,7 @@ class TracedSteps(Validator):
         return is_trace(file)
 
     def validate(self, measured: Measured) -> None:
-        from simtrain.traces.replayed_step import find_stragglers, straggler_view
-        from simtrain.traces.step_traces import step_of_traces
+        from simtrain.traces.stragglers import find_stragglers, step_of_traces, straggler_view
 
         refuse(measured.options, "has no effect on one step, which is replayed from its own times")
         report = find_stragglers(step_of_traces(_read(measured.files)))

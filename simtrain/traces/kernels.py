@@ -76,21 +76,17 @@ class RankKernels:
 
     @property
     def seconds(self) -> Floats:
-        """[kernels], their durations."""
         return self.end_s - self.start_s
 
     @property
     def kinds(self) -> list[KernelKind]:
-        """The kinds that occur, in the order of `KINDS`, the unknown one last."""
         used = {work.kind.name for work in self.used_works}
         return [kind for kind in (*KINDS, OTHER) if kind.name in used]
 
     def of_kind(self, kind: KernelKind) -> Flags:
-        """[kernels], whether each is of a kind."""
         return self._where(lambda work: work.kind is kind)
 
     def of_role(self, role: Role) -> Flags:
-        """[kernels], whether each has a role."""
         return self._where(lambda work: work.kind.role is role)
 
     @property
@@ -106,7 +102,6 @@ class RankKernels:
 
     @property
     def used_works(self) -> list[KernelWork]:
-        """What any of its kernels does."""
         return [self.works[number] for number in np.unique(self.work).tolist()]
 
     def _where(self, condition: Callable[[KernelWork], bool]) -> Flags:
@@ -169,7 +164,6 @@ def _without_groups(kernels: RankKernels, kinds: set[str]) -> RankKernels:
 
 
 def _work_of(name: str, op: Op | None) -> KernelWork:
-    """Return what a simulated op does."""
     if op is None:
         return KernelWork(name, TRANSFER, 0)
     kind, group = _kind_of(op), 0

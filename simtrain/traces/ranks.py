@@ -113,7 +113,6 @@ class TracedIteration:
 
     @property
     def seconds(self) -> float:
-        """Its time."""
         return (self.end_us - self.start_us) * 1e-6
 
 
@@ -163,7 +162,6 @@ def launching_ops(events: Sequence[Event]) -> Callable[[Event], Event | None]:
     launches, enclosing = launches_by_correlation(events), Enclosing(ops)
 
     def op_of(kernel: Event) -> Event | None:
-        """Return the op of a kernel; None if the trace does not have it."""
         number = whole_number(kernel, "External id")
         correlation = whole_number(kernel, "correlation")
         if number is not None and number != correlation and number in by_number:
@@ -244,7 +242,6 @@ def median_iteration(iterations: Sequence[TracedIteration]) -> TracedIteration:
 def _kernels(
     of_device: Sequence[Event], events: Sequence[Event], zero_us: float
 ) -> dict[str, list[TracedKernel]]:
-    """Return the kernels of a device, by process."""
     op_of, launches = launching_ops(events), launches_by_correlation(events)
     annotations = _annotations(events)
     numbers: dict[int, int] = {}

@@ -52,7 +52,6 @@ class Losses:
 
     @property
     def total_s(self) -> float:
-        """The time of the iteration."""
         idle = self.host_gap_s, self.start_gap_s, self.bubble_s
         return math.fsum([self.compute_s, *self.exposed_s.values(), self.copies_s, *idle])
 
@@ -185,7 +184,6 @@ class KindDifference(PlainData):
 
     @property
     def difference_s(self) -> float:
-        """Time of the trace beyond the simulation's."""
         return self.traced.total_s - self.simulated.total_s
 
 
@@ -202,7 +200,6 @@ class OpDifference(PlainData):
 
     @property
     def difference_s(self) -> float:
-        """Time of the trace beyond the simulation's."""
         return self.traced.total_s - self.simulated.total_s
 
 
@@ -364,7 +361,6 @@ def _sum(kernels: RankKernels, chosen: Flags, is_communication: bool) -> KernelS
 
 
 def _by_op(mapping: KernelMapping) -> list[OpDifference]:
-    """Return the ops of kinds of which each kernel is mapped."""
     simulated, size = mapping.simulated, len(mapping.simulated.works)
     is_mapped = mapping.op >= 0
     op = mapping.op[is_mapped]

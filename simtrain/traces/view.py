@@ -157,7 +157,6 @@ def _losses(ranks: Sequence[RankComparison]) -> Table:
     columns = Column("cause", "cause", TEXT), *_both("of the iteration"), share
 
     def rows_of(rank: RankComparison) -> Iterator[Row]:
-        """Yield the causes that take time, and their sum."""
         causes = [cause for cause in _causes(rank) if max(cause[1:]) > _ROUNDING_S]
         for label, *times_s in [*causes, ("iteration", rank.traced_s, rank.simulated_s)]:
             change = _change(times_s[0] - times_s[1], rank.simulated_s)
@@ -178,7 +177,6 @@ def _kinds(ranks: Sequence[RankComparison]) -> Table:
     )
 
     def rows_of(rank: RankComparison) -> Iterator[Row]:
-        """Yield the kinds."""
         for kind in rank.kinds:
             counts, times_s = zip(
                 *((side.count, side.total_s) for side in (kind.traced, kind.simulated)),
@@ -202,7 +200,6 @@ def _overlap(ranks: Sequence[RankComparison]) -> Table:
     )
 
     def rows_of(rank: RankComparison) -> Iterator[Row]:
-        """Yield both sides."""
         sides = {"trace": rank.traced_overlap, "simulated": rank.simulated_overlap}
         for name, side in sides.items():
             times_s = (getattr(side, field.name) for field in fields(StreamOverlap))
@@ -220,7 +217,6 @@ def _ops(ranks: Sequence[RankComparison]) -> Table:
     )
 
     def rows_of(rank: RankComparison) -> Iterator[Row]:
-        """Yield the ops."""
         for op in rank.ops:
             change, _ = _change(op.difference_s, rank.simulated_s)
             times_s = op.traced.total_s, op.simulated.total_s
@@ -239,7 +235,6 @@ def _unmapped(ranks: Sequence[RankComparison]) -> Table:
     )
 
     def rows_of(rank: RankComparison) -> Iterator[Row]:
-        """Yield the kernels; templates make their names long."""
         for each in rank.unmapped:
             is_long = len(each.name) > _LONGEST_NAME
             text = f"{each.name[: _LONGEST_NAME - 3]}..." if is_long else each.name
@@ -299,7 +294,6 @@ def _remarks(comparison: TraceComparison) -> Iterator[str]:
 
 
 def _lanes_view(comparison: TraceComparison) -> View:
-    """Show both timelines of each rank, one above the other."""
     parts: list[Part] = []
     for rank in comparison.ranks:
         end_s = max(rank.traced_s, rank.simulated_s)

@@ -9,7 +9,7 @@ import pytest
 
 from simtrain.engine import simulate
 from simtrain.traces.ranks import read_rank_traces
-from simtrain.traces.step_traces import step_of_traces
+from simtrain.traces.stragglers import step_of_traces
 from tests.helpers.command_line import call, refused
 from tests.helpers.kineto import kernel, step, write
 
