@@ -20,8 +20,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from simtrain.durations.model import DurationModel
-from simtrain.hardware.algorithms import ALGORITHMS
-from simtrain.hardware.algorithms.algorithm import Protocol
+from simtrain.hardware.algorithms import ALGORITHMS, Protocol
 from simtrain.hardware.cluster import CollectiveCurve, Level
 from simtrain.hardware.entries import entries_of, with_changed
 from simtrain.hardware.profile import Tile

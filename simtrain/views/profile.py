@@ -13,8 +13,7 @@ from simtrain.base.entry import Entry
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document
-from simtrain.hardware.algorithms import AlgorithmRule
-from simtrain.hardware.algorithms.algorithm import Protocol
+from simtrain.hardware.algorithms import AlgorithmRule, Protocol
 from simtrain.hardware.cluster import CollectiveCurve, Level
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.evidence import Evidence, ValidatedOn, error_text, evidence_of, validated_on

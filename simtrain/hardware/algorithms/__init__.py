@@ -10,6 +10,9 @@ from pydantic import Discriminator, Field, Tag, create_model, model_validator
 from simtrain.base.entry import Entry, Strict
 from simtrain.base.strict_yaml import FieldError
 from simtrain.hardware.algorithms.algorithm import CollectiveAlgorithm, Kind
+from simtrain.hardware.algorithms.algorithm import NetworkLinks as NetworkLinks
+from simtrain.hardware.algorithms.algorithm import NodeLinks as NodeLinks
+from simtrain.hardware.algorithms.algorithm import Protocol as Protocol
 from simtrain.hardware.algorithms.nccl import Hierarchical, Ring, Switch, Tree
 from simtrain.units import Bytes
 
