@@ -160,7 +160,7 @@ ErrorOfRun = Annotated[float, Field(gt=_LEAST_ERROR)]
 """Predicted / measured - 1: a predicted time is above 0."""
 DataType = Literal["bf16", "fp16", "fp32", "fp8", "fp4"]
 Nodes = Literal["one", "several"]
-_SIXTEEN_BITS = frozenset(("bf16", "fp16"))
+SIXTEEN_BITS = frozenset(("bf16", "fp16"))
 """Data types that are as fast as each other, on the same kernels."""
 
 
@@ -343,25 +343,13 @@ def differences(
         "machine": cluster != kind.cluster or kind.is_changed,
         # Variations of a stack run its kernels.
         "software": mixed or family_of(runs.software) != family_of(kind.software),
-        "data type": kind.data_type not in runs.data_types and not types <= _SIXTEEN_BITS,
+        "data type": kind.data_type not in runs.data_types and not types <= SIXTEEN_BITS,
         "experts": runs.has_experts != kind.has_experts,
         "kind of layers": runs.is_hybrid != kind.is_hybrid,
         "split of matrices": kind.splits_matrices,
         "number of nodes": runs.nodes not in (None, kind.nodes),
     }
     return [respect for respect, differs in differ.items() if differs]
-
-
-def data_types_in_words(data_types: Iterable[DataType]) -> str:
-    """Return the data types of products as one text; 16-bit ones are as fast as each other."""
-    types = {"16 bits" if each in _SIXTEEN_BITS else each for each in data_types}
-    return " and ".join(sorted(types))
-
-
-def model_in_words(has_experts: bool, is_hybrid: bool) -> str:
-    """Return the kind of a model: "dense transformer", "hybrid with experts"."""
-    layers = "hybrid" if is_hybrid else "transformer"
-    return f"{layers} with experts" if has_experts else f"dense {layers}"
 
 
 def error_text(error: float) -> str:

@@ -34,11 +34,11 @@ from simtrain.base.resources import error_model_file, list_profiles
 from simtrain.base.spread import Spread
 from simtrain.base.strict_yaml import load_document, validate
 from simtrain.hardware.evidence import (
+    SIXTEEN_BITS,
+    DataType,
     MeasuredRuns,
     RunKind,
-    data_types_in_words,
     differences,
-    model_in_words,
     validated_on,
 )
 from simtrain.scenario.software import family_of
@@ -247,9 +247,7 @@ class JudgedRuns:
     def traits(self) -> Traits:
         runs = self.runs
         software = f"others on {self.cluster}" if self.is_mixed else family_of(runs.software)
-        model = model_in_words(runs.has_experts, runs.is_hybrid)
-        values = (self.cluster, software, data_types_in_words(runs.data_types), model)
-        return dict(zip(RESPECTS, values, strict=True))
+        return _traits(self.cluster, software, runs.data_types, runs.has_experts, runs.is_hybrid)
 
     @property
     def log_scale(self) -> float:
@@ -266,8 +264,18 @@ def _mean_amount(groups: Sequence[JudgedRuns]) -> float:
 def traits_of(kind: RunKind) -> Traits:
     """Return what runs of a kind are in each respect; a changed profile is another machine."""
     machine = f"{kind.cluster}, changed" if kind.is_changed else kind.cluster
-    model = model_in_words(kind.has_experts, kind.is_hybrid)
-    values = (machine, family_of(kind.software), data_types_in_words([kind.data_type]), model)
+    family, types = family_of(kind.software), [kind.data_type]
+    return _traits(machine, family, types, kind.has_experts, kind.is_hybrid)
+
+
+def _traits(
+    machine: str, software: str, types: Iterable[DataType], has_experts: bool, is_hybrid: bool
+) -> Traits:
+    # 16-bit types are as fast as each other.
+    names = {"16 bits" if each in SIXTEEN_BITS else each for each in types}
+    layers = "hybrid" if is_hybrid else "transformer"
+    model = f"{layers} with experts" if has_experts else f"dense {layers}"
+    values = (machine, software, " and ".join(sorted(names)), model)
     return dict(zip(RESPECTS, values, strict=True))
 
 
