@@ -17,7 +17,7 @@ BUDGET = {
     "base": 2968,
     "schedules": 2831,
     "scenario": 8631,
-    "hardware": 2858,
+    "hardware": 2857,
     "workload": 10618,
     "durations": 999,
     "engine": 1284,
