@@ -16,7 +16,7 @@ from tests.helpers.command_line import ROOT
 BUDGET = {
     "base": 2968,
     "schedules": 2831,
-    "scenario": 8631,
+    "scenario": 8571,
     "hardware": 2857,
     "workload": 10618,
     "durations": 999,

@@ -405,7 +405,7 @@ class _Row:
             of = f" of {self.text('framework')}" if named else ""
             self.assumed.append(f"software{of}: {stack}, which --software changes")
         if fields.get("precision.compute") == "fp8" and "precision.fp8_recipe" not in fields:
-            library = load_stack(fields.get("software.stack", DEFAULT_STACK)).fp8_library.value
+            library = load_stack(fields.get("software.stack", DEFAULT_STACK)).facts["fp8_library"]
             fields |= _RECIPE_OF.get(library, {})
 
     def _as_of_release(self, stack: str) -> str:

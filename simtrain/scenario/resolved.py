@@ -101,5 +101,4 @@ def _entry(stack: Stack, field: str) -> Entry[Any] | None:
         name = field.removeprefix(_SOFTWARE)
     else:
         return None
-    entry: Entry[Any] | None = getattr(stack, name)
-    return entry
+    return stack.entry(name)

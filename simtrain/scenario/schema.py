@@ -626,7 +626,7 @@ class Scenario(Section):
 
         A value under `hardware` takes precedence over the software stack's value.
         """
-        if self.software.host_issue is None and "issue" in self.hardware.get("host", {}):
+        if not self.software.overrides("host_issue") and "issue" in self.hardware.get("host", {}):
             return None
         return self.facts.host_issue
 

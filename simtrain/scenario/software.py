@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, create_model, field_validator, model_validator
 
-from simtrain.base import entry
-from simtrain.base.entry import Count, Entry, Positive, Strict, Text
+from simtrain.base.entry import Count, Entry, Strict, Text
 from simtrain.base.resources import find_stack, list_stacks
 from simtrain.base.strict_yaml import FieldError, Positions, YamlDocument, load_document, validate
 from simtrain.base.strict_yaml.reading import Path, Place, dotted
 from simtrain.errors import InputError, did_you_mean
 from simtrain.scenario.dispatchers import DEFAULT, ExpertDispatch
-from simtrain.scenario.section import CountOrZero, Fp8RecipeName, GradientType, Section
+from simtrain.scenario.section import (
+    CountOrZero,
+    Fp8RecipeName,
+    GradientType,
+    Section,
+    descriptions,
+)
 from simtrain.units import Bytes, NonNegativeSeconds, parse_bytes, parse_non_negative_seconds
 
 # Releases of a software stack: entries that its file has from a release on, for some runs.
@@ -197,44 +203,54 @@ class Kernels:
     """Which kernels of a layer are fused; the defaults are the paper's.
 
     Args:
-        fused_softmax: mask and softmax of unfused attention; fused, it reads half of the scores.
-        fused_rotary: rotary embedding of queries or keys.
-        fused_rms_norm: RMS norm. A layer norm is one kernel in every stack.
-        fused_activation: the MLP's bias, activation and gate.
-        fused_dropout_add: bias, dropout and residual.
-        fused_cross_entropy: the loss, by the kernels of `cross_entropy_fusion`.
-        fused_gradient_accumulation: the weight-gradient product adds to the gradient itself.
-        attention_kernel: the kernel of fused attention. The hardware profile has the newest one,
-            and how fast FlashAttention-2 is beside it.
+        fused_softmax: mask and softmax of unfused attention are one kernel, which reads half of the
+            scores.
+        fused_rotary: the rotation of queries, or of keys, is one kernel. With latent attention it
+            always is.
+        fused_rms_norm: an RMS norm is one kernel. A layer norm is one kernel in every stack.
+        fused_activation: bias, activation and gate of the MLP are one kernel.
+        fused_dropout_add: bias, dropout and residual add are one kernel.
+        fused_cross_entropy: the kernels of cross_entropy_fusion compute the loss.
+        fused_gradient_accumulation: the product of a weight gradient adds to the gradient itself.
+        attention_kernel: kernel of fused attention, newest (the hardware profile's) or
+            flash_attention_2.
         attention_speed: speed of fused attention relative to that kernel.
-        norm_in_linear: a norm is part of the linear layer after it, if there is only one. Its
-            kernel stays the same; recompute drops different tensors.
+        norm_in_linear: a norm with a single linear layer after it is part of that layer
+            (Transformer Engine's LayerNormLinear). Its kernel stays the same; recompute drops
+            different tensors.
+        cross_entropy_fusion: kernels of a fused loss. native is Megatron-LM's own, which holds
+            logits and exponentials in fp32: more memory than unfused. te is Transformer Engine's,
+            which keeps logits in the compute dtype.
         separate_projections: queries, keys and values have a product each, and so have gate and
             values of a gated MLP. Their input is gathered once, by a collective of its own.
         partitions_recompute: a compiler decides what recompute by op keeps: saved outputs that
             nothing reads are freed. Otherwise they are cached until the backward pass.
         stops_recompute: full recompute of a layer ends with the last tensor that its backward pass
             reads, so that its last product does not run again.
-        fp8_columns: how weight gradients in fp8 get copies by columns.
-        grouped_products: one kernel has the products of all experts (torch._grouped_mm), and one
-            casts their operands. Otherwise the host launches a kernel for each expert.
-        fused_grouped_mlp: epilogues of the products of experts in mxfp8 run the activation and the
-            casts between them (Transformer Engine's fused operations, in CuTe DSL).
-        paged_stash: kernels copy what fused experts save into pages, and back: the number of tokens
-            of an expert needs no host (Megatron-LM's --moe-paged-stash).
+        fp8_columns: how weight gradients in fp8 get copies by columns. cast writes them together
+            with copies by rows (Transformer Engine). recast saves only rows, and casts them again
+            by columns in the backward pass; weights keep one fp8 copy, which is transposed there
+            (DeepSeek-V3).
+        grouped_products: one kernel has the products of all experts of a layer (torch._grouped_mm),
+            and one casts their operands. Otherwise the host launches a product, and in fp8 a cast,
+            for each expert (Transformer Engine).
+        fused_grouped_mlp: products of experts in mxfp8 run the activation and the casts between
+            them in their epilogues (Transformer Engine's operation fuser with
+            NVTE_CUTEDSL_FUSED_GROUPED_MLP).
+        paged_stash: kernels copy what fused experts save into pages, and back before the backward
+            pass: the number of tokens of an expert needs no host (--moe-paged-stash).
         checkpointed_fp32_norms: norms read an fp32 copy of their input, which a kernel of its own
-            makes, and run again in the backward pass (InternEvo).
+            makes, and run again in the backward pass (InternEvo's dropout_selective_checkpoint).
         separate_masking: unfused attention copies queries, keys and values by head, and divides,
             masks and lowers the scores with a kernel each (Megatron-LM of 2019).
-        complex_rotary: an unfused rotation multiplies complex numbers in fp32 (torchtitan's Llama),
-            in place of cosines and sines of halves in the compute type.
-        repeated_keys: kernels repeat grouped keys and values for each query head before attention.
+        complex_rotary: the kernels of a rotation that is not fused multiply complex numbers in
+            fp32 (torchtitan's Llama). Otherwise they multiply halves by cosines and sines.
+        repeated_keys: kernels repeat grouped keys and values for each query head before fused
+            attention, which then saves the repeated ones (torchtitan's repeat_kv).
         biases_in_products: products of linear layers add biases in their epilogues (torch's addmm).
             Otherwise a kernel of its own does, unless it is fused with the activation or residual.
         log_softmax_loss: the unfused loss is torch's `F.cross_entropy`, unless ranks divide the
             vocabulary. Otherwise it has Megatron-LM's kernels.
-        cross_entropy_fusion: kernels of a fused loss. Megatron-LM's own (native) hold logits and
-            exponentials in fp32; Transformer Engine's (te) hold logits in the compute type.
     """
 
     fused_softmax: bool = True
@@ -245,7 +261,7 @@ class Kernels:
     fused_cross_entropy: bool = False
     fused_gradient_accumulation: bool = True
     attention_kernel: AttentionKernel = "newest"
-    attention_speed: float = 1.0
+    attention_speed: Annotated[float, Field(ge=0.01, le=4)] = 1.0
     norm_in_linear: bool = False
     cross_entropy_fusion: CrossEntropyFusion = "native"
     separate_projections: bool = False
@@ -264,59 +280,25 @@ class Kernels:
 
 
 PAPER_KERNELS = Kernels()
-_LABELS = "version", "name", "description", "base", "frameworks", RELEASES
-"""What a stack does not take from its base."""
-DEFAULT_FACTS = {
-    "overlap_data_parallel": False,
-    "overlap_parameter_gather": False,
-    "gradients": "fp32",
-    "expert_dispatch": DEFAULT.name,
-    "merged_passes": False,
-    "delayed_weight_gradients": False,
-    "grouped_products": False,
-    "fused_grouped_mlp": False,
-    "paged_stash": False,
-    "checkpointed_fp32_norms": False,
-    "separate_masking": False,
-    "complex_rotary": False,
-    "repeated_keys": False,
-    "biases_in_products": False,
-    "log_softmax_loss": False,
-    "stops_recompute": False,
-    "frozen_fp8_recipes": (),
-    "trained_fp8_recipes": (),
-    "host_call": 0.0,
-    "blocking_launches": False,
-    "cuda_graph_modules": (),
-}
-"""Entries that a stack leaves out if they are those of Megatron-LM without arguments."""
-_WORD = re.compile(r"[a-z0-9_-]+")
+_Recipes = Annotated[tuple[Fp8RecipeName, ...], Field(strict=False)]
 
 
-class Stack(Strict):
-    """A file of `software_stacks/`: facts about one framework, each with its source.
+@dataclass(frozen=True, slots=True)
+class StackFacts:
+    """The facts of a stack with a scenario's overrides applied.
+
+    Those with defaults may be left out in the file of a stack.
 
     Args:
-        base: the stack whose entries this one takes, except those that its file has.
+        kernels: which kernels are fused.
         fused_optimizer: Adam makes one pass over its states, unlike PyTorch's foreach kernels.
         attention_backend, in_place_cross_entropy, overlap_tensor_parallel: defaults of
             attention_backend, memory.in_place_cross_entropy and overlap.tensor_parallel.
         overlap_pipeline, align_gradient_reduction, align_parameter_gather: defaults of
             overlap.pipeline, overlap.align_gradient_reduction and overlap.align_parameter_gather,
             for the layouts that can have them.
-        overlap_data_parallel, overlap_parameter_gather: defaults of overlap.data_parallel and
-            overlap.parameter_gather, for the layouts that can have them; by default false.
-        gradients: default of precision.gradients with weights in bf16; by default fp32.
-        expert_dispatch: default of parallelism.expert_dispatch; by default all_to_all.
-        merged_passes, delayed_weight_gradients: defaults of overlap.merged_passes and
-            overlap.delayed_weight_gradients, for the layouts that can have them; by default false.
-        frozen_fp8_recipes: recipes with which precision.fp8_parameters is true by default if
-            weights are frozen (model.lora); by default none.
-        trained_fp8_recipes: recipes with which precision.fp8_parameters is true by default if
-            weights are trained, for layouts that can have it; by default none.
-        cuda_graphs: each pass is captured once and launched as a graph, so no kernel waits for the
-            host.
-        cuda_graph_modules: parts of each layer that graphs capture; by default none.
+        cuda_graphs: passes are captured once and launched whole, so that kernels do not wait for
+            the host.
         fp8_library: the library whose fp8 products and casts are simulated; none if the stack has
             no fp8.
         narrow_optimizer_states: Adam can hold its states in fewer than 32 bits.
@@ -324,107 +306,36 @@ class Stack(Strict):
         checkpoints_ops: recompute can save the outputs of single ops (PyTorch's selective
             activation checkpointing).
         hybrid_models: it has layers of Mamba-2, of attention and of an MLP alone, in any order.
-        fully_shard: ZeRO stage 3 is PyTorch's fully_shard. Shards are the fp32 master weights,
-            kernels copy into and out of the collectives' buffers, and in a pipeline gradients are
-            reduced after the last backward pass.
-        torch_workspaces: workspaces that PyTorch keeps for cuBLAS, of the size `cublas_workspace`.
-        linear_workspaces: workspaces that Transformer Engine keeps for products of linear layers.
-        expert_workspaces: workspaces that it keeps in addition for grouped products of experts.
-        cublas_workspace: `CUBLAS_WORKSPACE_CONFIG`; by default PyTorch's choice for the GPU.
-        host_issue: host time per kernel; by default the hardware profile's.
+        fully_shard: memory.zero_stage 3 is PyTorch's fully_shard. Shards are the fp32 master
+            weights, kernels copy into and out of the collectives' buffers, and in a pipeline
+            gradients are reduced after the last backward pass.
+        torch_workspaces: number of workspaces that PyTorch keeps for cuBLAS during the whole run.
+        linear_workspaces: number of workspaces that Transformer Engine keeps for products of linear
+            layers. The hardware profile has their size. Userbuffers need three times as many.
+        expert_workspaces: number of workspaces that it keeps in addition for grouped products of
+            experts.
+        cublas_workspace: size of each of PyTorch's workspaces, which CUBLAS_WORKSPACE_CONFIG sets;
+            32 MiB for ":4096:8". By default PyTorch's choice for the GPU, which the hardware
+            profile has.
+        overlap_data_parallel, overlap_parameter_gather: defaults of overlap.data_parallel and
+            overlap.parameter_gather, for the layouts that can have them.
+        gradients: default of precision.gradients with weights in bf16.
+        expert_dispatch: default of parallelism.expert_dispatch.
+        merged_passes, delayed_weight_gradients: defaults of overlap.merged_passes and
+            overlap.delayed_weight_gradients, for the layouts that can have them.
+        frozen_fp8_recipes: recipes with which precision.fp8_parameters is true by default if
+            weights are frozen (model.lora).
+        trained_fp8_recipes: recipes with which precision.fp8_parameters is true by default if
+            weights are trained, for layouts that can have it.
+        host_issue: host time to issue a kernel, such as 25 us; by default the hardware profile's.
         host_call: host time of a call of the framework (a module's forward pass, a node of
-            autograd) in addition to that of its kernels, on a host of speed 1; by default 0.
-        blocking_launches: the host waits for each kernel that it launches; by default false.
-        frameworks: what tables of measured runs call the software; words that a row must have.
-        attention_kernel: by default the newest.
-        attention_speed: by default 1.
-        fp8_columns: by default cast.
-        grouped_products, fused_grouped_mlp, paged_stash, checkpointed_fp32_norms,
-            separate_masking, complex_rotary, repeated_keys, biases_in_products,
-            log_softmax_loss: by default false.
-
-    The other fields are described in `Kernels`.
+            autograd) in addition to that of its kernels, such as 100 us; on the host of an H100
+            (host.speed 1).
+        blocking_launches: the host waits for each kernel and each collective of a pass that it
+            launches (CUDA_LAUNCH_BLOCKING=1), so that none overlaps another.
+        cuda_graph_modules: parts of each layer that CUDA graphs capture (Megatron-LM's
+            --cuda-graph-modules); all kernels of such a part take the host one call.
     """
-
-    version: Literal[1]
-    name: Text
-    description: Text
-    base: Text | None = None
-    frameworks: list[Text] = Field(default_factory=list)
-    fused_softmax: Entry[bool]
-    fused_rotary: Entry[bool]
-    fused_rms_norm: Entry[bool]
-    fused_activation: Entry[bool]
-    fused_dropout_add: Entry[bool]
-    fused_cross_entropy: Entry[bool]
-    cross_entropy_fusion: Entry[CrossEntropyFusion]
-    fused_gradient_accumulation: Entry[bool]
-    norm_in_linear: Entry[bool]
-    separate_projections: Entry[bool]
-    partitions_recompute: Entry[bool]
-    fused_optimizer: Entry[bool]
-    attention_backend: Entry[AttentionBackend]
-    in_place_cross_entropy: Entry[bool]
-    overlap_tensor_parallel: Entry[bool]
-    overlap_pipeline: Entry[bool]
-    align_gradient_reduction: Entry[bool]
-    align_parameter_gather: Entry[bool]
-    cuda_graphs: Entry[bool]
-    fp8_library: Entry[Fp8Library]
-    narrow_optimizer_states: Entry[bool]
-    recompute_in_cuda_graphs: Entry[bool]
-    checkpoints_ops: Entry[bool]
-    hybrid_models: Entry[bool]
-    fully_shard: Entry[bool]
-    torch_workspaces: Entry[entry.CountOrZero]
-    linear_workspaces: Entry[entry.CountOrZero]
-    expert_workspaces: Entry[entry.CountOrZero]
-    cublas_workspace: Entry[Bytes] | None = None
-    attention_kernel: Entry[AttentionKernel] | None = None
-    attention_speed: Entry[Positive] | None = None
-    fp8_columns: Entry[Fp8Columns] | None = None
-    grouped_products: Entry[bool] | None = None
-    fused_grouped_mlp: Entry[bool] | None = None
-    paged_stash: Entry[bool] | None = None
-    checkpointed_fp32_norms: Entry[bool] | None = None
-    separate_masking: Entry[bool] | None = None
-    complex_rotary: Entry[bool] | None = None
-    repeated_keys: Entry[bool] | None = None
-    biases_in_products: Entry[bool] | None = None
-    log_softmax_loss: Entry[bool] | None = None
-    stops_recompute: Entry[bool] | None = None
-    overlap_data_parallel: Entry[bool] | None = None
-    overlap_parameter_gather: Entry[bool] | None = None
-    gradients: Entry[GradientType] | None = None
-    expert_dispatch: Entry[ExpertDispatch] | None = None
-    merged_passes: Entry[bool] | None = None
-    delayed_weight_gradients: Entry[bool] | None = None
-    frozen_fp8_recipes: Entry[Annotated[tuple[Fp8RecipeName, ...], Field(strict=False)]] | None = (
-        None
-    )
-    trained_fp8_recipes: Entry[Annotated[tuple[Fp8RecipeName, ...], Field(strict=False)]] | None = (
-        None
-    )
-    host_issue: Entry[NonNegativeSeconds] | None = None
-    host_call: Entry[NonNegativeSeconds] | None = None
-    blocking_launches: Entry[bool] | None = None
-    cuda_graph_modules: Entry[list[GraphModule]] | None = None
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The value of each entry; the default, which may be None, if the file does not have it."""
-        entries = {
-            name: getattr(self, name) for name in type(self).model_fields if name not in _LABELS
-        }
-        return {
-            name: DEFAULT_FACTS.get(name) if entry is None else entry.value
-            for name, entry in entries.items()
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class StackFacts:
-    """The facts of a stack with a scenario's overrides applied; see `Stack`."""
 
     kernels: Kernels
     fused_optimizer: bool
@@ -434,14 +345,6 @@ class StackFacts:
     overlap_pipeline: bool
     align_gradient_reduction: bool
     align_parameter_gather: bool
-    overlap_data_parallel: bool
-    overlap_parameter_gather: bool
-    gradients: GradientType
-    expert_dispatch: str
-    merged_passes: bool
-    delayed_weight_gradients: bool
-    frozen_fp8_recipes: tuple[Fp8RecipeName, ...]
-    trained_fp8_recipes: tuple[Fp8RecipeName, ...]
     cuda_graphs: bool
     fp8_library: Fp8Library
     narrow_optimizer_states: bool
@@ -449,14 +352,86 @@ class StackFacts:
     checkpoints_ops: bool
     hybrid_models: bool
     fully_shard: bool
-    torch_workspaces: int
-    linear_workspaces: int
-    expert_workspaces: int
-    cublas_workspace: int | None
-    host_issue: float | None
-    host_call: float
-    blocking_launches: bool
-    cuda_graph_modules: Sequence[GraphModule]
+    torch_workspaces: CountOrZero
+    linear_workspaces: CountOrZero
+    expert_workspaces: CountOrZero
+    cublas_workspace: Bytes | None = None
+    overlap_data_parallel: bool = False
+    overlap_parameter_gather: bool = False
+    gradients: GradientType = "fp32"
+    expert_dispatch: ExpertDispatch = DEFAULT.name
+    merged_passes: bool = False
+    delayed_weight_gradients: bool = False
+    frozen_fp8_recipes: _Recipes = ()
+    trained_fp8_recipes: _Recipes = ()
+    host_issue: NonNegativeSeconds | None = None
+    host_call: NonNegativeSeconds = 0.0
+    blocking_launches: bool = False
+    cuda_graph_modules: Annotated[tuple[GraphModule, ...], Field(strict=False)] = ()
+
+
+def _entries() -> dict[str, tuple[Any, Any]]:
+    """Return the type of each entry of a stack, and its default, which is MISSING for some."""
+    entries = {}
+    for home in (Kernels, StackFacts):
+        types = get_type_hints(home, include_extras=True)
+        for each in fields(home):
+            inner = [kind for kind in get_args(types[each.name]) if kind is not type(None)]
+            is_optional = type(None) in get_args(types[each.name])
+            entries[each.name] = inner[0] if is_optional else types[each.name], each.default
+    del entries["kernels"]
+    return entries
+
+
+_ENTRIES = _entries()
+DEFAULT_FACTS = {name: default for name, (_, default) in _ENTRIES.items() if default is not MISSING}
+"""Entries that a stack leaves out if they are those of Megatron-LM without arguments."""
+_LABELS = "version", "name", "description", "base", "frameworks", RELEASES
+"""What a stack does not take from its base."""
+_WORD = re.compile(r"[a-z0-9_-]+")
+
+
+class _StackFile(Strict):
+    """A file of `software_stacks/`: facts about one framework, each with its source.
+
+    Args:
+        base: the stack whose entries this one takes, except those that its file has.
+        frameworks: what tables of measured runs call the software; words that a row must have.
+    """
+
+    version: Literal[1]
+    name: Text
+    description: Text
+    base: Text | None = None
+    frameworks: list[Text] = Field(default_factory=list)
+
+    def entry(self, name: str) -> Entry[Any] | None:
+        """Return an entry of `Kernels` or `StackFacts`; None if the file does not have it."""
+        entry: Entry[Any] | None = getattr(self, name)
+        return entry
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The value of each entry; its default if the file does not have it."""
+        entries = {name: self.entry(name) for name in _ENTRIES}
+        return {
+            name: DEFAULT_FACTS[name] if entry is None else entry.value
+            for name, entry in entries.items()
+        }
+
+
+if TYPE_CHECKING:
+    Stack = _StackFile
+else:
+    Stack = create_model(
+        "Stack",
+        __base__=_StackFile,
+        __module__=__name__,
+        **{
+            name: (Entry[kind], ...) if default is MISSING else (Entry[kind] | None, None)
+            for name, (kind, default) in _ENTRIES.items()
+        },
+    )
 
 
 @functools.cache
@@ -564,24 +539,52 @@ def facts_of(
         facts |= {"cuda_graphs": False, "cuda_graph_modules": ()}
     facts |= overrides
     of_kernels = {field.name: facts.pop(field.name) for field in fields(Kernels)}
-    kernels = Kernels(**{name: value for name, value in of_kernels.items() if value is not None})
-    return StackFacts(kernels, **facts)
+    return StackFacts(Kernels(**of_kernels), **facts)
 
 
 # The section `software` of a scenario: the software stack and its kernels.
 
+_TEXTS: dict[Any, Callable[[str], float]] = {
+    Bytes: parse_bytes,
+    NonNegativeSeconds: parse_non_negative_seconds,
+}
+"""Types of entries that scenarios keep as texts with units."""
+_OVERRIDABLE = {
+    "fused_softmax": "false",
+    "fused_rotary": "false",
+    "fused_rms_norm": "false",
+    "fused_activation": "false",
+    "fused_dropout_add": "false",
+    "fused_cross_entropy": "true",
+    "cross_entropy_fusion": "te",
+    "fused_gradient_accumulation": "false",
+    "norm_in_linear": "true",
+    "fused_optimizer": "false",
+    "cuda_graphs": "true",
+    "cuda_graph_modules": "[attn, moe_router]",
+    "fully_shard": "true",
+    "attention_kernel": "flash_attention_2",
+    "attention_speed": 0.6,
+    "fp8_columns": "recast",
+    "grouped_products": "true",
+    "fused_grouped_mlp": "true",
+    "paged_stash": "true",
+    "checkpointed_fp32_norms": "true",
+    "separate_masking": "true",
+    "complex_rotary": "true",
+    "repeated_keys": "true",
+    "torch_workspaces": "0",
+    "linear_workspaces": "0",
+    "expert_workspaces": "0",
+    "cublas_workspace": "32 MiB",
+    "host_issue": "25 us",
+    "host_call": "100 us",
+    "blocking_launches": "true",
+}
+"""Entries that a scenario may override, each with an example."""
 
-def _time(text: str) -> str:
-    parse_non_negative_seconds(text)
-    return text
 
-
-def _size(text: str) -> str:
-    parse_bytes(text)
-    return text
-
-
-class Software(Section):
+class _Software(Section):
     """The software stack, and the entries of it that this scenario overrides.
 
     `software: deepspeed_2022` is short for `software: {stack: deepspeed_2022}`. All entries except
@@ -590,104 +593,9 @@ class Software(Section):
 
     stack: name of a software stack that comes with simtrain; megatron_2022 by default. Its newest
         release, or the one after an @: megatron_bridge@25.11.
-    fused_softmax: true if mask and softmax of unfused attention run as one kernel.
-    fused_rotary: true if the rotation of queries, or of keys, runs as one kernel. With latent
-        attention it always does.
-    fused_rms_norm: true if RMS norm runs as one kernel.
-    fused_activation: true if bias, activation and gate of the MLP run as one kernel.
-    fused_dropout_add: true if bias, dropout and residual add run as one kernel.
-    fused_cross_entropy: true if the kernels of cross_entropy_fusion compute the cross entropy.
-    cross_entropy_fusion: kernels of a fused cross entropy. native is Megatron-LM's own, which holds
-        logits and exponentials in fp32: more memory than unfused. te is Transformer Engine's, which
-        keeps logits in the compute dtype.
-    fused_gradient_accumulation: true if the product that computes a weight gradient also
-        accumulates it.
-    norm_in_linear: true if a norm with a single linear layer after it is fused into that layer
-        (Transformer Engine's LayerNormLinear); it affects only recompute.modules.
-    fused_optimizer: true if Adam makes one pass over its states.
-    cuda_graphs: true if passes are captured once and launched whole, so that kernels do not wait
-        for the host.
-    cuda_graph_modules: parts of each layer that CUDA graphs capture (Megatron-LM's
-        --cuda-graph-modules); all kernels of such a part take the host one call.
-    fully_shard: true if memory.zero_stage 3 is PyTorch's fully_shard, which has fp32 shards that
-        serve as master weights, and copies into and out of the buffers of collectives.
-    attention_kernel: kernel of fused attention, newest (the hardware profile's) or
-        flash_attention_2.
-    attention_speed: speed of fused attention relative to that kernel.
-    fp8_columns: how weight gradients in fp8 get copies by columns. cast writes them together with
-        copies by rows (Transformer Engine). recast saves only rows, and casts them again by columns
-        in the backward pass; weights keep one fp8 copy, which is transposed there (DeepSeek-V3).
-    grouped_products: true if one kernel has the products of all experts of a layer, as PyTorch's
-        _grouped_mm. Otherwise the host launches a product, and in fp8 a cast, for each expert
-        (Transformer Engine).
-    fused_grouped_mlp: true if products of experts in mxfp8 run the activation and the casts between
-        them in their epilogues (Transformer Engine's operation fuser with
-        NVTE_CUTEDSL_FUSED_GROUPED_MLP).
-    paged_stash: true if what fused experts save is copied into pages, and back before the backward
-        pass (--moe-paged-stash).
-    checkpointed_fp32_norms: true if norms read an fp32 copy of their input, which a kernel of its
-        own makes, and run again in the backward pass (InternEvo's dropout_selective_checkpoint).
-    separate_masking: true if unfused attention copies queries, keys and values by head, and
-        divides, masks and lowers the scores with a kernel each (Megatron-LM of 2019).
-    complex_rotary: true if the kernels of a rotation that is not fused multiply complex numbers in
-        fp32, as torchtitan's Llama does. Otherwise they multiply halves by cosines and sines.
-    repeated_keys: true if kernels repeat grouped keys and values for each query head before fused
-        attention, which then saves the repeated ones (torchtitan's repeat_kv).
-    torch_workspaces: number of workspaces that PyTorch keeps for cuBLAS during the whole run.
-    linear_workspaces: number of workspaces that Transformer Engine keeps for products of linear
-        layers. The hardware profile has their size. Userbuffers need three times as many.
-    expert_workspaces: number of workspaces that it keeps in addition for grouped products of
-        experts.
-    cublas_workspace: size of each of PyTorch's workspaces, which CUBLAS_WORKSPACE_CONFIG sets; 32
-        MiB for ":4096:8". By default PyTorch's choice for the GPU, from the hardware profile.
-    host_issue: host time to issue a kernel, such as 25 us.
-    host_call: host time of a call of the framework (a module's forward pass, a node of autograd) in
-        addition to that of its kernels, such as 100 us; on the host of an H100 (host.speed 1).
-    blocking_launches: true if the host waits for each kernel and each collective of a pass that it
-        launches (CUDA_LAUNCH_BLOCKING=1), so that none overlaps another.
     """
 
     stack: str = Field(default=DEFAULT_STACK, examples=["deepspeed_2022"])
-    fused_softmax: bool | None = Field(default=None, examples=["false"])
-    fused_rotary: bool | None = Field(default=None, examples=["false"])
-    fused_rms_norm: bool | None = Field(default=None, examples=["false"])
-    fused_activation: bool | None = Field(default=None, examples=["false"])
-    fused_dropout_add: bool | None = Field(default=None, examples=["false"])
-    fused_cross_entropy: bool | None = Field(default=None, examples=["true"])
-    cross_entropy_fusion: CrossEntropyFusion | None = Field(default=None, examples=["te"])
-    fused_gradient_accumulation: bool | None = Field(default=None, examples=["false"])
-    norm_in_linear: bool | None = Field(default=None, examples=["true"])
-    fused_optimizer: bool | None = Field(default=None, examples=["false"])
-    cuda_graphs: bool | None = Field(default=None, examples=["true"])
-    cuda_graph_modules: tuple[GraphModule, ...] | None = Field(
-        default=None, strict=False, examples=["[attn, moe_router]"]
-    )
-    fully_shard: bool | None = Field(default=None, examples=["true"])
-    attention_kernel: AttentionKernel | None = Field(default=None, examples=["flash_attention_2"])
-    attention_speed: Annotated[float, Field(ge=0.01, le=4)] | None = Field(
-        default=None, examples=[0.6]
-    )
-    fp8_columns: Fp8Columns | None = Field(default=None, examples=["recast"])
-    grouped_products: bool | None = Field(default=None, examples=["true"])
-    fused_grouped_mlp: bool | None = Field(default=None, examples=["true"])
-    paged_stash: bool | None = Field(default=None, examples=["true"])
-    checkpointed_fp32_norms: bool | None = Field(default=None, examples=["true"])
-    separate_masking: bool | None = Field(default=None, examples=["true"])
-    complex_rotary: bool | None = Field(default=None, examples=["true"])
-    repeated_keys: bool | None = Field(default=None, examples=["true"])
-    torch_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
-    linear_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
-    expert_workspaces: CountOrZero | None = Field(default=None, examples=["0"])
-    cublas_workspace: Annotated[str, AfterValidator(_size)] | None = Field(
-        default=None, examples=["32 MiB"]
-    )
-    host_issue: Annotated[str, AfterValidator(_time)] | None = Field(
-        default=None, examples=["25 us"]
-    )
-    host_call: Annotated[str, AfterValidator(_time)] | None = Field(
-        default=None, examples=["100 us"]
-    )
-    blocking_launches: bool | None = Field(default=None, examples=["true"])
 
     @model_validator(mode="before")
     @classmethod
@@ -701,16 +609,17 @@ class Software(Section):
             raise FieldError((), *refused)
         return name
 
+    def overrides(self, entry: str) -> bool:
+        return getattr(self, entry) is not None
+
     @property
     def overridden(self) -> dict[str, Any]:
         """The entries that this scenario overrides, in base units."""
         written = {name: value for name, value in vars(self).items() if value is not None}
         del written["stack"]
-        for name in ("host_issue", "host_call"):
-            if name in written:
-                written[name] = parse_non_negative_seconds(written[name])
-        if self.cublas_workspace is not None:
-            written["cublas_workspace"] = parse_bytes(self.cublas_workspace)
+        for name in written:
+            if parse := _TEXTS.get(_ENTRIES[name][0]):
+                written[name] = parse(written[name])
         return written
 
     @property
@@ -719,6 +628,38 @@ class Software(Section):
 
     def facts_for(self, run: Circumstances | None) -> StackFacts:
         return _facts_with_overrides(self, run)
+
+
+def _overridable_fields() -> Iterator[tuple[str, Any]]:
+    for name, shown in _OVERRIDABLE.items():
+        kind = _ENTRIES[name][0]
+        if parse := _TEXTS.get(kind):
+            kind = Annotated[str, AfterValidator(partial(_checked, parse))]
+        yield name, (kind | None, Field(default=None, examples=[shown]))
+
+
+def _checked(parse: Callable[[str], float], text: str) -> str:
+    parse(text)
+    return text
+
+
+def _documentation() -> str:
+    """Return the docstring of the section: each field's text is that of its entry."""
+    texts = descriptions(Kernels) | descriptions(StackFacts)
+    lines = "".join(f"{name}: {texts[name]}\n" for name in _OVERRIDABLE)
+    return f"{inspect.getdoc(_Software)}\n{lines}"
+
+
+if TYPE_CHECKING:
+    Software = _Software
+else:
+    Software = create_model(
+        "Software",
+        __base__=_Software,
+        __module__=__name__,
+        __doc__=_documentation(),
+        **dict(_overridable_fields()),
+    )
 
 
 @functools.lru_cache(maxsize=1024)

@@ -886,7 +886,7 @@ def _set_graphs(draft: MegatronDraft, stack: Stack) -> None:
         draft.set("software.cuda_graph_modules", modules, scope.name)
         return
     recomputes = draft.data["recompute"]["strategy"] != "none"
-    if scope and recomputes and _WHOLE in words and not stack.recompute_in_cuda_graphs.value:
+    if scope and recomputes and _WHOLE in words and not stack.facts["recompute_in_cuda_graphs"]:
         draft.note(scope, f"CUDA graphs with recompute, which {stack.name} refuses: faster")
         return
     draft.set("software.cuda_graphs", True, *names)

@@ -293,10 +293,9 @@ def source_of(name: str, result: Result) -> EntrySource:
     if name == HOST_ISSUE and (issue_s := scenario.host_issue_s) is not None:
         stack = load_stack(scenario.software.stack, scenario.circumstances)
         issue_s /= result.profile.host_speed
-        if scenario.software.host_issue is None and stack.host_issue:
-            return EntrySource(
-                name, issue_s, f"{stack.host_issue.source} (software stack {stack.name})"
-            )
+        of_stack = stack.entry("host_issue")
+        if of_stack and not scenario.software.overrides("host_issue"):
+            return EntrySource(name, issue_s, f"{of_stack.source} (software stack {stack.name})")
         return EntrySource(name, issue_s, "software.host_issue of the scenario")
     entry = entry_of(result.profile, name)
     return EntrySource(name, entry.model_dump(mode="json")["value"], entry.source, entry.fitted_on)
@@ -315,8 +314,9 @@ def _source_of_calls(result: Result) -> EntrySource:
     software, speed = result.scenario.software, result.profile.call_speed
     call_s, stack = result.scenario.facts.host_call / speed, load_stack(software.stack)
     source = "software.host_call of the scenario"
-    if software.host_call is None and stack.host_call:
-        source = f"{stack.host_call.source} (software stack {stack.name})"
+    entry = stack.entry("host_call")
+    if entry and not software.overrides("host_call"):
+        source = f"{entry.source} (software stack {stack.name})"
     return EntrySource(HOST_CALL, call_s, f"{source}; on a host of speed {speed:.3g}")
 
 
