@@ -140,11 +140,10 @@ def _setting_of(option: str) -> str:
     """Return what --set takes for an option such as --tp: "parallelism.tensor=8"; "" for none."""
     from simtrain.base.strict_yaml.validation import example, names_of
     from simtrain.scenario import Scenario
-    from simtrain.scenario.other_names import SCENARIO_NAMES
 
     name = option.lstrip("-").replace("-", "_")
     fields = names_of(Scenario, name)
-    words = fields[0] if len(fields) == 1 else SCENARIO_NAMES.get(name, "")
+    words = fields[0] if len(fields) == 1 else Scenario.other_names().get(name, "")
     # "memory.zero_stage: 3", "hardware.cluster.num_nodes, the nodes of the cluster"
     match = re.match(r"(?!remove)([a-z_.]+)(?:: (\w+)$)?", words)
     if match is None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
 from simtrain.base.strict_yaml import FieldError
-from simtrain.scenario.other_names import EXPERT_NAMES, LORA_NAMES, MAMBA_NAMES, MODEL_NAMES
 from simtrain.scenario.section import MAX_COUNT, Count, CountOrZero, Section
 
 MAMBA, ATTENTION, MLP, EXPERTS = "M", "*", "-", "E"
@@ -42,8 +41,6 @@ class Mamba(Section):
     chunk_size: tokens that the scan computes at once by products; 128 by default, as in
         Megatron-LM.
     """
-
-    other_names: ClassVar[Mapping[str, str]] = MAMBA_NAMES
 
     num_heads: Count | None = Field(default=None, examples=[128])
     head_dim: Count = Field(default=64, examples=[64])
@@ -116,8 +113,6 @@ class Lora(Section):
         other rates take the same time and memory.
     """
 
-    other_names: ClassVar[Mapping[str, str]] = LORA_NAMES
-
     rank: Count = Field(examples=[16])
     modules: Annotated[tuple[LoraModule, ...], Field(strict=False), AfterValidator(_ordered)] = (
         Field(
@@ -166,8 +161,6 @@ class Experts(Section):
         imbalance. With a seed each layer's excess above the mean is drawn from an exponential
         distribution, which assumes least of a positive number with a known mean: `imbalance` - 1.
     """
-
-    other_names: ClassVar[Mapping[str, str]] = EXPERT_NAMES
 
     num: Count = Field(examples=[8])
     top_k: Count = Field(examples=[2])
@@ -284,8 +277,6 @@ class Model(Section):
         alone with its norm and residual. By default (null), every layer has attention and an MLP.
     mamba: sizes of the Mamba-2 layers of layer_pattern; Megatron-LM's defaults if it has some.
     """
-
-    other_names: ClassVar[Mapping[str, str]] = MODEL_NAMES
 
     num_layers: Annotated[int, Field(ge=1, le=_MAX_LAYERS)] = Field(examples=[48])
     hidden_size: Count = Field(examples=[6144])

@@ -25,7 +25,6 @@ from simtrain.base.mesh import AXES, Axis, Domains, Mesh
 from simtrain.base.plug_ins import Parts
 from simtrain.base.strict_yaml import FieldError
 from simtrain.scenario.dispatchers import DISPATCHERS, ExpertDispatch
-from simtrain.scenario.other_names import names_within
 from simtrain.scenario.section import Count, Degree, Section
 
 # Megatron-Core's notation for the layers of each pipeline chunk, such as Et*3|(tt|)*29mL.
@@ -388,8 +387,6 @@ class Parallelism(Section):
     Megatron-LM: expert_tensor x expert ranks hold all experts, and the remaining factor is
     replicas.
     """
-
-    other_names: ClassVar[Mapping[str, str]] = names_within("parallelism")
 
     tensor: Degree = Field(default=1, examples=[8])
     sequence_parallel: bool = Field(default=False, examples=["true"])

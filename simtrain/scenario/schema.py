@@ -40,7 +40,7 @@ from simtrain.base.strict_yaml import (
 from simtrain.errors import InputError, Location
 from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
 from simtrain.scenario.model import Model
-from simtrain.scenario.other_names import OTHER_VALUES, SCENARIO_NAMES
+from simtrain.scenario.other_names import other_values
 from simtrain.scenario.parallelism import ChunkContents, Parallelism, Placement
 from simtrain.scenario.section import (
     BUILT_IN_PYTHON,
@@ -246,8 +246,7 @@ class Scenario(Section):
     `simtrain.scenario.check_scenario` accepts.
     """
 
-    other_names: ClassVar[Mapping[str, str]] = SCENARIO_NAMES
-    other_values: ClassVar[Mapping[str, Mapping[str, str]]] = OTHER_VALUES
+    other_values = staticmethod(other_values)
 
     name: str | None = Field(default=None, examples=["my-scenario"])
     description: str | None = Field(default=None, examples=["What this scenario shows"])

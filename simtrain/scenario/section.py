@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isqrt
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -31,7 +31,7 @@ from simtrain.base.strict_yaml import (
     leaves,
 )
 from simtrain.errors import InputError, Location
-from simtrain.scenario.other_names import names_within
+from simtrain.scenario.other_names import other_names
 
 # Descriptions of the fields of a scenario, parsed from the docstrings of its sections.
 
@@ -119,6 +119,10 @@ class Section(BaseModel):
     # This is the mark of pydantic's own __init__. Without it, pydantic would call this __init__ for
     # the sections of a file too, and would report only the first of their errors.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @classmethod
+    def other_names(cls) -> Mapping[str, str]:
+        return other_names(cls.__name__)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse to assign to a field.
@@ -449,8 +453,6 @@ class Overlap(Section):
         the steps during the next iteration, whose first passes start meanwhile. Zero Bubble's
         runtime has it (--enable-optimizer-post-validation). false (default) waits for the norm.
     """
-
-    other_names: ClassVar[Mapping[str, str]] = names_within("overlap")
 
     tensor_parallel: bool | None = Field(default=None, examples=["true"])
     userbuffers: bool = Field(default=False, examples=["true"])

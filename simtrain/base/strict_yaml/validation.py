@@ -351,13 +351,13 @@ def other_names(model_class: type[BaseModel], path: Path) -> Mapping[str, str]:
     return {
         name: instead
         for model in models
-        for name, instead in getattr(model, "other_names", {}).items()
+        for name, instead in getattr(model, "other_names", dict)().items()
     }
 
 
 def other_values(model_class: type[BaseModel], name: str) -> Mapping[str, str]:
     """Map other programs' values, in lower case, to remedies for the field with a dotted name."""
-    values: Mapping[str, str] = getattr(model_class, "other_values", {}).get(name, {})
+    values: Mapping[str, str] = getattr(model_class, "other_values", lambda _: {})(name)
     return values
 
 
