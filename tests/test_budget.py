@@ -16,7 +16,7 @@ from tests.helpers.command_line import ROOT
 BUDGET = {
     "base": 2968,
     "schedules": 2831,
-    "scenario": 8571,
+    "scenario": 8363,
     "hardware": 2857,
     "workload": 10618,
     "durations": 999,
@@ -25,7 +25,7 @@ BUDGET = {
     "studies": 8652,
     "views": 3133,
     "render": 4627,
-    "commands": 3410,
+    "commands": 3409,
     "top": 647,
     "importing": 10355,
     "recording": 5168,

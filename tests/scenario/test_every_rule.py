@@ -26,7 +26,6 @@ BY_EXAMPLE = [rule for rule in EVERY_RULE if not rule.example.endswith(".")]
 
 
 def among(rule: Rule) -> list[Rule]:
-    """Return the rules of the framework and this one."""
     return [*RULES] if rule in RULES else [*RULES, rule]
 
 
