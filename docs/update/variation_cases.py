@@ -1,8 +1,7 @@
 """Steps of published runs beside drawn ones, for docs/how_to/vary_an_iteration.md."""
 
 import functools
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import simtrain
@@ -90,47 +89,3 @@ def variation_cases(request: Request) -> str:
     head = ["system", "GPUs", "median step", "drawn", "99th percentile / median", "drawn"]
     head += ["deviation, %", "drawn"]
     return table(head, rows)
-
-
-_LAWS: dict[str, Callable[[Case], float]] = {
-    "GPU and second": lambda case: case.num_gpus * case.median_s,
-    "GPU and iteration": lambda case: case.num_gpus,
-    "second": lambda case: case.median_s,
-    "iteration": lambda case: 1.0,
-}
-"""What the pauses of an iteration could come from: their number is in proportion to it."""
-
-
-def _fitted_pauses() -> tuple[float, float]:
-    """Return the pauses of an iteration and their mean duration, of the fitted system.
-
-    With n exponential pauses of mean d in an iteration, and n small, its deviation is d sqrt(2 n)
-    and its 99th percentile d ln(100 n) above the median. Of the two n with which both are as
-    published, the smaller one has the longer tail, as the longest step asks for.
-    """
-    deviation_s = float(FITTED_ON.deviation) / 100 * FITTED_ON.median_s
-    tail_s = (float(FITTED_ON.ratio) - 1) * FITTED_ON.median_s
-    low, high = 0.01, 0.1
-    for _ in range(60):
-        number = (low + high) / 2
-        is_short = math.log(100 * number) / math.sqrt(2 * number) < tail_s / deviation_s
-        low, high = (number, high) if is_short else (low, number)
-    return low, deviation_s / math.sqrt(2 * low)
-
-
-def pause_laws(request: Request) -> str:
-    """Return 99th percentiles over medians with pauses alone, by what causes them."""
-    fitted, mean_s = _fitted_pauses()
-    rows = []
-    for case in (FITTED_ON, *cases()):
-        row = [
-            f"{case.system}{' (fitted)' * (case is FITTED_ON)}",
-            f"{case.num_gpus:,}",
-            case.ratio,
-        ]
-        for size in _LAWS.values():
-            number = fitted * size(case) / size(FITTED_ON)
-            tail_s = mean_s * max(0.0, math.log(100 * number))
-            row.append(f"{1 + tail_s / case.median_s:.3f}")
-        rows.append(row)
-    return table(["system", "GPUs", "published", *(f"per {law}" for law in _LAWS)], rows)

@@ -244,16 +244,13 @@ def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
     full_s = simulate(load_scenario("table5_22b_full")).iteration_time_s
     assert changed == f"{full_s:.3f} s"
     exec(compile(studies.text, page, "exec"), names)
-    cost, advised, best, fastest = capsys.readouterr().out.splitlines()
+    cost, advised, *_ = capsys.readouterr().out.splitlines()
     assert cost.startswith("<TrainingCost table5_22b_present: ")
     assert advised.startswith("(<Advised --set ")
-    assert best.startswith("<RankedLayout ") and fastest.startswith("h100_sxm, 16 GPUs: ")
-    assert len(pathlib.Path("results/sweep.json").read_text("utf-8")) > 100
     assert len(pathlib.Path("report.html").read_text("utf-8")) > 100
     exec(compile(others.text, page, "exec"), names)
     *notes, validation = capsys.readouterr().out.splitlines()
-    assert len(notes) > 1 and notes[0].startswith("Simulated on ")
-    assert validation.startswith("<Validation on h100_sxm: ")
+    assert notes and validation.startswith("<Validation on h100_sxm: ")
 
 
 def python_of(page: str) -> list[str]:
@@ -271,11 +268,17 @@ def test_python_of_every_page_runs(page: str) -> None:
         exec(compile(text, page, "exec"), names)
 
 
-@pytest.mark.usefixtures("newcomer")
-def test_the_import_prints_the_notes_of_its_page() -> None:
-    (note,) = re.findall(r"effect, here\n`(.*)`", text_of("docs/how_to/import_a_run.md"))
-    outcome = call("import", "megatron", "train.sh")
-    assert f"\n# - {note}\n" in outcome.stdout
+@pytest.mark.parametrize("page", DOCUMENTS)
+def test_shell_blocks_parse(page: str) -> None:
+    for block in blocks(page):
+        if block.language in ("", "bash"):
+            subprocess.run(["bash", "-n", "-c", block.text], check=True)
+
+
+def test_the_array_of_a_sweep_has_a_task_for_each_shard() -> None:
+    """Tasks count from 0, as shards do."""
+    (script,) = (one.text for one in blocks("docs/how_to/run_a_sweep.md") if "#SBATCH" in one.text)
+    assert "--array=0-7 " in script and '--shard "$SLURM_ARRAY_TASK_ID/8"' in script
 
 
 # ------------------------------------------------------------------------- the project around it

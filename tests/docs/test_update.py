@@ -137,7 +137,7 @@ def test_the_picture_of_the_tutorial_has_the_results_of_its_sweep() -> None:
 
 
 def test_the_picture_of_a_timeline_has_the_time_that_the_iteration_takes() -> None:
-    page = "docs/how_to/look_at_a_timeline.md"
+    page = "docs/how_to/draw_a_run.md"
     path = ROOT / "docs/how_to/timeline.svg"
     _, (command,) = pictures()[path]
     time = printed(page, command.partition(" --stages")[0])

@@ -229,7 +229,7 @@ def test_torchtitan_runs_the_products_that_its_importer_expects(folder: Path) ->
 def test_the_page_works_as_written(folder: Path) -> None:
     write_files(folder)
     commands = [each for each in commands_of_page() if "with_" not in each]
-    assert len(commands) > 7
+    assert len(commands) > 5
     pytest.importorskip("transformers")
     for command in commands:
         outcome = call(*shlex.split(command)[1:])
