@@ -100,7 +100,7 @@ def _commands(sweep_file: pathlib.Path) -> list[Timing]:
     def timing(label: str, *arguments: str) -> Timing:
         def seconds(revision: Revision) -> Seconds:
             with tempfile.TemporaryDirectory() as folder:
-                out = ("--out", f"{folder}/out") if arguments[0] == "sweep" else ()
+                out = ("-o", f"{folder}/out") if arguments[0] == "sweep" else ()
                 command = ("-m", "simtrain", *arguments, *out)
                 start = time.perf_counter()
                 with revision.start(*command, stdout=subprocess.DEVNULL) as process:
@@ -112,7 +112,7 @@ def _commands(sweep_file: pathlib.Path) -> list[Timing]:
         return seconds
 
     return [
-        timing("175B, simtrain search", "search", TYPICAL, "--gpus", str(GPUS), "--json"),
+        timing("175B, simtrain search", "search", TYPICAL, "--gpus", str(GPUS), "--format=json"),
         timing(f"sweep of {NUM_POINTS:,} points", "sweep", str(sweep_file), "--workers", "1"),
     ]
 

@@ -101,7 +101,7 @@ def _rows(sweep: pathlib.Path) -> list[Record]:
 
     with tempfile.TemporaryDirectory() as name:
         out = pathlib.Path(name) / "out"
-        command = ["-m", "simtrain", "sweep", str(sweep), "--out", str(out), "--workers", "1"]
+        command = ["-m", "simtrain", "sweep", str(sweep), "-o", str(out), "--workers", "1"]
         done = subprocess.run(
             [sys.executable, "-P", *command],
             stdout=subprocess.DEVNULL,

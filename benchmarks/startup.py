@@ -23,7 +23,7 @@ COMMANDS = [
     "run table5_175b_present",
     "run table5_1t_present",
     "search gpt2_1_5b --gpus 1",
-    "search table5_175b_present --gpus 64 --json",
+    "search table5_175b_present --gpus 64 --format json",
 ]
 
 

@@ -21,8 +21,8 @@ from calibrate.validation.limits import LimitOptions
 from simtrain.base.extras import require
 from simtrain.commands.app import INTERRUPTED, MISSED, App
 from simtrain.commands.completion import shipped_profiles, shipped_stacks
-from simtrain.commands.options import SetOption
-from simtrain.commands.output import ListOutput, Output, show, show_view
+from simtrain.commands.options import OUT, OutOption, SetOption
+from simtrain.commands.output import Output, show, show_view
 from simtrain.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ app = App(help="Measure a machine, fit its hardware profile, and validate the pr
 @app.command()
 def fit(
     source: Annotated[Path, typer.Argument()],
-    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
+    out: OutOption = None,
     name: str | None = None,
     base: Path | None = None,
     details: DetailsOption = False,
@@ -56,7 +56,7 @@ def fit(
 
     Args:
         source: folder of measurements, or YAML file of figures with their sources.
-        output: file to write the profile to.
+        out: file to write the profile to.
         name: name of the profile; measurements have none.
         base: profile to copy what was not measured from, with links and network.
     """
@@ -65,7 +65,7 @@ def fit(
 
     words = _words([source], (("--name", name), ("--base", base)))
     text = profile_text(fitted.data, words, measured=source.is_dir())
-    _write(fitted, text, output, details, source if source.is_dir() else None)
+    _write(fitted, text, out, details, source if source.is_dir() else None)
 
 
 @app.command()
@@ -103,15 +103,9 @@ def memory(
 
 @app.command()
 def intervals(
-    write: Annotated[
-        Path | None,
-        typer.Option(
-            "--write",
-            help="Write the parameters, such as hw_profiles/validated_on/error_model.yaml.",
-        ),
-    ] = None,
+    out: OutOption = None,
     *,
-    output: ListOutput,
+    output: Output,
 ) -> None:
     """Fit the model from which 90 % intervals follow to all measured runs that were compared.
 
@@ -120,25 +114,28 @@ def intervals(
     out in turn.
 
     Example: simtrain calibrate intervals
+
+    Args:
+        out: file for the parameters, such as hw_profiles/validated_on/error_model.yaml.
     """
     require("fitting intervals", "scipy")
     from calibrate.fit.error_model import ErrorModelCheck, error_model_text
     from simtrain.base.output_folder import check_suffix, check_writable, write_text
     from simtrain.hardware.interval import judged_runs, read_error_model
 
-    if write:
-        check_suffix(write, (".yaml", ".yml"), "parameters")
-        check_writable(write, "the parameters", "--write")
+    if out:
+        check_suffix(out, (".yaml", ".yml"), "parameters")
+        check_writable(out, "the parameters")
     check = ErrorModelCheck.of(judged_runs())
     show_view(output, check.view())
-    if write:
+    if out:
         text = error_model_text(check.model)
-        write_text(write, text, "the parameters", "--write", read_error_model)
+        write_text(out, text, "the parameters", read=read_error_model)
 
 
 @app.command()
 def measure(
-    out: Path,
+    out: Annotated[Path, OUT],
     quick: bool = False,
     device: Device | None = None,
     minutes: float | None = None,
@@ -151,9 +148,9 @@ def measure(
     record is written at once; the same command again measures the missing ones. Collectives need
     several processes, one for each GPU.
 
-    Several GPUs: torchrun --nproc-per-node 8 -m calibrate measure --out my_node
+    Several GPUs: torchrun --nproc-per-node 8 -m calibrate measure -o my_node
 
-    Example: simtrain calibrate measure --quick --out my_node
+    Example: simtrain calibrate measure --quick -o my_node
 
     Args:
         out: folder of the measurements; made, or continued.
@@ -199,7 +196,7 @@ def validate(
     *,
     limits: LimitOptions,
     output: Output,
-    out: Path | None = None,
+    out: OutOption = None,
 ) -> None:
     """Compare a profile's predictions with measured layers and iterations that no fit used.
 
@@ -208,7 +205,7 @@ def validate(
     its limit. The errors of iterations are written to validated_on/ beside the profile, and give
     the intervals of later predictions.
 
-    Example: simtrain calibrate validate my_node.yaml measured --out pictures
+    Example: simtrain calibrate validate my_node.yaml measured -o pictures
 
     Args:
         profile: name or file of a hardware profile.
@@ -247,15 +244,14 @@ def nccl_tests(
     op: Collective | None = None,
     ranks: Annotated[int | None, typer.Option(min=2)] = None,
     nodes: Annotated[int | None, typer.Option(min=1)] = None,
-    out: Path | None = None,
+    out: OutOption = None,
     base: Path | None = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
     name: str | None = None,
 ) -> None:
     """Adapt a profile's links to results of nccl-tests, or add them to measurements.
 
     With --base and -o, no measurement is needed: the profile is the base, with the links and the
-    network as the logs show them. With --out, `fit` uses the results with the other measurements.
+    network as the logs show them. Without --base they join the measurements of a folder.
 
     Example: simtrain calibrate nccl-tests all_reduce.txt --base h100_sxm -o my_cluster.yaml
 
@@ -264,36 +260,33 @@ def nccl_tests(
         op: collective; by default as a log or its name says.
         ranks: GPUs that took part; by default as a log lists them.
         nodes: nodes of these GPUs; by default as a log lists them.
-        out: folder of measurements of the same machine to add to.
         base: profile whose links and network are adapted.
-        output: file to write the adapted profile to.
+        out: file for the adapted profile; without --base, folder of the machine's measurements.
         name: name of the adapted profile; by default the file's.
     """
     from calibrate.records.nccl_tests import add_log, read_log
 
-    if (out is None) == (base is None) or (base is None) != (output is None):
-        message = "results join measurements (--out) or adapt a profile (--base with -o)"
-        raise InputError.of("E723", message, fix="--base PROFILE -o FILE, or --out DIR")
+    if out is None:
+        message = "results join measurements (-o DIR) or adapt a profile (--base with -o FILE)"
+        raise InputError.of("E723", message, fix="--base PROFILE -o FILE, or -o DIR")
     results = [read_log(path, op, ranks, nodes) for path in logs]
-    if out is not None:
+    if base is None:
         print(f"{out}: {sum(add_log(out, log) for log in results)} records added")
         return
     require("adapting a profile", "scipy")
     from calibrate.fit.adapt import adapt_links
     from calibrate.fit.base import Base
-
-    assert base is not None and output is not None, "checked above"
     from calibrate.fit.result import adapted_text
 
     options = (("--op", op), ("--ranks", ranks), ("--nodes", nodes), ("--base", base))
-    fitted = adapt_links(Base.load(base), results, name or output.stem)
-    _write(fitted, adapted_text(fitted.data, _words(logs, options)), output, details=True)
+    fitted = adapt_links(Base.load(base), results, name or out.stem)
+    _write(fitted, adapted_text(fitted.data, _words(logs, options)), out, details=True)
 
 
 @app.command("from-trace")
 def from_trace(
     traces: Annotated[list[Path], typer.Argument()],
-    out: Path,
+    out: Annotated[Path, OUT],
     gpus_per_node: Annotated[int, typer.Option(min=1)] = 8,
 ) -> None:
     """Read products, attention and collectives from traces of your own runs.
@@ -302,7 +295,7 @@ def from_trace(
     inside a run are slower than alone, and collectives wait for the slowest rank: only the faster
     half of their times counts. Shapes need record_shapes=True.
 
-    Example: simtrain calibrate from-trace rank0.json.gz --out my_trace
+    Example: simtrain calibrate from-trace rank0.json.gz -o my_trace
 
     Args:
         traces: traces of PyTorch's profiler: JSON, packed or not.
@@ -328,7 +321,7 @@ def from_trace(
 def from_runs(
     runs: Annotated[list[Path], typer.Argument(metavar="RUNS")],
     base: Annotated[str, typer.Option(autocompletion=shipped_profiles)],
-    output: Annotated[Path, typer.Option("--output", "-o")],
+    out: Annotated[Path, OUT],
     iteration: str | None = None,
     software: Annotated[str | None, typer.Option(autocompletion=shipped_stacks)] = None,
     overrides: SetOption = None,
@@ -347,7 +340,7 @@ def from_runs(
         runs: tables of runs (CSV), logs of Megatron-LM with their arguments; or, with
             --iteration, one scenario.
         base: profile to start from.
-        output: file to write the fitted profile to.
+        out: file to write the fitted profile to.
         iteration: measured time of the scenario's iteration, such as '12.4 s'.
         software: software stack of runs that name none; by default the base's usual one.
         name: name of the fitted profile; by default the file's.
@@ -366,8 +359,8 @@ def from_runs(
     from simtrain.hardware.load import load_profile
     from simtrain.importing.runs import RunSettings
 
-    check_suffix(output, (".yaml", ".yml"), "profiles")
-    check_writable(output, "a profile", "--output")
+    check_suffix(out, (".yaml", ".yml"), "profiles")
+    check_writable(out, "a profile")
     settings = RunSettings(base, software, tuple(overrides or ()), usual_stack(base))
     measured = read_measured_runs(runs, settings, iteration)
     require("fitting a profile", "scipy")
@@ -377,20 +370,20 @@ def from_runs(
 
     files = ", ".join(file.name for file in runs)
     with progress_bar() as show_progress:
-        fitted = fit_runs(base, measured, name or output.stem, files, show_progress)
+        fitted = fit_runs(base, measured, name or out.stem, files, show_progress)
     options = [("--base", base), ("--iteration", iteration), ("--software", software)]
     words = _words(runs, [*options, *(("--set", override) for override in overrides or ())])
     show_view(Output(), fitted.view())
     fitted.check()
-    errors_file = output.parent / "validated_on" / f"{output.stem}.yaml"
+    errors_file = out.parent / "validated_on" / f"{out.stem}.yaml"
     # Both files or none: errors of another profile would set the intervals of this one.
-    with writing_to(output, "a profile", "--output"), replacing(output) as unfinished:
+    with writing_to(out, "a profile"), replacing(out) as unfinished:
         unfinished.write_text(fitted_to_runs_text(fitted.data, words), "utf-8", newline="\n")
-        check_readable(unfinished, output, load_profile)
+        check_readable(unfinished, out, load_profile)
         errors = errors_of_fit(fitted, str(unfinished.resolve()), base, files)
         errors_file.parent.mkdir(exist_ok=True)
-        write_text(errors_file, errors_text(errors), "the errors", "--output", read_validated_on)
-    print(f"wrote {output} and {errors_file}")
+        write_text(errors_file, errors_text(errors), "the errors", read=read_validated_on)
+    print(f"wrote {out} and {errors_file}")
 
 
 def _words(paths: Iterable[Path], options: Iterable[tuple[str, object]]) -> str:
@@ -399,14 +392,14 @@ def _words(paths: Iterable[Path], options: Iterable[tuple[str, object]]) -> str:
 
 
 def _write(
-    fitted: Fit, text: str, output: Path | None, details: bool, measured: Path | None = None
+    fitted: Fit, text: str, out: Path | None, details: bool, measured: Path | None = None
 ) -> None:
     """Print a fit, and write or print the text of its profile.
 
     Args:
         fitted: the fit.
         text: its profile.
-        output: where to write the profile; None prints it.
+        out: where to write the profile; None prints it.
         details: whether to print the figures of each part.
         measured: folder of measurements, which the profile can be validated with.
     """
@@ -414,17 +407,17 @@ def _write(
     from simtrain.hardware.load import load_profile
     from simtrain.render.terminal import terminal_page
 
-    if output is None:
+    if out is None:
         Console(stderr=True).print(terminal_page(fitted.view("write it with -o FILE", details)))
         print(text, end="")
         return
-    profile = shlex.quote(str(output))
+    profile = shlex.quote(str(out))
     step = f"simtrain run SCENARIO --set cluster={profile}"
     if measured is not None:
         step = f"simtrain calibrate validate {profile} {shlex.quote(str(measured))}"
-    write_text(output, text, "a profile", "--output", load_profile)
+    write_text(out, text, "a profile", read=load_profile)
     show_view(Output(), fitted.view(step, details))
-    print(f"wrote {output}")
+    print(f"wrote {out}")
 
 
 def _fitted(source: Path, name: str | None, base: Path | None) -> Fit:

@@ -48,7 +48,7 @@ def test_comma_separated_values_are_clean() -> None:
 
 @pytest.mark.slow
 def test_pictures_are_valid_xml(file: str) -> None:
-    assert call("run", file, "--out", "x.svg").exit_code == 0
+    assert call("run", file, "-o", "x.svg").exit_code == 0
     assert minidom.parse("x.svg")
 
 
@@ -73,7 +73,7 @@ def test_an_imported_scenario_has_none_and_can_be_read_again(file: str) -> None:
     model |= {"num_attention_heads": 8, "intermediate_size": 1024, "max_position_embeddings": 512}
     pathlib.Path("ds.json").write_text(json.dumps(config), "utf-8")
     pathlib.Path("config.json").write_text(json.dumps(model), "utf-8")
-    for option in ((), ("--out", "new.yaml")):
+    for option in ((), ("-o", "new.yaml")):
         outcome = call("import", "deepspeed", "ds.json", "--gpus", "8", *option)
         assert outcome.exit_code == 0, outcome.stderr
         assert is_clean(outcome.stdout + outcome.stderr)

@@ -111,14 +111,14 @@ def test_iterations_do_not_read_garbage(byte: int, tmp_path: Path) -> None:
 
 STUDIES = [
     "run --allow-oom",
-    "run --allow-oom --json",
+    "run --allow-oom --format json",
     "run --allow-oom --show ops",
     "run --allow-oom --show settings",
     "run --allow-oom --draws 3",
     "run --allow-oom --scale memory_bandwidth=2",
     "run --allow-oom -o {out}.json",
     "run --allow-oom --show memory",
-    "run --allow-oom --show memory --json",
+    "run --allow-oom --show memory --format json",
     "run --allow-oom -o {out}.svg",
     "run --allow-oom -o {out}.html",
     "run --show schedule",
@@ -129,7 +129,7 @@ STUDIES = [
     "compare",
     "cost --tokens 1B --no-failures --allow-oom",
     "cost --days 3 --allow-oom",
-    "sweep --out {out}",
+    "sweep -o {out}",
 ]
 REFUSED = {
     "search --gpus 8": "E941",

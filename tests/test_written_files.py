@@ -38,8 +38,8 @@ WRITERS = [
     "show template -o new.yaml",
     "show fields -o new.yaml",
     "show llama3_70b -o new.yaml",
-    "import megatron job.sh --out new.yaml",
-    "search gpt2_1_5b --gpus 2 --top 1 --set model.num_layers=2 --set batch.global=4 --out new",
+    "import megatron job.sh -o new.yaml",
+    "search gpt2_1_5b --gpus 2 --top 1 --set model.num_layers=2 --set batch.global=4 -o new",
     "validate runs.csv --cluster h100_sxm --errors-to new.yaml",
 ]
 RUNS = "layers,hidden,heads,seq,gpus,global_batch,iteration_s\n4,1024,16,512,8,64,1\n"
@@ -53,7 +53,7 @@ def test_every_writer_reads_what_it_writes(
     """Each command reads every YAML file that it writes before it says so."""
     monkeypatch.chdir(tmp_path)
     pathlib.Path("runs.csv").write_text(RUNS, "utf-8")
-    assert call("export", "--to", "megatron", "gpt2_1_5b", "--out", "job.sh").exit_code == 0
+    assert call("export", "--to", "megatron", "gpt2_1_5b", "-o", "job.sh").exit_code == 0
     read: set[str] = set()
     check = output_folder.check_readable
 

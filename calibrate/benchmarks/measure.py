@@ -102,7 +102,7 @@ def measure(
     launcher = os.getppid()
     with joined(device) as ranks:
         if ranks.size == 1 and set(parts) == {BenchmarkPart.COLLECTIVES}:
-            fix = "torchrun --nproc-per-node 2 -m calibrate measure --out DIR --only collectives"
+            fix = "torchrun --nproc-per-node 2 -m calibrate measure -o DIR --only collectives"
             message = "collectives need two processes, and there is one"
             raise InputError.of("E716", message, fix=fix)
         start_s = clock()

@@ -150,7 +150,7 @@ def _complete_lines(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         reason = f"it is not UTF-8: {error.reason}"
     if reason:
-        fix = f"python -m calibrate measure --out {path.parent}"
+        fix = f"python -m calibrate measure -o {path.parent}"
         raise InputError.of("E710", "no measurements to read", Location(str(path)), fix, reason)
     return lines
 
@@ -161,7 +161,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fix = "make room or choose another --out; the records stay, and the same command continues"
+        fix = "make room or choose another -o; the records stay, and the same command continues"
         message, reason = "the measurements cannot be written", error.strerror or str(error)
         raise InputError.of("E713", message, Location(str(path)), fix, reason) from error
 
@@ -179,5 +179,5 @@ def _check_same_machine(path: Path, other: Header, header: Header) -> None:
     differences = [f"{name} {was} there, {now} here" for name, was, now in pairs if was != now]
     if differences:
         message = "the folder holds the measurements of another machine"
-        fix, reason = "give this measurement an --out of its own", "; ".join(differences)
+        fix, reason = "give this measurement an -o of its own", "; ".join(differences)
         raise InputError.of("E712", message, Location(str(path), 1), fix, reason)

@@ -26,13 +26,11 @@ def pictures() -> dict[pathlib.Path, tuple[str, list[str]]]:
     for page in documents():
         lines = [line for block in blocks(page) for line in block.text.splitlines()]
         for link, name in _PICTURE.findall(text_of(page)):
-            sweep = [line for line in lines if line.endswith((f" --out {name}", f" -o {name}"))]
+            sweep = [line for line in lines if line.endswith(f" -o {name}")]
             plots = [line for line in lines if line.startswith(f"simtrain sweep {name} ")]
-            file = [
-                line for line in lines if line.endswith((f" --out {name}.svg", f" -o {name}.svg"))
-            ]
+            file = [line for line in lines if line.endswith(f" -o {name}.svg")]
             path = (ROOT / page).parent / link
-            reproduce = [f"simtrain reproduce {name} --out {name}/pictures"]
+            reproduce = [f"simtrain reproduce {name} -o {name}/pictures"]
             found[path] = page, [*sweep, *plots[-1:]] or file or reproduce
     return found
 

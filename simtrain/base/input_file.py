@@ -172,7 +172,7 @@ class FileKind:
 
 def import_line(name: str) -> str:
     """Return what to do with a file that an importer reads."""
-    return f"simtrain import {name} {{file}} --out scenario.yaml"
+    return f"simtrain import {name} {{file}} -o scenario.yaml"
 
 
 def _line(pattern: str) -> re.Pattern[str]:
@@ -185,7 +185,7 @@ PROFILE = FileKind(
     "simtrain run SCENARIO --set cluster={file}",
     _line(r"^(?:gemm|memory_bound|intra_node)[ \t]*:"),
 )
-SWEEP = FileKind("a sweep", _line(r"^axes[ \t]*:"), "simtrain sweep {file} --out results")
+SWEEP = FileKind("a sweep", _line(r"^axes[ \t]*:"), "simtrain sweep {file} -o results")
 SCENARIO = FileKind(
     "a scenario",
     _line(r"^(?:model|program)[ \t]*:"),

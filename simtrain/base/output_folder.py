@@ -19,7 +19,7 @@ def as_path(value: object) -> Path:
     return Path(value)
 
 
-def make_folder(folder: Path, what: str, option: str = "--out") -> None:
+def make_folder(folder: Path, what: str, option: str = "-o") -> None:
     """Create the folder of `option` for `what`; an InputError (E113) if that is impossible."""
     with writing_to(folder, what, option):
         folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def make_picture_folder(folder: Path) -> None:
 
 
 @contextmanager
-def writing_to(folder: Path, what: str, option: str = "--out") -> Iterator[None]:
+def writing_to(folder: Path, what: str, option: str = "-o") -> Iterator[None]:
     """Convert an OSError while writing to a folder, which `option` chose, into an InputError."""
     try:
         yield
@@ -71,7 +71,7 @@ def replacing(file: Path, unfinished_name: str = ".simtrain") -> Iterator[Path]:
         raise
 
 
-def check_writable(file: Path, what: str, option: str = "--out") -> None:
+def check_writable(file: Path, what: str, option: str = "-o") -> None:
     """Check that a file, which `option` chose, can be written, before the work that it needs.
 
     If not, it is an InputError (E113). Opening a pipe would end its reader: pipes and devices are
@@ -100,7 +100,7 @@ def write_text(
     file: Path,
     text: str,
     what: str,
-    option: str = "--out",
+    option: str = "-o",
     read: Callable[[Path], object] | None = None,
 ) -> None:
     """Write a file, or replace it.

@@ -171,7 +171,7 @@ def _other_kind(name: str) -> str:
         return f"did you mean {name}{_SUFFIX}? "
     kinds = {
         "scenarios": f"a scenario: simtrain run {name}",
-        "sweeps": f"a sweep: simtrain sweep {name} --out results",
+        "sweeps": f"a sweep: simtrain sweep {name} -o results",
         "hw_profiles": f"a hardware profile: --set cluster={name}",
     }
     is_shipped = (what for kind, what in kinds.items() if name in _names(kind))

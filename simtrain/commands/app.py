@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from inspect import getdoc
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -278,7 +279,7 @@ def run_app(app: Callable[[], None]) -> None:
     except (SimtrainError, OSError) as error:
         problem = error if isinstance(error, SimtrainError) else _problem_of_system(error)
         emit(f"{problem}\n", sys.stderr)
-        if "--json" in sys.argv and isinstance(problem, InputError):
+        if _wants_json(sys.argv) and isinstance(problem, InputError):
             emit_data(json.dumps(_error_data(problem), indent=2) + "\n")
         raise SystemExit(problem.exit_code) from None
     finally:
@@ -286,6 +287,10 @@ def run_app(app: Callable[[], None]) -> None:
         # run: duckdb reports objects that are still alive as leaks.
         if "duckdb" not in sys.modules:
             gc.freeze()
+
+
+def _wants_json(words: list[str]) -> bool:
+    return "--format=json" in words or ("--format", "json") in pairwise(words)
 
 
 def _error_data(error: InputError) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import typer
 
 from simtrain.commands.compare_schedules import compare_schedules
 from simtrain.commands.declare import options_first
-from simtrain.commands.options import AllowOomOption, refuse
+from simtrain.commands.options import AllowOomOption, OutOption, refuse
 from simtrain.commands.output import Output, show
 from simtrain.commands.printing import emit, status
 from simtrain.commands.question import Questions, as_words, simulate_with_status
@@ -45,7 +45,7 @@ def compare(
     changes: ChangeOption = None,
     schedules: bool = False,
     top: Annotated[int, typer.Option(min=1)] = 5,
-    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    out: OutOption = None,
     pass_name: Annotated[str, typer.Option("--pass")] = "",
     output: Output,
     allow_oom: AllowOomOption = False,
@@ -79,7 +79,7 @@ def compare(
 
     Example: simtrain compare llama3_70b --schedules --set batch.global=16
 
-    Example: simtrain compare table5_175b_present trace.json.gz --out page.html
+    Example: simtrain compare table5_175b_present trace.json.gz -o page.html
     """
     from simtrain.commands.comparer import COMPARERS, ComparisonRequest
 
@@ -109,7 +109,7 @@ def compare(
         if out:
             _write_page(out, questions, changes or [], columns, sensitivity)
         return
-    refuse({"--out": out}, "needs two scenarios", f"simtrain run {scenarios[0]} -o {out}")
+    refuse({"-o": out}, "needs two scenarios", f"simtrain run {scenarios[0]} -o {out}")
     _advise(*loaded[0], top, output, sensitivity)
     if questions.overrides:
         words = [scenarios[0], *as_words("--change", questions.overrides)]

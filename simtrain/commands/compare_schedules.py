@@ -32,7 +32,7 @@ def compare_schedules(question: Question, out: Path | None, output: Output) -> N
     show(
         output,
         comparison,
-        lambda: schedules_view(comparison, name, out, draws=not (output.as_markdown or out)),
+        lambda: schedules_view(comparison, name, out, draws=not (output.format == "md" or out)),
         scenario.cluster,
     )
     if out:

@@ -118,7 +118,7 @@ def _show(answer: TrainingCost, drawn: Goodput | None, output: Output, details: 
     from simtrain.views.goodput import goodput_view
     from simtrain.views.view import View
 
-    is_table = output.as_csv or output.as_markdown
+    is_table = output.format in ("csv", "md")
 
     def view() -> View:
         parts = [*cost_view(answer, is_table, drawn).parts]

@@ -43,15 +43,9 @@ ScaleOption = Annotated[
 AllowOomOption = Annotated[
     bool, typer.Option("--allow-oom", help="Simulate even if the scenario does not fit in memory.")
 ]
-ScenarioFolderOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        help="Folder for a scenario file per layout, or a file for a page: answer.html. Scenario "
-        "files of an older run on the scenario are removed unless they were edited.",
-    ),
-]
+OUT = typer.Option("-o", "--output")
+"""The file or folder that a command writes; the ending of a file decides what it is."""
+OutOption = Annotated[Path | None, OUT]
 SecondsOption = Annotated[
     float | None,
     typer.Option(

@@ -6,11 +6,10 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from simtrain.commands.declare import Fields
 from simtrain.commands.options import refuse
 from simtrain.commands.printing import emit, emit_data, print_page, text_width
 from simtrain.errors import InputError, Location, did_you_mean
@@ -19,45 +18,34 @@ if TYPE_CHECKING:
     from simtrain.base.plain_data import PlainData
     from simtrain.views.view import View
 
+Format = Literal["table", "json", "csv", "md"]
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The format of a result: JSON, CSV, Markdown, or by default a page for people.
+    """The format of a result.
 
     Args:
-        as_json: print JSON in full precision.
-        as_csv: print a table as CSV in full precision, see --table.
-        as_markdown: print Markdown.
-        table: table of --csv or --markdown. Default: the first for --csv, all for --markdown. A
-            wrong name lists the right ones.
+        format: page for people (table), everything as JSON, one table as CSV, or Markdown. Numbers
+            of JSON and CSV have full precision.
+        table: table of --format csv or md. Default: the first for csv, all for md. A wrong name
+            lists the right ones.
 
     Raises:
-        InputError: several formats, or a table without a format that has tables (E908).
+        InputError: a table of a format that has none (E908).
     """
 
-    as_json: Annotated[bool, typer.Option("--json")] = False
-    as_csv: Annotated[bool, typer.Option("--csv")] = False
-    as_markdown: Annotated[bool, typer.Option("--markdown")] = False
+    format: Format = "table"
     table: Annotated[str | None, typer.Option(metavar="NAME")] = None
 
     def __post_init__(self) -> None:
-        first, *others = [name for name, is_chosen in self.formats.items() if is_chosen] or [""]
-        if first:
-            refuse(
-                {name: name in others for name in self.formats},
-                f"has no effect with {first}",
-                f"remove {first} or {' or '.join(others)}",
-            )
-        if not (self.as_csv or self.as_markdown):
-            refuse({"--table": self.table}, "is for --csv and --markdown", "add --csv")
+        if self.format not in ("csv", "md"):
+            refuse({"--table": self.table}, "is for --format csv and md", "add --format csv")
 
     @property
-    def formats(self) -> dict[str, bool]:
-        return {"--json": self.as_json, "--csv": self.as_csv, "--markdown": self.as_markdown}
-
-
-ListOutput = Annotated[Output, Fields(Output, "as_csv as_markdown")]
-"""The format of a list of names."""
+    def written(self) -> dict[str, object]:
+        """What the user wrote, by the names of options."""
+        return {"--format": self.format != "table", "--table": self.table}
 
 
 def show(
@@ -79,7 +67,7 @@ def show(
     Raises:
         InputError: the view has no table of the name (E119).
     """
-    if output.as_json:
+    if output.format == "json":
         show_json(data if isinstance(data, dict) else data.to_dict(), cluster)
     else:
         show_view(output, view(), width)
@@ -108,7 +96,7 @@ def show_json(data: dict[str, Any], cluster: str | Sequence[str] | None = None) 
 
 
 def show_view(output: Output, view: View, width: int | None = None) -> None:
-    """Print a view as a page, CSV or Markdown.
+    """Print a view as a page, CSV or Markdown; as JSON, its tables.
 
     Args:
         output: the format.
@@ -118,15 +106,17 @@ def show_view(output: Output, view: View, width: int | None = None) -> None:
     Raises:
         InputError: the view has no table of the name (E119).
     """
-    if output.as_csv:
+    if output.format == "csv":
         from simtrain.render.plain_text import csv_text
 
         emit_data(csv_text(_table(output, view)))
-    elif output.as_markdown:
+    elif output.format == "md":
         from simtrain.render.plain_text import markdown_table, markdown_text
 
         only = output.table and markdown_table(_table(output, view)) + "\n"
         emit(only or markdown_text(view))
+    elif output.format == "json":
+        show_json({name: table.records() for name, table in view.tables.items()})
     else:
         from simtrain.render.terminal import terminal_page
 
@@ -140,8 +130,8 @@ def _table(output: Output, view: View) -> Any:
     if name in tables:
         return tables[name]
     if not tables:
-        message, fix = "this result has no table", "write --json, or --markdown without --table"
-        raise InputError.of("E119", message, Location("--csv"), fix)
+        message, fix = "this result has no table", "write --format json, or md without --table"
+        raise InputError.of("E119", message, Location("--format csv"), fix)
     message = f'there is no table "{name}"'
     fix = f"{did_you_mean(name, tables)}the tables are: {', '.join(tables)}"
     raise InputError.of("E119", message, Location("--table"), fix)
@@ -170,7 +160,7 @@ def print_or_write(
 
 
 def page_of(out: Path | None) -> Path | None:
-    """Return --out if it is a page, and not a folder; check that it can be written."""
+    """Return -o if it is a page, and not a folder; check that it can be written."""
     from simtrain.base.output_folder import check_writable
     from simtrain.render.html.document import SUFFIXES
 

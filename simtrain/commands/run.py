@@ -54,7 +54,7 @@ class Choice:
     """
 
     show: Shown | None = None
-    out: Annotated[Path | None, typer.Option("--out", "-o", help=OUT_HELP)] = None
+    out: Annotated[Path | None, typer.Option("-o", "--output", help=OUT_HELP)] = None
     figure: Figure | None = None
     stages: Annotated[list[int] | None, Written(parse_numbers)] = None
     window: Annotated[tuple[float, float] | None, Written(parse_window_s)] = None
@@ -84,7 +84,7 @@ class Choice:
             return
         refuse(draws.options, f"has no effect with --show {self.show}")
         if self.show in ("schedule", "settings"):
-            refuse({"--out": self.out}, f"has no effect with --show {self.show}")
+            refuse({"-o": self.out}, f"has no effect with --show {self.show}")
 
     @property
     def stage(self) -> int | None:
@@ -183,7 +183,7 @@ class Draws:
         return {"--draws": self.draws is not None, "--seed": self.seed is not None}
 
 
-@options_first("show out overrides scale allow_oom as_json engine draws seed")
+@options_first("show out overrides scale allow_oom format engine draws seed")
 def run(
     question: Question,
     choice: Choice,
@@ -204,8 +204,8 @@ def run(
     --show ops prints each op's count, shape, FLOPs, bytes, seconds, bottleneck and profile entry;
     its rows add up to the breakdown. --show sources prints what a figure is computed from, down to
     entries of the hardware profile. --show schedule prints a row per stage and a column per slot:
-    2F0 is the forward pass of microbatch 0 on virtual stage 2; --csv has all passes in the format
-    of PyTorch's pipelining.
+    2F0 is the forward pass of microbatch 0 on virtual stage 2; --format csv has all passes as in
+    PyTorch's pipelining.
 
     With --draws, the iteration is drawn many times with what varies (section variation): the answer
     is a distribution and its reasons.
@@ -277,10 +277,11 @@ def _show_settings(scenario: Scenario, output: Output) -> None:
 def _show_schedule(scenario: Scenario, output: Output) -> None:
     from simtrain.views.schedule import schedule_view
 
-    others = {"--json": output.as_json, "--markdown": output.as_markdown, "--table": output.table}
-    refuse(others, "has no effect with --show schedule", "write --csv")
+    is_other = output.format in ("json", "md")
+    others = {f"--format {output.format}": is_other, "--table": output.table}
+    refuse(others, "has no effect with --show schedule", "write --format csv")
     order = scenario.order.actions
-    if output.as_csv:
+    if output.format == "csv":
         emit_data(order.to_csv())
     else:
         show_view(output, schedule_view(order))

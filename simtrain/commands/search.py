@@ -14,7 +14,7 @@ from simtrain.commands.app import MISSED
 from simtrain.commands.completion import shipped_profiles
 from simtrain.commands.cost import read_goodput
 from simtrain.commands.declare import Fields, Written, options_first
-from simtrain.commands.options import ScenarioFolderOption, SecondsOption, refuse
+from simtrain.commands.options import OutOption, SecondsOption, refuse
 from simtrain.commands.output import Output, page_of, show, with_files
 from simtrain.commands.question import Question, SearchQuestion
 from simtrain.errors import InputError, Location
@@ -106,7 +106,7 @@ def search(
     fields: SearchFields,
     training: PlanFields,
     output: Output,
-    out: ScenarioFolderOption = None,
+    out: OutOption = None,
     tokens: str | None = None,
     clusters: ClustersOption = None,
     *,
@@ -117,6 +117,8 @@ def search(
     """Find the fastest (or cheapest) layout on N GPUs, or clusters and numbers of GPUs to train on.
 
     Args:
+        out: a page (.html); or a folder for a scenario file per layout, where files of an older run
+            on the scenario are removed unless they were edited.
         tokens: search clusters and numbers of GPUs for a training of so many: 300B, 1.5T, 450e9.
         clusters: with --tokens: hardware profiles, a100_sxm4_80gb,h100_sxm. Default: the scenario's
             cluster.

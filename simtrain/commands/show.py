@@ -21,7 +21,7 @@ from simtrain.base.resources import (
     list_stacks,
     list_sweeps,
 )
-from simtrain.commands.options import refuse
+from simtrain.commands.options import OutOption, refuse
 from simtrain.commands.output import Output, show, show_view
 from simtrain.commands.printing import emit, text_width
 from simtrain.errors import InputError, did_you_mean
@@ -57,7 +57,7 @@ def _names(typed: str) -> list[str]:
 
 def show_shipped(
     name: Annotated[str | None, typer.Argument(autocompletion=_names)] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    out: OutOption = None,
     *,
     output: Output,
 ) -> None:
@@ -87,20 +87,20 @@ def show_shipped(
 
     lists = _lists()
     if name is None or name in lists:
-        refuse({"--out": out}, "writes no list", "name what to copy")
+        refuse({"-o": out}, "writes no list", "name what to copy")
         if name is None:
             show_view(output, names_view(("name", "what it lists or prints"), _overview()))
         else:
             columns, rows = lists[name]
             show_view(output, names_view(columns, rows()))
     elif _is_path(name) or (name in list_profiles() and out is None):
-        refuse({"--out": out}, "copies what comes with simtrain, not a file")
+        refuse({"-o": out}, "copies what comes with simtrain, not a file")
         from simtrain.views.profile import load_page, profile_view
 
         page = load_page(name)
         show(output, page, lambda: profile_view(page))
     else:
-        refuse(output.formats, "is for lists and profiles")
+        refuse(output.written, "is for lists and profiles")
         _print_text(name, out)
 
 

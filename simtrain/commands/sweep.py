@@ -12,7 +12,7 @@ import typer
 from simtrain.commands.app import INTERRUPTED
 from simtrain.commands.completion import shipped_sweeps
 from simtrain.commands.declare import Fields, options_first
-from simtrain.commands.options import SetOption, refuse
+from simtrain.commands.options import OutOption, SetOption, refuse
 from simtrain.commands.output import Output, page_of, show
 from simtrain.commands.printing import emit, status
 from simtrain.commands.progress import progress_bar
@@ -39,7 +39,7 @@ def sweep(
     source: Annotated[str, typer.Argument(metavar="SWEEP", autocompletion=shipped_sweeps)],
     fields: SweepFields,
     output: Output,
-    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    out: OutOption = None,
     query: Annotated[str | None, typer.Option(metavar="SQL")] = None,
     overrides: SetOption = None,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
@@ -76,7 +76,7 @@ def sweep(
     of_grid = {"--set": overrides, "--workers": workers, "--ray": fields["ray"]}
     of_grid["--part-size"] = fields["part_size"]
     if query is not None:
-        refuse(of_grid | axes | {"--out": out}, "has no effect with --query")
+        refuse(of_grid | axes | {"-o": out}, "has no effect with --query")
         _query(Path(source), query, output)
     elif _is_results(source, out):
         refuse(of_grid, "has no effect on a folder with results", "remove it, or name a sweep")
@@ -86,7 +86,7 @@ def sweep(
         if out is None:
             fix = f"simtrain sweep {source} -o results"
             raise InputError.of(
-                "E903", "the folder of results is missing", Location("simtrain sweep --out"), fix
+                "E903", "the folder of results is missing", Location("simtrain sweep -o"), fix
             )
         request = SweepRequest(source, out, overrides or (), workers=workers, **fields)
         _run(request, out, output)

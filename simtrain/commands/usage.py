@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from difflib import get_close_matches
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 from simtrain.errors import InputError, Location, did_you_mean
@@ -44,6 +44,13 @@ MOVED = {
     "timeline": "simtrain run SCENARIO -o timeline.svg",
 }
 """What replaces a former command."""
+MOVED_OPTIONS = {
+    "--csv": "--format csv",
+    "--json": "--format json",
+    "--markdown": "--format md",
+    "--out": "-o FILE",
+}
+"""What replaces a former option."""
 _READERS = {"json": "hf", "sh": "megatron", "sbatch": "megatron", "toml": "torchtitan"}
 """The importer of a file by its ending."""
 
@@ -54,7 +61,12 @@ def is_usage_error(error: Exception) -> bool:
 
 
 def usage_error(context: Any, words: Sequence[str], error: Any) -> InputError:
-    """Return typer's error about the words after a command as an error of simtrain."""
+    """Return typer's error about the words after a command as an error of simtrain.
+
+    Raises:
+        InputError: another word is at fault: a former option (E902).
+    """
+    _refuse_former_options(context, words)
     message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
     fix = _example(context)
     option = getattr(error, "option_name", "")
@@ -113,9 +125,10 @@ def check_words(context: Any, words: Sequence[str]) -> None:
     """Refuse what typer accepts: an empty word, and an option that is given twice.
 
     Raises:
-        InputError: an empty word, as from an unset variable in `--out "$FOLDER"` (E904), or an
-            option whose first value would be lost (E905).
+        InputError: a former option (E902), an empty word, as from an unset variable in
+            `-o "$FOLDER"` (E904), or an option whose first value would be lost (E905).
     """
+    _refuse_former_options(context, words)
     for before, word in pairwise(["", *words]):
         name, equals, value = word.partition("=")
         if not word or (name.startswith("--") and equals and not value):
@@ -129,6 +142,16 @@ def check_words(context: Any, words: Sequence[str]) -> None:
         if is_option and order.count(param) > 1:
             twice = Location(f"{context.command_path} {param.opts[0]}")
             raise InputError.of("E905", "is given twice", twice, "keep one")
+
+
+def _refuse_former_options(context: Any, words: Sequence[str]) -> None:
+    """Refuse an option that another one replaces, before "--"; a script's words may follow it."""
+    for word in takewhile(lambda word: word != "--", words):
+        name = word.partition("=")[0]
+        if name in MOVED_OPTIONS and not hasattr(context.command, "commands"):
+            place = Location(f"{context.command_path} {name}")
+            message = f"there is no option {name} any more"
+            raise InputError.of("E902", message, place, f"write {MOVED_OPTIONS[name]}")
 
 
 def _example(context: Any) -> str:

@@ -104,8 +104,8 @@ def validate(
     Each line of a table of runs has its model, layout, batch, and the measured time or peak.
     Columns have common names, such as num_layers or layers, tp, micro_batch, iteration_s,
     peak_mem_gb, or the names of fields; simtrain show validate lists them. A run that cannot be
-    simulated is counted and says why; --csv --table runs lists all. Exits with 2 if no run can be
-    simulated.
+    simulated is counted and says why; --format csv --table runs lists all. Exits with 2 if no run
+    can be simulated.
 
     A step of traces is replayed from its durations alone, and then again without each rank: the
     answer is the rank that all others wait for: simtrain validate rank*.json.gz

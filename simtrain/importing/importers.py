@@ -59,7 +59,7 @@ class Megatron(ScriptImporter):
     arguments that are not modelled, with their effect. A script is parsed, not run: --env says the
     variables that it does not define. Everything unknown or wrong is one answer.
 
-    Example: simtrain import megatron train.sh --out scenario.yaml --env NNODES=4
+    Example: simtrain import megatron train.sh -o scenario.yaml --env NNODES=4
     """
 
     name = "megatron"

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from simtrain.commands.app import MISSED
-from simtrain.commands.options import refuse
+from simtrain.commands.options import OutOption, refuse
 from simtrain.commands.output import Output, show
 from simtrain.commands.printing import emit
 
@@ -22,7 +22,7 @@ Target = Literal[
 def reproduce(
     target: Annotated[Target, typer.Argument()],
     output: Output,
-    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    out: OutOption = None,
 ) -> None:
     """Compute a table or figure of the paper and compare it with the published numbers.
 
@@ -36,7 +36,7 @@ def reproduce(
     by tensor, when attention dominates, and the memory and time of each recompute strategy. Bytes
     follow the sliders. Times are simulated when the page is written.
 
-    Example: simtrain reproduce fig7 --out pictures
+    Example: simtrain reproduce fig7 -o pictures
     """
     from simtrain.base.output_folder import make_picture_folder
     from simtrain.commands.progress import progress_bar
@@ -46,8 +46,7 @@ def reproduce(
     from simtrain.paper.view import paper_view
 
     if target == "explore":
-        others = output.formats | {"--table": output.table}
-        refuse(others, "has no effect on the page with sliders")
+        refuse(output.written, "has no effect on the page with sliders")
         _write_page(out or Path("explore.html"))
         return
     if out:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from simtrain.commands.declare import Written
-from simtrain.commands.options import SetOption, refuse
+from simtrain.commands.options import OutOption, SetOption, refuse
 from simtrain.errors import InputError, Location
 
 _SUFFIX = ".program.json.gz"
@@ -82,7 +82,7 @@ def import_torch(
     arguments: Annotated[
         dict[str, Any] | None, typer.Option("--arg"), Written(_parse_arguments, list[str])
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE.yaml")] = None,
+    out: OutOption = None,
     overrides: SetOption = None,
     seconds: Annotated[float, typer.Option(min=1)] = 600.0,
     force: bool = False,
@@ -108,7 +108,7 @@ def import_torch(
     on tensors without values and in a process group without other processes. The function builds
     and parallelizes the model as it does on GPUs; its loss(model, batch) is a scalar.
 
-    Example: simtrain import torch train.py:main --gpus 64 --arg layers=32 --out run.yaml
+    Example: simtrain import torch train.py:main --gpus 64 --arg layers=32 -o run.yaml
 
     Example: simtrain import torch --hf config.json --gpus 8 --fsdp --arg sequences=4
     """

@@ -354,7 +354,7 @@ def read_program(version: FileVersion) -> Program:
         InputError: the file cannot be read (E101, E102), or is no recording (E940).
     """
     place = Location(version.file)
-    fix = "record the program again: simtrain import torch SCRIPT.py:FUNCTION --out FILE"
+    fix = "record the program again: simtrain import torch SCRIPT.py:FUNCTION -o FILE"
     try:
         return Program.model_validate_json(_content(Path(version.file)))
     except ValidationError as error:

@@ -104,7 +104,7 @@ class ScheduleGrid:
             yield line
         if shown < len(widths):
             left_out = f"The first {shown} of {len(widths)} time slots."
-            left_out += " schedule show --csv prints every pass."
+            left_out += " --format csv prints every pass."
             yield ""
             yield Text(left_out, style="dim")
 

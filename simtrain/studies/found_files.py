@@ -68,7 +68,7 @@ def prepare_folder(folder: Path, names: list[str]) -> list[Path]:
     make_folder(folder, _WHAT)
     paths = [folder / f"{name}.yaml" for name in names]
     for path in filter(Path.exists, paths):
-        fix = "choose another folder for --out, or remove the file"
+        fix = "choose another folder for -o, or remove the file"
         raise InputError.of("E113", "the file exists", Location(str(path)), fix)
     return paths
 

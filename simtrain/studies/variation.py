@@ -211,7 +211,7 @@ class DrawnTimes(PlainData):
 
 @dataclass(frozen=True, slots=True)
 class VariedRun(PlainData):
-    """What `simtrain run --json` prints: a result, what is said of it, and its draws.
+    """What `simtrain run --format json` prints: a result, what is said of it, and its draws.
 
     Args:
         report: the result, and what is said of it.

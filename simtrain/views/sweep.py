@@ -145,7 +145,7 @@ def answer_view(answer: Answer) -> View:
     ]
     table = Table("answer", "", columns, rows, layout="continued", data=answer.records())
     hidden = len(answer.rows) - _MAX_ROWS
-    more = f"and {hidden:,} more rows: --csv and --json print them all"
+    more = f"and {hidden:,} more rows: --format csv or json prints them all"
     return View([table, Paragraphs([more] * (hidden > 0), style=None)])
 
 

@@ -13,13 +13,13 @@ from tests.helpers.command_line import ROOT, refused, spawn
 
 # A command, the feature that needs packages, these packages, and the extra to install.
 NEEDED = [
-    ("sweep interleave --out r", "a sweep needs pyarrow", "sweep"),
-    ("sweep interleave --out r", "a constraint needs duckdb", "sweep"),
+    ("sweep interleave -o r", "a sweep needs pyarrow", "sweep"),
+    ("sweep interleave -o r", "a constraint needs duckdb", "sweep"),
     ("sweep r --query 'select 1'", "a query needs duckdb", "sweep"),
     ("sweep .", "drawing a sweep needs pyarrow and matplotlib", "plot,sweep"),
     ("run gpt2_1_5b --show memory -o r.png", "drawing pictures needs matplotlib", "plot"),
-    ("run gpt2_1_5b --out t.svg", "drawing pictures needs matplotlib", "plot"),
-    ("reproduce table2 --out r", "drawing pictures needs matplotlib", "plot"),
+    ("run gpt2_1_5b -o t.svg", "drawing pictures needs matplotlib", "plot"),
+    ("reproduce table2 -o r", "drawing pictures needs matplotlib", "plot"),
     ("run gpt2_1_5b --engine compiled", "engine compiled needs numba", "fast"),
 ]
 CORE = [

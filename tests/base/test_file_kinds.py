@@ -43,7 +43,7 @@ ADVICE = {
     "config.json": "a config of a model on Hugging Face, not {}|simtrain import hf config.json",
     "job.toml": "a job of torchtitan, not {}|simtrain import torchtitan job.toml",
     "profile.yaml": "a hardware profile, not {}|--set cluster=profile.yaml",
-    "sweep.yaml": "a sweep, not {}|simtrain sweep sweep.yaml --out results",
+    "sweep.yaml": "a sweep, not {}|simtrain sweep sweep.yaml -o results",
     "scenario.yaml": "a scenario, not {}|simtrain run scenario.yaml",
 }
 IMPORTED = {"train.sh", "job.sbatch", "train.log", "config.json", "ds.json", "job.toml"}
@@ -53,7 +53,7 @@ COMMANDS = {
     "run FILE": ("a scenario", {"scenario.yaml", *IMPORTED}),
     "run FILE --show memory": ("a scenario", {"scenario.yaml", *IMPORTED}),
     "search FILE --gpus 8": ("a scenario", {"scenario.yaml", *IMPORTED}),
-    "sweep FILE --out out": ("a sweep", {"sweep.yaml"}),
+    "sweep FILE -o out": ("a sweep", {"sweep.yaml"}),
     "run gpt2_1_5b --set cluster=./FILE": ("a hardware profile", {"profile.yaml"}),
     "import hf FILE": ("a config of a model on Hugging Face", {"config.json"}),
     "import deepspeed FILE": ("a config of DeepSpeed", {"ds.json", *IMPORTED}),

@@ -61,7 +61,7 @@ def test_files_of_users_are_read_in_one_place(package: str) -> None:
     [
         "run {}",
         "show {}",
-        "sweep {} --out out",
+        "sweep {} -o out",
         "import megatron {}",
         "import hf {}",
         "import torchtitan {}",

@@ -31,7 +31,7 @@ def test_a_sweep_runs_without_modules_that_windows_lacks(
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     assert num_processors() == 1
     for _ in range(2):
-        done = call("sweep", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"))
+        done = call("sweep", str(tmp_path / "small.yaml"), "-o", str(tmp_path / "out"))
         assert (done.exit_code, done.stderr) == (0, "")
     assert files_of(tmp_path / "out")
 

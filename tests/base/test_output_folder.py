@@ -117,7 +117,7 @@ def test_an_error_names_the_requested_file(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["run X -o no/t.json", "run X --out no/t.svg", "run X --out no/t.html"]
+    "command", ["run X -o no/t.json", "run X -o no/t.svg", "run X -o no/t.html"]
 )
 def test_an_output_file_is_checked_before_the_simulation(
     command: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

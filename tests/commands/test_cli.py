@@ -52,7 +52,7 @@ def overrides_of(arguments: tuple[str, ...]) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("arguments", RUNS)
 def test_run_json_equals_the_result_of_simulate(arguments: tuple[str, ...]) -> None:
-    outcome = call("run", *arguments, "--json")
+    outcome = call("run", *arguments, "--format=json")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     result = simtrain.simulate(simtrain.load_scenario(arguments[0], overrides_of(arguments)))
     data = json.loads(outcome.stdout)
@@ -76,7 +76,7 @@ def test_run_json_equals_the_result_of_simulate(arguments: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("arguments", RUNS)
 def test_the_breakdown_adds_up_to_the_iteration(arguments: tuple[str, ...]) -> None:
-    data = json.loads(call("run", *arguments, "--json").stdout)
+    data = json.loads(call("run", *arguments, "--format=json").stdout)
     assert len(data["stages_s"]) == data["num_simulated_ranks"]
     for parts in (data["breakdown_s"], *data["stages_s"]):
         assert parts.keys() == PARTS
@@ -87,7 +87,7 @@ def test_the_breakdown_adds_up_to_the_iteration(arguments: tuple[str, ...]) -> N
 @pytest.mark.parametrize("arguments", RUNS)
 def test_mfu_and_hfu_follow_the_papers_formulas(arguments: tuple[str, ...]) -> None:
     """Model FLOPs are 72BLsh²(1 + s/6h + v/12hL). Recompute adds s/18h or the layers' forward."""
-    data = json.loads(call("run", *arguments, "--json").stdout)
+    data = json.loads(call("run", *arguments, "--format=json").stdout)
     scenario = load_scenario(arguments[0], overrides_of(arguments))
     model = scenario.model
     s, h, layers, v = model.seq_length, model.hidden_size, model.num_layers, model.vocab_size
@@ -102,7 +102,7 @@ def test_mfu_and_hfu_follow_the_papers_formulas(arguments: tuple[str, ...]) -> N
 
 
 def test_the_page_and_the_json_show_the_same_numbers() -> None:
-    data = json.loads(call("run", *PIPELINED, "--json").stdout)
+    data = json.loads(call("run", *PIPELINED, "--format=json").stdout)
     outcome = call("run", *PIPELINED)
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     for shown in (
@@ -124,7 +124,7 @@ def test_brackets_in_a_name_are_not_markup(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.ci
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize("options", [[], ["--format=json"]])
 def test_output_is_identical_in_every_process(options: list[str]) -> None:
     here = call("run", *PIPELINED, *options)
     assert call("run", *PIPELINED, *options) == here
@@ -144,7 +144,7 @@ def test_output_is_identical_in_every_process(options: list[str]) -> None:
     ],
 )
 def test_csv_of_a_schedule_can_be_read_back(arguments: tuple[str, ...]) -> None:
-    outcome = call("run", "--show", "schedule", *arguments, "--csv")
+    outcome = call("run", "--show", "schedule", *arguments, "--format=csv")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     scenario = load_scenario(arguments[0], overrides_of(arguments))
     expected = scenario.order.actions
@@ -169,7 +169,7 @@ def test_scenarios_lists_every_shipped_file() -> None:
 
 
 def test_reproduce_prints_a_table_or_json() -> None:
-    page, data = call("reproduce", "table4"), call("reproduce", "table4", "--json")
+    page, data = call("reproduce", "table4"), call("reproduce", "table4", "--format=json")
     assert (page.exit_code, page.stderr, data.exit_code, data.stderr) == (0, "", 0, "")
     assert page.stdout.splitlines()[-1].startswith("OK: mean |error| 0.")
     assert json.loads(data.stdout)["ok"] is True
@@ -177,7 +177,7 @@ def test_reproduce_prints_a_table_or_json() -> None:
 
 def test_a_missed_threshold_exits_with_4(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "TABLE4_MAX", 1e-5)
-    page, data = call("reproduce", "table4"), call("reproduce", "table4", "--json")
+    page, data = call("reproduce", "table4"), call("reproduce", "table4", "--format=json")
     assert (page.exit_code, data.exit_code) == (4, 4)
     closing = page.stdout.splitlines()[-1]
     assert closing.startswith("FAILED: mean |error| 0.") and closing.endswith("(at most 0.0%)")
@@ -188,9 +188,9 @@ def test_a_missed_threshold_exits_with_4(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_simulated_time_does_not_depend_on_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A changed number of the paper changes the error, not the simulation."""
-    before = json.loads(call("reproduce", "table4", "--json").stdout)
+    before = json.loads(call("reproduce", "table4", "--format=json").stdout)
     monkeypatch.setitem(targets.TABLE4_MS, "baseline", (8.7, 11.9))
-    outcome = call("reproduce", "table4", "--json")
+    outcome = call("reproduce", "table4", "--format=json")
     after = json.loads(outcome.stdout)
     assert outcome.exit_code == 4
     simulated = [[row["simulated_s"] for row in data["rows"]] for data in (before, after)]

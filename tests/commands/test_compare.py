@@ -24,7 +24,7 @@ def test_the_page_shows_causes_and_sensitivity() -> None:
 
 
 def test_causes_in_json_add_up_to_the_difference() -> None:
-    data = json.loads(call("compare", FULL, PRESENT, "--no-sensitivity", "--json").stdout)
+    data = json.loads(call("compare", FULL, PRESENT, "--no-sensitivity", "--format=json").stdout)
     (difference,), (base, other) = data["differences"], data["scenarios"]
     assert (difference["base"], difference["other"]) == (FULL, PRESENT)
     assert difference["difference_s"] == other["iteration_time_s"] - base["iteration_time_s"]
@@ -40,7 +40,9 @@ def test_causes_in_json_add_up_to_the_difference() -> None:
 
 
 def test_change_adds_a_changed_copy_of_the_first_scenario() -> None:
-    data = call(*f"compare {PRESENT} --change recompute=full --no-sensitivity --json".split())
+    data = call(
+        *f"compare {PRESENT} --change recompute=full --no-sensitivity --format json".split()
+    )
     (difference,) = json.loads(data.stdout)["differences"]
     assert difference["other"] == f"{PRESENT} recompute=full"
     assert difference["changed_fields"] == {"recompute.strategy": ["selective", "full"]}
@@ -51,7 +53,7 @@ def test_a_single_scenario_has_advice_and_its_sensitivity() -> None:
     assert outcome.exit_code == 0
     assert "memory bandwidth" in outcome.stdout and "differs" not in outcome.stdout
     assert "were simulated one at a time" in " ".join(outcome.stdout.split())
-    data = json.loads(call("compare", PRESENT, "--top", "2", "--json").stdout)
+    data = json.loads(call("compare", PRESENT, "--top", "2", "--format=json").stdout)
     assert len(data["advised"]) <= 2 and len(data["scenarios"]) == 1
 
 

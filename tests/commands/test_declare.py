@@ -47,7 +47,7 @@ class Format:
         wide: on long lines.
     """
 
-    as_json: Annotated[bool, typer.Option("--json")] = False
+    as_json: bool = False
     wide: bool = True
 
 
@@ -87,7 +87,7 @@ def baked(*words: str) -> Outcome:
 
 
 def test_a_command_gets_the_values_that_its_parameters_stand_for() -> None:
-    outcome = baked("a", "b", "--flour", "200g", "--layer-sizes", "3,2", "--json", "--no-wide")
+    outcome = baked("a", "b", "--flour", "200g", "--layer-sizes", "3,2", "--as-json", "--no-wide")
     cake = {"flour": "200g", "layers": (3, 2), "style": None}
     form = Format(as_json=True, wide=False)
     assert outcome == Outcome(0, f"{cake} {form} None ['a', 'b']\n", "")
@@ -107,7 +107,7 @@ def test_help_says_what_docstrings_say(monkeypatch: pytest.MonkeyPatch) -> None:
         "--json-file <path> File to write.",
         "* --flour <str> Flour: 200g or 0.2kg. [required]",
         "--layer-sizes N,N Sizes of the layers.",
-        "--json <bool> As JSON.",
+        "--as-json <bool> As JSON.",
         "--wide --no-wide <bool> On long lines. [default: wide]",
         "--help -h <bool> Show this message and exit.",
     ]

@@ -53,7 +53,7 @@ def test_documents_are_listed_with_their_titles() -> None:
     lines = call("show", "documents").stdout.splitlines()
     titles = {line.partition(" ")[0]: line.partition(" ")[2].lstrip() for line in lines}
     assert titles["tutorial"] == "Tutorial: from nothing to a decision"
-    assert "name,title" in call("show", "documents", "--csv").stdout
+    assert "name,title" in call("show", "documents", "--format=csv").stdout
 
 
 @pytest.mark.parametrize("name", REFERENCES)
@@ -87,4 +87,4 @@ def test_an_unknown_document_is_an_error() -> None:
         'E101 nothing is named "validat"\n'
         "  fix: did you mean validate? simtrain show lists what there is\n"
     )
-    assert "is for lists and profiles" in refused("show", "tutorial", "--csv")
+    assert "is for lists and profiles" in refused("show", "tutorial", "--format=csv")

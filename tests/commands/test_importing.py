@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [*IMPORTS, *(pytest.param(words, marks=pytest.mark.ci) for words in LONG_IMPORTS)],
 )
 def test_an_import_ends_in_a_command_that_works(words: str) -> None:
-    outcome = call("import", *shlex.split(words), "--out", "scenario.yaml")
+    outcome = call("import", *shlex.split(words), "-o", "scenario.yaml")
     assert outcome.exit_code == 0, outcome.stderr
     _, _, command = outcome.stdout.strip().partition("Run it with: simtrain ")
     outcome = call(*shlex.split(command))
@@ -61,21 +61,21 @@ def test_an_import_ends_in_a_command_that_works(words: str) -> None:
 
 
 def test_a_model_that_does_not_fit_is_searched_at_a_usual_length() -> None:
-    words = call("import", "hf", "large.json", "--gpus", "64", "--out", "s.yaml").stdout
+    words = call("import", "hf", "large.json", "--gpus", "64", "-o", "s.yaml").stdout
     assert "simtrain search s.yaml --gpus 64 --set model.seq_length=8192 " in words
-    options = "--gpus", "64", "--set", "cluster=h200_sxm", "--out", "t.yaml"
+    options = "--gpus", "64", "--set", "cluster=h200_sxm", "-o", "t.yaml"
     words = call("import", "hf", "large.json", *options).stdout
     assert "search t.yaml" in words and "cluster" not in words
 
 
 def test_an_import_replaces_a_file_only_by_force() -> None:
     Path("o.yaml").write_text("mine\n", "utf-8")
-    errors = refused("import", "hf", "config.json", "--out", "o.yaml")
+    errors = refused("import", "hf", "config.json", "-o", "o.yaml")
     assert errors.startswith("o.yaml: E113 the file exists") and "--force" in errors
     assert Path("o.yaml").read_text("utf-8") == "mine\n"
-    assert call("import", "hf", "config.json", "--out", "o.yaml", "--force").exit_code == 0
+    assert call("import", "hf", "config.json", "-o", "o.yaml", "--force").exit_code == 0
     assert "num_layers: 4" in Path("o.yaml").read_text("utf-8")
-    assert "add --out FILE" in refused("import", "hf", "config.json", "--force")
+    assert "add -o FILE" in refused("import", "hf", "config.json", "--force")
 
 
 @pytest.mark.parametrize("command", ["run", "import hf"])
@@ -103,7 +103,7 @@ def test_every_command_that_reads_a_scenario_has_the_options_of_imports(option: 
 
 def test_options_say_the_same_to_run_and_to_import() -> None:
     options = "--gpus", "64"
-    call("import", "torchtitan", "job.toml", *options, "--out", "job.yaml")
+    call("import", "torchtitan", "job.toml", *options, "-o", "job.yaml")
     imported = call("run", "--show", "memory", "job.yaml")
     direct = call("run", "--show", "memory", "job.toml", *options)
     assert direct.exit_code == imported.exit_code

@@ -1,4 +1,4 @@
-"""Errors in `--json`: the same as on stderr, with the code and the place."""
+"""Errors in `--format json`: the same as on stderr, with the code and the place."""
 
 import json
 import shlex
@@ -19,7 +19,7 @@ from tests.helpers.command_line import call
     ],
 )
 def test_errors_are_json_too(command: str, code: str, place: str | None, exit_code: int) -> None:
-    outcome = call(*shlex.split(command), "--json")
+    outcome = call(*shlex.split(command), "--format=json")
     plain = call(*shlex.split(command))
     assert (outcome.exit_code, plain.exit_code, plain.stdout) == (exit_code, exit_code, "")
     # The command that works has the option too.
@@ -35,6 +35,6 @@ def test_errors_are_json_too(command: str, code: str, place: str | None, exit_co
 def test_a_result_that_does_not_fit_is_printed_once() -> None:
     """`run --show memory` prints the result; the error follows on stderr."""
     too_much = ("--set", "batch.micro=256", "--set", "batch.global=256")
-    outcome = call("run", "--show", "memory", "gpt2_1_5b", *too_much, "--json")
+    outcome = call("run", "--show", "memory", "gpt2_1_5b", *too_much, "--format=json")
     assert outcome.exit_code == 3 and "E601" in outcome.stderr
     assert json.loads(outcome.stdout)["fits"] is False

@@ -53,8 +53,8 @@ LONG = "a" * 300
         ),
         ("run nin.yaml", "fix: did you mean mine.yaml?"),
         ("run nothing/x.yaml", "fix: the folder nothing cannot be read either"),
-        ("run interleave", "interleave is a sweep: simtrain sweep interleave --out results"),
-        ("sweep dp530b --out x", "dp530b is a scenario: simtrain run dp530b"),
+        ("run interleave", "interleave is a sweep: simtrain sweep interleave -o results"),
+        ("sweep dp530b -o x", "dp530b is a scenario: simtrain run dp530b"),
         ("run h100_sxm", "h100_sxm is a hardware profile: --set cluster=h100_sxm"),
         ("run mine", "did you mean mine.yaml?"),
         ("run dp530b --set cluster=H100", "did you mean h100_sxm?"),
@@ -62,14 +62,14 @@ LONG = "a" * 300
         ("run dp530b --set cluster=gb400", "fix: did you mean gb300? Known"),
         ("run dp530b --set model.num_layers=10001", "E204 model.num_layers is 10001"),
         ("run sweep.yaml", "sweep.yaml:1:1: E116 "),
-        ("run sweep.yaml", "fix: simtrain sweep sweep.yaml --out results"),
-        ("sweep mine.yaml --out x", "mine.yaml:1:1: E116 "),
-        ("sweep mine.yaml --out x", "base: mine.yaml"),
+        ("run sweep.yaml", "fix: simtrain sweep sweep.yaml -o results"),
+        ("sweep mine.yaml -o x", "mine.yaml:1:1: E116 "),
+        ("sweep mine.yaml -o x", "base: mine.yaml"),
         ("search gpt2_1_5b --gpus 8,two", '--gpus: E834 "8,two"'),
         ("search gpt2_1_5b --gpus 0", "--gpus: E834 "),
         ("run gpt2_1_5b -o x --microbatches 1", "microbatches: E118 "),
-        ("run gpt2_1_5b --out x.png --stages 1", "stages: E118 "),
-        ("run gpt2_1_5b --out x.png --window 8s:9s", "window: E118 "),
+        ("run gpt2_1_5b -o x.png --stages 1", "stages: E118 "),
+        ("run gpt2_1_5b -o x.png --window 8s:9s", "window: E118 "),
     ],
 )
 def test_an_error_suggests_the_intended_command(
@@ -87,11 +87,11 @@ def test_an_error_suggests_the_intended_command(
     [
         ("run ''", "run ARGUMENT"),
         ("sweep '' --query 'select 1'", "sweep ARGUMENT"),
-        ("search gpt2_1_5b --gpus 8 --out ''", "search --out"),
-        ("search gpt2_1_5b --tokens 1B --gpus 8 --out=", "search --out"),
+        ("search gpt2_1_5b --gpus 8 -o ''", "search -o"),
+        ("search gpt2_1_5b --tokens 1B --gpus 8 --output=", "search --output"),
         ("compare gpt2_1_5b -o ''", "compare -o"),
         ("run gpt2_1_5b -o ''", "run -o"),
-        ("import hf config.json --out ''", "import hf --out"),
+        ("import hf config.json -o ''", "import hf -o"),
         ("calibrate fit ''", "calibrate fit ARGUMENT"),
     ],
 )
@@ -109,7 +109,7 @@ def test_an_empty_argument_is_refused(
     [
         (f"run {LONG}", "E101"),
         (f"run dp530b --set cluster={LONG}", "E101"),
-        (f"sweep {LONG} --out x", "E101"),
+        (f"sweep {LONG} -o x", "E101"),
         (f"show {LONG}", "E101"),
         (f"run {LONG}.yaml", "E102"),
         (f"sweep {LONG} --query 'select 1'", "E102"),
@@ -208,7 +208,7 @@ def test_the_path_of_a_cluster_is_relative_to_the_scenario(other_folder: pathlib
     expected = str(pathlib.Path("..", "files", "my.yaml"))
     assert load_scenario("../files/scenario.yaml").cluster == expected
     assert (
-        call("run", "--show", "memory", "../files/scenario.yaml", "--json").exit_code == 3
+        call("run", "--show", "memory", "../files/scenario.yaml", "--format=json").exit_code == 3
     )  # the profile was found
     # An override is relative to the working directory, as any argument.
     overridden = load_scenario("../files/scenario.yaml", ["cluster=./my.yaml"])
@@ -253,24 +253,22 @@ def test_names_and_absolute_paths_are_unchanged() -> None:
 @pytest.mark.parametrize(
     ("command", "option"),
     [
-        ("run gpt2_1_5b --show ops --json --csv", "--csv"),
         ("run gpt2_1_5b -o x.csv --microbatches 0", "--microbatches"),
         ("run gpt2_1_5b -o x.CSV --window 0s:1s", "--window"),
-        ("sweep x --query 'select 1' --json --csv", "--csv"),
         ("run gpt2_1_5b --figure mfu", "--figure"),
-        ("show E310 --json", "--json"),
+        ("show E310 --format json", "--format"),
         ("run gpt2_1_5b --top 3", "--top"),
-        ("run gpt2_1_5b --show schedule -o x.html", "--out"),
+        ("run gpt2_1_5b --show schedule -o x.html", "-o"),
         ("run gpt2_1_5b --show memory --draws 5", "--draws"),
         ("run gpt2_1_5b --draws 5 -o x.html", "--draws"),
         ("run gpt2_1_5b --stages 0", "--stages"),
         ("run gpt2_1_5b --window 0s:1s", "--window"),
-        ("compare gpt2_1_5b -o x.html", "--out"),
+        ("compare gpt2_1_5b -o x.html", "-o"),
         ("compare gpt2_1_5b --schedules --change recompute=full", "--change"),
         ("sweep interleave -o x --value mfu", "--value"),
-        ("sweep x --query 'select 1' -o x.html", "--out"),
-        ("show -o x", "--out"),
-        ("show scenarios -o x", "--out"),
+        ("sweep x --query 'select 1' -o x.html", "-o"),
+        ("show -o x", "-o"),
+        ("show scenarios -o x", "-o"),
     ],
 )
 def test_an_option_without_effect_is_an_error(command: str, option: str) -> None:
@@ -290,11 +288,11 @@ def test_a_large_sweep_says_how_many_points_it_has(
     pathlib.Path("large.yaml").write_text(f"base: gpt2_1_5b\n{axes}", "utf-8")
     monkeypatch.setattr("simtrain.studies.sweep.run.SweepRun.compute", end)
     assert "large.yaml:2:1: E807 the grid has 1,002,001 points, more than 1,000,000" in (
-        errors := refused("sweep", "large.yaml", "--out", "out")
+        errors := refused("sweep", "large.yaml", "-o", "out")
     )
     allowed = ("--max-points", "1002001")
     assert " ".join(allowed) in errors and not pathlib.Path("out").exists()
-    outcome = call("sweep", "large.yaml", "--out", "out", *allowed)
+    outcome = call("sweep", "large.yaml", "-o", "out", *allowed)
     assert "1,002,001 points in 1,003 parts: Ctrl-C keeps finished parts" in outcome.stderr
 
 
@@ -319,8 +317,8 @@ def test_no_name_controls_the_terminal_and_data_stays_data() -> None:
     name = r'name="\e[31mred"'
     page = call("run", "gpt2_1_5b", "--set", name).stdout
     assert "\N{REPLACEMENT CHARACTER}[31mred" in page and "\x1b" not in page
-    data = call("run", "--show", "schedule", "gpt2_1_5b", "--set", name, "--csv").stdout
-    assert data == call("run", "--show", "schedule", "gpt2_1_5b", "--csv").stdout
+    data = call("run", "--show", "schedule", "gpt2_1_5b", "--set", name, "--format=csv").stdout
+    assert data == call("run", "--show", "schedule", "gpt2_1_5b", "--format=csv").stdout
 
 
 def test_cells_of_a_page_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

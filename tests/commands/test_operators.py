@@ -13,11 +13,11 @@ TABLE = simulate(load_scenario(NAME)).operators()
 
 
 def test_json_and_csv_contain_all_operators() -> None:
-    data = json.loads(call("run", NAME, "--show", "ops", "--json").stdout)
+    data = json.loads(call("run", NAME, "--show", "ops", "--format=json").stdout)
     records = json.loads(json.dumps(TABLE.records()))
     assert data["operators"] == records
     assert sum(one["share"] for one in records) <= 1
-    rows = [*csv.DictReader(io.StringIO(call("run", NAME, "--show", "ops", "--csv").stdout))]
+    rows = [*csv.DictReader(io.StringIO(call("run", NAME, "--show", "ops", "--format=csv").stdout))]
     assert [float(row["exposed_s"]) for row in rows] == [one["exposed_s"] for one in records]
     assert [row["entry"] for row in rows] == [one["entry"] for one in records]
 
@@ -45,7 +45,7 @@ def test_a_figure_is_explained_down_to_sources() -> None:
     text = " ".join(call("run", NAME, "--show", "sources", "--figure", "mfu").stdout.split())
     for words in ("mfu = ", "model FLOPs", "limited by tensor cores", "gemm.mainloop_flops = "):
         assert words in text
-    data = json.loads(call("run", NAME, "--show", "sources", "--json").stdout)
+    data = json.loads(call("run", NAME, "--show", "sources", "--format=json").stdout)
     assert (data["scenario"], data["name"]) == (NAME, "iteration_time")
     assert data["value"] == TABLE.iteration_time_s
     assert data["sources"]["gemm.mainloop_flops"]["fitted_on"]

@@ -70,7 +70,7 @@ def test_show_has_levels_and_algorithms(tmp_path: pathlib.Path) -> None:
         "LL: 6.6 µs, 0.6 µs per",
     ):
         assert words in page
-    data = json.loads(call("show", str(path), "--json").stdout)["entries"]
+    data = json.loads(call("show", str(path), "--format=json").stdout)["entries"]
     assert data["cluster.levels"]["value"][0]["nodes"] == 32
     assert data["collectives.tree"]["value"][0]["network_step"] == pytest.approx(2.7e-6)
 
@@ -82,7 +82,7 @@ def test_show_marks_a_datasheet_as_not_calibrated() -> None:
 
 
 def test_json_has_values_in_base_units_and_as_written() -> None:
-    done = call("show", "a100_sxm4_80gb", "--json")
+    done = call("show", "a100_sxm4_80gb", "--format=json")
     data = json.loads(done.stdout)
     assert (data["name"], data["calibrated"]) == ("a100_sxm4_80gb", True)
     entries = data["entries"]

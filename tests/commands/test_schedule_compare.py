@@ -15,7 +15,7 @@ def test_the_page_has_every_schedule_its_order_and_the_command_of_a_search() -> 
     page = call(*COMPARE).stdout
     assert all(name in page for name in NAMED)
     assert "E455" in page and "schedule seq1f1b runs slices" in page
-    trials = json.loads(call(*COMPARE, "--json").stdout)["trials"]
+    trials = json.loads(call(*COMPARE, "--format=json").stdout)["trials"]
     assert page.count("per stage\n\nstage ") == 3 < len(trials)
     assert "simtrain search llama3_70b --gpus N --vary schedule=" in page
 
@@ -24,7 +24,7 @@ def test_the_page_has_every_schedule_its_order_and_the_command_of_a_search() -> 
 @pytest.mark.parametrize("suffix", [".html", ".png"])
 def test_pictures_name_all_schedules_and_passes(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"schedules{suffix}"
-    page = call(*COMPARE, "--out", str(file)).stdout
+    page = call(*COMPARE, "-o", str(file)).stdout
     assert "stage   0" not in page
     if suffix == ".html":
         text = file.read_text()
@@ -32,6 +32,6 @@ def test_pictures_name_all_schedules_and_passes(tmp_path: Path, suffix: str) -> 
 
 
 def test_a_file_of_no_format_is_refused_before_simulating() -> None:
-    refusal = call(*COMPARE, "--out", "schedules.txt")
+    refusal = call(*COMPARE, "-o", "schedules.txt")
     assert refusal.exit_code == 2 and "E117" in refusal.stderr
     assert ".html, .htm, .png, .svg or .pdf" in refusal.stderr

@@ -16,8 +16,8 @@ from tests.helpers.command_line import call, commands, refused
 
 COMMANDS = commands()
 WORDS = [
-    *("", "x", "foo", "3", "a=b", "--", "-x", "-o", "-oj", "--out", "--out=", "--set", "--engine"),
-    *("--json", "--json=1", "--jsn", "--gpus", "--no-sensitivity=1", "--only", "--stages"),
+    *("", "x", "foo", "3", "a=b", "--", "-x", "-o", "-oj", "--out=", "--output=", "--set"),
+    *("--format=json", "--json=1", "--formt", "--gpus", "--no-sensitivity=1", "--stages"),
 ]
 
 
@@ -34,7 +34,7 @@ WORDS = [
         ("export llama3_8b --to megatro", "simtrain export --to: E904 ", "did you mean megatron?"),
         ("xyz", 'E901 there is no command "xyz"; the commands are run,', "simtrain --help"),
         # Unknown options, of which some are fields of a scenario.
-        ("run a --jsn", "run --jsn: E902 No such option: --jsn", "did you mean --json?"),
+        ("run a --formt csv", "run --formt: E902 No such option", "did you mean --format?"),
         ("run a --foo", "run --foo: E902 ", "for example: simtrain run "),
         ("run a --show memory --gpu 16", "run --gpu: E902 ", "did you mean --gpus?"),
         ("run a --tp 4", "run --tp: E902 ", "a field of the scenario: --set parallelism.tensor=8"),
@@ -42,13 +42,17 @@ WORDS = [
         ("run a --fsdp", "run --fsdp: E902 ", "--set memory.zero_stage=3"),
         ("run a --batch-size 8", "run --batch-size: E902 ", "--set batch.global=64"),
         ("show --tp 4", "show --tp: E902 ", "for example: simtrain show scenarios"),
+        # Former options, which commands that read the words of a script refuse too.
+        ("run a --json", "run --json: E902 there is no option --json", "write --format json"),
+        ("cost --csv", "cost --csv: E902 there is no option --csv", "write --format csv"),
+        ("import megatron a.sh --out=b.yaml", "megatron --out: E902 ", "write -o FILE"),
         # Missing arguments.
         ("run", "simtrain run: E903 Missing argument 'scenario'", "for example: simtrain run "),
         ("search a --tokens 1B", "search --gpus: E903 Missing option '--gpus'", "simtrain search "),
         ("run a --show memry", "run --show: E904 ", "did you mean memory?"),
         (
             "sweep interleave",
-            "sweep --out: E903 the folder of results",
+            "sweep -o: E903 the folder of results",
             "sweep interleave -o results",
         ),
         # Wrong values.
@@ -56,12 +60,12 @@ WORDS = [
         ("run a --engine compile", "--engine: E904 ", "did you mean compiled?"),
         ("reproduce table6", "'table6' is not one of 'table2', 'table4'", "did you mean table"),
         ("search a --gpus 8 --top 0", "search --top: E904 ", "simtrain search "),
-        ("compare a b --out=", "compare --out: E904 is empty", "simtrain compare "),
+        ("compare a b --output=", "compare --output: E904 is empty", "simtrain compare "),
         # Options given twice, arguments too many, values too many and too few.
         ("run a --stages 1 --stages 2", "run --stages: E905 is given twice", "keep one"),
         ("run a b", "simtrain run: E906 Got unexpected extra argument(s) (b)", "for example: "),
         ("run a --set batch.micro 2", "run: E906 ", "one word: --set FIELD=2"),
-        ("run a --json=1", "run --json: E907 ", "for example: "),
+        ("run a --allow-oom=1", "run --allow-oom: E907 ", "for example: "),
         ("run a --set", "run --set: E907 Option '--set' requires an argument", "simtrain run "),
     ],
 )
@@ -94,7 +98,7 @@ def test_any_words_are_accepted_or_refused_with_a_remedy(name: str, words: list[
 
 
 def test_help_takes_precedence_over_other_options() -> None:
-    outcome = call("run", "--json", "--json", "--engine", "foo", "-h")
+    outcome = call("run", "--format=json", "--format=csv", "--engine", "foo", "-h")
     assert outcome == call("run", "-h")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
 

@@ -21,7 +21,7 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 
 def test_json_has_the_figures_and_every_run(folder: pathlib.Path) -> None:
-    printed = json.loads(call(*WORDS, "--json").stdout)
+    printed = json.loads(call(*WORDS, "--format=json").stdout)
     assert (printed["num_rows"], printed["num_simulated"], printed["num_refused"]) == (6, 6, 0)
     errors = [row["simulated_s"] / row["measured_s"] - 1 for row in printed["rows"]]
     assert printed["mean_abs_error"] == pytest.approx(sum(map(abs, errors)) / 6, rel=1e-12)
@@ -30,7 +30,7 @@ def test_json_has_the_figures_and_every_run(folder: pathlib.Path) -> None:
 
 
 def test_csv_has_every_run_in_order(folder: pathlib.Path) -> None:
-    lines = call(*WORDS, "--csv", "--table", "runs").stdout.splitlines()
+    lines = call(*WORDS, "--format=csv", "--table", "runs").stdout.splitlines()
     assert lines[0].startswith("name,model,file,line,measured_s,simulated_s,error")
     assert [line.split(",")[3] for line in lines[1:]] == ["3", "4", "5", "6", "7", "8"]
 

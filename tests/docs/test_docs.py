@@ -127,7 +127,7 @@ SHORT = ("table2", "table4", "fig1", "fig7", "fig8", "fig9", "zero")
 _ONCE = {target: functools.cache(getattr(targets, target)) for target in SHORT}
 
 
-_IS_SWEEP = re.compile(r"simtrain sweep .* (--out|-o) ")
+_IS_SWEEP = re.compile(r"simtrain sweep .* -o ")
 
 
 def blocks_of_sweeps(*documents: str) -> list[list[str]]:

@@ -129,9 +129,9 @@ def test_a_footer_with_another_profile_or_version_is_stale() -> None:
 def test_the_picture_of_the_tutorial_has_the_results_of_its_sweep() -> None:
     picture = (ROOT / "docs/lengths.svg").read_text(encoding="utf-8")
     page = "docs/tutorial.md"
-    printed(page, "simtrain sweep lengths.yaml --out lengths")
+    printed(page, "simtrain sweep lengths.yaml -o lengths")
     query = "select printf('<!-- %.1f%% -->', mfu * 100) as mfu from results"
-    cells = printed(page, f'simtrain sweep lengths --query "{query}" --csv').splitlines()[1:]
+    cells = printed(page, f'simtrain sweep lengths --query "{query}" --format csv').splitlines()[1:]
     assert len(cells) == 6
     assert all(cell in picture for cell in cells)
 

@@ -84,7 +84,7 @@ def test_a_changed_entry_that_time_depends_on_voids_the_judgement(
 def test_json_calls_a_machine_calibrated_only_if_iterations_judged_it() -> None:
     for name in list_profiles():
         errors = validated_on(name)
-        data = json.loads(call("show", name, "--json").stdout)
+        data = json.loads(call("show", name, "--format=json").stdout)
         assert data["calibrated"] is bool(errors and errors.measured_runs)
         assert data["evidence"] == evidence(name).to_dict()
 
@@ -94,7 +94,7 @@ def test_run_and_cost_name_the_evidence_in_one_line(tmp_path: pathlib.Path) -> N
     for command in (("run", "gpt2_1_5b"), ("cost", "gpt2_1_5b", "--tokens", "1B")):
         done = call(*command, "--set", cluster)
         assert re.search(r"Evidence for \S+: fitted on kernels", " ".join(done.stdout.split()))
-        data = json.loads(call(*command, "--set", cluster, "--json").stdout)
+        data = json.loads(call(*command, "--set", cluster, "--format=json").stdout)
         assert data["evidence"]["level"] == "fitted on kernels"
         assert data.get("calibrated") is not True
 

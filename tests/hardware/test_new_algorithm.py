@@ -46,12 +46,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 def run(checkout: Checkout, *settings: str) -> dict[str, Any]:
     """Return the result of a run with 16 replicas on two nodes."""
     changes = [word for setting in settings for word in ("--set", setting)]
-    result: dict[str, Any] = json.loads(checkout.call("run", *SCENARIO, *changes, "--json"))
+    result: dict[str, Any] = json.loads(checkout.call("run", *SCENARIO, *changes, "--format=json"))
     return result
 
 
 def test_profiles_have_its_entry(checkout: Checkout) -> None:
-    entries = json.loads(checkout.call("show", "h100_sxm", "--json"))["entries"]
+    entries = json.loads(checkout.call("show", "h100_sxm", "--format=json"))["entries"]
     (protocol,) = entries[f"collectives.{NAME}"]["value"]
     assert protocol["network_step"] == 50e-6
     assert "LL: 100 µs" in checkout.call("show", "h100_sxm")
@@ -70,7 +70,7 @@ def test_its_time_is_in_predictions_if_it_is_chosen(checkout: Checkout) -> None:
 
 
 def test_faster_networks_shorten_its_latencies(checkout: Checkout) -> None:
-    words = "compare", *SCENARIO, "--set", f"{CHOICE}{NAME}", "--json"
+    words = "compare", *SCENARIO, "--set", f"{CHOICE}{NAME}", "--format=json"
     latencies_s = []
     for latency in ("100 us", "1 ms"):
         entry = f"[{{name: LL, base_latency: {latency}, node_step: 0 s, efficiency: 0.5}}]"

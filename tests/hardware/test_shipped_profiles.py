@@ -77,7 +77,7 @@ def test_documents_quote_the_current_errors_of_fits() -> None:
 
 @pytest.mark.parametrize("name", HOPPERS)
 def test_fused_attention_of_query_heads_is_extrapolated(name: str) -> None:
-    options = ("--set", f"cluster={name}", "--set", "attention_backend=fused", "--json")
+    options = ("--set", f"cluster={name}", "--set", "attention_backend=fused", "--format=json")
     data = json.loads(call("run", "table5_175b_present", *options).stdout)
     assert {"fused attention", "fused attention gradient"} <= set(data["extrapolated"])
 

@@ -47,11 +47,11 @@ def call(*arguments: str, program: Callable[[], None] = main) -> Outcome:
 def refused(*arguments: str) -> str:
     """Return the errors of `simtrain ARGUMENTS`, which must exit with 2 and print nothing else.
 
-    With --json the errors are on stdout too, as data.
+    With --format json the errors are on stdout too, as data.
     """
     outcome = call(*arguments)
     assert outcome.exit_code == 2
-    assert outcome.stdout == "" or "--json" in arguments
+    assert outcome.stdout == "" or {"json", "--format=json"} & {*arguments}
     return outcome.stderr
 
 

@@ -49,7 +49,7 @@ def header(**changes: Any) -> Header:
         "num_sms": 108,
         "memory_bytes": 80 * 2**30,
         "date": "2026-05-04T12:00:00+00:00",
-        "command": "python -m calibrate measure --out measured",
+        "command": "python -m calibrate measure -o measured",
         "software": {"torch": "2.13.0", "cuda": "12.8"},
     }
     return Header(**fields | changes)

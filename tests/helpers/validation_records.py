@@ -16,7 +16,7 @@ HEADER = Header(
     num_sms=108,
     memory_bytes=80 * 2**30,
     date="2026-01-01",
-    command="python -m calibrate measure --out measured",
+    command="python -m calibrate measure -o measured",
     software={"torch": "2.13"},
 )
 MODEL = {"hidden_size": 1024, "num_attention_heads": 16, "seq_length": 1024}

@@ -271,7 +271,7 @@ def test_an_unknown_field_that_is_on_is_an_error() -> None:
 
 def test_the_command_writes_a_scenario_that_loads() -> None:
     written("config.yaml", EVEN)
-    done = call("import", "bridge", "config.yaml", "--gpus", "64", "--out", "o.yaml")
+    done = call("import", "bridge", "config.yaml", "--gpus", "64", "-o", "o.yaml")
     assert done.exit_code == 0
     assert load_scenario("o.yaml").num_gpus == 64
     assert call("run", "config.yaml", "--set", "parallelism.data=8").exit_code == 0

@@ -86,13 +86,13 @@ def test_a_number_of_gpus_completes_a_script() -> None:
 def test_the_command_writes_a_file_or_prints_it() -> None:
     printed = call("import", "megatron", BASE, "--set", "batch.micro=2")
     assert (printed.exit_code, printed.stderr) == (0, "")
-    outcome = call("import", "megatron", BASE, "--out", "o.yaml", "--set", "batch.micro=2")
+    outcome = call("import", "megatron", BASE, "-o", "o.yaml", "--set", "batch.micro=2")
     assert outcome.stdout == (
         "Wrote o.yaml; 0 settings are not modelled. Run it with: simtrain run o.yaml\n"
     )
     assert Path("o.yaml").read_text(encoding="utf-8") == printed.stdout
-    errors = refused("import", "megatron", BASE, "--out", "no/o.yaml")
+    errors = refused("import", "megatron", BASE, "-o", "no/o.yaml")
     assert "\nno/o.yaml: E113 cannot be written" in errors
-    again = call("import", "megatron", BASE, "--out", "o.yaml")
+    again = call("import", "megatron", BASE, "-o", "o.yaml")
     assert (again.exit_code, again.stderr.splitlines()[0]) == (2, "o.yaml: E113 the file exists")
     assert call("import", "megatron", "missing.sh").stderr.startswith("missing.sh: E101")

@@ -128,10 +128,10 @@ def test_the_command_writes_a_script_or_prints_it(tmp_path: Path) -> None:
     printed = call("export", "--to", "megatron", "llama3_70b").stdout
     assert "torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py" in printed
     file = tmp_path / "train.sh"
-    done = call("export", "--to", "megatron", "llama3_70b", "--out", str(file))
+    done = call("export", "--to", "megatron", "llama3_70b", "-o", str(file))
     assert done.stdout == f"Wrote {file}. Read it back with: simtrain import {file}\n"
     assert file.read_text("utf-8") == printed
-    assert "E113" in call("export", "--to", "megatron", "llama3_70b", "--out", str(file)).stderr
+    assert "E113" in call("export", "--to", "megatron", "llama3_70b", "-o", str(file)).stderr
 
 
 def test_what_no_argument_says_is_listed() -> None:

@@ -143,7 +143,7 @@ def test_one_field_makes_a_shipped_scenario_a_job(tmp_path: Path) -> None:
     assert "--set memory.zero_stage=3" in refused.stderr
     file = tmp_path / "job.toml"
     sets = ("--set", "memory.zero_stage=3", "--set", "software=torchtitan_compiled")
-    done = call("export", "--to", "torchtitan", "llama3_8b", *sets, "--out", str(file))
+    done = call("export", "--to", "torchtitan", "llama3_8b", *sets, "-o", str(file))
     assert done.stdout == f"Wrote {file}. Read it back with: simtrain import {file}\n"
     job = file.read_text("utf-8")
     assert 'flavor = "8B"' in job and "tensor_parallel_degree = 4" in job

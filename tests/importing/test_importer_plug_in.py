@@ -55,7 +55,7 @@ def test_a_new_importer_has_a_command(outsider: Outsider, job: str) -> None:
 
 @pytest.mark.ci
 def test_files_of_a_new_importer_are_recognised(outsider: Outsider, job: str) -> None:
-    for command in ("import", "torchtitan", job), ("sweep", job, "--out", "out"):
+    for command in ("import", "torchtitan", job), ("sweep", job, "-o", "out"):
         error = outsider.refused(*command)
         assert "E116 this is a tiny job" in error and f"simtrain import tiny {job}" in error
     assert "this is a scenario, not a tiny job" in outsider.refused(

@@ -160,7 +160,7 @@ def test_the_files_are_recognised() -> None:
     written("recipe.yaml", PRINTED)
     assert call("run", "recipe.yaml").exit_code == 0
     assert "E116 this is a config of NeMo" in refused("import", "bridge", "recipe.yaml")
-    done = call("import", "nemo", "recipe.yaml", "--out", "o.yaml")
+    done = call("import", "nemo", "recipe.yaml", "-o", "o.yaml")
     assert done.exit_code == 0
     written("recipe.py", RECIPE)
     errors = refused("import", "nemo", "recipe.py")

@@ -332,7 +332,7 @@ def test_every_key_is_in_exactly_one_list() -> None:
 
 def test_the_command_writes_a_file() -> None:
     written("job.toml", JOB)
-    done = call("import", "torchtitan", "job.toml", "--out", "o.yaml", "--set", "batch.global=32")
+    done = call("import", "torchtitan", "job.toml", "-o", "o.yaml", "--set", "batch.global=32")
     assert done.exit_code == 0
     assert load_scenario("o.yaml").batch.global_ == 32
 

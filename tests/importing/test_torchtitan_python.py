@@ -109,7 +109,7 @@ def test_one_of_several_configs_is_chosen_by_its_name() -> None:
     assert "E875 3 configs: llama3_70b, llama3_8b_float8" in errors and "--config" in errors
     errors = refused("import", "torchtitan", "config_registry.py", "--config", "llama3_7b")
     assert "did you mean llama3_70b?" in errors
-    words = ("--config", "llama3_70b", "--gpus", "64", "--out", "o.yaml")
+    words = ("--config", "llama3_70b", "--gpus", "64", "-o", "o.yaml")
     assert call("import", "torchtitan", "config_registry.py", *words).exit_code == 0
     assert load_scenario("o.yaml").num_gpus == 64
     assert "of TOML" not in errors

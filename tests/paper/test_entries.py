@@ -90,7 +90,7 @@ def test_errors_are_relative_except_for_fractions_and_published_zeros() -> None:
 
 def test_a_changed_published_value_is_a_miss_with_exit_code_4(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setitem(published("fig1")["sections"]["states"]["paper"], "22B", 40)
-    page, data = call("reproduce", "fig1"), call("reproduce", "fig1", "--json")
+    page, data = call("reproduce", "fig1"), call("reproduce", "fig1", "--format=json")
     assert (page.exit_code, data.exit_code) == (4, 4)
     assert page.stdout.splitlines()[-1] == "FAILED: 1 of 28 figures beyond their limits"
     (miss,) = json.loads(data.stdout)["misses"]

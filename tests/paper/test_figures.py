@@ -107,7 +107,7 @@ def test_out_creates_the_folder_and_writes_all_figures(
         figures_of_paper, "write_paper_figure", lambda name, result, out: drawn.update({name: out})
     )
     folder = tmp_path / "new" / "pictures"
-    outcome = call("reproduce", "all", "--out", str(folder))
+    outcome = call("reproduce", "all", "-o", str(folder))
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert folder.is_dir()
     assert drawn == dict.fromkeys([*TARGETS, "table5", "dp530b"], folder)

@@ -68,7 +68,7 @@ def test_page_and_json_of_a_target(
     result = results[target]
     assert isinstance(result, Reproduction)
     monkeypatch.setattr(targets, target.replace("-", "_"), lambda progress: result)
-    page, written = call("reproduce", target), call("reproduce", target, "--json")
+    page, written = call("reproduce", target), call("reproduce", target, "--format=json")
     assert (page.exit_code, page.stderr, written.exit_code, written.stderr) == (0, "", 0, "")
     closings = (f"OK: all {result.num_judged} figures {words}" for words in CLOSINGS)
     assert page.stdout.splitlines()[-1] in closings
@@ -98,7 +98,7 @@ def test_all_runs_every_target_in_order(
         monkeypatch.setattr(targets, name, lambda progress: times)
     for name, result in results.items():
         monkeypatch.setattr(targets, name.replace("-", "_"), lambda progress, result=result: result)
-    page, written = call("reproduce", "all"), call("reproduce", "all", "--json")
+    page, written = call("reproduce", "all"), call("reproduce", "all", "--format=json")
     assert (page.exit_code, page.stderr, written.exit_code) == (0, "", 0)
     assert page.stdout.splitlines()[-1] == "OK: all 10 targets"
     data = json.loads(written.stdout)
@@ -108,7 +108,7 @@ def test_all_runs_every_target_in_order(
     ]
     assert data["ok"] is True
     monkeypatch.setattr(targets, "fig9", lambda progress: sample(101, PaperLimit.exactly(100)))
-    page, written = call("reproduce", "all"), call("reproduce", "all", "--json")
+    page, written = call("reproduce", "all"), call("reproduce", "all", "--format=json")
     assert (page.exit_code, written.exit_code) == (4, 4)
     assert page.stdout.splitlines()[-1] == "FAILED: fig9 (1 of 10 targets)"
     misses = json.loads(written.stdout)["misses"]

@@ -85,7 +85,7 @@ def test_json_of_a_target(
 ) -> None:
     """JSON has the names that scripts use, and full precision."""
     result: TimeComparison = request.getfixturevalue(target)
-    outcome = reproduced(target, result, monkeypatch, "--json")
+    outcome = reproduced(target, result, monkeypatch, "--format=json")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     data = json.loads(outcome.stdout)
     names = {"model", "strategy", "paper_s", "simulated_s", "error"}

@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_program_becomes_a_scenario_and_its_recording(folder: Path) -> None:
-    words = "--gpus", "8", "--arg", "layers=5", "--set", "cluster=b200_sxm", "--out", "my.yaml"
+    words = "--gpus", "8", "--arg", "layers=5", "--set", "cluster=b200_sxm", "-o", "my.yaml"
     outcome = call("import", "torch", f"{PROGRAMS}:sharded", *words)
     assert outcome.exit_code == 0, outcome.stderr
     assert outcome.stdout.startswith("my.yaml runs my.program.json.gz: ")
@@ -117,7 +117,7 @@ def test_arguments_are_literals_of_python_or_json(text: str, value: Any) -> None
 @pytest.mark.ci
 @pytest.mark.parametrize("function", ["leaves_a_thread", "leaves_a_handler"])
 def test_a_program_ends_when_its_step_is_recorded(function: str, folder: Path) -> None:
-    words = "import", "torch", f"{PROGRAMS}:{function}", "--seconds", "60", "--out", "x.yaml"
+    words = "import", "torch", f"{PROGRAMS}:{function}", "--seconds", "60", "-o", "x.yaml"
     assert call(*words).exit_code == 0
 
 
@@ -134,7 +134,7 @@ def runs(process: int) -> bool:
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads the states of processes")
 def test_no_process_of_the_program_is_left(folder: Path) -> None:
     """One ignores SIGTERM; another one returns from the function, as the program itself does."""
-    words = "--arg", f"marker={folder / 'number'}", "--out", "x.yaml"
+    words = "--arg", f"marker={folder / 'number'}", "-o", "x.yaml"
     outcome = call("import", "torch", f"{PROGRAMS}:forks", *words)
     assert outcome.exit_code == 0, outcome.stderr
     assert not runs(int((folder / "number").read_text()))
@@ -199,8 +199,8 @@ def test_frameworks_work_as_written(framework: str, folder: Path) -> None:
     write_files(folder)
     script = SCRIPTS.get(framework, f"with_{framework}")
     (command,) = (each for each in commands_of_page() if f"{script}.py" in each)
-    words = shlex.split(command.partition(" --out")[0])[1:]
-    outcome = call(*words, "--out", "framework.yaml")
+    words = shlex.split(command.partition(" -o")[0])[1:]
+    outcome = call(*words, "-o", "framework.yaml")
     assert outcome.exit_code == 0, outcome.stderr
     program = read_program(FileVersion.of("framework.program.json.gz"))
     width = 2 if framework == "lightning" else 4

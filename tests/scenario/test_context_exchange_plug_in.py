@@ -52,7 +52,7 @@ def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
 def test_attention_runs_it(outsider: Outsider) -> None:
     """It is a hierarchy with subgroups of two."""
     times = [
-        json.loads(outsider.call("run", "llama3_8b", *words, "--json"))["iteration_time_s"]
+        json.loads(outsider.call("run", "llama3_8b", *words, "--format=json"))["iteration_time_s"]
         for words in (way("pairs"), way("a2a+p2p", "parallelism.context_a2a=2"))
     ]
     assert times[0] == times[1]

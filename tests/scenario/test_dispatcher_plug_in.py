@@ -65,13 +65,15 @@ def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
 def test_a_layer_is_dispatched_by_it(outsider: Outsider) -> None:
     """It reaches more of the links than DeepEP, and the host does not wait."""
     times = [
-        json.loads(outsider.call("run", "qwen3_30b_a3b", *words, "--json"))["iteration_time_s"]
+        json.loads(outsider.call("run", "qwen3_30b_a3b", *words, "--format=json"))[
+            "iteration_time_s"
+        ]
         for words in (("--set", "parallelism.expert_dispatch=deepep"), CHOICE)
     ]
     assert times[1] < times[0]
     operators = outsider.call("run", "qwen3_30b_a3b", *CHOICE, "--show", "ops")
     assert "dispatchers.copy_engines" in operators
-    entries = json.loads(outsider.call("show", "ours", "--json"))["entries"]
+    entries = json.loads(outsider.call("show", "ours", "--format=json"))["entries"]
     assert entries["dispatchers.copy_engines.num_sms"]["value"] == 1
 
 

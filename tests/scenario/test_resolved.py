@@ -58,7 +58,7 @@ def test_every_setting_is_listed_once() -> None:
 def test_run_prints_the_settings_and_simulates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simtrain.commands.run.simulate_with_status", None)
     words = "run", "llama3_70b", "--show", "settings"
-    printed = json.loads(call(*words, "--json").stdout)
+    printed = json.loads(call(*words, "--format=json").stdout)
     assert printed["software"] == "megatron_core"
     assert {
         "field": "overlap.userbuffers",

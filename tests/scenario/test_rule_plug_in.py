@@ -64,7 +64,7 @@ def test_the_rule_is_explained(checkout: Checkout) -> None:
 def test_a_sweep_counts_what_the_rule_refuses(checkout: Checkout, tmp_path: pathlib.Path) -> None:
     sweep = tmp_path / "layers.yaml"
     sweep.write_text("base: table5_22b_present\naxes: {model.num_layers: [8, 16, 24]}\n", "utf-8")
-    printed = checkout.call("sweep", str(sweep), "--out", str(tmp_path / "results"))
+    printed = checkout.call("sweep", str(sweep), "-o", str(tmp_path / "results"))
     assert "1  illegal, E300: the framework numbers layers with four bits" in printed
 
 

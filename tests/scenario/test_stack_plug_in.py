@@ -9,7 +9,7 @@ from tests.helpers.outsider import Outsider
 
 pytestmark = pytest.mark.slow
 
-RUN = ("run", "llama3_8b", "--json", "--set")
+RUN = ("run", "llama3_8b", "--format=json", "--set")
 FP8 = ("--set", "precision.compute=fp8")
 
 

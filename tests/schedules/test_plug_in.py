@@ -76,7 +76,7 @@ def test_a_named_schedule_takes_as_long_as_its_order_in_a_file(outsider: Outside
     file = outsider.folder / "order.csv"
     file.write_text(zero_bubble_csv(*SIZES), "utf-8")
     named, of_file = (
-        json.loads(outsider.call("run", "gpt2_1_5b", *settings(name), "--json"))
+        json.loads(outsider.call("run", "gpt2_1_5b", *settings(name), "--format=json"))
         for name in ("zero_bubble", str(file))
     )
     assert named["iteration_time_s"] == of_file["iteration_time_s"]
@@ -94,7 +94,7 @@ def test_the_first_rank_of_a_v_has_both_ends_of_the_model(
     traces, results = [], []
     for number, options in enumerate((V_SHAPED, loop)):
         trace = tmp_path / f"{number}.json"
-        printed = outsider.call("run", "gpt2_1_5b", *options, "--json", "-o", str(trace))
+        printed = outsider.call("run", "gpt2_1_5b", *options, "--format=json", "-o", str(trace))
         results.append(json.loads(printed))
         traces.append(trace.read_text("utf-8"))
     assert "embedding gradient all-reduce" not in traces[0]
@@ -104,5 +104,5 @@ def test_the_first_rank_of_a_v_has_both_ends_of_the_model(
         for result in results
     )
     assert len({*others, *middle}) == 1 and first > one_end > others[0]
-    simpy = outsider.call("run", "gpt2_1_5b", *V_SHAPED, "--json", "--engine", "simpy")
+    simpy = outsider.call("run", "gpt2_1_5b", *V_SHAPED, "--format=json", "--engine", "simpy")
     assert json.loads(simpy)["iteration_time_s"] == results[0]["iteration_time_s"]

@@ -211,8 +211,10 @@ def small(tmp_path: pathlib.Path) -> str:
 
 
 def test_the_command_prints_days_price_and_energy(small: str) -> None:
-    run = json.loads(call("run", small, "--json").stdout)
-    data = json.loads(call("cost", small, "--tokens", "300B", "--no-failures", "--json").stdout)
+    run = json.loads(call("run", small, "--format=json").stdout)
+    data = json.loads(
+        call("cost", small, "--tokens", "300B", "--no-failures", "--format=json").stdout
+    )
     assert data["iteration_time_s"] == run["iteration_time_s"]
     assert data["num_iterations"] == 30_000_000
     assert data["time_s"] == 30_000_000 * run["iteration_time_s"]
@@ -228,11 +230,11 @@ def test_the_page_has_the_energy_of_the_site(small: str) -> None:
     page = call(*options, "--co2", "380").stdout
     for words in ("energy of the site", " tonnes", "a PUE of 1.2"):
         assert words in page
-    data = json.loads(call(*options, "--co2", "380", "--json").stdout)
-    (row,) = csv.DictReader(io.StringIO(call(*options, "--co2", "380", "--csv").stdout))
+    data = json.loads(call(*options, "--co2", "380", "--format=json").stdout)
+    (row,) = csv.DictReader(io.StringIO(call(*options, "--co2", "380", "--format=csv").stdout))
     for name in ("price", "site_energy_kwh", "co2_t"):
         assert float(row[name]) == data[name] > 0
-    assert "| CO2 |" in call(*options, "--co2", "380", "--markdown").stdout
+    assert "| CO2 |" in call(*options, "--co2", "380", "--format=md").stdout
 
 
 def test_the_command_names_missing_entries(small: str) -> None:

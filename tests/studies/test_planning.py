@@ -236,7 +236,7 @@ def called(folder: pathlib.Path, *options: str) -> Outcome:
 
 
 def test_json_has_layouts_that_run_as_planned(tmp_path: pathlib.Path) -> None:
-    done = called(tmp_path, "--gpus", "2..4", "--json")
+    done = called(tmp_path, "--gpus", "2..4", "--format=json")
     data = json.loads(done.stdout)
     assert done.exit_code == 0 and len(data["rows"]) == 4
     assert [one["profile"] for one in data["made_with"]] == list(CLUSTERS)
@@ -262,7 +262,7 @@ def test_the_page_fits_80_columns_and_missed_limits_exit_with_4(
 
 def test_a_page_has_the_answer_and_its_details(tmp_path: pathlib.Path) -> None:
     page = tmp_path / "plan.html"
-    done = called(tmp_path, "--gpus", "2", "--out", str(page))
+    done = called(tmp_path, "--gpus", "2", "-o", str(page))
     text = page.read_text(encoding="utf-8")
     assert done.exit_code == 0 and text.startswith("<!DOCTYPE html>")
     assert "Fastest" in text and "Evidence for h100_sxm" in text and "<script src" not in text
@@ -299,7 +299,7 @@ def test_read_gpus_accepts_lists_and_ranges_only(text: str, numbers: tuple[int, 
         (("--cluster", "h100"), "--cluster: E101 "),
         (("--cluster", "h100_sxm,"), "--cluster: E101 "),
         (("--seconds", "0"), "E834 seconds is 0"),
-        (("--out", "folder"), "E117"),
+        (("-o", "folder"), "E117"),
     ],
 )
 def test_an_invalid_option_is_an_error(

@@ -48,7 +48,7 @@ def test_a_scenario_that_does_not_fit_is_refused_with_json_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("simtrain.studies.remedy.cheapest_change", lambda *arguments: None)
-    outcome = call("run", *TOO_MUCH, "--json")
+    outcome = call("run", *TOO_MUCH, "--format=json")
     assert outcome.exit_code == 3
     assert outcome.stderr.startswith("E601 ") and "--set" not in outcome.stderr
     (error,) = json.loads(outcome.stdout)["errors"]
@@ -71,14 +71,13 @@ def test_allow_oom_simulates_a_scenario_that_does_not_fit() -> None:
     outcome = call("run", *TOO_MUCH, "--allow-oom")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert outcome.stdout.splitlines()[-1].startswith("DOES NOT FIT: stage 0 needs 112.86")
-    assert json.loads(call("run", *TOO_MUCH, "--allow-oom", "--json").stdout)["memory"]["fits"] is (
-        False
-    )
+    data = json.loads(call("run", *TOO_MUCH, "--allow-oom", "--format=json").stdout)
+    assert data["memory"]["fits"] is False
 
 
 @pytest.mark.parametrize(("arguments", "exit_code"), [(TOO_MUCH, 3), (("table5_22b_full",), 0)])
 def test_memory_as_json(arguments: tuple[str, ...], exit_code: int) -> None:
-    outcome = call("run", "--show", "memory", *arguments, "--json")
+    outcome = call("run", "--show", "memory", *arguments, "--format=json")
     assert outcome.exit_code == exit_code
     assert outcome.stderr.startswith("E601 ") if exit_code else not outcome.stderr
     data = json.loads(outcome.stdout)

@@ -126,7 +126,7 @@ def test_pauses_come_at_their_rate() -> None:
 
 
 def test_a_scenario_that_varies_is_drawn_without_being_told() -> None:
-    words = ("run", "table5_22b_present", "--json", "--set", "variation.slow.factor=2")
+    words = ("run", "table5_22b_present", "--format=json", "--set", "variation.slow.factor=2")
     outcome = call(*words)
     assert outcome.stdout == call(*words).stdout
     variation = json.loads(outcome.stdout)["variation"]

@@ -249,14 +249,16 @@ def test_the_command_prints_tables_and_writes_a_page(tmp_path: pathlib.Path) -> 
     file, page = tmp_path / "t.json.gz", tmp_path / "page.html"
     name = ["table5_22b_present", "--set", "model.num_layers=2"]
     assert call("run", *name, "-o", str(file), "--window", "0s:9s").exit_code == 0
-    done = call("compare", *name, str(file), "--out", str(page))
+    done = call("compare", *name, str(file), "-o", str(page))
     assert done.exit_code == 0, done.stderr
     assert "take the same time" in done.stdout and "100.0%" in done.stdout
     text = page.read_text("utf-8")
     assert 'class="timeline"' in text and "simulated, stage 0" in text
-    rows = call("compare", *name, str(file), "--csv", "--table", "losses").stdout.splitlines()
+    rows = call(
+        "compare", *name, str(file), "--format=csv", "--table", "losses"
+    ).stdout.splitlines()
     assert rows[0] == "cause,trace_s,simulated_s,difference_s,share"
-    assert '"mapped_by": "name"' in call("compare", *name, str(file), "--json").stdout
+    assert '"mapped_by": "name"' in call("compare", *name, str(file), "--format=json").stdout
 
 
 @pytest.mark.parametrize(
@@ -265,7 +267,7 @@ def test_the_command_prints_tables_and_writes_a_page(tmp_path: pathlib.Path) -> 
         (["table5_22b_present", "table5_22b_full", "{}"], "compared with one scenario"),
         (["{}"], "compared with one scenario"),
         (["table5_22b_present", "{}", "--change", "recompute=full"], "beside traces"),
-        (["table5_22b_present", "--out", "x.html"], "needs two scenarios"),
+        (["table5_22b_present", "-o", "x.html"], "needs two scenarios"),
         (["table5_22b_present", "--pass", "0F0"], "needs a trace"),
     ],
 )

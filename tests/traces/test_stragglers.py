@@ -36,7 +36,7 @@ def rank_trace(folder: pathlib.Path, rank: int, work_us: float, **group: Any) ->
 def test_a_slow_rank_of_traces_is_named(tmp_path: pathlib.Path) -> None:
     for rank, work_us in enumerate((10.0, 10.0, 20.0)):
         rank_trace(tmp_path, rank, work_us, **RANKS)
-    data = json.loads(call("validate", str(tmp_path), "--json").stdout)
+    data = json.loads(call("validate", str(tmp_path), "--format=json").stdout)
     assert [data["measured_s"], data["replayed_s"]] == pytest.approx([27e-6, 27e-6])
     assert data["largest_pass_error"] == pytest.approx(0, abs=1e-9)
     assert data["culprit"]["name"] == "rank 2"
@@ -51,7 +51,7 @@ def test_a_slow_rank_of_traces_is_named(tmp_path: pathlib.Path) -> None:
 def test_even_ranks_have_no_straggler(tmp_path: pathlib.Path) -> None:
     for rank in range(3):
         rank_trace(tmp_path, rank, 20.0, **RANKS)
-    data = json.loads(call("validate", str(tmp_path), "--json").stdout)
+    data = json.loads(call("validate", str(tmp_path), "--format=json").stdout)
     assert data["culprit"] is None and data["slowdown"] == pytest.approx(1)
     assert "OK: no rank" in call("validate", str(tmp_path)).stdout
 

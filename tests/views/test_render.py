@@ -148,7 +148,7 @@ def test_the_last_line_states_the_verdict(simulated_s: float, closing: str) -> N
     ],
 )
 def test_no_page_has_a_nan_or_an_infinity(arguments: tuple[str, ...]) -> None:
-    for outcome in (call(*arguments), call(*arguments, "--json")):
+    for outcome in (call(*arguments), call(*arguments, "--format=json")):
         words = outcome.stdout.lower().replace(",", " ").split()
         assert not {"nan", "inf", "infinity", "nan%", "inf%", "-inf"} & set(words)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.declare import options_first
+from simtrain.commands.options import OutOption
 from simtrain.commands.printing import emit
 from simtrain.commands.question import UnscaledQuestion
 from simtrain.errors import InputError, Location, did_you_mean, printable
@@ -18,7 +19,7 @@ from simtrain.importing.exporters import EXPORTERS, Exporter
 def export(
     question: UnscaledQuestion,
     to: Annotated[str, typer.Option(autocompletion=lambda: [*EXPORTERS])] = "",
-    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    out: OutOption = None,
     *,
     nearest: bool = False,
 ) -> None:

@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +14,7 @@ import typer
 from simtrain.base.importer import Importer, ImportRequest, importer_of_file, importers
 from simtrain.commands.app import App
 from simtrain.commands.loading import next_line, say_assumptions
-from simtrain.commands.options import SetOption, refuse
+from simtrain.commands.options import OutOption, SetOption, refuse
 from simtrain.commands.output import print_or_write
 from simtrain.commands.question import import_fields
 from simtrain.errors import InputError, Location
@@ -30,13 +29,7 @@ import_app = App(
     default=_recognized,
     help="Convert a training script, a log or a model's config to a scenario.",
 )
-OutOption = Annotated[
-    Path | None, typer.Option("--out", help="File to write. Default: print the scenario.")
-]
-
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Replace the file of --out if it exists.")
-]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace the file of -o if it exists.")]
 
 
 @contextmanager
@@ -79,7 +72,7 @@ def _command_of(importer: Importer) -> Callable[..., None]:
         from simtrain.base.output_folder import check_new
 
         if out is None:
-            refuse({"--force": force}, "is only for --out", "add --out FILE")
+            refuse({"--force": force}, "is only for -o", "add -o FILE")
         else:
             check_new(out, force)
         with _source_of(importer, words, imports) as (source, named):

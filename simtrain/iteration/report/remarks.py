@@ -1,4 +1,4 @@
-"""Remarks on a result, and the data of `simtrain run --json`, which contain them."""
+"""Remarks on a result, and the data of `simtrain run --format json`, which contain them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OF_OTHERS = ValidatedOn(
 
 @dataclass(frozen=True, slots=True)
 class RunReport(PlainData):
-    """What `simtrain run --json` prints: a result, and what is said of it.
+    """What `simtrain run --format json` prints: a result, and what is said of it.
 
     Args:
         result: the simulated iteration.

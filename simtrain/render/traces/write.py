@@ -20,7 +20,7 @@ from simtrain.render.traces.chrome import write_chrome
 from simtrain.render.traces.events import PassSlices, TraceEvents
 from simtrain.render.traces.formats import SUFFIXES, format_of
 
-_OPTION = "--out"
+_OPTION = "-o"
 _COMPRESSION = 3
 """Level of zlib: files are 10 % larger than at the default level, in a third of the time."""
 

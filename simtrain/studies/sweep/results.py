@@ -167,7 +167,7 @@ def query(folder: str | Path, sql: str) -> Answer:
     files, header = [*map(str, results.files)], results.header
     if header is None or not files:
         message = "no part is finished yet" if header else "this folder contains no sweep"
-        fix = "query again later" if header else "give the folder of simtrain sweep --out"
+        fix = "query again later" if header else "give the folder of simtrain sweep -o"
         raise InputError.of("E820", message, Location(str(results.path)), fix)
     columns = ""
     with duckdb.connect() as connection:
@@ -181,7 +181,7 @@ def query(folder: str | Path, sql: str) -> Answer:
             fix = f'the table is {_TABLE}, write names with a point as "batch.micro"; its columns: '
             fix += columns
             if isinstance(error, duckdb.PermissionException | ValueError):
-                fix = f"write one select on the table {_TABLE}; save its rows with --csv > FILE"
+                fix = f"write one select on the table {_TABLE}; save it with --format csv > FILE"
             raise InputError.of("E826", f"the query failed: {told}", fix=fix) from error
     size, total = header["part_size"], header["num_points"]
     present = sum(min(size, total - int(Path(file).stem[5:]) * size) for file in files)

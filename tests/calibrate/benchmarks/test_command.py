@@ -17,7 +17,7 @@ def command(*arguments: str) -> Outcome:
 
 
 def test_collectives_alone_need_two_processes(tmp_path: Path) -> None:
-    done = command("--out", str(tmp_path), "--only", "collectives", "--device", "cpu")
+    done = command("-o", str(tmp_path), "--only", "collectives", "--device", "cpu")
     assert done.exit_code == 2
     assert "E716 collectives need two processes" in done.stderr
     assert "torchrun --nproc-per-node 2" in done.stderr
@@ -26,7 +26,7 @@ def test_collectives_alone_need_two_processes(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_cuda_without_a_gpu_is_refused(tmp_path: Path) -> None:
-    done = command("--out", str(tmp_path), "--device", "cuda")
+    done = command("-o", str(tmp_path), "--device", "cuda")
     assert done.exit_code == 2
     assert "E702 torch finds no CUDA device" in done.stderr
 
@@ -52,6 +52,6 @@ def test_an_interrupt_prints_how_to_resume(tmp_path: Path, monkeypatch: pytest.M
         raise KeyboardInterrupt
 
     monkeypatch.setattr("calibrate.benchmarks.measure.measure", interrupted)
-    done = command("--out", str(tmp_path), "--device", "cpu")
+    done = command("-o", str(tmp_path), "--device", "cpu")
     assert done.exit_code == 130
     assert "the same command measures" in done.stderr

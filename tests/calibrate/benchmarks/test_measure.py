@@ -222,7 +222,7 @@ def test_a_folder_of_another_machine_is_refused(complete: Path, tmp_path: Path) 
     assert "E712 the folder holds the measurements of another machine" in message
     assert "device Another CPU there" in message
     assert "ranks 4 there, 1 here" in message
-    assert "an --out of its own" in message
+    assert "an -o of its own" in message
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ NUMBERS = ("typical_error", "extrapolated", "machine", "software", "data_type", 
 
 
 def test_the_fit_gives_the_shipped_parameters(tmp_path: pathlib.Path) -> None:
-    """If errors changed: simtrain calibrate intervals --write FILE."""
+    """If errors changed: simtrain calibrate intervals -o FILE."""
     fitted, shipped = fit_error_model(judged_runs()), error_model()
     for name in NUMBERS:
         assert getattr(fitted, name) == pytest.approx(getattr(shipped, name), rel=0.01), name
@@ -48,7 +48,7 @@ def test_what_was_left_out_by_hand() -> None:
 
 def test_the_command_writes_what_it_shows(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "error_model.yaml"
-    done = call("calibrate", "intervals", "--write", str(file))
+    done = call("calibrate", "intervals", "-o", str(file))
     assert done.exit_code == 0 and "each class" in done.stdout
     assert read_error_model(file).machine == error_model().machine
-    assert call("calibrate", "intervals", "--write", str(tmp_path / "x.txt")).exit_code == 2
+    assert call("calibrate", "intervals", "-o", str(tmp_path / "x.txt")).exit_code == 2

@@ -175,7 +175,7 @@ def calibrate(*arguments: str, cases: Sequence[MemoryCase] = ()) -> Outcome:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_reserved_memory_is_at_least_the_allocated_peak() -> None:
-    done = calibrate("--device", "cuda", "--json", cases=[small(), small("selective")])
+    done = calibrate("--device", "cuda", "--format=json", cases=[small(), small("selective")])
     data = json.loads(done.stdout)
     assert done.exit_code == 0
     assert all(row["reserved_bytes"] >= row["measured_bytes"]["peak"] for row in data["cases"])

@@ -140,10 +140,10 @@ def test_damaged_traces_are_read_or_refused(tmp_path: pathlib.Path) -> None:
 
 def test_the_command_adds_records_to_a_folder(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "my_trace"
-    done = call("calibrate", "from-trace", str(trace(tmp_path)), "--out", str(folder))
+    done = call("calibrate", "from-trace", str(trace(tmp_path)), "-o", str(folder))
     assert "4 records of NVIDIA H100 80GB HBM3" in done.stdout
     assert "of kernels of other ops" in done.stdout
     header, records = read_records(folder)
     assert header.is_gpu and len(records) == 4
-    again = call("calibrate", "from-trace", str(trace(tmp_path)), "--out", str(folder))
+    again = call("calibrate", "from-trace", str(trace(tmp_path)), "-o", str(folder))
     assert "0 records" in again.stdout

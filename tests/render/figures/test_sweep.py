@@ -95,7 +95,7 @@ def test_the_axes_are_labels_and_what_changes_most(folder: pathlib.Path) -> None
 
 
 def test_pictures_are_written_with_their_data(folder: pathlib.Path) -> None:
-    data = json.loads(call("sweep", str(folder), "--json").stdout)
+    data = json.loads(call("sweep", str(folder), "--format=json").stdout)
     names = [
         f"{name}.{kind}" for name in ("heat_map", "pareto", "scaling") for kind in ("png", "svg")
     ]

@@ -92,7 +92,7 @@ def test_equal_timelines_are_identical_files(tmp_path: pathlib.Path) -> None:
     written = []
     for name in ("a.SVG", "b.svg"):
         file = tmp_path / name
-        outcome = call("run", "gpt2_1_5b", "--out", str(file))
+        outcome = call("run", "gpt2_1_5b", "-o", str(file))
         assert (outcome.exit_code, outcome.stderr) == (0, "")
         written.append(file.read_bytes())
     assert written[0] == written[1]

@@ -118,10 +118,10 @@ def _float(text: str) -> float | None:
 
 
 def printed_csv(command: str, name: str) -> str:
-    """Run a command of a page with `--csv --table NAME`."""
+    """Run a command of a page with `--format csv --table NAME`."""
     program, *words = shlex.split(command)
     assert program == "simtrain"
-    outcome = call(*words, "--csv", "--table", name)
+    outcome = call(*words, "--format=csv", "--table", name)
     does_not_fit = outcome.exit_code == 3 and "memory" in words
     assert outcome.exit_code == 0 or does_not_fit, outcome.stderr
     return outcome.stdout

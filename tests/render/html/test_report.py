@@ -97,7 +97,7 @@ def test_a_page_has_the_headline_of_the_terminal_if_iterations_vary(
 ) -> None:
     file, words = tmp_path / "report.html", (PRESENT, "--set", "variation.slow.factor=1.3")
     assert call("run", *words, "-o", str(file)).exit_code == 0
-    drawn = json.loads(call("run", *words, "--json").stdout)["variation"]
+    drawn = json.loads(call("run", *words, "--format=json").stdout)["variation"]
     page = parsed(file.read_text("utf-8"))
     (value, *_), (remark, *_) = (
         [text for about, text in page.of("div") if about.get("class") == name]

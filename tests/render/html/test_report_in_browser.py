@@ -132,7 +132,7 @@ def test_selecting_a_number_shows_its_value_and_source(browser: Browser) -> None
     assert "The end of the last task" in words and "simtrain run small" in words
     words = browser.run(script, "#breakdown table data")
     assert repr(RESULT.breakdown.compute_s) in words and "the mean over the stages" in words
-    assert "simtrain run small --csv --table breakdown in the column time_s" in words
+    assert "simtrain run small --format csv --table breakdown in the column time_s" in words
     words = browser.run(script, "#operators tr:has(a.entry) data")
     assert "Profile entry: " in words and "Row: " in words
 

@@ -76,7 +76,7 @@ def test_a_training_of_some_days_has_the_predictions_error_in_its_tokens() -> No
 
 
 def test_json_is_the_same_for_the_same_seed() -> None:
-    words = ("cost", "table5_22b_present", "--days", "30", "--draws", "3", "--json")
+    words = ("cost", "table5_22b_present", "--days", "30", "--draws", "3", "--format=json")
     first, again = call(*words), call(*words)
     assert first.stdout == again.stdout
     data = json.loads(first.stdout)["training"]

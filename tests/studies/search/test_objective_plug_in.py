@@ -46,7 +46,7 @@ def test_help_and_errors_list_a_new_objective(outsider: Outsider) -> None:
 @pytest.mark.ci
 def test_a_search_ranks_by_a_new_objective(outsider: Outsider) -> None:
     named, cost = (
-        json.loads(outsider.call(*SEARCH, "--objective", name, "--json"))
+        json.loads(outsider.call(*SEARCH, "--objective", name, "--format=json"))
         for name in ("gpu_hours", "cost")
     )
     # The batch is the same, so both objectives are proportional to GPU-seconds.

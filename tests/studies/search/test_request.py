@@ -307,14 +307,14 @@ def test_an_existing_file_is_refused_before_the_search(
 ) -> None:
     monkeypatch.setattr("simtrain.studies.search.run.search", None)
     (tmp_path / "small_01.yaml").write_text("mine", "utf-8")
-    errors = refused("search", str(file), "--gpus", "2", "--out", str(tmp_path))
+    errors = refused("search", str(file), "--gpus", "2", "-o", str(tmp_path))
     assert "small_01.yaml: E113 the file exists" in errors
 
 
 def test_the_command_prints_json(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
     out = tmp_path / "out"
-    options = ("--gpus", "4", "--set", "memory.zero_stage=1", "--top", "2", "--out", str(out))
-    outcome = call("search", str(file), *options, "--json")
+    options = ("--gpus", "4", "--set", "memory.zero_stage=1", "--top", "2", "-o", str(out))
+    outcome = call("search", str(file), *options, "--format=json")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     data = json.loads(outcome.stdout)
     assert data["best"] == data["ranked"][0]
@@ -325,14 +325,14 @@ def test_the_command_prints_json(file: pathlib.Path, tmp_path: pathlib.Path) -> 
     for one in data["ranked"]:
         assert one["configuration"]["zero_stage"] == 1
         assert sum(one["breakdown_s"].values()) == pytest.approx(one["iteration_time_s"])
-        ran = json.loads(call("run", one["file"], "--json").stdout)
+        ran = json.loads(call("run", one["file"], "--format=json").stdout)
         assert ran["iteration_time_s"] == one["iteration_time_s"]
         assert ran["made_with"] == data["made_with"]
         head = pathlib.Path(one["file"]).read_text("utf-8").partition("\n")[0]
         assert all(words in head for words in data["made_with"].values())
         # `simtrain cost` rounds up to whole iterations; with 1T tokens the difference is small.
         cost = json.loads(
-            call("cost", one["file"], "--tokens", "1T", "--no-failures", "--json").stdout
+            call("cost", one["file"], "--tokens", "1T", "--no-failures", "--format=json").stdout
         )
         assert data["currency"] == cost["currency"]
         assert one["price_of_million_tokens"] == pytest.approx(cost["price"] / 1e6, rel=1e-6)
@@ -374,8 +374,8 @@ def test_exit_codes(
 
 
 def test_the_command_takes_a_budget(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    options = ("--gpus", "4", "--seconds", "0.000001", "--out", str(tmp_path / "out"))
-    outcome = call("search", str(file), *options, "--json")
+    options = ("--gpus", "4", "--seconds", "0.000001", "-o", str(tmp_path / "out"))
+    outcome = call("search", str(file), *options, "--format=json")
     data = json.loads(outcome.stdout)
     assert outcome.exit_code == 0
     assert (data["exact"], data["stopped"], len(data["ranked"])) == (False, "budget", 1)

@@ -25,7 +25,7 @@ def test_queries_answer_while_the_sweep_runs(sweep: Sweep, tmp_path: pathlib.Pat
                 str(tmp_path / "out"),
                 "--query",
                 "select count(*) n from results",
-                "--json",
+                "--format=json",
             )
             rows = json.loads(outcome.stdout)["rows"]
             answers.append((rows, [{"n": len(rows_of(tmp_path / "out"))}]))
@@ -45,7 +45,7 @@ def test_an_answer_says_how_many_points_it_lacks(
     part = SweepFolder(folder).part(1)
     points = json.loads((folder / "sweep.json").read_text("utf-8"))["part_size"]
     part.unlink()
-    for option in ((), ("--csv",), ("--json",)):
+    for option in ((), ("--format=csv",), ("--format=json",)):
         outcome = call("sweep", str(folder), "--query", sql, *option)
         assert outcome.exit_code == 0
         assert f"{points} points of the sweep not simulated yet or deleted" in outcome.stderr
@@ -57,7 +57,7 @@ def test_answers_are_tables_json_and_csv(whole: pathlib.Path) -> None:
              from results where status = 'ok' order by index limit 1"""
     table, as_json, as_csv = (
         call("sweep", str(whole), "--query", sql, *option)
-        for option in ((), ("--json",), ("--csv",))
+        for option in ((), ("--format=json",), ("--format=csv",))
     )
     assert {one.exit_code for one in (table, as_json, as_csv)} == {0}
     (row,) = json.loads(as_json.stdout)["rows"]
@@ -99,7 +99,7 @@ def test_wrong_sql_is_an_error(
 
 @pytest.mark.parametrize("sql", ["pivot results on status", "describe results", "from results;"])
 def test_every_statement_that_returns_rows_is_a_query(whole: pathlib.Path, sql: str) -> None:
-    outcome = call("sweep", str(whole), "--query", sql, "--json")
+    outcome = call("sweep", str(whole), "--query", sql, "--format=json")
     assert outcome.exit_code == 0 and json.loads(outcome.stdout)["rows"]
 
 

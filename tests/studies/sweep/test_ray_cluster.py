@@ -128,8 +128,8 @@ def cluster() -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
 @contextmanager
 def sweep(path: pathlib.Path, address: str, *options: str) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-m", "simtrain", "sweep", str(path / "small.yaml")]
-    command += ["--out", str(path / "out"), "--part-size", str(PART_SIZE)]
-    command += ["--ray", address, "--json", *options]
+    command += ["-o", str(path / "out"), "--part-size", str(PART_SIZE)]
+    command += ["--ray", address, "--format=json", *options]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True) as process:
         try:
@@ -170,6 +170,6 @@ def test_an_address_without_a_cluster_is_an_error_in_bounded_time(tmp_path: path
     sweep_of(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        words = ("sweep", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"))
+        words = ("sweep", str(tmp_path / "small.yaml"), "-o", str(tmp_path / "out"))
         outcome = spawn("-m", "simtrain", *words, "--ray", address)
     assert outcome.exit_code == 2 and "E852 no Ray cluster answers" in outcome.stderr

@@ -43,7 +43,7 @@ from tests.helpers.sweep_files import (
 def command(folder: pathlib.Path, *options: str) -> tuple[str, ...]:
     """Return the words of the small sweep with results in `folder / "out"`."""
     sweep_of(folder)
-    words = ("sweep", str(folder / "small.yaml"), "--out", str(folder / "out"))
+    words = ("sweep", str(folder / "small.yaml"), "-o", str(folder / "out"))
     return (*words, "--part-size", str(PART_SIZE), *options)
 
 
@@ -97,7 +97,7 @@ def test_the_summary_counts_all_points_and_names_the_best(
     words = command(tmp_path, "--workers", "1")
     sweep_of(tmp_path, f"{SMALL}objective: {objective}\n")
     assert excerpt in call(*words).stdout
-    data = json.loads(call(*words, "--json").stdout)
+    data = json.loads(call(*words, "--format=json").stdout)
     assert (data["num_points"], data["num_rows"], data["excluded"]) == (24, 20, 4)
     assert (data["ok"], data["illegal"]) == (12, {"E301": 4, "E305": 4})
     values = {row["index"]: row[objective] for row in rows_of(whole) if row["status"] == "ok"}
@@ -195,7 +195,7 @@ def test_a_killed_sweep_resumes_with_the_same_command(
     there = {path: path.stat().st_mtime_ns for path in parts.glob("part-*")}
     assert len(there) == 3 and len(list(parts.iterdir())) == 4
     assert all(map(ends, workers))
-    outcome = call(*words, "--workers", "1", "--json")
+    outcome = call(*words, "--workers", "1", "--format=json")
     data = json.loads(outcome.stdout)
     assert (outcome.exit_code, data["num_parts_found"], data["num_parts"]) == (0, 3, NUM_PARTS)
     assert {path: path.stat().st_mtime_ns for path in there} == there
@@ -243,7 +243,7 @@ def test_shards_share_the_parts(sweep: Sweep, whole: pathlib.Path, tmp_path: pat
 
 @pytest.mark.parametrize("shard", ["4/4", "1", "-1/4", "a/b", "0/0"])
 def test_a_shard_is_a_number_of_a_count(tmp_path: pathlib.Path, shard: str) -> None:
-    outcome = call("sweep", "interleave", "--out", str(tmp_path / "out"), f"--shard={shard}")
+    outcome = call("sweep", "interleave", "-o", str(tmp_path / "out"), f"--shard={shard}")
     assert outcome.exit_code == 2 and "E828" in outcome.stderr
 
 

@@ -123,7 +123,7 @@ const simtrain = {
     const command = number.closest("[data-command]")?.dataset.command;
     if (!command) return [];
     const name = table?.tHead?.rows[0].cells[cell.cellIndex]?.dataset.name;
-    const words = name ? `${command} --csv --table ${table.dataset.table}` : command;
+    const words = name ? `${command} --format csv --table ${table.dataset.table}` : command;
     return [element("p", "Printed by ", element("code", words), name ? ` in the column ${name}` : "")];
   };
 
