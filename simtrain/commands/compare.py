@@ -24,36 +24,26 @@ if TYPE_CHECKING:
     from simtrain.scenario import Scenario
     from simtrain.views.compare import ScenarioColumn
 
-ChangeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--change",
-        help="Add one copy of the first scenario with this field changed: recompute=full. "
-        "If repeated, the one copy has all changes: some need each other.",
-    ),
-]
-SensitivityOption = Annotated[
-    bool,
-    typer.Option(help="Simulate each scenario again with more of each resource of the cluster."),
-]
-
 
 @options_first("scenarios changes schedules top out overrides scale")
 def compare(
     questions: Questions,
     *,
-    changes: ChangeOption = None,
+    changes: Annotated[list[str] | None, typer.Option("--change")] = None,
     schedules: bool = False,
     top: Annotated[int, typer.Option(min=1)] = 5,
     out: OutOption = None,
     pass_name: Annotated[str, typer.Option("--pass")] = "",
     output: Output,
     allow_oom: AllowOomOption = False,
-    sensitivity: SensitivityOption = True,
+    sensitivity: bool = True,
 ) -> None:
     """Compare scenarios: why one is slower; for one alone, which single changes save most.
 
     Args:
+        changes: add one copy of the first scenario with this field changed: recompute=full. If
+            repeated, the one copy has all changes: some need each other.
+        sensitivity: simulate each scenario again with more of each resource of the cluster.
         schedules: compare all schedules that the pipeline of one scenario allows: time, bubble,
             peak memory and order.
         top: the most changes of one scenario to print.

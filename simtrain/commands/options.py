@@ -46,14 +46,6 @@ AllowOomOption = Annotated[
 OUT = typer.Option("-o", "--output")
 """The file or folder that a command writes; the ending of a file decides what it is."""
 OutOption = Annotated[Path | None, OUT]
-SecondsOption = Annotated[
-    float | None,
-    typer.Option(
-        "--seconds",
-        help="End after this time with the best layouts so far. Ctrl-C does the same; a second "
-        "Ctrl-C ends immediately.",
-    ),
-]
 
 
 def refuse(options: Mapping[str, object], message: str, fix: str = "remove it") -> None:

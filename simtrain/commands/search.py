@@ -14,7 +14,7 @@ from simtrain.commands.app import MISSED
 from simtrain.commands.completion import shipped_profiles
 from simtrain.commands.cost import read_goodput
 from simtrain.commands.declare import Fields, Written, options_first
-from simtrain.commands.options import OutOption, SecondsOption, refuse
+from simtrain.commands.options import OutOption, refuse
 from simtrain.commands.output import Output, page_of, show, with_files
 from simtrain.commands.question import Question, SearchQuestion
 from simtrain.errors import InputError, Location
@@ -64,7 +64,6 @@ SearchFields = Annotated[
             ],
             "objective": Annotated[ObjectiveName, typer.Option(help=f"Rank by: {OBJECTIVE_HELP}.")],
             "top": Annotated[int, typer.Option(min=1)],
-            "seconds": SecondsOption,
         },
     ),
 ]

@@ -172,9 +172,7 @@ def _notes(result: SearchResult) -> Iterator[str]:
     yield from _layouts_in_detail(result.ranked)
     yield from mfu_remarks(layout.scenario for layout in result.ranked)
     if failures := result.failures:
-        others = (
-            f", and {len(failures) - 1} more (--format json lists them)" if failures[1:] else ""
-        )
+        others = f", and {len(failures) - 1} more (see --format json)" if failures[1:] else ""
         yield f"Not ranked, because its simulation failed: {failures[0].in_short}{others}."
 
 

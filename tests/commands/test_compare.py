@@ -40,9 +40,8 @@ def test_causes_in_json_add_up_to_the_difference() -> None:
 
 
 def test_change_adds_a_changed_copy_of_the_first_scenario() -> None:
-    data = call(
-        *f"compare {PRESENT} --change recompute=full --no-sensitivity --format json".split()
-    )
+    words = f"{PRESENT} --change recompute=full --no-sensitivity --format json".split()
+    data = call("compare", *words)
     (difference,) = json.loads(data.stdout)["differences"]
     assert difference["other"] == f"{PRESENT} recompute=full"
     assert difference["changed_fields"] == {"recompute.strategy": ["selective", "full"]}

@@ -88,7 +88,6 @@ def test_an_error_suggests_the_intended_command(
         ("run ''", "run ARGUMENT"),
         ("sweep '' --query 'select 1'", "sweep ARGUMENT"),
         ("search gpt2_1_5b --gpus 8 -o ''", "search -o"),
-        ("search gpt2_1_5b --tokens 1B --gpus 8 --output=", "search --output"),
         ("compare gpt2_1_5b -o ''", "compare -o"),
         ("run gpt2_1_5b -o ''", "run -o"),
         ("import hf config.json -o ''", "import hf -o"),

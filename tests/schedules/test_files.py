@@ -104,10 +104,8 @@ def test_a_written_schedule_is_read_back(overlaps: bool) -> None:
         f"overlap: {{pipeline: {str(overlaps).lower()}}}\n"
     )
     assert call("run", "x.yaml", "-o", "o.csv").exit_code == 0
-    assert (
-        Path("o.csv").read_text()
-        == call("run", "--show", "schedule", "x.yaml", "--format=csv").stdout
-    )
+    printed = call("run", "--show", "schedule", "x.yaml", "--format=csv").stdout
+    assert Path("o.csv").read_text() == printed
     read = load_scenario("x.yaml", ["schedule=o.csv"])
     assert (read.schedule, read.schedule_family.name) == ("o.csv", "interleaved")
     assert without_scenario(simulate(read)) == without_scenario(simulate(named))

@@ -212,9 +212,8 @@ def small(tmp_path: pathlib.Path) -> str:
 
 def test_the_command_prints_days_price_and_energy(small: str) -> None:
     run = json.loads(call("run", small, "--format=json").stdout)
-    data = json.loads(
-        call("cost", small, "--tokens", "300B", "--no-failures", "--format=json").stdout
-    )
+    words = "cost", small, "--tokens", "300B", "--no-failures", "--format=json"
+    data = json.loads(call(*words).stdout)
     assert data["iteration_time_s"] == run["iteration_time_s"]
     assert data["num_iterations"] == 30_000_000
     assert data["time_s"] == 30_000_000 * run["iteration_time_s"]

@@ -254,9 +254,8 @@ def test_the_command_prints_tables_and_writes_a_page(tmp_path: pathlib.Path) -> 
     assert "take the same time" in done.stdout and "100.0%" in done.stdout
     text = page.read_text("utf-8")
     assert 'class="timeline"' in text and "simulated, stage 0" in text
-    rows = call(
-        "compare", *name, str(file), "--format=csv", "--table", "losses"
-    ).stdout.splitlines()
+    losses = call("compare", *name, str(file), "--format=csv", "--table", "losses").stdout
+    rows = losses.splitlines()
     assert rows[0] == "cause,trace_s,simulated_s,difference_s,share"
     assert '"mapped_by": "name"' in call("compare", *name, str(file), "--format=json").stdout
 
