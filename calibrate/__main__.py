@@ -1,7 +1,9 @@
-"""`python -m calibrate`: the same program as `simtrain calibrate`."""
+"""`python -m calibrate`: `simtrain calibrate`, as torchrun starts it."""
 
-from calibrate.app import app
-from simtrain.commands.app import run_app
+import sys
+
+from simtrain.commands.cli import main
 
 if __name__ == "__main__":
-    run_app(app)
+    sys.argv.insert(1, "calibrate")
+    main()

@@ -17,14 +17,12 @@ from calibrate.fit.result import profile_of
 from calibrate.fit.robust import Estimate, FitProblem, Floats, estimate
 from simtrain.base.accuracy import Comparison
 from simtrain.durations.model import DurationModel
-from simtrain.errors import InputError, Location
+from simtrain.errors import InputError
 from simtrain.hardware.evidence import MeasuredRuns, ValidatedOn, validated_on
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.importing.runs import RunSettings, read_runs
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.planned import run_iteration
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import checked_profile, simulate
 from simtrain.studies.validation import (
     MeasuredRun,
@@ -32,9 +30,8 @@ from simtrain.studies.validation import (
     error_classes,
     in_one_line,
     validate_runs,
-    wrong_time,
 )
-from simtrain.units import UnitError, counted, parse_seconds
+from simtrain.units import counted
 from simtrain.views.kinds import SHARE, TEXT
 from simtrain.views.view import Column, Paragraphs, Row, Table, View
 
@@ -435,49 +432,6 @@ def _plan_of(run: MeasuredRun, profile: HardwareProfile) -> Plan:
     if scenario.recompute.is_open:
         return simulate(scenario, profile).plan
     return Plan.of(scenario, profile.cluster.domains_of(scenario.num_gpus))
-
-
-_IS_SCENARIO = ".yaml", ".yml", ""
-
-
-def read_measured_runs(
-    sources: Sequence[Path], settings: RunSettings, iteration: str | None = None
-) -> list[MeasuredRun]:
-    """Read the runs of all sources.
-
-    Args:
-        sources: tables and logs; with `iteration` one scenario, a file or a shipped one.
-        settings: what the command line says about all runs.
-        iteration: the measured time of that scenario, such as "12.4 s".
-
-    Raises:
-        InputError: a source cannot be read, or does not go with `iteration` (E725).
-    """
-    scenarios = [source for source in sources if source.suffix in _IS_SCENARIO]
-    if iteration is None:
-        scenarios = [source for source in scenarios if source.suffix or not source.exists()]
-        if scenarios:
-            message = f"{scenarios[0]} is a scenario, which has no measured time"
-            raise InputError.of("E725", message, fix="add --iteration TIME, such as '12.4 s'")
-        return [*read_runs(sources, settings)]
-    if len(sources) != 1 or not scenarios:
-        message = f"--iteration is the time of one scenario, not of {len(sources)} sources"
-        if len(sources) == 1:
-            message = f"--iteration is the time of a scenario, and {sources[0]} is none"
-        fix = "remove --iteration, or write one scenario (.yaml)"
-        raise InputError.of("E725", message, fix=fix)
-    try:
-        time_s = parse_seconds(iteration)
-    except UnitError as error:
-        raise InputError.of(
-            "E725", f"--iteration: {error}", Location("--iteration"), error.fix
-        ) from None
-    if why := wrong_time(time_s):
-        fix = "write the time of one iteration with its unit"
-        raise InputError.of("E725", why, Location("--iteration"), fix)
-    scenario = load_scenario(sources[0], settings.assignments)
-    name = scenario.name or sources[0].stem
-    return [MeasuredRun(name, name, str(sources[0]), 1, scenario, time_s)]
 
 
 _LOWEST = -0.9999

@@ -27,25 +27,20 @@ _NAMED = 3
 _HEADER = """\
 # {description}
 #
-# Written by `python -m calibrate {source}`; do not edit: {instead}
+# Written by `python -m calibrate fit {source}`; do not edit: {instead}
 """
-_FIGURES = """\
+FIGURES = """\
 change the
 # figures and fit again. Each entry has its value, its source, and what it was fitted on."""
-_MEASURED = """\
+MEASURED = """\
 measure
 # again (`python -m calibrate measure`, a new folder) and fit that; a scenario changes an entry by
 # `hardware`, which its report then says. Each entry has its value, its source, and what it was
 # fitted on."""
 
-_ADAPTED = """\
+SOURCES = """\
 change the
-# logs or the base and adapt it again. Each entry has its value, its source, and what it was fitted
-# on."""
-
-_FROM_RUNS = """\
-change the
-# runs or the base and fit again. Each entry has its value, its source, and what it was fitted
+# sources or the base and fit again. Each entry has its value, its source, and what it was fitted
 # on."""
 
 
@@ -148,24 +143,15 @@ def profile_of(data: Data) -> HardwareProfile:
     return validate(HardwareProfile, data, Positions())
 
 
-def profile_text(data: dict[str, Any], source: str, *, measured: bool = False) -> str:
-    """The text of a profile's file, fitted to `source`: a folder if `measured`, or figures."""
-    return _text_of(data, f"fit {source}", _MEASURED if measured else _FIGURES)
+def profile_text(data: Data, sources: str, instead: str = FIGURES) -> str:
+    """The text of a profile's file.
 
-
-def adapted_text(data: dict[str, Any], source: str) -> str:
-    """The text of a profile's file, adapted by the options and logs `source` of nccl-tests."""
-    return _text_of(data, f"nccl-tests {source}", _ADAPTED)
-
-
-def fitted_to_runs_text(data: dict[str, Any], source: str) -> str:
-    """The text of a profile's file, fitted by the options and files `source` of from-runs."""
-    return _text_of(data, f"from-runs {source}", _FROM_RUNS)
-
-
-def _text_of(data: dict[str, Any], source: str, instead: str) -> str:
-    """The text of a profile's file; its header says which command wrote it, and what to edit."""
-    header = _HEADER.format(description=data["description"], source=source, instead=instead)
+    Args:
+        data: the profile.
+        sources: the words after `fit` that it was fitted with.
+        instead: what to change instead of the file; by default the figures.
+    """
+    header = _HEADER.format(description=data["description"], source=sources, instead=instead)
     return header + yaml_text(data, _in_a_line, lambda text: bool(_AMBIGUOUS & {*text}))
 
 

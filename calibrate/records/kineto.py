@@ -249,7 +249,7 @@ def _header(
             num_sms=device["numSms"],
             memory_bytes=device["totalGlobalMem"],
             date="not in the trace",
-            command=f"from-trace {path.name}",
+            command=f"fit {path.name}",
             software={"torch": "not in the trace", "cuda": "not in the trace"},
             compute=compute,
         )

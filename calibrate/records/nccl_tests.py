@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrate.records.file import RecordFile, identity, read_records
 from calibrate.records.schema import (
     LARGEST_COUNT,
     LONGEST_S,
@@ -21,6 +20,7 @@ from calibrate.records.schema import (
     CollectiveRecord,
     Timing,
 )
+from simtrain.base.input_file import open_input
 from simtrain.base.strict_yaml import read_text
 from simtrain.errors import InputError, Location
 
@@ -43,7 +43,8 @@ _OPS: dict[str, CollectiveOp] = {
 """Collectives by the names of the tests, and by ours."""
 _ROUNDING_GB_PER_S = 0.006
 """Both bandwidths are printed to 0.01 GB/s."""
-_MOST_BYTES = 16 << 20
+_MOST_BYTES, _BEGINNING = 16 << 20, 1 << 16
+_SIGNS = b"nThread", b"busbw", b'"bus_bw"'
 _COLUMNS = 8
 """size, count, type, redop, root, time, algbw, busbw: out of place; those in place follow."""
 
@@ -57,73 +58,47 @@ def bus_factor(op: CollectiveOp, num_ranks: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The records of one output of nccl-tests, and the device that it names, if any."""
+    """The records of one output of nccl-tests, and the device that it names; "" if it does not."""
 
     path: Path
-    device: str | None
+    device: str
     records: list[CollectiveRecord]
 
 
-def read_log(
-    path: Path,
-    op: CollectiveOp | None = None,
-    num_ranks: int | None = None,
-    num_nodes: int | None = None,
-) -> Log:
-    """Read an output; what is not given is read from its header, or the op from the file's name.
+def is_log(path: Path) -> bool:
+    """Whether a file is the output of nccl-tests, by its header, or a key that -J writes."""
+    try:
+        with open_input(path) as file:
+            beginning = file.read(_BEGINNING)
+    except OSError:
+        return False
+    return any(sign in beginning for sign in _SIGNS)
+
+
+def read_log(path: Path) -> Log:
+    """Read the out-of-place times of an output, which holds one collective.
+
+    Ranks and their nodes are those that it lists; the collective stands in it or in its name.
 
     Raises:
-        InputError: E711, as `read_nccl_tests`, or the output does not say what is not given.
+        InputError: E711, the file is no such output or does not say what it is of, a row is absurd,
+            or its bus bandwidth is not that of this collective over these ranks.
     """
     text = read_text(path, _MOST_BYTES)
-    hosts = [(match["host"], match["device"].strip()) for match in _RANK.finditer(text)]
+    is_json = text.lstrip().startswith("{")
+    rows, ranks = _read_json(path, text) if is_json else (_text_rows(path, text), _text_ranks(text))
     named = _STARTING.search(text)
     tests = [named[1]] if named else [name for name in _OPS if name in path.stem.replace("-", "_")]
-    op = op or (_OPS.get(tests[0]) if tests else None)
+    op = _OPS.get(tests[0]) if tests else None
     if op is None:
-        names = " or ".join(dict.fromkeys(_OPS.values()))
-        raise _wrong(path, None, "does not say which collective it is of", f"--op {names}")
-    num_ranks = num_ranks or len(hosts)
-    if num_ranks < 2:
-        raise _wrong(path, None, "does not list two ranks or more", "--ranks N")
-    num_nodes = num_nodes or len({host for host, _ in hosts}) or 1
-    device = hosts[0][1] if hosts else None
-    return Log(path, device, read_nccl_tests(path, op, num_ranks, num_nodes))
-
-
-def add_log(folder: Path, log: Log) -> int:
-    """Add the records of a log to the measurements of a folder; return the number of new ones.
-
-    Raises:
-        InputError: E712, the folder is of another device; or it holds no measurements.
-    """
-    header, _ = read_records(folder)
-    device = log.device or "a GPU (NCCL runs on no other device)"
-    if not header.is_gpu or (log.device and log.device != header.device):
-        message = "the folder holds the measurements of another machine"
-        fix = f"adapt a profile instead: calibrate nccl-tests {log.path} --base PROFILE -o FILE"
-        reason = f"{folder} was measured on {header.device}, and {log.path} on {device}"
-        raise InputError.of("E712", message, Location(str(folder)), fix, reason)
-    file = RecordFile(folder, header)
-    new = [record for record in log.records if identity(record) not in file.known]
-    for record in new:
-        file.write(record)
-    return len(new)
-
-
-def read_nccl_tests(
-    path: Path, op: CollectiveOp, num_ranks: int, num_nodes: int = 1
-) -> list[CollectiveRecord]:
-    """The out-of-place times of a file, which holds one collective over `num_ranks`.
-
-    Raises:
-        InputError: the file cannot be read or is no such output, a row is absurd, or its bus
-            bandwidth is not that of this collective over `num_ranks`.
-    """
-    text = read_text(path, _MOST_BYTES)
-    records, factor = [], bus_factor(op, num_ranks)
-    rows_of = _json_rows if text.lstrip().startswith("{") else _text_rows
-    for line, samples, values in rows_of(path, text):
+        fix = f"name the file after it, such as {next(iter(_OPS))}_2_nodes.txt"
+        raise _wrong(path, None, "does not say which collective it is of", fix)
+    if len(ranks) < 2:
+        fix = "keep the lines that list them: #  Rank  0 Group  0 Pid 4711 on node0 device 0 ..."
+        raise _wrong(path, None, "does not list two ranks or more", fix)
+    factor, records = bus_factor(op, len(ranks)), []
+    group: Any = {"num_ranks": len(ranks), "num_nodes": len({host for host, _ in ranks})}
+    for line, samples, values in rows:
         size, time_us, algbw, busbw = _numbers(path, line, values)
         if not size:
             continue
@@ -131,16 +106,19 @@ def read_nccl_tests(
             raise _wrong(path, line, "the time is 0", "measure it again, with more iterations")
         if abs(busbw - algbw * factor) > _ROUNDING_GB_PER_S * (1 + factor):
             message = (
-                f"busbw is {busbw:g} GB/s where {op} over {num_ranks} ranks has "
+                f"busbw is {busbw:g} GB/s where {op} over {len(ranks)} ranks has "
                 f"{algbw * factor:.2f} for an algbw of {algbw:g}"
             )
-            raise _wrong(path, line, message, "check --op and --ranks")
+            raise _wrong(path, line, message, "give the file of one run as nccl-tests wrote it")
         time = Timing(median_s=time_us * 1e-6, spread_s=0.0, num_samples=samples)
-        group: Any = {"num_ranks": num_ranks, "num_nodes": num_nodes}
         records.append(CollectiveRecord(op=op, array_bytes=int(size), **group, time=time))
     if not records:
         raise _wrong(path, None, "holds no row of sizes and times", "run nccl-tests with -b and -e")
-    return records
+    return Log(path, ranks[0][1], records)
+
+
+def _text_ranks(text: str) -> list[tuple[str, str]]:
+    return [(match["host"], match["device"].strip()) for match in _RANK.finditer(text)]
 
 
 def _text_rows(path: Path, text: str) -> Iterator[_Row]:
@@ -154,14 +132,18 @@ def _text_rows(path: Path, text: str) -> Iterator[_Row]:
         yield number, int(match[1]) if match else 1, (fields[0], *fields[5:8])
 
 
-def _json_rows(path: Path, text: str) -> Iterator[_Row]:
+def _read_json(path: Path, text: str) -> tuple[list[_Row], list[tuple[str, str]]]:
     try:
-        for result in json.loads(text)["results"]:
-            timed: dict[str, Any] = result["out_of_place"]
-            yield None, 1, (result["size"], timed["time"], timed["alg_bw"], timed["bus_bw"])
+        data = json.loads(text)
+        timed: list[Any] = [(each["size"], each["out_of_place"]) for each in data["results"]]
+        rows: list[_Row] = [
+            (None, 1, (size, of["time"], of["alg_bw"], of["bus_bw"])) for size, of in timed
+        ]
+        ranks = [(str(each["hostname"]), str(each["device_info"])) for each in data["devices"]]
     except (ValueError, KeyError, TypeError) as error:
         wanted = 'results with "size" and "out_of_place": {"time", "alg_bw", "bus_bw"}'
         raise _wrong(path, None, f"is not what nccl-tests -J writes: {error!r}", wanted) from error
+    return rows, ranks
 
 
 def _numbers(path: Path, line: int | None, values: tuple[Any, ...]) -> list[float]:

@@ -2,7 +2,7 @@
 
 import functools
 
-from calibrate.fit.error_model import left_out
+from calibrate.intervals import left_out
 from docs.update import paper_memory
 from docs.update.request import Request, percent, signed_percent, table
 from simtrain.base.resources import list_profiles

@@ -205,7 +205,7 @@ _TEXTS = (
     FileKind(
         "a log of nccl-tests",
         _line(r"^#[ \t]{1,9}(?:nThread[ \t]+\d|out-of-place|size[ \t]+count[ \t]+type)"),
-        "python -m calibrate nccl-tests {file} --base PROFILE -o profile.yaml",
+        "simtrain calibrate fit {file} --base PROFILE -o profile.yaml",
     ),
     FileKind(
         "a program in Python",

@@ -17,7 +17,6 @@ _HOUSE = {
     **{name: f"simtrain.commands.{name}:{name}" for name in ("run", "compare", "search", "cost")},
     **{name: f"simtrain.commands.{name}:{name}" for name in ("sweep", "validate")},
     "show": "simtrain.commands.show:show_shipped",
-    "calibrate": "calibrate.app:app",
 }
 _ORDER = [
     "run",

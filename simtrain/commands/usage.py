@@ -25,6 +25,12 @@ _CODES = {
 """The code of each class of typer's errors."""
 MOVED = {
     "advise": "simtrain compare SCENARIO",
+    "calibrate from-runs": "simtrain calibrate fit RUNS.csv --base PROFILE -o FILE.yaml",
+    "calibrate from-trace": "simtrain calibrate fit TRACES --base PROFILE -o FILE.yaml",
+    "calibrate intervals": "python -m calibrate.intervals",
+    "calibrate memory": "simtrain calibrate check",
+    "calibrate nccl-tests": "simtrain calibrate fit LOGS --base PROFILE -o FILE.yaml",
+    "calibrate validate": "simtrain validate FOLDER --cluster PROFILE",
     "docs": "simtrain show documents",
     "explain": "simtrain run SCENARIO --show sources; of an error code: simtrain show E310",
     "explore": "simtrain reproduce explore -o explore.html",
@@ -93,9 +99,10 @@ def unknown_command(context: Any, words: Sequence[str]) -> InputError:
     (name, *rest), commands = words, [*context.command.commands]
     line = shlex.join(rest)
     targets = _choices_of(context.command, "reproduce")
-    if name in MOVED and "run" in commands:
+    former = " ".join([*context.command_path.split()[1:], name])
+    if former in MOVED:
         message = f'there is no command "{name}" any more'
-        return InputError.of("E901", message, Location(context.command_path), MOVED[name])
+        return InputError.of("E901", message, Location(context.command_path), MOVED[former])
     if name in ("help", "version"):
         meant = f"{line} --help".lstrip() if name == "help" else "--version"
     elif similar := get_close_matches(name, commands, n=1):

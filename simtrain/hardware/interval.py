@@ -13,7 +13,7 @@ borrow from the classes that they share terms with (best linear unbiased predict
 "That BLUP is a good thing"). The errors of one class have Laplace's form (`Spread`), and the
 interval averages over what its scale may be.
 
-`simtrain calibrate intervals` fits the deviations to all files of `hw_profiles/validated_on`, and
+`python -m calibrate.intervals` fits the deviations to all files of `hw_profiles/validated_on`, and
 shows how intervals hold for classes, machines and stacks that were left out.
 """
 

@@ -209,7 +209,7 @@ NO_FUSED_ATTENTION = without_section(
     "fused_attention",
     off="unfused",
     why="the time of fused attention follows from the profile's section fused_attention; measure "
-    "and fit it with python -m calibrate measure and python -m calibrate fit",
+    "and fit it with simtrain calibrate measure and simtrain calibrate fit",
     example="attention_backend: fused\ncluster: v100_p3",
 )
 """Rules that apply if the profile of the cluster lacks a section."""

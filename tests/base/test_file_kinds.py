@@ -32,7 +32,7 @@ BYTES = {
 ADVICE = {
     "ds.json": "a config of DeepSpeed, not {}|simtrain import deepspeed ds.json",
     "trace.json": "a trace of PyTorch's profiler or of another tool, not {}|-o trace.json",
-    "bandwidth.txt": "a log of nccl-tests, not {}|calibrate nccl-tests bandwidth.txt",
+    "bandwidth.txt": "a log of nccl-tests, not {}|calibrate fit bandwidth.txt",
     "model.safetensors": "a file of weights, not {}|simtrain import hf config.json",
     "model.pt": "a zip archive or a checkpoint of PyTorch, not {}|simtrain import hf config.json",
     "train.sh.gz": "a compressed file, not {}|unpack train.sh.gz",

@@ -69,8 +69,7 @@ def test_files_of_users_are_read_in_one_place(package: str) -> None:
         "import nemo {}",
         "validate {} --cluster h100_sxm",
         "compare table5_22b_full {}",
-        "calibrate fit {} -o p.yaml",
-        "calibrate from-runs {} --base h100_sxm -o p.yaml",
+        "calibrate fit {} --base h100_sxm -o p.yaml",
     ],
 )
 def test_a_device_is_refused_by_every_command(

@@ -32,7 +32,7 @@ from tests.helpers.command_line import Outcome, spawn
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 # torchrun is this module's command.
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
-MEASURE = (*TORCHRUN, "-m", "calibrate", "measure", "--quick", "--device", "cpu", "-o")
+MEASURE = (*TORCHRUN, "-m", "calibrate", "measure", "--quick", "--device", "cpu", "--out")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 NUM_BEFORE_THE_KILL = 20
 # No socket moves more (HBM2e of a Xeon Max: 1.6 TB/s), and gloo moves data through memory.
@@ -68,7 +68,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Measu
 def fitted(measured: tuple[Path, list[Measurement]]) -> Path:
     folder, _ = measured
     profile = folder.parent / "cpu.yaml"
-    words = ("-m", "calibrate", "fit", str(folder), "--name", "cpu", "-o", str(profile))
+    words = ("-m", "calibrate", "fit", str(folder), "-o", str(profile))
     outcome = spawn(*words)
     assert outcome.exit_code == 0, outcome.stderr
     return profile
@@ -138,9 +138,8 @@ def test_fitted_parameters_are_physically_possible(fitted: Path) -> None:
 
 
 def validated(profile: Path, folder: Path) -> Outcome:
-    pictures = ("-o", str(folder.parent / "pictures"))
     return spawn(
-        "-m", "calibrate", "validate", str(profile), str(folder), "--format=json", *pictures
+        "-m", "simtrain", "validate", str(folder), "--cluster", str(profile), "--format", "json"
     )
 
 
@@ -170,7 +169,3 @@ def test_predictions_are_within_a_factor_of_10(
             end="",
         )
         assert 1 / 10 < ratio < 10
-    assert sorted(path.suffix for path in (fitted.parent / "pictures").iterdir()) == [
-        ".png",
-        ".svg",
-    ]

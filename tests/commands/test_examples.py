@@ -32,14 +32,12 @@ RUNS = """\
 layers,hidden,heads,seq,gpus,global_batch,iteration_s
 24,1024,16,1024,8,32,0.1
 """
-LONG = {"calibrate measure", "calibrate fit", "calibrate validate", "calibrate memory"}
+LONG = {"calibrate measure", "calibrate fit", "calibrate check"}
 """Commands that take more than three seconds; other tests run them."""
 CI_ONLY = {"search"}
 """Commands whose example takes longest."""
-MEASURED = {"calibrate nccl-tests", "calibrate from-trace", "import torch"}
-"""Commands that read what other programs measured, or run them; tests/calibrate and tests/recording
-run these commands.
-"""
+MEASURED = {"import torch"}
+"""Commands that run other programs; tests/recording runs these commands."""
 
 
 def examples() -> dict[str, list[list[str]]]:

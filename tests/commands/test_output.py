@@ -47,8 +47,7 @@ WITHOUT_TABLES = {
     *("export", "import megatron"),
     *("import hf", "import torchtitan", "import bridge", "import nemo", "import deepspeed"),
     "import torch",
-    *("calibrate fit", "calibrate from-runs", "calibrate measure", "calibrate nccl-tests"),
-    "calibrate from-trace",
+    *("calibrate fit", "calibrate measure"),
 }
 """Commands that print no table, or write a file."""
 

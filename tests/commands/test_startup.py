@@ -20,7 +20,7 @@ SLOW = {
     *("ray", "scipy", "simpy", "torch", "yaml"),
 }
 HELP = [
-    *("calibrate", "calibrate fit", "calibrate measure", "calibrate memory", "calibrate validate"),
+    *("calibrate", "calibrate fit", "calibrate measure", "calibrate check"),
     *("import", "import hf", "import megatron", "import torchtitan"),
     *("run", "compare", "search", "cost", "sweep", "reproduce", "show"),
 ]

@@ -2,17 +2,14 @@
 
 import re
 import shlex
-from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.app import app as calibrate_app
-from simtrain.commands.app import run_app
 from simtrain.commands.usage import MOVED
 from simtrain.errors import InputError
-from tests.helpers.command_line import call, commands, refused
+from tests.helpers.command_line import call, commands, refused, spawn
 
 COMMANDS = commands()
 WORDS = [
@@ -120,11 +117,15 @@ def test_every_command_refuses_unknown_options_and_wrong_numbers_of_arguments(na
         assert len(str(caught.value).splitlines()) == 2
 
 
-def test_calibrate_alone_reports_the_same_errors() -> None:
-    for line, code in (("fti x", "E901"), ("fit x --nam mine", "E902"), ("fit", "E903")):
-        outcome = call(*line.split(), program=partial(run_app, calibrate_app))
-        assert (outcome.exit_code, outcome.stdout) == (2, "")
-        assert f": {code} " in outcome.stderr and len(outcome.stderr.splitlines()) == 2
+@pytest.mark.slow
+def test_python_m_calibrate_is_simtrain_calibrate() -> None:
+    alone, command = spawn("-m", "calibrate", "fti"), call("calibrate", "fti")
+    assert alone == command and "E901" in alone.stderr
+
+
+def test_former_words_of_calibrate_name_the_new_form() -> None:
+    errors = refused("calibrate", "nccl-tests", "all_reduce.txt")
+    assert "fix: simtrain calibrate fit LOGS --base PROFILE" in errors
 
 
 def test_completion_does_not_check_unfinished_command_lines() -> None:

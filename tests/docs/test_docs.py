@@ -117,8 +117,7 @@ def test_the_readme_is_short() -> None:
 
 def test_every_command_is_shown() -> None:
     shown = {command.split()[1] for command in commands("simtrain ")}
-    # Documents show calibrate as a module of Python.
-    assert shown == {name.split()[0] for name in command_line.commands()} - {"calibrate"}
+    assert shown == {name.split()[0] for name in command_line.commands()}
     targets = {command.split()[2] for command in commands("simtrain reproduce")}
     assert targets == set(get_args(Target))
 
@@ -151,12 +150,14 @@ RECORDED = "docs/how_to/record_a_program.md"
 """tests/recording runs its commands: they need torch, and files of each other."""
 ELSEWHERE = commands_of_outputs().union(*blocks_of_sweeps(*DOCUMENTS))
 ELSEWHERE |= {line for block in blocks(RECORDED) for line in block.text.splitlines()}
+CALIBRATION = commands("simtrain calibrate ") + commands("simtrain validate my_")
+"""What needs measurements of a machine."""
 CI_ONLY = ("simtrain reproduce all ", "simtrain search ", "simtrain validate ")
 """How the commands begin that take longest."""
 ALONE = [
     pytest.param(command, marks=pytest.mark.ci if command.startswith(CI_ONLY) else [])
     for command in commands("simtrain ")
-    if command not in ELSEWHERE
+    if command not in {*ELSEWHERE, *CALIBRATION}
 ]
 
 
@@ -193,7 +194,7 @@ def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None
     assert outcome.stdout
 
 
-@pytest.mark.parametrize("command", commands("python -m calibrate") + commands("torchrun "))
+@pytest.mark.parametrize("command", commands("simtrain calibrate ") + commands("torchrun "))
 def test_calibrate_parses_its_commands(command: str) -> None:
     """tests/calibrate tests what the commands do."""
     words = shlex.split(command)
@@ -203,11 +204,12 @@ def test_calibrate_parses_its_commands(command: str) -> None:
 
 @pytest.mark.ci
 @pytest.mark.slow
-@pytest.mark.parametrize("command", commands("python -m calibrate fit calibrate/"))
+@pytest.mark.parametrize("command", commands("simtrain calibrate fit calibrate/"))
 def test_the_fit_runs_as_written(command: str, newcomer: pathlib.Path) -> None:
     """It reads the clone's figures and writes to the given file."""
     (newcomer / "calibrate").symlink_to(ROOT / "calibrate")
-    outcome = spawn(*shlex.split(command)[1:], folder=newcomer, PYTHONHASHSEED="7")
+    words = ["-m", *shlex.split(command)[1:]]
+    outcome = spawn(*words, folder=newcomer, PYTHONHASHSEED="7")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     written = (newcomer / "my_a100.yaml").read_text(encoding="utf-8")
     assert written == text_of("hw_profiles/a100_sxm4_80gb.yaml")
@@ -215,12 +217,12 @@ def test_the_fit_runs_as_written(command: str, newcomer: pathlib.Path) -> None:
 
 @pytest.mark.ci
 @pytest.mark.slow
-@pytest.mark.parametrize("command", commands("python -m calibrate fit my_node"))
+@pytest.mark.parametrize("command", commands("simtrain calibrate fit my_node --"))
 def test_measurements_are_fitted_as_written(command: str, newcomer: pathlib.Path) -> None:
     file = RecordFile(newcomer / "my_node", header())
     for record in alone():
         file.write(record)
-    outcome = spawn(*shlex.split(command)[1:], folder=newcomer)
+    outcome = spawn("-m", *shlex.split(command)[1:], folder=newcomer)
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert load_profile(newcomer / shlex.split(command)[-1]).gemm.mainloop_flops.fitted_on
 

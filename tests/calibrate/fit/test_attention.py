@@ -14,8 +14,7 @@ from calibrate.fit.figures import (
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.result import Fit
 from calibrate.records.schema import AttentionRecord, Measurement
-from calibrate.validation.limits import ErrorLimits
-from calibrate.validation.profile import validate_profile
+from calibrate.validation import validate_profile
 from simtrain.base.entry import Entry
 from simtrain.durations.model import AttentionMachine, attention_seconds
 from simtrain.hardware.profile import AttentionEfficiency
@@ -147,7 +146,7 @@ FUSED = layer_record(layer("none") | {"attention_backend": "fused"})
 
 
 def test_layers_with_fused_attention_are_validated() -> None:
-    found = validate_profile(a100(), HEADER, [FUSED, layer_record(layer("full"))], ErrorLimits())
+    found = validate_profile(a100(), HEADER, [FUSED, layer_record(layer("full"))])
     (part,) = found.parts
     assert {row.labels[1] for row in part.rows} == {"baseline, fused", "full"}
     assert part.max_abs_error == 0

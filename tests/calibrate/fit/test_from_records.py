@@ -358,11 +358,11 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_the_command_fits_a_folder(folder: pathlib.Path) -> None:
     output = folder / "mine.yaml"
-    options = ("--name", "mine", "--base", "h100_sxm", "-o", str(output))
+    options = ("--base", "h100_sxm", "-o", str(output))
     done = call("calibrate", "fit", str(folder), *options)
     assert done.exit_code == 0, done.stderr
     assert "matrix products by shape" in done.stdout and "│" not in done.stdout
-    assert f"simtrain calibrate validate {output} {folder}" in " ".join(done.stdout.split())
+    assert f"simtrain validate {folder} --cluster {output}" in " ".join(done.stdout.split())
     assert "│" in call("calibrate", "fit", str(folder), *options, "--details").stdout
     profile = load_profile(output)
     links = Base.load("h100_sxm")
@@ -376,11 +376,10 @@ def test_the_command_fits_a_folder(folder: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("{folder}", "E723 the profile has no name"),
-        ("{folder}/measurements.jsonl --name mine", "E723 --name and --base are for"),
-        ("{folder} --name mine --base nowhere", "nowhere"),
-        ("{folder}/.. --name mine", "E710 no measurements to read"),
-        ("{folder}/missing --name mine", "E710 no measurements to read"),
+        ("{folder} --base nowhere", "nowhere"),
+        ("{folder} --software megatron_core", "E908 is for tables of runs"),
+        ("{folder}/..", "E710 no measurements to read"),
+        ("{folder}/missing", "E710 no measurements to read"),
     ],
 )
 def test_the_command_refuses_with_exit_code_2(

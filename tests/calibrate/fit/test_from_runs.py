@@ -13,7 +13,7 @@ import pytest
 from calibrate.fit.base import Base
 from calibrate.fit.factors import FACTORS, entries_to_fit, scaled_profile
 from calibrate.fit.from_runs import RunsFit, errors_of_fit, fit_runs
-from calibrate.fit.result import fitted_to_runs_text, profile_of
+from calibrate.fit.result import SOURCES, profile_of, profile_text
 from simtrain.errors import InputError
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.evidence import validated_on
@@ -149,7 +149,7 @@ def test_one_run_never_widens_or_narrows_the_interval_of_the_base(
     before = simulate(scenario)
     measured_s = factor * before.iteration_time_s
     fit = fitted_to([MeasuredRun("own", "", "", 1, scenario, measured_s)])
-    output.write_text(fitted_to_runs_text(fit.data, ""), encoding="utf-8")
+    output.write_text(profile_text(fit.data, "", SOURCES), encoding="utf-8")
     errors = errors_of_fit(fit, str(output), BASE, "a run")
     (tmp_path / "validated_on").mkdir()
     (tmp_path / "validated_on" / "mine.yaml").write_text(errors_text(errors), "utf-8")
@@ -196,13 +196,13 @@ def table(path: pathlib.Path, measured: list[MeasuredRun]) -> pathlib.Path:
 
 def test_the_command_writes_a_profile_and_the_errors_of_its_runs(tmp_path: pathlib.Path) -> None:
     file, output = table(tmp_path / "runs.csv", runs(0)), tmp_path / "mine.yaml"
-    words = ("calibrate", "from-runs", str(file), "--base", BASE, "--software", "megatron_2022")
+    words = ("calibrate", "fit", str(file), "--base", BASE, "--software", "megatron_2022")
     done = call(*words, "--set", "recompute=full", "-o", str(output))
     assert done.exit_code == 0, done.stderr
     assert "determined" in done.stdout and "cross-validated" in done.stdout
     profile = load_profile(output)
     assert profile.name == "mine"
-    assert "calibrate from-runs" in output.read_text(encoding="utf-8").splitlines()[2]
+    assert "calibrate fit" in output.read_text(encoding="utf-8").splitlines()[2]
     errors = validated_on(str(output))
     assert errors is not None
     (group,) = errors.measured_runs
@@ -211,27 +211,11 @@ def test_the_command_writes_a_profile_and_the_errors_of_its_runs(tmp_path: pathl
     assert "judged on 16 measured iterations" in " ".join(shown.stdout.split())
 
 
-def test_the_command_fits_one_iteration_of_a_scenario(tmp_path: pathlib.Path) -> None:
-    output = tmp_path / "mine.yaml"
-    words = ("calibrate", "from-runs", "table5_22b_present", "--base", BASE)
-    done = call(*words, "--iteration", "1.3 s", "-o", str(output))
-    assert done.exit_code == 0, done.stderr
-    before, after = (
-        simulate(load_scenario("table5_22b_present", [f"cluster={cluster}"])).iteration_time_s
-        for cluster in (BASE, output)
-    )
-    # One run does not tell which factor makes it slower.
-    assert before == after < 1.3
-    assert "The runs determine no factor" in " ".join(done.stdout.split())
-
-
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("table5_22b_present",), "E725"),
-        (("table5_22b_present", "--iteration", "12"), "E725"),
         (("nowhere.csv",), "E101"),
-        (("runs.csv", "--iteration", "12 s"), "E725"),
+        (("nowhere",), "E710"),
         (("runs.csv", "--set", "model.vocab_size=-1"), "E724"),
     ],
 )
@@ -240,7 +224,7 @@ def test_wrong_words_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     table(tmp_path / "runs.csv", runs(0)[:2])
-    done = call("calibrate", "from-runs", *words, "--base", BASE, "-o", "mine.yaml")
+    done = call("calibrate", "fit", *words, "--base", BASE, "-o", "mine.yaml")
     assert done.exit_code == 2
     assert code in done.stderr
     assert not (tmp_path / "mine.yaml").exists()
@@ -277,7 +261,7 @@ def test_times_in_another_unit_write_no_profile(
         for number, run in enumerate(runs(0))
     ]
     file, output = table(tmp_path / "runs.csv", changed), tmp_path / "mine.yaml"
-    words = ("calibrate", "from-runs", str(file), "--base", BASE, "--software", "megatron_2022")
+    words = ("calibrate", "fit", str(file), "--base", BASE, "--software", "megatron_2022")
     done = call(*words, "--set", "recompute=full", "-o", str(output))
     assert done.exit_code == 2 and code in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["runs.csv"]

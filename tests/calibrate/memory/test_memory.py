@@ -170,7 +170,7 @@ def test_simulated_peaks_agree_with_torch(recompute: Any, whole: bool) -> None:
 
 def calibrate(*arguments: str, cases: Sequence[MemoryCase] = ()) -> Outcome:
     with patch("calibrate.memory.measure.all_cases", lambda: cases or [small(whole=False)]):
-        return call("calibrate", "memory", *arguments)
+        return call("calibrate", "check", *arguments)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

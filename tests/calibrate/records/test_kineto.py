@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from calibrate.records.file import read_records
+from calibrate.fit.sources import SourceKind, by_kind, machine_records
+from calibrate.records.file import RecordFile
 from calibrate.records.kineto import read_trace
 from calibrate.records.schema import AttentionRecord, CollectiveRecord, GemmRecord
 from simtrain.errors import InputError
-from tests.helpers.command_line import call
+from tests.helpers.command_line import refused
 
 BF16 = "c10::BFloat16"
 DEVICE = {"name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85 << 30, "numSms": 132}
@@ -138,12 +139,31 @@ def test_damaged_traces_are_read_or_refused(tmp_path: pathlib.Path) -> None:
             assert "E726" in str(error)
 
 
-def test_the_command_adds_records_to_a_folder(tmp_path: pathlib.Path) -> None:
-    folder = tmp_path / "my_trace"
-    done = call("calibrate", "from-trace", str(trace(tmp_path)), "-o", str(folder))
-    assert "4 records of NVIDIA H100 80GB HBM3" in done.stdout
-    assert "of kernels of other ops" in done.stdout
-    header, records = read_records(folder)
-    assert header.is_gpu and len(records) == 4
-    again = call("calibrate", "from-trace", str(trace(tmp_path)), "-o", str(folder))
-    assert "0 records" in again.stdout
+def test_traces_and_logs_join_the_records_of_a_folder(tmp_path: pathlib.Path) -> None:
+    """Each record counts once; sources of another device are refused."""
+    path = trace(tmp_path)
+    read = read_trace(path)
+    machine = machine_records(by_kind([path]), 8)
+    assert (machine.header, [*machine.records]) == (read.header, [*read.records])
+    (reason,) = machine.left_out
+    assert reason.endswith("rank0.json.gz: 7 µs of kernels of other ops")
+    folder = tmp_path / "measured"
+    file = RecordFile(folder, read.header)
+    for record in read.records[:2]:
+        file.write(record)
+    kinds = by_kind([path, folder])
+    assert [*kinds] == [SourceKind.TRACE, SourceKind.FOLDER]
+    assert len(machine_records(kinds, 8).records) == 4
+    other = trace(tmp_path, deviceProperties=[DEVICE | {"name": "NVIDIA A100-SXM4-80GB"}])
+    with pytest.raises(InputError, match="E712 it is of another machine"):
+        machine_records(by_kind([folder, other]), 8)
+
+
+def test_sources_that_no_fit_takes_together_are_refused(tmp_path: pathlib.Path) -> None:
+    table, figures = tmp_path / "runs.csv", tmp_path / "figures.yaml"
+    for file in (table, figures):
+        file.write_text("a,b\n", "utf-8")
+    for pair in ([table, figures], [trace(tmp_path), table], [figures, figures]):
+        with pytest.raises(InputError, match="E723"):
+            by_kind(pair)
+    assert "E723" in refused("calibrate", "fit", str(table))

@@ -6,43 +6,37 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from calibrate.records.schema import Header, IterationRecord, LayerRecord, Measurement
 from calibrate.tables import comparison_table
-from calibrate.validation.limits import ErrorLimits
 from simtrain.base.accuracy import Comparison, Pair
+from simtrain.base.output_folder import write_text
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.resources import find_profile, list_profiles
 from simtrain.base.strict_yaml import Positions, YamlDocument
 from simtrain.errors import InputError
-from simtrain.hardware.evidence import RunKind
+from simtrain.hardware.evidence import MeasuredRuns, RunKind, ValidatedOn, validated_on
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.buffers import GLOBAL, WORKSPACES
 from simtrain.iteration.report.result import run_kind
-from simtrain.render.figures import style
-from simtrain.render.figures.style import footer_of, set_logarithmic
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.studies.simulation import checked_profile, simulate, simulate_layer
-from simtrain.views.view import Paragraphs, Part, Verdict, View
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-from simtrain.base.output_folder import write_text
-from simtrain.base.resources import find_profile, list_profiles
-from simtrain.hardware.evidence import MeasuredRuns, ValidatedOn, validated_on
 from simtrain.studies.validation import errors_text
 from simtrain.units import counted
+from simtrain.views.view import Paragraphs, Part, Verdict, View
 
 HeldOut = TypeVar("HeldOut", LayerRecord, IterationRecord)
 _LABELS = "name", "strategy", "what"
 """Labels of a pair; `what` is forward, backward, iteration or peak."""
-_MARKS = {
-    "forward": ("o", style.BLUE),
-    "backward": ("s", style.VERMILLION),
-    "iteration": ("^", style.GREEN),
-}
 _NINE_OF_TEN = 0.9
 _COUNTED = {"layers": "layer passes", "iterations": "iterations", "memory": "memory peaks"}
+
+
+_TIMES_MEAN, _MEMORY_WORST = 0.25, 0.03
+"""Largest mean |error| of all times, however wide the interval is, and largest of a peak."""
+_UNSTATED = {"layers": (0.03, 0.08), "iterations": (None, 0.05)}
+"""Largest mean and worst |error| of times if a profile does not say what to expect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +50,6 @@ class ProfileValidation(PlainData):
         num_fitted: records left out because a fit may have used them.
         warnings: why the comparison may be unfair.
         uncertainty: relative error that the profile says nine of ten times stay below.
-        must_be_within: whether nine of ten times must stay below it.
-        times_limit: largest mean |error| of all times; None if there is none.
         kinds: the kind of each iteration, in the order of their rows.
     """
 
@@ -72,9 +64,11 @@ class ProfileValidation(PlainData):
     num_fitted: int
     warnings: Sequence[str]
     uncertainty: float | None = None
-    must_be_within: bool = False
-    times_limit: float | None = None
     kinds: Sequence[RunKind] = ()
+
+    @property
+    def times_limit(self) -> float:
+        return _TIMES_MEAN
 
     @property
     def num_within(self) -> tuple[int, int]:
@@ -104,9 +98,9 @@ class ProfileValidation(PlainData):
         """What is above its limit."""
         missed = [part.title for part in self.parts if not part.ok]
         within, total = self.num_within
-        if self.must_be_within and within < _NINE_OF_TEN * total:
+        if self.uncertainty is not None and within < _NINE_OF_TEN * total:
             missed.append("more than one of ten times")
-        if self.times_limit is not None and self.times_mean > self.times_limit:
+        if self.times_mean > _TIMES_MEAN:
             missed.append("mean of all times")
         return missed
 
@@ -157,9 +151,8 @@ class ProfileValidation(PlainData):
             within, total = self.num_within
             says = f"the profile says that 90% of times are within {self.uncertainty:.0%}"
             said.append(f"{says}: {within} of {total} are ({within / total:.0%})")
-        if self.times_limit is not None:
-            limit = f"at most {self.times_limit:.0%}, which --times-mean changes"
-            said.append(f"mean |error| of all times: {self.times_mean:.1%} ({limit})")
+        mean = f"{self.times_mean:.1%} (at most {_TIMES_MEAN:.0%})"
+        said.append(f"mean |error| of all times: {mean}")
         counts = ", ".join(f"{len(part.rows)} {_COUNTED[part.title]}" for part in self.parts)
         missed = self.misses
         end = f"; above the limit: {', '.join(missed)}" if missed else ""
@@ -168,7 +161,7 @@ class ProfileValidation(PlainData):
 
 
 def validate_profile(
-    profile: HardwareProfile, header: Header, records: Iterable[Measurement], limits: ErrorLimits
+    profile: HardwareProfile, header: Header, records: Iterable[Measurement]
 ) -> ProfileValidation:
     """Compare a profile's predictions with the records that no fit uses.
 
@@ -200,15 +193,16 @@ def validate_profile(
     priced: list[LayerRecord | IterationRecord] = [*layers, *trained]
     rows = [row for record in priced for row in _rows(profile, record)]
     parts = []
-    for title, unit, whats, *thresholds in (
-        ("layers", "s", ("forward", "backward"), limits.layers_mean, limits.layers_worst),
-        ("iterations", "s", ("iteration",), None, limits.iterations_worst),
-        ("memory", "bytes", ("peak",), None, limits.memory_worst),
+    says = profile.uncertainty.value if profile.uncertainty else None
+    limits = ({} if says is not None else _UNSTATED) | {"memory": (None, _MEMORY_WORST)}
+    for title, unit, whats in (
+        ("layers", "s", ("forward", "backward")),
+        ("iterations", "s", ("iteration",)),
+        ("memory", "bytes", ("peak",)),
     ):
         if chosen := [row for row in rows if row.labels[-1] in whats]:
-            parts.append(Comparison(title, unit, chosen, *thresholds))
+            parts.append(Comparison(title, unit, chosen, *limits.get(title, (None, None))))
     num_fitted = len(records) - len(held_out) - len(iterations)
-    says = profile.uncertainty.value if profile.uncertainty else None
     return ProfileValidation(
         profile.name,
         header.device,
@@ -216,8 +210,6 @@ def validate_profile(
         num_fitted,
         warnings,
         uncertainty=says,
-        must_be_within=limits.nine_of_ten is not None,
-        times_limit=limits.times_mean,
         kinds=[run_kind(_scenario(record)[0], profile) for record in trained],
     )
 
@@ -271,55 +263,7 @@ def _priced(records: list[HeldOut], profile: HardwareProfile) -> list[HeldOut]:
     ]
 
 
-def write_validation_picture(
-    validation: ProfileValidation, limits: ErrorLimits, folder: Path, profile: str
-) -> tuple[Path, ...]:
-    """Write `validation.png` and `.svg` to an existing folder; `profile` is its name or path.
-
-    Raises:
-        InputError: the folder cannot be written to.
-    """
-    origin = footer_of(f"validation on {validation.device}", profile)
-    path = folder / "validation"
-    return style.write_figure(draw_validation(validation, limits), path, origin)
-
-
-@style.picture
-def draw_validation(validation: ProfileValidation, limits: ErrorLimits) -> Figure:
-    """Draw the error of each layer and iteration by its measured time, with the limits."""
-    figure, axes = style.new_axes(7.5, 3.6)
-    axes.set_title(
-        f"Times predicted by {validation.profile}, measured on {validation.device}", fontsize=9
-    )
-    for name, limit, alpha in (
-        ("nine of ten times", limits.nine_of_ten, 0.25),
-        ("each layer", limits.layers_worst, 0.25),
-        ("mean of layers", limits.layers_mean, 0.45),
-    ):
-        if limit is None:
-            continue
-        label = f"limit, {name}: ±{100 * limit:.3g} %"
-        axes.axhspan(-100 * limit, 100 * limit, color=style.SKY, alpha=alpha, lw=0, label=label)
-    if (worst := limits.iterations_worst) is not None:
-        for side in (-1, 1):
-            label = f"limit, each iteration: ±{100 * worst:.3g} %" if side > 0 else ""
-            axes.axhline(100 * side * worst, color=style.GREEN, ls="--", lw=0.8, label=label)
-    axes.axhline(0, color=style.BLACK, linewidth=0.8)
-    rows = [row for part in validation.parts if part.unit == "s" for row in part.rows]
-    for what, (marker, colour) in _MARKS.items():
-        points = [(1e3 * row.measured, 100 * row.error) for row in rows if row.labels[-1] == what]
-        if points:
-            coordinates = zip(*points, strict=True)
-            axes.plot(*coordinates, marker, color=colour, ms=4, mfc="none", label=what)
-    set_logarithmic(axes.xaxis, [1e3 * row.measured for row in rows])
-    axes.set_xlabel("measured time, ms")
-    axes.set_ylabel("error of the predicted time, %")
-    style.draw_grid_lines(axes)
-    style.legend_below(figure, axes, columns=3)
-    return figure
-
-
-_REMARK = "no fit used them: simtrain calibrate validate compared them with the profile"
+_REMARK = "no fit used them: simtrain validate compared them with the profile"
 
 
 def write_errors(validation: ProfileValidation, profile: str, source: str) -> Path | None:

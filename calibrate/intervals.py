@@ -1,5 +1,7 @@
 """Fit the model of errors to all judged runs, and show how its intervals hold for those left out.
 
+`python -m calibrate.intervals > hw_profiles/validated_on/error_model.yaml` writes the parameters.
+
 The deviations have the largest likelihood of the classes' scales, whose logarithms are taken to be
 normal, times weak priors: with some thirty classes, a deviation that they hardly determine would
 else become zero or large.
@@ -9,16 +11,14 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from scipy.optimize import minimize
 
-from simtrain.hardware.interval import RESPECTS, ErrorModel, JudgedRuns, Traits
-from simtrain.views.kinds import SHARE, TEXT
-from simtrain.views.view import Column, Facts, Row, Table, View
+from simtrain.hardware.interval import RESPECTS, ErrorModel, JudgedRuns, Traits, judged_runs
 
 _FIELDS = ("machine", "software", "data_type", "model", "runs")
 _USUAL_DEVIATION, _SPREAD_OF_DEVIATIONS = 0.3, 1.0
@@ -41,7 +41,7 @@ def fit_error_model(judged: Sequence[JudgedRuns]) -> ErrorModel:
     traits = [each.traits for each in judged]
     shares = np.array([each.runs.extrapolated for each in judged])
     runs = sum(each.runs.num_runs for each in judged)
-    said = f"{runs:,} runs of {len(judged)} classes in validated_on; simtrain calibrate intervals"
+    said = f"{runs:,} runs of {len(judged)} classes in validated_on; python -m calibrate.intervals"
 
     def model(values: np.ndarray) -> ErrorModel:
         """Return the model with parameters, whose logarithms are given."""
@@ -122,45 +122,6 @@ class LeftOut:
         return float(widths[order[int(np.searchsorted(ends, 0.5))]])
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorModelCheck:
-    """Parameters, and how their intervals hold for what was left out."""
-
-    model: ErrorModel
-    left_out: Sequence[LeftOut]
-
-    @classmethod
-    def of(cls, judged: Sequence[JudgedRuns]) -> Self:
-        """Fit the parameters to classes of judged runs, and check them."""
-        model = fit_error_model(judged)
-        return cls(model, left_out(model, judged))
-
-    def view(self) -> View:
-        """The parameters, and a row for each way to leave runs out."""
-        columns = [
-            Column("left_out", "left out", TEXT),
-            Column("held", "held", SHARE, "share of the runs inside their 90 % interval"),
-            *(
-                Column(f"held_{name}", name, SHARE, f"the same for the third of {name} intervals")
-                for name in ("narrow", "middle", "wide")
-            ),
-            Column("median_width", "median width", SHARE, "(p95 - p5) / predicted"),
-            Column("largest_width", "largest", SHARE),
-        ]
-        rows = [
-            Row(
-                (
-                    *(f"each {each.what}", each.held, *each.held_by_third, each.median_width),
-                    float(each.full_widths.max()),
-                )
-            )
-            for each in self.left_out
-        ]
-        facts = Facts([(name.replace("_", " "), _text(value)) for name, value in self.model])
-        title = "Intervals of runs of which the model knew nothing"
-        return View([facts, Table("left_out", title, columns, rows)])
-
-
 def error_model_text(model: ErrorModel) -> str:
     """Return the parameters as `error_model.yaml`."""
     lines = (f"{name}: {_text(value)}" for name, value in model)
@@ -201,3 +162,21 @@ def _left_out(
         widths += [width] * number
         weights += [min(1.0, _MOST_RUNS / number)] * number
     return LeftOut(what, np.array(errors), np.array(widths), np.array(weights))
+
+
+def main() -> None:
+    """Print the parameters; on stderr, how their intervals hold for runs that are left out."""
+    judged = judged_runs()
+    model = fit_error_model(judged)
+    print(error_model_text(model), end="")
+    for each in left_out(model, judged):
+        thirds = ", ".join(f"{share:.0%}" for share in each.held_by_third)
+        print(
+            f"each {each.what} left out: {each.held:.1%} of runs inside (by third of widths: "
+            f"{thirds}), median width {each.median_width:.0%}",
+            file=sys.stderr,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -5,15 +5,15 @@ import pathlib
 import numpy as np
 import pytest
 
-from calibrate.fit.error_model import LeftOut, error_model_text, fit_error_model, left_out
+from calibrate.intervals import LeftOut, error_model_text, fit_error_model, left_out, main
+from simtrain.base.resources import error_model_file
 from simtrain.hardware.interval import RESPECTS, error_model, judged_runs, read_error_model
-from tests.helpers.command_line import call
 
 NUMBERS = ("typical_error", "extrapolated", "machine", "software", "data_type", "model", "runs")
 
 
 def test_the_fit_gives_the_shipped_parameters(tmp_path: pathlib.Path) -> None:
-    """If errors changed: simtrain calibrate intervals -o FILE."""
+    """If errors changed: python -m calibrate.intervals > FILE."""
     fitted, shipped = fit_error_model(judged_runs()), error_model()
     for name in NUMBERS:
         assert getattr(fitted, name) == pytest.approx(getattr(shipped, name), rel=0.01), name
@@ -46,9 +46,9 @@ def test_what_was_left_out_by_hand() -> None:
     assert result.median_width == pytest.approx(2 * np.sinh(0.3))
 
 
-def test_the_command_writes_what_it_shows(tmp_path: pathlib.Path) -> None:
-    file = tmp_path / "error_model.yaml"
-    done = call("calibrate", "intervals", "-o", str(file))
-    assert done.exit_code == 0 and "each class" in done.stdout
-    assert read_error_model(file).machine == error_model().machine
-    assert call("calibrate", "intervals", "-o", str(tmp_path / "x.txt")).exit_code == 2
+def test_the_tool_prints_the_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    main()
+    printed = capsys.readouterr()
+    shipped = error_model_file().read_text("utf-8").splitlines()
+    assert shipped[-1] in printed.out
+    assert "each class left out: " in printed.err

@@ -1,1 +1,0 @@
-"""Validation of a profile on measurements that no fit used."""
