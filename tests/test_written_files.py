@@ -40,7 +40,7 @@ WRITERS = [
     "show llama3_70b -o new.yaml",
     "import megatron job.sh -o new.yaml",
     "search gpt2_1_5b --gpus 2 --top 1 --set model.num_layers=2 --set batch.global=4 -o new",
-    "validate runs.csv --cluster h100_sxm --errors-to new.yaml",
+    "validate runs.csv --cluster h100_sxm -o new.yaml",
 ]
 RUNS = "layers,hidden,heads,seq,gpus,global_batch,iteration_s\n4,1024,16,512,8,64,1\n"
 

@@ -13,7 +13,7 @@ import typer
 from simtrain.base.plug_ins import Parts
 from simtrain.commands.completion import shipped_profiles, shipped_stacks
 from simtrain.commands.declare import options_first
-from simtrain.commands.options import SetOption, refuse
+from simtrain.commands.options import OutOption, SetOption, refuse
 from simtrain.commands.output import Output
 from simtrain.errors import InputError, Location
 
@@ -27,7 +27,7 @@ class Measured:
         cluster: hardware profile of the machine; "" if it is not given.
         software: software stack of runs that name none.
         overrides: settings of --set.
-        errors_to: file for the errors by kind of runs.
+        out: file for the errors by kind of runs.
         output: how the answer is printed.
     """
 
@@ -35,26 +35,18 @@ class Measured:
     cluster: str
     software: str | None
     overrides: Sequence[str]
-    errors_to: Path | None
+    out: Path | None
     output: Output
 
     @property
     def options(self) -> dict[str, object]:
-        """The options by name."""
-        return {
-            "--cluster": self.cluster,
-            "--software": self.software,
-            "--set": self.overrides,
-            "--errors-to": self.errors_to,
-        }
+        names = "--cluster", "--software", "--set", "-o"
+        values = self.cluster, self.software, self.overrides, self.out
+        return dict(zip(names, values, strict=True))
 
     @property
     def machine(self) -> str:
-        """The hardware profile.
-
-        Raises:
-            InputError: none is given (E903).
-        """
+        """The hardware profile; without one it raises InputError (E903)."""
         if not self.cluster:
             fix = "write --cluster NAME, the hardware profile of the machine that was measured"
             raise InputError.of("E903", "is missing", Location("simtrain validate --cluster"), fix)
@@ -62,11 +54,10 @@ class Measured:
 
 
 class Validator(ABC):
-    """Answers for measurements of a kind."""
+    """Answers for measurements of a kind; a lower `place` is tried first."""
 
     name: ClassVar[str]
     place: ClassVar[int] = 100
-    """Where it is tried: lower first."""
 
     @abstractmethod
     def takes(self, file: Path) -> bool:
@@ -80,25 +71,25 @@ class Validator(ABC):
 _VALIDATORS = Parts[Validator]("validators", Validator, ())
 
 
-@options_first("files cluster software overrides errors_to")
+@options_first("files cluster software overrides out")
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="MEASURED")],
     cluster: Annotated[str, typer.Option(autocompletion=shipped_profiles)] = "",
     software: Annotated[str | None, typer.Option(autocompletion=shipped_stacks)] = None,
     overrides: SetOption = None,
-    errors_to: Annotated[Path | None, typer.Option(metavar="FILE.yaml")] = None,
+    out: OutOption = None,
     *,
     output: Output,
 ) -> None:
-    """Hold measurements against predictions: tables of runs, logs, and traces of all ranks.
+    """Hold measurements against predictions: runs, logs, a calibration, and traces of all ranks.
 
     Args:
-        files: tables of runs (CSV), or logs of Megatron-LM with their arguments; or traces of
-            PyTorch's profiler, one for each rank, or a folder of them.
+        files: tables of runs (CSV), or logs of Megatron-LM with their arguments; a folder of
+            `calibrate measure`; or traces of PyTorch's profiler, one for each rank.
         cluster: hardware profile of the machine that was measured.
         software: software stack of runs whose table has no column for it. Default: the one with
             which the machine's profile was compared first.
-        errors_to: write the errors by kind of runs. As validated_on/NAME.yaml beside NAME.yaml,
+        out: file for the errors by kind of runs. As validated_on/NAME.yaml beside NAME.yaml,
             they give the intervals of predictions with that profile.
 
     Each line of a table of runs has its model, layout, batch, and the measured time or peak.
@@ -107,12 +98,15 @@ def validate(
     simulated is counted and says why; --format csv --table runs lists all. Exits with 2 if no run
     can be simulated.
 
+    Layers and iterations in a folder of measurements are those that no fit used. Exits with 4 if
+    more than one of ten times is outside the interval that the profile states.
+
     A step of traces is replayed from its durations alone, and then again without each rank: the
     answer is the rank that all others wait for: simtrain validate rank*.json.gz
 
     Example: simtrain validate runs.csv --cluster h100_sxm --software megatron_core
     """
-    measured = Measured(files, cluster, software, overrides or (), errors_to, output)
+    measured = Measured(files, cluster, software, overrides or (), out, output)
     for validator in sorted(_VALIDATORS.values(), key=lambda each: each.place):
         if validator.takes(files[0]):
             validator.validate(measured)

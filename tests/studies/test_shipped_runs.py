@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_stated_errors_are_those_of_the_shipped_runs() -> None:
-    """If a prediction moves, copy what `simtrain validate ... --errors-to FILE.yaml` writes."""
+    """If a prediction moves, copy what `simtrain validate ... -o FILE.yaml` writes."""
     file = ROOT / "docs/measured_runs/h100_dgxc.csv"
     runs = read_runs([file], RunSettings("h100_sxm", "nemo", ()))
     validation = validate_runs(runs, "h100_sxm")

@@ -29,10 +29,10 @@ class MeasuredRuns(Validator):
         from simtrain.studies.validation import error_classes, errors_text
         from simtrain.views.validation import validation_view
 
-        errors_to, cluster = measured.errors_to, measured.machine
-        if errors_to:
-            check_suffix(errors_to, (".yaml", ".yml"), "errors")
-            check_writable(errors_to, "the errors", "--errors-to")
+        out, cluster = measured.out, measured.machine
+        if out:
+            check_suffix(out, (".yaml", ".yml"), "errors")
+            check_writable(out, "the errors")
         with progress_bar() as show_progress:
             validation = validate_files(
                 measured.files,
@@ -42,9 +42,9 @@ class MeasuredRuns(Validator):
                 on_progress=lambda done, total: show_progress("simulating", done, total),
             )
         names = ", ".join(file.name for file in measured.files)
-        if errors_to:
+        if out:
             text = errors_text(error_classes(validation, names))
-            write_text(errors_to, text, "the errors", "--errors-to", read_validated_on)
+            write_text(out, text, "the errors", read=read_validated_on)
         show(measured.output, validation, partial(validation_view, validation), cluster)
         if not validation.num_simulated:
             raise typer.Exit(InputError.exit_code)
