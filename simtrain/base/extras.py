@@ -12,7 +12,6 @@ EXTRA_OF = {
     "pyarrow": "sweep",
     "duckdb": "sweep",
     "matplotlib": "plot",
-    "perfetto": "trace",
     "ray": "ray",
     "scipy": "calibrate",
     "torch": "measure",

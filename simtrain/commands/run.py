@@ -18,7 +18,7 @@ from simtrain.commands.output import Output, show, show_view
 from simtrain.commands.printing import emit, emit_data, status
 from simtrain.commands.question import Question, simulate_with_status
 from simtrain.errors import DoesNotFitError, InputError, Location
-from simtrain.render.traces.formats import FORMATS, SUFFIXES, format_of
+from simtrain.render.traces import HELP, SCHEDULE, SUFFIXES
 
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
@@ -31,9 +31,7 @@ _OPERATORS = 15
 _PAGES, _PICTURES = (".html", ".htm"), (".png", ".svg", ".pdf")
 OUT_HELP = (
     "File to write; its ending decides. .html: a page with everything. .png, .svg or .pdf: the "
-    "timeline, with --show memory the memory of each stage. "
-    + "".join(f"{' or '.join(each.suffixes)}: {each.text}. " for each in FORMATS)
-    + "A folder: a Chrome trace per rank."
+    "timeline, with --show memory the memory of each stage. " + HELP
 )
 Writer = Callable[["Scenario", "Result"], None]
 
@@ -141,8 +139,8 @@ class Choice:
         from simtrain.render.traces.write import write_trace
 
         of_kernels = {"--microbatches": self.microbatches, "--window": self.window}
-        if (trace_format := format_of(file)) and not trace_format.has_kernels:
-            refuse(of_kernels, f"has no effect on {trace_format.text}, which has no kernels")
+        if file.name.lower().endswith(SCHEDULE):
+            refuse(of_kernels, "has no effect on a schedule, which has no kernels")
         if file.suffix:
             check_writable(file, "a trace")
         return lambda _, result: write_trace(result, file, self.microbatches, self.window)

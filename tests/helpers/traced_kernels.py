@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -101,9 +101,6 @@ class Measures:
     other_us: float
     communication_us: float
     overlap_us: float
-
-    def differences_us(self, other: Measures) -> list[float]:
-        return [abs(one - two) for one, two in zip(astuple(self), astuple(other), strict=True)]
 
 
 def measured(events: list[dict[str, Any]], rank: int) -> Measures:

@@ -13,8 +13,14 @@ from collections.abc import Iterator, Sequence
 from json.encoder import encode_basestring_ascii as quoted
 from typing import IO
 
-from simtrain.render.traces.events import TraceEvents
-from simtrain.render.traces.slices import HOST_THREAD, THREADS, Slice, SliceKind, nanoseconds
+from simtrain.render.traces.events import (
+    HOST_THREAD,
+    THREADS,
+    Slice,
+    SliceKind,
+    TraceEvents,
+    nanoseconds,
+)
 from simtrain.scenario import Scenario
 
 _CATEGORIES = {

@@ -1,68 +1,116 @@
-"""Content of a trace in any format: slices on threads, arrows and counters.
+"""Content of a trace: slices on threads, arrows and counters.
 
-A pass is one slice on its stage's thread. On separate threads it shows its launches, kernels and
-collectives, or few intervals with their sums."""
+A pass is one slice on its stage's thread. Chosen passes also show their launches, kernels and
+collectives, on separate threads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
-from operator import attrgetter
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.engine.compiled import Flags, Floats
+from simtrain.iteration.programs.iteration_tasks import EMBEDDING, MODEL
 from simtrain.iteration.programs.parts import IterationPart, PassPart, SynchronizationPart
-from simtrain.iteration.programs.pass_tasks import COMMUNICATION, COMPUTE, STREAMS
+from simtrain.iteration.programs.pass_tasks import HOST, STREAMS
 from simtrain.iteration.programs.seconds import pass_flops, whole_pass
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import Activity, Spans, StageStream, activity_of
 from simtrain.iteration.report.stage_kernels import PassKernels
-from simtrain.render.traces.slices import (
-    KINDS,
-    PASS_THREADS,
-    SEND_THREADS,
-    STAGE_THREAD,
-    THREAD_OF,
-    THREADS,
-    Arrow,
-    PassSums,
-    Slice,
-    SliceKind,
-    nanoseconds,
-    sum_up,
-)
 from simtrain.schedules import Messages
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Collective, HostWork
 
-_PASS_NAMES = {
-    "F": "forward",
-    "B": "backward",
-    "I": "input gradient",
-    "W": "weight gradient",
-    "R": "reduction",
-    "D": "deferred weight gradient",
+Nanoseconds: TypeAlias = NDArray[np.int64]
+
+_OF_STAGE = {
+    StageStream.OWN: "stage",
+    StageStream.SENDS_FORWARD: "sends forward",
+    StageStream.RECEIVES_FORWARD: "receives forward",
+    StageStream.SENDS_BACKWARD: "sends backward",
+    StageStream.RECEIVES_BACKWARD: "receives backward",
+    StageStream.BUCKETS: "gradient and parameter buckets",
+    StageStream.TO_HOST: "copies to host",
+    StageStream.FROM_HOST: "copies from host",
+    StageStream.HOST: "update on the host",
+    StageStream.NVME_READS: "reads of the update",
+    StageStream.NVME_WRITES: "writes of the update",
 }
-_SUMS = {
-    SliceKind.KERNEL: (THREADS.index(COMPUTE), "compute"),
-    SliceKind.COLLECTIVE: (THREADS.index(COMMUNICATION), "communication"),
-    SliceKind.COPY: (THREADS.index(COMMUNICATION), "copies"),
+_SHARED = {
+    StageStream.EMBEDDING: EMBEDDING,
+    StageStream.MODEL: MODEL,
 }
-"""Thread and name of the intervals of each kind."""
-SUM_THREADS = sorted({thread for thread, _ in _SUMS.values()})
+THREADS = (*_OF_STAGE.values(), *STREAMS, *_SHARED.values())
+"""Threads of a rank by number: of its stage, inside passes, and shared by several stages."""
+_NAMES = _OF_STAGE | _SHARED
+THREAD_OF = np.array([THREADS.index(_NAMES[stream]) for stream in StageStream], np.int32)
+"""[streams of a stage], the thread of each."""
+STAGE_THREAD, HOST_THREAD = THREADS.index(_NAMES[StageStream.OWN]), THREADS.index(HOST)
+PASS_THREADS = [THREADS.index(name) for name in STREAMS]
+_SENDS = [StageStream.SENDS_FORWARD, StageStream.SENDS_BACKWARD]
+SEND_THREADS: list[int] = THREAD_OF[_SENDS].tolist()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Inside:
-    """The inside of a pass: its launches and kernels, the kinds of these, and their sums."""
+def nanoseconds(seconds: Floats) -> Nanoseconds:
+    """Round seconds to integer nanoseconds."""
+    return np.rint(seconds * 1e9).astype(np.int64)
 
-    kernels: PassKernels
-    kinds: list[SliceKind]
-    sums: PassSums
+
+class SliceKind(Enum):
+    """Kind of a slice: work of the GPU, work of the host, or a pass.
+
+    A copy is a kernel on a stream of collectives: it copies, casts or adds what they exchange.
+    """
+
+    KERNEL = "kernel"
+    COLLECTIVE = "collective"
+    COPY = "copy"
+    LAUNCH = "launch"
+    HOST_WORK = "host work"
+    PASS = "pass"
+
+
+class Slice(NamedTuple):
+    """A task of the iteration, or work inside a pass.
+
+    Args:
+        thread: index into `THREADS`.
+        number: task of the iteration, or a number above all tasks. A kernel and its launch share a
+            number.
+        collective: what a collective inside a pass does, and on how many ranks; None for others.
+    """
+
+    thread: int
+    kind: SliceKind
+    name: str
+    start_ns: int
+    end_ns: int
+    number: int
+    collective: tuple[str, int] | None = None
+
+
+class Arrow(NamedTuple):
+    """Arrow from a transfer to the pass that waits for it.
+
+    Args:
+        transfer, consumer: tasks of the iteration. If buckets cut the pass, its first task.
+        thread: thread of the transfer on the sender's rank.
+        receiver: stage of the consumer.
+        start_ns, end_ns: start of the transfer, and start of the consumer.
+    """
+
+    transfer: int
+    consumer: int
+    thread: int
+    receiver: int
+    start_ns: int
+    end_ns: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,95 +119,46 @@ class PassSlices:
 
     Args:
         result: the iteration.
-        detailed: [passes], whether a pass shows its kernels. The others show their sums.
+        detailed: [passes], whether a pass shows its kernels.
     """
 
     result: Result
     detailed: Flags
-    _inside: dict[PassPart, _Inside] = field(default_factory=dict, repr=False)
+    _kernels: dict[PassPart, PassKernels] = field(default_factory=dict, repr=False)
 
     @property
     def threads(self) -> list[int]:
         """Threads of the slices."""
-        return PASS_THREADS if self.detailed.any() else SUM_THREADS
+        return PASS_THREADS if self.detailed.any() else []
 
-    def of_stage(self, spans: Spans, communication: list[int]) -> Iterator[Slice]:
-        """Yield the slices inside the passes of a stage, in order of time within a thread.
+    def of_stage(self, spans: Spans) -> Iterator[Slice]:
+        """Yield launches, kernels and collectives, in order of time within a thread."""
+        for number in np.unique(spans.pass_number[spans.pass_number >= 0]).tolist():
+            if self.detailed[number]:
+                yield from self._of_pass(number)
 
-        Args:
-            spans: those of the stage.
-            communication: tasks of the iteration that communicate on its other streams.
-        """
-        of_passes = spans.where(spans.pass_number >= 0)
-        is_detailed = self.detailed[of_passes.pass_number]
-        sums = self._sums(of_passes.where(~is_detailed), communication)
-        for number in np.unique(of_passes.pass_number).tolist():
-            yield from self._details(number) if self.detailed[number] else sums[number]
-
-    def _details(self, number: int) -> Iterator[Slice]:
-        """Yield launches, kernels and collectives of a pass."""
-        passes = self.result.passes
+    def _of_pass(self, number: int) -> Iterator[Slice]:
+        passes, timeline = self.result.passes, self.result.timeline
         tasks = slice(int(passes.first[number]), int(passes.last[number]) + 1)
-        inside = self._inside_of(self._whole(self.result.iteration.tasks.part_of[tasks.start]))
-        starts, ends = (
-            nanoseconds(times_s).tolist()
-            for times_s in inside.kernels.times_in(self.result.timeline, tasks)
-        )
-        first_number, graph = self._first_number(number), inside.kernels.timeline.program.graph
+        kernels = self._kernels_of(self.result.iteration.tasks.part_of[tasks.start])
+        starts, ends = (nanoseconds(each).tolist() for each in kernels.times_in(timeline, tasks))
+        graph = kernels.timeline.program.graph
+        first_number = timeline.program.num_tasks + (number << 20)  # a pass has fewer slices
         for task, stream in enumerate(graph.stream_of.tolist()):
             thread, name = THREADS.index(STREAMS[stream]), graph.name_of(task)
             # The tasks of an op are its launch and itself; both have the number of the op.
             of_op, is_launch = task // 2, task % 2 == 0
-            kind = SliceKind.LAUNCH if is_launch else inside.kinds[of_op]
-            collective = None if is_launch else _collective(inside.kernels.ops[of_op])
+            op = kernels.ops[of_op]
+            kind = SliceKind.LAUNCH if is_launch else _kind_of_op(op)
+            collective = None if is_launch else _collective(op)
             times = starts[task], ends[task]
             yield Slice(thread, kind, name, *times, first_number + of_op, collective)
 
-    def _sums(self, spans: Spans, communication: list[int]) -> dict[int, list[Slice]]:
-        """Return the sums of passes of a stage, by pass."""
-        timeline, part_of = self.result.timeline, self.result.iteration.tasks.part_of
-        parts, of_part = np.unique(part_of[spans.task], return_inverse=True)
-        wholes = [self._whole(part) for part in parts.tolist()]
-        different = [*dict.fromkeys(wholes)]
-        # The spans of a pass follow one another.
-        passes, first, place = np.unique(spans.pass_number, return_index=True, return_inverse=True)
-        before_s = np.append(0.0, np.cumsum(timeline.program.duration_s[spans.task]))[:-1]
-        sum_of = np.array([different.index(whole) for whole in wholes], np.int32)[of_part]
-        offset_s = before_s - before_s[first][place]
-        sums = [self._inside_of(whole).sums for whole in different]
-        outside = np.stack([timeline.start_s[communication], timeline.end_s[communication]], axis=1)
-        seconds = sum_up(spans, sum_of, offset_s, sums, outside)
-        names = [_name_of(wholes[part]) for part in of_part[first].tolist()]
-        name_of = dict(zip(passes.tolist(), names, strict=True))
-        slices: dict[int, list[Slice]] = {owner: [] for owner in name_of}
-        for kind, intervals in zip(KINDS, seconds, strict=True):
-            thread, what = _SUMS[kind]
-            for owner, start_ns, end_ns in zip(*intervals, strict=True):
-                of_owner, name = slices[owner], f"{name_of[owner]} {what}"
-                number = self._first_number(owner) + len(of_owner)
-                of_owner.append(Slice(thread, kind, name, start_ns, end_ns, number))
-        for of_owner in slices.values():  # communication and copies share a thread
-            of_owner.sort(key=attrgetter("start_ns"))
-        return slices
-
-    def _whole(self, part: int) -> PassPart:
-        return whole_pass(cast(PassPart, self.result.iteration.tasks.parts[part]))
-
-    def _inside_of(self, whole: PassPart) -> _Inside:
-        if whole not in self._inside:
-            kernels = PassKernels.of(self.result.seconds, whole)
-            kinds, timeline = [*map(_kind_of_op, kernels.ops)], kernels.timeline
-            sums = PassSums.of(timeline.start_s[1::2], timeline.end_s[1::2], kinds)
-            self._inside[whole] = _Inside(kernels, kinds, sums)
-        return self._inside[whole]
-
-    def _first_number(self, pass_number: int) -> int:
-        # A pass has fewer than 2**20 slices.
-        return self.result.timeline.program.num_tasks + (pass_number << 20)
-
-
-def _name_of(part: PassPart) -> str:
-    return _PASS_NAMES[part.kind] + (f" and {_PASS_NAMES[part.beside.kind]}" if part.beside else "")
+    def _kernels_of(self, part: int) -> PassKernels:
+        whole = whole_pass(cast(PassPart, self.result.iteration.tasks.parts[part]))
+        if whole not in self._kernels:
+            self._kernels[whole] = PassKernels.of(self.result.seconds, whole)
+        return self._kernels[whole]
 
 
 def _collective(op: Op) -> tuple[str, int] | None:
@@ -203,14 +202,12 @@ class TraceEvents:
 
     def slices(self, stage: int) -> Iterator[Slice]:
         """Yield the slices of a stage's rank, in order of time within a thread."""
-        (starts, ends), communication = self._times_ns, []
+        starts, ends = self._times_ns
         spans, part_of = self._by_stage[stage], self.result.iteration.tasks.part_of
         kinds = [self._kinds[part] for part in part_of[spans.task].tolist()]
         for task, thread, kind in zip(*_threaded(spans), kinds, strict=True):
             yield Slice(thread, kind, self._names[task], starts[task], ends[task], task)
-            if kind is SliceKind.COLLECTIVE and thread != STAGE_THREAD:
-                communication.append(task)
-        yield from self.inside.of_stage(spans, communication)
+        yield from self.inside.of_stage(spans)
 
     def arrows(self, stage: int) -> Iterator[Arrow]:
         """Yield an arrow for each transfer that a stage sends."""

@@ -10,15 +10,14 @@ from typing import IO
 
 import numpy as np
 
-from simtrain.base.extras import require
 from simtrain.base.output_folder import as_path, check_suffix, make_folder, replacing, writing_to
 from simtrain.engine.compiled import Flags
 from simtrain.errors import InputError, Location
 from simtrain.iteration.report.result import Result, check_is_result
 from simtrain.iteration.report.spans import check_selection
+from simtrain.render.traces import SCHEDULE, SUFFIXES
 from simtrain.render.traces.chrome import write_chrome
 from simtrain.render.traces.events import PassSlices, TraceEvents
-from simtrain.render.traces.formats import SUFFIXES, format_of
 
 _OPTION = "-o"
 _COMPRESSION = 3
@@ -29,14 +28,10 @@ def check_trace_file(file: Path) -> None:
     """Check the name of a trace; a name without a suffix is a folder.
 
     Raises:
-        InputError: the suffix is unknown (E117), or its format needs a missing package (E701).
+        InputError: the suffix is unknown (E117).
     """
     if file.suffix or not file.name:  # the empty path is the current folder
         check_suffix(file, SUFFIXES, "traces")
-    trace_format = format_of(file)
-    if trace_format and trace_format.package:
-        instead = f", or write {trace_format.instead}"
-        require(f"a {trace_format.suffixes[0]}", trace_format.package, instead=instead)
 
 
 def write_trace(
@@ -49,25 +44,30 @@ def write_trace(
 
     Args:
         result: the iteration.
-        file: a file whose suffix says the format (`.pftrace`, `.json.gz`, `.json`, `.csv`, see
-            `render.traces.formats`), or a folder for a Chrome trace of each rank.
+        file: a file whose suffix says the format (`.json.gz`, `.json`, `.csv`), or a folder for a
+            Chrome trace of each rank.
         microbatches: passes of these microbatches show their kernels and collectives.
         window_s: passes that run in this window show them. With `microbatches` too, a pass must
-            match both.
+            match both. By default, all passes of a folder and no pass of a file show them.
 
     Raises:
-        InputError: the suffix is unknown (E117) or needs a missing package (E701), a microbatch
-            does not exist or the window shows nothing (E118), the file cannot be written, or the
-            folder has traces of other ranks (E113).
+        InputError: the suffix is unknown (E117), a microbatch does not exist or the window shows
+            nothing (E118), the file cannot be written, or the folder has traces of other ranks
+            (E113).
     """
     check_is_result(result)
     file = as_path(file)
     check_trace_file(file)
+    if file.name.lower().endswith(SCHEDULE):
+        with open_trace(file) as target:
+            target.write(result.plan.schedule.to_csv().encode())
+        return
     detailed = _detailed(result, microbatches, window_s)
+    if not file.suffix and microbatches is None and window_s is None:
+        detailed[:] = True
     events = TraceEvents(result, PassSlices(result, detailed))
     stages = range(result.num_stages)
-    trace_format = format_of(file)
-    if trace_format is None:
+    if not file.suffix:
         make_folder(file, "traces", _OPTION)
         files = [file / f"rank_{events.place(stage)[0]}.json.gz" for stage in stages]
         _check_no_other_rank(file, files)
@@ -76,7 +76,7 @@ def write_trace(
                 write_chrome(events, [stage], target, critical_path=False)
         return
     with open_trace(file) as target:
-        trace_format.write(events, target)
+        write_chrome(events, stages, target, critical_path=True)
 
 
 def _check_no_other_rank(folder: Path, files: Sequence[Path]) -> None:
