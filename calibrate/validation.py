@@ -24,7 +24,7 @@ from simtrain.scenario import Scenario, check_scenario
 from simtrain.studies.simulation import checked_profile, simulate, simulate_layer
 from simtrain.studies.validation import errors_text
 from simtrain.units import counted
-from simtrain.views.view import Paragraphs, Part, Verdict, View
+from simtrain.views.view import Paragraphs, Part, View, verdict
 
 HeldOut = TypeVar("HeldOut", LayerRecord, IterationRecord)
 _LABELS = "name", "strategy", "what"
@@ -157,7 +157,7 @@ class ProfileValidation(PlainData):
         missed = self.misses
         end = f"; above the limit: {', '.join(missed)}" if missed else ""
         words = f"{self.profile} on {self.device}: {counts}{end}"
-        return View([*parts, Paragraphs(said, style=None), Verdict(not missed, words)])
+        return View([*parts, Paragraphs(said, style=None), verdict(not missed, words)])
 
 
 def validate_profile(

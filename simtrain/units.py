@@ -264,10 +264,7 @@ def format_seconds(duration_s: float) -> str:
 
     Less than a picosecond is the rounding of a difference of times, and gives "0 s".
     """
-    return _format(
-        duration_s if abs(duration_s) >= _ROUNDING_S else 0.0,
-        tuple(_SECONDS.items()),
-    )
+    return _format(duration_s * (abs(duration_s) >= _ROUNDING_S), [*_SECONDS.items()])
 
 
 def format_seconds_range(least_s: float, most_s: float) -> str:
@@ -319,6 +316,18 @@ def significant(value: float, digits: int) -> str:
     text = f"{value:.{digits}g}"
     is_exact = math.isclose(float(text), value, rel_tol=_ROUNDING)
     return text if is_exact else f"{value:#.{digits}g}".removesuffix(".")
+
+
+def short_amount(value: float) -> str:
+    """Format an amount with three digits: "0.04", "13.2", "278k", "2.20M"."""
+    sizes = (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3))
+    name, size = next((each for each in sizes if value >= 0.9995 * each[1]), ("", 1.0))
+    return f"{significant(value / size, 3)}{name}"
+
+
+def short_interval(ends: Mapping[str, float], unit: float = 1.0) -> str:
+    """Format the ends `p5` and `p95` of an interval: "13.1–15.6", "278k–2.20M"."""
+    return "–".join(short_amount(ends[name] / unit) for name in ("p5", "p95"))
 
 
 def counted(number: int, noun: str) -> str:

@@ -17,7 +17,7 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.views.kinds import Kind
-from simtrain.views.view import Column, Verdict, View
+from simtrain.views.view import Column, View, verdict
 
 THRESHOLD = 0.03
 """Largest |error| of a peak, and of the part of it that comes and goes."""
@@ -186,4 +186,4 @@ class MemoryComparison(ErrorStatistics, PlainData):
         )
         errors = f"mean |error| {self.mean_abs_error:.2%}, largest {self.max_abs_error:.2%}"
         words = f"{len(rows)} cases, {errors} (at most {self.max_threshold:.1%})"
-        return View([table, Verdict(self.ok, words)])
+        return View([table, verdict(self.ok, words)])

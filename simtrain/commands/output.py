@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from simtrain.commands.options import refuse
-from simtrain.commands.printing import emit, emit_data, print_page, text_width
+from simtrain.commands.printing import emit, emit_data, print_page
 from simtrain.errors import InputError, Location, did_you_mean
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ def show(
     data: PlainData | dict[str, Any],
     view: Callable[[], View],
     cluster: str | Sequence[str] | None = None,
-    width: int | None = None,
 ) -> None:
     """Print a result in the format that was asked for.
 
@@ -62,7 +61,6 @@ def show(
         data: the values that JSON has.
         view: builds the view, for all other formats.
         cluster: hardware profiles of the result, which JSON names with their hash.
-        width: as in `show_view`.
 
     Raises:
         InputError: the view has no table of the name (E119).
@@ -70,7 +68,7 @@ def show(
     if output.format == "json":
         show_json(data if isinstance(data, dict) else data.to_dict(), cluster)
     else:
-        show_view(output, view(), width)
+        show_view(output, view())
 
 
 def show_json(data: dict[str, Any], cluster: str | Sequence[str] | None = None) -> None:
@@ -95,13 +93,12 @@ def show_json(data: dict[str, Any], cluster: str | Sequence[str] | None = None) 
     )
 
 
-def show_view(output: Output, view: View, width: int | None = None) -> None:
+def show_view(output: Output, view: View) -> None:
     """Print a view as a page, CSV or Markdown; as JSON, its tables.
 
     Args:
         output: the format.
         view: the view.
-        width: the page's columns; by default as many as the terminal has.
 
     Raises:
         InputError: the view has no table of the name (E119).
@@ -120,7 +117,7 @@ def show_view(output: Output, view: View, width: int | None = None) -> None:
     else:
         from simtrain.render.terminal import terminal_page
 
-        print_page(terminal_page(view, text_width()), width)
+        print_page(terminal_page(view))
 
 
 def _table(output: Output, view: View) -> Any:

@@ -41,12 +41,12 @@ def emit_data(text: str, stream: TextIO | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def print_page(page: RenderableType, width: int | None = None) -> None:
-    """Print a page, wrapped to a width, by default that of the terminal, without trailing spaces.
+def print_page(page: RenderableType) -> None:
+    """Print a page, wrapped to the width of the terminal, without trailing spaces.
 
     Text in brackets or between colons is a user's name, no markup of rich.
     """
-    console = Console(width=width or text_width(), markup=False, emoji=False)
+    console = Console(width=text_width(), markup=False, emoji=False)
     # Clean the text but not the colours, which are escape sequences too.
     segments = [
         Segment(printable(segment.text), segment.style, segment.control)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
     from simtrain.studies.variation import DrawnTimes, VariedRun
+    from simtrain.views.view import View
 
 Shown = Literal["memory", "ops", "sources", "schedule", "settings"]
 Figure = Literal["iteration_time", "mfu", "hfu", "peak_memory"]
@@ -289,7 +290,15 @@ def _show_memory(result: Result, output: Output) -> None:
     from simtrain.views.memory import memory_view
 
     view = partial(memory_view, result.memory)
-    show(output, result.memory_report, view, result.scenario.cluster)
+    show(output, result.memory_report, _headed(view, result), result.scenario.cluster)
+
+
+def _headed(view: Callable[[], View], result: Result) -> Callable[[], View]:
+    """Return what builds a view below the line of its iteration."""
+    from simtrain.views.result import result_headline
+    from simtrain.views.view import View
+
+    return lambda: View([*view().parts, result_headline(result)])
 
 
 def _show_operators(result: Result, choice: Choice, output: Output) -> None:
@@ -298,7 +307,7 @@ def _show_operators(result: Result, choice: Choice, output: Output) -> None:
     table, scenario = result.operators(choice.stage), result.scenario
     num_listed = choice.top or _OPERATORS
     view = partial(operators_view, table, scenario.name or "unnamed", num_listed)
-    show(output, table, view, scenario.cluster)
+    show(output, table, _headed(view, result), scenario.cluster)
 
 
 def _show_sources(result: Result, choice: Choice, output: Output) -> None:
@@ -307,7 +316,8 @@ def _show_sources(result: Result, choice: Choice, output: Output) -> None:
 
     cluster = result.scenario.cluster
     explained = explain_figure(result, choice.figure or "iteration_time", choice.top or TOP)
-    show(output, explained, partial(origins_view, explained, cluster), cluster)
+    view = partial(origins_view, explained, cluster)
+    show(output, explained, _headed(view, result), cluster)
 
 
 def _show_result(result: Result, drawn: DrawnTimes | None, output: Output) -> None:

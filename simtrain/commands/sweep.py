@@ -19,8 +19,6 @@ from simtrain.commands.progress import progress_bar
 from simtrain.errors import InputError, Location
 from simtrain.studies.sweep import MANY_POINTS, SweepRequest
 
-_FULL_WIDTH = 100_000
-"""Columns of a page that must not be cut."""
 SweepFields = Annotated[
     dict[str, Any],
     Fields(
@@ -161,5 +159,4 @@ def _query(folder: Path, sql: str, output: Output) -> None:
         missing = counted(answer.num_missing, "point")
         advice = "run the same simtrain sweep command again to compute them"
         emit(f"{missing} of the sweep not simulated yet or deleted: {advice}\n", sys.stderr)
-    # A table cut to the width would show wrong numbers; columns beyond it follow below.
-    show(output, answer, lambda: answer_view(answer), width=_FULL_WIDTH)
+    show(output, answer, lambda: answer_view(answer))

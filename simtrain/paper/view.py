@@ -20,13 +20,14 @@ from simtrain.views.view import (
     Cell,
     Column,
     Heading,
+    Headline,
     Paragraphs,
     Part,
     Row,
     Table,
-    Verdict,
     View,
     remarks,
+    verdict,
 )
 
 Further = tuple[Column, Callable[[PaperEntry], Any]]
@@ -57,7 +58,7 @@ def _everything(everything: AllTargets) -> View:
     words = f"all {len(everything.targets)} targets"
     if failed:
         words = f"{', '.join(failed)} ({len(failed)} of {len(everything.targets)} targets)"
-    return View([*parts, Verdict(not failed, words)])
+    return View([*parts, verdict(not failed, words)])
 
 
 def _comparison(comparison: TimeComparison, prefix: str) -> list[Part]:
@@ -78,14 +79,14 @@ def _gain_remark(points: float, gain: PaperEntry) -> str:
     return "" if gain.is_within else f"more than {points:.1f} points off"
 
 
-def times_verdict(comparison: TimeComparison) -> Verdict:
+def times_verdict(comparison: TimeComparison) -> Headline:
     """The closing line."""
     mean, largest = comparison.mean_abs_error, comparison.max_abs_error
     words = (
         f"mean |error| {mean:.2%} (at most {comparison.mean_threshold:.1%}), "
         f"largest {largest:.2%} (at most {comparison.max_threshold:.1%})"
     )
-    return Verdict(comparison.ok, words)
+    return verdict(comparison.ok, words)
 
 
 def _fact_order(name: str) -> tuple[str, bool]:
@@ -131,7 +132,7 @@ def _reproduction(reproduction: Reproduction, prefix: str) -> list[Part]:
     return [*parts, _verdict(reproduction)]
 
 
-def _verdict(reproduction: Reproduction) -> Verdict:
+def _verdict(reproduction: Reproduction) -> Headline:
     judged, missed = reproduction.num_judged, len(reproduction.misses)
     limits = [entry.limit for section in reproduction.sections for entry in section.entries]
     is_exact = judged and all(limit.is_exact for limit in limits if limit)
@@ -140,7 +141,7 @@ def _verdict(reproduction: Reproduction) -> Verdict:
         words = f"all {judged} figures equal the paper's"
     if missed:
         words = f"{missed} of {judged} figures beyond their limits"
-    return Verdict(not missed, words)
+    return verdict(not missed, words)
 
 
 def _allowed(unit: Unit, entry: PaperEntry) -> Cell:

@@ -14,10 +14,10 @@ from simtrain.views.view import (
     Branch,
     Facts,
     Heading,
+    Headline,
     Paragraphs,
     Row,
     Table,
-    Verdict,
     View,
     fact_text,
     text_of,
@@ -95,7 +95,7 @@ def _branch_lines(branch: Branch, depth: int) -> Iterator[str]:
 
 
 @_written.register
-def _(part: Verdict) -> str:
+def _(part: Headline) -> str:
     return f"**{part.text}**"
 
 

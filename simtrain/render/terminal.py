@@ -11,7 +11,9 @@ from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.rule import Rule
+from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 from rich.tree import Tree
@@ -23,6 +25,7 @@ from simtrain.views.view import (
     Column,
     Facts,
     Heading,
+    Headline,
     LanesPicture,
     Paragraphs,
     Part,
@@ -30,7 +33,6 @@ from simtrain.views.view import (
     SchedulePicture,
     Table,
     TimelinePicture,
-    Verdict,
     View,
     fact_text,
     text_of,
@@ -38,55 +40,79 @@ from simtrain.views.view import (
 )
 
 _STYLES = {"strong": "bold", "soft": "dim", "bad": "red", None: ""}
+_COLOURS = {"good": "green", "doubt": "yellow", "bad": "red", "plain": ""}
 _BAR_WIDTH, _LEAST_BAR = 30, 8
 
 
-def terminal_page(view: View, width: int | None = None) -> Group:
-    """Return a view as a page of rich. An empty line sets off tables, facts, trees and pictures.
+_LONG_PAGE = 10
+"""Lines from which on a page also ends with its headline."""
 
-    Args:
-        view: the view.
-        width: columns after which a continued table goes on below; by default those of the console.
-    """
+
+@dataclass(frozen=True)
+class _HeadedPage:
+    """A page between its headlines: one of many lines shows the answer at both ends."""
+
+    headline: Headline
+    body: Group
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self.body, options, pad=False)
+        yield _drawn(self.headline)
+        if lines:
+            yield Text()
+        for line in lines:
+            yield from line
+            yield Segment.line()
+        if len(lines) >= _LONG_PAGE:
+            yield from (Text(), _drawn(self.headline))
+
+
+def terminal_page(view: View) -> RenderableType:
+    """Return a view as a page of rich. An empty line sets off tables, facts, trees and pictures."""
+    body = _body(view)
+    return _HeadedPage(view.headline, body) if view.headline else body
+
+
+def _body(view: View) -> Group:
     drawn: list[RenderableType] = []
     before: Part | None = None
     for part in view.shown:
         if before is not None and (_stands_apart(before) or _stands_apart(part)):
             drawn.append("")
-        drawn.append(_drawn(part, width))
+        drawn.append(_drawn(part))
         before = part
     return Group(*drawn)
 
 
 def _stands_apart(part: Part) -> bool:
     # A timeline ends with its own empty line, because files and pipes get none.
-    return not isinstance(part, Paragraphs | Verdict | Heading | TimelinePicture | LanesPicture)
+    return not isinstance(part, Paragraphs | Headline | Heading | TimelinePicture | LanesPicture)
 
 
 @functools.singledispatch
-def _drawn(part: Any, width: int | None) -> RenderableType:
+def _drawn(part: Any) -> RenderableType:
     raise TypeError(f"{type(part).__name__} is not a part of a view")
 
 
 @_drawn.register
-def _(part: Facts, width: int | None) -> RenderableType:
+def _(part: Facts) -> RenderableType:
     return properties(part.rows)
 
 
 @_drawn.register
-def _(part: Heading, width: int | None) -> RenderableType:
+def _(part: Heading) -> RenderableType:
     if part.is_rule:
         return Rule(Text(part.text), align="left", style="dim")
     return Text(part.text, style="bold")
 
 
 @_drawn.register
-def _(part: Paragraphs, width: int | None) -> RenderableType:
+def _(part: Paragraphs) -> RenderableType:
     return Group(*(Text(text, style=_STYLES[part.style]) for text in part.texts))
 
 
 @_drawn.register
-def _(part: Branch, width: int | None) -> RenderableType:
+def _(part: Branch) -> RenderableType:
     tree = Tree(_branch_text(part))
     _grow(tree, part)
     return tree
@@ -103,41 +129,70 @@ def _branch_text(branch: Branch) -> Text:
 
 
 @_drawn.register
-def _(part: Verdict, width: int | None) -> RenderableType:
-    colour = "red" if not part.is_ok else "yellow" if part.doubt else "green"
-    return Text(part.text, f"bold {colour}")
+def _(part: Headline) -> RenderableType:
+    return Text(part.text, f"bold {_COLOURS[part.tone]}")
 
 
 @_drawn.register
-def _(part: TimelinePicture, width: int | None) -> RenderableType:
+def _(part: TimelinePicture) -> RenderableType:
     return TimelineStrip(part.result)
 
 
 @_drawn.register
-def _(part: LanesPicture, width: int | None) -> RenderableType:
+def _(part: LanesPicture) -> RenderableType:
     return Group()  # only a page has the room
 
 
 @_drawn.register
-def _(part: SchedulePicture, width: int | None) -> RenderableType:
+def _(part: SchedulePicture) -> RenderableType:
     return ScheduleGrid(part.schedule)
 
 
 @_drawn.register
-def _(part: Table, width: int | None) -> RenderableType:
-    return _list(part) if part.layout == "list" else DrawnTable(part, width)
+def _(part: Table) -> RenderableType:
+    return _list(part) if part.layout == "list" else DrawnTable(part)
 
 
-def _list(table: Table) -> RichTable:
+def _list(table: Table) -> NamedTexts:
     """Draw names and a text, in aligned columns, with the text wrapped."""
-    grid = RichTable.grid(padding=(0, 2, 0, 0))
-    *names, text = table.columns
-    for name in names:
-        grid.add_column(no_wrap=True, justify=_justify(name))
-    grid.add_column(justify=_justify(text))
-    for row in table.rows:
-        grid.add_row(*_cells(table, row, range(len(table.columns))))
-    return grid
+    columns = table.columns
+    rows = [
+        [Text(text_of(cell, column)) for cell, column in zip(row.cells, columns, strict=True)]
+        for row in table.rows
+    ]
+    return NamedTexts(rows, [_justify(column) for column in columns])
+
+
+def properties(rows: Iterable[tuple[str, str | Cell]]) -> NamedTexts:
+    """Return names in bold and their values."""
+    texts = [[Text(name, style="bold"), Text(fact_text(value))] for name, value in rows]
+    return NamedTexts(texts, ["left", "left"])
+
+
+@dataclass(frozen=True)
+class NamedTexts:
+    """Names and a text beside them, or below them if the names leave the text too little room."""
+
+    rows: Sequence[Sequence[Text]]
+    justify: Sequence[Literal["left", "right"]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        names = [
+            max(map(cell_len, map(str, column))) for column in [*zip(*self.rows, strict=True)][:-1]
+        ]
+        if 2 * sum(name + 2 for name in names) > options.max_width:
+            for *words, text in self.rows:
+                yield from (Text("  ").join(words), Padding(text, (0, 0, 0, 2)))
+            return
+        grid = RichTable.grid(padding=(0, 2, 0, 0))
+        for justify in self.justify:
+            grid.add_column(justify=justify, overflow="fold")
+        for number, name in enumerate(names):
+            grid.columns[number].no_wrap = True
+            grid.columns[number].width = name
+        for row in self.rows:
+            grid.add_row(*row)
+        yield grid
 
 
 def _groups_that_fit(
@@ -165,75 +220,71 @@ def _groups_that_fit(
 
 @dataclass(frozen=True)
 class _Look:
-    """How tables of a layout look: spaces between columns, style of the title, rich's settings."""
+    """How tables of a layout look: columns of the terminal between theirs, and at the edge."""
 
     gap: int
+    edge: int
     title: str
     settings: Mapping[str, Any]
 
 
 _LOOKS = {
-    "fitted": _Look(3, "italic", {}),  # padding on both sides of a column, and a line
-    "dense": _Look(1, "bold", {"box": box.SIMPLE_HEAD, "show_edge": False, "padding": 0}),
-    "continued": _Look(2, "bold", {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0)}),
+    "fitted": _Look(3, 1, "italic", {}),  # padding on both sides of a column, and a line
+    "dense": _Look(1, -1, "bold", {"box": box.SIMPLE_HEAD, "show_edge": False, "padding": 0}),
 }
 
 
 @dataclass(frozen=True)
 class DrawnTable:
-    """A table that omits optional columns until it fits, or else goes on below with the others.
-
-    Args:
-        table: the table.
-        width: columns after which a continued table goes on; by default those of the terminal.
-    """
+    """A table that omits optional columns until it fits, or else goes on below with the others."""
 
     table: Table
-    width: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table, look, most = self.table, _LOOKS[self.table.layout], options.max_width
         # A title of rich is as narrow as its table.
         if table.title:
             yield Text(table.title, style=look.title)
-        if table.layout == "fitted":
-            for places in self._fitted(most):
-                is_narrow = self._width(places) > most
-                settings: dict[str, Any] = {"expand": bool(table.widths)}
-                if not (is_narrow or table.widths):
-                    settings["most"] = _widths_within(table, places, most - 1 - 3 * len(places))
-                yield _framed(table, places, breaks_words=is_narrow, **settings)
-            return
-        widths = [_column_width(table, place) for place in range(len(table.columns))]
-        limit = self.width or most if table.layout == "continued" else most
-        for number, places in enumerate(_groups_that_fit(widths, table.num_keys, look.gap, limit)):
-            if number:
+        is_dense = table.layout == "dense"
+        for number, places in enumerate(self._groups(most)):
+            if number and is_dense:
                 yield Text()
-            is_narrow = sum(widths[place] + look.gap for place in places) > most + look.gap
-            is_whole = not is_narrow and not (table.num_keys and table.layout == "continued")
-            yield _framed(table, places, is_whole=is_whole, breaks_words=is_narrow, **look.settings)
+            is_narrow = self._width(places) > most
+            settings: dict[str, Any] = {"expand": bool(table.widths), **look.settings}
+            if not (is_narrow or table.widths or is_dense):
+                settings["most"] = _widths_within(table, places, most - 1 - 3 * len(places))
+            is_whole = is_dense and not is_narrow
+            yield _framed(table, places, is_whole=is_whole, breaks_words=is_narrow, **settings)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(1, options.max_width)
 
-    def _fitted(self, most: int) -> Iterator[list[int]]:
+    def _groups(self, most: int) -> Iterator[list[int]]:
         """Yield the columns that fit; if too many are left without the optional ones, in groups."""
-        optional, columns = self.table.optional, self.table.columns
-        kept: list[int] = []
-        for number in range(len(optional) + 1):
-            omitted = {*optional[:number]}
+        table, look, kept = self.table, _LOOKS[self.table.layout], list[int]()
+        for number in range(len(table.optional) + 1):
+            omitted = {*table.optional[:number]}
             kept = [
-                n for n, each in enumerate(columns) if (each.name or each.heading) not in omitted
+                place
+                for place, column in enumerate(table.columns)
+                if (column.name or column.heading) not in omitted
             ]
             if self._width(kept) <= most:
                 yield kept
                 return
-        widths = [_least_column_width(self.table, place) for place in kept]
-        for group in _groups_that_fit(widths, max(self.table.num_keys, 1), 3, most - 4):
+        widths = [self._column_width(place) for place in kept]
+        num_keys = max(table.num_keys, table.layout == "fitted")
+        for group in _groups_that_fit(widths, num_keys, look.gap, most - look.edge - look.gap):
             yield [kept[place] for place in group]
 
     def _width(self, places: Sequence[int]) -> int:
-        return sum(_least_column_width(self.table, place) + 3 for place in places) + 1
+        look = _LOOKS[self.table.layout]
+        return sum(self._column_width(place) + look.gap for place in places) + look.edge
+
+    def _column_width(self, place: int) -> int:
+        if self.table.layout == "dense":
+            return _column_width(self.table, place)
+        return _least_column_width(self.table, place)
 
 
 def _widths_within(table: Table, places: Sequence[int], most: int) -> list[int]:
@@ -312,11 +363,9 @@ def _framed(
     for number, place in enumerate(places):
         column = table.columns[place]
         is_one_line = is_whole or column.kind.is_number or column.kind.is_whole
-        is_key = table.layout == "continued" and place < table.num_keys
         framed.add_column(
             Text(column.heading),
             justify=_justify(column),
-            style="bold" if is_key else "",
             no_wrap=not breaks_words and is_one_line,
             ratio=table.widths[place] if table.widths else None,
             min_width=_least_column_width(table, place) if has_least else None,
@@ -357,11 +406,3 @@ class ShareBar:
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(_LEAST_BAR, _BAR_WIDTH)
-
-
-def properties(rows: Iterable[tuple[str, str | Cell]]) -> RichTable:
-    """Return names in bold and their values."""
-    grid = RichTable.grid(padding=(0, 2))
-    for name, value in rows:
-        grid.add_row(Text(name, style="bold"), Text(fact_text(value)))
-    return grid

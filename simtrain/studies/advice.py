@@ -17,7 +17,7 @@ from simtrain.studies.changes.change import ZERO_STAGES, Change, all_values, cha
 from simtrain.studies.changes.trial import Trial, TrialVerdict, ranked, try_each
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.simulation import result_of, scenario_of
-from simtrain.units import format_bytes, format_seconds
+from simtrain.units import counted, format_bytes, format_seconds
 
 _OVERLAPS = ("tensor_parallel", "userbuffers", "pipeline", "data_parallel", "shared_expert")
 _COMPILED = "torchtitan_compiled"
@@ -82,9 +82,15 @@ class Advice(PlainData):
     num_illegal: int
 
     def __repr__(self) -> str:
-        counts = f"{len(self.advised)} of {self.num_tried} changes"
-        best = f", the best {self.advised[0].options}" if self.advised else ""
-        return f"<Advice for {self.scenario or 'unnamed'}: {counts}{best}>"
+        return f"<Advice for {self.scenario or 'unnamed'}: {self.headline}>"
+
+    @property
+    def headline(self) -> str:
+        """The answer in one line: the change that saves the most."""
+        if not self.advised:
+            return f"none of {counted(self.num_tried, 'single change')} saves time"
+        best, time = self.advised[0], format_seconds(self.iteration_time_s)
+        return f"{best.options} saves {best.saved:.1%} of {time}"
 
 
 def advise(

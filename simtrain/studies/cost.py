@@ -21,7 +21,15 @@ from simtrain.studies.goodput.goodput import goodput as draw_trainings
 from simtrain.studies.simulation import result_of
 from simtrain.studies.training_requests import CostRequest, PlanRequest
 from simtrain.studies.variation import mean_time_s
-from simtrain.units import DAY_S, HOUR_S, Price, UnitError, four_digits, parse_price
+from simtrain.units import (
+    DAY_S,
+    HOUR_S,
+    Price,
+    UnitError,
+    parse_price,
+    short_amount,
+    short_interval,
+)
 
 KWH_J = 3.6e6
 _TONNE_G = 1e6
@@ -97,16 +105,10 @@ class TrainingCost(PlainData):
     Args:
         scenario: name of the scenario.
         cluster: name or path of the hardware profile.
-        num_gpus: number of GPUs.
-        num_tokens: number of training tokens.
-        num_iterations: number of iterations.
-        iteration_time_s: time of one.
         goodput: share of the training time that iterations take; failures, checkpoints and
             evaluations take the rest.
         failures: profile whose failures the goodput was drawn with; None if it was given.
-        time_s: the training time.
         ends: of the 90 % interval of the training time, relative to it.
-        gpu_hours: GPUs times the training time.
         currency: of the price; None without one.
         price: total price in `currency`; None if the profile has no price.
         gpu_energy_j: energy of the GPU boards; None if unknown.
@@ -155,12 +157,10 @@ class TrainingCost(PlainData):
 
     @property
     def time_interval_s(self) -> dict[str, float]:
-        """The ends of the 90 % interval of the training time."""
         return self._interval_of(self.time_s)
 
     @property
     def price_interval(self) -> dict[str, float] | None:
-        """The ends of the 90 % interval of the price; None without one."""
         return None if self.price is None else self._interval_of(self.price)
 
     def _interval_of(self, amount: float) -> dict[str, float]:
@@ -189,13 +189,21 @@ class TrainingCost(PlainData):
         )
 
     @property
-    def words(self) -> str:
-        """The days, and the price if it is known."""
-        price = "" if self.price is None else f", {self.price:,.0f} {self.currency}"
-        return f"{four_digits(self.time_s / DAY_S)} days{price}"
+    def headline(self) -> str:
+        """The answer in one line: days and price with their intervals, and GPU-hours."""
+        unit, size = ("days", DAY_S) if self.time_s >= 2 * DAY_S else ("hours", HOUR_S)
+        time = f"{short_amount(self.time_s / size)} {unit}"
+        is_given = self.ends[0] == self.ends[1]  # a training of so many days
+        if not is_given:
+            time += f" ({short_interval(self.time_interval_s, size)})"
+        price = ""
+        if self.price is not None and self.price_interval is not None:
+            ends = "" if is_given else f" ({short_interval(self.price_interval)})"
+            price = f", {short_amount(self.price)} {self.currency}{ends}"
+        return f"{time}{price}, {short_amount(self.gpu_hours)} GPU-hours"
 
     def __repr__(self) -> str:
-        return f"<TrainingCost {self.scenario or 'unnamed'}: {self.words}>"
+        return f"<TrainingCost {self.scenario or 'unnamed'}: {self.headline}>"
 
 
 @takes(CostRequest)

@@ -28,15 +28,7 @@ _MOST_MACHINES = 16
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Figures of one simulated iteration.
-
-    Args:
-        iteration_time_s: time of the iteration, without variation.
-        tokens_per_s: tokens of the global batch per second.
-        mfu: model FLOPs utilization, relative to the bf16 peak.
-        hfu: hardware FLOPs utilization, which counts recompute.
-        breakdown: time by cause, the mean over stages, if requested.
-    """
+    """Figures of one simulated iteration, without variation; the breakdown only on request."""
 
     iteration_time_s: float
     tokens_per_s: float
@@ -74,18 +66,15 @@ class Evaluation:
 
     @property
     def fits(self) -> bool:
-        """Whether every stage fits in GPU memory, and its copies in the hosts' memory."""
         return self.fit.fits
 
     @property
     def iteration_time_s(self) -> float:
-        """Time of the simulated iteration."""
         assert self.run is not None, "scenarios that do not fit have no time without `allow_oom`"
         return self.run.iteration_time_s
 
     @property
     def gpu_seconds(self) -> float:
-        """GPU-seconds per iteration."""
         return self.scenario.num_gpus * self.iteration_time_s
 
     @property

@@ -28,7 +28,6 @@ from simtrain.studies.training_requests import PlanObjective, PlanRequest
 from simtrain.units import (
     DAY_S,
     counted,
-    format_seconds,
     parse_money,
 )
 
@@ -154,7 +153,6 @@ class PlanRow(PlainData):
 
     @property
     def name(self) -> str:
-        """The cluster and the number of GPUs."""
         return f"{self.cluster}, {counted(self.num_gpus, 'GPU')}"
 
     def __repr__(self) -> str:
@@ -163,8 +161,7 @@ class PlanRow(PlainData):
     def __str__(self) -> str:
         if self.cost is None:
             return f"{self.name}: {self.status.value}"
-        iteration = format_seconds(self.cost.iteration_time_s)
-        return f"{self.name}: {self.cost.words} ({iteration} per iteration)"
+        return f"{self.cost.headline}: {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +192,12 @@ class TrainingPlan(PlainData):
     added_nodes: Mapping[str, int]
 
     def __repr__(self) -> str:
-        name, best = self.scenario or "unnamed", best_row(self.rows, self.objective)
-        return f"<TrainingPlan {name}: {len(self.rows)} rows; {best or 'none meets the limits'}>"
+        return f"<TrainingPlan {self.scenario or 'unnamed'}: {self.headline}>"
+
+    @property
+    def headline(self) -> str:
+        """The answer in one line: what the best row takes."""
+        return str(best_row(self.rows, self.objective) or "no combination meets the limits")
 
     @property
     def stopped(self) -> bool:
@@ -205,7 +206,6 @@ class TrainingPlan(PlainData):
 
     @property
     def fastest(self) -> PlanRow | None:
-        """The fastest row that meets the limits."""
         return best_row(self.rows, "time")
 
     @property
@@ -215,17 +215,14 @@ class TrainingPlan(PlainData):
 
     @property
     def fastest_place(self) -> int | None:
-        """The index of the fastest row that meets the limits."""
         return None if self.fastest is None else self.rows.index(self.fastest)
 
     @property
     def cheapest_place(self) -> int | None:
-        """The index of the cheapest row that meets the limits."""
         return None if self.cheapest is None else self.rows.index(self.cheapest)
 
     @property
     def costs(self) -> list[TrainingCost]:
-        """The costs of all rows with a layout."""
         return [row.cost for row in self.rows if row.cost]
 
 

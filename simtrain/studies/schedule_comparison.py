@@ -28,17 +28,14 @@ class ScheduledIteration(PlainData):
 
     @property
     def name(self) -> str:
-        """Name of the schedule."""
         return self.result.scenario.schedule
 
     @property
     def chunks(self) -> int:
-        """Chunks per stage."""
         return self.result.scenario.num_chunks
 
     @property
     def iteration_time_s(self) -> float:
-        """Time of an iteration."""
         return self.result.iteration_time_s
 
     @property
@@ -48,17 +45,14 @@ class ScheduledIteration(PlainData):
 
     @property
     def peak_bytes(self) -> int:
-        """Peak memory of the fullest stage."""
         return self.result.memory.fullest.peak_bytes
 
     @property
     def fits(self) -> bool:
-        """Whether the predicted peak is within a GPU's memory, surely or not."""
         return self.fit.fits
 
     @property
     def fit(self) -> FitVerdict:
-        """Whether the peak fits, from its interval."""
         return self.result.fit
 
 
@@ -94,6 +88,21 @@ class ScheduleComparison(PlainData):
     schedule: str
     trials: tuple[ScheduledIteration, ...]
     refused: tuple[RefusedSchedule, ...]
+
+    def __repr__(self) -> str:
+        return f"<ScheduleComparison: {self.headline}>"
+
+    @property
+    def headline(self) -> str:
+        """The answer in one line: the fastest that surely fits, and what it saves."""
+        fitting = [trial for trial in self.trials if trial.fit.fits_surely] or [*self.trials]
+        best, counts = fitting[0], f"of {len(self.trials) + len(self.refused)} schedules"
+        current = next((trial for trial in self.trials if trial.name == self.schedule), best)
+        saved = 1 - best.iteration_time_s / current.iteration_time_s
+        saves = (
+            f"saves {saved:.1%} of {current.name}" if best is not current else "the scenario's own"
+        )
+        return f"{best.name}, {saves}, {counts}: {best.result.headline}"
 
 
 def compare_schedules(

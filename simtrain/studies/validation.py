@@ -72,7 +72,6 @@ class RunSettings:
 
     @property
     def assignments(self) -> list[str]:
-        """The overrides, after the cluster and the software stack."""
         stack = [f"software.stack={self.software}"] if self.software else []
         return [f"cluster={self.cluster}", *stack, *self.overrides]
 
@@ -232,7 +231,6 @@ class ValidatedRun(PlainData):
 
     @property
     def peak_error(self) -> float | None:
-        """Predicted / measured peak - 1."""
         return _error(self.simulated_peak_bytes, self.measured_peak_bytes)
 
 
@@ -363,10 +361,19 @@ class Validation(PlainData):
         )
 
     def __repr__(self) -> str:
-        runs = f"{self.num_simulated} of {counted(self.num_rows, 'run')} simulated"
-        error = self.time_errors.mean_abs_error
-        words = "" if error is None else f", mean |error| of times {error:.1%}"
-        return f"<Validation on {self.cluster}: {runs}{words}>"
+        return f"<Validation on {self.cluster}: {self.headline}>"
+
+    @property
+    def headline(self) -> str:
+        """The answer in one line: mean errors, and how many rows they are of."""
+        kinds = {"mean |error|": self.time_errors, "of peaks": self.peak_errors}
+        words = [f"{name} {e.mean_abs_error:.1%}" for name, e in kinds.items() if e.mean_abs_error]
+        if not self.is_close:
+            words.append(f"OK is up to {MOST_MEAN_ERROR:.0%}")
+        elif self.most_do_not_fit:
+            words.append("most do not fit")
+        rows = f"{self.num_simulated} of {counted(self.num_rows, 'row')} simulated"
+        return ", ".join([*words, rows])
 
     @property
     def is_close(self) -> bool:

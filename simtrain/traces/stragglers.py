@@ -29,7 +29,7 @@ from simtrain.traces.kinds import Role
 from simtrain.traces.ranks import RankTrace, TracedIteration, TracedKernel, iterations_of
 from simtrain.units import format_seconds
 from simtrain.views.kinds import FOUR_DIGITS, SECONDS, SHARE, TEXT
-from simtrain.views.view import Column, Facts, Row, Table, Verdict, View, remarks
+from simtrain.views.view import Column, Facts, Headline, Row, Table, View, remarks, verdict
 
 _MOST_DRAWN = 1 << 20
 """Durations that are simulated together: they and the times of their tasks take some 30 MB."""
@@ -438,9 +438,9 @@ def straggler_view(report: StragglerReport) -> View:
     return View([facts, table, notes, _verdict(report)])
 
 
-def _verdict(report: StragglerReport) -> Verdict:
+def _verdict(report: StragglerReport) -> Headline:
     culprit = report.culprit
     if culprit is None:
-        return Verdict(True, "no rank costs half a percent of the step")
+        return verdict(True, "no rank costs half a percent of the step")
     words = f"{culprit.name}: without it the step takes {format_seconds(culprit.without_s)}"
-    return Verdict(True, f"{words}, {culprit.saving:.1%} less", doubt="STRAGGLER")
+    return verdict(True, f"{words}, {culprit.saving:.1%} less", doubt="STRAGGLER")

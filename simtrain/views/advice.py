@@ -5,7 +5,7 @@ from __future__ import annotations
 from simtrain.studies.advice import Advice
 from simtrain.units import counted, format_seconds, gib
 from simtrain.views.kinds import GIB, SECONDS, SHARE, TEXT, Kind
-from simtrain.views.view import Column, Facts, Row, Table, View, remarks
+from simtrain.views.view import Column, Facts, Headline, Row, Table, View, remarks
 
 _SIGNED_GIB = Kind(lambda num_bytes: f"{'+' if num_bytes >= 0 else '−'}{gib(abs(num_bytes))}")
 _COLUMNS = (
@@ -35,4 +35,5 @@ def advice_view(advice: Advice) -> View:
     words = [tried]
     if not rows:
         words.insert(0, "No single change saves time.")
-    return View([facts, Table("changes", "", _COLUMNS, rows), remarks(words)])
+    changes, line = Table("changes", "", _COLUMNS, rows), Headline(advice.headline)
+    return View([facts, changes, remarks(words), line])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import as_scalar
@@ -28,14 +28,25 @@ from simtrain.views.kinds import (
     TEXT,
 )
 from simtrain.views.result import iteration_time, token_rate, token_rate_label
-from simtrain.views.view import Cell, Column, Facts, Paragraphs, Part, Row, Table, View, remarks
-from simtrain.views.work_kinds import differs_by_recording, work_table
+from simtrain.views.view import (
+    Cell,
+    Column,
+    Facts,
+    Headline,
+    Paragraphs,
+    Part,
+    Row,
+    Table,
+    View,
+    remarks,
+)
 
-_MOST_OTHERS = 3
-"""Scenarios in a table of 80 columns, besides the first."""
+_KEYS = 2
+"""First columns, which a narrow terminal repeats: what a row is on, and the first scenario."""
+_MOST_CAUSES = 2
+"""Causes in the headline."""
 _ROUNDING = 1e-12
 """Shares of the iteration time below this are rounding errors."""
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,27 +109,39 @@ class ScenarioComparison(PlainData):
         pairs = zip(others, self.differences, strict=True)
         return [NamedDifference(base.name, other.name, why) for other, why in pairs]
 
+    @property
+    def headline(self) -> str:
+        """The answer in one line: the fastest, by how much, and why."""
+        letters = [_letter(number) for number in range(len(self.scenarios))]
+        rates = {
+            letter: column.result.tokens_per_s
+            for letter, column in zip(letters, self.scenarios, strict=True)
+        }
+        fastest = max(rates, key=lambda letter: rates[letter])
+        # If the first is the fastest, the second fastest says by how much.
+        other = fastest if fastest != "A" else max(letters[1:], key=lambda letter: rates[letter])
+        difference = self.differences[letters.index(other) - 1]
+        if not difference.changed_fields:
+            return f"A and {other} are the same scenario"
+        slower = "A" if fastest != "A" else other
+        ratio = f"{rates[fastest] / rates[slower]:.3g} times the tokens/s of {slower}"
+        sure = "" if difference.can_be_told else " (less than predictions can tell)"
+        causes = ", ".join(str(difference.causes).split(", ")[:_MOST_CAUSES])
+        return f"{fastest} has {ratio}{sure}; {other} takes {difference.time} than A: {causes}"
+
 
 def compare_view(comparison: ScenarioComparison) -> View:
     """Show the scenarios side by side, why they differ, and what better hardware would save."""
     scenarios, differences = comparison.scenarios, comparison.differences
     named = {_letter(number): column for number, column in enumerate(scenarios)}
     parts: list[Part] = [Facts([(letter, column.name) for letter, column in named.items()])]
-    groups = [*_groups(named)]
-    for number, columns in enumerate(groups):
-        parts.append(_side_by_side(columns, number))
-        fields = _changed_fields(columns, number)
-        parts += [fields] if fields.rows else []
+    parts += [_side_by_side(named), _changed_fields(named)]
     for letter, difference in zip([*named][1:], differences, strict=True):
         parts += [_causes(letter, difference), Paragraphs(_sentences(letter, difference), None)]
-        parts += [work_table(letter, difference)] if differs_by_recording(difference) else []
-    parts += [_critical_paths(columns, number) for number, columns in enumerate(groups)]
-    parts += [
-        _resources(columns, number)
-        for number, columns in enumerate(groups)
-        if _sensitivities(columns)
-    ]
-    return View([*parts, remarks(_remarks(named))])
+    parts.append(_critical_paths(named))
+    parts += [_resources(named)] if _sensitivities(named) else []
+    line = [Headline(comparison.headline)] if differences else []
+    return View([*parts, remarks(_remarks(named)), *line])
 
 
 def _letter(number: int) -> str:
@@ -126,19 +149,7 @@ def _letter(number: int) -> str:
     return f"{ascii_uppercase[number % 26]}{number // 26 or ''}"
 
 
-def _groups(named: dict[str, Item]) -> Iterator[dict[str, Item]]:
-    """Split the scenarios into groups that fit a table; the first scenario is in each group."""
-    (first, *others), step = named, _MOST_OTHERS
-    for start in range(0, len(others) or 1, step):
-        yield {name: named[name] for name in (first, *others[start : start + step])}
-
-
-def _name(name: str, group: int) -> str:
-    """Return the name of a group's table: the first has no number."""
-    return f"{name}-{group + 1}" if group else name
-
-
-def _side_by_side(columns: dict[str, ScenarioColumn], group: int) -> Table:
+def _side_by_side(columns: dict[str, ScenarioColumn]) -> Table:
     results = [column.result for column in columns.values()]
     rows = [
         Row(("iteration time", *map(iteration_time, results))),
@@ -163,7 +174,7 @@ def _side_by_side(columns: dict[str, ScenarioColumn], group: int) -> Table:
         for letter, column in columns.items()
     ]
     headings = [Column("", "", TEXT), *(Column("", name, NUMBER) for name in columns)]
-    return Table(_name("scenarios", group), "Side by side", headings, rows, data=data)
+    return Table("scenarios", "Side by side", headings, rows, num_keys=_KEYS, data=data)
 
 
 def _drawn_data(drawn: DrawnTimes | None) -> dict[str, float]:
@@ -189,11 +200,11 @@ def _gpus(result: Result) -> Cell:
     return Cell(result.scenario.num_gpus, f"{result.scenario.num_gpus:,}")
 
 
-def _changed_fields(columns: dict[str, ScenarioColumn], group: int) -> Table:
+def _changed_fields(columns: dict[str, ScenarioColumn]) -> Table:
     values = _fields([column.result for column in columns.values()])
     headings = [Column(name, name, TEXT) for name in ("field", *columns)]
     rows = [Row((name, *texts)) for name, texts in values.items()]
-    return Table(_name("fields", group), "Fields that differ", headings, rows)
+    return Table("fields", "Fields that differ", headings, rows, num_keys=_KEYS)
 
 
 def _fields(results: Sequence[Result]) -> dict[str, list[str]]:
@@ -286,7 +297,7 @@ def _sentences(letter: str, difference: Difference) -> list[str]:
     return sentences
 
 
-def _critical_paths(columns: dict[str, ScenarioColumn], group: int) -> Table:
+def _critical_paths(columns: dict[str, ScenarioColumn]) -> Table:
     """Show the seconds that each kind of task takes on the critical path."""
     paths = [column.result.critical_path_s for column in columns.values()]
     kinds = dict.fromkeys(kind for path in paths for kind in path)
@@ -298,14 +309,14 @@ def _critical_paths(columns: dict[str, ScenarioColumn], group: int) -> Table:
     ]
     totals = (column.result.iteration_time_s for column in columns.values())
     end = Row(("iteration", *totals))
-    return Table(_name("critical-path", group), "Critical path", headings, rows, end=end)
+    return Table("critical-path", "Critical path", headings, rows, end=end, num_keys=_KEYS)
 
 
 def _sensitivities(columns: dict[str, ScenarioColumn]) -> list[Sensitivity]:
     return [column.sensitivity for column in columns.values() if column.sensitivity]
 
 
-def _resources(columns: dict[str, ScenarioColumn], group: int) -> Table:
+def _resources(columns: dict[str, ScenarioColumn]) -> Table:
     """Show the share of the iteration that better hardware saves, by resource."""
     sensitivities = _sensitivities(columns)
     largest = max(max(sensitivities[0].saved.values()), 1e-9)
@@ -328,7 +339,7 @@ def _resources(columns: dict[str, ScenarioColumn], group: int) -> Table:
         Column("", "", BAR),
     ]
     title = "What to buy first, one resource at a time"
-    return Table(_name("resources", group), title, headings, rows, optional=("",))
+    return Table("resources", title, headings, rows, optional=("",), num_keys=_KEYS)
 
 
 def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from simtrain.hardware.evidence import sentences_of
 from simtrain.studies.cost import TrainingCost
 from simtrain.studies.goodput.goodput import Goodput
-from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds, four_digits
+from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds, four_digits, short_interval
 from simtrain.views.goodput import failure_facts
-from simtrain.views.kinds import TEXT, amount, short_interval
-from simtrain.views.view import Column, Facts, Row, Table, View, remarks
+from simtrain.views.kinds import TEXT, amount
+from simtrain.views.view import Column, Facts, Headline, Row, Table, View, remarks
 
 _DATA = (
     *("scenario", "cluster", "num_gpus", "num_tokens", "num_iterations", "iteration_time_s"),
@@ -35,7 +35,8 @@ def cost_view(cost: TrainingCost, is_table: bool = False, drawn: Goodput | None 
     if cost.num_iterations == 1:
         tokens = f"{cost.num_tokens:,} tokens are at most one iteration"
         notes.append(f"{tokens}; a number in billions ends in B: 300B.")
-    return View([table if is_table else Facts(facts), remarks([*notes, *cost_remarks([cost])])])
+    notes += cost_remarks([cost])
+    return View([table if is_table else Facts(facts), remarks(notes), Headline(cost.headline)])
 
 
 def cost_remarks(costs: Sequence[TrainingCost]) -> Iterator[str]:

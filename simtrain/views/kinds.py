@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from simtrain.units import (
     format_seconds,
     four_digits,
     gib,
-    significant,
 )
 
 
@@ -60,19 +59,6 @@ def amount(value: float) -> str:
 
 
 AMOUNT = Kind(amount)
-
-
-def short_amount(value: float) -> str:
-    """Format an amount with three digits: "0.04", "13.2", "278K", "2.20M"."""
-    for name, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
-        if value >= 0.9995 * size:
-            return f"{significant(value / size, 3)}{name}"
-    return significant(value, 3)
-
-
-def short_interval(ends: Mapping[str, float], unit: float = 1.0) -> str:
-    """Format the ends `p5` and `p95` of an interval: "13.1–15.6", "278K–2.20M"."""
-    return "–".join(short_amount(ends[name] / unit) for name in ("p5", "p95"))
 
 
 def signed_seconds(value: float) -> str:

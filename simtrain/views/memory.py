@@ -21,7 +21,7 @@ from simtrain.iteration.memory.buffers import (
 from simtrain.iteration.memory.report import COMPONENTS, MemoryReport, StageMemory
 from simtrain.units import gib
 from simtrain.views.kinds import BAR, GIB, NUMBER, SECONDS, SHARE, TEXT, WHOLE_TEXT
-from simtrain.views.view import Cell, Column, Row, Style, Table, Verdict, View, remarks, value_of
+from simtrain.views.view import Cell, Column, Row, Style, Table, View, remarks, value_of
 
 MEANINGS = {
     RECOMPUTED: "dropped in the forward pass and computed again for the backward pass",
@@ -53,11 +53,10 @@ _MOMENT = Column("peak_name", "peak\nduring", WHOLE_TEXT, "the pass or the step 
 def memory_view(report: MemoryReport) -> View:
     """Every stage's peak by component, and the buffers of the fullest stage."""
     buffers = [_buffers(report.fullest)] if report.fullest.buffers_bytes else []
-    said = remarks(
-        [_peak_remark(report), _outside_tensors(report), _interval(report), *_on_host(report)]
-    )
+    said = [memory_sentence(report), _peak_remark(report), _outside_tensors(report)]
+    said += [_interval(report), *_on_host(report)]
     holders = [_holders(report.fullest)] if report.fullest.holders else []
-    return View([_components(report), said, *buffers, *holders, memory_verdict(report)])
+    return View([_components(report), remarks(said), *buffers, *holders])
 
 
 def evenly_spaced(count: int, most: int) -> list[int]:
@@ -113,18 +112,14 @@ def _peak_remark(report: MemoryReport) -> str:
     return f"Stage {fullest.stage} has its peak during the {fullest.peak_words}."
 
 
-def memory_verdict(report: MemoryReport) -> Verdict:
-    """The closing line: whether it fits, and the free or missing memory."""
-    fullest, free, fit = report.fullest, -report.missing_bytes, report.fit
-    needs = f"stage {fullest.stage} needs {gib(fullest.peak_bytes)} GiB"
-    of_capacity = f"{needs} of {gib(report.capacity_bytes)} GiB"
-    if free >= 0 and report.host and not report.host.fits:
-        return Verdict(False, report.host.shortage, failure=fit.label)
-    if fit.fits_surely:
-        return Verdict(True, f"{of_capacity}, {gib(free)} GiB free")
-    too_much = f", {gib(-free)} GiB too much" * (free < 0)
-    words = "; ".join(filter(None, (of_capacity + too_much, fit.doubt)))
-    return Verdict(fit.fits, words, failure=fit.label, doubt=fit.label)
+def memory_sentence(report: MemoryReport) -> str:
+    """Say which stage is the fullest, and the free or missing memory."""
+    fullest, free = report.fullest, -report.missing_bytes
+    needs = f"Stage {fullest.stage} needs {gib(fullest.peak_bytes)} GiB"
+    rest = f"{gib(abs(free))} GiB {'free' if free >= 0 else 'too much'}"
+    shortage = report.host.shortage if free >= 0 and report.host and not report.host.fits else ""
+    of_capacity = f"{needs} of {gib(report.capacity_bytes)} GiB, {rest}"
+    return "; ".join(filter(None, (of_capacity, report.fit.doubt, shortage))) + "."
 
 
 def _interval(report: MemoryReport) -> str:

@@ -10,7 +10,7 @@ from simtrain.hardware.evidence import sentences_of
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.studies.planning import PlanRow, Status, TrainingPlan
 from simtrain.studies.search.space import Point, in_short
-from simtrain.units import DAY_S, counted
+from simtrain.units import DAY_S, counted, short_interval
 from simtrain.views.cost import cost_remarks
 from simtrain.views.kinds import (
     AMOUNT,
@@ -21,17 +21,16 @@ from simtrain.views.kinds import (
     TEXT,
     Kind,
     amount,
-    short_interval,
 )
 from simtrain.views.view import (
     Cell,
     Column,
     Facts,
     Heading,
+    Headline,
     Part,
     Row,
     Table,
-    Verdict,
     View,
     remarks,
 )
@@ -83,7 +82,9 @@ def plan_view(plan: TrainingPlan, details: bool = False) -> View:
     met = f"{num_met} of {len(plan.rows)} combinations meet {limits}"
     if not limits:
         met = f"{len(plan.costs)} of {len(plan.rows)} combinations have a layout"
-    return View([*parts, Verdict(num_met > 0 or not limits, met, "MISSED")])
+    is_met = num_met > 0 or not limits
+    words = f"{plan.headline}; {met}" if num_met else f"MISSED: {met}"
+    return View([*parts, Headline(words, "good" if is_met else "bad")])
 
 
 def _columns(plan: TrainingPlan) -> list[Column]:

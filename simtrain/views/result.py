@@ -8,22 +8,26 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from simtrain.hardware.interval import Interval
+from simtrain.iteration.memory.report import FitVerdict, MemoryFit
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
+from simtrain.iteration.report.headline import iteration_line
 from simtrain.iteration.report.remarks import remarks_on
 from simtrain.iteration.report.result import Result
 from simtrain.scenario.section import DEFAULT_MODULES
 from simtrain.units import counted, format_seconds, format_seconds_range
 from simtrain.views.kinds import BAR, NUMBER, SECONDS, SHARE, WHOLE_TEXT
-from simtrain.views.memory import memory_verdict, peaks_table
+from simtrain.views.memory import memory_sentence, peaks_table
 from simtrain.views.view import (
     Cell,
     Column,
     Facts,
+    Headline,
     Paragraphs,
     Part,
     Row,
     Table,
     TimelinePicture,
+    Tone,
     View,
     remarks,
 )
@@ -50,13 +54,13 @@ def result_view(result: Result, more: Iterable[str] = (), drawn: DrawnTimes | No
         parts = variation_parts(drawn)
     return View(
         [
-            headline(result, drawn),
+            main_facts(result, drawn),
             *parts,
             breakdown_table(result),
             peaks_table(memory),
             TimelinePicture(result),
             result_remarks(result, more),
-            memory_verdict(memory),
+            result_headline(result, drawn),
         ]
     )
 
@@ -92,7 +96,33 @@ class MainFigures:
         )
 
 
-def headline(result: Result, drawn: DrawnTimes | None = None) -> Facts:
+_TONES: dict[MemoryFit, Tone] = {
+    MemoryFit.SURELY: "good",
+    MemoryFit.PERHAPS: "doubt",
+    MemoryFit.NOT: "bad",
+}
+
+
+def fit_tone(fit: FitVerdict) -> Tone:
+    """Return the colour of an answer: whether it fits."""
+    return _TONES[fit.state]
+
+
+def result_headline(result: Result, drawn: DrawnTimes | None = None) -> Headline:
+    """Return the line of an iteration; of drawn ones, that of their mean."""
+    figures = MainFigures.of(result, drawn)
+    line = iteration_line(
+        result.scenario,
+        figures.time_s,
+        figures.interval,
+        tokens_per_s=figures.tokens_per_s,
+        mfu=figures.mfu,
+        fit=result.fit,
+    )
+    return Headline(line, fit_tone(result.fit))
+
+
+def main_facts(result: Result, drawn: DrawnTimes | None = None) -> Facts:
     """The settings, the iteration time with its interval, and the rates."""
     scenario, figures = result.scenario, MainFigures.of(result, drawn)
     interval, within = figures.interval, figures.interval.within_words
@@ -183,7 +213,7 @@ def breakdown_table(result: Result) -> Table:
 def result_remarks(result: Result, more: Iterable[str] = ()) -> Paragraphs:
     """What the figures rest on and leave out; `more` has further remarks, on settings."""
     said = [*remarks_on(result), *_extrapolation(result), *more]
-    return remarks([*said, result.evidence.sentence])
+    return remarks([memory_sentence(result.memory), *said, result.evidence.sentence])
 
 
 def _extrapolation(result: Result) -> list[str]:

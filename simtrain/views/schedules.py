@@ -7,7 +7,16 @@ from pathlib import Path
 from simtrain.studies.schedule_comparison import ScheduleComparison
 from simtrain.units import counted
 from simtrain.views.kinds import COUNT, GIB, SECONDS, SHARE, TEXT, WHOLE_TEXT
-from simtrain.views.view import Column, Heading, Row, SchedulePicture, Table, View, remarks
+from simtrain.views.view import (
+    Column,
+    Heading,
+    Headline,
+    Row,
+    SchedulePicture,
+    Table,
+    View,
+    remarks,
+)
 
 _MOST_PICTURES = 3
 _LEGAL = (
@@ -47,14 +56,14 @@ def schedules_view(
     ]
     tables = [_legal(comparison)]
     tables += [_refused(comparison)] if comparison.refused else []
-    heading = Heading("Schedules of the pipeline")
+    heading, line = Heading("Schedules of the pipeline"), Headline(comparison.headline)
     words = [*_remarks(comparison, scenario)]
     words += [f"All timelines are in {file}."] if file else []
     if draws and len(comparison.trials) > _MOST_PICTURES:
         words.append(
             "run --show schedule --set schedule=NAME prints the order of any other; -o draws all."
         )
-    return View([heading, *tables, *(pictures if draws else []), remarks(words)])
+    return View([heading, *tables, *(pictures if draws else []), remarks(words), line])
 
 
 def _legal(comparison: ScheduleComparison) -> Table:

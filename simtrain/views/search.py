@@ -15,19 +15,30 @@ from simtrain.studies.search.result import Candidate, RankedLayout, Refinement, 
 from simtrain.studies.search.space import Point, in_short, num_gpus_in_words
 from simtrain.units import counted, format_bytes, format_seconds, gib
 from simtrain.views.kinds import NUMBER, TEXT
-from simtrain.views.view import Cell, Column, Facts, Heading, Paragraphs, Part, Row, Table, View
+from simtrain.views.result import fit_tone
+from simtrain.views.view import (
+    Cell,
+    Column,
+    Facts,
+    Heading,
+    Headline,
+    Paragraphs,
+    Part,
+    Row,
+    Table,
+    View,
+)
 
-_TENSOR, _CONTEXT, _MICRO = "tensor", "con-\ntext", "micro"
 _RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."
 _TEXTS = (_RECOMPUTE, _SEQUENCE)
-_GPUS, _LENGTHS, _FREE = "GPUs", "first/\nlast", "free\nGiB"
-_INTERLEAVE = "inter-\nleave"
+_CONTEXT, _LENGTHS = "con-\ntext", "first/\nlast"
+_NONE = {_CONTEXT: "1", _LENGTHS: ""}
+"""What columns without information have in each row."""
+_GPUS, _FREE, _MFU = "GPUs", "free\nGiB", "MFU"
 MAY_NOT_FIT = "*"
 """Mark of a layout that fits by prediction, but not surely."""
 _USEFUL_GAP = 1.0
 """Largest distance from the optimum that says something about the best layout."""
-_COLUMNS = 14
-"""Columns of a row without numbers of GPUs, objectives and experts."""
 
 
 def search_view(result: SearchResult, details: bool = False) -> View:
@@ -46,7 +57,7 @@ def search_view(result: SearchResult, details: bool = False) -> View:
     ]
     if details:
         parts += [Heading("Details", is_rule=True), Paragraphs([*_details(result)], style=None)]
-    return View(parts)
+    return View([*parts, Headline(result.headline, fit_tone(result.fit_of(result.best)))])
 
 
 def _title(result: SearchResult) -> str:
@@ -158,7 +169,16 @@ def _table(result: SearchResult) -> Table:
         fits = {"fit": fit.state.value, "probability_of_fit": fit.probability}
         data.append({"rank": rank} | _record(layout) | fits)
     # Dense, to fit 80 columns.
-    return Table("layouts", "", columns, rows, layout="dense", num_keys=1, data=data)
+    return Table(
+        "layouts",
+        "",
+        columns,
+        rows,
+        optional=(_MFU, _FREE, _GPUS),
+        layout="dense",
+        num_keys=1,
+        data=data,
+    )
 
 
 def _notes(result: SearchResult) -> Iterator[str]:
@@ -205,20 +225,20 @@ def _row(candidate: RankedLayout, result: SearchResult) -> dict[str, str]:
     scenario, split, run = candidate.scenario, candidate.scenario.parallelism, candidate.run
     return {
         **({_GPUS: str(scenario.num_gpus)} if len(result.gpus) > 1 else {}),
-        _TENSOR: str(split.tensor),
+        "ten-\nsor": str(split.tensor),
         "pipe-\nline": str(split.pipeline),
         "data": str(split.data),
         _CONTEXT: str(split.context),
         **_expert_columns(scenario),
         _LENGTHS: "/".join(map(str, split.own_stage_layers.values())),
-        _INTERLEAVE: str(split.interleave),
-        _MICRO: str(scenario.batch.micro),
+        "inter-\nleave": str(split.interleave),
+        "mi-\ncro": str(scenario.batch.micro),
         _RECOMPUTE: candidate.evaluation.scenario.recompute.strategy,
         _SEQUENCE: "yes" if split.sequence_parallel else "",
         "ZeRO": str(scenario.memory.zero_stage),
         "time": format_seconds(run.iteration_time_s),
         **result.objective.column(candidate),
-        "MFU": f"{run.mfu:.1%}",
+        _MFU: f"{run.mfu:.1%}",
         "peak\nGiB": gib(candidate.evaluation.peak_bytes),
         _FREE: gib(result.limit_bytes - candidate.evaluation.peak_bytes),
     }
@@ -233,27 +253,11 @@ def _expert_columns(scenario: Scenario) -> dict[str, str]:
 
 
 def _without_idle_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Remove columns without information; narrow and remove others to fit 80 columns."""
-    has_context = any(row[_CONTEXT] != "1" for row in rows)
-    has_experts = "ex-\npert" in rows[0]
-    # Beyond the columns that every table has: GPUs, an objective, context, experts.
-    has_lengths = any(row[_LENGTHS] for row in rows)
-    num_more = len(rows[0]) - _COLUMNS + has_context + has_lengths - has_experts
+    """Remove columns without information."""
+    idle = {name for name, none in _NONE.items() if all(row[name] == none for row in rows)}
     # With experts, tensor parallelism requires sequence parallelism: the column is redundant.
-    left_out = {
-        _CONTEXT: not has_context,
-        _LENGTHS: not has_lengths,
-        _SEQUENCE: has_experts,
-        "MFU": num_more > 0,
-        _GPUS: num_more > 2,
-        _FREE: num_more > 1,
-        _INTERLEAVE: num_more > 2 and all(row[_INTERLEAVE] == "1" for row in rows),
-    }
-    narrower = {_TENSOR: "ten-\nsor", _MICRO: "mi-\ncro"} if num_more else {}
-    return [
-        {narrower.get(name, name): cell for name, cell in row.items() if not left_out.get(name)}
-        for row in rows
-    ]
+    idle |= {_SEQUENCE} if "ex-\npert" in rows[0] else set()
+    return [{name: cell for name, cell in row.items() if name not in idle} for row in rows]
 
 
 def _schedules_in_detail(ranked: Sequence[Candidate]) -> list[str]:

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.hardware.interval import Interval
+from simtrain.iteration.memory.report import FitVerdict
+from simtrain.iteration.report.headline import iteration_line
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import REASONS
 from simtrain.studies.evaluation import Evaluator
@@ -18,7 +20,7 @@ from simtrain.studies.sweep.results import Answer, query
 from simtrain.studies.sweep.run import Progress, SweepRun
 from simtrain.units import counted, format_bytes, format_seconds, four_digits
 from simtrain.views.kinds import COUNT, TEXT, Kind
-from simtrain.views.view import Cell, Column, Paragraphs, Row, Table, View
+from simtrain.views.view import Cell, Column, Headline, Paragraphs, Row, Table, View
 
 _MAX_ROWS = 40
 
@@ -85,6 +87,26 @@ class Summary(PlainData):
         point = self.run.sweep.cells(rows[0]["index"])
         return {"index": rows[0]["index"], "point": point, "objective": objective} | rows[0]
 
+    @property
+    def headline(self) -> str:
+        """The answer in one line: the best point, and the number of points."""
+        of = f"of {counted(self.num_rows, 'point')}"
+        if (best := self.best) is None or self.interval is None:
+            return f"none {of} ran and fits"
+        sql = f'select peak_bytes, capacity_bytes from results where "index" = {best["index"]}'
+        line = iteration_line(
+            self.run.sweep.scenario(best["index"]),
+            best["iteration_time_s"],
+            self.interval,
+            tokens_per_s=best["tokens_per_s"],
+            mfu=best["mfu"],
+            fit=FitVerdict(*query(self.run.folder.path, sql).rows[0]),
+        )
+        point = ", ".join(f"{name}: {as_scalar(value)}" for name, value in best["point"].items())
+        objective = self.run.sweep.objective
+        named = "" if objective in best else f" {_figure(objective, best['value'])}"
+        return f"{line}; best {objective}{named} {of} ({point})"
+
     @cached_property
     def interval(self) -> Interval | None:
         """Where the measured iteration time of the best point lies."""
@@ -105,18 +127,13 @@ def summary_view(summary: Summary) -> View:
         lines.append((number, f"illegal, {code}: {REASONS.get(code, 'see simtrain show errors')}"))
     lines += [(summary.excluded, "excluded by constraints")] if summary.excluded else []
     counts = Table("counts", "", columns, [Row(line) for line in lines], layout="list")
-    return View([head, counts, Paragraphs([*_remarks(summary)], style=None)])
+    notes = Paragraphs([*_remarks(summary)], style=None)
+    return View([head, counts, notes, Headline(summary.headline)])
 
 
 def _remarks(summary: Summary) -> Iterator[str]:
     sweep, folder = summary.run.sweep, summary.run.folder.path
     if best := summary.best:
-        point = ", ".join(f"{name}: {as_scalar(value)}" for name, value in best["point"].items())
-        time, rate = format_seconds(best["iteration_time_s"]), best["tokens_per_s"]
-        figures = f"{rate:,.0f} tokens/s, {time}, MFU {best['mfu']:.1%}"
-        if sweep.objective not in best:
-            figures = f"{_figure(sweep.objective, best['value'])}, at {figures}"
-        yield f"best {sweep.objective}: {figures} ({point})"
         yield from mfu_remarks([sweep.scenario(best["index"])])
     if summary.interval:
         yield summary.interval.sentence
@@ -143,7 +160,7 @@ def answer_view(answer: Answer) -> View:
         Row([Cell(None, "-") if value is None else value for value in row])
         for row in answer.rows[:_MAX_ROWS]
     ]
-    table = Table("answer", "", columns, rows, layout="continued", data=answer.records())
+    table = Table("answer", "", columns, rows, layout="dense", data=answer.records())
     hidden = len(answer.rows) - _MAX_ROWS
     more = f"and {hidden:,} more rows: --format csv or json prints them all"
     return View([table, Paragraphs([more] * (hidden > 0), style=None)])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from simtrain.studies.validation import MOST_MEAN_ERROR, Errors, ValidatedRun, Validation
+from simtrain.studies.validation import Errors, ValidatedRun, Validation
 from simtrain.units import counted
 from simtrain.views.kinds import COUNT, NUMBER, SECONDS, SHARE, SIGNED_SHARE, TEXT, WHOLE_TEXT
-from simtrain.views.view import Column, Paragraphs, Row, Table, Verdict, View, remarks
+from simtrain.views.view import Column, Headline, Paragraphs, Row, Table, View, remarks, verdict
 
 _WORST = 8
 _MOST_CLASSES, _LEAST_RUNS = 8, 5
@@ -141,16 +141,8 @@ def _remarks(validation: Validation) -> Iterator[str]:
         yield f"Assumed for {counted(count, 'run')}: {what}."
 
 
-def _verdict(validation: Validation) -> Verdict:
-    """The closing line: the mean error, and how many rows it is of."""
-    of = f"{validation.num_simulated} of {counted(validation.num_rows, 'row')} simulated"
+def _verdict(validation: Validation) -> Headline:
     if not validation.num_simulated:
-        return Verdict(False, of)
-    kinds = {"mean |error|": validation.time_errors, "of peaks": validation.peak_errors}
-    words = [f"{name} {e.mean_abs_error:.1%}" for name, e in kinds.items() if e.mean_abs_error]
-    if not validation.is_close:
-        words.append(f"OK is up to {MOST_MEAN_ERROR:.0%}")
-    elif validation.most_do_not_fit:
-        words.append("most do not fit: see the warning above")
+        return verdict(False, validation.headline)
     doubt = "DOUBTFUL" if validation.most_do_not_fit else ""
-    return Verdict(validation.is_close, ", ".join([*words, of]), "FAR OFF", doubt)
+    return verdict(validation.is_close, validation.headline, "FAR OFF", doubt)

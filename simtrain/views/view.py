@@ -70,9 +70,8 @@ class Table:
         end: a closing row, set apart.
         optional: names or headings of columns that a narrow medium omits, the least important
             first.
-        layout: "fitted" draws a frame, "dense" as little as possible. "continued" has no frame and
-            continues below with the columns that do not fit. "list" has names and a text.
-        num_keys: first columns that a continued table repeats.
+        layout: "fitted" draws a frame, "dense" as little as possible. "list" has names and a text.
+        num_keys: first columns that a table repeats where it goes on below.
         widths: relative widths of the columns of a table as wide as the medium; by default each
             column is as wide as its texts need.
         data: CSV's rows, in full precision, if people see fewer rows, or rows as columns.
@@ -84,7 +83,7 @@ class Table:
     rows: Sequence[Row]
     end: Row | None = None
     optional: Sequence[str] = ()
-    layout: Literal["fitted", "dense", "continued", "list"] = "fitted"
+    layout: Literal["fitted", "dense", "list"] = "fitted"
     num_keys: int = 0
     widths: Sequence[int] = ()
     data: Sequence[Mapping[str, Any]] | None = None
@@ -136,18 +135,21 @@ class Branch:
     is_soft: bool = False
 
 
+Tone = Literal["good", "doubt", "bad", "plain"]
+
+
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The closing line: OK, a failure by its name, or a doubt."""
+class Headline:
+    """The answer in one line: a page begins with it, and a long one also ends with it."""
 
-    is_ok: bool
-    words: str
-    failure: str = "FAILED"
-    doubt: str = ""
+    text: str
+    tone: Tone = "plain"
 
-    @property
-    def text(self) -> str:
-        return f"{self.failure if not self.is_ok else self.doubt or 'OK'}: {self.words}"
+
+def verdict(is_ok: bool, words: str, failure: str = "FAILED", doubt: str = "") -> Headline:
+    """Return a headline that says OK, a failure by its name, or a doubt."""
+    tone: Tone = "bad" if not is_ok else "doubt" if doubt else "good"
+    return Headline(f"{failure if not is_ok else doubt or 'OK'}: {words}", tone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ Part = (
     | Heading
     | Paragraphs
     | Branch
-    | Verdict
+    | Headline
     | TimelinePicture
     | SchedulePicture
     | LanesPicture
@@ -222,13 +224,21 @@ class View:
 
     @property
     def shown(self) -> Iterator[Part]:
-        """The parts that people see: a list of remarks or a framed table may be empty."""
+        """The parts between the headlines. A list of remarks or a framed table may be empty."""
+        headline = self.headline
         for part in self.parts:
+            if part is headline:
+                continue
             if isinstance(part, Paragraphs) and not part.texts:
                 continue
             if isinstance(part, Table) and part.layout == "fitted" and not part.rows:
                 continue
             yield part
+
+    @property
+    def headline(self) -> Headline | None:
+        """The last headline: a view may join several results, and sum them up."""
+        return next((part for part in reversed(self.parts) if isinstance(part, Headline)), None)
 
     @property
     def tables(self) -> dict[str, Table]:

@@ -162,7 +162,7 @@ def test_memory_names_a_change_that_makes_the_scenario_fit() -> None:
     options = ("--set", "recompute=none", "--set", "batch.micro=4")
     outcome = call("run", "--show", "memory", "table5_22b_present", *options)
     assert outcome.exit_code == 3
-    assert "DOES NOT FIT: stage 0 needs 92.18 GiB" in outcome.stdout
+    assert "92.2/80 GiB: does not fit" in outcome.stdout.splitlines()[0]
     assert "E601 " in outcome.stderr and "--set batch.micro=2" in outcome.stderr
 
 
@@ -184,7 +184,7 @@ def test_the_remedy_for_too_few_nodes_is_the_number_needed() -> None:
 
 
 def test_flags_are_printed_in_lower_case() -> None:
-    assert drawn(answer_view(Answer(("on",), ((True,),))), 80).split() == ["on", "true"]
+    assert drawn(answer_view(Answer(("on",), ((True,),))), 80).split()[::2] == ["on", "true"]
 
 
 # ------------------------------------------------------------------------------ paths in files
@@ -323,7 +323,10 @@ def test_no_name_controls_the_terminal_and_data_stays_data() -> None:
 def test_cells_of_a_page_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     show_view(Output(), answer_view(Answer(("a\x1b[2J",), (("b\x1b]0;title\x9c",),))))
     control = "\N{REPLACEMENT CHARACTER}"
-    assert capsys.readouterr().out.split() == [f"a{control}[2J", f"b{control}]0;title{control}"]
+    assert capsys.readouterr().out.split()[::2] == [
+        f"a{control}[2J",
+        f"b{control}]0;title{control}",
+    ]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

@@ -12,7 +12,7 @@ from simtrain.commands.output import Output
 from simtrain.errors import InputError
 from simtrain.render.plain_text import csv_text, markdown_table, markdown_text
 from simtrain.views.kinds import BAR, SECONDS, TEXT
-from simtrain.views.view import Cell, Column, Row, Table, Verdict, View, remarks
+from simtrain.views.view import Cell, Column, Row, Table, View, remarks, verdict
 from tests.helpers.command_line import call, commands, refused
 
 PRINTED = {
@@ -113,12 +113,12 @@ def test_csv_has_full_precision_and_no_text_for_people() -> None:
 
 def test_markdown_has_what_people_read() -> None:
     """Bars and pictures are left out."""
-    view = View([TABLE, remarks(["So be it."]), Verdict(True, "fits", doubt="CLOSE")])
+    view = View([TABLE, remarks(["So be it."]), verdict(True, "fits", doubt="CLOSE")])
     assert markdown_text(view) == (
         "**Times \\| of two**\n\n"
         "| name | time |  |\n| --- | ---: | --- |\n"
         "| a\\|b c | 333.3 ms | True |\n| **d** | **-** |  |\n| all | 433.3 ms |  |\n\n"
-        "So be it.\n\n**CLOSE: fits**\n"
+        "So be it.\n"
     )
     assert markdown_table(TABLE) in markdown_text(view)
 

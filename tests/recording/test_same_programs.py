@@ -10,20 +10,17 @@ from pathlib import Path
 import pytest
 
 from docs.update.request import signed_percent
-from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.report.work_kinds import work_kinds
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.recording import program_of
 from simtrain.recording.program import Program
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from simtrain.views.compare import ScenarioColumn, ScenarioComparison, compare_view
-from simtrain.views.view import Table
 from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm
 from tests.helpers import same_programs
 from tests.helpers.command_line import ROOT
 from tests.helpers.recorded_programs import scenario_of, works
+from tests.helpers.work_kinds import work_kinds
 
 pytestmark = [
     pytest.mark.slow,
@@ -130,15 +127,3 @@ def test_kernels_of_each_kind_move_the_same_bytes(kind: str, tmp_path: Path) -> 
         if key[0] != "all-reduce":  # of norms: their number of bytes does not matter
             assert ours[key].num_bytes == pytest.approx(of_hand.num_bytes, rel=within), key
             assert ours[key].flops == of_hand.flops
-
-
-def test_comparisons_show_the_work_of_both(both: tuple[Result, Result]) -> None:
-    """By kind, so that a difference is found. Two scenarios by hand need no such table."""
-    ours, theirs = both
-    columns = [ScenarioColumn(name, each) for name, each in zip("AB", both, strict=True)]
-    view = compare_view(ScenarioComparison(columns, [Difference(ours, theirs)]))
-    (table,) = (part for part in view.parts if getattr(part, "name", "") == "work-B")
-    assert isinstance(table, Table)
-    assert {row.cells[:2] for row in table.rows} >= {("products", "forward"), ("loss", "backward")}
-    same = ScenarioComparison(columns[1:] * 2, [Difference(theirs, theirs)])
-    assert all(getattr(part, "name", "") != "work-B" for part in compare_view(same).parts)

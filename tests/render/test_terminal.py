@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from simtrain.commands import printing
 from simtrain.commands.output import Output, show_view
+from simtrain.render import terminal
 from simtrain.render.terminal import terminal_page
 from simtrain.studies.sweep.results import Answer
 from simtrain.views.kinds import BAR, NUMBER, SECONDS, TEXT
@@ -20,18 +20,22 @@ from simtrain.views.view import Column, Row, Table, View, names_view
 from tests.helpers.command_line import call
 from tests.views.test_render import PAGES
 
-WIDTHS = (80, 100, 120)
-COMMANDS = (
-    *("run table5_22b_present", "run table5_22b_present --show memory", "reproduce table4"),
-    *("run table5_22b_present --set parallelism.pipeline=4", "reproduce fig1"),
-    *("cost table5_22b_present --tokens 1T", "show trn1", "show E310", "show errors"),
-    "compare table5_22b_full table5_22b_present",
-    "run table5_175b_present --show ops",
-    "run mixtral_8x7b --show ops",
-    "run table5_22b_present --show sources",
-    "run table5_22b_present --show sources --figure peak_memory",
-    "search gpt2_1_5b --gpus 1,2 --objective cost --top 3 --set batch.global=8",
+WIDTHS = (40, 80, 200)
+ANSWERS = (
+    *("run table5_22b_present --set parallelism.pipeline=4", "run gpt2_1_5b --draws 2"),
+    *("run table5_22b_present --show memory", "run mixtral_8x7b --show ops"),
+    *("run table5_22b_present --show sources --figure peak_memory", "reproduce table4"),
+    *("compare table5_22b_full table5_22b_present", "compare gpt2_1_5b", "reproduce fig1"),
+    *("compare table5_22b_present --schedules", "cost table5_22b_present --tokens 1T --details"),
+    "search gpt2_1_5b --gpus 1,2 --objective cost --top 3 --set batch.global=8 --details",
+    "search gpt2_1_5b --gpus 1,2 --tokens 1B",
 )
+LISTS = (
+    *("show", "show trn1", "show errors", "show profiles", "run gpt2_1_5b --show settings"),
+    "run table5_22b_present --show schedule --set parallelism.pipeline=4",
+)
+LONG_PAGE = 10
+"""Lines from which on a page ends with its answer too."""
 _UNITS = re.compile(r"(s|ms|us|ns|GiB|MiB|%|TFLOP/s|GB/s|Gb/s|days)")
 
 
@@ -46,13 +50,46 @@ def check(text: str, width: int) -> None:
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width
     alone = [cell for cells in tables(text) for cell in cells if _UNITS.fullmatch(cell)]
-    assert not alone, "a number is separated from its unit"
+    assert width < WIDTHS[1] or not alone, "a number is separated from its unit"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_fits_the_terminal(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(printing, "_PLAIN_WIDTH", 80)
-    check(call(*shlex.split(command)).stdout, 80)
+def view_of(command: str, monkeypatch: pytest.MonkeyPatch) -> View:
+    """Return the view that a command prints."""
+    views, draw = list[View](), terminal.terminal_page
+
+    def record(view: View) -> Any:
+        views.append(view)
+        return draw(view)
+
+    monkeypatch.setattr(terminal, "terminal_page", record)
+    call(*shlex.split(command))
+    (view,) = views
+    return view
+
+
+@pytest.mark.parametrize("command", [*ANSWERS, *LISTS])
+def test_a_command_fits_every_terminal(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long answer begins and ends with its line; a short one has it once, and a list none."""
+    view = view_of(command, monkeypatch)
+    assert (view.headline is None) is (command in LISTS)
+    for width in WIDTHS:
+        text = drawn(view, width)
+        check(text, width)
+        if view.headline:
+            line, body = drawn(View([view.headline]), width), drawn(View([*view.shown]), width)
+            is_long = len(body.splitlines()) >= LONG_PAGE
+            assert text == f"{line}\n{body}" + is_long * f"\n{line}"
+
+
+@pytest.mark.parametrize("command", [*ANSWERS, "run gpt2_1_5b"])
+@pytest.mark.ci
+def test_the_answer_is_one_line_of_a_usual_terminal_and_not_in_data(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headline = view_of(command, monkeypatch).headline
+    assert headline and len(headline.text) < 200
+    for data in ("json", "csv", "md"):
+        assert headline.text not in call(*shlex.split(command), "--format", data).stdout
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -61,16 +98,16 @@ def test_a_page_fits_the_terminal(name: str, width: int) -> None:
     check(drawn(PAGES[name](), width), width)
 
 
-def drawn(view: View, width: int, continued: int | None = None) -> str:
+def drawn(view: View, width: int) -> str:
     console = Console(width=width, force_terminal=False, color_system=None)
     with console.capture() as capture:
-        console.print(terminal_page(view, continued))
+        console.print(terminal_page(view))
     return capture.get()
 
 
 @given(
     sizes=st.lists(st.lists(st.integers(1, 14), min_size=3, max_size=3), min_size=2, max_size=12),
-    layout=st.sampled_from(["fitted", "dense", "continued"]),
+    layout=st.sampled_from(["fitted", "dense"]),
     longest=st.sampled_from([0, 150]),
 )
 def test_no_column_and_no_cell_is_lost_at_any_width(
@@ -148,8 +185,8 @@ def test_a_list_in_a_pipe_has_the_width_of_columns(
 def test_columns_of_an_answer_beyond_the_terminal_follow_below() -> None:
     names = tuple(f"a_long_name_{number:02}" for number in range(12))
     view = answer_view(Answer(names, (tuple(range(12)), tuple(range(100, 112)))))
-    check(text := drawn(view, 1000, continued=80), 80)
-    assert text.split() == [
+    check(text := drawn(view, 80), 80)
+    assert [word for word in text.split() if "─" not in word] == [
         word
         for first in (0, 5, 10)
         for row in (names, range(12), range(100, 112))

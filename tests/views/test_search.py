@@ -31,7 +31,7 @@ def searched(objective: str = "time", **arguments: Any) -> SearchResult:
 def lines_of(result: SearchResult, details: bool = False) -> list[str]:
     """Return the page in a terminal of 80 columns."""
     console = Console(file=io.StringIO(), width=80)
-    console.print(terminal_page(search_view(result, details), 80))
+    console.print(terminal_page(search_view(result, details)))
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 

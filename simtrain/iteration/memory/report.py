@@ -30,7 +30,7 @@ from simtrain.iteration.memory.working import MemoryReplay, makes_gradients
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.schedules import Cell
-from simtrain.units import format_bytes, gib
+from simtrain.units import GIB, format_bytes, gib, significant
 from simtrain.workload.model_ends import number_distinct
 from simtrain.workload.recorded_step import (
     GRADIENTS,
@@ -143,10 +143,6 @@ class FitVerdict(PlainData):
         return self.state is MemoryFit.SURELY
 
     @property
-    def label(self) -> str:
-        return "OK" if self.fits_surely else self.state.value.upper()
-
-    @property
     def doubt(self) -> str:
         """How probably it fits, as a clause with the interval; empty if there is little doubt."""
         if self.fits_surely or self.probability < _HARDLY:
@@ -160,8 +156,11 @@ class FitVerdict(PlainData):
         return f"<FitVerdict {self}>"
 
     def __str__(self) -> str:
-        host = "" if self.host_fits else ", and the host has not enough memory"
-        return f"{self.label}: {gib(self.peak_bytes)} of {gib(self.capacity_bytes)} GiB{host}"
+        peak, capacity = (significant(n / GIB, 3) for n in (self.peak_bytes, self.capacity_bytes))
+        is_open = self.state is MemoryFit.PERHAPS
+        why = f" (fits with {self.probability:.0%})" if is_open else ""
+        why += "" if self.host_fits else ": the host has not enough memory"
+        return f"{peak}/{capacity} GiB: {self.state.value}{why}"
 
 
 def surely_fitting_bytes(capacity_bytes: int) -> int:

@@ -31,6 +31,7 @@ from simtrain.iteration.report.breakdown import (
     mean_breakdown,
     stage_breakdowns,
 )
+from simtrain.iteration.report.headline import iteration_line
 from simtrain.iteration.report.operators import (
     Records,
     Rows,
@@ -40,7 +41,6 @@ from simtrain.iteration.report.operators import (
 )
 from simtrain.iteration.report.spans import Passes, Spans
 from simtrain.scenario import Scenario
-from simtrain.units import format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -432,21 +432,19 @@ class Result(PlainData):
         return self.profile.gpu.peak_flops.value * self.scenario.num_gpus * self.iteration_time_s
 
     @property
-    def summary(self) -> dict[str, str]:
-        """The main figures as text."""
-        return {
-            "scenario": self.scenario.name or "unnamed",
-            "iteration time": format_seconds(self.iteration_time_s),
-            "parameters": self.parameters_in_words,
-            "MFU": f"{self.mfu:.1%}",
-            "HFU": f"{self.hfu:.1%}",
-            "GPUs": f"{self.scenario.num_gpus:,} of {self.scenario.cluster}",
-            "memory": str(self.fit),
-        }
+    def headline(self) -> str:
+        """The answer in one line."""
+        return iteration_line(
+            self.scenario,
+            self.iteration_time_s,
+            self.interval,
+            tokens_per_s=self.tokens_per_s,
+            mfu=self.mfu,
+            fit=self.fit,
+        )
 
     def __repr__(self) -> str:
-        (_, name), (_, time), *others = self.summary.items()
-        return f"<Result {name}: {time}, " + ", ".join(f"{k} {v}" for k, v in others) + ">"
+        return f"<Result {self.scenario.name or 'unnamed'}: {self.headline}>"
 
     def _repr_html_(self) -> str:
         return str(registered("result_html")(self))

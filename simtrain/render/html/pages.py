@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from simtrain.iteration.report.result import Result
 from simtrain.render.html.document import HtmlDocument, HtmlSection
-from simtrain.render.html.elements import Html, element
+from simtrain.render.html.elements import Html, element, joined
 from simtrain.render.html.timeline import timelines
-from simtrain.render.html.view import view_html
+from simtrain.render.html.view import part_html, view_html
 from simtrain.studies.schedule_comparison import ScheduleComparison
 from simtrain.views.result import result_view
 from simtrain.views.schedules import schedules_view
-from simtrain.views.view import Heading, LanesPicture, SchedulePicture, TimelinePicture, View
+from simtrain.views.view import (
+    Heading,
+    Headline,
+    LanesPicture,
+    SchedulePicture,
+    TimelinePicture,
+    View,
+)
 
 _NOTEBOOK_STYLES = """
 .simtrain .facts { display: grid; grid-template-columns: auto minmax(0, 1fr); gap: 0.1rem 1rem; }
@@ -29,13 +36,15 @@ def study_document(view: View) -> HtmlDocument:
     """Build the page of a view that begins with its title and says everything."""
     title, *parts = view.shown
     assert isinstance(title, Heading), "the view of a study with a page begins with its title"
-    lead = element("p", "Select a number to see its exact value.")
+    line = part_html(view.headline, "") if view.headline else ""
+    lead = joined(line, element("p", "Select a number to see its exact value."))
     return HtmlDocument(title.text, lead, [HtmlSection("answer", "Answer", view_html(View(parts)))])
 
 
 def schedules_document(comparison: ScheduleComparison, scenario: str, command: str) -> HtmlDocument:
     """Build the page of all schedules of a pipeline; `command` prints it in a terminal."""
-    lead = element("p", "One iteration with each schedule that the pipeline allows.")
+    words = element("p", "One iteration with each schedule that the pipeline allows.")
+    lead = joined(part_html(Headline(comparison.headline), ""), words)
     results = {trial.name: trial.result for trial in comparison.trials}
     table = view_html(schedules_view(comparison, scenario, draws=False), command)
     sections = [

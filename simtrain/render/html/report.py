@@ -39,7 +39,7 @@ from simtrain.render.html.elements import (
     swatch,
 )
 from simtrain.render.html.timeline import timelines
-from simtrain.render.html.view import printed_by, view_html
+from simtrain.render.html.view import part_html, printed_by, view_html
 from simtrain.scenario import Scenario
 from simtrain.scenario.resolved import resolved_settings
 from simtrain.studies.sensitivity import sensitivity as sensitivity_of
@@ -48,15 +48,21 @@ from simtrain.studies.variation import DrawnTimes, draw_if_varied
 from simtrain.studies.warnings import warnings_on
 from simtrain.units import format_bytes, format_seconds
 from simtrain.views.compare import ScenarioColumn, ScenarioComparison, compare_view
-from simtrain.views.memory import memory_verdict, memory_view
+from simtrain.views.memory import memory_view
 from simtrain.views.modules import modules_table
 from simtrain.views.operators import operators_view
 from simtrain.views.origins import entries_table, figure_branch
 from simtrain.views.profile import validation_lines
-from simtrain.views.result import MainFigures, breakdown_table, headline, result_remarks
+from simtrain.views.result import (
+    MainFigures,
+    breakdown_table,
+    main_facts,
+    result_headline,
+    result_remarks,
+)
 from simtrain.views.settings import settings_view
 from simtrain.views.variation import variation_parts
-from simtrain.views.view import Paragraphs, View
+from simtrain.views.view import Headline, Paragraphs, View
 
 ProgressCallback = Callable[[str], None]
 _NOT_MODELLED = (
@@ -220,9 +226,11 @@ def report_document(
     lead = "One training iteration" if len(runs) == 1 else "Training iterations"
     words = f"{lead}, simulated by simtrain. Select a number to see its exact value and source."
     sections = [*_sections(runs, comparison, compared or " ".join(names))]
-    return HtmlDocument(
-        " against ".join(titles), element("p", words), sections, foot=joined(*_foot(runs))
-    )
+    answers = [result_headline(run.result, run.drawn) for run in runs]
+    if comparison and comparison.differences:
+        answers = [Headline(comparison.headline)]
+    lead = joined(*(part_html(each, "") for each in answers), element("p", words))
+    return HtmlDocument(" against ".join(titles), lead, sections, foot=joined(*_foot(runs)))
 
 
 def _foot(runs: Sequence[ReportedRun]) -> Iterator[Html]:
@@ -302,7 +310,7 @@ def _answer(run: ReportedRun) -> Html:
         card("GPUs", f"{result.scenario.num_gpus:,}", result.scenario.cluster),
     )
     said = result_remarks(result, run.remarks)
-    view = View([headline(result, run.drawn), memory_verdict(memory), said])
+    view = View([main_facts(result, run.drawn), said])
     shown = printed_by(run.run_command, element("div", *cards, class_="cards"))
     return joined(shown, view_html(view, run.run_command))
 

@@ -16,6 +16,7 @@ from simtrain.views.view import (
     Column,
     Facts,
     Heading,
+    Headline,
     LanesPicture,
     Paragraphs,
     Row,
@@ -23,7 +24,6 @@ from simtrain.views.view import (
     Style,
     Table,
     TimelinePicture,
-    Verdict,
     View,
     text_of,
     value_of,
@@ -41,7 +41,7 @@ def view_html(view: View, command: str = "", scope: str = "") -> Html:
         command: the command that prints the view; a selected number names it. "" if none does.
         scope: prefix of the ids of profile entries, if a page shows several profiles.
     """
-    parts = joined(*(_html(part, scope) for part in view.shown))
+    parts = joined(*(part_html(part, scope) for part in view.shown))
     if not command:
         return element("div", parts)
     note = element("p", "The same in a terminal: ", element("code", command), class_="command")
@@ -54,11 +54,12 @@ def printed_by(command: str, content: Html) -> Html:
 
 
 @functools.singledispatch
-def _html(part: Any, scope: str) -> Html:
+def part_html(part: Any, scope: str) -> Html:
+    """Return a part of a view."""
     raise TypeError(f"{type(part).__name__} is not a part of a view")
 
 
-@_html.register
+@part_html.register
 def _(part: Facts, scope: str) -> Html:
     rows = (
         joined(element("dt", name), element("dd", _fact(value), data_meaning=name))
@@ -71,12 +72,12 @@ def _fact(fact: str | Cell) -> Html:
     return number(fact.value, fact.text) if isinstance(fact, Cell) else sentence_html(fact)
 
 
-@_html.register
+@part_html.register
 def _(part: Heading, scope: str) -> Html:
     return element("h3", part.text)
 
 
-@_html.register
+@part_html.register
 def _(part: Paragraphs, scope: str) -> Html:
     return joined(*(element("p", sentence_html(text), **_class(part.style)) for text in part.texts))
 
@@ -91,7 +92,7 @@ def sentence_html(text: str) -> Html:
     return joined(*words, str(text)[end:])
 
 
-@_html.register
+@part_html.register
 def _(part: Branch, scope: str) -> Html:
     words = element("strong", part.name), sentence_html(part.text)
     children = (_leaf(branch) for branch in part.parts)
@@ -104,23 +105,22 @@ def _leaf(branch: Branch) -> Html:
     return element("li", text, element("ul", *map(_leaf, branch.parts)) if branch.parts else "")
 
 
-@_html.register
-def _(part: Verdict, scope: str) -> Html:
-    style = "bad" if not part.is_ok else "doubt" if part.doubt else "good"
-    return element("p", element("strong", part.text, class_=style))
+@part_html.register
+def _(part: Headline, scope: str) -> Html:
+    return element("p", element("strong", part.text, class_=part.tone))
 
 
-@_html.register
+@part_html.register
 def _(part: TimelinePicture, scope: str) -> Html:
     return timeline_figure(part.result)
 
 
-@_html.register
+@part_html.register
 def _(part: LanesPicture, scope: str) -> Html:
     return lanes_figure(part)
 
 
-@_html.register
+@part_html.register
 def _(part: SchedulePicture, scope: str) -> Html:
     """Return a row for each stage and a column for each time slot."""
     schedule, slots = part.schedule, time_slots(part.schedule).tolist()
@@ -136,7 +136,7 @@ def _(part: SchedulePicture, scope: str) -> Html:
     return scroll_box(element("table", *rows), "Schedule")
 
 
-@_html.register
+@part_html.register
 def _(part: Table, scope: str) -> Html:
     has_headings = any(column.heading for column in part.columns)
     head = element("thead", element("tr", *map(_heading, part.columns))) if has_headings else ""

@@ -78,7 +78,6 @@ class DrawnFigure(PlainData):
 
     @property
     def ends(self) -> Ends:
-        """The percentiles relative to the mean."""
         return self.p5 / self.mean, self.p95 / self.mean
 
     def with_error(self, ends: Ends) -> DrawnFigure:
@@ -164,7 +163,6 @@ class Goodput(PlainData):
 
     @property
     def draws(self) -> int:
-        """Number of trainings."""
         return len(self.trainings)
 
     @property
@@ -185,7 +183,6 @@ class Goodput(PlainData):
 
     @property
     def interruptions(self) -> DrawnFigure:
-        """Unplanned interruptions."""
         return self._figure(lambda training: training.num_interruptions)
 
     @property

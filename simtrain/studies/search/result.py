@@ -13,6 +13,7 @@ from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import FitVerdict
 from simtrain.iteration.report.breakdown import Breakdown
+from simtrain.iteration.report.headline import iteration_line
 from simtrain.iteration.report.result import evidence_for
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.studies.changes.change import setting_in_words
@@ -76,17 +77,14 @@ class Candidate(PlainData):
 
     @property
     def iteration_time_s(self) -> float:
-        """Time of an iteration."""
         return self.run.iteration_time_s
 
     @property
     def peak_bytes(self) -> int:
-        """Peak memory of the fullest stage."""
         return self.evaluation.peak_bytes
 
     @property
     def gpu_seconds(self) -> float:
-        """GPU-seconds per iteration."""
         return self.evaluation.gpu_seconds
 
 
@@ -118,7 +116,6 @@ class FailedLayout(PlainData):
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """The layout's settings."""
         return _configuration(self.point, self.point.settings)
 
     @property
@@ -152,7 +149,6 @@ class Refinement(PlainData):
 
     @property
     def changed(self) -> dict[str, Any]:
-        """The changed fields as plain data."""
         return {
             field: value.model_dump(exclude_defaults=True)
             if isinstance(value, RecomputePolicy)
@@ -239,7 +235,6 @@ class SearchResult(PlainData):
 
     @property
     def objective_name(self) -> ObjectiveName:
-        """Quantity by which the layouts are ranked."""
         return self.objective.name
 
     @property
@@ -261,17 +256,14 @@ class SearchResult(PlainData):
 
     @property
     def evidence(self) -> Evidence:
-        """What predictions with the profile rest on."""
         return evidence_for(self.best.scenario, self.profile)
 
     @property
     def interval(self) -> Interval:
-        """Where the measured time of the best layout lies."""
         return Evaluator().interval(self.best.evaluation.scenario, self.best.iteration_time_s)
 
     @property
     def num_legal(self) -> int:
-        """Number of legal layouts."""
         return len(self.legal.points)
 
     @property
@@ -291,9 +283,32 @@ class SearchResult(PlainData):
         return (bound / best if best < 0 else best / bound) - 1
 
     def __repr__(self) -> str:
-        counts = f"{self.num_legal:,} legal layouts"
-        time = format_seconds(self.best.iteration_time_s)
-        return f"<SearchResult {self.base.name or 'unnamed'}: best {time}, of {counts}>"
+        return f"<SearchResult {self.base.name or 'unnamed'}: {self.headline}>"
+
+    @property
+    def headline(self) -> str:
+        """The answer in one line: the best that surely fits, and what it saves."""
+        layout: Candidate = self.best
+        refinement = self.refinement
+        if refinement and refinement.changes and self.fit_of(refinement.layout).fits_surely:
+            layout = refinement.layout
+        scenario, run, split = layout.scenario, layout.run, layout.scenario.parallelism
+        interval = Evaluator().interval(layout.evaluation.scenario, run.iteration_time_s)
+        line = iteration_line(
+            scenario,
+            run.iteration_time_s,
+            interval,
+            tokens_per_s=run.tokens_per_s,
+            mfu=run.mfu,
+            fit=self.fit_of(layout),
+        )
+        saves = ""
+        if self.base_layout:
+            own_s = self.base_layout.iteration_time_s
+            words = f"saves {1 - run.iteration_time_s / own_s:.1%} of {format_seconds(own_s)}"
+            is_own = self.base_layout.point == layout.point
+            saves = " is the scenario's own" if is_own else f" {words}"
+        return f"{line}; {split.tensor} x {split.pipeline} x {split.data}{saves}"
 
     @property
     def bound(self) -> dict[str, float | None]:
@@ -310,7 +325,6 @@ class SearchResult(PlainData):
 
     @property
     def best(self) -> RankedLayout:
-        """The first of the ranked layouts."""
         return self.ranked[0]
 
     @property

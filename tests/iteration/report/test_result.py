@@ -101,7 +101,7 @@ def test_a_part_with_other_values_is_a_plain_part() -> None:
     memory, breakdown = RESULT.memory, RESULT.breakdown
     smaller = dataclasses.replace(memory, capacity_bytes=2**30)
     assert type(smaller) is MemoryReport and not smaller.fits
-    assert repr(memory).startswith("<MemoryReport of 4 stages: OK: ")
+    assert repr(memory).startswith("<MemoryReport of 4 stages: 7.40/80 GiB: fits")
     assert smaller.stages == memory.stages
     assert dataclasses.replace(breakdown, compute_s=0.0).total_s < breakdown.total_s
     timeline = dataclasses.replace(RESULT.timeline)

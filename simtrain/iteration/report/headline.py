@@ -1,0 +1,34 @@
+"""The answer in one line, in the same words and order wherever an iteration is the answer."""
+
+from __future__ import annotations
+
+from simtrain.hardware.interval import Interval
+from simtrain.iteration.memory.report import FitVerdict
+from simtrain.scenario import Scenario
+from simtrain.units import format_seconds, short_amount, significant
+
+
+def iteration_line(
+    scenario: Scenario,
+    time_s: float,
+    interval: Interval,
+    *,
+    tokens_per_s: float,
+    mfu: float,
+    fit: FitVerdict,
+) -> str:
+    """Return "9.58 s an iteration (8.3-11.1), 54.7k tokens/s, MFU 41.6%, 50.7/79.6 GiB: fits"."""
+    unit = "tokens" if scenario.model.seq_length > 1 else "samples"
+    rate = f"{short_amount(tokens_per_s)} {unit}/s"
+    return f"{_time(time_s, interval)}, {rate}, MFU {mfu:.1%}, {fit}"
+
+
+def _time(time_s: float, interval: Interval) -> str:
+    """Format a time with three digits, and its interval in the same unit with a decimal less."""
+    _, unit = format_seconds(time_s).split(" ")
+    size = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}.get(unit, 1e-9)
+    number = significant(time_s / size, 3)
+    decimals = max(len(number.partition(".")[2]) - 1, 0)
+    low, high = (f"{end_s / size:.{decimals}f}" for end_s in (interval.p5_s, interval.p95_s))
+    ends = "or more" if interval.is_lower_bound else f"{low}-{high}"
+    return f"{number} {unit} an iteration ({ends})"
