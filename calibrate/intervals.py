@@ -44,7 +44,6 @@ def fit_error_model(judged: Sequence[JudgedRuns]) -> ErrorModel:
     said = f"{runs:,} runs of {len(judged)} classes in validated_on; python -m calibrate.intervals"
 
     def model(values: np.ndarray) -> ErrorModel:
-        """Return the model with parameters, whose logarithms are given."""
         typical, slope, *deviations = np.exp(values).tolist()
         return ErrorModel(
             version=1,
@@ -56,7 +55,6 @@ def fit_error_model(judged: Sequence[JudgedRuns]) -> ErrorModel:
         )
 
     def surprise(values: np.ndarray) -> float:
-        """Return minus the logarithm of the likelihood and of the priors."""
         candidate = model(values)
         covariances = candidate.likeness(traits, traits)
         covariances += np.diag([candidate.own_variance(each.runs.num_runs) for each in judged])
@@ -110,12 +108,10 @@ class LeftOut:
 
     @property
     def full_widths(self) -> np.ndarray:
-        """(p95 - p5) / predicted of each run."""
         return np.asarray(2 * np.sinh(self.widths))
 
     @property
     def median_width(self) -> float:
-        """Median of `full_widths`."""
         widths = self.full_widths
         order = np.argsort(widths)
         ends = np.cumsum(self.weights[order]) / self.weights.sum()

@@ -90,12 +90,10 @@ class ProfileValidation(PlainData):
 
     @property
     def ok(self) -> bool:
-        """True if every part is within its limits, and nine of ten times within theirs."""
         return not self.misses
 
     @property
     def misses(self) -> list[str]:
-        """What is above its limit."""
         missed = [part.title for part in self.parts if not part.ok]
         within, total = self.num_within
         if self.uncertainty is not None and within < _NINE_OF_TEN * total:
@@ -106,7 +104,6 @@ class ProfileValidation(PlainData):
 
     @property
     def compared(self) -> dict[str, Any]:
-        """Each part's rows, errors and limits, in seconds or bytes."""
         return {
             part.title: {
                 "unit": part.unit,
@@ -130,7 +127,6 @@ class ProfileValidation(PlainData):
         return None if self.uncertainty is None else self.num_within[0]
 
     def view(self) -> View:
-        """The parts, the number of records left out, and the verdict."""
         parts: list[Part] = []
         for part in self.parts:
             mean = part.mean_threshold

@@ -73,7 +73,6 @@ def collective_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
     group_of = cache(own_group)
 
     def measure(op: str, num_bytes: int, members: Members) -> dict[str, Any]:
-        """Time the collective over several arrays in turn, each written by its rank."""
         group, runs = group_of(members.groups), list[Run]()
         if group is not None:
             data = random_data(timer.device, dtype)

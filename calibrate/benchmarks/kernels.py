@@ -106,7 +106,6 @@ def _backward(op: Callable[..., Tensor], *shapes: Shape) -> Prepare:
     """Prepare the backward pass of an op by autograd, after one forward pass."""
 
     def prepare(data: RandomData, count: int) -> Run:
-        """Run the op forward and return its backward pass."""
         operands = [_take(data, count, shape).detach().requires_grad_() for shape in shapes]
         with torch.enable_grad():
             output = op(*operands)
@@ -197,7 +196,6 @@ def attention_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
     head_size, dtype = sizes.layers[0].hidden // sizes.layers[0].heads, DTYPES[sizes.compute]
 
     def measure(heads: int, seq_length: int, head_size: int) -> dict[str, Any]:
-        """Time fused attention forward and backward."""
         data, elements = random_data(timer.device, dtype), heads * seq_length * head_size
         copies = timer.copies(_NUM_ATTENTION_TENSORS * dtype.itemsize * elements)
         runs = [_attention_runs(heads, seq_length, head_size, data) for _ in range(copies)]
@@ -230,7 +228,6 @@ def host_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
         return []
 
     def measure(what: str, num_bytes: int) -> dict[str, Any]:
-        """Time a copy; or Adam by the host's clock, on this rank's share of the cores."""
         if what != "adam":
             return {"time": timer.time(copy_runs(what, num_bytes, timer))}
         host = replace(timer, device="cpu")

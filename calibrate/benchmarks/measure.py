@@ -164,7 +164,6 @@ class _Recorder:
     def take(
         self, point: MeasurementPoint, show: Callable[[str, int, int], None], done: int, total: int
     ) -> None:
-        """Measure a point, and show how many of the total are done."""
         show(point.kind.model_fields["kind"].default, done, total)
         record = point.record(self.watch.watch)
         check_launcher(self.launcher)

@@ -30,7 +30,6 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """True on rank 0, which alone writes files and prints."""
         return self.rank == 0
 
     def slowest(self, seconds: Sequence[float]) -> list[float]:
@@ -42,7 +41,6 @@ class Ranks:
         return [float(value) for value in values]
 
     def total(self, seconds: float) -> float:
-        """The sum of a number over all ranks, which wait for each other."""
         if self.size == 1:
             return seconds
         value = torch.tensor([seconds], dtype=torch.float64)
@@ -50,11 +48,9 @@ class Ranks:
         return float(value)
 
     def meet(self) -> None:
-        """Wait until every rank is here."""
         self.slowest([0.0])
 
     def from_first(self, value: Any) -> Any:
-        """The value of rank 0."""
         if self.size == 1:
             return value
         box = [value]

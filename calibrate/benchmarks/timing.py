@@ -55,7 +55,6 @@ class Timer:
     clock: Callable[[], float] = time.perf_counter
 
     def copies(self, num_bytes: int) -> int:
-        """Number of operands of `num_bytes` to use in turn, so that no cache holds one."""
         return min(math.ceil(_CACHE_BYTES[self.device] / num_bytes) + 1, _MAX_COPIES)
 
     def time(self, runs: Sequence[Run]) -> Timing:
@@ -113,7 +112,6 @@ class Timer:
         return rounds[0][1]
 
     def synchronize(self) -> None:
-        """Wait for the device."""
         if self.device == "cuda":
             torch.cuda.synchronize()
 

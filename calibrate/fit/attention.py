@@ -191,7 +191,6 @@ def _fit(
         def candidate(
             x: Sequence[float], way: str = way, start: AttentionMachine = machine
         ) -> AttentionMachine:
-            """Return the model with a rate and a half length of one direction."""
             rate = min(x[0] * _START * peak_flops, peak_flops)
             length = round_significant(x[1] * _START_LENGTH)
             changes = {f"{way}_flops": rate, f"{way}_half_length": length}

@@ -55,7 +55,6 @@ class Base:
         fastest = max((rate_of(r) for r in records if isinstance(r, GemmRecord)), default=None)
 
         def distance(base: Base) -> tuple[bool, float]:
-            """Return whether the device has another name, and how far its speed and memory are."""
             gpu, gemm = base.profile.gpu, base.profile.gemm
             far = abs(math.log(header.memory_bytes / gpu.memory_capacity.value))
             if fastest is not None:
@@ -210,7 +209,6 @@ def minimise(
     """
 
     def loss(x: Sequence[float]) -> float:
-        """Return the mean |log(predicted / measured)|; infinity unless all numbers are positive."""
         if min(x) <= 0:
             return math.inf
         candidate = model(x)

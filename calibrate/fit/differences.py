@@ -87,7 +87,6 @@ def fit_differences(document: YamlDocument) -> Fit:
 
 
 def _add_kernels(machine: Differences, data: Data) -> Iterator[Comparison]:
-    """Replace the bandwidths of measured kernels; yield their errors."""
     profile = profile_of(data)
     memory = profile.gpu.memory_bandwidth.value
     latency_s = profile.memory_bound.kernel_latency.value
@@ -144,7 +143,6 @@ def _scaled(data: Data, scaling: Scaling, base: str) -> Data:
 
 
 def _with_entries(data: Data, entries: Data) -> Data:
-    """Data with other entries laid over it; sections are merged, entries replaced."""
     merged = dict(data)
     for name, item in entries.items():
         is_section = isinstance(item, dict) and "value" not in item

@@ -159,7 +159,6 @@ def scaled_data(data: Data, factor: Factor, logarithm: float, source: str, fitte
     ratio = math.exp(logarithm)
 
     def entry(old: Data) -> Data:
-        """Return an entry with its new value."""
         before = f"{source}: {ratio:.4g} times {old['value']}, which is from: {old['source']}"
         return old | {
             "value": _scaled(old["value"], ratio),
@@ -171,7 +170,6 @@ def scaled_data(data: Data, factor: Factor, logarithm: float, source: str, fitte
         return {name: changed(value, f"{prefix}{name}") for name, value in old.items()}
 
     def changed(value: Any, name: str) -> Any:
-        """Return what has a dotted name, with its entries changed."""
         if not isinstance(value, dict):
             return value
         if "value" not in value or "source" not in value:
@@ -183,7 +181,6 @@ def scaled_data(data: Data, factor: Factor, logarithm: float, source: str, fitte
 
 
 def _scaled(value: Any, ratio: float) -> Any:
-    """Return a number, or a text of a number and its unit, times a ratio."""
     if not isinstance(value, str):
         return round_significant(value * ratio)
     match = _QUANTITY.fullmatch(value.strip())
@@ -195,7 +192,6 @@ def _largest(data: Data, factor: Factor, most: float) -> float:
     """Return the largest logarithm of a factor up to `most` with which the profile is legal."""
 
     def is_legal(logarithm: float) -> bool:
-        """Return whether a profile can have this factor."""
         try:
             profile_of(scaled_data(data, factor, logarithm, "trial", "trial"))
         except InputError:

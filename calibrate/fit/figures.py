@@ -138,7 +138,6 @@ class Kernels(Sourced[Annotated[list[KernelTime], Field(min_length=4)]]):
     names: dict[KernelName, dict[Way, Text]] = Field(default_factory=dict)
 
     def ways(self) -> list[tuple[KernelName, Way, list[KernelTime]]]:
-        """Return the kernels with a separate bandwidth: name, forward or backward, and points."""
         return [
             (kernel, way, [point for point in self.points if point[0] == name])
             for kernel, names in self.names.items()
@@ -208,7 +207,6 @@ class HeadSizes(Sourced[Annotated[list[HeadSizeRates], Field(min_length=3)]]):
     narrow: Annotated[int, Field(ge=1, lt=REFERENCE_HEAD_SIZE)]
 
     def pairs(self, way: str) -> list[tuple[int, float, float]]:
-        """Return tokens, and the rates of narrow and wide heads, forward or backward."""
         first = 1 if way == "forward" else 3
         return [(point[0], point[first], point[first + 1]) for point in self.points]
 

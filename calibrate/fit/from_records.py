@@ -186,7 +186,6 @@ class _Parts:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """The errors of the parts; some have no rows."""
         shown, fp8 = list[Comparison](), self.products.fp8 if self.products else None
         if kernels := self.kernels:
             shown += kernels.comparisons
@@ -294,7 +293,6 @@ class _Parts:
         return round_significant(kernels.fused_bytes_per_s * in_situ.kernels)
 
     def _memory_bandwidth(self, in_situ: InSitu) -> Data:
-        """The datasheet's, or the highest rate of the entries that must not be above it."""
         if self.kernels is None:
             return self._peak("memory_bandwidth", None, "B/s")
         highest = self.kernels.memory_bytes_per_s, self._fused_bytes_per_s(self.kernels, in_situ)

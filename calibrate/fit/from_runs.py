@@ -80,7 +80,6 @@ class RunsFit:
     held_out_s: Floats
 
     def comparison(self, title: str, predicted_s: Floats) -> Comparison:
-        """Compare the measured times with predicted ones."""
         rows = (
             (run.name, measured_s(run), float(time_s))
             for run, time_s in zip(self.runs, predicted_s, strict=True)
@@ -149,7 +148,6 @@ class RunsFit:
         return cells
 
     def estimates(self) -> list[tuple[Entries, float, float]]:
-        """Return each factor's entries, its logarithm, and the deviation of that."""
         values, deviations = self.result.values.tolist(), self.result.deviations.tolist()
         return [*zip(self.factors, values, deviations, strict=True)]
 
@@ -402,7 +400,6 @@ class RunTimes:
         self.runs.append(run)
 
     def seconds(self, numbers: Sequence[int], logarithms: Floats) -> Floats:
-        """Return the times of some runs, by their numbers."""
         machines = {
             key: Machine(DurationModel(scaled_profile(profile, self.factors, logarithms.tolist())))
             for key, profile in self._profiles.items()
@@ -414,7 +411,6 @@ class RunTimes:
         return np.array(times)
 
     def log_ratios(self, numbers: Sequence[int], logarithms: Floats) -> Floats:
-        """Return the logarithms of predicted / measured times."""
         of_runs_s = np.array([measured_s(self.runs[number]) for number in numbers])
         ratios: Floats = np.log(self.seconds(numbers, logarithms) / of_runs_s)
         return ratios

@@ -88,7 +88,6 @@ class KernelFit:
         return rate, _times(title, records, (rate, self.latency_s))
 
     def section(self, origin: str, speed: float) -> Data:
-        """Bandwidths of kernels by name, `speed` times those alone: `memory_bound.kernels`."""
         section = dict[str, Data]()
         for name, (rate, compared) in self.named.items():
             kernel, ways = _NAMED[name]

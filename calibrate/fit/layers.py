@@ -51,7 +51,6 @@ def fit_layers(
     spreads_ms = [spread_ms for *_, spreads in layers for spread_ms in spreads]
 
     def deviations(x: Sequence[float]) -> list[float]:
-        """Return the deviations of layers and estimates, in their spreads."""
         rows = _rows(layers, profile_with(InSitu(*map(float, x))))
         return [
             *(

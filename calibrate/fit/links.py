@@ -47,7 +47,6 @@ class LinkFit:
     gaps: Mapping[str, str]
 
     def ring_seconds(self, op: Collective, num_ranks: int) -> float:
-        """Time of the part of a collective inside a node of `num_ranks` ranks."""
         return _curve_seconds(op, num_ranks, self.curves[op.kind][0], self.bandwidth)
 
     @property
@@ -55,7 +54,6 @@ class LinkFit:
         return [*(comparison for _, comparison in self.curves.values()), self.transfers]
 
     def section(self, origin: str, sheet: Datasheet | None, base: Base) -> Data:
-        """The section `intra_node`; the entries that could not be fitted are copied from `base`."""
         fastest = f"no datasheet is known; the fastest beyond its latency, {origin}"
         source = sheet.link_bandwidth.source if sheet else fastest
         return {
@@ -73,7 +71,6 @@ class LinkFit:
         }
 
     def transfer_section(self, origin: str) -> Data:
-        """The entry of transfers between two ranks."""
         sent = measured(origin, self.transfers)
         latency, efficiency = sent(micro(self.latency_s)), sent(self.efficiency)
         return {"point_to_point": {"latency": latency, "efficiency": efficiency}}

@@ -83,7 +83,6 @@ class Crossings:
         latency_s = min(c.seconds / c.steps for crossings in timed.values() for c in crossings)
 
         def errors(x: Sequence[float]) -> list[float]:
-            """Return the log ratios of predicted to measured seconds."""
             latency, *rates = (math.exp(value) for value in x)
             return [
                 math.log(crossing.model(latency, rate) / crossing.seconds)

@@ -374,7 +374,6 @@ def _fit_in_situ(figures: Figures, data: Data, estimates: Sequence[tuple[float, 
 def _attention(
     figures: Figures | FiguresWithoutLayers, profile: HardwareProfile
 ) -> tuple[Data, Sequence[Comparison]]:
-    """Fit the section `fused_attention`; empty without published kernels."""
     attention = figures.fused_attention
     if attention is None:
         return {}, ()
@@ -392,7 +391,6 @@ def _gemm(
     sheet: Mapping[str, Data],
     taken_over: Mapping[str, Data],
 ) -> Data:
-    """Build the section `gemm`, without the speed inside a layer."""
     machine = fit.machine
     if figures.gemm_layouts:
         by_layout = published(figures.gemm_layouts.source, fit.layouts[0])
@@ -415,7 +413,6 @@ def _gemm(
 
 
 def _with_layers(data: Data, figures: Figures, layers: InSitu) -> Data:
-    """Add the four numbers fitted on whole layers."""
     layer = figures.layer.source
     fused = data["memory_bound"]["fused_bandwidth"]
     alone = parse_bytes_per_s(fused["value"])

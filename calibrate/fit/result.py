@@ -91,7 +91,6 @@ class Fit:
         return View([warnings, summary, notes, *(self._tables() if details else ())])
 
     def _summary(self) -> Iterator[tuple[str, str]]:
-        """Yield what was fitted, how well, and what was left out."""
         errors = sorted(abs(row.error) for part in self.residuals for row in part.rows)
         if errors:
             titles = [part.title for part in self.residuals]
@@ -113,7 +112,6 @@ class Fit:
             yield "left out", ", ".join(left_out)
 
     def _tables(self) -> Iterator[Table]:
-        """Yield the figures of each part, the worst of many, and the records that were left out."""
         for comparison in (*self.residuals, *self.checks):
             rows = comparison.rows
             worst = sorted(rows, key=lambda row: -abs(row.error))[:_SHOWN_ROWS]
@@ -156,7 +154,6 @@ def profile_text(data: Data, sources: str, instead: str = FIGURES) -> str:
 
 
 def _in_a_line(value: Any) -> bool:
-    """Whether a mapping of numbers or a list of plain values stands on one line."""
     if isinstance(value, dict):
         return bool(value) and all(isinstance(item, int | float) for item in value.values())
     return not any(isinstance(item, dict) for item in value)

@@ -51,7 +51,6 @@ class MemoryCase:
 
     @property
     def name(self) -> str:
-        """The model and a microbatch, in words."""
         model, micro = self.scenario.model, self.scenario.batch.micro
         kind = "GPT of" if self.whole else "layers,"
         if model.normalization == "rms_norm":
@@ -62,7 +61,6 @@ class MemoryCase:
 
     @property
     def recompute(self) -> str:
-        """The recompute policy, in words."""
         policy = self.scenario.recompute
         if policy.method == "block":
             return f"{policy.strategy}, first {policy.num_layers}"
@@ -136,7 +134,6 @@ class MemoryRow(PlainData):
 
     @property
     def peak_error(self) -> float:
-        """Relative error of the peak: simulated / measured - 1."""
         return self.simulated.peak / self.measured.peak - 1
 
     @property
@@ -166,7 +163,6 @@ class MemoryComparison(ErrorStatistics, PlainData):
         return [max(row.peak_error, row.passing_error, key=abs) for row in self.rows]
 
     def view(self) -> View:
-        """A row for each case, and the verdict; "passing" is the error of the peak less states."""
         rows, labels = self.rows, ("case", "recompute")
         pairs = [
             Pair((row.name, row.recompute), row.measured.peak, row.simulated.peak) for row in rows

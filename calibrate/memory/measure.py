@@ -30,7 +30,6 @@ class CudaAllocator(nullcontext[None]):
     """
 
     def reset_peak(self) -> None:
-        """Start a new peak with an empty cache."""
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -63,7 +62,6 @@ class LiveTensors(TorchDispatchMode):
         self._known: set[int] = set()
 
     def reset_peak(self) -> None:
-        """Start a new peak: the bytes that are held now."""
         self.peak_bytes = self.held_bytes
 
     def __torch_dispatch__(
@@ -138,7 +136,6 @@ def _training(what: MemoryCase, device: str, memory: Memory) -> Callable[[], int
     tokens = model.seq_length, what.scenario.batch.micro
 
     def microbatch() -> int:
-        """Run a microbatch; return the bytes that it holds before its backward pass."""
         if what.whole:  # tokens and labels
             inputs = [torch.randint(model.vocab_size, tokens, device=device) for _ in range(2)]
             loss = module(*inputs)

@@ -133,7 +133,6 @@ class RecordFile:
 
 
 def _write_to_disk(path: Path, records: Sequence[Record]) -> None:
-    """Add the lines of records to a file."""
     with _writing(path), path.open("ab") as file:
         file.writelines(record.model_dump_json().encode() + b"\n" for record in records)
         file.flush()
@@ -157,7 +156,6 @@ def _complete_lines(path: Path) -> list[str]:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Raise InputError if the file system does not let the file be written."""
     try:
         yield
     except OSError as error:

@@ -43,7 +43,6 @@ class InFlight:
     work: dist.Work | None = None
 
     def wait(self) -> Tensor:
-        """Wait for the result."""
         if self.work is not None:
             self.work.wait()
         return self.result

@@ -59,17 +59,14 @@ class LayerShape:
 
     @property
     def tokens(self) -> int:
-        """Tokens of a microbatch: s · b."""
         return self.seq_length * self.microbatch
 
     @property
     def local_tokens(self) -> int:
-        """Tokens in layer norms and dropouts on this rank: s · b, or s · b / t."""
         return self.tokens // self.tensor if self.sequence_parallel else self.tokens
 
     @property
     def local_heads(self) -> int:
-        """Attention heads on this rank: a / t."""
         return self.heads // self.tensor
 
     @property
@@ -78,5 +75,4 @@ class LayerShape:
 
     @property
     def head_size(self) -> int:
-        """Width of one head: h / a."""
         return self.hidden // self.heads
