@@ -244,8 +244,6 @@ def _scenario(record: LayerRecord | IterationRecord) -> tuple[Scenario, tuple[st
         name += f", {model.experts.num} experts"
     if scenario.num_gpus > 1:
         name += f", t={split.tensor} p={split.pipeline}"
-    if split.context > 1:
-        name += f" c={split.context}"
     fused = ", fused" if scenario.attention_backend == "fused" else ""
     return scenario, (name, scenario.strategy + fused)
 

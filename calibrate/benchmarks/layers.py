@@ -2,9 +2,8 @@
 
 A fit uses one layer, the first size without recompute and sequence parallelism, to find the speed
 of products inside a layer. All others are held out to validate the profile, ten times as many:
-every other strategy and size, fused attention of each size, and all layers of Llama, one of which
-has its sequences divided instead of its weights. In fp32 no layer has fused attention, and none
-has its sequences divided, which needs it.
+every other strategy and size, fused attention of each size, and all layers of Llama. In fp32 no
+layer has fused attention.
 """
 
 from collections.abc import Iterator
@@ -36,7 +35,7 @@ _NUM_BUDGETS = 5
 def layer_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
     """Points of every size and strategy that this number of ranks can have, fused, and Llama's.
 
-    All ranks divide a layer: its weights, or in the last one its sequences.
+    All ranks divide a layer.
     """
     patient = replace(timer, budget_s=_NUM_BUDGETS * timer.budget_s)
 
@@ -69,9 +68,6 @@ def _cases(sizes: Sizes, num_ranks: int) -> Iterator[Data]:
         if size.groups % num_ranks == size.experts % num_ranks == 0:
             for recompute in (none, full):
                 yield _scenario(size, recompute, plain | {"sequence_parallel": several}) | fused
-    for size in sizes.llama_layers[:1] if sizes.has_fused_attention else ():
-        if several and size.seq_length % (2 * num_ranks) == 0:
-            yield _scenario(size, none, {"context": num_ranks}) | fused
 
 
 def memory_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:

@@ -36,7 +36,7 @@ def kernel(compute: Compute, *inputs: Any) -> Tensors:
 def differentiable(
     forward: Compute,
     backward: Compute,
-    *inputs: Tensor | None,
+    *inputs: Tensor,
     constants: tuple[Any, ...] = (),
     keeps_first: bool = True,
 ) -> Tensor:
@@ -58,7 +58,7 @@ class _Kernel(torch.autograd.Function):
         gradients: Compute,
         constants: tuple[Any, ...],
         keeps_first: bool,
-        *inputs: Tensor | None,
+        *inputs: Tensor,
     ) -> Tensor:
         output, *further = kernel(compute, *inputs, *constants)
         ctx.save_for_backward(*(inputs if keeps_first else inputs[1:]), *further)
@@ -103,18 +103,13 @@ def _norm_gradients(gradient: Tensor, x: Tensor, weight: Tensor, scale: Tensor) 
     return of_input.to(x.dtype), of_weight.to(weight.dtype)
 
 
-def rotated(x: Tensor, size: int, positions: Tensor | None = None) -> Tensor:
-    """Rotate queries or keys [s, b, heads · size] by their `positions` [s], which it saves.
-
-    None stands for the positions 0, 1, 2, ...
-    """
-    constants = (size,)
-    return differentiable(_turn, _turn_back, x, positions, constants=constants, keeps_first=False)
+def rotated(x: Tensor, size: int) -> Tensor:
+    """Rotate queries or keys [s, b, heads · size] by their positions; it saves nothing."""
+    return differentiable(_turn, _turn_back, x, constants=(size,), keeps_first=False)
 
 
-def _turn(x: Tensor, positions: Tensor | None, size: int, direction: int = 1) -> Tensors:
-    if positions is None:
-        positions = torch.arange(x.shape[0], device=x.device)
+def _turn(x: Tensor, size: int, direction: int = 1) -> Tensors:
+    positions = torch.arange(x.shape[0], device=x.device)
     frequencies = _BASE ** -(torch.arange(0, size, 2, device=x.device) / size)
     angles = torch.outer(positions, frequencies)
     sine, cosine = direction * angles.sin()[:, None, None], angles.cos()[:, None, None]
@@ -123,8 +118,8 @@ def _turn(x: Tensor, positions: Tensor | None, size: int, direction: int = 1) ->
     return (turned.flatten(-2).to(x.dtype),)
 
 
-def _turn_back(gradient: Tensor, positions: Tensor | None, size: int) -> Tensors:
-    return _turn(gradient, positions, size, direction=-1)
+def _turn_back(gradient: Tensor, size: int) -> Tensors:
+    return _turn(gradient, size, direction=-1)
 
 
 def swiglu(x: Tensor) -> Tensor:

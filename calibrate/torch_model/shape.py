@@ -12,7 +12,7 @@ class LayerShape:
     """Sizes of one transformer layer and its vocabulary.
 
     Args:
-        seq_length: tokens per sequence on this rank; `context` ranks divide a sequence.
+        seq_length: tokens per sequence.
         hidden, heads, ffn, vocab: sizes of the whole layer, which `tensor` ranks divide.
         fused_attention: whether the core of attention is one kernel.
         groups: heads of keys and values; None for as many as of queries.
@@ -33,7 +33,6 @@ class LayerShape:
     groups: int | None = None
     is_llama: bool = False
     experts: Experts | None = None
-    context: int = 1
 
     @classmethod
     def of(cls, scenario: Scenario) -> Self:
@@ -42,7 +41,7 @@ class LayerShape:
         options = model.activation, model.normalization, model.position_embedding, model.biases
         drops_out = model.hidden_dropout or model.attention_dropout
         return cls(
-            seq_length=model.seq_length // scenario.parallelism.context,
+            seq_length=model.seq_length,
             microbatch=scenario.batch.micro,
             hidden=model.hidden_size,
             heads=model.num_attention_heads,
@@ -54,7 +53,6 @@ class LayerShape:
             groups=model.num_query_groups,
             is_llama=options == ("swiglu", "rms_norm", "rope", False) and not drops_out,
             experts=model.experts,
-            context=scenario.parallelism.context,
         )
 
     @property
