@@ -46,9 +46,8 @@ def measure(
 ) -> None:
     """Measure this machine: matrix products, kernels, collectives, layers, training.
 
-    A trial chooses the data type that the machine multiplies fast: bf16, or fp32 on most CPUs. Each
-    record is written at once; the same command again measures the missing ones. Collectives need
-    several processes, one for each GPU.
+    Each record is written at once; the same command again measures the missing ones. Collectives
+    need several processes, one for each GPU.
 
     Several GPUs: torchrun --nproc-per-node 8 -m calibrate measure -o my_node
 
@@ -59,7 +58,7 @@ def measure(
         quick: few and small sizes: two minutes on two CPU cores.
         device: device to measure; cuda if there is one.
         minutes: time after which nothing more is measured; 2 with --quick, else none.
-        dtype: data type of training; the one that a trial finds fast.
+        dtype: data type of training; by default bf16 on GPUs, fp32 on CPUs.
         only: measure only this part. May be repeated.
     """
     require("measuring a machine", "torch")

@@ -113,17 +113,13 @@ def _time_between(multiply: Run, run: Run, timer: Timer) -> Timing:
 
 
 def groups_that_matter(ranks: Ranks) -> Iterator[Members]:
-    """Groups of 2, 4, ... and all ranks of a node, one group and as many as fit; then across nodes.
+    """A group of 2, 4, ... and all ranks of a node; then across nodes.
 
     Groups across nodes: one rank of each node, all such groups at the same time, and all ranks.
     """
     powers = {1 << power for power in range(1, ranks.per_node.bit_length())}
     for size in sorted(powers | {ranks.per_node} - {1}):
-        whole = range(0, ranks.per_node - size + 1, size)
-        groups = tuple(tuple(range(first, first + size)) for first in whole)
-        yield Members(groups[:1], 1)
-        if len(groups) > 1:
-            yield Members(groups, 1)
+        yield Members((tuple(range(size)),), 1)
     if ranks.num_nodes > 1:
         peers = tuple(tuple(range(i, ranks.size, ranks.per_node)) for i in range(ranks.per_node))
         yield Members(peers[:1], ranks.num_nodes)

@@ -16,7 +16,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 
@@ -24,19 +23,13 @@ from calibrate.benchmarks.collectives import collective_points, overlap_points
 from calibrate.benchmarks.iterations import iteration_points
 from calibrate.benchmarks.kernels import attention_points, host_points, kernel_points
 from calibrate.benchmarks.layers import layer_points, memory_points
-from calibrate.benchmarks.products import (
-    choice_in_words,
-    chosen_dtype,
-    product_points,
-    product_runs,
-    try_products,
-)
+from calibrate.benchmarks.products import product_points
 from calibrate.benchmarks.ranks import Ranks, check_launcher, joined
 from calibrate.benchmarks.sizes import BenchmarkPart, Sizes
-from calibrate.benchmarks.timing import Timer, in_turn
+from calibrate.benchmarks.timing import Timer
 from calibrate.records import Compute
 from calibrate.records.file import MeasurementPoint, RecordFile, identity
-from calibrate.records.schema import Conditions, GemmWork, Header, doubtful
+from calibrate.records.schema import Header, doubtful
 from simtrain.base.process import physical_memory_bytes
 from simtrain.commands.progress import progress_bar
 from simtrain.errors import InputError
@@ -92,8 +85,8 @@ def measure(
     """Measure the points whose records `folder` lacks, on "cuda" or "cpu".
 
     Then measure the doubtful ones again: the machine may have been busy for a moment. After
-    `minutes` by the `clock` no further point begins; each part has its share of them. A trial
-    chooses the data type unless `dtype` is given.
+    `minutes` by the `clock` no further point begins; each part has its share of them. The
+    data type is `dtype`, or bf16 on GPUs and fp32 on CPUs, most of which multiply bf16 slowly.
 
     Raises:
         InputError: E702, no GPU; E714, no NCCL; E715, another rank or torchrun died; E716, one
@@ -107,8 +100,7 @@ def measure(
             raise InputError.of("E716", message, fix=fix)
         start_s = clock()
         timer = Timer(device, sizes.budget_s, ranks)
-        trial = {} if dtype else try_products(sizes, timer)
-        described = header(device, ranks, dtype or chosen_dtype(trial), trial)
+        described = header(device, ranks, dtype or ("bf16" if device == "cuda" else "fp32"))
         file, begun, known = _open(folder, described, ranks)
         sizes = replace(sizes, compute=begun.compute)
         shares = [
@@ -126,7 +118,7 @@ def measure(
         def elapsed_s() -> float:
             return ranks.slowest([clock() - start_s])[0]
 
-        recorder = _Recorder(ranks, Watch(sizes, timer), file, launcher)
+        recorder = _Recorder(ranks, file, launcher)
         limit_s = 60 * minutes
         with (
             progress_bar(has_lines=True) if ranks.is_first else nullcontext(lambda *_: None) as show
@@ -149,14 +141,12 @@ class _Recorder:
 
     Args:
         ranks: all ranks of the measurement.
-        watch: the state of the machine.
         file: the records, on rank 0 alone.
         launcher: process that started this one.
         taken: identities of the points that were measured.
     """
 
     ranks: Ranks
-    watch: Watch
     file: RecordFile | None
     launcher: int
     taken: set[str] = field(default_factory=set)
@@ -165,7 +155,7 @@ class _Recorder:
         self, point: MeasurementPoint, show: Callable[[str, int, int], None], done: int, total: int
     ) -> None:
         show(point.kind.model_fields["kind"].default, done, total)
-        record = point.record(self.watch.watch)
+        record = point.record()
         check_launcher(self.launcher)
         if self.file is not None:
             self.file.write(record)
@@ -184,9 +174,8 @@ def _plan(missing: Sequence[MeasurementPoint], header: Header, minutes: float) -
     limit = "until all are measured" if math.isinf(minutes) else f"at most {minutes:g} minutes"
     load = header.conditions.get("load average")
     busy = f"; load average {load}" if load else ""
-    choice = choice_in_words(header.trial) if header.trial else header.compute
     records = f"{len(missing)} records ({what or 'none is missing'})"
-    return f"measuring {records}, {limit}{busy}\ndata type: {choice}"
+    return f"measuring {records}, {limit}{busy}\ndata type: {header.compute}"
 
 
 def points_of(
@@ -218,10 +207,8 @@ def _open(
     return file, *opened
 
 
-def header(
-    device: str, ranks: Ranks, dtype: Compute = "bf16", trial: Mapping[str, float] | None = None
-) -> Header:
-    """Describe this machine, now; `trial` has the rates that decided the data type, if any."""
+def header(device: str, ranks: Ranks, dtype: Compute = "bf16") -> Header:
+    """Describe this machine, now."""
     on_cuda = device == "cuda"
     properties = torch.cuda.get_device_properties() if on_cuda else None
     queried = _nvidia_smi_while_computing() if on_cuda else {}
@@ -243,7 +230,6 @@ def header(
         software=software,
         conditions=load_average() | queried,
         compute=dtype,
-        trial=dict(trial or {}),
     )
 
 
@@ -324,68 +310,10 @@ def in_time(
         yield point
 
 
-Result = TypeVar("Result")
-_STAT = Path("/proc/stat")
-_IDLE = slice(3, 5)
-"""Columns of idle time and of waiting for disks, of the times of all processors together."""
-_NUM_COUNTED = 8
-"""Columns before the time of guests, which counts as user time too (man 5 proc_stat)."""
-_NUM_RUNS = 3
-_SIDE = 256
-
-
-class Watch:
-    """Takes records under the eye of the machine's load and of a reference product."""
-
-    def __init__(self, sizes: Sizes, timer: Timer) -> None:
-        self._timer, self._is_first = timer, True
-        side = _SIDE if timer.device == "cpu" else 16 * _SIDE
-        work = GemmWork(m=side, n=side, k=side, dtype=sizes.compute)
-        self._reference = in_turn(product_runs(work, timer))
-
-    def watch(self, take: Callable[[], Result]) -> tuple[Result, Conditions]:
-        """Return what `take` returns, and the conditions meanwhile; all ranks take together.
-
-        The first record of a process is marked: it may include what is done only once.
-        """
-        once = self._timer.once
-        reference_s = min(once(self._reference)[1] for _ in range(_NUM_RUNS))
-        busy_s, own_s, start_s = _busy_seconds(), time.process_time(), time.perf_counter()
-        result = take()
-        taken_s = time.perf_counter() - start_s
-        # The ranks of this node are taken to be as busy as those of any other.
-        own_s = self._timer.ranks.total(time.process_time() - own_s) / self._timer.ranks.num_nodes
-        others = None
-        if busy_s is not None and (now_s := _busy_seconds()) is not None:
-            others = round(max(0.0, now_s - busy_s - own_s) / taken_s, 2)
-        is_first, self._is_first = self._is_first, False
-        conditions = Conditions(others=others, reference_s=reference_s, is_first=is_first)
-        return result, conditions
-
-
-def mean_running() -> float | None:
-    """The mean number of running processes in the last minute; None if the system lacks it."""
-    try:
-        return os.getloadavg()[0]
-    except (AttributeError, OSError):  # Windows
-        return None
-
-
 def load_average() -> dict[str, str]:
     """The load of this machine in words; empty if the system does not say it."""
-    running = mean_running()
-    if running is None:
+    try:
+        running = os.getloadavg()[0]
+    except (AttributeError, OSError):  # Windows
         return {}
     return {"load average": f"{running:.2f} of {os.cpu_count()} processors"}
-
-
-def _busy_seconds() -> float | None:
-    """Seconds of all processors since the start that were not idle; None outside Linux."""
-    try:
-        times = [
-            int(ticks) for ticks in _STAT.read_text(encoding="ascii").split("\n")[0].split()[1:]
-        ]
-    except OSError:
-        return None
-    busy = sum(times[:_NUM_COUNTED]) - sum(times[_IDLE])
-    return busy / os.sysconf("SC_CLK_TCK")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
 from calibrate.benchmarks.sizes import Sizes
-from calibrate.benchmarks.timing import RandomData, Run, Timer, in_turn, random_data
-from calibrate.records import Compute
+from calibrate.benchmarks.timing import RandomData, Run, Timer, random_data
 from calibrate.records.file import MeasurementPoint
-from calibrate.records.schema import GemmRecord, GemmWork, Layout
+from calibrate.records.schema import GemmRecord, GemmWork
 from calibrate.torch_model.models import LayerSize
 from calibrate.torch_model.parallel import weight_gradient
 from calibrate.torch_model.training import COMPUTE_DTYPES
@@ -24,7 +22,7 @@ _FP8_CAPABILITY = 8, 9
 
 
 def product_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
-    """Points of all products, each once; further data types only of the first layer."""
+    """Points of all products, each once; in fp8 those of the first layer alone."""
     products = dict.fromkeys(
         product
         for layer in sizes.products
@@ -34,9 +32,8 @@ def product_points(sizes: Sizes, timer: Timer) -> list[MeasurementPoint]:
             *_attention(layer, tensor, sizes.compute),
         )
     )
-    for dtype in sizes.dtypes:
-        if dtype != "fp8" or multiplies_fp8(timer.device):
-            products |= dict.fromkeys(_linear(sizes.products[0], 1, dtype))
+    if multiplies_fp8(timer.device):
+        products |= dict.fromkeys(_linear(sizes.products[0], 1, "fp8"))
 
     def measure(product: GemmWork) -> dict[str, Any]:
         return {"time": timer.time(product_runs(product, timer))}
@@ -103,53 +100,3 @@ def run_of(product: GemmWork, data: RandomData) -> Run:
         # Tokens first, as the layer has them: [k, 1, m] and [k, 1, n].
         return partial(weight_gradient, left.t().unsqueeze(1), right.unsqueeze(1), main)
     return partial(torch.bmm if batch else torch.mm, left, right)
-
-
-_NUM_RUNS = 4
-"""Runs of each product, of which the fastest counts: other work of a machine only slows it."""
-_MUCH_FASTER = 1.5
-"""How much faster a type is than the one that training prefers, to be measured instead of it."""
-
-
-def try_products(sizes: Sizes, timer: Timer) -> dict[str, float]:
-    """FLOP/s of the projection of the first layer, by data type and layout, such as "bf16 TN"."""
-    layer, rates = sizes.products[0], dict[str, float]()
-    for dtype in get_args(Compute):
-        for layout in get_args(Layout):
-            work = GemmWork(
-                m=layer.tokens, n=layer.hidden, k=layer.hidden, layout=layout, dtype=dtype
-            )
-            run = in_turn(product_runs(work, timer))
-            seconds = min(timer.once(run)[1] for _ in range(_NUM_RUNS))
-            rates[f"{dtype} {layout}"] = 2 * work.m * work.n * work.k / seconds
-    return rates
-
-
-def chosen_dtype(rates: Mapping[str, float]) -> Compute:
-    """The type that training prefers, of those not much slower than the fastest.
-
-    A training step of a linear layer has a product of each layout, so their total time counts.
-    """
-    seconds: dict[Compute, float] = {
-        dtype: math.fsum(1 / rates[f"{dtype} {layout}"] for layout in get_args(Layout))
-        for dtype in get_args(Compute)
-    }
-    fastest = min(seconds.values())
-    return next(dtype for dtype, taken in seconds.items() if taken <= _MUCH_FASTER * fastest)
-
-
-def choice_in_words(rates: Mapping[str, float]) -> str:
-    """The chosen type, and why it was chosen if it is not the one that training prefers."""
-    chosen, preferred = chosen_dtype(rates), get_args(Compute)[0]
-    if chosen == preferred:
-        return f"{chosen}"
-    reached = {
-        dtype: ", ".join(
-            f"{layout} {rates[f'{dtype} {layout}'] / 1e9:.3g}" for layout in get_args(Layout)
-        )
-        for dtype in (preferred, chosen)
-    }
-    return (
-        f"{chosen}, because this machine is slow in {preferred} (GFLOP/s by layout: {preferred} "
-        f"{reached[preferred]}; {chosen} {reached[chosen]})"
-    )

@@ -40,13 +40,6 @@ class Ranks:
         dist.all_reduce(values, dist.ReduceOp.MAX)
         return [float(value) for value in values]
 
-    def total(self, seconds: float) -> float:
-        if self.size == 1:
-            return seconds
-        value = torch.tensor([seconds], dtype=torch.float64)
-        dist.all_reduce(value)
-        return float(value)
-
     def meet(self) -> None:
         self.slowest([0.0])
 

@@ -24,7 +24,6 @@ class Sizes:
     budget_s: float
     products: tuple[LayerSize, ...]
     tensor: tuple[int, ...]
-    dtypes: tuple[str, ...]
     kernel_elements: tuple[int, ...]
     array_bytes: tuple[int, ...]
     attention_heads: tuple[int, ...]
@@ -36,7 +35,7 @@ class Sizes:
     models: tuple[ModelSize, ...] = ()
     host_bytes: tuple[int, ...] = (16 << 20, 64 << 20, 256 << 20)
     compute: Compute = "bf16"
-    """Data type of training, which `measure` chooses by a trial on the machine."""
+    """Data type of training, which `measure` chooses."""
 
     @property
     def has_fused_attention(self) -> bool:

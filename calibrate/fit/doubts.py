@@ -1,9 +1,8 @@
 """Finds the records that a fit leaves out, and why.
 
 A record is left out if no machine can have it: a rate above the datasheet's, or much more work in
-much less time. Products and kernels, of which there are many, are left out too if the machine was
-disturbed while they were taken, unless it was so nearly all the time: of each kind, at most a
-quarter, the most disturbed first.
+much less time. Products and kernels, of which there are many, are left out too if their times
+spread by more than their median: of each kind at most a quarter, the noisiest first.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Annotated
 
 import yaml
@@ -39,10 +37,6 @@ from simtrain.units import BytesPerSecond, FlopsPerSecond
 from simtrain.workload.work import FusedAttention
 
 _MOST_LEFT_OUT = 0.25
-_OTHERS = 0.5
-"""Processors that others used, beyond the median of all records, to disturb a record."""
-_CLOCK = 1.25
-"""Times as long as in the median a reference product takes on a disturbed machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +53,11 @@ class Sifted:
 
     kept: list[Measurement]
     doubts: list[Doubt]
-    num_disturbed: int
+    num_noisy: int
 
     @property
     def doubtful_share(self) -> float:
-        doubtful = len(self.doubts) + self.num_disturbed
+        doubtful = len(self.doubts) + self.num_noisy
         return doubtful / max(len(self.kept) + len(self.doubts), 1)
 
 
@@ -75,16 +69,16 @@ def sift(records: Sequence[Measurement], sheet: Datasheet | None) -> Sifted:
         possible[place]: reason
         for place, reason in _contradicting([records[place] for place in possible]).items()
     }
-    disturbed = _disturbed(records, {place for place in possible if place not in reasons})
+    noisy = _noisy(records, {place for place in possible if place not in reasons})
     counts = Counter(type(record) for record in records)
     for kind in (GemmRecord, KernelRecord):
-        of_kind = [each for each in disturbed if isinstance(records[each[1]], kind)]
+        of_kind = [each for each in noisy if isinstance(records[each[1]], kind)]
         most = int(_MOST_LEFT_OUT * counts[kind])
         reasons |= {place: reason for _, place, reason in sorted(of_kind, reverse=True)[:most]}
     kept = [record for place, record in enumerate(records) if place not in reasons]
     doubts = [Doubt(_name(records[place]), reason) for place, reason in sorted(reasons.items())]
-    num_disturbed = len({place for _, place, _ in disturbed} - reasons.keys())
-    return Sifted(kept, doubts, num_disturbed)
+    num_noisy = len({place for _, place, _ in noisy} - reasons.keys())
+    return Sifted(kept, doubts, num_noisy)
 
 
 def _impossible(
@@ -138,32 +132,19 @@ def _contradicting(records: Sequence[Measurement]) -> dict[int, str]:
     return reasons
 
 
-def _disturbed(records: Sequence[Measurement], places: set[int]) -> list[tuple[float, int, str]]:
-    """How much, where and how the machine was disturbed, in units of the limit, from 1 on."""
-    conditions = [record.conditions for record in records if record.conditions]
-    others = [each.others for each in conditions if each.others is not None]
-    references = [each.reference_s for each in conditions if each.reference_s is not None]
-    usual_others, usual_s = median(others or [0.0]), median(references or [1.0])
-    entries = []
-    for place in places:
-        record, doubts = records[place], list[tuple[float, str]]()
-        for time in (value for _, value in record if isinstance(value, Timing)):
-            spread = time.spread_s / time.median_s
-            doubts.append((spread, f"its times spread by {spread:.0%} of their median"))
-        if seen := record.conditions:
-            more = (seen.others or 0.0) - usual_others
-            used = f"other processes used {seen.others or 0:.1f} processors, usually "
-            doubts.append((more / _OTHERS, f"{used}{usual_others:.1f}"))
-            if seen.reference_s is not None:
-                slower = seen.reference_s / usual_s
-                moved = f"a reference product took {slower:.2f} times its usual time"
-                doubts.append(((slower - 1) / (_CLOCK - 1), f"{moved}: the clock moved"))
-            if seen.is_first:
-                doubts.append((1.5, "the first record of its process"))
-        worst, reason = max(doubts, default=(0.0, ""))
-        if worst > 1:
-            entries.append((worst, place, reason))
-    return entries
+def _noisy(records: Sequence[Measurement], places: set[int]) -> list[tuple[float, int, str]]:
+    """How much and where times spread by more than their median, and in words."""
+    spreads = [
+        (time.spread_s / time.median_s, place)
+        for place in places
+        for _, time in records[place]
+        if isinstance(time, Timing)
+    ]
+    worst = {place: spread for spread, place in sorted(spreads) if spread > 1}
+    return [
+        (spread, place, f"its times spread by {spread:.0%} of their median")
+        for place, spread in worst.items()
+    ]
 
 
 def _name(record: Measurement) -> str:

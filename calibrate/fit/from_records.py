@@ -30,13 +30,12 @@ from calibrate.fit.layers import InSitu, TimedLayer, fit_layers
 from calibrate.fit.links import fit_slowdown
 from calibrate.fit.network import MeasuredCluster
 from calibrate.fit.products import FP8_SPEEDUP, DtypeFit, dtype_section, fit_products, gemm_section
-from calibrate.fit.result import Fit, profile_of, unused_series
+from calibrate.fit.result import Fit, profile_of
 from calibrate.records import schema
 from simtrain.base.accuracy import Comparison
 from simtrain.base.entry import Entry
 from simtrain.durations.model import GemmMachine
 from simtrain.errors import InputError
-from simtrain.hardware.profile import LayoutSpeeds
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import checked_profile
 
@@ -49,6 +48,7 @@ _RESERVE, _FRAGMENTATION = 0.05, 0.04
 _MOST_FRAGMENTATION = 0.5
 _MODEL_LIMIT = 0.999
 """Share of a datasheet's peak, so that rounding does not lead above it."""
+_AS_FP32 = "not measured, taken to be as fast as in fp32"
 _START = 0.99
 """Start of a search, as a share of the highest speed: inside its bounds."""
 
@@ -88,16 +88,7 @@ def fit_measurements(
     num_copied = sum(section in data for section in parts.gaps)
     data |= {"uncertainty": uncertainty_entry(shown, sifted, num_copied)}
     profile_of(data)
-    cluster = parts.cluster
-    dtype = parts.products.dtype if parts.products else header.compute
-    unused = list(unused_series(kept, dtype, cluster.per_node, cluster.missing))
-    warnings = far_off(shown)
-    if sifted.num_disturbed:
-        warnings.append(
-            f"{sifted.num_disturbed} of {len(records)} records were taken on a disturbed machine "
-            "and are used all the same: there are too few others"
-        )
-    return Fit(data, shown, sifted.doubts, cluster.checks, unused, parts.notes, warnings)
+    return Fit(data, shown, sifted.doubts, parts.notes, far_off(shown))
 
 
 class _Parts:
@@ -210,7 +201,7 @@ class _Parts:
             why = self.gaps.get("host_link", why)
             notes.append(f"host_link: none, {why}; nothing can be offloaded")
         if self.products and self.products.dtype == "fp32":
-            notes.append(f"16-bit products: {self._narrow()[1]}")
+            notes.append(f"16-bit products: {_AS_FP32}")
         if self.base.is_chosen and self.cluster.node and self.cluster.network:
             notes.append(f"links: measured here, none copied from {base}")
         return notes
@@ -301,28 +292,11 @@ class _Parts:
     def _peak_flops(self, in_situ: InSitu) -> Data:
         if self.products is None:
             return self._peak("peak_flops", None, "FLOP/s")
-        machine, (share, _) = self.products.machine, self._narrow()
+        machine = self.products.machine
         # Of the rounded rates that the profile has, so that none is above the peak.
         rates = machine.mainloop_flops, machine.sustained_flops
-        mainloop, sustained = (round_significant(share * rate) for rate in rates)
+        mainloop, sustained = map(round_significant, rates)
         return self._peak("peak_flops", max(mainloop * in_situ.products, sustained), "FLOP/s")
-
-    def _narrow(self) -> tuple[float, str]:
-        """Rates of 16-bit products relative to those that were fitted, and their evidence.
-
-        If training in fp32 is fitted, the trial before the measurement has both.
-        """
-        trial = self.header.trial
-        if self.products is None or self.products.dtype != "fp32":
-            return 1.0, ""
-        if not trial:
-            return 1.0, "not measured, taken to be as fast as in fp32"
-        seconds = {
-            dtype: math.fsum(1 / trial[f"{dtype} {layout}"] for layout in LayoutSpeeds.model_fields)
-            for dtype in ("bf16", "fp32")
-        }
-        share = round_significant(seconds["fp32"] / seconds["bf16"], 3)
-        return share, f"{share} of the rates of fp32, as in a trial of one product of each layout"
 
     def _peak(self, name: str, highest: float | None, unit: str) -> Data:
         """The entry of a peak: the datasheet's, else the highest fitted rate, else the base's."""
@@ -352,13 +326,8 @@ class _Parts:
     def _gemm(self, in_situ: InSitu) -> Data:
         fit, origin, base = self.products, self.origin, self.base
         assert fit is not None, "else the section is copied"
-        share, narrow = self._narrow()
-        origin = f"{narrow}; {origin}" if narrow else origin
-        machine = fit.machine.replace(
-            mainloop_flops=share * fit.machine.mainloop_flops,
-            sustained_flops=share * fit.machine.sustained_flops,
-            tile_overhead_s=fit.machine.tile_overhead_s / share,
-        )
+        is_fp32, machine = fit.dtype == "fp32", fit.machine
+        origin = f"{_AS_FP32}; {origin}" if is_fp32 else origin
         shapes, sustained = measured(origin, fit.shapes), measured(origin, fit.sustained)
         origin, batched = self.origin, measured(self.origin, fit.batched)
         none = "no product added into fp32 was measured"
@@ -384,11 +353,9 @@ class _Parts:
             "in_situ_speed": in_layers(in_situ.products),
         }
         by_dtype = dict[str, Data]()
-        if narrow:
-            section["layouts"] = self._trial_layouts() or self._layouts(fit)
-            by_dtype["fp32"] = self._dtype(fit, fit.machine, in_situ)
-        else:
-            section["layouts"] = self._layouts(fit)
+        section["layouts"] = self._layouts(fit)
+        if is_fp32:
+            by_dtype["fp32"] = self._dtype(fit, machine, in_situ)
         if fit.fp8:
             by_dtype["fp8"] = self._fp8(fit.fp8, in_situ)
         return section | ({"by_dtype": by_dtype} if by_dtype else {})
@@ -396,16 +363,6 @@ class _Parts:
     def _layouts(self, fit: DtypeFit) -> Data:
         assert fit.machine.layouts is not None, "products are fitted with layouts"
         return measured(self.origin, fit.by_layout)(fit.machine.layouts.model_dump())
-
-    def _trial_layouts(self) -> Data:
-        """The speeds of bf16 products by layout in the trial, relative to their harmonic mean."""
-        trial = self.header.trial
-        rates = {name: trial.get(f"bf16 {name}") for name in LayoutSpeeds.model_fields}
-        if not all(rates.values()):
-            return {}
-        mean = len(rates) / math.fsum(1 / rate for rate in rates.values() if rate)
-        speeds = {name: round_significant(rate / mean) for name, rate in rates.items() if rate}
-        return entry(speeds, f"a trial of one product of each layout in bf16, {self.origin}")
 
     def _dtype(self, fit: DtypeFit, machine: GemmMachine, in_situ: InSitu) -> Data:
         """The part of a data type without a datasheet's peak."""

@@ -17,7 +17,7 @@ from calibrate.fit.base import (
 )
 from calibrate.fit.doubts import LARGE_SIZES, NUM_SIZES, Datasheet
 from calibrate.fit.figures import CollectiveCurveFigures
-from calibrate.records.schema import CollectiveRecord, OverlapRecord, name_of
+from calibrate.records.schema import CollectiveRecord, OverlapRecord
 from simtrain.base.accuracy import Comparison
 from simtrain.base.mesh import Group
 from simtrain.durations.collectives import curve_for, ring_seconds, wire_bytes
@@ -116,29 +116,6 @@ def fit_links(
     rows = ((f"{size} bytes", s, latency_s + size / (bandwidth * efficiency)) for size, s in sent)
     transfers = microseconds("transfers between two ranks", rows)
     return LinkFit(bandwidth, curves, latency_s, efficiency, transfers, gaps)
-
-
-def fits_inside(record: CollectiveRecord) -> bool:
-    """True for collectives, and for transfers between two ranks, which a profile has."""
-    return record.op != TRANSFER or record.num_ranks == 2
-
-
-def groups_at_once(records: Sequence[CollectiveRecord], fit: LinkFit) -> Comparison:
-    """Groups of a node that run at the same time; simtrain predicts the time of one alone."""
-    rows = []
-    for r in records:
-        if r.num_nodes > 1 or r.num_groups == 1 or not fits_inside(r):
-            continue
-        if r.op == TRANSFER and fit.transfers.rows:
-            alone_s = fit.latency_s + r.array_bytes / (fit.bandwidth * fit.efficiency)
-        elif r.op in fit.curves:
-            op = measured_collective(CollectiveKind(r.op), r.array_bytes, r.num_ranks)
-            alone_s = fit.ring_seconds(op, r.num_ranks)
-        else:
-            continue
-        rows.append((name_of(r), r.time.median_s, alone_s))
-    title = "groups at once inside a node, beside the fit of one (not fitted)"
-    return microseconds(title, rows)
 
 
 def fit_slowdown(records: Sequence[OverlapRecord]) -> tuple[float, Comparison]:

@@ -151,11 +151,6 @@ class NetworkFit:
         }
         self.transfers = self._sent.errors(full, share * self.transfer_efficiency, "")
         self.comparisons = [*self.rings.values(), self.transfers]
-        self.alone = [
-            line.errors(Load.ALONE, line.rates[Load.ALONE], f", {Load.ALONE}")
-            for line in both
-            if Load.ALONE in line.rates
-        ]
         sizes = [record.array_bytes for record in used]
         self._only = f", {self.num_nodes} nodes, {min(sizes)} to {max(sizes)} bytes"
 
@@ -187,8 +182,7 @@ class MeasuredCluster:
     """The measured links of a cluster.
 
     `node` and `network` are the fits, if there are records for them, and `missing` names the
-    records that a network lacks. `comparisons` are the errors of the fits, `checks` those of
-    records that no fit uses.
+    records that a network lacks. `comparisons` are the errors of the fits.
 
     `gaps` has the sections that could not be fitted although there were ranks for them, and why.
     """
@@ -212,9 +206,6 @@ class MeasuredCluster:
             few = ", ".join(self.missing) or "all collectives"
             self.gaps["inter_node"] = f"{header.num_nodes} nodes, but too few sizes of {few}"
         self.comparisons = [each for fit in (node, network) if fit for each in fit.comparisons]
-        checks = [links.groups_at_once(records, node)] if node else []
-        checks += network.alone if network else []
-        self.checks = [each for each in checks if each.rows]
 
 
 def ranks_per_node(records: Sequence[CollectiveRecord]) -> int:

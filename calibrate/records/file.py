@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 from calibrate.records.schema import (
     FILE_NAME,
     RECORD,
-    Conditions,
     Header,
     Measurement,
     Record,
@@ -23,7 +22,7 @@ from simtrain.base.input_file import read_bytes
 from simtrain.errors import InputError, Location, Problem
 
 _MOST_BYTES = 1 << 30
-_TAKEN = {"peak_bytes", "reserved_over_allocated", "outside_allocator_bytes", "conditions"}
+_TAKEN = {"peak_bytes", "reserved_over_allocated", "outside_allocator_bytes"}
 """Measured fields that are no timings."""
 
 
@@ -39,10 +38,9 @@ class MeasurementPoint:
     def identity(self) -> str:
         return identity(self.kind.model_construct(**self.what))
 
-    def record(self, watch: Callable[[Any], tuple[Mapping[str, Any], Conditions]]) -> Any:
-        """Measure it under the eye of `watch`, and return its record."""
-        results, conditions = watch(self.measure)
-        return self.kind(**self.what, **results, conditions=conditions)
+    def record(self) -> Any:
+        """Measure it, and return its record."""
+        return self.kind(**self.what, **self.measure())
 
 
 def identity(record: BaseModel) -> str:
@@ -172,8 +170,7 @@ def _check_same_machine(path: Path, other: Header, header: Header) -> None:
         for name, field in ({"device": "device", "backend": "backend"} | facts).items()
     ]
     pairs.append(("torch", other.software.get("torch"), header.software.get("torch")))
-    if not header.trial:  # the data type was asked for, so that it must be the file's
-        pairs.append(("data type", other.compute, header.compute))
+    pairs.append(("data type", other.compute, header.compute))
     differences = [f"{name} {was} there, {now} here" for name, was, now in pairs if was != now]
     if differences:
         message = "the folder holds the measurements of another machine"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, TypeAdapter
 
 from calibrate.records import Compute
-from simtrain.base.entry import NonNegative, Strict, Text
+from simtrain.base.entry import Strict, Text
 
 FILE_NAME = "measurements.jsonl"
 LARGEST_COUNT = 10**18
@@ -27,24 +27,6 @@ Layout: TypeAlias = Literal["TN", "NN", "NT"]
 CollectiveOp: TypeAlias = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"
 ]
-
-
-class Conditions(Strict):
-    """How the machine was while a record was taken.
-
-    `others` are the processors that other processes used, and `reference_s` the seconds of a small
-    product just before. The first record of a process may include what is done only once.
-    """
-
-    others: NonNegative | None = None
-    reference_s: Seconds | None = None
-    is_first: bool = False
-
-
-class Measured(Strict):
-    """A record; older ones do not have their conditions."""
-
-    conditions: Conditions | None = None
 
 
 class Timing(Strict):
@@ -75,8 +57,6 @@ class Header(Strict):
     """Load, clocks, temperatures and power limits, if they can be read."""
     compute: Compute = "bf16"
     """Data type of training in which kernels, collectives, layers and models were measured."""
-    trial: dict[str, Annotated[float, Field(ge=1, le=LARGEST_COUNT)]] = Field(default_factory=dict)
-    """FLOP/s of a product by data type and layout, which decided `compute`."""
 
     @property
     def is_gpu(self) -> bool:
@@ -98,14 +78,14 @@ class GemmWork(Strict):
     accumulate: bool = False
 
 
-class GemmRecord(GemmWork, Measured):
+class GemmRecord(GemmWork):
     """A timed product."""
 
     kind: Literal["gemm"] = "gemm"
     time: Timing
 
 
-class KernelRecord(Measured):
+class KernelRecord(Strict):
     """A memory-bound kernel that has to move `num_bytes` (read and written)."""
 
     kind: Literal["kernel"] = "kernel"
@@ -115,7 +95,7 @@ class KernelRecord(Measured):
     time: Timing
 
 
-class AttentionRecord(Measured):
+class AttentionRecord(Strict):
     """The core of attention in one causal kernel, forward and backward.
 
     `heads` counts all sequences; a head has `head_size` channels and `seq_length` tokens.
@@ -129,14 +109,14 @@ class AttentionRecord(Measured):
     backward: Timing
 
 
-class LaunchRecord(Measured):
+class LaunchRecord(Strict):
     """Host seconds of a launch, of many kernels launched without waiting."""
 
     kind: Literal["launch"] = "launch"
     time: Timing
 
 
-class CollectiveRecord(Measured):
+class CollectiveRecord(Strict):
     """A collective over `num_ranks`; `array_bytes` is the whole array, as nccl-tests counts it.
 
     `num_groups` such collectives ran at the same time, on `num_nodes` nodes together.
@@ -151,7 +131,7 @@ class CollectiveRecord(Measured):
     time: Timing
 
 
-class HostRecord(Measured):
+class HostRecord(Strict):
     """A copy between GPU and pinned memory, or an Adam step on the host, on all ranks at once.
 
     Adam moves `num_bytes` of its states.
@@ -163,7 +143,7 @@ class HostRecord(Measured):
     time: Timing
 
 
-class OverlapRecord(Measured):
+class OverlapRecord(Strict):
     """A product and a collective, each alone and while the other runs."""
 
     kind: Literal["overlap"] = "overlap"
@@ -174,7 +154,7 @@ class OverlapRecord(Measured):
     collective_beside: Timing
 
 
-class LayerRecord(Measured):
+class LayerRecord(Strict):
     """Forward and backward (recompute included) of one layer, as the scenario splits it.
 
     `scenario` is plain data of a scenario whose model has that one layer. Records that are
@@ -188,7 +168,7 @@ class LayerRecord(Measured):
     backward: Timing
 
 
-class IterationRecord(Measured):
+class IterationRecord(Strict):
     """Training iterations of the scenario: data, loss, backward, optimizer. No fit uses them.
 
     `peak_bytes` is the peak of a rank's tensors, on GPUs.
@@ -200,7 +180,7 @@ class IterationRecord(Measured):
     peak_bytes: Count | None = None
 
 
-class MemoryRecord(Measured):
+class MemoryRecord(Strict):
     """Reserved over allocated memory of CUDA's allocator, and the memory outside the allocator."""
 
     kind: Literal["memory"] = "memory"
@@ -250,9 +230,7 @@ def contradictions(records: Sequence[Measurement]) -> Iterator[tuple[Placed, Pla
     series: dict[tuple[object, ...], list[Placed]] = {}
     for place, record in enumerate(records):
         if isinstance(record, Sized):
-            others = (
-                value for name, value in record if name not in (*_SIZES, "time", "conditions")
-            )
+            others = (value for name, value in record if name not in (*_SIZES, "time"))
             series.setdefault(tuple(others), []).append((place, record))
     for placed in series.values():
         for small, large in itertools.permutations(placed, 2):

@@ -16,7 +16,6 @@ TINY = Sizes(
     budget_s=0.01,
     products=(_LAYER,),
     tensor=(1,),
-    dtypes=("fp32",),
     kernel_elements=(65536,),
     array_bytes=(1024, 65536),
     attention_heads=(2, 4),

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -86,7 +85,7 @@ def identities(folder: Path) -> Counter[str]:
 def test_a_complete_file_has_every_point_once(complete: Path) -> None:
     found, records = read_records(complete)
     kinds = Counter(each.kind for each in records)
-    assert kinds == {"gemm": 27, "kernel": 17, "attention": 4, "launch": 1, "layer": 12}
+    assert kinds == {"gemm": 15, "kernel": 17, "attention": 4, "launch": 1, "layer": 12}
     assert max(identities(complete).values()) == 1
     assert (found.backend, found.num_ranks, found.num_sms) == ("none", 1, 1)
     assert found.software["torch"] == torch.__version__
@@ -98,7 +97,7 @@ def test_fp8_products_multiply_their_operands() -> None:
     result equals the product of the rounded operands.
     """
     assert not multiplies_fp8("cpu")
-    points = product_points(replace(TINY, dtypes=("fp8",)), Timer("cpu", 0.01))
+    points = product_points(TINY, Timer("cpu", 0.01))
     assert {point.what["dtype"] for point in points} == {"bf16"}
     one = GemmWork(m=32, n=48, k=64, dtype="fp8")
     data = random_data("cpu", torch.bfloat16)
@@ -153,7 +152,7 @@ def test_several_ranks_run_all_five_strategies() -> None:
 def test_an_incomplete_last_line_is_measured_again(complete: Path, tmp_path: Path) -> None:
     whole = (complete / FILE_NAME).read_bytes()
     (tmp_path / FILE_NAME).write_bytes(whole[:-7])
-    assert len(read_records(tmp_path)[1]) == 60
+    assert len(read_records(tmp_path)[1]) == 48
     assert measure(tmp_path, "cpu", TINY, UNTRAINED).num_added == 1
     assert identities(tmp_path) == identities(complete)
 
@@ -174,7 +173,7 @@ def test_a_killed_measurement_resumes(complete: Path, tmp_path: Path) -> None:
 
 def test_groups_inside_and_across_nodes_by_hand() -> None:
     node = [(g.num_ranks, len(g.groups), g.num_nodes) for g in groups_that_matter(Ranks(0, 8, 8))]
-    assert node == [(2, 1, 1), (2, 4, 1), (4, 1, 1), (4, 2, 1), (8, 1, 1)]
+    assert node == [(2, 1, 1), (4, 1, 1), (8, 1, 1)]
     cluster = list(groups_that_matter(Ranks(0, 4, 2)))
     assert [(g.num_ranks, len(g.groups), g.num_nodes) for g in cluster] == [
         (2, 1, 1),

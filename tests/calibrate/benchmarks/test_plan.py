@@ -1,4 +1,4 @@
-"""Choice of the data type from made-up rates, and the division of time by a made-up clock."""
+"""The division of time by a made-up clock, and bytes of kernels by data type."""
 
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -8,41 +8,12 @@ import pytest
 
 from calibrate.benchmarks.kernels import kernel_points
 from calibrate.benchmarks.measure import Share, in_time
-from calibrate.benchmarks.products import choice_in_words, chosen_dtype
 from calibrate.benchmarks.sizes import Sizes, sizes_for
 from calibrate.benchmarks.timing import Timer
 from calibrate.records.file import MeasurementPoint
 from calibrate.records.schema import KernelRecord
 
 pytestmark = pytest.mark.slow  # imports torch
-
-
-def rates(**gflops: tuple[float, float, float]) -> dict[str, float]:
-    """Return the rates of a trial, in GFLOP/s of TN, NN and NT."""
-    return {
-        f"{dtype} {layout}": 1e9 * rate
-        for dtype, of_dtype in gflops.items()
-        for layout, rate in zip(("TN", "NN", "NT"), of_dtype, strict=True)
-    }
-
-
-AVX2 = rates(bf16=(8.4, 1.3, 22), fp16=(9.6, 1.3, 5.4), fp32=(86, 87, 90))
-
-
-def test_a_machine_that_is_slow_in_16_bits_is_measured_in_fp32() -> None:
-    assert chosen_dtype(AVX2) == "fp32"
-    assert "slow in bf16" in choice_in_words(AVX2) and "NN 1.3" in choice_in_words(AVX2)
-
-
-def test_one_slow_layout_decides_against_a_data_type() -> None:
-    """A training step has a product of each layout, and waits for the slowest most."""
-    assert chosen_dtype(rates(bf16=(200, 1, 200), fp16=(9, 9, 9), fp32=(90, 90, 90))) == "fp32"
-
-
-def test_bf16_is_measured_unless_another_type_is_much_faster() -> None:
-    gpu = rates(bf16=(600e3,) * 3, fp16=(640e3,) * 3, fp32=(50e3,) * 3)
-    assert chosen_dtype(gpu) == choice_in_words(gpu) == "bf16"
-    assert chosen_dtype(rates(bf16=(9,) * 3, fp16=(90,) * 3, fp32=(14,) * 3)) == "fp16"
 
 
 def test_kernels_of_fp32_move_more_bytes_than_those_of_bf16() -> None:

@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from calibrate.benchmarks.measure import header
 from calibrate.benchmarks.ranks import Ranks, check_launcher
 from calibrate.benchmarks.sizes import BenchmarkPart
 from calibrate.records.file import MeasurementPoint, RecordFile, read_records
-from calibrate.records.schema import FILE_NAME, KernelRecord, Timing, doubtful
+from calibrate.records.schema import FILE_NAME, KernelRecord, Measurement, Timing, doubtful
 from simtrain.errors import InputError
 from tests.helpers.measure_tiny import TINY
 
@@ -63,17 +62,17 @@ def test_a_full_disk_leaves_the_file_unchanged(
 def point_with(answers: list[KernelRecord]) -> MeasurementPoint:
     """Return a point whose visits give these results, one after another."""
     results = iter(answers)
-    what = answers[0].model_dump(exclude={"kind", "time", "conditions"})
+    what = answers[0].model_dump(exclude={"kind", "time"})
     return MeasurementPoint(KernelRecord, what, lambda: {"time": next(results).time})
 
 
 def measured(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: list[KernelRecord]
-) -> list[Any]:
+) -> list[Measurement]:
     points = [point_with(each) for each in answers]
     monkeypatch.setitem(measuring._PARTS, BenchmarkPart.KERNELS, [lambda sizes, timer: points])
     measuring.measure(folder, "cpu", TINY, [BenchmarkPart.KERNELS], dtype="bf16")
-    return [record.model_copy(update={"conditions": None}) for record in read_records(folder)[1]]
+    return read_records(folder)[1]
 
 
 def test_doubtful_records_are_measured_again(

@@ -14,7 +14,6 @@ from calibrate.fit.result import Fit
 from calibrate.records.file import RecordFile, read_records
 from calibrate.records.schema import (
     CollectiveRecord,
-    Conditions,
     GemmRecord,
     KernelRecord,
     LaunchRecord,
@@ -278,57 +277,8 @@ def test_many_noisy_records_are_used_and_widen_the_statement(one_gpu: Fit) -> No
     """At most a quarter is set aside: a busy machine gets a profile, too."""
     calm, busy = one_gpu, fitted(noisy(alone(), 1))
     assert len(busy.doubts) == 11  # of 44 products
-    assert any("33 of" in warning and "disturbed machine" in warning for warning in busy.warnings)
     assert calm.profile.uncertainty and busy.profile.uncertainty
     assert busy.profile.uncertainty.value > 2 * calm.profile.uncertainty.value
-
-
-def watched(record: Any, **conditions: Any) -> Any:
-    usual = {"others": 0.9, "reference_s": 1e-3}
-    return record.model_copy(update={"conditions": Conditions(**usual | conditions)})
-
-
-@pytest.mark.parametrize(
-    ("conditions", "says"),
-    [
-        ({"others": 1.9}, "other processes used 1.9 processors, usually 0.9"),
-        ({"reference_s": 1.6e-3}, "a reference product took 1.60 times its usual time"),
-        ({"is_first": True}, "the first record of its process"),
-    ],
-)
-def test_records_of_a_disturbed_machine_are_set_aside(
-    conditions: dict[str, Any], says: str, without_first: Fit
-) -> None:
-    records = [watched(record) for record in alone()]
-    fit = fitted([watched(with_time(records[0], 3e-4), **conditions), *records[1:]])
-    (doubt,) = fit.doubts
-    assert says in doubt.reason
-    assert fit.data["gemm"] == without_first.data["gemm"]
-
-
-def test_a_machine_slow_in_16_bits_has_rates_of_fp32_and_of_its_trial() -> None:
-    """In the trial, products in bf16 took as long as four in fp32, and those of NN the longest."""
-    layouts = {"TN": 1.0, "NN": 0.5, "NT": 1.0}
-    trial = {f"fp32 {name}": 1e11 for name in layouts}
-    trial |= {f"bf16 {name}": 1e11 / 3 * rate for name, rate in layouts.items()}
-    trial |= {f"fp16 {name}": 1e9 for name in layouts}
-    records = [
-        record.model_copy(update={"dtype": "fp32", "accumulate": False})
-        if isinstance(record, GemmRecord)
-        else record
-        for record in without(LayerRecord, alone())
-    ]
-    cpu = {"device": "Some CPU", "software": {"torch": "2.13.0"}, "compute": "fp32", "trial": trial}
-    fit = fitted(records, **cpu)
-    model = fit.profile.gemm
-    assert model.by_dtype.fp32 is not None
-    rate, narrow = model.by_dtype.fp32.mainloop_flops.value, model.mainloop_flops
-    assert narrow.value == pytest.approx(rate / 4, rel=1e-3)
-    assert "of the rates of fp32, as in a trial" in narrow.source
-    assert any(note.startswith("16-bit products: 0.25 of the rates of fp32") for note in fit.notes)
-    assert model.layouts is not None
-    speeds = model.layouts.value
-    assert pytest.approx(2, rel=1e-3) == speeds.TN / speeds.NN
 
 
 def test_rates_are_fitted_by_layout() -> None:

@@ -9,15 +9,13 @@ from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.links import fit_slowdown
 from calibrate.fit.result import Fit
 from calibrate.records.schema import (
-    CollectiveRecord,
     HostRecord,
     KernelRecord,
     Measurement,
     OverlapRecord,
 )
 from simtrain.base.accuracy import Comparison
-from simtrain.durations.model import GemmMachine
-from tests.helpers.measured_records import A100, alone, gemm, header, kernels, linked, took, without
+from tests.helpers.measured_records import alone, header, kernels, took, without
 
 pytestmark = pytest.mark.slow
 
@@ -117,28 +115,3 @@ def test_a_copy_that_contradicts_others_is_set_aside() -> None:
     (doubt,) = fit.doubts
     assert doubt.name == "to_host of 1073741824 bytes"
     assert "time grows with work" in doubt.reason
-
-
-def test_products_in_other_data_types_are_listed_and_not_fitted() -> None:
-    machine = GemmMachine.of(A100)
-    others = [gemm(machine, m=2048, n=n, k=4096, dtype="fp16") for n in (2048, 4096)]
-    fit = fitted([*alone(), *others])
-    assert fit.data == fitted(alone()).data
-    (series,) = fit.unused
-    assert (series.what, series.num_records) == ("fp16 products", 2)
-    assert series.reached.endswith(" TFLOP/s")
-    assert series.why.endswith(" bf16")
-
-
-def test_concurrent_groups_in_a_node_are_compared_with_one_group() -> None:
-    records = linked()
-    twice = [
-        record.model_copy(update={"num_groups": 2, "time": took(2 * record.time.median_s)})
-        for record in records
-        if isinstance(record, CollectiveRecord) and record.num_ranks == 2
-    ]
-    fit = fitted([*alone(), *records, *twice], num_ranks=8, backend="nccl")
-    (check,) = fit.checks
-    assert check.title.startswith("groups at once inside a node")
-    assert len(check.rows) == 50
-    assert all(row.error == pytest.approx(-0.5, abs=0.05) for row in check.rows)
