@@ -256,7 +256,7 @@ def _levels_left(group: Group) -> int:
 def _chosen(op: Collective, profile: HardwareProfile, seconds: dict[str, float]) -> float:
     """Time of the profile's chosen algorithm: the fastest by default, a ring if unavailable."""
     table = profile.collectives
-    choice = FALLBACK.name if table is None else table.choice(op.kind.value, op.array_bytes)
+    choice = FALLBACK.name if table is None else table.choice
     if choice == AUTO:
         return min(seconds.values())
     return seconds.get(choice, seconds[FALLBACK.name])

@@ -13,7 +13,7 @@ from simtrain.base.entry import Entry
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document
-from simtrain.hardware.algorithms import AlgorithmRule, Protocol
+from simtrain.hardware.algorithms import Protocol
 from simtrain.hardware.cluster import CollectiveCurve, Level
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.evidence import Evidence, ValidatedOn, error_text, evidence_of, validated_on
@@ -149,7 +149,7 @@ def _shown(shown: ShownEntry) -> str:
             return with_micro_sign(str(shown.written))
 
 
-def _shown_item(item: Tile | CollectiveCurve | Level | Protocol | AlgorithmRule) -> str:
+def _shown_item(item: Tile | CollectiveCurve | Level | Protocol) -> str:
     match item:
         case Tile():
             return f"{item.m} × {item.n}: {item.relative_speed:g}"
@@ -163,8 +163,5 @@ def _shown_item(item: Tile | CollectiveCurve | Level | Protocol | AlgorithmRule)
             if item.network_step is not None:
                 steps.append(f"{item.network_step * 1e6:g} µs per network step")
             return f"{item.name}: {', '.join(steps)}, {item.efficiency:.0%}"
-        case AlgorithmRule():
-            limit = "" if item.up_to is None else f" up to {item.up_to / 2**20:g} MiB"
-            return f"{item.kind}{limit}: {item.algorithm}"
     latency_us, reached = item.latency * 1e6, item.efficiency
     return f"{item.num_ranks} ranks: {latency_us:g} µs, {min(reached):.0%} to {max(reached):.0%}"

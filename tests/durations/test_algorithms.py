@@ -222,23 +222,6 @@ def test_steps_between_nodes_take_the_networks_latency_unless_a_protocol_has_its
     assert collective_seconds(op, slower) - default == pytest.approx((50 - 16.5) * US)
 
 
-def test_rules_choose_by_kind_and_size() -> None:
-    rules = [
-        {"kind": "all_reduce", "up_to": "1 MB", "algorithm": "tree"},
-        {"kind": "all_reduce", "algorithm": "ring"},
-        {"kind": "all_gather", "algorithm": "hierarchical"},
-    ]
-    profile = machine(ALL | {"algorithm": entry(rules)})
-    for kind, size, word in (
-        (ALL_REDUCE, 10**6, "tree"),
-        (ALL_REDUCE, 10**6 + 1, "ring"),
-        (ALL_GATHER, 10**9, "hierarchical"),
-        (REDUCE_SCATTER, 10**9, "auto"),
-    ):
-        op = Collective(kind, size, EIGHT_NODES)
-        assert collective_seconds(op, profile) == collective_seconds(op, only(word))
-
-
 def test_collectives_without_the_chosen_algorithm_use_a_ring() -> None:
     op = Collective(ALL_GATHER, 10**8, EIGHT_NODES)
     assert collective_seconds(op, only("tree")) == collective_seconds(op, only("ring"))

@@ -292,20 +292,6 @@ BAD_PROFILES += [
         "fix: add collectives.tree, or write auto or ring",
     ),
     bad_collectives(
-        "a tree for all-gathers",
-        f"tree: {{value: [{TREE}], source: a test}}, algorithm: {{value: "
-        "[{kind: all_gather, algorithm: tree}], source: a test}",
-        "E206 collectives.algorithm.value.0.algorithm: only an all_reduce can use tree",
-        "fix: write ring, hierarchical or auto, or kind: all_reduce",
-    ),
-    bad_collectives(
-        "a rule that is never reached",
-        "algorithm: {value: [{kind: all_gather, algorithm: ring}, "
-        "{kind: all_gather, up_to: 1 MB, algorithm: auto}], source: a test}",
-        "E206 collectives.algorithm.value.1: an earlier rule for all_gather already covers",
-        "order rules by up_to, smallest first",
-    ),
-    bad_collectives(
         "an efficiency above one",
         f"tree: {{value: [{TREE.replace('0.9', '1.9')}], source: a test}}",
         "E204 collectives.tree.value.0.efficiency is 1.9",
