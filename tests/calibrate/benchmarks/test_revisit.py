@@ -44,21 +44,6 @@ def test_replacing_a_record_keeps_the_order_of_the_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
 
-def test_a_full_disk_leaves_the_file_unchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = RecordFile(tmp_path, header("cpu", Ranks()))
-    file.write(SLOW)
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(InputError, match="E713"):
-        file.write(SMALL)
-    assert file.records == read_records(tmp_path)[1] == [SLOW]
-
-
 def point_with(answers: list[KernelRecord]) -> MeasurementPoint:
     """Return a point whose visits give these results, one after another."""
     results = iter(answers)
