@@ -222,11 +222,6 @@ def test_a_report_is_written_for_scenarios_and_results(tmp_path: pathlib.Path) -
     assert "--set recompute.strategy=full" in texts[2]
 
 
-def test_a_search_takes_one_number_of_gpus() -> None:
-    one, several = (simtrain.search(SCENARIO, gpus, top=1) for gpus in (8, [8]))
-    assert one.ranked[0].run == several.ranked[0].run
-
-
 def test_results_of_one_process_share_durations() -> None:
     first, second = simtrain.simulate(SCENARIO), simtrain.simulate(SCENARIO)
     assert first.seconds.machine is second.seconds.machine

@@ -143,7 +143,6 @@ def _advised(trial: Trial[Change, Evaluation], now: Result, now_s: float) -> Adv
 
 
 def _changes(scenario: Scenario) -> Iterator[Change]:
-    """Yield changes that keep the model, the global batch and the GPUs."""
     if scenario.program is not None:  # its ops are what they are, and a compiler may fuse them
         yield from changes_of(scenario, {"software.stack": [_COMPILED]})
         return
@@ -169,7 +168,6 @@ def _of_split(scenario: Scenario) -> Iterator[Change]:
 
 
 def _near(number: int) -> tuple[int, int]:
-    """Return twice and half of a number."""
     return 2 * number, max(number // 2, 1)
 
 

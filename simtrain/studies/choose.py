@@ -48,7 +48,6 @@ class PolicyChoice:
 
     @property
     def words(self) -> Sentence:
-        """Description of the chosen policy."""
         return _words(self.chosen)
 
     @property
@@ -105,7 +104,6 @@ def _peak_bytes(trial: PolicyTrial) -> int:
 
 
 def _words(trial: PolicyTrial) -> Sentence:
-    """Describe the policy of a trial."""
     plan = trial.evaluation.plan
     kept, words = plan.num_saved_per_stage or (), policy_words(plan.scenario.recompute)
     if not any(kept):

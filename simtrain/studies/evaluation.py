@@ -110,7 +110,6 @@ class OneMachine:
     machine: Machine
 
     def of(self, scenario: Scenario, engine: Engine) -> Machine:
-        """Return the machine."""
         return self.machine
 
 

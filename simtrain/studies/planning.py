@@ -133,7 +133,6 @@ class PlanRow(PlainData):
 
     @property
     def problems(self) -> list[dict[str, str | None]]:
-        """Why there is no layout: code, message, reason and fix of each problem."""
         names = ("code", "message", "reason", "fix")
         return [{name: getattr(each, name) for name in names} for each in self.errors]
 
@@ -210,7 +209,6 @@ class TrainingPlan(PlainData):
 
     @property
     def cheapest(self) -> PlanRow | None:
-        """The cheapest row that meets the limits; rows without a price do not count."""
         return best_row([row for row in self.rows if row.cost and row.cost.currency], "cost")
 
     @property

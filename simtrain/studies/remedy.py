@@ -33,7 +33,6 @@ def cheapest_change(
     """
 
     def report(attempt: str) -> None:
-        """Say why a change is tried."""
         on_progress(f"it does not fit; {attempt}")
 
     unsure: list[Trial[Change, Evaluation]] = []
@@ -73,7 +72,6 @@ def _with_more_gpus(scenario: Scenario) -> Iterator[list[Change]]:
 
 
 def _saving_memory(scenario: Scenario) -> Iterator[Change]:
-    """Yield single changes that save memory."""
     yield from changes_of(
         scenario,
         {

@@ -226,7 +226,6 @@ class ValidatedRun(PlainData):
 
     @property
     def error(self) -> float | None:
-        """Predicted / measured time - 1; below zero if the prediction is too fast."""
         return _error(self.simulated_s, self.measured_s)
 
     @property

@@ -205,7 +205,6 @@ class DrawnTimes(PlainData):
 
     @property
     def slowdown(self) -> float:
-        """Mean time relative to the time without variation."""
         return self.time.mean / self.usual_s
 
 

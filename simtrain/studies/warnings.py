@@ -54,7 +54,6 @@ def warnings_on(result: Result) -> list[Sentence]:
 
 
 def _slow_time_s(result: Result) -> float:
-    """Return the iteration time on a slow host, without variation."""
     slow = Change({"software.host_issue": f"{SLOW_HOST_S!r} s"}).applied_to(result.scenario)
     return plan_on(slow, result.seconds.machine)[0].iteration_time_s
 

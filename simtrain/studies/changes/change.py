@@ -30,7 +30,6 @@ class Change:
     values: Mapping[str, Any]
 
     def __or__(self, other: Change) -> Change:
-        """Return both changes as one."""
         return Change({**self.values, **other.values})
 
     @property

@@ -58,19 +58,16 @@ class Trial(Generic[C, E]):
 
     @property
     def verdict(self) -> TrialVerdict:
-        """Whether the changed scenario can run."""
         if isinstance(self.outcome, InputError):
             return TrialVerdict.ILLEGAL
         return TrialVerdict.FITS if self.outcome.fits else TrialVerdict.TOO_LARGE
 
     @property
     def is_legal(self) -> bool:
-        """Whether the change is legal, whether or not it fits."""
         return self.verdict is not TrialVerdict.ILLEGAL
 
     @property
     def fits(self) -> bool:
-        """Whether the change is legal and fits."""
         return self.verdict is TrialVerdict.FITS
 
 

@@ -95,7 +95,6 @@ class Fleet:
 
     @property
     def failures(self) -> tuple[Cause, ...]:
-        """The causes that are not planned."""
         return tuple(cause for cause in self.causes if not cause.is_planned)
 
     @property
@@ -139,7 +138,6 @@ class TrainingFacts:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes that the training uses."""
         return math.ceil(self.num_gpus / self.gpus_per_node)
 
 

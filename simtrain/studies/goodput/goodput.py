@@ -187,7 +187,6 @@ class Goodput(PlainData):
 
     @property
     def planned_stops(self) -> DrawnFigure:
-        """Planned interruptions, and replacements of slow nodes."""
         return self._figure(lambda training: training.planned)
 
     @property

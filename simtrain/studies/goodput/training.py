@@ -45,7 +45,6 @@ class Training:
 
     @property
     def time_s(self) -> float:
-        """The whole time."""
         return math.fsum(self.seconds.values())
 
     @property
@@ -55,7 +54,6 @@ class Training:
 
     @property
     def num_interruptions(self) -> int:
-        """How often it stopped unplanned."""
         return sum(self.interruptions.values())
 
 

@@ -314,7 +314,6 @@ class _Ranks(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def _ranks_of(order: Order) -> _Ranks:
-    """Read the actions of an order."""
     schedule = order.actions
     # Each rank ends with none waiting, so one cumulative sum covers all ranks.
     waiting = np.cumsum(_WAITING[schedule.kind])

@@ -11,20 +11,23 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.planned import PlannedIteration
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.objectives import Key, Objective
 from simtrain.studies.search.bounds import Bounds
-from simtrain.studies.search.space import Point, Space, in_short
+from simtrain.studies.search.space import Point, Prefix, Space, in_short, split_of
 from simtrain.units import format_seconds
 from simtrain.workload.recompute import SAVE_ALL
 
@@ -36,6 +39,10 @@ _TELL_EVERY = 64
 """Steps between two updates of the progress bar; a new best updates it at once."""
 _FIRST_ANSWER = 256
 """Points with a first bound before the best of them is simulated; then whenever they double."""
+_TURN = 6
+"""Points of a split over ranks that get a first bound in turn."""
+_BEHIND = (math.inf, math.inf)
+"""Key of a split of which no point is known to fit."""
 _FAILED_BYTES = sys.maxsize
 """Peak of a point that cannot be evaluated: it never fits."""
 _T = TypeVar("_T")
@@ -176,7 +183,6 @@ class Explorer:
         return self.objective.key_of(plan.scenario, least_s, peak_bytes)
 
     def key(self, point: Point) -> Key | None:
-        """Return the key of a point that fits; None if its simulation fails."""
         return self.attempt(point, lambda point: self.objective.key(self.evaluation(point)), None)
 
 
@@ -240,14 +246,14 @@ def search_all(
 ) -> SearchOutcome:
     """Find the `top` best points, exactly unless the search is stopped.
 
-    It is not stopped before it has simulated a point that fits. The points get their bounds in the
-    order of their distance from `first`, the base's own layout. With `only_best`, points that are
-    better than the best safe one, but may not fit, are not searched.
+    It is not stopped before it has simulated a point that fits. `first` is the base's own layout.
+    With `only_best`, points that are better than the best safe one, but may not fit, are not
+    searched.
     """
     search = _Search(explorer, points, top, on_progress, stop)
     stopped: End | None = None
     try:
-        search.bound(_order(points, first or Point.of(explorer.space.base)))
+        search.bound(first or Point.of(explorer.space.base))
         search.rank(top, 0 if only_best else NUM_FASTER)
     except _StopRequestedError as request:
         (stopped,) = request.args
@@ -277,6 +283,7 @@ class _Search:
     num_bounded: int = 0
     fits: dict[int, bool] = field(default_factory=dict)
     simulated: dict[int, QueuePlace] = field(default_factory=dict)
+    least: dict[Prefix, Key] = field(default_factory=dict)
     num_steps: int = 0
     best_in_short: str = ""
 
@@ -288,18 +295,55 @@ class _Search:
             self.on_progress(phase, done, len(self.points), self.best_in_short)
         self.num_steps += 1
 
-    def bound(self, order: Iterable[int]) -> None:
+    def bound(self, base_point: Point) -> None:
         """Queue every point that may fit with its quick bound; simulate the best early."""
         answer_at = 1
-        for done, number in enumerate(order, start=1):
+        for done, number in enumerate(self.order(base_point), start=1):
             self.report("bounding", done)
-            self.put(number, self.explorer.least_key(self.points[number]), 0)
+            point = self.points[number]
+            if place := self.put(number, self.explorer.least_key(point), 0):
+                split = split_of(point)
+                self.least[split] = min(place.key, self.least.get(split, place.key))
             self.num_bounded = done
             if done == answer_at or (self.queue and not self.simulated and done >= _FIRST_ANSWER):
                 answer_at = max(2 * done, _FIRST_ANSWER)
                 self.queue += self.rank(1, 0) + self.passed
                 self.passed.clear()
                 heapq.heapify(self.queue)
+
+    def order(self, base_point: Point) -> Iterator[int]:
+        """Yield the numbers of points in the order in which they get their first bounds.
+
+        The base's own layout is first, because somebody chose it. A few likely points of each split
+        over ranks follow. Then the split with the least bound until now goes on, so that a search
+        that is stopped has seen the layouts that matter.
+        """
+        likely = sorted(range(len(self.points)), key=partial(self.distance, base_point))
+        splits = defaultdict[Prefix, list[int]](list)
+        for number in likely:
+            splits[split_of(self.points[number])].append(number)
+        turns = [((-math.inf, 0.0), turn, split) for turn, split in enumerate(splits)]
+        rest = {split: iter(numbers) for split, numbers in splits.items()}
+        while turns:
+            _, turn, split = turns[0]
+            some = [*itertools.islice(rest[split], _TURN)]
+            yield from some
+            if len(some) == _TURN:
+                heapq.heapreplace(turns, (self.least.get(split, _BEHIND), turn, split))
+            else:
+                heapq.heappop(turns)
+
+    def distance(self, base_point: Point, number: int) -> tuple[Any, ...]:
+        """Return the place of a point among those of its split: the likeliest are the least."""
+        point = self.points[number]
+        return (
+            point != base_point,
+            point.micro,
+            point.zero_stage != base_point.zero_stage,
+            point.sequence_parallel != (point.tensor > 1),
+            point.interleave != base_point.interleave,
+            number,
+        )
 
     def put(self, number: int, key: Key | None, closeness: int) -> QueuePlace | None:
         """Queue a point with a key; one without does not fit."""
@@ -411,26 +455,3 @@ class _Search:
 
     def points_at(self, places: Iterable[QueuePlace]) -> tuple[Point, ...]:
         return tuple(self.points[place.number] for place in places)
-
-
-def _order(points: Sequence[Point], base_point: Point) -> list[int]:
-    """Return the numbers of points in the order in which they get their first bounds.
-
-    The base's own layout is first, because somebody chose it. The smallest microbatches follow, as
-    they fit most often; then those that share a layer over as many ranks as the own one.
-    """
-    own_split = _layer_split(base_point)
-
-    def distance(number: int) -> tuple[float, ...]:
-        point = points[number]
-        split = _layer_split(point)
-        stages = abs(math.log(point.pipeline / base_point.pipeline))
-        return point != base_point, point.micro, math.dist(split, own_split), *split, stages
-
-    return sorted(range(len(points)), key=distance)
-
-
-def _layer_split(point: Point) -> tuple[float, ...]:
-    """Return the logarithms of how many ranks share a layer, along each axis."""
-    ranks = point.tensor, point.context, point.expert, point.expert_tensor or point.tensor
-    return tuple(map(math.log, ranks))

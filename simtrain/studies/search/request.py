@@ -37,7 +37,7 @@ class SearchRequest:
         top: length of the ranking.
         seconds: time budget. After it the search returns the best so far and how much is proved of
             it: nothing, if some legal layouts have no bound yet. Evaluations in progress are
-            finished, and at least one layout that fits is simulated.
+            finished, and at least one layout that fits is simulated. `refines` has the last 30 %.
         interrupted: called repeatedly; True ends the search like a spent budget.
         on_progress: receives the phase, the steps done, the total steps, and the best so far.
         only_best: skip the layouts that are better but may not fit.

@@ -54,7 +54,6 @@ class Candidate(PlainData):
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """The settings that the search chose, and the recompute that it was asked for."""
         return _configuration(Point.of(self.scenario), self.point.settings if self.point else ())
 
     @property
@@ -65,13 +64,11 @@ class Candidate(PlainData):
 
     @property
     def run(self) -> Run:
-        """The simulated iteration; every candidate fits."""
         assert self.evaluation.run is not None, "a candidate fits, so it was simulated"
         return self.evaluation.run
 
     @property
     def breakdown(self) -> Breakdown:
-        """Time by cause, the mean over stages."""
         assert self.run.breakdown is not None, "the evaluator of a search returns breakdowns"
         return self.run.breakdown
 
@@ -120,7 +117,6 @@ class FailedLayout(PlainData):
 
     @property
     def in_short(self) -> str:
-        """The layout and the first line of its error."""
         settings = [setting_in_words(*setting) for setting in self.point.settings]
         return f"{', '.join([in_short(self.point), *settings])}: {self.error.partition(chr(10))[0]}"
 
@@ -251,7 +247,6 @@ class SearchResult(PlainData):
 
     @property
     def _has_failures(self) -> bool:
-        """Whether a legal layout failed, of which nothing is proved."""
         return any(failure.point in self.legal.points for failure in self.failures)
 
     @property
@@ -320,7 +315,6 @@ class SearchResult(PlainData):
 
     @property
     def num_illegal_by_rule(self) -> dict[str, int]:
-        """Number of layouts that each rule forbids, by the rule's code."""
         return dict(sorted(self.legal.removed.items()))
 
     @property
@@ -329,11 +323,9 @@ class SearchResult(PlainData):
 
     @property
     def is_safe(self) -> bool:
-        """Whether the ranked layouts have a peak of at most `safe_bytes`."""
         return self.best.peak_bytes <= self.safe_bytes
 
     def fit_of(self, layout: Candidate) -> FitVerdict:
-        """Return whether a layout surely fits, may not fit or does not fit."""
         return FitVerdict(layout.peak_bytes, self.limit_bytes, layout.evaluation.host_fits)
 
     @property

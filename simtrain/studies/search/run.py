@@ -47,6 +47,8 @@ from simtrain.studies.search.space import (
 from simtrain.studies.simulation import checked_profile
 from simtrain.units import format_bytes
 
+_SHARE_OF_LAYOUTS = 0.7
+"""Share of a time budget after which layouts are refined."""
 _STARTS = 2
 """Layouts that are refined: the best ones."""
 _MOST_ROUNDS = 3
@@ -84,6 +86,8 @@ def search(request: SearchRequest) -> SearchResult:
     """
     request.check()
     stop = stop_after(request.seconds, request.interrupted)
+    share = _SHARE_OF_LAYOUTS if request.refines else 1.0
+    stop_layouts = stop_after(request.seconds and share * request.seconds, request.interrupted)
     refuse_program(request.base)
     objective, evaluator = objective_of(request.objective), request.evaluator or Evaluator()
     profile = evaluator.profile_of(request.base)
@@ -98,7 +102,7 @@ def search(request: SearchRequest) -> SearchResult:
         legal.points,
         request.top,
         request.on_progress,
-        stop,
+        stop_layouts,
         first=base_point,
         only_best=request.only_best,
     )

@@ -518,6 +518,11 @@ def in_short(point: Point) -> str:
     return ", ".join(words for words, is_said in parts.items() if is_said)
 
 
+def split_of(point: Point) -> Prefix:
+    """Return the parallel sizes of a layout."""
+    return point[: len(_SPLIT)]
+
+
 def is_within(field: str, fields: Iterable[str]) -> bool:
     """Whether a field is one of some fields, or in one of them that is a section."""
     return any(field == other or field.startswith(f"{other}.") for other in fields)

@@ -111,7 +111,6 @@ class Axis:
 
     @cached_property
     def paths(self) -> set[Path]:
-        """All fields that the axis sets."""
         return {path for settings in self.settings for path, *_ in settings}
 
     def cell(self, position: int) -> Cell:
@@ -154,7 +153,6 @@ class Sweep:
 
     @property
     def num_points(self) -> int:
-        """Points of the grid, including excluded ones."""
         return math.prod(len(axis.values) for axis in self.axes)
 
     @property
@@ -176,7 +174,6 @@ class Sweep:
         return places[::-1]
 
     def cells(self, index: int) -> dict[str, Cell]:
-        """The axes' values at a point, by column."""
         return {axis.name: axis.cell(position) for axis, position in self.positions(index)}
 
     def scenario(self, index: int) -> Scenario:

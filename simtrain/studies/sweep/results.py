@@ -43,12 +43,10 @@ class SweepFolder:
     path: Path
 
     def part(self, number: int) -> Path:
-        """The file of a part."""
         return self.path / "parts" / f"part-{number:06}.parquet"
 
     @property
     def files(self) -> list[Path]:
-        """The files of finished parts."""
         return sorted((self.path / "parts").glob("part-*.parquet"))
 
     @property
@@ -147,7 +145,6 @@ class Answer(Rows, PlainData):
 
     @property
     def named_rows(self) -> Records:
-        """The rows as objects by column; values that JSON cannot represent are null."""
         return self.records()
 
 
