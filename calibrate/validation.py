@@ -147,8 +147,8 @@ class ProfileValidation(PlainData):
             within, total = self.num_within
             says = f"the profile says that 90% of times are within {self.uncertainty:.0%}"
             said.append(f"{says}: {within} of {total} are ({within / total:.0%})")
-        mean = f"{self.times_mean:.1%} (at most {_TIMES_MEAN:.0%})"
-        said.append(f"mean |error| of all times: {mean}")
+        limit = f"at most {_TIMES_MEAN:.0%}"
+        said.append(f"mean |error| of all times: {self.times_mean:.1%} ({limit})")
         counts = ", ".join(f"{len(part.rows)} {_COUNTED[part.title]}" for part in self.parts)
         missed = self.misses
         end = f"; above the limit: {', '.join(missed)}" if missed else ""

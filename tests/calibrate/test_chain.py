@@ -31,7 +31,7 @@ from tests.helpers.command_line import Outcome, spawn
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 # torchrun is this module's command.
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
-MEASURE = (*TORCHRUN, "-m", "calibrate", "measure", "--quick", "--device", "cpu", "--out")
+MEASURE = (*TORCHRUN, "-m", "calibrate", "measure", "--quick", "--device", "cpu", "-o")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 NUM_BEFORE_THE_KILL = 20
 # No socket moves more (HBM2e of a Xeon Max: 1.6 TB/s), and gloo moves data through memory.
