@@ -47,8 +47,8 @@ def compare(
         schedules: compare all schedules that the pipeline of one scenario allows: time, bubble,
             peak memory and order.
         top: the most changes of one scenario to print.
-        out: page (.html) on all scenarios, or with traces on both timelines. With --schedules, page
-            or picture (.png, .svg, .pdf) of all timelines on one time axis.
+        out: page (.html) on all scenarios. With --schedules, page or picture (.png, .svg, .pdf) of
+            all timelines on one time axis.
         pass_name: with traces of a part of an iteration: compare with this simulated pass, such as
             0F0 or "(0F3;6B0)OVERLAP_F_B".
 
@@ -69,7 +69,7 @@ def compare(
 
     Example: simtrain compare llama3_70b --schedules --set batch.global=16
 
-    Example: simtrain compare table5_175b_present trace.json.gz -o page.html
+    Example: simtrain compare table5_175b_present trace.json.gz
     """
     from simtrain.commands.comparer import COMPARERS, ComparisonRequest
 
@@ -78,9 +78,9 @@ def compare(
     others = {"--change": changes, "--no-sensitivity": not sensitivity, "--schedules": schedules}
     for comparer in COMPARERS.values():
         if files := [name for name in scenarios if comparer.takes(Path(name))]:
-            refuse(others, f"has no effect beside {comparer.name}")
+            refuse(others | {"-o": out}, f"has no effect beside {comparer.name}")
             names = [name for name in scenarios if name not in files]
-            request = ComparisonRequest(names, files, settings, pass_name, out, output, allow_oom)
+            request = ComparisonRequest(names, files, settings, pass_name, output, allow_oom)
             return comparer.compare(request)
     refuse(of_traces, "needs a trace", "name one, or leave it out")
     if schedules:

@@ -21,7 +21,6 @@ class ComparisonRequest:
         files: the names that this comparer takes.
         overrides: settings of --set.
         pass_name: value of --pass; "" if it is not given.
-        page: HTML file to write; None for no page.
         output: how the comparison is printed.
         allow_oom: simulate scenarios that do not fit.
     """
@@ -30,7 +29,6 @@ class ComparisonRequest:
     files: Sequence[str]
     overrides: Sequence[str]
     pass_name: str
-    page: Path | None
     output: Output
     allow_oom: bool
 
@@ -46,7 +44,7 @@ class Comparer(ABC):
 
     @abstractmethod
     def compare(self, request: ComparisonRequest) -> None:
-        """Print the comparison, and write its page."""
+        """Print the comparison."""
 
 
 COMPARERS = Parts[Comparer]("comparers", Comparer, ())

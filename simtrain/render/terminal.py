@@ -26,7 +26,6 @@ from simtrain.views.view import (
     Facts,
     Heading,
     Headline,
-    LanesPicture,
     Paragraphs,
     Part,
     Row,
@@ -86,7 +85,7 @@ def _body(view: View) -> Group:
 
 def _stands_apart(part: Part) -> bool:
     # A timeline ends with its own empty line, because files and pipes get none.
-    return not isinstance(part, Paragraphs | Headline | Heading | TimelinePicture | LanesPicture)
+    return not isinstance(part, Paragraphs | Headline | Heading | TimelinePicture)
 
 
 @functools.singledispatch
@@ -136,11 +135,6 @@ def _(part: Headline) -> RenderableType:
 @_drawn.register
 def _(part: TimelinePicture) -> RenderableType:
     return TimelineStrip(part.result)
-
-
-@_drawn.register
-def _(part: LanesPicture) -> RenderableType:
-    return Group()  # only a page has the room
 
 
 @_drawn.register

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -43,18 +42,13 @@ class TraceComparer(Comparer):
         return is_trace(file)
 
     def compare(self, request: ComparisonRequest) -> None:
-        from simtrain.base.output_folder import check_writable
-        from simtrain.render.html.document import check_html_file, write_document
         from simtrain.scenario import load_scenario
         from simtrain.traces.study import compare_with_traces
-        from simtrain.traces.view import trace_document, trace_view
+        from simtrain.traces.view import trace_view
 
         message = f"traces are compared with one scenario, not with {len(request.scenarios)}"
         fix = "name one scenario before the traces"
         refuse({"SCENARIO": len(request.scenarios) != 1}, message, fix)
-        if request.page:
-            check_html_file(request.page)
-            check_writable(request.page, "the page")
         (name,) = request.scenarios
         scenario = load_scenario(name, request.overrides)
         ranks = _read(map(Path, request.files))
@@ -62,15 +56,6 @@ class TraceComparer(Comparer):
         with status("comparing"):
             comparison = compare_with_traces(result, ranks, name, request.pass_name)
         show(request.output, comparison, lambda: trace_view(comparison), [scenario.cluster])
-        if request.page:
-            write_document(trace_document(comparison, _command_of(request)), request.page)
-
-
-def _command_of(request: ComparisonRequest) -> str:
-    options = ["--pass", request.pass_name] if request.pass_name else []
-    settings = [word for override in request.overrides for word in ("--set", override)]
-    names = [*request.scenarios, *request.files]
-    return shlex.join(["simtrain", "compare", *names, *settings, *options])
 
 
 class TracedSteps(Validator):

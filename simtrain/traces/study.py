@@ -229,7 +229,6 @@ class RankComparison(PlainData):
         kinds: by kind, in the order of kinds.
         ops: ops with mapped kernels, the largest difference first.
         unmapped: kernels that nothing simulated is like, the longest first.
-        mapping: the kernels of both sides.
     """
 
     json_fields: ClassVar = keys(
@@ -253,7 +252,6 @@ class RankComparison(PlainData):
     kinds: tuple[KindDifference, ...]
     ops: tuple[OpDifference, ...]
     unmapped: tuple[UnmappedKernel, ...]
-    mapping: KernelMapping
 
     @property
     def unmapped_s(self) -> float:
@@ -336,7 +334,6 @@ def _compared(result: Result, trace: RankTrace, stage: int, pass_name: str) -> R
         kinds=tuple(_by_kind(mapping)),
         ops=tuple(_by_op(mapping)),
         unmapped=tuple(_unmapped(mapping)),
-        mapping=mapping,
     )
 
 

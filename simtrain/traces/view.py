@@ -1,19 +1,10 @@
-"""Page of `simtrain compare` with traces: where a real iteration loses time."""
+"""Tables of `simtrain compare` with traces: where a real iteration loses time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
-from itertools import groupby
 
-import numpy as np
-
-from simtrain.engine.compiled import Flags, Floats
-from simtrain.render.html.document import HtmlDocument, HtmlSection
-from simtrain.render.html.elements import element
-from simtrain.render.html.view import view_html
-from simtrain.traces.kernels import RankKernels
-from simtrain.traces.kinds import Role
 from simtrain.traces.study import RankComparison, StreamOverlap, TraceComparison
 from simtrain.units import format_seconds
 from simtrain.views.kinds import (
@@ -29,9 +20,6 @@ from simtrain.views.view import (
     Cell,
     Column,
     Facts,
-    Lane,
-    LaneSpan,
-    LanesPicture,
     Paragraphs,
     Part,
     Row,
@@ -40,10 +28,9 @@ from simtrain.views.view import (
     remarks,
 )
 
-_MOST_OPS, _MOST_UNMAPPED, _LONGEST_NAME, _NUM_SLICES = 12, 10, 36, 1200
+_MOST_OPS, _MOST_UNMAPPED, _LONGEST_NAME = 12, 10, 36
 _ROUNDING_S = 1e-8
 """Times in traces are rounded to nanoseconds; sums of many differ by less than this."""
-_MEANING = "A slice of time shows the kind of kernels that takes most of it."
 _IDLE = {
     "copies": "copies of memory alone",
     "host_gap": "host gaps",
@@ -52,16 +39,6 @@ _IDLE = {
 }
 """Causes that are fields of `Losses`."""
 _RANK = Column("rank", "rank", COUNT)
-
-
-def trace_document(comparison: TraceComparison, command: str) -> HtmlDocument:
-    """Build the page of a comparison; `command` prints the same in a terminal."""
-    lead = element("p", "A real iteration, as PyTorch's profiler saw it, beside the simulated one.")
-    sections = [
-        HtmlSection("timelines", "Both timelines", view_html(_lanes_view(comparison))),
-        HtmlSection("differences", "Differences", view_html(trace_view(comparison), command)),
-    ]
-    return HtmlDocument(f"{comparison.scenario} against a trace", lead, sections)
 
 
 def trace_view(comparison: TraceComparison) -> View:
@@ -291,52 +268,3 @@ def _remarks(comparison: TraceComparison) -> Iterator[str]:
             "A receive of NCCL waits for its sender, so that in a real trace exposed transfers "
             "contain the bubble. Compare their sum."
         )
-
-
-def _lanes_view(comparison: TraceComparison) -> View:
-    parts: list[Part] = []
-    for rank in comparison.ranks:
-        end_s = max(rank.traced_s, rank.simulated_s)
-        lanes = {
-            f"trace, {_name(rank)}": _lanes(rank.mapping.traced, end_s),
-            f"simulated, {_beside(rank)}": _lanes(rank.mapping.simulated, end_s),
-        }
-        parts.append(LanesPicture(lanes, end_s, _MEANING))
-    return View(parts)
-
-
-def _lanes(kernels: RankKernels, end_s: float) -> tuple[Lane, ...]:
-    """Return a lane for compute and one for communication, in slices of a picture up to `end_s`.
-
-    A slice shows the kind that takes most of it, or nothing if less than half of it is busy.
-    """
-    edges_s = np.linspace(0.0, end_s, _NUM_SLICES + 1)
-    lanes = []
-    for role in (Role.COMPUTE, Role.COMMUNICATION):
-        kinds = [kind for kind in kernels.kinds if kind.role is role]
-        if not kinds:
-            continue
-        seconds = np.stack([_seconds(kernels, kernels.of_kind(kind), edges_s) for kind in kinds])
-        is_busy = seconds.sum(axis=0) >= 0.5 * end_s / _NUM_SLICES
-        spans, place = [], 0
-        for kind, run in groupby(np.where(is_busy, seconds.argmax(axis=0), -1).tolist()):
-            end = place + len([*run])
-            if kind >= 0:
-                times_s = float(edges_s[place]), float(edges_s[end])
-                spans.append(LaneSpan(*times_s, kinds[kind].label))
-            place = end
-        lanes.append(Lane(role.value, tuple(spans)))
-    return tuple(lanes)
-
-
-def _seconds(kernels: RankKernels, chosen: Flags, edges_s: Floats) -> Floats:
-    """Return the seconds of some kernels in each slice; kernels at once count each."""
-    start_s, end_s = np.sort(kernels.start_s[chosen]), np.sort(kernels.end_s[chosen])
-    # The seconds before a moment: each kernel that began, up to the moment, less what has ended.
-    begun = np.searchsorted(start_s, edges_s)
-    ended = np.searchsorted(end_s, edges_s)
-    sum_of_starts = np.append(0.0, np.cumsum(start_s))[begun]
-    sum_of_ends = np.append(0.0, np.cumsum(end_s))[ended]
-    before_s = (begun - ended) * edges_s - sum_of_starts + sum_of_ends
-    difference: Floats = np.diff(before_s)
-    return difference

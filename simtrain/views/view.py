@@ -166,54 +166,7 @@ class SchedulePicture:
     schedule: Schedule
 
 
-@dataclass(frozen=True, slots=True)
-class LaneSpan:
-    """A span of a lane: its moments, and what takes most of it, such as a kind of kernels."""
-
-    start_s: float
-    end_s: float
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """What one row of a picture shows over time.
-
-    Args:
-        name: "compute", "communication", or what else the row is about.
-        spans: in order of time; between them it is idle.
-    """
-
-    name: str
-    spans: tuple[LaneSpan, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LanesPicture:
-    """What ranks do over time: one above the other on the same scale.
-
-    Args:
-        lanes: of each rank, by what people call it.
-        end_s: where the scale ends.
-        meaning: what a slice of time shows, in a sentence.
-    """
-
-    lanes: Mapping[str, Sequence[Lane]]
-    end_s: float
-    meaning: str
-
-
-Part = (
-    Facts
-    | Table
-    | Heading
-    | Paragraphs
-    | Branch
-    | Headline
-    | TimelinePicture
-    | SchedulePicture
-    | LanesPicture
-)
+Part = Facts | Table | Heading | Paragraphs | Branch | Headline | TimelinePicture | SchedulePicture
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from simtrain.views.schedules import schedules_view
 from simtrain.views.view import (
     Heading,
     Headline,
-    LanesPicture,
     SchedulePicture,
     TimelinePicture,
     View,
@@ -59,7 +58,7 @@ def result_html(result: Result) -> str:
 
     Its styles touch nothing else in the notebook.
     """
-    pictures = TimelinePicture, SchedulePicture, LanesPicture
+    pictures = TimelinePicture, SchedulePicture
     parts = [part for part in result_view(result).parts if not isinstance(part, pictures)]
     styles = element("style", Html(_NOTEBOOK_STYLES))
     return str(element("div", styles, view_html(View(parts)), class_="simtrain"))

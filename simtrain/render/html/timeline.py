@@ -1,13 +1,12 @@
 """Timelines in a page: bars over time, and memory below them, which one script draws.
 
-Iterations, ranks of traces and whole trainings are rows with bars; all figures of a page show the
+Iterations and whole trainings are rows with bars; all figures of a page show the
 same window of time.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import numpy as np
 from simtrain.base.packed_arrays import packed
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import ACTIVITIES, windows_of
-from simtrain.render.figures import style
 from simtrain.render.html.elements import (
     Html,
     breakable,
@@ -34,7 +32,6 @@ from simtrain.render.timeline_lanes import (
     lane_places,
     lanes_of,
 )
-from simtrain.views.view import Lane, LanesPicture
 
 _HELP = (
     "A long iteration is shown from its start. Drag to move. Turn the wheel with Ctrl to zoom. "
@@ -49,10 +46,6 @@ _BUTTONS = (
     ("all", "Everything", "Show all of the time"),
 )
 _TYPES = {"activity": "u1", "chunk": "i2", "microbatch": "i4", "start_s": "f8", "end_s": "f8"}
-_KIND_COLOURS = (
-    *(style.BLUE, style.ORANGE, style.GREEN, style.VERMILLION),
-    *(style.SKY, style.PURPLE, style.YELLOW),
-)
 
 
 def timelines(results: Mapping[str, Result]) -> Html:
@@ -73,24 +66,6 @@ def timeline_figure(result: Result, name: str = "") -> Html:
         element("ul", class_="legend lines"),
     )
     return _figure(name, label, _MEANING, timeline_data(result), *memory)
-
-
-def lanes_figure(picture: LanesPicture) -> Html:
-    """Return a figure for each group of lanes; the kinds that take most time have a colour each."""
-    seconds = Counter[str]()
-    for span in (span for lanes in picture.lanes.values() for lane in lanes for span in lane.spans):
-        seconds[span.kind] += span.end_s - span.start_s  # type: ignore[assignment]
-    kinds = [kind for kind, _ in seconds.most_common()]
-    others = [style.GREY] * len(kinds)
-    fills = dict(zip(kinds, [*_KIND_COLOURS, *others], strict=False))
-    named = [(swatch(fills[kind]), kind) for kind in kinds[: len(_KIND_COLOURS)]]
-    rest = [(swatch(style.GREY), "other kinds")] if len(kinds) > len(_KIND_COLOURS) else []
-    colours = legend([*named, *rest, (swatch("var(--track)"), "idle")])
-    figures = (
-        _figure(name, f"Timeline of {name}.", picture.meaning, _lanes_data(lanes, picture, fills))
-        for name, lanes in picture.lanes.items()
-    )
-    return joined(colours, *figures)
 
 
 def _figure(name: str, label: str, meaning: str, data: dict[str, Any], *below: Html) -> Html:
@@ -147,35 +122,6 @@ def timeline_data(result: Result) -> dict[str, Any]:
             name: packed(getattr(bars, name).astype(dtype)) for name, dtype in _TYPES.items()
         },
         "memory": _memory_data(result),
-    }
-
-
-def _lanes_data(
-    lanes: Sequence[Lane], picture: LanesPicture, fills: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the bars of lanes, each a row of its own."""
-    spans = [span for lane in lanes for span in lane.spans]
-    kinds = [*fills]
-    columns = {
-        "activity": [kinds.index(span.kind) for span in spans],
-        "chunk": [0] * len(spans),
-        "microbatch": [-1] * len(spans),
-        "start_s": [span.start_s for span in spans],
-        "end_s": [span.end_s for span in spans],
-    }
-    longest_s = (max((s.end_s - s.start_s for s in lane.spans), default=0.0) for lane in lanes)
-    return {
-        "rows": [lane.name for lane in lanes],
-        "end_s": picture.end_s,
-        "windows_s": {"": (0.0, picture.end_s)},
-        "activities": kinds,
-        "letters": [""] * len(kinds),
-        "fills": [[fills[kind]] for kind in kinds],
-        "tops": [0.05],
-        "heights": [0.9],
-        "first": [0, *np.cumsum([len(lane.spans) for lane in lanes]).tolist()],
-        "longest_s": [*longest_s],
-        "columns": {name: packed(np.array(columns[name], dt)) for name, dt in _TYPES.items()},
     }
 
 

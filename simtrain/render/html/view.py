@@ -8,7 +8,7 @@ from typing import Any
 
 from simtrain.base.plain_data import Sentence
 from simtrain.render.html.elements import Html, breakable, element, joined, number, scroll_box
-from simtrain.render.html.timeline import lanes_figure, timeline_figure
+from simtrain.render.html.timeline import timeline_figure
 from simtrain.schedules import actions_of, time_slots
 from simtrain.views.view import (
     Branch,
@@ -17,7 +17,6 @@ from simtrain.views.view import (
     Facts,
     Heading,
     Headline,
-    LanesPicture,
     Paragraphs,
     Row,
     SchedulePicture,
@@ -113,11 +112,6 @@ def _(part: Headline, scope: str) -> Html:
 @part_html.register
 def _(part: TimelinePicture, scope: str) -> Html:
     return timeline_figure(part.result)
-
-
-@part_html.register
-def _(part: LanesPicture, scope: str) -> Html:
-    return lanes_figure(part)
 
 
 @part_html.register
