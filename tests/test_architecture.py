@@ -60,7 +60,7 @@ GUESTS: dict[str, set[str]] = {
     },
     "traces": {
         *("errors", "units", "base", "scenario", "workload", "engine", "iteration", "views"),
-        *("render", "commands"),
+        "commands",
     },
     "recording": {"errors", "base", "scenario", "workload", "commands"},
     "related_work": {
