@@ -33,7 +33,6 @@ def compare(
     schedules: bool = False,
     top: Annotated[int, typer.Option(min=1)] = 5,
     out: OutOption = None,
-    pass_name: Annotated[str, typer.Option("--pass")] = "",
     output: Output,
     allow_oom: AllowOomOption = False,
     sensitivity: bool = True,
@@ -49,8 +48,6 @@ def compare(
         top: the most changes of one scenario to print.
         out: page (.html) on all scenarios. With --schedules, page or picture (.png, .svg, .pdf) of
             all timelines on one time axis.
-        pass_name: with traces of a part of an iteration: compare with this simulated pass, such as
-            0F0 or "(0F3;6B0)OVERLAP_F_B".
 
     Each scenario is compared with the first one, and the difference is split into causes that add
     up to it. --set applies to all scenarios. Scenarios that set a field of variation are drawn 100
@@ -74,15 +71,13 @@ def compare(
     from simtrain.commands.comparer import COMPARERS, ComparisonRequest
 
     scenarios, settings = questions.scenarios, questions.settings
-    of_traces = {"--pass": pass_name}
     others = {"--change": changes, "--no-sensitivity": not sensitivity, "--schedules": schedules}
     for comparer in COMPARERS.values():
         if files := [name for name in scenarios if comparer.takes(Path(name))]:
             refuse(others | {"-o": out}, f"has no effect beside {comparer.name}")
             names = [name for name in scenarios if name not in files]
-            request = ComparisonRequest(names, files, settings, pass_name, output, allow_oom)
+            request = ComparisonRequest(names, files, settings, output, allow_oom)
             return comparer.compare(request)
-    refuse(of_traces, "needs a trace", "name one, or leave it out")
     if schedules:
         others.pop("--schedules")
         refuse(others | {"SCENARIO": len(scenarios) > 1}, "has no effect with --schedules")

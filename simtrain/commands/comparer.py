@@ -20,7 +20,6 @@ class ComparisonRequest:
         scenarios: the names that no comparer takes.
         files: the names that this comparer takes.
         overrides: settings of --set.
-        pass_name: value of --pass; "" if it is not given.
         output: how the comparison is printed.
         allow_oom: simulate scenarios that do not fit.
     """
@@ -28,7 +27,6 @@ class ComparisonRequest:
     scenarios: Sequence[str]
     files: Sequence[str]
     overrides: Sequence[str]
-    pass_name: str
     output: Output
     allow_oom: bool
 

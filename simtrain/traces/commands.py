@@ -54,7 +54,7 @@ class TraceComparer(Comparer):
         ranks = _read(map(Path, request.files))
         result = simulate_with_status(scenario, request.allow_oom)
         with status("comparing"):
-            comparison = compare_with_traces(result, ranks, name, request.pass_name)
+            comparison = compare_with_traces(result, ranks, name)
         show(request.output, comparison, lambda: trace_view(comparison), [scenario.cluster])
 
 

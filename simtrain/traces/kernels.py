@@ -13,9 +13,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from simtrain.engine.compiled import Flags, Floats, Ints
-from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.report.stage_kernels import passes_of, stage_kernels
+from simtrain.iteration.report.stage_kernels import stage_kernels
 from simtrain.traces.kinds import (
     COPY,
     KIND_NAMED,
@@ -127,21 +126,9 @@ def traced_kernels(trace: RankTrace, iteration: TracedIteration) -> RankKernels:
     )
 
 
-def simulated_kernels(result: Result, stage: int, pass_name: str = "") -> RankKernels:
-    """Return the kernels of a stage in a simulated iteration, or of one of its passes alone.
-
-    Raises:
-        InputError: E118, the stage has no pass of this name.
-    """
-    begin_s, end_s = 0.0, result.timeline.makespan_s
-    if pass_name:
-        passes = passes_of(result, stage)
-        if pass_name not in passes:
-            message = f'stage {stage} has no pass "{pass_name}"'
-            fix = f"{did_you_mean(pass_name, passes)}the first are {', '.join([*passes][:12])}"
-            raise InputError.of("E118", message, Location("--pass"), fix)
-        begin_s, end_s = passes[pass_name]
-    kernels = stage_kernels(result, stage, pass_name)
+def simulated_kernels(result: Result, stage: int) -> RankKernels:
+    """Return the kernels of a stage in a simulated iteration."""
+    kernels = stage_kernels(result, stage)
     works = [*map(_work_of, kernels.names, kernels.ops)]
     different = [*dict.fromkeys(works)]
     places = {work: place for place, work in enumerate(different)}
@@ -150,11 +137,11 @@ def simulated_kernels(result: Result, stage: int, pass_name: str = "") -> RankKe
     return RankKernels(
         different,
         of_kernel[order],
-        kernels.start_s[order] - begin_s,
-        kernels.end_s[order] - begin_s,
-        kernels.launched_s[order] - begin_s,
+        kernels.start_s[order],
+        kernels.end_s[order],
+        kernels.launched_s[order],
         np.full(len(order), -1, np.int32),
-        end_s - begin_s,
+        result.timeline.makespan_s,
     )
 
 

@@ -220,7 +220,6 @@ class RankComparison(PlainData):
         file: the trace.
         rank: number of the rank; None if the trace does not say it.
         stage: the simulated stage.
-        simulated_pass: the pass that is compared; "" for the whole iteration.
         iteration, found_by, num_iterations: of the trace: the compared iteration, how iterations
             were told apart, and their number.
         traced_s, simulated_s: times of the iteration.
@@ -232,14 +231,13 @@ class RankComparison(PlainData):
     """
 
     json_fields: ClassVar = keys(
-        """file rank stage simulated_pass iteration found_by num_iterations
+        """file rank stage iteration found_by num_iterations
         traced_s simulated_s traced simulated traced_overlap simulated_overlap kinds ops unmapped"""
     )
 
     file: str
     rank: int | None
     stage: int
-    simulated_pass: str
     iteration: str
     found_by: str
     num_iterations: int
@@ -277,7 +275,7 @@ class TraceComparison(PlainData):
 
 
 def compare_with_traces(
-    result: Result, traces: Sequence[RankTrace], name: str = "", pass_name: str = ""
+    result: Result, traces: Sequence[RankTrace], name: str = ""
 ) -> TraceComparison:
     """Compare ranks of a trace with a simulated iteration.
 
@@ -286,12 +284,9 @@ def compare_with_traces(
         traces: ranks. If a trace has as many ranks as the scenario, its number says its stage;
             otherwise the first file is the first stage, and so on.
         name: what the user calls the scenario.
-        pass_name: for traces of a part of an iteration, the simulated pass to compare, such as
-            "0F0"; "" for the whole iteration.
 
     Raises:
-        InputError: a stage has no pass of this name (E118), or there are more files than stages and
-            their numbers say nothing (E728).
+        InputError: E728, there are more files than stages and their numbers say nothing.
     """
     num_ranks, mesh = result.scenario.num_gpus, result.plan.mesh
     is_by_rank = all(
@@ -307,21 +302,20 @@ def compare_with_traces(
     ranks = []
     for place, trace in enumerate(traces):
         stage = (trace.rank or 0) // mesh.stride("pp") % mesh.pp if is_by_rank else place
-        ranks.append(_compared(result, trace, stage, pass_name))
+        ranks.append(_compared(result, trace, stage))
     ranks.sort(key=lambda rank: (rank.stage, rank.rank or 0))
     return TraceComparison(name or result.scenario.name or "scenario", tuple(ranks), is_by_rank)
 
 
-def _compared(result: Result, trace: RankTrace, stage: int, pass_name: str) -> RankComparison:
+def _compared(result: Result, trace: RankTrace, stage: int) -> RankComparison:
     found_by, iterations = iterations_of(trace)
     iteration = median_iteration(iterations)
-    simulated = simulated_kernels(result, stage, pass_name)
+    simulated = simulated_kernels(result, stage)
     mapping = map_kernels(traced_kernels(trace, iteration), simulated)
     return RankComparison(
         file=str(trace.file),
         rank=trace.rank,
         stage=stage,
-        simulated_pass=pass_name,
         iteration=iteration.name,
         found_by=found_by,
         num_iterations=len(iterations),

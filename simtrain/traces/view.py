@@ -61,16 +61,11 @@ def _name(rank: RankComparison) -> str:
     return "its rank" if rank.rank is None else f"rank {rank.rank}"
 
 
-def _beside(rank: RankComparison) -> str:
-    part = f"pass {rank.simulated_pass} of " if rank.simulated_pass else ""
-    return f"{part}stage {rank.stage}"
-
-
 def _facts(comparison: TraceComparison) -> Facts:
     rows = [("scenario", comparison.scenario)]
     for rank in comparison.ranks:
         number = "" if rank.num_iterations == 1 else f", the median of {rank.num_iterations}"
-        words = f"{rank.iteration}{number} (by {rank.found_by}), beside {_beside(rank)}"
+        words = f"{rank.iteration}{number} (by {rank.found_by}), beside stage {rank.stage}"
         rows.append((_name(rank), f"{rank.file}: {words}"))
     return Facts(rows)
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.report.stage_kernels import passes_of
 from simtrain.render.traces.write import write_trace
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
@@ -67,22 +66,6 @@ def test_simulated_losses_agree_with_the_breakdown(name: str) -> None:
         computed_s = breakdown.compute_s + breakdown.recompute_s
         assert computed_s <= losses.compute_s * (1 + 1e-12)
         assert losses.compute_s <= (computed_s + breakdown.optimizer_s) * (1 + 1e-12)
-
-
-def test_a_pass_stands_for_itself(tmp_path: pathlib.Path) -> None:
-    """The kernels of a pass, and nothing of the iteration around it."""
-    result = simulate(small({"sequence_parallel": True}))
-    name, (start_s, end_s) = [*passes_of(result, 0).items()][-1]
-    kernels = simulated_kernels(result, 0, name)
-    assert kernels.iteration_s == pytest.approx(end_s - start_s)
-    assert kernels.start_s.min() >= -1e-12 and kernels.end_s.max() <= kernels.iteration_s + 1e-12
-    losses = losses_of(kernels)
-    assert losses.total_s == pytest.approx(kernels.iteration_s) and not losses.bubble_s
-    file = write(tmp_path / "t.json", [step(0, 0, 10), kernel(GEMM, 0, 5)])
-    (rank,) = compare_with_traces(result, read_rank_traces(file), pass_name=name).ranks
-    assert rank.simulated_s == kernels.iteration_s
-    with pytest.raises(InputError, match=r'E118.*no pass "9F9"'):
-        compare_with_traces(result, read_rank_traces(file), pass_name="9F9")
 
 
 def test_another_scenario_differs_by_what_it_changes(tmp_path: pathlib.Path) -> None:
@@ -266,7 +249,6 @@ def test_the_command_prints_tables(tmp_path: pathlib.Path) -> None:
         (["table5_22b_present", "{}", "--change", "recompute=full"], "beside traces"),
         (["table5_22b_present", "{}", "-o", "x.html"], "beside traces"),
         (["table5_22b_present", "-o", "x.html"], "needs two scenarios"),
-        (["table5_22b_present", "--pass", "0F0"], "needs a trace"),
     ],
 )
 def test_what_makes_no_sense_with_traces_is_refused(

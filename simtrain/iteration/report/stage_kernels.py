@@ -96,8 +96,8 @@ def passes_of(result: Result, stage: int) -> dict[str, tuple[float, float]]:
     }
 
 
-def stage_kernels(result: Result, stage: int, pass_name: str = "") -> StageKernels:
-    """Return the kernels of a stage, or of one of its passes alone, in no particular order."""
+def stage_kernels(result: Result, stage: int) -> StageKernels:
+    """Return the kernels of a stage, in no particular order."""
     iteration, passes, spans = result.iteration, result.passes, result.spans.of_stage(stage)
     tasks, name_of = iteration.tasks, iteration.tasks.graph.name_of
     names: list[str] = []
@@ -106,8 +106,6 @@ def stage_kernels(result: Result, stage: int, pass_name: str = "") -> StageKerne
     kernels_of: dict[PassPart, tuple[PassKernels, int]] = {}
     for number in np.unique(spans.pass_number[spans.pass_number >= 0]).tolist():
         first, last = int(passes.first[number]), int(passes.last[number])
-        if pass_name and name_of(first) != pass_name:
-            continue
         part = tasks.parts[tasks.part_of[first]]
         assert isinstance(part, PassPart)
         whole = whole_pass(part)
@@ -121,15 +119,14 @@ def stage_kernels(result: Result, stage: int, pass_name: str = "") -> StageKerne
         kernel = first_kernel + np.arange(len(inside.ops), dtype=np.int32)
         stream = inside.timeline.program.graph.stream_of[1::2]
         columns.append((kernel, stream, start_s[1::2], end_s[1::2], end_s[0::2]))
-    if not pass_name:
-        others = _other_spans(result, spans)
-        parts = [tasks.parts[part] for part in tasks.part_of[others.task].tolist()]
-        kernel = len(names) + np.arange(len(others), dtype=np.int32)
-        stream = 100 + tasks.graph.stream_of[others.task]
-        not_launched = np.full(len(others), np.nan)
-        columns.append((kernel, stream, others.start_s, others.end_s, not_launched))
-        names += map(name_of, others.task.tolist())
-        ops += [_longest_op(iteration.seconds, part) for part in parts]
+    others = _other_spans(result, spans)
+    parts = [tasks.parts[part] for part in tasks.part_of[others.task].tolist()]
+    kernel = len(names) + np.arange(len(others), dtype=np.int32)
+    stream = 100 + tasks.graph.stream_of[others.task]
+    not_launched = np.full(len(others), np.nan)
+    columns.append((kernel, stream, others.start_s, others.end_s, not_launched))
+    names += map(name_of, others.task.tolist())
+    ops += [_longest_op(iteration.seconds, part) for part in parts]
     return StageKernels(names, ops, *map(np.concatenate, zip(*columns, strict=True)))
 
 
