@@ -46,8 +46,7 @@ def compare(
         schedules: compare all schedules that the pipeline of one scenario allows: time, bubble,
             peak memory and order.
         top: the most changes of one scenario to print.
-        out: page (.html) on all scenarios. With --schedules, page or picture (.png, .svg, .pdf) of
-            all timelines on one time axis.
+        out: page (.html) on all scenarios. With --schedules, page with all timelines.
 
     Each scenario is compared with the first one, and the difference is split into causes that add
     up to it. --set applies to all scenarios. Scenarios that set a field of variation are drawn 100

@@ -409,7 +409,7 @@ def bench(controls: Sequence[Html], *shown: Html) -> Html:
     """Place controls next to the text and figures that they change; print omits the controls."""
     return element(
         "div",
-        element("div", *controls, class_="controls screen-only"),
+        element("div", *controls, class_="controls"),
         element("div", *shown),
         class_="bench",
     )

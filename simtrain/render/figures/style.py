@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import io
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -220,15 +219,12 @@ def save(figure: Figure, files: Iterable[Path]) -> None:
             figure.savefig(unfinished, dpi=_DOTS_PER_INCH, metadata=metadata)
 
 
-def svg_text(figure: Figure) -> str:
-    """Return a figure as SVG with real text and without a background, for a page."""
-    import matplotlib
-
-    with styled(), io.StringIO() as text:
+def png_bytes(figure: Figure) -> bytes:
+    """Return a figure as PNG, for a page."""
+    with styled(), io.BytesIO() as file:
         _fix_layout(figure)
-        matplotlib.rcParams["svg.fonttype"] = "none"
-        figure.savefig(text, format="svg", metadata=_NO_DATE["svg"], transparent=True)
-        return text.getvalue()
+        figure.savefig(file, format="png", dpi=_DOTS_PER_INCH, metadata=_NO_DATE["png"])
+        return file.getvalue()
 
 
 def _fix_layout(figure: Figure) -> None:
@@ -304,58 +300,17 @@ def footer_of_result(result: Result) -> str:
     return footer_of(with_changes(subject_of(result), changes), result.scenario.cluster)
 
 
-_MANTISSAS = (1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
-_FEWEST_TICKS = 4
-_PREFIXES = (1e9, "G"), (1e6, "M"), (1e3, "k")
-_MOST_DIGITS = 6
+_WIDE_RATIO = 8
+"""From this ratio on, ticks at 1, 2 and 5 times powers of ten are enough."""
 
 
 def set_logarithmic(axis: Axis, values: Sequence[float], margin: float = 1.15) -> None:
-    """Make an axis logarithmic, with limits around the values and a distinct label per tick."""
-    low, high = min(values) / margin, max(values) * margin
-    set_scale, set_limits = (
-        (axis.axes.set_xscale, axis.axes.set_xlim)
-        if axis is axis.axes.xaxis
-        else (axis.axes.set_yscale, axis.axes.set_ylim)
-    )
-    set_scale("log")
-    set_limits(low, high)
-    ticks = log_ticks(low, high)
-    axis.set_ticks(ticks, distinct_labels(ticks))
-    axis.set_ticks([], minor=True)
+    """Make an axis logarithmic, with limits around the values, and ticks such as 10k or 2M."""
+    from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Choose four or more ticks: powers of ten if they suffice, round numbers otherwise."""
-    from matplotlib.ticker import MaxNLocator
-
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for mantissas in _MANTISSAS:
-        ticks = [mantissa * 10.0**decade for decade in decades for mantissa in mantissas]
-        inside = [tick for tick in ticks if low <= tick <= high]
-        if len(inside) >= _FEWEST_TICKS:
-            return inside
-    linear = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(low, high)
-    return [float(tick) for tick in linear if low <= tick <= high]
-
-
-def distinct_labels(values: Sequence[float]) -> list[str]:
-    """Format numbers as 14k or 2.5M, with the fewest digits that keep them distinct and exact."""
-    for digits in range(1, _MOST_DIGITS):
-        labels = [_short(value, digits) for value in values]
-        exact = all(abs(_rounded(value, digits) - value) <= 1e-9 * abs(value) for value in values)
-        if len(set(labels)) == len(set(values)) and exact:
-            return labels
-    return [f"{value:,.{_MOST_DIGITS}g}" for value in values]
-
-
-def _rounded(value: float, digits: int) -> float:
-    return float(f"{value:.{digits}g}")
-
-
-def _short(value: float, digits: int) -> str:
-    rounded = _rounded(value, digits)
-    for scale, prefix in _PREFIXES:
-        if abs(rounded) >= scale:
-            return f"{rounded / scale:.{_MOST_DIGITS}g}{prefix}"
-    return f"{rounded:.{_MOST_DIGITS}g}"
+    name, limits = axis.axis_name, (min(values) / margin, max(values) * margin)
+    axis.axes.set(**{f"{name}scale": "log", f"{name}lim": limits})
+    is_wide = limits[1] > _WIDE_RATIO * limits[0]
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if is_wide else MaxNLocator(6))
+    axis.set_major_formatter(EngFormatter(sep=""))
+    axis.set_minor_locator(NullLocator())

@@ -11,7 +11,7 @@ from typing import Any
 from simtrain.errors import printable
 
 _BREAKS = re.compile(r"([_./:\\-])(?=\w)")
-_EMPTY = {"input", "meta", "link", "br", "hr", "col", "wbr"}
+_EMPTY = {"img", "input", "meta", "link", "br", "hr", "col", "wbr"}
 
 
 class Html(str):

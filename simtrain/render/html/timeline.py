@@ -53,7 +53,7 @@ def timelines(results: Mapping[str, Result]) -> Html:
     fills = {name: FILLS[name][0] for name in ACTIVITIES} | {"idle": "var(--track)"}
     colours = legend((swatch(colour), LABELS.get(name, name)) for name, colour in fills.items())
     figures = (timeline_figure(result, name) for name, result in results.items())
-    return joined(colours, *figures, element("p", _HELP, class_="soft screen-only"))
+    return joined(colours, *figures, element("p", _HELP, class_="soft"))
 
 
 def timeline_figure(result: Result, name: str = "") -> Html:
@@ -83,7 +83,7 @@ def _figure(name: str, label: str, meaning: str, data: dict[str, Any], *below: H
     return element(
         "figure",
         element("figcaption", breakable(name)),
-        element("div", *buttons, *parts, class_="tools screen-only"),
+        element("div", *buttons, *parts, class_="tools"),
         element("canvas", class_="bars", tabindex="0", **bars),
         *below,
         element("p", class_="readout", role="status", aria_live="polite"),

@@ -95,13 +95,9 @@ def _of_stage(events: TraceEvents, stage: int) -> Iterator[str]:
             f'{{"ph": "f", "bp": "e", {head}, "pid": {receiver}, "tid": 0, '
             f'"ts": {microseconds(arrow.end_ns)}}}'
         )
-    for name, unit, (times, values) in (
-        ("memory", "bytes", events.memory_bytes(stage)),
-        ("FLOPs utilization", "percent", events.utilization_percent(stage)),
-    ):
-        head = f'{{"ph": "C", "name": "{name}", "pid": {rank}, "ts": '
-        for time, value in zip(times, values, strict=True):
-            yield f'{head}{microseconds(time)}, "args": {{"{unit}": {value}}}}}'
+    head = f'{{"ph": "C", "name": "memory", "pid": {rank}, "ts": '
+    for time, value in zip(*events.memory_bytes(stage), strict=True):
+        yield f'{head}{microseconds(time)}, "args": {{"bytes": {value}}}}}'
 
 
 def _step(events: TraceEvents, rank: int) -> str:

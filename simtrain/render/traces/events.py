@@ -19,7 +19,7 @@ from simtrain.engine.compiled import Flags, Floats
 from simtrain.iteration.programs.iteration_tasks import EMBEDDING, MODEL
 from simtrain.iteration.programs.parts import IterationPart, PassPart, SynchronizationPart
 from simtrain.iteration.programs.pass_tasks import HOST, STREAMS
-from simtrain.iteration.programs.seconds import pass_flops, whole_pass
+from simtrain.iteration.programs.seconds import whole_pass
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import Activity, Spans, StageStream, activity_of
 from simtrain.iteration.report.stage_kernels import PassKernels
@@ -226,18 +226,6 @@ class TraceEvents:
         curve = self.result.memory_curve(stage)
         return _counter(np.array(curve.times_s), np.array(curve.held_bytes))
 
-    def utilization_percent(self, stage: int) -> Counter:
-        """Return the FLOPs per second of the running pass, relative to the bf16 peak.
-
-        Recomputed FLOPs count. The mean over the iteration and the stages is HFU.
-        """
-        spans = self._by_stage[stage]
-        spans = spans.where(spans.stream == StageStream.OWN)
-        rates = self._rates_percent[self.result.iteration.tasks.part_of[spans.task]]
-        times = np.stack([spans.start_s, spans.end_s], axis=1).ravel()
-        values = np.stack([rates, np.zeros(len(rates))], axis=1).ravel()
-        return _counter(np.append(0.0, times), np.append(0.0, values))
-
     def critical_path(self) -> Iterator[Slice]:
         """Yield the slices of the critical path in order. Their names contain the stream."""
         timeline, (starts, ends) = self.result.timeline, self._times_ns
@@ -259,17 +247,6 @@ class TraceEvents:
     @cached_property
     def _kinds(self) -> list[SliceKind]:
         return [*map(_kind_of, self.result.iteration.tasks.parts)]
-
-    @cached_property
-    def _rates_percent(self) -> Floats:
-        """[parts] utilization while the part runs; 0 if the part is not a pass."""
-        seconds, parts = self.result.seconds, self.result.iteration.tasks.parts
-        rates = np.zeros(len(parts))
-        for place, part in enumerate(parts):
-            if isinstance(part, PassPart):
-                whole_s = seconds.passes[whole_pass(part)].duration_s
-                rates[place] = pass_flops(seconds.pass_of(part))[1] / whole_s if whole_s else 0.0
-        return 100 * rates / self.result.profile.gpu.peak_flops.value
 
     @cached_property
     def _by_stage(self) -> list[Spans]:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.axis import Tick
 from matplotlib.figure import Figure
@@ -13,7 +13,6 @@ from matplotlib.transforms import Bbox
 from pytest import MonkeyPatch
 
 from simtrain.render.figures import style
-from simtrain.render.figures.style import distinct_labels, log_ticks
 
 SLACK_PIXELS = 0.6
 
@@ -89,12 +88,11 @@ def drawn(monkeypatch: MonkeyPatch) -> Iterator[dict[str, Figure]]:
         yield figures
 
 
-@given(
-    low=st.floats(1e-3, 1e9),
-    ratio=st.floats(1.05, 1e6),
-)
+@settings(max_examples=30, deadline=None)
+@given(low=st.floats(1e-3, 1e9), ratio=st.floats(1.05, 1e6))
 def test_ticks_of_a_logarithmic_axis_have_distinct_labels(low: float, ratio: float) -> None:
-    ticks = log_ticks(low, low * ratio)
-    labels = distinct_labels(ticks)
-    assert len(ticks) >= 3 and len(set(labels)) == len(ticks)
-    assert all(low <= tick <= low * ratio for tick in ticks)
+    figure, axes = style.new_axes()
+    style.set_logarithmic(axes.xaxis, [low, low * ratio])
+    ticks = axes.xaxis._update_ticks()  # type: ignore[attr-defined]
+    assert len([tick for tick in ticks if tick.label1.get_text()]) >= 2
+    assert repeated_labels(figure) == []

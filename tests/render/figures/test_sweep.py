@@ -124,7 +124,7 @@ def test_a_page_draws_all_pictures_and_lists_the_front(folder: pathlib.Path) -> 
     outcome = call("sweep", str(folder), "-o", str(file))
     assert (outcome.exit_code, outcome.stdout) == (0, f"{file}\n")
     text = file.read_text("utf-8")
-    assert text.count("<svg") == 3 and "8 of 8 points ran" in text
+    assert text.count("<img") == 3 and "8 of 8 points ran" in text
     (points,) = [table for table in read_tables(text).tables if table.name == "front"]
     assert len(points.numbers["iteration_time_s"]) == 2
     (file.parent / "here").mkdir()

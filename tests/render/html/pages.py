@@ -6,7 +6,7 @@ from functools import cached_property
 from html.parser import HTMLParser
 from typing import Any
 
-EMPTY = {"meta", "link", "br", "hr", "col", "input", "wbr"}
+EMPTY = {"img", "meta", "link", "br", "hr", "col", "input", "wbr"}
 """Elements that have no end tag."""
 
 

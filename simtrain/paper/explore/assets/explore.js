@@ -443,5 +443,4 @@ explore.figures.push((setting) => {
     if (innerWidth !== width) explore.draw();
     width = innerWidth;
   });
-  simtrain.onPrint(() => explore.draw());
 }

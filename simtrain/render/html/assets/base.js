@@ -84,12 +84,6 @@ const simtrain = {
   onTheme(redraw) {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   },
-
-  // Calls `redraw` before and after printing, because print always uses the light theme.
-  onPrint(redraw) {
-    addEventListener("beforeprint", redraw);
-    addEventListener("afterprint", redraw);
-  },
 };
 
 // Shows the exact value and the source of a selected number: what it is, its row and column, and the
@@ -173,11 +167,4 @@ const simtrain = {
     else return;
     event.preventDefault();
   });
-  // Print shows folded parts open.
-  let folded = [];
-  addEventListener("beforeprint", () => {
-    folded = [...document.querySelectorAll("details:not([open])")];
-    folded.forEach((part) => { part.open = true; });
-  });
-  addEventListener("afterprint", () => folded.forEach((part) => { part.open = false; }));
 }

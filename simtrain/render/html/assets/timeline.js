@@ -360,5 +360,4 @@
     charts[number] = new Chart(figure, run, bars, run.memory && await columns(run.memory.columns));
   })).then(drawNow);
   simtrain.onTheme(redraw);
-  simtrain.onPrint(() => charts.forEach((chart) => chart.draw()));
 }
