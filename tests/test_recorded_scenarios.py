@@ -13,7 +13,7 @@ from benchmarks.random_recordings import MODULES, recorded_scenarios
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from simtrain.views.modules import modules_table
+from simtrain.views.operators import modules_table
 from tests.helpers.command_line import call, refused
 from tests.helpers.poisoned import GARBAGE, outcome, poisoned
 from tests.helpers.recorded_programs import (

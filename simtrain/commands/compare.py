@@ -115,8 +115,7 @@ def _advise(
 ) -> None:
     """Print the single changes that save the most time, and what better hardware saves."""
     from simtrain.studies.advice import advise
-    from simtrain.views.advice import advice_view
-    from simtrain.views.compare import ScenarioComparison, compare_view
+    from simtrain.views.compare import ScenarioComparison, advice_view, compare_view
     from simtrain.views.view import View
 
     column = scenario_column(name, scenario, True, with_sensitivity)

@@ -114,8 +114,7 @@ def _refuse_draws(fields: dict[str, Any], details: bool) -> None:
 
 
 def _show(answer: TrainingCost, drawn: Goodput | None, output: Output, details: bool) -> None:
-    from simtrain.views.cost import cost_view
-    from simtrain.views.goodput import goodput_view
+    from simtrain.views.cost import cost_view, goodput_view
     from simtrain.views.view import View
 
     is_table = output.format in ("csv", "md")

@@ -239,7 +239,7 @@ def run(
         _show_sources(result, choice, output)
         return
     else:
-        _show_result(result, draws.of(result), output)
+        _show_result(question, result, draws.of(result), output)
     if not (allow_oom or result.memory.fits):
         _refuse_size(result)
 
@@ -274,7 +274,7 @@ def _show_settings(scenario: Scenario, output: Output) -> None:
 
 
 def _show_schedule(scenario: Scenario, output: Output) -> None:
-    from simtrain.views.schedule import schedule_view
+    from simtrain.views.schedules import schedule_view
 
     is_other = output.format in ("json", "md")
     others = {f"--format {output.format}": is_other, "--table": output.table}
@@ -320,12 +320,16 @@ def _show_sources(result: Result, choice: Choice, output: Output) -> None:
     show(output, explained, _headed(view, result), cluster)
 
 
-def _show_result(result: Result, drawn: DrawnTimes | None, output: Output) -> None:
+def _show_result(
+    question: Question, result: Result, drawn: DrawnTimes | None, output: Output
+) -> None:
     from simtrain.iteration.report.remarks import RunReport
     from simtrain.studies.warnings import warnings_on
     from simtrain.views.result import result_view
 
     warnings = warnings_on(result)
+    words = shlex.join(["simtrain", "run", *question.words, "--show", "sources"])
+    next_step = f"From a second down to its source: {words}"
     report = RunReport(result, warnings)
     data: RunReport | VariedRun = report
     if drawn:
@@ -335,6 +339,6 @@ def _show_result(result: Result, drawn: DrawnTimes | None, output: Output) -> No
     show(
         output,
         data,
-        lambda: result_view(result, warnings, drawn),
+        lambda: result_view(result, [*warnings, next_step], drawn),
         result.scenario.cluster,
     )

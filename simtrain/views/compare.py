@@ -1,4 +1,4 @@
-"""Terminal page of `simtrain compare`: scenarios side by side, causes, and sensitivity."""
+"""Scenarios side by side, causes and sensitivity; changes of one scenario: `simtrain compare`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from simtrain.iteration.report.breakdown import CAUSE_LABELS, KIND_LABELS
 from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.iteration.report.result import Result
+from simtrain.studies.advice import Advice
 from simtrain.studies.sensitivity import FACTOR, Sensitivity
 from simtrain.studies.variation import DrawnTimes
-from simtrain.units import format_bytes, format_seconds, four_digits
+from simtrain.units import counted, format_bytes, format_seconds, four_digits, gib
 from simtrain.views.kinds import (
     BAR,
     FINE_SHARE,
+    GIB,
     NUMBER,
     SECONDS,
+    SHARE,
     SIGNED_SECONDS,
     SIGNED_SHARE,
     TEXT,
+    Kind,
 )
 from simtrain.views.result import iteration_time, token_rate, token_rate_label
 from simtrain.views.view import (
@@ -355,3 +359,35 @@ def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
         if not fit.fits_surely:
             yield f"{name}: {'; '.join(filter(None, (str(fit), fit.doubt)))}."
     yield from sentences_of(column.result.evidence for column in named.values())
+
+
+_SIGNED_GIB = Kind(lambda num_bytes: f"{'+' if num_bytes >= 0 else '−'}{gib(abs(num_bytes))}")
+_CHANGES = (
+    Column("options", "change", TEXT),
+    Column("iteration_time_s", "time", SECONDS),
+    Column("saved", "saves", SHARE),
+    Column("peak_bytes", "peak\nGiB", GIB),
+    Column("more_bytes", "memory\nGiB", _SIGNED_GIB, "GiB more or less than without the change"),
+)
+
+
+def advice_view(advice: Advice) -> View:
+    """Show the scenario as it is, and each change with its time and its price in memory."""
+    fits = "" if advice.fits else ", which does not fit"
+    facts = Facts(
+        [
+            ("scenario", str(advice.scenario)),
+            ("iteration time", format_seconds(advice.iteration_time_s)),
+            ("peak memory", f"{gib(advice.peak_bytes)} GiB{fits}"),
+        ]
+    )
+    rows = [Row([getattr(change, column.name) for column in _CHANGES]) for change in advice.advised]
+    tried = (
+        f"{counted(advice.num_tried, 'change')} on the same GPUs, with the same global batch, were "
+        f"simulated one at a time; {advice.num_too_large} of them do not fit."
+    )
+    words = [tried]
+    if not rows:
+        words.insert(0, "No single change saves time.")
+    changes, line = Table("changes", "", _CHANGES, rows), Headline(advice.headline)
+    return View([facts, changes, remarks(words), line])

@@ -72,7 +72,6 @@ class MainFigures:
     Args:
         time_s, interval: the iteration time, and where the measured one lies.
         tokens_per_s, mfu, hfu: the rates.
-        slowdown: the mean of the drawn times relative to the time without variation.
     """
 
     time_s: float
@@ -80,7 +79,6 @@ class MainFigures:
     tokens_per_s: float
     mfu: float
     hfu: float
-    slowdown: float
 
     @classmethod
     def of(cls, result: Result, drawn: DrawnTimes | None) -> MainFigures:
@@ -92,7 +90,6 @@ class MainFigures:
             result.tokens_per_s / slowdown,
             result.mfu / slowdown,
             result.hfu / slowdown,
-            slowdown,
         )
 
 
@@ -212,8 +209,8 @@ def breakdown_table(result: Result) -> Table:
 
 def result_remarks(result: Result, more: Iterable[str] = ()) -> Paragraphs:
     """What the figures rest on and leave out; `more` has further remarks, on settings."""
-    said = [*remarks_on(result), *_extrapolation(result), *more]
-    return remarks([memory_sentence(result.memory), *said, result.evidence.sentence])
+    said = [*remarks_on(result), *_extrapolation(result)]
+    return remarks([memory_sentence(result.memory), *said, result.evidence.sentence, *more])
 
 
 def _extrapolation(result: Result) -> list[str]:

@@ -1,9 +1,10 @@
-"""All named schedules on one pipeline: `simtrain compare --schedules`."""
+"""The order of a schedule, and all named schedules on one pipeline."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from simtrain.schedules import FAMILIES, Schedule
 from simtrain.studies.schedule_comparison import ScheduleComparison
 from simtrain.units import counted
 from simtrain.views.kinds import COUNT, GIB, SECONDS, SHARE, TEXT, WHOLE_TEXT
@@ -99,3 +100,30 @@ def _remarks(comparison: ScheduleComparison, scenario: str) -> list[str]:
     if fitting and fitting[0] != comparison.schedule:
         words.insert(0, f"The fastest that surely fits: --set schedule={fitting[0]}")
     return words
+
+
+def schedule_view(schedule: Schedule) -> View:
+    """The grid of a schedule, and what its letters mean."""
+    placement = schedule.placement
+    per_stage = placement.interleave * placement.copies
+    chunks = f"{per_stage} chunks per stage, " if per_stage > 1 else ""
+    slices, number = schedule.num_slices, schedule.num_microbatches
+    cut = f" of {slices} slices" if slices > 1 else ""
+    title = f"Schedule {schedule.name}, {chunks}microbatches: {number // slices}{cut}"
+    last = placement.num_virtual_stages - 1
+    halves = "; I and W are its halves: input and weight gradients" * schedule.splits_backwards
+    merged = "; passes joined by & run merged" * (schedule.merges is not None)
+    first = schedule.placement.microbatches(last, number)[0]
+    what = f"slice {first}" if slices > 1 else f"microbatch {first}"
+    counted = f" Slices 0 to {slices - 1} are those of the first microbatch." if slices > 1 else ""
+    explained = (
+        f"{last}F{first} is the forward pass of {what} on virtual stage {last}, "
+        f"{last}B{first} its "
+        f"backward pass{halves}{merged}.{counted} Every pass takes one slot here."
+    )
+    if schedule.name in FAMILIES and not FAMILIES[schedule.name].flushes:
+        explained += (
+            " Without a flush, the first forward passes of the next iteration run between the last "
+            "backward passes."
+        )
+    return View([Heading(title), SchedulePicture(schedule), remarks([explained])])

@@ -66,21 +66,14 @@ def _entries(drawn: DrawnTimes) -> Table:
 
 def _notes(drawn: DrawnTimes) -> Part:
     simulated, total = drawn.num_simulated_ranks, drawn.num_ranks
+    others = "; the others are like one of these" if simulated < total else ""
     note = Sentence(
         "Drawn ",
         Number(drawn.draws, f"{drawn.draws:,}"),
         f" times with seed {drawn.seed}, each of ",
         Number(simulated, f"{simulated:,}"),
-        f" of {total:,} ranks by itself; the others are like one of these.",
+        f" of {total:,} ranks by itself{others}.",
     )
-    if simulated == total:
-        note = Sentence(
-            "Drawn ",
-            Number(drawn.draws, f"{drawn.draws:,}"),
-            f" times with seed {drawn.seed}, each of the ",
-            Number(total, f"{total:,}"),
-            " ranks by itself.",
-        )
     idle = [
         f"{name} has no effect here: no draw changes by it alone." for name in drawn.without_effect
     ]

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from simtrain.render.terminal import terminal_page
 from simtrain.schedules import Schedule, interleaved, one_f_one_b
-from simtrain.views.schedule import schedule_view
+from simtrain.views.schedules import schedule_view
 
 WHOLE = """\
 Schedule 1f1b, microbatches: 3

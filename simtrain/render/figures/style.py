@@ -308,7 +308,8 @@ def set_logarithmic(axis: Axis, values: Sequence[float], margin: float = 1.15) -
     """Make an axis logarithmic, with limits around the values, and ticks such as 10k or 2M."""
     from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
-    name, limits = axis.axis_name, (min(values) / margin, max(values) * margin)
+    name = "x" if axis is axis.axes.xaxis else "y"
+    limits = min(values) / margin, max(values) * margin
     axis.axes.set(**{f"{name}scale": "log", f"{name}lim": limits})
     is_wide = limits[1] > _WIDE_RATIO * limits[0]
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if is_wide else MaxNLocator(6))

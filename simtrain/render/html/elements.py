@@ -73,13 +73,6 @@ def json_text(data: Mapping[str, Any]) -> Html:
     return Html(text.replace("<", "\\u003c"))
 
 
-def card(label: str, value: str, remark: str = "", meaning: str = "") -> Html:
-    """Return a card with a number in large type; `meaning` says what the number is."""
-    parts = {"label": label, "value": value, "remark": remark}
-    blocks = (element("div", text, class_=name) for name, text in parts.items())
-    return element("div", *blocks, class_="card", data_meaning=meaning or label)
-
-
 def swatch(fill: str) -> Html:
     """Return a small square of a colour, for legends."""
     return element("span", class_="swatch", style=f"--fill:{fill}")

@@ -13,7 +13,7 @@ from simtrain.base.output_folder import as_path, check_writable
 from simtrain.base.resources import provenance
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError, wrong_type
-from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryFit, MemoryReport
+from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.difference import compare
 from simtrain.iteration.report.operators import EntrySource
@@ -30,11 +30,9 @@ from simtrain.render.html.document import (
 from simtrain.render.html.elements import (
     Html,
     breakable,
-    card,
     element,
     joined,
     legend,
-    number,
     scroll_box,
     swatch,
 )
@@ -46,15 +44,13 @@ from simtrain.studies.sensitivity import sensitivity as sensitivity_of
 from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.studies.variation import DrawnTimes, draw_if_varied
 from simtrain.studies.warnings import warnings_on
-from simtrain.units import format_bytes, format_seconds
+from simtrain.units import format_bytes
 from simtrain.views.compare import ScenarioColumn, ScenarioComparison, compare_view
 from simtrain.views.memory import memory_view
-from simtrain.views.modules import modules_table
-from simtrain.views.operators import operators_view
+from simtrain.views.operators import modules_table, operators_view
 from simtrain.views.origins import entries_table, figure_branch
 from simtrain.views.profile import validation_lines
 from simtrain.views.result import (
-    MainFigures,
     breakdown_table,
     main_facts,
     result_headline,
@@ -73,7 +69,6 @@ _NOT_DRAWN = (
     "Differences between GPUs and between iterations, and data loading: the section variation of "
     "a scenario describes them."
 )
-_STYLES = {MemoryFit.SURELY: "good", MemoryFit.PERHAPS: "doubt", MemoryFit.NOT: "bad"}
 
 
 class Subject(NamedTuple):
@@ -275,44 +270,9 @@ def _scope(runs: Sequence[ReportedRun], run: ReportedRun) -> str:
 
 
 def _answer(run: ReportedRun) -> Html:
-    """The main figures as cards, then the settings, what the figures rest on, and what fits."""
-    result, memory, figures = run.result, run.result.memory, MainFigures.of(run.result, run.drawn)
-    peak_bytes, rate = memory.fullest.peak_bytes, figures.tokens_per_s
-    others = (
-        f"{mfu / figures.slowdown:.1%} of the {dtype} peak"
-        for dtype, mfu in result.mfu_by_peak.items()
-        if dtype != "bf16"
-    )
-    within = joined(
-        element("strong", memory.fit.state.value, class_=_STYLES[memory.fit.state]),
-        f" in {format_bytes(memory.capacity_bytes)}",
-        f" ({memory.fit.probability:.0%} that it fits)" * bool(memory.fit.doubt),
-    )
-    usual = f"; {format_seconds(result.iteration_time_s)} without variation" if run.drawn else ""
-    meaning = "The end of the last task of the simulated timeline."
-    if run.drawn:
-        meaning = f"The mean of {run.drawn.draws:,} drawn iterations."
-    cards = (
-        card(
-            "Iteration time",
-            number(figures.time_s, format_seconds(figures.time_s)),
-            f"90 % interval: {figures.interval.ends}{usual}",
-            meaning,
-        ),
-        card("Tokens per second", number(rate, f"{rate:,.0f}")),
-        card(
-            "MFU",
-            number(figures.mfu, f"{figures.mfu:.1%}"),
-            "; ".join([f"HFU {figures.hfu:.1%}", *others]),
-            "Model FLOPs / (GPUs × peak FLOP/s of bf16 × iteration time).",
-        ),
-        card("Peak memory", number(peak_bytes, format_bytes(peak_bytes)), within),
-        card("GPUs", f"{result.scenario.num_gpus:,}", result.scenario.cluster),
-    )
-    said = result_remarks(result, run.remarks)
-    view = View([main_facts(result, run.drawn), said])
-    shown = printed_by(run.run_command, element("div", *cards, class_="cards"))
-    return joined(shown, view_html(view, run.run_command))
+    """The settings and the main figures, and what they rest on."""
+    said = result_remarks(run.result, run.remarks)
+    return view_html(View([main_facts(run.result, run.drawn), said]), run.run_command)
 
 
 def _breakdown(run: ReportedRun) -> Html:

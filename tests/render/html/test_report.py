@@ -10,7 +10,6 @@ import pytest
 import simtrain
 from simtrain.base.resources import provenance
 from simtrain.iteration.report.result import Result
-from simtrain.units import format_seconds
 from tests.helpers.command_line import call
 from tests.helpers.packed_arrays import unpacked
 from tests.render.html.pages import ParsedPage, parsed
@@ -85,7 +84,7 @@ def test_one_scenario_shows_what_to_buy_first_even_if_it_does_not_fit(
     small = ("--set", "hardware.gpu.memory_capacity=5 GiB")
     call("run", PRESENT, "-o", str(file), *small)
     page = parsed(file.read_text("utf-8"))
-    assert "does not fit" in {text for _, text in page.of("strong")}
+    assert any(text.endswith("5 GiB: does not fit") for _, text in page.of("strong"))
     captions = {text for _, text in page.of("caption")}
     assert "What to buy first, one resource at a time" in captions
     titles = [text for _, text in page.of("h2")]
@@ -99,13 +98,10 @@ def test_a_page_has_the_headline_of_the_terminal_if_iterations_vary(
     assert call("run", *words, "-o", str(file)).exit_code == 0
     drawn = json.loads(call("run", *words, "--format=json").stdout)["variation"]
     page = parsed(file.read_text("utf-8"))
-    (value, *_), (remark, *_) = (
-        [text for about, text in page.of("div") if about.get("class") == name]
-        for name in ("value", "remark")
-    )
+    (headline, *_) = (text for _, text in page.of("strong"))
     assert drawn["slowdown"] > 1.1
-    assert value == format_seconds(drawn["iteration_time_s"]["mean"])
-    assert remark.endswith(f"{format_seconds(drawn['usual_s'])} without variation")
+    assert headline == call("run", *words).stdout.splitlines()[0]
+    assert headline.startswith(f"{1e3 * drawn['iteration_time_s']['mean']:.3g} ms an iteration (")
 
 
 def test_different_models_are_compared_and_named(tmp_path: pathlib.Path) -> None:

@@ -127,9 +127,9 @@ def test_selecting_a_number_shows_its_value_and_source(browser: Browser) -> None
       document.querySelector(args[0]).click();
       return document.getElementById("source").textContent;
     """
-    words = browser.run(script, ".cards data")
+    words = browser.run(script, ".facts data")
     assert repr(RESULT.iteration_time_s) in words
-    assert "The end of the last task" in words and "simtrain run small" in words
+    assert "iteration time" in words and "simtrain run small" in words
     words = browser.run(script, "#breakdown table data")
     assert repr(RESULT.breakdown.compute_s) in words and "the mean over the stages" in words
     assert "simtrain run small --format csv --table breakdown in the column time_s" in words

@@ -87,7 +87,7 @@ const simtrain = {
 };
 
 // Shows the exact value and the source of a selected number: what it is, its row and column, and the
-// command that prints it. Keyboard: the numbers of cards take the focus. In a table that has the focus,
+// command that prints it. Keyboard: the main figures take the focus. In a table that has the focus,
 // Enter moves to its first number and the arrow keys to the others. Enter selects a number, Escape
 // closes.
 {
@@ -143,7 +143,7 @@ const simtrain = {
   };
 
   const numberAt = (target) => target.closest("main data");
-  for (const number of document.querySelectorAll(".cards data")) number.tabIndex = 0;
+  for (const number of document.querySelectorAll(".facts data")) number.tabIndex = 0;
   document.addEventListener("click", ({ target }) => {
     const number = numberAt(target);
     if (number) show(number);
