@@ -171,7 +171,7 @@ def validate_profile(
         raise InputError.of(
             "E731",
             "nothing that was measured here was held out of the fit",
-            fix="measure whole, without --only: python -m calibrate measure -o DIR",
+            fix="measure whole, without --only: simtrain calibrate measure -o DIR",
             reason=f"{len(records)} records, none of them a held-out layer or an iteration",
         )
     warnings = []

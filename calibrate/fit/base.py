@@ -19,7 +19,7 @@ from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
 
 CPU_BASE = Path(__file__).parents[1] / "cpu_base.yaml"
-"""A profile of two threads of a CPU, measured by `python -m calibrate measure --quick`."""
+"""A profile of two threads of a CPU, measured by `simtrain calibrate measure --quick`."""
 
 
 @dataclass(frozen=True, slots=True)

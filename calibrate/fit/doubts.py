@@ -225,7 +225,7 @@ def require(what: str, measured: int, needed: int, only: str) -> None:
     """
     if measured < needed:
         reason = f"a fit needs {needed} or more"
-        fix = f"finish the measurement ({only}): run python -m calibrate measure in the same folder"
+        fix = f"finish the measurement ({only}): run simtrain calibrate measure in the same folder"
         raise InputError.of(
             TOO_FEW, f"{measured} measured {what} are too few", fix=fix, reason=reason
         )

@@ -30,7 +30,7 @@ change the
 # figures and fit again. Each entry has its value, its source, and what it was fitted on."""
 MEASURED = """\
 measure
-# again (`python -m calibrate measure`, a new folder) and fit that; a scenario changes an entry by
+# again (`simtrain calibrate measure`, a new folder) and fit that; a scenario changes an entry by
 # `hardware`, which its report then says. Each entry has its value, its source, and what it was
 # fitted on."""
 

@@ -72,7 +72,7 @@ def read_records(folder: Path) -> tuple[Header, list[Measurement]]:
         if reasons:
             place = Location(str(path), number, 1, line)
             message = "the line is no record of a measurement"
-            fix = "delete the line; python -m calibrate measure measures what it held again"
+            fix = "delete the line; simtrain calibrate measure measures what it held again"
             raise InputError(Problem("E717", message, place, reason, fix) for reason in reasons)
     header, *measurements = records
     assert isinstance(header, Header), "the first line is checked"
@@ -147,7 +147,7 @@ def _complete_lines(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         reason = f"it is not UTF-8: {error.reason}"
     if reason:
-        fix = f"python -m calibrate measure -o {path.parent}"
+        fix = f"simtrain calibrate measure -o {path.parent}"
         raise InputError.of("E710", "no measurements to read", Location(str(path)), fix, reason)
     return lines
 
