@@ -119,6 +119,11 @@ def alone() -> list[Measurement]:
     ]
 
 
+def unproductive() -> list[Measurement]:
+    """Return the same without products and layers, whose fits take longest."""
+    return [each for each in alone() if not isinstance(each, GemmRecord | LayerRecord)]
+
+
 def linked() -> list[Measurement]:
     """Return the records of the links between eight A100s of a node.
 

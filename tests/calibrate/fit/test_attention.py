@@ -20,7 +20,7 @@ from simtrain.durations.model import AttentionMachine, attention_seconds
 from simtrain.hardware.profile import AttentionEfficiency
 from simtrain.studies.simulation import simulate
 from simtrain.workload.work import FusedAttention
-from tests.helpers.measured_records import alone, header, took
+from tests.helpers.measured_records import header, took, unproductive
 from tests.helpers.toys import a100, small
 from tests.helpers.validation_records import HEADER, layer, layer_record
 
@@ -49,7 +49,7 @@ def record(heads: int, length: int, *, faster: float = 1.0) -> AttentionRecord:
 
 def fitted(*attention: Measurement, device: str | None = None) -> Fit:
     changes = {"device": device} if device else {}
-    return fit_measurements(header(**changes), [*alone(), *attention], "mine")
+    return fit_measurements(header(**changes), [*unproductive(), *attention], "mine")
 
 
 def test_the_fit_recovers_the_kernel_that_made_the_records() -> None:

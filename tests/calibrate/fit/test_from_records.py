@@ -39,6 +39,7 @@ from tests.helpers.measured_records import (
     kernels,
     linked,
     took,
+    unproductive,
     without,
 )
 
@@ -151,7 +152,7 @@ def test_fp8_products_are_fitted_separately(one_gpu: Fit) -> None:
 
 def test_borrowed_links_state_the_profile_that_they_come_from() -> None:
     links = Base.load("a100_sxm4_80gb")
-    profile = fitted(alone(), links).profile
+    profile = fitted(unproductive(), links).profile
     assert profile.cluster.num_gpus == A100.cluster.num_gpus
     assert profile.inter_node is not None
     assert profile.intra_node is not None
@@ -164,7 +165,7 @@ def test_borrowed_links_state_the_profile_that_they_come_from() -> None:
     ):
         assert entry.source.startswith(taken)
     assert "inter_node and collectives copied from a100_sxm4_80gb" in profile.description
-    node = fitted([*alone(), *linked()], links, num_ranks=8, backend="nccl").profile
+    node = fitted([*unproductive(), *linked()], links, num_ranks=8, backend="nccl").profile
     assert node.intra_node is not None
     assert node.intra_node.all_reduce.source.startswith("measured on")
     assert node.cluster.num_nodes.value == A100.cluster.num_nodes.value
@@ -250,7 +251,7 @@ def test_a_collective_of_too_few_sizes_is_copied_and_the_others_are_fitted() -> 
             isinstance(record, CollectiveRecord) and record.op == "all_reduce" and place % 10 > 2
         )
     ]
-    links = fitted([*alone(), *few], num_ranks=8, backend="nccl").profile.links
+    links = fitted([*unproductive(), *few], num_ranks=8, backend="nccl").profile.links
     assert links.all_gather.source.startswith("measured on")
     assert links.all_reduce.source.startswith("copied from a100_sxm4_80gb, 3 sizes of all_reduce")
 

@@ -74,6 +74,11 @@ def fitted_to(measured: list[MeasuredRun]) -> RunsFit:
     return fit_runs(BASE, measured, "mine", "runs.csv")
 
 
+@cache
+def fit_of_all() -> RunsFit:
+    return fitted_to(runs(0))
+
+
 def logarithms(fit: RunsFit) -> dict[str, tuple[float, float]]:
     return {
         entries.factor.label: (value, deviation) for entries, value, deviation in fit.estimates()
@@ -81,7 +86,7 @@ def logarithms(fit: RunsFit) -> dict[str, tuple[float, float]]:
 
 
 def test_the_factors_of_a_known_machine_are_within_their_intervals() -> None:
-    fit = fitted_to(runs(0))
+    fit = fit_of_all()
     for factor, true in TRUE.items():
         value, deviation = logarithms(fit)[factor.label]
         assert abs(value - true) <= 1.645 * deviation
@@ -99,7 +104,7 @@ def test_two_wrong_runs_do_not_harm() -> None:
 
 
 def test_what_the_runs_do_not_determine_stays_as_in_the_base() -> None:
-    fit = fitted_to(runs(0))
+    fit = fit_of_all()
     value, deviation = logarithms(fit)["rate across nodes"]
     (entries,) = (each for each in fit.factors if each.factor.label == "rate across nodes")
     assert value == pytest.approx(0)
@@ -107,7 +112,7 @@ def test_what_the_runs_do_not_determine_stays_as_in_the_base() -> None:
 
 
 def test_fitted_entries_name_the_runs_and_all_others_stay() -> None:
-    fit = fitted_to(runs(0))
+    fit = fit_of_all()
     before, after = (dict(entries_of(p)) for p in (load_profile(BASE), profile_of(fit.data)))
     changed = {name for name, entry in after.items() if entry != before[name]}
     assert "host.issue" in changed and "gpu.peak_flops" not in changed
@@ -268,7 +273,7 @@ def test_times_in_another_unit_write_no_profile(
 
 
 def test_a_fit_that_is_worse_than_its_base_is_refused() -> None:
-    fit = fit_runs(BASE, runs(0), "x", "y")
+    fit = fit_of_all()
     fit.check()
     worse = replace(fit, fitted_s=3 * fit.before_s)
     with pytest.raises(InputError, match=f"E733 the fit is worse than {BASE}"):

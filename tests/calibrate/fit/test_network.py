@@ -15,7 +15,7 @@ from simtrain.durations.collectives import collective_seconds, transfer_seconds
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
-from tests.helpers.measured_records import alone, header, linked, took
+from tests.helpers.measured_records import header, linked, took, unproductive
 from tests.helpers.network_records import ALONE, SEND_S, STEP_S, crossing
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def node() -> LinkFit:
 
 @pytest.fixture(scope="module")
 def two_nodes(node: LinkFit) -> Fit:
-    return fitted([*alone(), *linked(), *crossing(8, SHARES, SENT, node)])
+    return fitted([*unproductive(), *linked(), *crossing(8, SHARES, SENT, node)])
 
 
 def test_the_fit_recovers_the_network_that_made_the_records(two_nodes: Fit) -> None:
@@ -93,7 +93,7 @@ def test_one_outlier_hardly_changes_the_network_fit() -> None:
 
 def test_nodes_of_one_rank_need_no_links_inside() -> None:
     records = crossing(1, {Load.WHOLE: 10e9}, 8e9)
-    profile = fitted([*alone(), *records], num_ranks=2).profile
+    profile = fitted([*unproductive(), *records], num_ranks=2).profile
     assert profile.intra_node is None
     assert profile.cluster.num_gpus == 2
     network = profile.network
@@ -113,11 +113,11 @@ def test_too_few_collectives_across_nodes_are_listed_and_the_network_is_copied()
         for record in crossing(8, SHARES, SENT)
         if isinstance(record, CollectiveRecord) and record.op == "all_reduce"
     ]
-    fit = fitted([*alone(), *linked(), *few])
+    fit = fitted([*unproductive(), *linked(), *few])
     network = fit.profile.network
     source = "copied from a100_sxm4_80gb, 2 nodes, but too few sizes of all_gather "
     assert network.whole_node_efficiency.source.startswith(source)
     assert fit.profile.cluster.num_nodes.value == 2
     assert any(note.startswith("inter_node: copied from a100_sxm4_80gb") for note in fit.notes)
-    one_node = fitted([*alone(), *linked(), *few], num_ranks=8, num_nodes=1)
+    one_node = fitted([*unproductive(), *linked(), *few], num_ranks=8, num_nodes=1)
     assert one_node.profile.inter_node is None

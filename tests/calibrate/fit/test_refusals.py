@@ -15,7 +15,7 @@ from calibrate.records.schema import (
     OverlapRecord,
 )
 from simtrain.base.accuracy import Comparison
-from tests.helpers.measured_records import alone, header, kernels, took, without
+from tests.helpers.measured_records import header, kernels, took, unproductive, without
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ def test_the_worse_the_fit_the_wider_is_its_statement() -> None:
     """
     says = []
     for factor in (1.0, 9.0, 100.0):
-        fit = fitted([*without(KernelRecord, alone()), *scattered(factor)])
+        fit = fitted([*without(KernelRecord, unproductive()), *scattered(factor)])
         warned = any(warning.startswith("fused kernels: ") for warning in fit.warnings)
         assert warned == (factor > 1)
         assert fit.profile.uncertainty is not None
@@ -85,7 +85,7 @@ def test_the_slowdown_is_the_median_with_its_spread() -> None:
     assert residuals.mean_abs_error == pytest.approx((1.3 / 1.2 - 1 + 1 - 1.3 / 1.7) / 3)
     assert fit_slowdown([beside(0.9, 0.9)])[0] == 0.0
     assert fit_slowdown([beside(2.5, 2.5)])[0] == 1.0
-    data = fitted([*alone(), *records]).data["overlap"]["slowdown"]
+    data = fitted([*unproductive(), *records]).data["overlap"]["slowdown"]
     assert data["fitted_on"].startswith("3 points, mean |error| 10.6%")
 
 
@@ -99,7 +99,7 @@ def host(to_device: float, to_host: float, adam: float) -> list[Measurement]:
 
 
 def test_the_fit_recovers_the_hosts_copies_and_adam() -> None:
-    profile = fitted([*alone(), *host(24e9, 26e9, 5e9)]).profile
+    profile = fitted([*unproductive(), *host(24e9, 26e9, 5e9)]).profile
     assert profile.host_link is not None
     assert profile.host_link.bandwidth.value == pytest.approx(25e9)
     assert profile.host_link.adam_bandwidth.value == pytest.approx(5e9)
@@ -109,7 +109,7 @@ def test_the_fit_recovers_the_hosts_copies_and_adam() -> None:
 
 def test_a_copy_that_contradicts_others_is_set_aside() -> None:
     faster = HostRecord(what="to_host", num_bytes=1 << 30, time=took(1e-4))
-    fit = fitted([*alone(), *host(24e9, 26e9, 5e9), faster])
+    fit = fitted([*unproductive(), *host(24e9, 26e9, 5e9), faster])
     assert fit.profile.host_link is not None
     assert fit.profile.host_link.bandwidth.value == pytest.approx(25e9)
     (doubt,) = fit.doubts
