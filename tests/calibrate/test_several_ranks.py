@@ -94,12 +94,6 @@ def test_two_ranks_measure_and_survive_a_rank_that_dies(tmp_path: Path) -> None:
         "32 x 64 x 256 beside an all-gather of 4096 bytes over 2 ranks",
         "256 x 64 x 32 beside a reduce-scatter of 4096 bytes over 2 ranks",
     ]
-    times = {
-        (each.op, each.array_bytes): each.time.median_s
-        for each in records
-        if isinstance(each, CollectiveRecord)
-    }
-    assert len(times) == 10
 
 
 def test_measurements_on_two_nodes_give_a_network(tmp_path: Path) -> None:

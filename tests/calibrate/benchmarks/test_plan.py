@@ -1,6 +1,7 @@
 """The division of time by a made-up clock, and bytes of kernels by data type."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -24,17 +25,11 @@ def test_kernels_of_fp32_move_more_bytes_than_those_of_bf16() -> None:
         return {each["name"]: each["num_bytes"] / count for each in reversed(kernels)}
 
     sizes = sizes_for("cpu", quick=True)
-    narrow, wide = (moved(in_type(sizes, dtype)) for dtype in ("bf16", "fp32"))
+    narrow, wide = (moved(replace(sizes, compute=dtype)) for dtype in ("bf16", "fp32"))
     assert (narrow["layer norm"], wide["layer norm"]) == (4, 8)
     assert (narrow["dropout gradient"], wide["dropout gradient"]) == (5, 9)  # a mask of bytes
     # Without a 16-bit weight, a step of Adam has none to write.
     assert (narrow["Adam step"], wide["Adam step"]) == (38, 32)
-
-
-def in_type(sizes: Sizes, dtype: str) -> Sizes:
-    from dataclasses import replace
-
-    return replace(sizes, compute=dtype)  # type: ignore[arg-type]
 
 
 class Clock:
