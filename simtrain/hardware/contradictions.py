@@ -26,14 +26,7 @@ _PINNED = (
 
 
 class _Limit(NamedTuple):
-    """Entries whose product is at most another entry.
-
-    Args:
-        names: of the entries, the one first that is more likely wrong.
-        limit: name of the entry that limits them.
-        unit: of the limit.
-        reason: why it does.
-    """
+    """Entries whose product is at most another entry; the first is more likely wrong."""
 
     names: tuple[str, ...]
     limit: str

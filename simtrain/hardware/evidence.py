@@ -48,7 +48,6 @@ class Evidence(PlainData):
 
     Args:
         cluster: name or path of the profile.
-        level: its strength.
         num_runs: measured iterations with which predictions were compared; of a scenario, those
             like it.
         text: the evidence in words, to follow the profile's name.
@@ -299,12 +298,8 @@ class RunKind:
     """A kind of runs: those whose predictions are about as far off.
 
     Args:
-        cluster: the hardware profile.
-        software: the software stack.
-        data_type: the data type of matrix products.
-        has_experts: whether the model has experts.
+        data_type: of matrix products.
         is_hybrid: whether the model has a pattern of layers.
-        nodes: whether it runs on one node or on several.
         is_changed: whether the scenario changes entries of the profile, which makes it another one.
         is_doubtful: whether the profile rests on datasheets or on contradicting sources.
         is_lower_bound: whether the profile has best possible values, so that no run is faster.

@@ -100,7 +100,6 @@ class Interval(PlainData):
 
     @property
     def sentence(self) -> str:
-        """The 90 % interval and its basis, to follow predicted times."""
         return f"The measured time is {self.words}; {self.basis}."
 
     def has(self, time_s: float) -> bool:
@@ -186,12 +185,9 @@ class ErrorModel(Strict):
     def expected(
         self, traits: Traits, judged: Sequence[JudgedRuns], extrapolated: float = 0.0
     ) -> ExpectedScale:
-        """Return the scale to expect of a class, from the judged ones.
+        """Return the scale to expect of a class from the judged ones.
 
-        Args:
-            traits: what the class is in each respect.
-            judged: classes that were compared with predictions.
-            extrapolated: share of the kernel time that is extrapolated.
+        `extrapolated` is the share of its kernel time that is extrapolated.
         """
         prior = float(self.likeness([traits], [traits])[0, 0]) + self.runs**2
         mean = self._mean(extrapolated)
@@ -233,10 +229,7 @@ Traits = Mapping[str, str]
 class JudgedRuns:
     """Measured runs of one class with which predictions were compared.
 
-    Args:
-        runs: the runs and their errors.
-        cluster: the hardware profile of their machine.
-        is_mixed: whether they are of several frameworks, which are no evidence for any stack.
+    `is_mixed` if they are of several frameworks, which are no evidence for any stack.
     """
 
     runs: MeasuredRuns
@@ -319,13 +312,7 @@ def read_error_model(file: Path) -> ErrorModel:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedErrors:
-    """How far off predictions of a kind are expected to be.
-
-    Args:
-        kind: the kind.
-        groups: all judged runs; perhaps none.
-        model: the model of errors.
-    """
+    """How far off predictions of a kind are expected to be; `groups` has all judged runs."""
 
     kind: RunKind
     groups: Sequence[JudgedRuns]

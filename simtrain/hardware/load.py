@@ -13,6 +13,7 @@ from simtrain.base.strict_yaml.reading import dotted, move_places
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.sections import VariationEntries
 from simtrain.hardware.upgrades import SCALE, scaled
 from simtrain.scenario import Scenario
 
@@ -72,8 +73,14 @@ def stand_in() -> HardwareProfile:
     return load_profile(STAND_IN)
 
 
-# Most simulations need no other profile, which takes as long to read as their own.
-HardwareProfile._stand_in = staticmethod(stand_in)
+def variation_of(profile: HardwareProfile) -> tuple[str, VariationEntries]:
+    """Return the profile whose variation counts, itself or the one that stands in, and its entries.
+
+    Most simulations need no other profile, which takes as long to read as their own.
+    """
+    if profile.variation is None:
+        return variation_of(stand_in())
+    return profile.name, profile.variation
 
 
 def profile_version(scenario: Scenario) -> object:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
@@ -304,22 +303,6 @@ class HardwareProfile(Strict):
     variation: VariationEntries | None = None
     uncertainty: Entry[Positive] | None = None
     _host_speed: float = PrivateAttr(default=1.0)
-    _stand_in: ClassVar[Callable[[], HardwareProfile] | None] = None
-    """Returns the profile whose variation stands in for that of profiles without any; the module
-    that loads profiles sets it.
-    """
-
-    @property
-    def variation_entries(self) -> tuple[str, VariationEntries]:
-        """The name of the profile whose variation counts, and its entries.
-
-        They are its own, or those of the profile that stands in.
-        """
-        if self.variation is not None:
-            return self.name, self.variation
-        stand_in = HardwareProfile._stand_in
-        assert stand_in is not None, "simtrain.hardware.load was imported"
-        return stand_in().variation_entries
 
     def __repr__(self) -> str:
         nodes, gpus = self.cluster.num_nodes.value, self.cluster.gpus_per_node.value

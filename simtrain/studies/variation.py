@@ -18,6 +18,7 @@ from simtrain.base.request import takes
 from simtrain.engine.compiled import Floats
 from simtrain.errors import InputError, Location
 from simtrain.hardware.entries import entries_of
+from simtrain.hardware.load import variation_of
 from simtrain.hardware.sections import VariationEntries
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.report.remarks import RunReport
@@ -236,7 +237,7 @@ def draw(request: DrawRequest) -> DrawnTimes:
     _check_whole("--seed", request.seed, 0, 2**64 - 1)
     result = result_of(request.scenario)
     study = _study(result, request.seed)
-    profile, entries = result.profile.variation_entries
+    profile, entries = variation_of(result.profile)
     times_s = []
     for first in range(0, request.draws, _PART):
         request.on_progress("draws", first, request.draws)
@@ -285,9 +286,8 @@ def draw_if_varied(result: Result) -> DrawnTimes | None:
 
 def _study(result: Result, seed: int) -> DrawnIteration:
     _check_link(result.iteration.seconds.plan)
-    _, entries = result.profile.variation_entries
-    iteration = result.iteration
-    return DrawnIteration.of(iteration, sources_of(iteration, entries), seed)
+    _, entries = variation_of(result.profile)
+    return DrawnIteration.of(result.iteration, sources_of(result.iteration, entries), seed)
 
 
 def _with_other_machines(study: DrawnIteration, seed: int, time: Distribution) -> Distribution:
