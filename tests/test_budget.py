@@ -17,7 +17,7 @@ BUDGET = {
     "base": 2967,
     "schedules": 2831,
     "scenario": 8363,
-    "hardware": 2798,
+    "hardware": 2763,
     "workload": 10618,
     "durations": 999,
     "engine": 1284,
