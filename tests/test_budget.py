@@ -29,11 +29,11 @@ BUDGET = {
     "top": 656,
     "importing": 10349,
     "recording": 5168,
-    "traces": 2113,
+    "traces": 2068,
     "related_work": 1830,
     "paper": 2961,
     "calibrate": 9439,
-    "docs/update": 3796,
+    "docs/update": 3795,
     "benchmarks": 2745,
     "tests": 54291,
 }
