@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9439,
     "docs/update": 3795,
     "benchmarks": 2745,
-    "tests": 54291,
+    "tests": 54288,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
