@@ -29,13 +29,13 @@ BUDGET = {
     "top": 656,
     "importing": 10349,
     "recording": 5168,
-    "traces": 2068,
+    "traces": 2113,
     "related_work": 1830,
     "paper": 2961,
     "calibrate": 9439,
-    "docs/update": 3795,
+    "docs/update": 3796,
     "benchmarks": 2745,
-    "tests": 54288,
+    "tests": 54291,
 }
 """Lines of Python, JavaScript and CSS by room."""
 

@@ -120,7 +120,7 @@ def test_every_value_prints_on_a_short_line(rows: Any, runs: pathlib.Path) -> No
         (lambda: simtrain.import_scenario("x.sh", gpus="8"), "gpus is '8'"),
         (lambda: simtrain.import_scenario("x.sh", env=["A=1"]), 'write env={"NNODES": "4"}'),
         (lambda: simtrain.import_scenario("x.sh", overrides="tp=2"), "not a list of texts"),
-        (lambda: simtrain.import_scenario("gpt2_1_5b", gpus=2), "only for files of other tools"),
+        (lambda: simtrain.import_scenario("gpt2_1_5b", env={}, gpus=3), "write --gpus "),
         (lambda: simtrain.report("gpt2_1_5b", "x.html"), "is a name, not a Scenario or Result"),
         (lambda: simtrain.report([], "x.html"), "there is nothing to report on"),
         (lambda: simtrain.report(SCENARIO, 3), "an object of type int is not a path"),

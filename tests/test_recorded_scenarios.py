@@ -115,7 +115,7 @@ STUDIES = [
     "run --allow-oom --show ops",
     "run --allow-oom --show settings",
     "run --allow-oom --draws 3",
-    "run --allow-oom --scale memory_bandwidth=2",
+    "run --allow-oom --set hardware.scale.memory_bandwidth=2",
     "run --allow-oom -o {out}.json",
     "run --allow-oom --show memory",
     "run --allow-oom --show memory --format json",
@@ -127,7 +127,7 @@ STUDIES = [
     "compare --change cluster=b200_sxm --allow-oom",
     "compare --change software.stack=torchtitan_compiled --allow-oom",
     "compare",
-    "cost --tokens 1B --no-failures --allow-oom",
+    "cost --tokens 1B --goodput 1 --allow-oom",
     "cost --days 3 --allow-oom",
     "sweep -o {out}",
 ]

@@ -20,7 +20,8 @@ from docs.update.simulations import run_of, scenario_of
 from simtrain.durations.model import GemmMachine, gemm_seconds
 from simtrain.hardware.load import load_profile
 from simtrain.studies.simulation import simulate
-from simtrain.traces.study import RankKernels, overlap_of, simulated_kernels
+from simtrain.traces.kernels import RankKernels, simulated_kernels
+from simtrain.traces.study import overlap_of
 from simtrain.workload.work import Gemm
 
 _PAIR, _PASS = "deepseek_v3_pair.yaml", "(2F2;2B1)OVERLAP_F_B"

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simtrain.commands.compare_schedules import compare_schedules
+from simtrain.commands.comparer import COMPARERS, ComparisonRequest
 from simtrain.commands.declare import options_first
 from simtrain.commands.options import AllowOomOption, OutOption, refuse
-from simtrain.commands.output import Output, show
+from simtrain.commands.output import Output, check_file, show
 from simtrain.commands.printing import emit, status
-from simtrain.commands.question import Questions, as_words, simulate_with_status
+from simtrain.commands.question import Question, Questions, as_words, simulate_with_status
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
-    from simtrain.iteration.report.difference import Difference
+    from simtrain.render.html.document import HtmlDocument
     from simtrain.scenario import Scenario
-    from simtrain.views.compare import ScenarioColumn
+    from simtrain.views.compare import ScenarioColumn, ScenarioComparison
+    from simtrain.views.view import View
 
 
-@options_first("scenarios changes schedules top out overrides scale")
+@options_first("scenarios changes schedules top out details overrides gpus")
 def compare(
     questions: Questions,
     *,
@@ -34,26 +36,27 @@ def compare(
     top: Annotated[int, typer.Option(min=1)] = 5,
     out: OutOption = None,
     output: Output,
+    details: bool = False,
     allow_oom: AllowOomOption = False,
-    sensitivity: bool = True,
 ) -> None:
     """Compare scenarios: why one is slower; for one alone, which single changes save most.
 
     Args:
         changes: add one copy of the first scenario with this field changed: recompute=full. If
             repeated, the one copy has all changes: some need each other.
-        sensitivity: simulate each scenario again with more of each resource of the cluster.
         schedules: compare all schedules that the pipeline of one scenario allows: time, bubble,
             peak memory and order.
         top: the most changes of one scenario to print.
-        out: page (.html) on all scenarios. With --schedules, page with all timelines.
+        out: page (.html) on all scenarios; with --schedules, with all timelines.
+        details: also simulate each scenario with more of each resource of the cluster. Pages, JSON,
+            CSV and Markdown always have it.
 
     Each scenario is compared with the first one, and the difference is split into causes that add
     up to it. --set applies to all scenarios. Scenarios that set a field of variation are drawn 100
     times, for the mean and a percentile.
 
-    For one scenario, single changes on the same GPUs with the same global batch are simulated, and
-    the effect of better hardware. Several changes together: simtrain search.
+    For one scenario, single changes on the same GPUs with the same global batch are simulated.
+    Several changes together: simtrain search.
 
     Traces of PyTorch's profiler beside one scenario (files .json or .json.gz, or a folder, one rank
     each) show where the real iteration loses time against the simulated one: by kind of kernels,
@@ -61,110 +64,39 @@ def compare(
 
     Example: simtrain compare table5_175b_full table5_175b_present
 
-    Example: simtrain compare llama3_70b --top 3 --no-sensitivity
+    Example: simtrain compare llama3_70b --top 3 --details
 
     Example: simtrain compare llama3_70b --schedules --set batch.global=16
 
     Example: simtrain compare table5_175b_present trace.json.gz
     """
-    from simtrain.commands.comparer import COMPARERS, ComparisonRequest
-
-    scenarios, settings = questions.scenarios, questions.settings
-    others = {"--change": changes, "--no-sensitivity": not sensitivity, "--schedules": schedules}
+    of_scenarios = {"--change": changes, "--details": details}
     for comparer in COMPARERS.values():
-        if files := [name for name in scenarios if comparer.takes(Path(name))]:
-            refuse(others | {"-o": out}, f"has no effect beside {comparer.name}")
-            names = [name for name in scenarios if name not in files]
-            request = ComparisonRequest(names, files, settings, output, allow_oom)
+        if files := [name for name in questions.scenarios if comparer.takes(Path(name))]:
+            others = of_scenarios | {"--schedules": schedules, "-o": out}
+            refuse(others, f"has no effect beside {comparer.name}")
+            simulated = [each for each in questions.each() if each.scenario not in files]
+            request = ComparisonRequest(simulated, files, output, allow_oom)
             return comparer.compare(request)
-    if schedules:
-        others.pop("--schedules")
-        refuse(others | {"SCENARIO": len(scenarios) > 1}, "has no effect with --schedules")
-        compare_schedules(questions.each()[0], out, output)
-        return
     if out:
-        _check_page(out)
-    loaded = load_compared(questions, changes or [])
-    if len(loaded) > 1:
-        columns = [
-            scenario_column(name, scenario, allow_oom, sensitivity) for name, scenario in loaded
-        ]
-        _show_several(columns, output)
-        if out:
-            _write_page(out, questions, changes or [], columns, sensitivity)
+        check_file(out)
+    if schedules:
+        others = of_scenarios | {"SCENARIO": len(questions.scenarios) > 1}
+        refuse(others, "has no effect with --schedules")
+        _compare_schedules(questions.each()[0], out, output)
         return
-    refuse({"-o": out}, "needs two scenarios", f"simtrain run {scenarios[0]} -o {out}")
-    _advise(*loaded[0], top, output, sensitivity)
-    if questions.overrides:
-        words = [scenarios[0], *as_words("--change", questions.overrides)]
-        line = shlex.join(["simtrain", "compare", *words])
-        note = "--set applies to every scenario. Compare with the unchanged one"
-        emit(f"{note}: {line}\n", sys.stderr)
+    named = _load(questions, changes or [])
+    with_hardware = details or output.format != "table" or out is not None
+    is_alone = len(named) == 1
+    columns = [_column(*each, allow_oom or is_alone, with_hardware) for each in named]
+    if is_alone:
+        _advise(columns[0], top, out, output)
+        _suggest_a_change(questions)
+    else:
+        _show_several(questions, changes or [], columns, out, output)
 
 
-def _show_several(columns: Sequence[ScenarioColumn], output: Output) -> None:
-    from simtrain.views.compare import ScenarioComparison, compare_view
-
-    comparison = ScenarioComparison(columns, differences_between(columns))
-    clusters = [column.result.scenario.cluster for column in columns]
-    show(output, comparison, lambda: compare_view(comparison), clusters)
-
-
-def _advise(
-    name: str, scenario: Scenario, top: int, output: Output, with_sensitivity: bool
-) -> None:
-    """Print the single changes that save the most time, and what better hardware saves."""
-    from simtrain.studies.advice import advise
-    from simtrain.views.compare import ScenarioComparison, advice_view, compare_view
-    from simtrain.views.view import View
-
-    column = scenario_column(name, scenario, True, with_sensitivity)
-    with status(f"simulating changes of {name}") as show_status:
-        advice = advise(scenario, top, on_progress=show_status)
-    comparison = ScenarioComparison([column], ())
-
-    def view() -> View:
-        parts = compare_view(comparison).parts if with_sensitivity else ()
-        return View([*advice_view(advice).parts, *parts])
-
-    show(output, advice.to_dict() | comparison.to_dict(), view, scenario.cluster)
-
-
-def _check_page(out: Path) -> None:
-    from simtrain.base.output_folder import check_writable
-    from simtrain.render.html.document import check_html_file
-
-    check_html_file(out)
-    check_writable(out, "the page")
-
-
-def _write_page(
-    out: Path,
-    questions: Questions,
-    changes: list[str],
-    columns: Sequence[ScenarioColumn],
-    sensitivity: bool,
-) -> None:
-    """Write the page on all scenarios; it names the commands that print its tables."""
-    from simtrain.render.html.document import write_document
-    from simtrain.render.html.report import ReportedRun, report_document
-    from simtrain.studies.warnings import warnings_on
-    from simtrain.views.compare import ScenarioComparison
-
-    words = [question.words for question in questions.each()]
-    words += [[*words[0], *as_words("--set", changes)]] if changes else []
-    runs = [
-        ReportedRun(each.name, each.result, shlex.join(run), warnings_on(each.result), each.drawn)
-        for each, run in zip(columns, words, strict=True)
-    ]
-    settings = as_words("--set", questions.settings)
-    compared = [*questions.scenarios, *settings, *as_words("--change", changes)]
-    compared += [] if sensitivity else ["--no-sensitivity"]
-    comparison = ScenarioComparison(columns, differences_between(columns))
-    write_document(report_document(runs, comparison, shlex.join(compared)), out)
-
-
-def load_compared(questions: Questions, changes: list[str]) -> list[tuple[str, Scenario]]:
+def _load(questions: Questions, changes: list[str]) -> list[tuple[str, Scenario]]:
     """Load the scenarios, and the changed copy of the first one; return them with their names."""
     loaded = [(each.scenario, each.load()) for each in questions.each()]
     if not changes:
@@ -174,19 +106,17 @@ def load_compared(questions: Questions, changes: list[str]) -> list[tuple[str, S
         copy = first.changed(changes).load()
     except InputError as error:
         # Changes are applied like --set, but were written after --change.
-        places = {Location(f"--set {change}"): Location(f"--change {change}") for change in changes}
+        places: dict[Location | None, Location] = {
+            Location(f"--set {change}"): Location(f"--change {change}") for change in changes
+        }
         raise InputError(
             replace(problem, location=places.get(problem.location, problem.location))
-            if problem.location
-            else problem
             for problem in error.problems
         ) from None
     return [*loaded, (" ".join([first.scenario, *changes]), copy)]
 
 
-def scenario_column(
-    name: str, scenario: Scenario, allow_oom: bool, with_sensitivity: bool
-) -> ScenarioColumn:
+def _column(name: str, scenario: Scenario, allow_oom: bool, with_hardware: bool) -> ScenarioColumn:
     """Simulate a scenario, and also with better hardware if wanted."""
     from simtrain.studies.sensitivity import sensitivity
     from simtrain.studies.variation import draw_if_varied
@@ -195,21 +125,100 @@ def scenario_column(
     result = simulate_with_status(scenario, allow_oom)
     with status(f"drawing {name}"):
         drawn = draw_if_varied(result)
-    if not with_sensitivity:
+    if not with_hardware:
         return ScenarioColumn(name, result, drawn=drawn)
     with status(f"simulating {name} on better hardware") as show_status:
-        return ScenarioColumn(
-            name,
-            result,
-            sensitivity(
-                scenario, on_progress=lambda description: show_status(f"{name}, {description}")
-            ),
-            drawn,
-        )
+        better = sensitivity(scenario, on_progress=lambda what: show_status(f"{name}, {what}"))
+    return ScenarioColumn(name, result, better, drawn)
 
 
-def differences_between(columns: Sequence[ScenarioColumn]) -> tuple[Difference, ...]:
-    """Compare the other scenarios with the first; a single one has no differences."""
+def _show_several(
+    questions: Questions,
+    changes: list[str],
+    columns: Sequence[ScenarioColumn],
+    out: Path | None,
+    output: Output,
+) -> None:
     from simtrain.iteration.report.difference import compare as compare_with_first
+    from simtrain.views.compare import ScenarioComparison, compare_view
 
-    return compare_with_first(*(column.result for column in columns)) if len(columns) > 1 else ()
+    results = [column.result for column in columns]
+    comparison = ScenarioComparison(columns, compare_with_first(*results))
+    clusters = [result.scenario.cluster for result in results]
+    show(output, comparison, lambda: compare_view(comparison), clusters)
+    _write_page(out, lambda: _document(questions, changes, comparison))
+
+
+def _document(
+    questions: Questions, changes: list[str], comparison: ScenarioComparison
+) -> HtmlDocument:
+    """Return the page on all scenarios; it names the commands that print its tables."""
+    from simtrain.render.html.report import ReportedRun, report_document
+    from simtrain.studies.warnings import warnings_on
+
+    words = [question.words for question in questions.each()]
+    words += [[*words[0], *as_words("--set", changes)]] if changes else []
+    runs = [
+        ReportedRun(each.name, each.result, shlex.join(run), warnings_on(each.result), each.drawn)
+        for each, run in zip(comparison.scenarios, words, strict=True)
+    ]
+    compared = [*questions.scenarios, *questions.changes.words, *as_words("--change", changes)]
+    return report_document(runs, comparison, shlex.join([*compared, "--details"]))
+
+
+def _advise(column: ScenarioColumn, top: int, out: Path | None, output: Output) -> None:
+    """Print the single changes that save the most time, and what better hardware saves."""
+    from simtrain.render.html.pages import study_document
+    from simtrain.studies.advice import advise
+    from simtrain.views.compare import ScenarioComparison, advice_view, compare_view
+    from simtrain.views.view import Heading, View
+
+    scenario = column.result.scenario
+    with status(f"simulating changes of {column.name}") as show_status:
+        advice = advise(scenario, top, on_progress=show_status)
+    comparison = ScenarioComparison([column], ())
+
+    def view() -> View:
+        parts = compare_view(comparison).parts if column.sensitivity else ()
+        return View([*advice_view(advice).parts, *parts])
+
+    show(output, advice.to_dict() | comparison.to_dict(), view, scenario.cluster)
+    title = Heading(f"Changes of {column.name} that save time")
+    _write_page(out, lambda: study_document(View([title, *view().parts])))
+
+
+def _suggest_a_change(questions: Questions) -> None:
+    """Say how to compare with the unchanged scenario: --set applies to every one."""
+    if settings := questions.changes.overrides:
+        words = [questions.scenarios[0], *as_words("--change", settings)]
+        line = shlex.join(["simtrain", "compare", *words])
+        note = "--set applies to every scenario. Compare with the unchanged one"
+        emit(f"{note}: {line}\n", sys.stderr)
+
+
+def _compare_schedules(question: Question, out: Path | None, output: Output) -> None:
+    """Simulate every schedule that a pipeline allows: time, bubble, peak memory, and its order.
+
+    Layers, stages and microbatches stay as they are. A schedule keeps the number of chunks per
+    stage if it can; otherwise it has the smallest that it allows. Schedules that the scenario
+    cannot have are listed with the reason.
+    """
+    from simtrain.render.html.pages import schedules_document
+    from simtrain.studies.schedule_comparison import compare_schedules
+    from simtrain.views.schedules import schedules_view
+
+    scenario, name = question.load(), question.scenario
+    with status("simulating schedules") as show_status:
+        comparison = compare_schedules(scenario, show_status)
+    draws = not (output.format == "md" or out)
+    view = partial(schedules_view, comparison, name, out, draws=draws)
+    show(output, comparison, view, scenario.cluster)
+    words = shlex.join(["simtrain", "compare", "--schedules", *question.words])
+    _write_page(out, lambda: schedules_document(comparison, name, words))
+
+
+def _write_page(out: Path | None, document: Callable[[], HtmlDocument]) -> None:
+    from simtrain.render.html.document import write_document
+
+    if out:
+        write_document(document(), out)

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from simtrain.base.plug_ins import Parts
 from simtrain.commands.output import Output
+from simtrain.commands.question import Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +18,14 @@ class ComparisonRequest:
     """What the user wrote after `simtrain compare`.
 
     Args:
-        scenarios: the names that no comparer takes.
+        questions: the scenarios, which no comparer takes, with their changes.
         files: the names that this comparer takes.
-        overrides: settings of --set.
         output: how the comparison is printed.
         allow_oom: simulate scenarios that do not fit.
     """
 
-    scenarios: Sequence[str]
+    questions: Sequence[Question]
     files: Sequence[str]
-    overrides: Sequence[str]
     output: Output
     allow_oom: bool
 

@@ -36,10 +36,3 @@ def settable_fields(typed: str) -> list[str]:
     from simtrain.scenario import Scenario
 
     return [name for name in settable_names(Scenario) if name.startswith(typed)]
-
-
-def scalable_resources(typed: str) -> list[str]:
-    """Return what --scale can begin with: the resources of a cluster."""
-    from simtrain.hardware.upgrades import RESOURCES
-
-    return [f"{name}=" for name in RESOURCES if name.startswith(typed)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +10,7 @@ from simtrain.commands.declare import Fields, Written, options_first
 from simtrain.commands.options import AllowOomOption, refuse
 from simtrain.commands.output import Output, show
 from simtrain.commands.progress import progress_bar
-from simtrain.commands.question import SearchQuestion, simulate_with_status
+from simtrain.commands.question import Question, simulate_with_status
 from simtrain.studies.training_requests import CostRequest, GoodputRequest
 
 if TYPE_CHECKING:
@@ -39,26 +38,24 @@ TrainingFields = Annotated[
     dict[str, Any],
     Fields(
         GoodputRequest,
-        "tokens days gpus spares checkpoint interval recovery reliability draws seed",
+        "tokens days spares checkpoint interval recovery draws seed",
     ),
 ]
 
 
-@options_first("scenario tokens days gpus failures price pue co2 details overrides scale")
+@options_first("scenario tokens days gpus goodput price pue co2 details overrides")
 def cost(
-    question: SearchQuestion,
+    question: Question,
     fields: TrainingFields,
     terms: TermsFields,
     output: Output,
     *,
-    failures: bool = True,
     details: bool = False,
     allow_oom: AllowOomOption = False,
 ) -> None:
     """Estimate days, GPU-hours, price and energy of a training run, with its failures.
 
     Args:
-        failures: draw the training with the failures of its machines, restarts and checkpoints.
         details: also print where the hours go, and what the answer hangs on.
 
     Prices and power come from the hardware profile, with their sources, unless --price replaces the
@@ -74,21 +71,13 @@ def cost(
 
     Example: simtrain cost llama3_405b --days 54 --gpus 16384 --set batch.global=8192 --details
     """
-    from simtrain.base.importer import importer_of_file
     from simtrain.studies.cost import Terms, cost_of_result
     from simtrain.studies.goodput.goodput import goodput as draw_trainings
-    from simtrain.studies.goodput.goodput import with_gpus
 
-    if not failures:
-        refuse({"--goodput": terms["goodput"] != "auto"}, "has no effect with --no-failures")
-        terms["goodput"] = 1.0
     is_drawn = terms["goodput"] == "auto"
     if not is_drawn:
         _refuse_draws(fields, details)
-    gpus = fields.pop("gpus")
-    if gpus and importer_of_file(question.scenario):  # which leaves them open
-        question, gpus = replace(question, imports=question.imports | {"gpus": gpus}), None
-    scenario = with_gpus(question.load(), gpus)
+    scenario = question.load()
     tokens = fields["tokens"]
     if not is_drawn:
         plain_terms = Terms.read(CostRequest(scenario, tokens, **terms))  # before the simulation
@@ -106,9 +95,9 @@ def cost(
 
 def _refuse_draws(fields: dict[str, Any], details: bool) -> None:
     defaults = {"checkpoint": "async", "recovery": "all", "draws": 100, "seed": 0}
-    names = ("days", "spares", "checkpoint", "interval", "recovery", "reliability", "draws", "seed")
+    names = ("days", "spares", "checkpoint", "interval", "recovery", "draws", "seed")
     changed = {f"--{name}": fields[name] != defaults.get(name) for name in names}
-    refuse(changed | {"--details": details}, "needs drawn failures")
+    refuse(changed | {"--details": details}, "needs drawn failures", "remove --goodput")
     if fields["tokens"] is None:
         refuse({"--tokens": True}, "is missing", "write --tokens 300B")
 

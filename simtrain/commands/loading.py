@@ -26,11 +26,18 @@ _MOST_NAMES = 5
 _USUAL_REPLICAS = 8, 4, 2, 1, 16, 32, 64, 128
 
 
-def load_scenario(request: ImportRequest) -> Scenario:
+def load_scenario(
+    request: ImportRequest, gpus: int | None = None, scale_batch: bool = False
+) -> Scenario:
     """Load a scenario by its path or name, or import the file of another tool, and check it.
 
     What is imported is said in one line on stderr. Settings that simtrain does not know are
     left out.
+
+    Args:
+        request: the file and what it leaves open.
+        gpus: number of GPUs, as for `with_gpus`.
+        scale_batch: whether the global batch grows with them.
 
     Raises:
         InputError: the file, the overrides or the combination is wrong, or the source leaves the
@@ -38,13 +45,20 @@ def load_scenario(request: ImportRequest) -> Scenario:
     """
     from simtrain.base.importer import importer_of_file
     from simtrain.scenario import check_scenario
-    from simtrain.scenario import load_scenario as load
+    from simtrain.scenario import load_unchecked as load
+    from simtrain.studies.gpus import with_gpus
 
     if (importer := importer_of_file(request.source)) is None:
         check_unused(request)
-        return load(request.file, request.overrides)
+        scenario = with_gpus(load(request.file, request.overrides), gpus, scale_batch)
+        check_scenario(scenario)
+        return scenario
     with importer.opened(request) as opened:
-        scenario = _import(importer, opened, request.file)
+        if gpus and _is_open(importer, opened):
+            what = "has no effect: the file does not say its own number of GPUs"
+            refuse({"--scale-batch": scale_batch}, what)
+            opened, gpus = replace(opened, gpus=gpus), None
+        scenario = with_gpus(_import(importer, opened, request.file), gpus, scale_batch)
         check_scenario(scenario)
     return scenario
 
@@ -68,8 +82,6 @@ def load_unchecked(request: ImportRequest) -> Scenario:
 def check_unused(request: ImportRequest) -> None:
     """Refuse options of imports for a scenario of simtrain, which no importer reads (E908)."""
     message = "is only for files of other tools, which are imported"
-    search = f"simtrain search {request.file} --gpus {request.gpus} finds a layout"
-    refuse({"--gpus": request.gpus}, message, f"{search}; or write --set parallelism.data=N")
     others = {"--env": request.env, "--model": request.model, "--config": request.config}
     refuse(others | {"--capture": request.capture}, message)
 
@@ -168,8 +180,7 @@ def _import(
         first, *others = error.problems
         raise InputError([*others, replace(first, fix=line)]) from None
     scenario: Scenario = draft.scenario().replace({"name": Path(source).stem})
-    axes = ("tensor", "pipeline", "data") if importer.is_model else ("data",)
-    if not is_layout_open and all(draft.is_default(f"parallelism.{axis}") for axis in axes):
+    if not is_layout_open and _has_default_layout(importer, draft):
         if importer.is_model:
             what = "the layout and the batch: it describes a model alone"
             raise _open(source, what, _search_line(scenario, request))
@@ -211,6 +222,20 @@ def _with_batch(importer: Importer, scenario: Scenario) -> str:
         return shlex.join([*words, *_usual_batch(scenario, _FEWEST_GPUS, words)])
     number = _usual_sequences(scenario, scenario.model.seq_length, 1)
     return shlex.join([*words, "--set", f"batch.global={number}"])
+
+
+def _is_open(importer: Importer, request: ImportRequest) -> bool:
+    """Whether a source does not say its number of GPUs, which --gpus then decides."""
+    try:
+        draft = importer.draft(replace(request, ignore_unknown=True))
+    except InputError:
+        return True
+    return _has_default_layout(importer, draft)
+
+
+def _has_default_layout(importer: Importer, draft: ImportDraft) -> bool:
+    axes = ("tensor", "pipeline", "data") if importer.is_model else ("data",)
+    return all(draft.is_default(f"parallelism.{axis}") for axis in axes)
 
 
 def _open(source: str, what: str, line: str) -> InputError:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.completion import scalable_resources, settable_fields, shipped_scenarios
+from simtrain.commands.completion import settable_fields, shipped_scenarios
 from simtrain.errors import InputError, Location
 
 ScenarioArgument = Annotated[
@@ -29,15 +29,6 @@ SetOption = Annotated[
         "--set",
         help="Set a field: parallelism.tensor=4. May be repeated.",
         autocompletion=settable_fields,
-    ),
-]
-ScaleOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--scale",
-        help="More or less of a resource of the cluster: network=2x, tensor_cores=0.5. May be "
-        "repeated.",
-        autocompletion=scalable_resources,
     ),
 ]
 AllowOomOption = Annotated[

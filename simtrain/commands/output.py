@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from simtrain.base.plain_data import PlainData
     from simtrain.views.view import View
 
+PAGES = (".html", ".htm")
 Format = Literal["table", "json", "csv", "md"]
 
 
@@ -134,40 +135,21 @@ def _table(output: Output, view: View) -> Any:
     raise InputError.of("E119", message, Location("--table"), fix)
 
 
-def print_or_write(
-    text: str, file: Path | None, note: str = "", command: str = "", replaces: bool | None = None
-) -> None:
-    """Print a scenario, or write it to a file, and a command that runs it.
+def check_file(file: Path, suffixes: Sequence[str] = PAGES) -> None:
+    """Check, before the work that it needs, that a page or a picture can be written.
 
     Args:
-        text: the scenario.
-        file: where to write it; None prints it.
-        note: words after the name of the file.
-        command: what to do with it; by default, run it.
-        replaces: whether a file that exists is replaced; None if no option says so.
+        file: the file of -o.
+        suffixes: those that its name may have.
+
+    Raises:
+        InputError: the name has another suffix (E117), a package is missing (E701), or the file
+            cannot be written (E113).
     """
-    from simtrain.base.output_folder import write_new
-    from simtrain.scenario import load_unchecked
+    from simtrain.base.extras import require
+    from simtrain.base.output_folder import check_suffix, check_writable
 
-    if file is None:
-        emit(text)
-        return
-    write_new(file, text, load_unchecked, replaces)
-    emit(f"Wrote {file}{note}. Run it with: {command or f'simtrain run {file}'}\n")
-
-
-def page_of(out: Path | None) -> Path | None:
-    """Return -o if it is a page, and not a folder; check that it can be written."""
-    from simtrain.base.output_folder import check_writable
-    from simtrain.render.html.document import SUFFIXES
-
-    if out is None or out.suffix not in SUFFIXES:
-        return None
-    check_writable(out, "the page")
-    return out
-
-
-def with_files(rows: Iterable[dict[str, Any]], files: Iterable[Path]) -> None:
-    """Add to each row of JSON data the file of its scenario; without files add nothing."""
-    for row, file in zip(rows, files, strict=False):
-        row["file"] = str(file)
+    check_suffix(file, suffixes, "such answers")
+    if not file.name.lower().endswith(PAGES):
+        require("drawing pictures", "matplotlib")
+    check_writable(file, "it")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,12 +11,16 @@ import typer
 from simtrain.base.importer import ImportRequest
 from simtrain.commands.declare import Fields, Written
 from simtrain.commands.loading import load_scenario, load_unchecked
-from simtrain.commands.options import ScaleOption, ScenarioArgument, SetOption, SeveralScenarios
+from simtrain.commands.options import (
+    ScenarioArgument,
+    SetOption,
+    SeveralScenarios,
+    refuse,
+)
 from simtrain.commands.printing import status
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
-    from simtrain.engine import Engine
     from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
 
@@ -43,7 +47,6 @@ def read_variables(texts: list[str], option: str) -> dict[str, str]:
 
 
 _IMPORT_FORMS = {
-    "gpus": Annotated[int | None, typer.Option(min=1, rich_help_panel=_PANEL)],
     "env": Annotated[
         dict[str, str] | None,
         typer.Option(
@@ -66,9 +69,32 @@ def import_fields(names: str) -> Fields:
     return Fields(ImportRequest, names, _IMPORT_FORMS)
 
 
-IMPORT_NAMES = "env model config ignore_unknown capture"
-ImportFields = Annotated[dict[str, Any], import_fields(f"gpus {IMPORT_NAMES}")]
+ImportFields = Annotated[dict[str, Any], import_fields("env model config ignore_unknown capture")]
 """What the file of another tool leaves open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a command changes in its scenarios.
+
+    Args:
+        overrides: assignments of --set.
+        gpus: number of GPUs: replicas are added or removed, and the global batch stays.
+        scale_batch: with --gpus, the global batch grows by the same factor.
+        imports: what the files of other tools leave open.
+    """
+
+    overrides: SetOption = None
+    gpus: Annotated[int | None, typer.Option(min=1)] = None
+    scale_batch: bool = False
+    imports: ImportFields = field(default_factory=dict)
+
+    @property
+    def words(self) -> list[str]:
+        """The words of a command line that makes the same changes."""
+        words = [word for value in self.overrides or () for word in ("--set", value)]
+        words += ["--gpus", str(self.gpus)] if self.gpus else []
+        return words + ["--scale-batch"] * self.scale_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,34 +103,31 @@ class Question:
 
     Args:
         scenario: its file or its name.
-        overrides: assignments of --set.
-        scale: factors of --scale.
-        imports: what the file of another tool leaves open.
+        changes: what is changed in it.
     """
 
     scenario: ScenarioArgument
-    overrides: SetOption = None
-    scale: ScaleOption = None
-    imports: ImportFields = field(default_factory=dict)
+    changes: Changes = Changes()
 
     @property
     def _request(self) -> ImportRequest:
-        settings = all_overrides(self.overrides, self.scale)
-        return ImportRequest(self.scenario, overrides=settings, **self.imports)
+        settings = self.changes.overrides or ()
+        return ImportRequest(self.scenario, overrides=settings, **self.changes.imports)
 
     @property
     def words(self) -> list[str]:
-        settings = all_overrides(self.overrides, self.scale)
-        return [self.scenario, *as_words("--set", settings)]
+        return [self.scenario, *self.changes.words]
 
-    def changed(self, changes: list[str]) -> Question:
-        """Return the question with more changes, after those of --set and --scale."""
-        settings = all_overrides(self.overrides, self.scale)
-        return Question(self.scenario, [*settings, *changes], imports=self.imports)
+    def changed(self, more: list[str]) -> Question:
+        """Return the question with more assignments of fields, after those that it has."""
+        settings = [*(self.changes.overrides or ()), *more]
+        return Question(self.scenario, replace(self.changes, overrides=settings))
 
     def load(self) -> Scenario:
         """Load and check the scenario; errors are those of `load_scenario`."""
-        return load_scenario(self._request)
+        if self.changes.gpus is None:
+            refuse({"--scale-batch": self.changes.scale_batch}, "is for --gpus", "add --gpus N")
+        return load_scenario(self._request, self.changes.gpus, self.changes.scale_batch)
 
     def load_unchecked(self) -> Scenario:
         """Load a scenario whose layout is to be chosen; errors are those of `load_unchecked`."""
@@ -117,43 +140,26 @@ class Questions:
 
     Args:
         scenarios: their files or names.
-        overrides: assignments of --set.
-        scale: factors of --scale.
-        imports: what files of other tools leave open.
+        changes: what is changed in each.
     """
 
     scenarios: Annotated[list[str], SeveralScenarios]
-    overrides: SetOption = None
-    scale: ScaleOption = None
-    imports: ImportFields = field(default_factory=dict)
-
-    @property
-    def settings(self) -> list[str]:
-        return all_overrides(self.overrides, self.scale)
+    changes: Changes = Changes()
 
     def each(self) -> list[Question]:
         """Return a question for each scenario."""
-        return [
-            Question(scenario, self.overrides, self.scale, self.imports)
-            for scenario in self.scenarios
-        ]
-
-    def load(self) -> list[Scenario]:
-        """Load and check the scenarios; errors are those of `load_scenario`."""
-        return [question.load() for question in self.each()]
+        return [Question(scenario, self.changes) for scenario in self.scenarios]
 
 
-UnscaledQuestion = Annotated[Question, Fields(Question, "scenario overrides imports")]
-"""A question of a command without --scale."""
 SearchQuestion = Annotated[
     Question,
     Fields(
         Question,
-        "scenario overrides scale imports",
-        {"imports": Annotated[dict[str, Any], import_fields(IMPORT_NAMES)]},
+        "scenario changes",
+        {"changes": Annotated[Changes, Fields(Changes, "overrides scale_batch imports")]},
     ),
 ]
-"""A question of a command whose --gpus are not those of an import."""
+"""A question of a command that searches layouts for --gpus."""
 
 
 def as_words(option: str, values: Sequence[str] | None) -> list[str]:
@@ -161,18 +167,7 @@ def as_words(option: str, values: Sequence[str] | None) -> list[str]:
     return [word for value in values or () for word in (option, value)]
 
 
-def all_overrides(overrides: list[str] | None, scale: list[str] | None) -> list[str]:
-    """Return the overrides of --set, and those that stand for --scale.
-
-    Raises:
-        InputError: --scale names no resource, or its factor is not a number above 0 (E208).
-    """
-    from simtrain.hardware.upgrades import scale_overrides
-
-    return [*(overrides or ()), *scale_overrides(scale or ())]
-
-
-def simulate_with_status(scenario: Scenario, allow_oom: bool, engine: Engine = "auto") -> Result:
+def simulate_with_status(scenario: Scenario, allow_oom: bool) -> Result:
     """Simulate a scenario while a status line is shown.
 
     Raises:
@@ -181,6 +176,4 @@ def simulate_with_status(scenario: Scenario, allow_oom: bool, engine: Engine = "
     from simtrain.studies.simulation import simulate, simulate_fitting
 
     with status(f"simulating {scenario.name}") as show_status:
-        if allow_oom:
-            return simulate(scenario, engine=engine)
-        return simulate_fitting(scenario, show_status, engine)
+        return simulate(scenario) if allow_oom else simulate_fitting(scenario, show_status)

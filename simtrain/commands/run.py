@@ -26,8 +26,15 @@ if TYPE_CHECKING:
     from simtrain.studies.variation import DrawnTimes, VariedRun
     from simtrain.views.view import View
 
-Shown = Literal["memory", "ops", "sources", "schedule", "settings"]
 Figure = Literal["iteration_time", "mfu", "hfu", "peak_memory"]
+Shown = Literal["memory", "ops", "sources", "mfu", "hfu", "peak_memory", "schedule", "settings"]
+_FIGURES: dict[str, Figure] = {
+    "sources": "iteration_time",
+    "mfu": "mfu",
+    "hfu": "hfu",
+    "peak_memory": "peak_memory",
+}
+"""What explains each figure."""
 _OPERATORS = 15
 _PAGES, _PICTURES = (".html", ".htm"), (".png", ".svg", ".pdf")
 OUT_HELP = (
@@ -43,9 +50,9 @@ class Choice:
 
     Args:
         show: show this instead: the memory of each stage by component; the ops of a stage; the
-            sources of a figure; the order of the schedule; or what decides each setting.
-        figure: figure of --show sources. Default: iteration_time.
-        top: the most ops to list one by one; with --show sources, those of each cause.
+            sources of the iteration time, or of mfu, hfu or peak_memory; the order of the schedule;
+            or what decides each setting.
+        top: the most ops to list one by one; for the sources of a figure, those of each cause.
         out: file to write.
         stages: stages of a picture, such as 0,1,63, or the stage of --show ops.
         window: time that a picture or the kernels of a trace cover, such as 0s:2s or 500ms:1s.
@@ -54,7 +61,6 @@ class Choice:
 
     show: Shown | None = None
     out: Annotated[Path | None, typer.Option("-o", "--output", help=OUT_HELP)] = None
-    figure: Figure | None = None
     stages: Annotated[list[int] | None, Written(parse_numbers)] = None
     window: Annotated[tuple[float, float] | None, Written(parse_window_s)] = None
     microbatches: Annotated[list[int] | None, Written(parse_numbers)] = None
@@ -65,9 +71,7 @@ class Choice:
         name = self.out.name.lower() if self.out else ""
         is_page, is_picture = name.endswith(_PAGES), name.endswith(_PICTURES)
         is_trace = bool(name) and not (is_page or is_picture)
-        if self.show != "sources":
-            refuse({"--figure": self.figure}, "is for --show sources", "add --show sources")
-        if self.show not in ("ops", "sources"):
+        if self.show not in ("ops", *_FIGURES):
             refuse({"--top": self.top}, "is for --show ops or sources", "add --show ops")
         if not (is_picture or self.show == "ops"):
             fix = "add --show ops, or -o timeline.svg"
@@ -182,7 +186,7 @@ class Draws:
         return {"--draws": self.draws is not None, "--seed": self.seed is not None}
 
 
-@options_first("show out overrides scale allow_oom format engine draws seed")
+@options_first("show out overrides gpus allow_oom format draws seed")
 def run(
     question: Question,
     choice: Choice,
@@ -190,12 +194,8 @@ def run(
     draws: Draws,
     *,
     allow_oom: AllowOomOption = False,
-    engine: Literal["auto", "simpy", "compiled"] = "auto",
 ) -> None:
     """Simulate one training iteration: its time, where the time goes, and memory per GPU.
-
-    Args:
-        engine: execution engine; all give bit-identical results.
 
     If the scenario does not fit, exits with 3 and names the cheapest change that makes it fit; a
     file of -o is written anyway.
@@ -211,7 +211,7 @@ def run(
 
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
 
-    Example: simtrain run table5_175b_present --show sources --figure mfu
+    Example: simtrain run table5_175b_present --show mfu
 
     Example: simtrain run table5_175b_present -o report.html
 
@@ -226,8 +226,8 @@ def run(
         _show_schedule(question.load(), output)
         return
     scenario = question.load()
-    is_any_size = allow_oom or choice.show in ("memory", "sources") or write is not None
-    result = simulate_with_status(scenario, is_any_size, engine)
+    is_any_size = allow_oom or choice.show in ("memory", *_FIGURES) or write is not None
+    result = simulate_with_status(scenario, is_any_size)
     if write:
         with status(f"writing {choice.out}"):
             write(scenario, result)
@@ -235,8 +235,8 @@ def run(
         _show_memory(result, output)
     elif choice.show == "ops":
         _show_operators(result, choice, output)
-    elif choice.show == "sources":
-        _show_sources(result, choice, output)
+    elif choice.show in _FIGURES:
+        _show_sources(result, _FIGURES[choice.show], choice.top, output)
         return
     else:
         _show_result(question, result, draws.of(result), output)
@@ -310,12 +310,12 @@ def _show_operators(result: Result, choice: Choice, output: Output) -> None:
     show(output, table, _headed(view, result), scenario.cluster)
 
 
-def _show_sources(result: Result, choice: Choice, output: Output) -> None:
+def _show_sources(result: Result, figure: Figure, top: int | None, output: Output) -> None:
     from simtrain.iteration.report.origins import TOP, explain_figure
     from simtrain.views.origins import origins_view
 
     cluster = result.scenario.cluster
-    explained = explain_figure(result, choice.figure or "iteration_time", choice.top or TOP)
+    explained = explain_figure(result, figure, top or TOP)
     view = partial(origins_view, explained, cluster)
     show(output, explained, _headed(view, result), cluster)
 

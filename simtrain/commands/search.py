@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,47 +15,34 @@ from simtrain.commands.completion import shipped_profiles
 from simtrain.commands.cost import read_goodput
 from simtrain.commands.declare import Fields, Written, options_first
 from simtrain.commands.options import OutOption, refuse
-from simtrain.commands.output import Output, page_of, show, with_files
+from simtrain.commands.output import PAGES, Output, check_file, show
 from simtrain.commands.question import Question, SearchQuestion
-from simtrain.errors import InputError, Location
 from simtrain.studies.objectives import DEFAULT, OBJECTIVES, ObjectiveName
 from simtrain.studies.search.request import SearchRequest
 from simtrain.studies.training_requests import PlanRequest
 
 if TYPE_CHECKING:
+    from simtrain.scenario import Scenario
     from simtrain.studies.search.result import SearchResult
 
 OBJECTIVE_HELP = "; ".join(f"{name} ({each.text})" for name, each in OBJECTIVES.items())
 
 
-def _gpus(written: list[str], option: str) -> tuple[int, ...]:
-    """Parse --gpus: numbers, or a range of powers of two such as "128..4096"."""
+def _gpus(written: list[str], _: str) -> tuple[int, ...]:
     from simtrain.studies.planning import read_gpus
 
-    text = ",".join(written)
-    return read_gpus(text) if ".." in text else _counts(written, option)
+    return read_gpus(",".join(written))
 
 
 def _names(text: str, _: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def _counts(written: str | list[str], option: str) -> tuple[int, ...]:
-    """Parse an option with one number, or with several separated by commas."""
-    texts = [written] if isinstance(written, str) else written
-    numbers = [number.strip() for text in texts for number in text.split(",")]
-    if not all(number.isdecimal() and int(number) > 0 for number in numbers):
-        message = f'"{", ".join(texts)}" is not a number of GPUs'
-        fix = f"write positive integers: {option} 256,512"
-        raise InputError.of("E834", message, Location(option), fix)
-    return tuple(map(int, numbers))
-
-
 SearchFields = Annotated[
     dict[str, Any],
     Fields(
         SearchRequest,
-        "gpus objective max_memory top seconds",
+        "gpus objective top seconds",
         {
             "gpus": Annotated[
                 tuple[int, ...],
@@ -97,8 +84,7 @@ PlanFields = Annotated[
 
 
 @options_first(
-    "scenario gpus tokens days budget clusters objective max_memory vary hold "
-    "overrides scale top out seconds details"
+    "scenario gpus tokens days budget clusters objective vary hold overrides top out details"
 )
 def search(
     question: SearchQuestion,
@@ -168,6 +154,16 @@ def _written(request: type, fields: Mapping[str, Any]) -> dict[str, bool]:
     }
 
 
+def _base(question: Question, gpus: Sequence[int]) -> Scenario:
+    from simtrain.studies.gpus import with_scaled_batch
+
+    base = question.load_unchecked()
+    if not question.changes.scale_batch:
+        return base
+    refuse({"--scale-batch": len(gpus) > 1}, "is for one number of GPUs", "write --gpus N")
+    return with_scaled_batch(base, *gpus)
+
+
 def _search(
     question: Question,
     fields: dict[str, Any],
@@ -187,9 +183,10 @@ def _search(
     from simtrain.studies.search.run import search as search_layouts
     from simtrain.views.search import search_view
 
-    base = question.load_unchecked()
-    if page := page_of(out):
-        out = None
+    base = _base(question, fields["gpus"])
+    page, out = (out, None) if out and out.suffix in PAGES else (None, out)
+    if page:
+        check_file(page)
     if out:
         prepare_folder(out, names_of_ranks(base, fields["top"]))
     with progress_bar() as on_progress, first_interrupt() as interrupted:
@@ -220,7 +217,7 @@ def _plan(
     """Print a row per cluster and number of GPUs, and write the page."""
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
-    from simtrain.render.html.document import check_html_file, write_document
+    from simtrain.render.html.document import write_document
     from simtrain.render.html.pages import study_document
     from simtrain.studies.planning import plan
     from simtrain.views.plan import plan_view
@@ -228,11 +225,10 @@ def _plan(
     ranked = {DEFAULT: "time", "time": "time", "cost": "cost"}
     chosen = ranked.get(fields["objective"])
     refuse({"--objective": chosen is None}, "ranks no whole training", "write time or cost")
-    base = question.load_unchecked()
+    base = _base(question, fields["gpus"])
     names = clusters or [base.cluster]
     if out is not None:
-        check_html_file(out)
-        page_of(out)
+        check_file(out)
     with progress_bar() as on_progress, first_interrupt() as interrupted:
         result = plan(
             base,
@@ -250,5 +246,6 @@ def _plan(
 
 def _as_json(result: SearchResult, files: list[Path]) -> dict[str, Any]:
     data = result.to_dict()
-    with_files(data["ranked"], files)
+    for row, file in zip(data["ranked"], files, strict=False):
+        row["file"] = str(file)
     return data | {"best": data["ranked"][0]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,49 +14,49 @@ from simtrain.commands.app import INTERRUPTED
 from simtrain.commands.completion import shipped_sweeps
 from simtrain.commands.declare import Fields, options_first
 from simtrain.commands.options import OutOption, SetOption, refuse
-from simtrain.commands.output import Output, page_of, show
+from simtrain.commands.output import PAGES, Output, check_file, show
 from simtrain.commands.printing import emit, status
 from simtrain.commands.progress import progress_bar
-from simtrain.errors import InputError, Location
-from simtrain.studies.sweep import MANY_POINTS, SweepRequest
+from simtrain.studies.sweep import SweepRequest
 
 SweepFields = Annotated[
     dict[str, Any],
     Fields(
         SweepRequest,
-        "ray shard part_size max_points",
+        "ray shard part_size",
         {
             "part_size": Annotated[int | None, typer.Option(min=1)],
-            "max_points": Annotated[int, typer.Option(min=1)],
         },
     ),
 ]
 
 
-@options_first("source out query overrides workers ray shard part_size max_points")
+@options_first("source out query overrides workers ray shard part_size")
 def sweep(
     source: Annotated[str, typer.Argument(metavar="SWEEP", autocompletion=shipped_sweeps)],
     fields: SweepFields,
     output: Output,
     out: OutOption = None,
+    gpus: Annotated[int | None, typer.Option(min=1)] = None,
+    scale_batch: bool = False,
     query: Annotated[str | None, typer.Option(metavar="SQL")] = None,
     overrides: SetOption = None,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
-    x: str | None = None,
-    y: str | None = None,
+    axes: Annotated[str, typer.Option(metavar="X,Y")] = "",
     value: str | None = None,
 ) -> None:
     """Simulate every scenario of a grid into a folder; query and draw such a folder.
 
     Args:
         source: sweep file, name of a sweep that comes with simtrain, or folder with results.
-        out: folder for the results. For a folder with results: a page (.html), or the folder of the
-            pictures; default FOLDER/pictures.
+        out: folder for the results; default SWEEP_results. For a folder with results: a page
+            (.html), or the folder of the pictures; default FOLDER/pictures.
+        gpus: number of GPUs of the base scenario, as for run.
+        scale_batch: with --gpus, the global batch grows by the same factor.
         query: print the answer of DuckDB SQL on the table `results`, also while the sweep runs. It
             is one statement, which reads no other file and writes none.
         workers: number of worker processes. Default: one per processor.
-        x: horizontal axis of the heat map.
-        y: vertical axis of the heat map.
+        axes: horizontal and vertical axis of the heat map.
         value: column to draw. Default: the sweep's objective.
 
     Run the same command again to resume an interrupted sweep.
@@ -70,24 +71,38 @@ def sweep(
 
     Example: simtrain sweep results --value mfu
     """
-    axes = {"--x": x, "--y": y, "--value": value}
-    of_grid = {"--set": overrides, "--workers": workers, "--ray": fields["ray"]}
+    of_picture = {"--axes": axes, "--value": value}
+    of_grid = {"--set": overrides, "--gpus": gpus, "--workers": workers, "--ray": fields["ray"]}
     of_grid["--part-size"] = fields["part_size"]
     if query is not None:
-        refuse(of_grid | axes | {"-o": out}, "has no effect with --query")
+        refuse(of_grid | of_picture | {"-o": out}, "has no effect with --query")
         _query(Path(source), query, output)
     elif _is_results(source, out):
         refuse(of_grid, "has no effect on a folder with results", "remove it, or name a sweep")
-        _draw(Path(source), out, output, x=x, y=y, value=value)
+        _draw(Path(source), out, output, axes, value)
     else:
-        refuse(axes, "is for a folder with results", "run the sweep first")
-        if out is None:
-            fix = f"simtrain sweep {source} -o results"
-            raise InputError.of(
-                "E903", "the folder of results is missing", Location("simtrain sweep -o"), fix
-            )
-        request = SweepRequest(source, out, overrides or (), workers=workers, **fields)
+        refuse(of_picture, "is for a folder with results", "run the sweep first")
+        out = out or Path(f"{Path(source).stem}_results")
+        settings = [*(overrides or ())]
+        if gpus:
+            settings += _settings_of_gpus(source, settings, gpus, scale_batch)
+        request = SweepRequest(source, out, settings, workers=workers, **fields)
         _run(request, out, output)
+
+
+def _settings_of_gpus(
+    source: str, settings: list[str], gpus: int, scale_batch: bool
+) -> Iterator[str]:
+    """Yield the assignments with which the base scenario has this number of GPUs."""
+    from simtrain.studies.gpus import changes_to
+    from simtrain.studies.sweep.grid import BASE, load_sweep
+
+    sweep = load_sweep(source, settings)
+    for path in (path for axis in sweep.axes for path in axis.paths):
+        varies = {"--gpus": path == BASE or path[0] == "parallelism"}
+        refuse(varies, f"has no effect: an axis sets {'.'.join(path)}", "write it to the axis")
+    for field, value in changes_to(sweep.scenario(0), gpus, scale_batch).items():
+        yield f"{field}={value}"
 
 
 def _is_results(source: str, out: Path | None) -> bool:
@@ -102,10 +117,6 @@ def _run(request: SweepRequest, out: Path, output: Output) -> None:
 
     with status("reading the sweep"):
         run = SweepRun.open(request, SweepFolder(out))
-    if run.sweep.num_points >= MANY_POINTS:
-        size = f"{run.sweep.num_points:,} points in {run.sweep.num_parts:,} parts"
-        advice = "Ctrl-C keeps finished parts, and --shard i/n shares them among machines"
-        emit(f"{size}: {advice}\n", sys.stderr)
     last = Progress(0, 0)
 
     def on_progress(progress: Progress) -> None:
@@ -124,7 +135,7 @@ def _run(request: SweepRequest, out: Path, output: Output) -> None:
     show(output, summary, lambda: summary_view(summary))
 
 
-def _draw(folder: Path, out: Path | None, output: Output, **axes: str | None) -> None:
+def _draw(folder: Path, out: Path | None, output: Output, axes: str, value: str | None) -> None:
     """Draw results, or write the page on them."""
     from simtrain.base.extras import require
     from simtrain.base.output_folder import make_picture_folder
@@ -133,15 +144,17 @@ def _draw(folder: Path, out: Path | None, output: Output, **axes: str | None) ->
     from simtrain.render.html.sweep_report import sweep_document
 
     require("drawing a sweep", "pyarrow", "duckdb", "matplotlib")
-    page = page_of(out)
+    page = out if out and out.suffix in PAGES else None
+    if page:
+        refuse({"--axes": axes, "--value": value}, "has no effect on a page")
+        check_file(page)
     results = SweepResults.of(folder)
     if page:
-        refuse({f"--{name}": each for name, each in axes.items()}, "has no effect on a page")
         with status(f"drawing {folder}"):
             write_document(sweep_document(results), page)
         emit(f"{page}\n")
         return
-    chosen = SweepPictures.of(results, axes["value"], axes["x"], axes["y"])
+    chosen = SweepPictures.of(results, value, *axes.split(",", 1))
     target = out or folder / "pictures"
     make_picture_folder(target)
     with status(f"drawing {folder}"):

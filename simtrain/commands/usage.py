@@ -52,9 +52,15 @@ MOVED = {
 """What replaces a former command."""
 MOVED_OPTIONS = {
     "--csv": "--format csv",
+    "--figure": "--show sources, mfu, hfu or peak_memory",
     "--json": "--format json",
     "--markdown": "--format md",
+    "--max-memory": "--set hardware.gpu.memory_capacity='40 GiB'",
+    "--no-failures": "--goodput 1",
     "--out": "-o FILE",
+    "--scale": "--set hardware.scale.network=2",
+    "--x": "--axes X,Y",
+    "--y": "--axes X,Y",
 }
 """What replaces a former option."""
 _READERS = {"json": "hf", "sh": "megatron", "sbatch": "megatron", "toml": "torchtitan"}

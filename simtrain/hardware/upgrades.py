@@ -147,32 +147,14 @@ SCALE = "scale"
 """The section of `hardware` with a factor for each of some resources."""
 
 
-def scale_overrides(scales: Iterable[str]) -> list[str]:
-    """Return the overrides of a scenario that stand for `--scale`.
-
-    Args:
-        scales: such as "network=2x" or "tensor_cores=0.5".
-
-    Raises:
-        InputError: there is no such resource, or the factor is not a number above 0 (E208).
-    """
-    overrides = []
-    for scale in scales:
-        name, _, factor = scale.partition("=")
-        location = Location(f"--scale {scale}")
-        number = _factor(factor, location)
-        _resources(name, location)
-        overrides.append(f"hardware.{SCALE}.{name}={number!r}")
-    return overrides
-
-
 def scaled(profile: HardwareProfile, overrides: YamlDocument) -> HardwareProfile:
     """Return a profile with the factors of the section `scale` of a scenario's overrides.
 
     Entries that change have the source of entries that the scenario sets.
 
     Raises:
-        InputError: as `scale_overrides`, or the section is not a mapping (E208).
+        InputError: there is no such resource, a factor is not a number above 0, or the section is
+            not a mapping (E208).
     """
     if SCALE not in overrides.data:
         return profile

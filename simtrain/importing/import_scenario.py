@@ -10,6 +10,7 @@ from simtrain.base.request import takes
 from simtrain.commands.loading import check_read, check_unused
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.check import check_overrides
+from simtrain.studies.gpus import with_gpus
 
 
 @takes(ImportRequest)
@@ -30,7 +31,7 @@ def import_scenario(request: ImportRequest) -> Scenario:
     importer = importer_of_file(path)
     if importer is None:
         check_unused(request)
-        return load_scenario(path, request.overrides)
+        return with_gpus(load_scenario(path, request.overrides), request.gpus)
     check_read(importer, request)
     with importer.opened(request) as opened:
         scenario: Scenario = importer.draft(opened).finished()[0]

@@ -42,19 +42,18 @@ class TraceComparer(Comparer):
         return is_trace(file)
 
     def compare(self, request: ComparisonRequest) -> None:
-        from simtrain.scenario import load_scenario
         from simtrain.traces.study import compare_with_traces
         from simtrain.traces.view import trace_view
 
-        message = f"traces are compared with one scenario, not with {len(request.scenarios)}"
+        message = f"traces are compared with one scenario, not with {len(request.questions)}"
         fix = "name one scenario before the traces"
-        refuse({"SCENARIO": len(request.scenarios) != 1}, message, fix)
-        (name,) = request.scenarios
-        scenario = load_scenario(name, request.overrides)
+        refuse({"SCENARIO": len(request.questions) != 1}, message, fix)
+        (question,) = request.questions
+        scenario = question.load()
         ranks = _read(map(Path, request.files))
         result = simulate_with_status(scenario, request.allow_oom)
         with status("comparing"):
-            comparison = compare_with_traces(result, ranks, name)
+            comparison = compare_with_traces(result, ranks, question.scenario)
         show(request.output, comparison, lambda: trace_view(comparison), [scenario.cluster])
 
 

@@ -20,7 +20,6 @@ NEEDED = [
     ("run gpt2_1_5b --show memory -o r.png", "drawing pictures needs matplotlib", "plot"),
     ("run gpt2_1_5b -o t.svg", "drawing pictures needs matplotlib", "plot"),
     ("reproduce table2 -o r", "drawing pictures needs matplotlib", "plot"),
-    ("run gpt2_1_5b --engine compiled", "engine compiled needs numba", "fast"),
 ]
 CORE = [
     "--help",

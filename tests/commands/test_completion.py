@@ -20,7 +20,7 @@ SHELLS = ["bash", "zsh", "fish"]
         ("show E90", "E901"),
         ("show gpt2", "gpt2_1_5b"),
         ("show tuto", "tutorial"),
-        ("run a --eng", "--engine"),
+        ("run a --dra", "--draws"),
         ("sear", "search"),
     ],
 )

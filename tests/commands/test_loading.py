@@ -27,7 +27,7 @@ JOB = '[model]\nname = "llama3"\nflavor = "8B"\n[parallelism]\ndata_parallel_sha
 COMMANDS = (
     "run FILE",
     "run FILE --show memory",
-    "compare FILE --no-sensitivity --change recompute=full",
+    "compare FILE --change recompute=full",
     "run FILE --show schedule",
     "cost FILE --tokens 1B",
     "export FILE --to megatron",

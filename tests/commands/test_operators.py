@@ -42,7 +42,7 @@ def test_a_stage_needs_ops() -> None:
 
 
 def test_a_figure_is_explained_down_to_sources() -> None:
-    text = " ".join(call("run", NAME, "--show", "sources", "--figure", "mfu").stdout.split())
+    text = " ".join(call("run", NAME, "--show", "mfu").stdout.split())
     for words in ("mfu = ", "model FLOPs", "limited by tensor cores", "gemm.mainloop_flops = "):
         assert words in text
     data = json.loads(call("run", NAME, "--show", "sources", "--format=json").stdout)
@@ -52,5 +52,5 @@ def test_a_figure_is_explained_down_to_sources() -> None:
 
 
 def test_an_unknown_figure_is_refused() -> None:
-    errors = refused("run", NAME, "--show", "sources", "--figure", "loss")
-    assert "iteration_time" in errors
+    errors = refused("run", NAME, "--show", "loss")
+    assert "'mfu', 'hfu', 'peak_memory'" in errors

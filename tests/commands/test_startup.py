@@ -4,13 +4,10 @@
 """
 
 import json
-from typing import Any, get_args, get_type_hints
 
 import pytest
 
 import simtrain
-from simtrain.commands.run import run
-from simtrain.engine import Engine
 from tests.helpers.command_line import ROOT, spawn
 
 pytestmark = pytest.mark.slow
@@ -125,15 +122,6 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
         *("simtrain.paper", "simtrain.recording"),
     }
     assert rooms - listed - packages == base | {"simtrain", "simtrain.commands", "simtrain.errors"}
-
-
-@pytest.mark.parametrize(
-    ("command", "option", "choices"),
-    [(run, "engine", get_args(Engine))],
-)
-def test_a_command_offers_all_choices(command: Any, option: str, choices: tuple[str, ...]) -> None:
-    """Signatures repeat the choices, because importing them would import the simulator."""
-    assert get_args(get_type_hints(command)[option]) == choices
 
 
 @pytest.mark.parametrize("name", simtrain.__all__)

@@ -14,7 +14,7 @@ from tests.helpers.command_line import call, commands, refused, spawn
 COMMANDS = commands()
 WORDS = [
     *("", "x", "foo", "3", "a=b", "--", "-x", "-o", "-oj", "--out=", "--output=", "--set"),
-    *("--format=json", "--json=1", "--formt", "--gpus", "--no-sensitivity=1", "--stages"),
+    *("--format=json", "--json=1", "--formt", "--gpus", "--details=1", "--stages"),
 ]
 
 
@@ -47,14 +47,8 @@ WORDS = [
         ("run", "simtrain run: E903 Missing argument 'scenario'", "for example: simtrain run "),
         ("search a --tokens 1B", "search --gpus: E903 Missing option '--gpus'", "simtrain search "),
         ("run a --show memry", "run --show: E904 ", "did you mean memory?"),
-        (
-            "sweep interleave",
-            "sweep -o: E903 the folder of results",
-            "sweep interleave -o results",
-        ),
         # Wrong values.
-        ("run a --engine foo", "run --engine: E904 ", "for example: simtrain run "),
-        ("run a --engine compile", "--engine: E904 ", "did you mean compiled?"),
+        ("run a --format foo", "run --format: E904 ", "for example: simtrain run "),
         ("reproduce table6", "'table6' is not one of 'table2', 'table4'", "did you mean table"),
         ("search a --gpus 8 --top 0", "search --top: E904 ", "simtrain search "),
         ("compare a b --output=", "compare --output: E904 is empty", "simtrain compare "),
@@ -95,7 +89,7 @@ def test_any_words_are_accepted_or_refused_with_a_remedy(name: str, words: list[
 
 
 def test_help_takes_precedence_over_other_options() -> None:
-    outcome = call("run", "--format=json", "--format=csv", "--engine", "foo", "-h")
+    outcome = call("run", "--format=json", "--format=csv", "--show", "foo", "-h")
     assert outcome == call("run", "-h")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
 

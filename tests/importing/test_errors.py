@@ -88,7 +88,7 @@ def test_the_command_writes_a_file_or_prints_it() -> None:
     assert (printed.exit_code, printed.stderr) == (0, "")
     outcome = call("import", "megatron", BASE, "-o", "o.yaml", "--set", "batch.micro=2")
     assert outcome.stdout == (
-        "Wrote o.yaml; 0 settings are not modelled. Run it with: simtrain run o.yaml\n"
+        "Wrote o.yaml; 0 settings not modelled. Run it with: simtrain run o.yaml\n"
     )
     assert Path("o.yaml").read_text(encoding="utf-8") == printed.stdout
     errors = refused("import", "megatron", BASE, "-o", "no/o.yaml")

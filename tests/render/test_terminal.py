@@ -24,7 +24,7 @@ WIDTHS = (40, 80, 200)
 ANSWERS = (
     *("run table5_22b_present --set parallelism.pipeline=4", "run gpt2_1_5b --draws 2"),
     *("run table5_22b_present --show memory", "run mixtral_8x7b --show ops"),
-    *("run table5_22b_present --show sources --figure peak_memory", "reproduce table4"),
+    *("run table5_22b_present --show peak_memory", "reproduce table4"),
     *("compare table5_22b_full table5_22b_present", "compare gpt2_1_5b", "reproduce fig1"),
     *("compare table5_22b_present --schedules", "cost table5_22b_present --tokens 1T --details"),
     "search gpt2_1_5b --gpus 1,2 --objective cost --top 3 --set batch.global=8 --details",

@@ -212,13 +212,13 @@ def small(tmp_path: pathlib.Path) -> str:
 
 def test_the_command_prints_days_price_and_energy(small: str) -> None:
     run = json.loads(call("run", small, "--format=json").stdout)
-    words = "cost", small, "--tokens", "300B", "--no-failures", "--format=json"
+    words = "cost", small, "--tokens", "300B", "--goodput", "1", "--format=json"
     data = json.loads(call(*words).stdout)
     assert data["iteration_time_s"] == run["iteration_time_s"]
     assert data["num_iterations"] == 30_000_000
     assert data["time_s"] == 30_000_000 * run["iteration_time_s"]
     assert data["missing"] == [] and len(data["assumptions"]) == 2
-    page = call("cost", small, "--tokens", "300B", "--no-failures").stdout
+    page = call("cost", small, "--tokens", "300B", "--goodput", "1").stdout
     for words in ("300,000,000,000", " days (", "GPU-hours", " USD", "at most", "p4de.24xlarge"):
         assert words in page
     assert "failures, checkpoints and evaluations are excluded" in page
@@ -237,7 +237,7 @@ def test_the_page_has_the_energy_of_the_site(small: str) -> None:
 
 
 def test_the_command_names_missing_entries(small: str) -> None:
-    done = call("cost", small, "--tokens", "300B", "--no-failures", "--set", "cluster=trn1")
+    done = call("cost", small, "--tokens", "300B", "--goodput", "1", "--set", "cluster=trn1")
     assert done.exit_code == 0
     assert "energy" not in done.stdout.partition("Every iteration")[0]
     assert "running_costs.gpu_power, running_costs.node_power" in done.stdout

@@ -10,14 +10,14 @@ import typer
 from simtrain.commands.declare import options_first
 from simtrain.commands.options import OutOption
 from simtrain.commands.printing import emit
-from simtrain.commands.question import UnscaledQuestion
+from simtrain.commands.question import Question
 from simtrain.errors import InputError, Location, did_you_mean, printable
 from simtrain.importing.exporters import EXPORTERS, Exporter
 
 
 @options_first("scenario to out nearest overrides")
 def export(
-    question: UnscaledQuestion,
+    question: Question,
     to: Annotated[str, typer.Option(autocompletion=lambda: [*EXPORTERS])] = "",
     out: OutOption = None,
     *,

@@ -15,7 +15,7 @@ from simtrain.base.importer import Importer, ImportRequest, importer_of_file, im
 from simtrain.commands.app import App
 from simtrain.commands.loading import next_line, say_assumptions
 from simtrain.commands.options import OutOption, SetOption, refuse
-from simtrain.commands.output import print_or_write
+from simtrain.commands.printing import emit
 from simtrain.commands.question import import_fields
 from simtrain.errors import InputError, Location
 
@@ -68,8 +68,8 @@ def _command_of(importer: Importer) -> Callable[..., None]:
         overrides: SetOption = None,
         force: ForceOption = False,
     ) -> None:
-        """Convert a source to a scenario."""
-        from simtrain.base.output_folder import check_new
+        from simtrain.base.output_folder import check_new, write_new
+        from simtrain.scenario import load_unchecked
 
         if out is None:
             refuse({"--force": force}, "is only for -o", "add -o FILE")
@@ -80,12 +80,14 @@ def _command_of(importer: Importer) -> Callable[..., None]:
             draft = importer.draft(request)
             scenario, text = draft.finished()
             text = named(text)
-        num_notes = sum(line.startswith("# - ") for line in text.splitlines())
-        notes = f"{num_notes} settings are" if num_notes != 1 else "1 setting is"
-        if out:
-            say_assumptions(draft)
-        command = next_line(scenario, out, importer, overrides or ()) if out else ""
-        print_or_write(text, out, f"; {notes} not modelled", command, replaces=force)
+        if out is None:
+            emit(text)
+            return
+        say_assumptions(draft)
+        notes = sum(line.startswith("# - ") for line in text.splitlines())
+        write_new(out, text, load_unchecked, force)
+        command = next_line(scenario, out, importer, overrides or ())
+        emit(f"Wrote {out}; {notes} settings not modelled. Run it with: {command}\n")
 
     argument = typer.Argument(metavar=importer.metavar, help=importer.argument)
     write_scenario.__annotations__["words"] = Annotated[list[str], argument]

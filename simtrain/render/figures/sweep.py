@@ -94,9 +94,9 @@ class SweepResults:
             return values
         return sorted(values, key=lambda value: (value is not None, value or 0))
 
-    def column(self, name: str | None, known: Sequence[str], option: str) -> str:
+    def column(self, name: str, known: Sequence[str], option: str) -> str:
         """Return a column by its name, or the first one (E864)."""
-        if name is not None and name not in known:
+        if name and name not in known:
             fix = f"{did_you_mean(name, known)}Write one of {', '.join(known)}"
             message = f'the results have no "{name}" that varies'
             raise InputError.of("E864", message, Location(option), fix)
@@ -124,7 +124,7 @@ class SweepPictures(PlainData):
 
     @classmethod
     def of(
-        cls, results: SweepResults, value: str | None, x: str | None, y: str | None
+        cls, results: SweepResults, value: str | None = None, x: str = "", y: str = ""
     ) -> SweepPictures:
         """Choose a column and two axes (E864)."""
         columns = [name for name in results.rows[0] if name in {*REPORTED, results.objective}]
@@ -132,9 +132,9 @@ class SweepPictures(PlainData):
         if len(results.axes) < 2 and not (x or y):
             return cls(results, column, "", "")
         left = [axis for axis in results.axes if axis != y] or [""]
-        across = results.column(x, left, "--x")
+        across = results.column(x, left, "--axes")
         left = [axis for axis in results.axes if axis != across] or [""]
-        up = results.column(y, left, "--y")
+        up = results.column(y, left, "--axes")
         if not (x or y) and _longest(results.values(across)) > _longest(results.values(up)):
             across, up = up, across  # long labels have more room on the left
         return cls(results, column, across, up)

@@ -343,7 +343,7 @@ def _sources(run: ReportedRun, scope: str) -> Html:
     explained = {name: explain_figure(run.result, name) for name in FIGURES}
     trees = (
         printed_by(
-            run.command(f"--show sources --figure {name}"),
+            run.command(f"--show {'sources' if name == 'iteration_time' else name}"),
             view_html(View([figure_branch(each.origin)])),
         )
         for name, each in explained.items()

@@ -16,7 +16,7 @@ _TITLES = {"heat_map": "Heat map", "pareto": "Front of time and memory", "scalin
 
 def sweep_document(results: SweepResults) -> HtmlDocument:
     """Build the report on a sweep."""
-    pictures, folder = SweepPictures.of(results, None, None, None), str(results.folder)
+    pictures, folder = SweepPictures.of(results), str(results.folder)
     ran = sum(row["status"] == "ok" for row in results.rows)
     lead = f"{ran:,} of {len(results.rows):,} points ran. Select a number to see its exact value."
     sections = []

@@ -156,8 +156,8 @@ def failures_of(profile: HardwareProfile, name: str | None = None) -> tuple[str,
         raise InputError.of(
             "E889",
             f"{name} has no section reliability",
-            Location(f"--reliability {name}"),
-            fix=f"write --reliability {STAND_IN}, or add the section to the profile",
+            Location(f"reliability {name}"),
+            fix=f"write {STAND_IN}, or add the section to the profile",
             reason="how often machines fail is not known otherwise",
         )
     return name, reliability

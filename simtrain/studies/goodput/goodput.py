@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import ClassVar, TypeVar, get_args
+from typing import ClassVar, get_args
 
 import numpy as np
 
@@ -14,10 +14,8 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.request import takes
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.entries import entries_of, with_changed
-from simtrain.hardware.load import profile_of
 from simtrain.hardware.sections import Reliability
 from simtrain.iteration.report.result import Result
-from simtrain.scenario import Scenario
 from simtrain.studies.goodput.fleet import (
     Fleet,
     TrainingFacts,
@@ -28,7 +26,8 @@ from simtrain.studies.goodput.fleet import (
     hours_lost_per_hour,
 )
 from simtrain.studies.goodput.training import HOURS, WORK, Training, draw_training
-from simtrain.studies.simulation import result_of, scenario_of
+from simtrain.studies.gpus import with_gpus
+from simtrain.studies.simulation import result_of
 from simtrain.studies.training_requests import CheckpointMode, GoodputRequest, Recovery
 from simtrain.studies.variation import mean_time_s
 from simtrain.units import (
@@ -49,7 +48,6 @@ _MOST_EVENTS = 1e7
 _NUM_HINGES = 3
 
 Ends = tuple[float, float]
-Subject = TypeVar("Subject", Scenario, Scenario | Result)
 """The ends of a 90 % interval, relative to the predicted value."""
 
 
@@ -328,32 +326,6 @@ def _never_ends(lost: dict[str, float]) -> InputError:
     )
     fix = "set lower rates or shorter times of hardware.reliability"
     return _refused(None, message, fix, "the training would hardly ever end")
-
-
-def with_gpus(scenario: Subject, gpus: int | None) -> Subject | Scenario:
-    """Return a scenario with as many replicas as the GPUs hold, and nodes for them.
-
-    The global batch stays, as in a search and a plan.
-
-    Raises:
-        InputError: the GPUs are no multiple of those of a replica (E886).
-    """
-    if gpus is None:
-        return scenario
-    base = scenario_of(scenario)
-    of_replica = base.num_gpus // base.parallelism.data
-    if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1 or gpus % of_replica:
-        nearest = max(1, round(gpus / of_replica) if isinstance(gpus, Real) else 1) * of_replica
-        message = f"--gpus is {gpus}, not a multiple of the {of_replica} GPUs of a replica"
-        reason = "a training has whole replicas of its model"
-        raise _refused("--gpus", message, f"write --gpus {nearest}", reason)
-    if gpus == base.num_gpus:
-        return scenario
-    changes: dict[str, object] = {"parallelism.data": gpus // of_replica}
-    cluster = profile_of(base).cluster
-    if gpus > cluster.num_gpus:
-        changes["hardware.cluster.num_nodes"] = -(-gpus // cluster.gpus_per_node.value)
-    return base.replace(changes)
 
 
 def _facts(result: Result, request: GoodputRequest, interval_s: float | None) -> TrainingFacts:

@@ -152,10 +152,10 @@ def _check_gpus(gpus: Sequence[int], profile: HardwareProfile, name: str) -> Non
 
 
 def _highest_peak(written: str | None, profile: HardwareProfile, name: str) -> int:
-    """Return --max-memory in bytes; by default, and at most, the GPU's capacity."""
+    """Return max_memory in bytes; by default, and at most, the GPU's capacity."""
     from simtrain.units import UnitError, format_bytes, parse_bytes
 
-    capacity_bytes, place = profile.gpu.memory_capacity.value, Location("--max-memory")
+    capacity_bytes, place = profile.gpu.memory_capacity.value, Location("max_memory")
     try:
         limit_bytes = capacity_bytes if written is None else parse_bytes(written)
     except UnitError as error:

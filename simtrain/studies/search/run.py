@@ -317,7 +317,7 @@ def _none_fits(
         ways.append("with --set memory.offload_optimizer=true")
     needed = math.ceil(peak_bytes / _MIB)
     if limit_bytes < needed * _MIB <= profile.gpu.memory_capacity.value:
-        ways.append(f"with --max-memory {needed}MiB")
+        ways.append(f"with max_memory={needed}MiB")
     ways.append("on a cluster whose GPUs have more memory")
     return DoesNotFitError.of(
         "E830",

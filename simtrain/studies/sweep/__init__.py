@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     from simtrain.studies.sweep.run import Progress
 
-MANY_POINTS = 1_000_000
-"""Points of a grid that a sweep starts on unless a larger number is allowed."""
-
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
@@ -38,7 +35,6 @@ class SweepRequest:
         ray: Ray cluster, host:port, whose processors compute in place of this machine.
         shard: compute only every n-th part, starting at part i (from 0): i/n.
         part_size: points per part.
-        max_points: refuse a grid of more points, which would run for days.
         on_progress: called after each part.
     """
 
@@ -51,14 +47,13 @@ class SweepRequest:
     ray: str | None = None
     shard: str = "0/1"
     part_size: int | None = None
-    max_points: int = MANY_POINTS
     on_progress: Callable[[Progress], None] = lambda progress: None
 
     def check(self) -> None:
         """Refuse numbers below 1, and an executor beside a cluster (E834)."""
         counts = {"workers": self.workers, "part_size": self.part_size}
         counts = {name: count for name, count in counts.items() if count is not None}
-        for name, count in (counts | {"max_points": self.max_points}).items():
+        for name, count in counts.items():
             if type(count) is not int or count < 1:
                 fix = "write a whole number of at least 1"
                 raise InputError.of("E834", f"{name} is {count!r}", fix=fix)

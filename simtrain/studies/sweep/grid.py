@@ -44,7 +44,6 @@ from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.scenario.check import read_scenario, with_paths_beside
 from simtrain.scenario.section import spell_out_words
-from simtrain.studies.sweep import MANY_POINTS
 from simtrain.studies.sweep.executors import versions
 from simtrain.studies.sweep.fields import BASE, LARGEST, Condition, field_path
 
@@ -262,7 +261,6 @@ def load_sweep(
     sweep: str | FilePath | Mapping[str, Any],
     overrides: Sequence[str] = (),
     part_size: int | None = None,
-    max_points: int = MANY_POINTS,
 ) -> Sweep:
     """Load a sweep file, a shipped sweep by its name, or what such a file contains.
 
@@ -270,7 +268,6 @@ def load_sweep(
         sweep: the sweep.
         overrides: overrides of the base scenarios, such as "model.seq_length=4096".
         part_size: points per part of the results; by default about a hundred parts.
-        max_points: the largest grid that is accepted; 1e9 is the most in any case.
 
     Raises:
         InputError: an error of the file, the overrides or the base scenarios, with its place; or
@@ -291,11 +288,9 @@ def load_sweep(
     axes, name = _axes(document), file.name or name
     bases = _bases(document, axes, tuple(overrides), name)
     num_points = math.prod(len(axis.values) for axis in axes)
-    if num_points > (most := min(max_points, _MOST_IN_GRID)):
-        message = f"the grid has {num_points:,} points, more than {most:,}"
+    if num_points > _MOST_IN_GRID:
+        message = f"the grid has {num_points:,} points, more than {_MOST_IN_GRID:,}"
         fix = "use fewer values, or vary several fields together on one axis"
-        if num_points <= _MOST_IN_GRID:
-            fix += f"; or simulate them all with --max-points {num_points}"
         raise InputError.of("E807", message, place.of_key(("axes",)), fix)
     if file.objective not in OBJECTIVES:
         message = f'"{file.objective}" is not an objective'

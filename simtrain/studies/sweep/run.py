@@ -96,7 +96,7 @@ class SweepRun:
             fix = "write 0/4 for the first of four shards, 3/4 for the last"
             message = f'"{request.shard}" is not a shard'
             raise InputError.of("E828", message, Location("--shard"), fix)
-        sweep = load_sweep(request.sweep, request.overrides, request.part_size, request.max_points)
+        sweep = load_sweep(request.sweep, request.overrides, request.part_size)
         sweep = replace(sweep, part_size=folder.open(sweep.header, request.part_size))
         parts = range(int(match[1]), sweep.num_parts, int(match[2]))
         if request.ray:

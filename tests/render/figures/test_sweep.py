@@ -106,7 +106,7 @@ def test_pictures_are_written_with_their_data(folder: pathlib.Path) -> None:
     assert "sweep out" in (folder / "pictures" / "heat_map.svg").read_text("utf-8")
 
 
-@pytest.mark.parametrize("option", ["--x", "--y", "--value"])
+@pytest.mark.parametrize("option", ["--axes", "--value"])
 def test_unknown_columns_are_refused(folder: pathlib.Path, option: str) -> None:
     errors = refused("sweep", str(folder), option, "wya")
     assert errors.startswith(f"{option}: E864") and "Write one of" in errors

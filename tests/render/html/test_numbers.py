@@ -32,7 +32,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "experts": ("run", "qwen3_30b_a3b", "--set", "batch.global=64"),
     "fp8": (
         *("compare", "llama3_8b", "--set", "precision.compute=fp8", "--set", "batch.global=32"),
-        *("--change", "batch.micro=2", "--no-sensitivity"),
+        *("--change", "batch.micro=2"),
     ),
     "does not fit": (
         *("run", "gpt2_1_5b", "--allow-oom", "--set", "hardware.gpu.memory_capacity=4 GiB"),

@@ -106,7 +106,7 @@ def test_a_page_has_the_headline_of_the_terminal_if_iterations_vary(
 
 def test_different_models_are_compared_and_named(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "report.html"
-    call("compare", PRESENT, "gpt2_1_5b", "--no-sensitivity", "-o", str(file))
+    call("compare", PRESENT, "gpt2_1_5b", "-o", str(file))
     assert any(
         "train different models" in text for _, text in parsed(file.read_text("utf-8")).of("p")
     )

@@ -83,7 +83,7 @@ def test_an_invalid_budget_is_an_error(seconds: float) -> None:
     ("limit", "message"), [("80", 'E833 "80"'), ("1 TiB", "E833 1 TiB .* 80 GiB")]
 )
 def test_a_memory_limit_has_a_unit_and_is_within_the_gpus_memory(limit: str, message: str) -> None:
-    with pytest.raises(InputError, match=f"--max-memory: {message}"):
+    with pytest.raises(InputError, match=f"max_memory: {message}"):
         search(BASES["narrow"], (4,), max_memory=limit)
 
 
@@ -145,10 +145,10 @@ def test_the_remedy_makes_a_layout_fit(file: pathlib.Path) -> None:
     assert offload not in remedy(BASES["offloaded"], "64 MiB")
     on_trn1 = BASES["narrow"].model_copy(update={"cluster": "trn1"})
     assert offload not in remedy(on_trn1, "64 MiB")
-    limit = remedy(BASES["narrow"], "1 GiB").partition("--max-memory ")[2].partition(",")[0]
+    limit = remedy(BASES["narrow"], "1 GiB").partition("max_memory=")[2].partition(",")[0]
     assert search(BASES["narrow"], (4,), max_memory=limit).outcome.num_fitting >= 1
     too_long = load_unchecked(file, ["model.seq_length=2000000"])
-    assert "--max-memory" not in remedy(too_long, "1 GiB")
+    assert "max_memory" not in remedy(too_long, "1 GiB")
     assert remedy(too_long, "1 GiB").endswith(more)
 
 
@@ -332,7 +332,7 @@ def test_the_command_prints_json(file: pathlib.Path, tmp_path: pathlib.Path) -> 
         assert all(words in head for words in data["made_with"].values())
         # `simtrain cost` rounds up to whole iterations; with 1T tokens the difference is small.
         cost = json.loads(
-            call("cost", one["file"], "--tokens", "1T", "--no-failures", "--format=json").stdout
+            call("cost", one["file"], "--tokens", "1T", "--goodput", "1", "--format=json").stdout
         )
         assert data["currency"] == cost["currency"]
         assert one["price_of_million_tokens"] == pytest.approx(cost["price"] / 1e6, rel=1e-6)
@@ -360,7 +360,7 @@ def test_the_command_prints_a_table(file: pathlib.Path) -> None:
     ("options", "exit_code", "code"),
     [
         (("--gpus", "37"), 2, "E831"),
-        (("--gpus", "4", "--max-memory", "1GiB"), 3, "E830"),
+        (("--gpus", "4", "--set", "model.seq_length=2000000"), 3, "E830"),
         (("--gpus", "0"), 2, "--gpus"),
         (("--gpus", "4", "--set", "model.num_layers=none"), 2, "E203"),
     ],

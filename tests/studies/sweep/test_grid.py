@@ -238,9 +238,13 @@ def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
         (("base: [table5_22b_present]",), ":1:1: E806", "sets base at every point"),
         (("base: [5]",), ":5:10: E805", "must be the name of a scenario"),
         (
-            ("model.seq_length: {range: [1, 2000, 1]}", "batch.micro: {range: [1, 999, 1]}"),
+            (
+                "model.seq_length: {range: [1, 2000, 1]}",
+                "batch.micro: {range: [1, 2000, 1]}",
+                "batch.global: {range: [1, 2000, 1]}",
+            ),
             ":4:1: E807",
-            "1,998,000 points",
+            "8,000,000,000 points",
         ),
     ],
 )

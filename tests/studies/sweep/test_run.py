@@ -117,9 +117,7 @@ def test_python_gets_the_rows_and_may_give_any_executor(
     assert simtrain.sweep(file).rows == answer.rows
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("executor", "threads"), ("workers", 0), ("max_points", None)]
-)
+@pytest.mark.parametrize(("field", "value"), [("executor", "threads"), ("workers", 0)])
 def test_wrong_fields_of_a_request_are_refused(field: str, value: Any) -> None:
     with pytest.raises(InputError, match=f"E834 {field} is {value!r}"):
         simtrain.sweep("interleave", **{field: value})
