@@ -148,7 +148,6 @@ def _(part: Table) -> RenderableType:
 
 
 def _list(table: Table) -> NamedTexts:
-    """Draw names and a text, in aligned columns, with the text wrapped."""
     columns = table.columns
     rows = [
         [Text(text_of(cell, column)) for cell, column in zip(row.cells, columns, strict=True)]
@@ -302,7 +301,6 @@ def _capped(least: Sequence[int], whole: Sequence[int], cap: int) -> list[int]:
 
 
 def _column_width(table: Table, place: int) -> int:
-    """Return the width of a column without breaks."""
     column = table.columns[place]
     rows = [*table.rows, table.end] if table.end else table.rows
     if column.kind.is_bar:

@@ -33,7 +33,6 @@ class TimelineStrip:
     result: Result
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As many slices as the terminal has columns beside the names of stages."""
         if not console.is_terminal:
             return
         result, last = self.result, self.result.num_stages - 1
@@ -88,7 +87,6 @@ class ScheduleGrid:
     schedule: Schedule
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The header and a line for each stage."""
         schedule, slots = self.schedule, time_slots(self.schedule)
         stage = max(len("stage"), len(str(schedule.num_stages - 1)))
         widths = self._widths(slots)

@@ -11,7 +11,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.hardware.evidence import sentences_of
 from simtrain.hardware.upgrades import RESOURCES
-from simtrain.iteration.report.breakdown import CAUSE_LABELS, KIND_LABELS
+from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.iteration.report.result import Result
@@ -108,7 +108,6 @@ class ScenarioComparison(PlainData):
 
     @property
     def named_differences(self) -> list[NamedDifference]:
-        """Why each other scenario is slower or faster than the first."""
         base, *others = self.scenarios
         pairs = zip(others, self.differences, strict=True)
         return [NamedDifference(base.name, other.name, why) for other, why in pairs]
@@ -142,7 +141,6 @@ def compare_view(comparison: ScenarioComparison) -> View:
     parts += [_side_by_side(named), _changed_fields(named)]
     for letter, difference in zip([*named][1:], differences, strict=True):
         parts += [_causes(letter, difference), Paragraphs(_sentences(letter, difference), None)]
-    parts.append(_critical_paths(named))
     parts += [_resources(named)] if _sensitivities(named) else []
     line = [Headline(comparison.headline)] if differences else []
     return View([*parts, remarks(_remarks(named)), *line])
@@ -263,7 +261,6 @@ def _causes(letter: str, difference: Difference) -> Table:
 
 
 def _time(seconds: float, total_s: float) -> float:
-    """Return a part of the total; a rounding error is 0."""
     return seconds if seconds >= _ROUNDING * total_s else 0.0
 
 
@@ -301,27 +298,11 @@ def _sentences(letter: str, difference: Difference) -> list[str]:
     return sentences
 
 
-def _critical_paths(columns: dict[str, ScenarioColumn]) -> Table:
-    """Show the seconds that each kind of task takes on the critical path."""
-    paths = [column.result.critical_path_s for column in columns.values()]
-    kinds = dict.fromkeys(kind for path in paths for kind in path)
-    longest_first = sorted(kinds, key=lambda kind: -max(path.get(kind, 0.0) for path in paths))
-    rows = [Row((KIND_LABELS[kind], *(path.get(kind) for path in paths))) for kind in longest_first]
-    headings = [
-        Column("kind", "kind of task", TEXT),
-        *(Column(f"{name}_s", name, SECONDS, "on the critical path") for name in columns),
-    ]
-    totals = (column.result.iteration_time_s for column in columns.values())
-    end = Row(("iteration", *totals))
-    return Table("critical-path", "Critical path", headings, rows, end=end, num_keys=_KEYS)
-
-
 def _sensitivities(columns: dict[str, ScenarioColumn]) -> list[Sensitivity]:
     return [column.sensitivity for column in columns.values() if column.sensitivity]
 
 
 def _resources(columns: dict[str, ScenarioColumn]) -> Table:
-    """Show the share of the iteration that better hardware saves, by resource."""
     sensitivities = _sensitivities(columns)
     largest = max(max(sensitivities[0].saved.values()), 1e-9)
     rows = [

@@ -123,7 +123,6 @@ def memory_sentence(report: MemoryReport) -> str:
 
 
 def _interval(report: MemoryReport) -> str:
-    """Say where the measured peak lies."""
     return (
         f"90 % interval of the peak of stage {report.fullest.stage}: {report.peak_interval.ends}, "
         "as cases of Megatron-Core's tests."
@@ -145,7 +144,6 @@ def _on_host(report: MemoryReport) -> Iterator[str]:
 
 
 def _outside_tensors(report: MemoryReport) -> str:
-    """Say what the memory outside tensors is for."""
     fragmentation = report.fullest.allocator_bytes - report.reserve_bytes
     return (
         f"Outside tensors: {gib(report.reserve_bytes)} GiB for driver, CUDA context and NCCL; on "
@@ -154,7 +152,6 @@ def _outside_tensors(report: MemoryReport) -> str:
 
 
 def _components(report: MemoryReport) -> Table:
-    """Components per stage, with the pass and the time of the peak."""
     rows = [
         Row(
             (

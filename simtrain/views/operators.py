@@ -70,7 +70,6 @@ def operators_view(table: StageOperators, name: str, top: int | None = None) -> 
 
 
 def _is_listed(table: StageOperators, top: int | None) -> Callable[[Operator], bool]:
-    """Return whether an operator has a row of its own."""
     if top is None:
         least_s = LEAST_SHARE * table.iteration_time_s
         return lambda row: row.total_s >= least_s
@@ -80,7 +79,6 @@ def _is_listed(table: StageOperators, top: int | None) -> Callable[[Operator], b
 
 
 def _rows(table: StageOperators, top: int | None) -> Iterator[Row]:
-    """Yield each cause with its operators."""
     is_listed = _is_listed(table, top)
     for field, label in CAUSE_LABELS.items():
         cause_s = getattr(table.breakdown, field)
@@ -94,7 +92,6 @@ def _rows(table: StageOperators, top: int | None) -> Iterator[Row]:
 
 
 def _limits(table: StageOperators) -> Table:
-    """The time by what limits it, and the entries of the profile that it comes from."""
     rows = []
     for limit, operators in table.by_limit():
         seconds = math.fsum(row.exposed_s for row in operators)

@@ -128,7 +128,6 @@ def _record(row: PlanRow, plan: TrainingPlan) -> dict[str, Any]:
 
 
 def _values(column: Column, record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the value of a column, or the two of an interval."""
     value = record.get(column.name)
     if column.kind not in (_DAYS_INTERVAL, _PRICE_INTERVAL):
         yield column.name, value
@@ -150,7 +149,6 @@ def _currency(plan: TrainingPlan) -> str:
 
 
 def _answers(plan: TrainingPlan) -> Iterator[tuple[str, str | Cell]]:
-    """Yield the fastest and the cheapest row that meet the limits."""
     fastest, cheapest = plan.fastest, plan.cheapest
     if fastest and fastest.cost:
         yield "Fastest", Cell(fastest.cost.time_s, _answer(fastest, plan))
@@ -162,7 +160,6 @@ def _answers(plan: TrainingPlan) -> Iterator[tuple[str, str | Cell]]:
 
 
 def _answer(row: PlanRow, plan: TrainingPlan) -> str:
-    """Return days and price of a row with their intervals, and its layout."""
     cost = row.cost
     assert cost is not None and row.best is not None, "a row that meets the limits has a cost"
     figures = f"{_DAYS.text(cost.time_s)} days ({_DAYS_INTERVAL.text(cost.time_interval_s)})"
@@ -204,7 +201,6 @@ def _notes(plan: TrainingPlan) -> Iterator[str]:
 
 
 def _details(plan: TrainingPlan) -> Iterator[str]:
-    """Yield what predictions and prices rest on."""
     yield from sentences_of(cost.evidence for cost in plan.costs if not cost.evidence.is_weak)
     for cost in plan.costs:
         yield f"{cost.cluster}, {counted(cost.num_gpus, 'GPU')}: {cost.interval.sentence}"

@@ -139,7 +139,6 @@ def _section_table(section: str, entries: list[ShownEntry]) -> Table:
 
 
 def _shown(shown: ShownEntry) -> str:
-    """The value as written; lists and ranges have one line per item."""
     match shown.entry.value:
         case Ranges() as seen:
             return "\n".join(f"{name} {low} to {high}" for name, (low, high) in seen)

@@ -70,11 +70,11 @@ class MainFigures:
     """Time and rates of an iteration: those of its mean time if it is drawn.
 
     Args:
-        time_s, interval: the iteration time, and where the measured one lies.
+        iteration_time_s, interval: the iteration time, and where the measured one lies.
         tokens_per_s, mfu, hfu: the rates.
     """
 
-    time_s: float
+    iteration_time_s: float
     interval: Interval
     tokens_per_s: float
     mfu: float
@@ -108,14 +108,7 @@ def fit_tone(fit: FitVerdict) -> Tone:
 def result_headline(result: Result, drawn: DrawnTimes | None = None) -> Headline:
     """Return the line of an iteration; of drawn ones, that of their mean."""
     figures = MainFigures.of(result, drawn)
-    line = iteration_line(
-        result.scenario,
-        figures.time_s,
-        figures.interval,
-        tokens_per_s=figures.tokens_per_s,
-        mfu=figures.mfu,
-        fit=result.fit,
-    )
+    line = iteration_line(result.scenario, figures, figures.interval, result.fit)
     return Headline(line, fit_tone(result.fit))
 
 
@@ -123,7 +116,7 @@ def main_facts(result: Result, drawn: DrawnTimes | None = None) -> Facts:
     """The settings, the iteration time with its interval, and the rates."""
     scenario, figures = result.scenario, MainFigures.of(result, drawn)
     interval, within = figures.interval, figures.interval.within_words
-    time_s, tokens_per_s = figures.time_s, figures.tokens_per_s
+    time_s, tokens_per_s = figures.iteration_time_s, figures.tokens_per_s
     basis = f"mean of {counted(drawn.draws, 'drawn iteration')}, " if drawn else ""
     fused = ["fused attention"] if scenario.attention_backend == "fused" else []
     modules = scenario.recompute.modules

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from simtrain.iteration.report.remarks import mfu_remarks
@@ -67,14 +67,11 @@ def _title(result: SearchResult) -> str:
     )
 
 
-# ------------------------------------------------------------------------- the answers
-
-
 def _answers(result: SearchResult) -> Iterator[tuple[str, str | Cell]]:
-    """Yield the layouts to choose from, with their figures."""
     is_sure = result.best.fit.fits_surely
     name = "Best that surely fits" if is_sure else "Best, may not fit"
-    yield name, _answer(result.best, result, _instead_of_base(result.best, result))
+    saves = "".join(f"; {words}" for words in result.against_base(result.best))
+    yield name, _answer(result.best, result, saves)
     if result.faster:
         better = result.objective.better.capitalize()
         yield f"{better}, may not fit", _answer(result.faster[0], result)
@@ -83,7 +80,6 @@ def _answers(result: SearchResult) -> Iterator[tuple[str, str | Cell]]:
 
 
 def _answer(layout: Candidate, result: SearchResult, more: str = "") -> Cell:
-    """Return figures and settings of a layout, and how probably it fits."""
     settings = in_short(Point.of(layout.scenario))
     gpus = f"{layout.scenario.num_gpus} GPUs, " if len(result.gpus) > 1 else ""
     doubt = _doubt(layout, result)
@@ -107,20 +103,7 @@ def _doubt(layout: Candidate, result: SearchResult) -> str:
     return "" if fit.fits_surely else f": {fit.doubt}"
 
 
-def _instead_of_base(layout: Candidate, result: SearchResult) -> str:
-    """Compare a layout with the scenario's own."""
-    base = result.base_layout
-    if base is None or result.objective.ranks_memory:
-        return ""
-    if base.point == layout.point:
-        return "; the scenario's own layout"
-    time_s, base_s = layout.iteration_time_s, base.iteration_time_s
-    change = f"{100 * abs(1 - time_s / base_s):.1f} % {'less' if time_s < base_s else 'more'}"
-    return f"; {change} than the scenario's own layout ({format_seconds(base_s)})"
-
-
 def _refined(refinement: Refinement, result: SearchResult) -> Cell:
-    """Say what changes of single settings of the best layouts give."""
     layout, best = refinement.layout, result.ranked[0]
     less = 1 - layout.iteration_time_s / best.iteration_time_s
     changes = ", ".join(setting_in_words(*change) for change in refinement.changes.items())
@@ -132,7 +115,6 @@ def _refined(refinement: Refinement, result: SearchResult) -> Cell:
 
 
 def _doubts(result: SearchResult) -> Iterator[str]:
-    """Yield how far predictions can tell the layouts apart."""
     if not result.is_safe:
         yield "No layout surely fits: these fit by prediction, but may not in reality."
     interval = result.interval
@@ -147,9 +129,6 @@ def _doubts(result: SearchResult) -> Iterator[str]:
     yield f"{said}."
     if result.evidence.is_weak:
         yield result.evidence.sentence
-
-
-# ------------------------------------------------------------------------- the table
 
 
 def _table(result: SearchResult) -> Table:
@@ -182,14 +161,15 @@ def _table(result: SearchResult) -> Table:
 
 
 def _notes(result: SearchResult) -> Iterator[str]:
-    """Yield what the table has no columns for, and what failed."""
     layouts = [*result.ranked, *result.faster]
     fits = [fit for fit in map(result.fit_of, layouts) if not fit.fits_surely]
     if fits:
         shares = ", ".join(f"{fit.probability:.0%}" for fit in fits)
         yield f"{MAY_NOT_FIT} may not fit. Probability that it fits, row by row: {shares}."
-    yield from _schedules_in_detail(result.ranked)
-    yield from _layouts_in_detail(result.ranked)
+    yield from _by_rank("Schedule", result.ranked, _schedule_in_words)
+    yield from _by_rank(
+        "Layout", result.ranked, lambda each: each.scenario.parallelism.layout or ""
+    )
     yield from mfu_remarks(layout.scenario for layout in result.ranked)
     if failures := result.failures:
         others = f", and {len(failures) - 1} more (see --format json)" if failures[1:] else ""
@@ -197,7 +177,6 @@ def _notes(result: SearchResult) -> Iterator[str]:
 
 
 def _record(candidate: Candidate) -> dict[str, Any]:
-    """Return the settings and figures of a layout in full precision."""
     scenario, run, evaluation = candidate.scenario, candidate.run, candidate.evaluation
     split = scenario.parallelism
     return {
@@ -221,7 +200,6 @@ def _record(candidate: Candidate) -> dict[str, Any]:
 
 
 def _row(candidate: RankedLayout, result: SearchResult) -> dict[str, str]:
-    """Return the cells of a layout, by column."""
     scenario, split, run = candidate.scenario, candidate.scenario.parallelism, candidate.run
     return {
         **({_GPUS: str(scenario.num_gpus)} if len(result.gpus) > 1 else {}),
@@ -245,7 +223,6 @@ def _row(candidate: RankedLayout, result: SearchResult) -> dict[str, str]:
 
 
 def _expert_columns(scenario: Scenario) -> dict[str, str]:
-    """Numbers of expert-parallel ranks, and of ranks that share an expert."""
     if scenario.model.experts is None:
         return {}
     split = scenario.parallelism
@@ -253,35 +230,37 @@ def _expert_columns(scenario: Scenario) -> dict[str, str]:
 
 
 def _without_idle_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Remove columns without information."""
     idle = {name for name, none in _NONE.items() if all(row[name] == none for row in rows)}
     # With experts, tensor parallelism requires sequence parallelism: the column is redundant.
     idle |= {_SEQUENCE} if "ex-\npert" in rows[0] else set()
     return [{name: cell for name, cell in row.items() if name not in idle} for row in rows]
 
 
-def _schedules_in_detail(ranked: Sequence[Candidate]) -> list[str]:
-    """Name the schedules that are not the default ones."""
+def _schedule_in_words(candidate: Candidate) -> str:
+    """Name a schedule that is not the default one."""
+    scenario, slices = candidate.scenario, candidate.scenario.parallelism.sequence_slices
+    if scenario.schedule == default_name(scenario.num_chunks):
+        return ""
+    return scenario.schedule + (f" of {slices} slices" if slices > 1 else "")
+
+
+def _recompute_in_words(candidate: Candidate) -> str:
+    """Describe a recompute policy that the table has no room for."""
+    policy = candidate.evaluation.scenario.recompute
+    words = policy_words(policy) + _kept(policy.keep_microbatches)
+    return words if words != policy.strategy else ""
+
+
+def _by_rank(
+    what: str, ranked: Sequence[Candidate], words: Callable[[Candidate], str]
+) -> Iterator[str]:
+    """Yield what some layouts have, with their numbers, unless it is empty."""
     ranks: dict[str, list[str]] = {}
     for rank, candidate in enumerate(ranked, start=1):
-        scenario = candidate.scenario
-        if scenario.schedule != default_name(scenario.num_chunks):
-            slices = scenario.parallelism.sequence_slices
-            name = scenario.schedule + (f" of {slices} slices" if slices > 1 else "")
-            ranks.setdefault(name, []).append(str(rank))
-    return [f"Schedule of number {', '.join(of)}: {name}." for name, of in ranks.items()]
-
-
-def _layouts_in_detail(ranked: Sequence[Candidate]) -> list[str]:
-    """Write the pipeline layouts."""
-    ranks: dict[str, list[str]] = {}
-    for rank, candidate in enumerate(ranked, start=1):
-        if layout := candidate.scenario.parallelism.layout:
-            ranks.setdefault(layout, []).append(str(rank))
-    return [f"Layout of number {', '.join(of)}: {layout}." for layout, of in ranks.items()]
-
-
-# ------------------------------------------------------------------------- the proof
+        ranks.setdefault(words(candidate), []).append(str(rank))
+    for each, numbers in ranks.items():
+        if each:
+            yield f"{what} of number {', '.join(numbers)}: {each}."
 
 
 _ENDS = {End.BUDGET: "The search stopped after --seconds.", End.INTERRUPT: "Interrupted."}
@@ -339,14 +318,9 @@ def _in_words(fields: Sequence[str]) -> str:
     return ", ".join(name.replace("zero", "ZeRO") for name in names)
 
 
-# ------------------------------------------------------------------------- the details
-
-
 def _details(result: SearchResult) -> Iterator[str]:
-    """Yield why the best layout is better, what was searched, and what predictions rest on."""
     legal, outcome = len(result.legal.points), result.outcome
-    for words, numbers in _recompute_in_detail(result.ranked).items():
-        yield f"Recompute of number {', '.join(numbers)}: {words}."
+    yield from _by_rank("Recompute", result.ranked, _recompute_in_words)
     if refinement := result.refinement:
         tried = f"of {counted(refinement.num_tried, 'change')} of single settings"
         better = f"None {tried} of the best layouts is better."
@@ -365,17 +339,6 @@ def _details(result: SearchResult) -> Iterator[str]:
     if result.refinement and result.refinement.fields:
         yield f"Refined: {_in_words(result.refinement.fields)}."
     yield f"Held: {_in_words(result.held)}."
-
-
-def _recompute_in_detail(ranked: Sequence[Candidate]) -> dict[str, list[str]]:
-    """Recompute policies that do not fit the table, with the ranks that use them."""
-    ranks: dict[str, list[str]] = {}
-    for rank, candidate in enumerate(ranked, start=1):
-        policy = candidate.evaluation.scenario.recompute
-        words = policy_words(policy) + _kept(policy.keep_microbatches)
-        if words != policy.strategy:
-            ranks.setdefault(words, []).append(str(rank))
-    return ranks
 
 
 def _kept(number: int | str) -> str:

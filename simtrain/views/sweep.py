@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
@@ -94,14 +95,9 @@ class Summary(PlainData):
         if (best := self.best) is None or self.interval is None:
             return f"none {of} ran and fits"
         sql = f'select peak_bytes, capacity_bytes from results where "index" = {best["index"]}'
-        line = iteration_line(
-            self.run.sweep.scenario(best["index"]),
-            best["iteration_time_s"],
-            self.interval,
-            tokens_per_s=best["tokens_per_s"],
-            mfu=best["mfu"],
-            fit=FitVerdict(*query(self.run.folder.path, sql).rows[0]),
-        )
+        fit = FitVerdict(*query(self.run.folder.path, sql).rows[0])
+        scenario = self.run.sweep.scenario(best["index"])
+        line = iteration_line(scenario, SimpleNamespace(**best), self.interval, fit)
         point = ", ".join(f"{name}: {as_scalar(value)}" for name, value in best["point"].items())
         objective = self.run.sweep.objective
         named = "" if objective in best else f" {_figure(objective, best['value'])}"
@@ -109,7 +105,6 @@ class Summary(PlainData):
 
     @cached_property
     def interval(self) -> Interval | None:
-        """Where the measured iteration time of the best point lies."""
         if (best := self.best) is None:
             return None
         scenario = self.run.sweep.scenario(best["index"])
@@ -144,7 +139,6 @@ def _remarks(summary: Summary) -> Iterator[str]:
 
 
 def _figure(column: str, value: float) -> str:
-    """Format a value of a result column."""
     if column.endswith("_bytes"):
         return format_bytes(value)
     return format_seconds(value) if column.endswith("_s") else four_digits(value)

@@ -16,7 +16,6 @@ def test_the_page_shows_causes_and_sensitivity() -> None:
         "recompute.strategy",
         "Why B differs from A",
         " % less time than A: ",
-        "Critical path",
         "tensor cores",
         "only with recompute: auto",
     ):

@@ -20,9 +20,7 @@ PRINTED = {
     "run gpt2_1_5b --show ops": "operators limits",
     "run gpt2_1_5b --show memory": "stages buffers",
     "cost gpt2_1_5b --tokens 1B": "costs",
-    "compare table5_22b_full table5_22b_present": (
-        "scenarios fields causes-B critical-path resources"
-    ),
+    "compare table5_22b_full table5_22b_present": ("scenarios fields causes-B resources"),
     "compare gpt2_1_5b": "changes",
     "search gpt2_1_5b --gpus 1,2 --top 2": "layouts",
     "search gpt2_1_5b --tokens 1B --gpus 1,2": "plan",

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from simtrain.hardware.interval import Interval
 from simtrain.iteration.memory.report import FitVerdict
 from simtrain.scenario import Scenario
 from simtrain.units import format_seconds, short_amount, significant
 
 
-def iteration_line(
-    scenario: Scenario,
-    time_s: float,
-    interval: Interval,
-    *,
-    tokens_per_s: float,
-    mfu: float,
-    fit: FitVerdict,
-) -> str:
+class Rates(Protocol):
+    """An iteration's time and rates: a result, a run of a search, or a mean of draws."""
+
+    @property
+    def iteration_time_s(self) -> float: ...
+    @property
+    def tokens_per_s(self) -> float: ...
+    @property
+    def mfu(self) -> float: ...
+
+
+def iteration_line(scenario: Scenario, rates: Rates, interval: Interval, fit: FitVerdict) -> str:
     """Return "9.58 s an iteration (8.3-11.1), 54.7k tokens/s, MFU 41.6%, 50.7/79.6 GiB: fits"."""
     unit = "tokens" if scenario.model.seq_length > 1 else "samples"
-    rate = f"{short_amount(tokens_per_s)} {unit}/s"
-    return f"{_time(time_s, interval)}, {rate}, MFU {mfu:.1%}, {fit}"
+    rate = f"{short_amount(rates.tokens_per_s)} {unit}/s"
+    return f"{_time(rates.iteration_time_s, interval)}, {rate}, MFU {rates.mfu:.1%}, {fit}"
 
 
 def _time(time_s: float, interval: Interval) -> str:

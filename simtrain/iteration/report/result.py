@@ -434,14 +434,7 @@ class Result(PlainData):
     @property
     def headline(self) -> str:
         """The answer in one line."""
-        return iteration_line(
-            self.scenario,
-            self.iteration_time_s,
-            self.interval,
-            tokens_per_s=self.tokens_per_s,
-            mfu=self.mfu,
-            fit=self.fit,
-        )
+        return iteration_line(self.scenario, self, self.interval, self.fit)
 
     def __repr__(self) -> str:
         return f"<Result {self.scenario.name or 'unnamed'}: {self.headline}>"

@@ -231,7 +231,6 @@ class Scale:
 
     @property
     def points_per_s(self) -> float:
-        """Width of a second in points."""
         return self.width_in * _POINTS_PER_IN / (self.window_s[1] - self.window_s[0])
 
 

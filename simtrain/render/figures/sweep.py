@@ -76,12 +76,10 @@ class SweepResults:
 
     @property
     def objective(self) -> str:
-        """The column by which points are compared."""
         return str(self.header.get("objective", "tokens_per_s"))
 
     @property
     def panels(self) -> dict[str, list[Row]]:
-        """Rows by base scenario."""
         panels: dict[str, list[Row]] = {}
         for row in self.rows:
             panels.setdefault(as_scalar(row.get("base", "")), []).append(row)
@@ -146,7 +144,6 @@ class SweepPictures(PlainData):
 
     @property
     def scaling(self) -> dict[str, dict[int, float]]:
-        """The best tokens per second by number of GPUs, for each panel."""
         return {name: scaling(rows) for name, rows in self.results.panels.items()}
 
     def figures(self) -> dict[str, Figure]:
@@ -244,7 +241,6 @@ def scaling(rows: Sequence[Row]) -> dict[int, float]:
 
 
 def _draw_front(axes: Axes, rows: list[Row]) -> None:
-    """Draw all points that ran, and the front of time and memory."""
     ran, best = [row for row in rows if row["status"] == "ok"], front(rows)
     for points, size, colour in ((ran, 8, "0.6"), (best, 24, style.BLUE)):
         times_s = [row["iteration_time_s"] for row in points]
@@ -253,7 +249,6 @@ def _draw_front(axes: Axes, rows: list[Row]) -> None:
 
 
 def _draw_scaling(axes: Axes, rows: list[Row]) -> None:
-    """Draw the best throughput by number of GPUs, and linear scaling from the fewest."""
     if curve := scaling(rows):
         gpus, rates = [*curve], [*curve.values()]
         linear = [rates[0] * number / gpus[0] for number in gpus]

@@ -109,7 +109,6 @@ class ReportedRun:
 
     @property
     def run_command(self) -> str:
-        """The command that simulates the iteration."""
         return self.command() + (" --allow-oom" if not self.result.memory.fits else "")
 
 
@@ -270,13 +269,11 @@ def _scope(runs: Sequence[ReportedRun], run: ReportedRun) -> str:
 
 
 def _answer(run: ReportedRun) -> Html:
-    """The settings and the main figures, and what they rest on."""
     said = result_remarks(run.result, run.remarks)
     return view_html(View([main_facts(run.result, run.drawn), said]), run.run_command)
 
 
 def _breakdown(run: ReportedRun) -> Html:
-    """A bar of causes with its legend, and the table of their times."""
     fills = dict(zip(CAUSE_LABELS, CAUSE_FILLS, strict=True))
     seconds = {name: getattr(run.result.breakdown, name) for name in CAUSE_LABELS}
     shown = [name for name in CAUSE_LABELS if seconds[name]]
@@ -339,7 +336,6 @@ def _operators(run: ReportedRun, scope: str) -> Html:
 
 
 def _sources(run: ReportedRun, scope: str) -> Html:
-    """The parts of each figure, and what all profile entries behind them rest on."""
     explained = {name: explain_figure(run.result, name) for name in FIGURES}
     trees = (
         printed_by(

@@ -126,7 +126,6 @@ def timeline_data(result: Result) -> dict[str, Any]:
 
 
 def _memory_data(result: Result) -> dict[str, Any]:
-    """Return the memory of all stages over time, their peaks and the capacity of a GPU."""
     report = result.memory
     curves = [result.memory_curve(stage) for stage in range(result.num_stages)]
     times_s = np.concatenate([np.array(curve.times_s) for curve in curves])

@@ -70,7 +70,6 @@ def _name(scenario: Scenario) -> str:
 
 
 def _of_stage(events: TraceEvents, stage: int) -> Iterator[str]:
-    """Yield the events of a stage's rank, each as the text of a JSON object."""
     rank, node, gpu = events.place(stage)
     yield metadata(
         rank, "process_name", name=f"rank {rank} (node {node}, GPU {gpu}), stage {stage}"

@@ -128,7 +128,6 @@ class PassSlices:
 
     @property
     def threads(self) -> list[int]:
-        """Threads of the slices."""
         return PASS_THREADS if self.detailed.any() else []
 
     def of_stage(self, spans: Spans) -> Iterator[Slice]:

@@ -106,7 +106,6 @@ def _detailed(
     microbatches: Iterable[int] | None,
     window_s: tuple[float, float] | None,
 ) -> Flags:
-    """Return for each pass whether it shows its kernels."""
     passes = result.passes
     if microbatches is None and window_s is None:
         return np.zeros(len(passes.first), np.bool_)

@@ -287,23 +287,22 @@ class SearchResult(PlainData):
         refinement = self.refinement
         if refinement and refinement.changes and self.fit_of(refinement.layout).fits_surely:
             layout = refinement.layout
-        scenario, run, split = layout.scenario, layout.run, layout.scenario.parallelism
-        interval = Evaluator().interval(layout.evaluation.scenario, run.iteration_time_s)
-        line = iteration_line(
-            scenario,
-            run.iteration_time_s,
-            interval,
-            tokens_per_s=run.tokens_per_s,
-            mfu=run.mfu,
-            fit=self.fit_of(layout),
-        )
-        saves = ""
-        if self.base_layout:
-            own_s = self.base_layout.iteration_time_s
-            words = f"saves {1 - run.iteration_time_s / own_s:.1%} of {format_seconds(own_s)}"
-            is_own = self.base_layout.point == layout.point
-            saves = " is the scenario's own" if is_own else f" {words}"
-        return f"{line}; {split.tensor} x {split.pipeline} x {split.data}{saves}"
+        scenario, split = layout.scenario, layout.scenario.parallelism
+        interval = Evaluator().interval(layout.evaluation.scenario, layout.iteration_time_s)
+        line = iteration_line(scenario, layout.run, interval, self.fit_of(layout))
+        degrees = f"{split.tensor} x {split.pipeline} x {split.data}"
+        return " ".join([f"{line}; {degrees}", *self.against_base(layout)])
+
+    def against_base(self, layout: Candidate) -> list[str]:
+        """Say what a layout saves of the time of the scenario's own one, if that is known."""
+        if self.base_layout is None:
+            return []
+        time_s, base_s = layout.iteration_time_s, self.base_layout.iteration_time_s
+        if self.base_layout.point == layout.point and time_s == base_s:
+            return ["is the scenario's own layout"]
+        change = 1 - time_s / base_s
+        words = f"saves {change:.1%} of" if change >= 0 else f"takes {-change:.1%} more than"
+        return [f"{words} the scenario's own {format_seconds(base_s)}"]
 
     @property
     def bound(self) -> dict[str, float | None]:
