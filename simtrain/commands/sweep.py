@@ -141,7 +141,7 @@ def _draw(folder: Path, out: Path | None, output: Output, axes: str, value: str 
     from simtrain.base.output_folder import make_picture_folder
     from simtrain.render.figures.sweep import SweepPictures, SweepResults, plots_view, write_plots
     from simtrain.render.html.document import write_document
-    from simtrain.render.html.sweep_report import sweep_document
+    from simtrain.render.html.pages import sweep_document
 
     require("drawing a sweep", "pyarrow", "duckdb", "matplotlib")
     page = out if out and out.suffix in PAGES else None

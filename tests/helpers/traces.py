@@ -23,7 +23,6 @@ RESULTS = {
 Event = dict[str, Any]
 Thread = tuple[str, str]
 """The rank, such as "node 1, GPU 0, rank 8, stage 2", and the name of its stream."""
-Moment = tuple[Thread, int]
 
 
 class Slice(NamedTuple):
@@ -42,7 +41,6 @@ class ReadTrace:
     counters: dict[Thread, list[tuple[int, float]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    arrows: list[tuple[Moment, Moment]] = field(default_factory=list)
 
     def check_no_overlap(self) -> None:
         """Assert that the slices of each thread follow one another."""
@@ -68,7 +66,7 @@ def read_json(file: pathlib.Path) -> dict[str, Any]:
 def read_chrome(data: dict[str, Any]) -> ReadTrace:
     """Return the content of a Chrome trace."""
     events: list[Event] = data["traceEvents"]
-    found, starts = ReadTrace(), dict[int, Moment]()
+    found = ReadTrace()
     ranks: dict[int, str] = {}
     threads: dict[tuple[int, int], str] = {}
     for one in events:
@@ -89,10 +87,6 @@ def read_chrome(data: dict[str, Any]) -> ReadTrace:
             case "C":
                 (value,) = one["args"].values()
                 found.counters[rank, one["name"]].append((time, value))
-            case "s":
-                starts[one["id"]] = thread, time
-            case "f":
-                found.arrows.append((starts[one["id"]], (thread, time)))
     return found
 
 

@@ -37,13 +37,7 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class SweepResults:
-    """Rows of a sweep. A panel shows one base scenario: different models are not comparable.
-
-    Args:
-        folder: where they are.
-        header: what sweep.json says.
-        rows: a dict for each point, in the grid's order.
-    """
+    """Rows of a sweep by point. A panel shows one base scenario: models are not comparable."""
 
     folder: Path
     header: Mapping[str, Any]

@@ -72,13 +72,7 @@ _NOT_DRAWN = (
 
 
 class Subject(NamedTuple):
-    """What a report is on.
-
-    Args:
-        name: its name in the report.
-        scenario: a scenario, or its result.
-        arguments: what follows `simtrain run` to simulate it again.
-    """
+    """What a report is on; `arguments` follow `simtrain run` to simulate it again."""
 
     name: str
     scenario: Scenario | Result
@@ -87,15 +81,7 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReportedRun:
-    """An iteration of a report.
-
-    Args:
-        name: the name by which the user referred to the scenario.
-        result: its simulation.
-        arguments: what follows `simtrain run` to simulate it again; by default the name.
-        remarks: more remarks, on settings.
-        drawn: the iteration drawn many times, if the scenario sets a field of `variation`.
-    """
+    """An iteration of a report; `arguments` follow `simtrain run`, by default the name."""
 
     name: str
     result: Result

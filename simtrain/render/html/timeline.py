@@ -58,18 +58,8 @@ def timelines(results: Mapping[str, Result]) -> Html:
 
 def timeline_figure(result: Result, name: str = "") -> Html:
     """Return the figure of an iteration with its memory."""
-    name = name or result.scenario.name or "the iteration"
-    label = f"Timeline of {name} with its bars. Pipeline stages: {result.num_stages}."
-    peaks = f"Memory of stages of {name} over time. The section Memory lists the peaks."
-    memory = (
-        element("canvas", class_="memory", role="img", aria_label=peaks),
-        element("ul", class_="legend lines"),
-    )
-    return _figure(name, label, _MEANING, timeline_data(result), *memory)
-
-
-def _figure(name: str, label: str, meaning: str, data: dict[str, Any], *below: Html) -> Html:
-    buttons = (
+    name, data = name or result.scenario.name or "the iteration", timeline_data(result)
+    zooms = (
         element("button", text, type="button", data_zoom=zoom, aria_label=words)
         for zoom, text, words in _BUTTONS
     )
@@ -78,18 +68,20 @@ def _figure(name: str, label: str, meaning: str, data: dict[str, Any], *below: H
         for part in data["windows_s"]
         if part
     )
-    words = f"{label} Use the arrow keys to read bars one by one."
-    bars = {"role": "application", "aria_roledescription": "timeline", "aria_label": words}
+    label = f"Timeline of {name}. Pipeline stages: {result.num_stages}. Arrow keys read its bars."
+    bars = {"role": "application", "aria_roledescription": "timeline", "aria_label": label}
+    peaks = f"Memory of stages of {name} over time. The section Memory lists the peaks."
     return element(
         "figure",
         element("figcaption", breakable(name)),
-        element("div", *buttons, *parts, class_="tools"),
+        element("div", *zooms, *parts, class_="tools"),
         element("canvas", class_="bars", tabindex="0", **bars),
-        *below,
+        element("canvas", class_="memory", role="img", aria_label=peaks),
+        element("ul", class_="legend lines"),
         element("p", class_="readout", role="status", aria_live="polite"),
         element("script", json_text(data), type="application/json"),
         class_="timeline",
-        data_meaning=meaning,
+        data_meaning=_MEANING,
     )
 
 

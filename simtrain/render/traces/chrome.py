@@ -83,17 +83,6 @@ def _of_stage(events: TraceEvents, stage: int) -> Iterator[str]:
         yield _slice(
             slice_, rank, _CATEGORIES[slice_.kind], gpu if slice_.kind in _ON_GPU else None
         )
-    for arrow in events.arrows(stage):
-        head = f'"cat": "transfer", "name": "transfer", "id": {arrow.transfer}'
-        receiver = events.place(arrow.receiver)[0]
-        yield (
-            f'{{"ph": "s", {head}, "pid": {rank}, "tid": {arrow.thread}, '
-            f'"ts": {microseconds(arrow.start_ns)}}}'
-        )
-        yield (
-            f'{{"ph": "f", "bp": "e", {head}, "pid": {receiver}, "tid": 0, '
-            f'"ts": {microseconds(arrow.end_ns)}}}'
-        )
     head = f'{{"ph": "C", "name": "memory", "pid": {rank}, "ts": '
     for time, value in zip(*events.memory_bytes(stage), strict=True):
         yield f'{head}{microseconds(time)}, "args": {{"bytes": {value}}}}}'

@@ -1,4 +1,4 @@
-"""Content of a trace: slices on threads, arrows and counters.
+"""Content of a trace: slices on threads, and memory over time.
 
 A pass is one slice on its stage's thread. Chosen passes also show their launches, kernels and
 collectives, on separate threads.
@@ -23,7 +23,6 @@ from simtrain.iteration.programs.seconds import whole_pass
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import Activity, Spans, StageStream, activity_of
 from simtrain.iteration.report.stage_kernels import PassKernels
-from simtrain.schedules import Messages
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Collective, HostWork
 
@@ -53,8 +52,6 @@ THREAD_OF = np.array([THREADS.index(_NAMES[stream]) for stream in StageStream], 
 """[streams of a stage], the thread of each."""
 STAGE_THREAD, HOST_THREAD = THREADS.index(_NAMES[StageStream.OWN]), THREADS.index(HOST)
 PASS_THREADS = [THREADS.index(name) for name in STREAMS]
-_SENDS = [StageStream.SENDS_FORWARD, StageStream.SENDS_BACKWARD]
-SEND_THREADS: list[int] = THREAD_OF[_SENDS].tolist()
 
 
 def nanoseconds(seconds: Floats) -> Nanoseconds:
@@ -93,24 +90,6 @@ class Slice(NamedTuple):
     end_ns: int
     number: int
     collective: tuple[str, int] | None = None
-
-
-class Arrow(NamedTuple):
-    """Arrow from a transfer to the pass that waits for it.
-
-    Args:
-        transfer, consumer: tasks of the iteration. If buckets cut the pass, its first task.
-        thread: thread of the transfer on the sender's rank.
-        receiver: stage of the consumer.
-        start_ns, end_ns: start of the transfer, and start of the consumer.
-    """
-
-    transfer: int
-    consumer: int
-    thread: int
-    receiver: int
-    start_ns: int
-    end_ns: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,18 +186,6 @@ class TraceEvents:
         for task, thread, kind in zip(*_threaded(spans), kinds, strict=True):
             yield Slice(thread, kind, self._names[task], starts[task], ends[task], task)
         yield from self.inside.of_stage(spans)
-
-    def arrows(self, stage: int) -> Iterator[Arrow]:
-        """Yield an arrow for each transfer that a stage sends."""
-        messages, starts = Messages.of(self.result.plan.schedule), self._times_ns[0]
-        consumers = self.result.iteration.tasks.first[messages.consumer].tolist()
-        receivers = messages.receiver.tolist()
-        for task, thread in zip(*_threaded(self._by_stage[stage]), strict=True):
-            # Tasks of messages come first, so a message has the number of its task. Norms that
-            # travel along the pipeline are no messages of the schedule.
-            if thread in SEND_THREADS and task < len(consumers):
-                end = consumers[task]
-                yield Arrow(task, end, thread, receivers[task], starts[task], starts[end])
 
     def memory_bytes(self, stage: int) -> Counter:
         """Return the memory of a stage's rank over time."""

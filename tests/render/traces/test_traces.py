@@ -12,7 +12,7 @@ from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
 from simtrain.render.traces.write import write_trace
 from simtrain.scenario import load_scenario
-from simtrain.schedules import Messages, Schedule
+from simtrain.schedules import Schedule
 from simtrain.studies.simulation import simulate
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective
@@ -70,20 +70,6 @@ def test_every_span_of_the_530b_iteration_reads_back(tmp_path: pathlib.Path) -> 
     assert len(result.plan.schedule.kind) == 58_800
     check_spans(result, tmp_path)
     assert (tmp_path / "t.json").stat().st_size < 80e6
-
-
-def test_arrows_lead_from_transfers_to_passes(tmp_path: pathlib.Path) -> None:
-    result = RESULTS["pipeline"]
-    trace = traced(result, tmp_path)
-    assert len(trace.arrows) == len(Messages.of(result.plan.schedule))
-    names = {
-        (thread, one.start_ns): one.name for thread, own in trace.slices.items() for one in own
-    }
-    for start, end in trace.arrows:
-        _, _, consumer = names[start].partition(" to ")
-        assert consumer == names[end]
-        assert start[0][1].startswith("sends")
-        assert start[1] <= end[1]
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -234,7 +220,6 @@ def test_a_folder_has_a_file_for_each_rank(tmp_path: pathlib.Path) -> None:
     ]  # fmt: skip
     data = read_json(folder / "rank_8.json.gz")
     assert data["distributedInfo"] == {"backend": "nccl", "rank": 8, "world_size": 16}
-    data["traceEvents"] = [one for one in data["traceEvents"] if one["ph"] not in "sf"]
     assert {rank for rank, _ in read_chrome(data).slices} == {rank_of(result, 2)}
     # Holistic Trace Analysis finds the rank by this pattern.
     with gzip.open(folder / "rank_8.json.gz", "rt") as lines:
