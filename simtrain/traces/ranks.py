@@ -82,9 +82,7 @@ class RankTrace:
     """The kernels of a rank.
 
     Args:
-        file: where they stand.
-        rank: number of the rank; None if the trace does not say it.
-        world_size: number of all ranks; None if the trace does not say it.
+        rank, world_size: its number and that of all ranks; None if the trace does not say it.
         kernels: in order of start.
         steps: marked steps, in order of time.
     """

@@ -315,8 +315,6 @@ class Suspect(PlainData):
     """A rank whose work may slow the step down.
 
     Args:
-        kind: worker.
-        name: which one.
         without_s: time of the step if its work took typical durations.
         saving: share of the step that this saves.
         alone: the step in which only its work keeps its durations, relative to the typical step.
@@ -341,8 +339,6 @@ class StragglerReport(PlainData):
         measured_s: time of the step in the trace.
         replayed_s: time of the step from its durations alone.
         typical_s: time of the step if all work were typical.
-        largest_pass_error: the largest difference of a pass's start or end, in steps.
-        num_workers: workers of the step.
         suspects: the ranks that cost most, by saving.
         culprit: the first of them if it costs half a percent of the step.
     """

@@ -14,9 +14,16 @@ from simtrain.iteration.report.result import Result
 from simtrain.render.traces.write import write_trace
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from simtrain.traces.kernels import RankKernels, simulated_kernels, traced_kernels
 from simtrain.traces.ranks import iterations_of, read_rank_traces
-from simtrain.traces.study import TraceComparison, compare_with_traces, losses_of, overlap_of
+from simtrain.traces.study import (
+    RankKernels,
+    TraceComparison,
+    compare_with_traces,
+    losses_of,
+    overlap_of,
+    simulated_kernels,
+    traced_kernels,
+)
 from tests.helpers.command_line import call, refused
 from tests.helpers.kineto import kernel, launched, step, write
 from tests.helpers.toys import small
@@ -248,6 +255,7 @@ def test_the_command_prints_tables(tmp_path: pathlib.Path) -> None:
         (["{}"], "compared with one scenario"),
         (["table5_22b_present", "{}", "--change", "recompute=full"], "beside traces"),
         (["table5_22b_present", "{}", "-o", "x.html"], "beside traces"),
+        (["table5_22b_present", "-o", "x.html"], "needs two scenarios"),
     ],
 )
 def test_what_makes_no_sense_with_traces_is_refused(

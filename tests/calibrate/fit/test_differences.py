@@ -8,7 +8,6 @@ import pytest
 from calibrate.fit.published import fit_figures
 from calibrate.fit.result import profile_text
 from simtrain.base.resources import find_profile
-from simtrain.errors import InputError
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.load import load_profile
 from tests.helpers.command_line import ROOT
@@ -75,8 +74,3 @@ def test_entries_and_sections_scale_and_can_be_left_out(tmp_path: pathlib.Path) 
     assert entries[name].source.startswith("scaled from h100_sxm by 0.5, half of it: ")
     gone = {*base} - {*entries}
     assert gone and all(entry.startswith("gemm.by_dtype.fp8_block.") for entry in gone)
-
-
-def test_an_impossible_value_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(InputError):
-        fitted(tmp_path, FILE.replace("94 GB", "-94 GB"))

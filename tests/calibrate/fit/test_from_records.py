@@ -106,10 +106,6 @@ def test_a_profile_without_links_simulates_one_gpu_and_refuses_more(one_gpu: Fit
         simulate(Scenario.model_validate(two), profile)
 
 
-def test_the_same_records_give_the_same_profile(one_gpu: Fit) -> None:
-    assert fitted(alone()).data == one_gpu.data
-
-
 def test_a_profile_of_a_node_has_the_measured_curves() -> None:
     node = fitted([*alone(), *linked()], num_ranks=8, backend="nccl").profile
     assert node.cluster.gpus_per_node.value == 8
