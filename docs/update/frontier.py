@@ -31,7 +31,6 @@ _PAIR, _PASS = "deepseek_v3_pair.yaml", "(2F2;2B1)OVERLAP_F_B"
 
 
 def _gpu_hours(words: tuple[str, ...]) -> float:
-    """Return the GPU-hours of an iteration's tokens, scaled to a trillion tokens."""
     gpus, rate = scenario_of(words).num_gpus, run_of(words).tokens_per_s
     return gpus * 1e12 / rate / 3600
 
@@ -47,30 +46,24 @@ def gpu_hours_error(request: Request) -> str:
 
 
 def cutlass_share(request: Request) -> str:
-    """Return the rate of DeepSeek's CUTLASS kernels as a share of the profile's."""
-    return f"{share_of_cutlass():.2f}"
-
-
-def share_of_cutlass() -> float:
     """Return the median rate of DeepSeek's CUTLASS kernels over that of `h800_sxm`."""
     machine = GemmMachine.of(load_profile("h800_sxm"), "fp8_block")
     shares = []
     for m, n, k, deepgemm_tflops, speedup in DEEPGEMM_PRODUCTS:
         product = Gemm(m, n, k, element_bytes=1, dtype="fp8_block")
-        ours_tflops = product.flops / gemm_seconds(product, machine) / 1e12
-        shares.append(deepgemm_tflops / speedup / ours_tflops)
-    return median(shares)
+        ours = product.flops / gemm_seconds(product, machine)
+        shares.append(1e12 * deepgemm_tflops / speedup / ours)
+    return f"{median(shares):.2f}"
 
 
 @functools.cache
 def _pair() -> RankKernels:
     result = simulate(scenario_of((_PAIR,)))
     kernels, (begin_s, end_s) = simulated_kernels(result, 0), passes_of(result, 0)[_PASS]
-    # The host launches what is inside passes.
     inside = ~np.isnan(kernels.launched_s) & (kernels.start_s >= begin_s) & (kernels.end_s <= end_s)
-    arrays = {name: getattr(kernels, name)[inside] for name in ("work", "launched_s", "op")}
-    times = {name: getattr(kernels, name)[inside] - begin_s for name in ("start_s", "end_s")}
-    return replace(kernels, **arrays, **times, iteration_s=end_s - begin_s)
+    shifts = dict.fromkeys(("work", "op"), 0) | dict.fromkeys(("start_s", "end_s"), begin_s)
+    arrays = {name: getattr(kernels, name)[inside] - shift for name, shift in shifts.items()}
+    return replace(kernels, **arrays, iteration_s=end_s - begin_s)
 
 
 def expert_pair(request: Request) -> str:
@@ -86,9 +79,8 @@ def expert_pair(request: Request) -> str:
     pair = compared(DEEPSEEK_V3_PAIR_TAKES_MS, takes_ms, "ms")
     rows += [["a kernel computes", *computes], ["the pair", *pair]]
     shares = percent(DEEPSEEK_V3_PAIR_HIDDEN), percent(overlap.hidden_share)
-    points = 100 * (overlap.hidden_share - DEEPSEEK_V3_PAIR_HIDDEN)
-    difference = f"{points:+.1f} points".replace("-", "−")
-    rows.append(["communication beside compute", *shares, difference])
+    points = f"{100 * (overlap.hidden_share - DEEPSEEK_V3_PAIR_HIDDEN):+.1f} points"
+    rows.append(["communication beside compute", *shares, points.replace("-", "−")])
     return table(["sum of", "published", "simulated", "error"], rows)
 
 
@@ -106,11 +98,10 @@ def nemotron_times(request: Request) -> str:
     """Return the table of Nemotron-4 340B's iterations."""
     rows = []
     for words, (label, published_s, published_mfu) in NEMOTRON_S.items():
-        run = run_of(words)
-        times = compared(published_s, run.iteration_time_s, "s")
-        rows.append([label, *times, percent(published_mfu), percent(run.mfu)])
-    head = ["run", "published", "simulated", "error", "MFU, published", "MFU, simulated"]
-    return table(head, rows)
+        times = compared(published_s, run_of(words).iteration_time_s, "s")
+        rows.append([label, *times, percent(published_mfu), percent(run_of(words).mfu)])
+    head = "run", "published", "simulated", "error", "MFU, published", "MFU, simulated"
+    return table([*head], rows)
 
 
 def hybrid_times(request: Request) -> str:
@@ -118,9 +109,9 @@ def hybrid_times(request: Request) -> str:
     rows = []
     for gpus, published_s in NEMOTRON_H_S.items():
         replicas = gpus // 8
-        nodes = f"hardware.cluster.num_nodes={replicas}"
-        sizes = f"parallelism.data={replicas}", f"batch.global={24 * replicas}", nodes
-        seconds = run_of((*request.words, *sizes)).iteration_time_s
+        sizes = f"parallelism.data={replicas}", f"batch.global={24 * replicas}"
+        words = (*request.words, *sizes, f"hardware.cluster.num_nodes={replicas}")
+        seconds = run_of(words).iteration_time_s
         rows.append([f"{gpus:,} GPUs", *compared(published_s, seconds, "s")])
     return table(["run", "published", "simulated", "error"], rows)
 

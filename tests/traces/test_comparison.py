@@ -255,7 +255,6 @@ def test_the_command_prints_tables(tmp_path: pathlib.Path) -> None:
         (["{}"], "compared with one scenario"),
         (["table5_22b_present", "{}", "--change", "recompute=full"], "beside traces"),
         (["table5_22b_present", "{}", "-o", "x.html"], "beside traces"),
-        (["table5_22b_present", "-o", "x.html"], "needs two scenarios"),
     ],
 )
 def test_what_makes_no_sense_with_traces_is_refused(
