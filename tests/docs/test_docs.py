@@ -112,7 +112,7 @@ def test_the_index_leads_to_every_page() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len(text_of("README.md").splitlines()) <= 155
+    assert len(text_of("README.md").splitlines()) <= 80
 
 
 def test_every_command_is_shown() -> None:
