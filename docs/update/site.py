@@ -26,7 +26,7 @@ def on_post_build(config: Any) -> None:
 # Cached, because `mkdocs serve` builds the site after every change.
 @cache
 def _reference(name: str) -> str:
-    return REFERENCES[name].text
+    return REFERENCES[name][1]()
 
 
 @cache

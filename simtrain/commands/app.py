@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import errno
 import gc
 import io
@@ -33,8 +32,6 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 _LONGEST_NAME = 80
 _ALL = "--all"
-_SIMILAR = {"█": "#", "µ": "u", "×": "x", "−": "-", "±": "+-", "·": "."}
-"""Replacements of characters that the output's encoding may lack."""
 
 
 class _Explained:
@@ -248,26 +245,13 @@ def unwrapped(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
-def similar_characters(error: UnicodeError) -> tuple[str, int]:
-    """Replace characters that an encoding lacks by similar ones, by default "?".
-
-    An error handler of `codecs`: it returns the replacement and where to go on.
-    """
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    missing = error.object[error.start : error.end]
-    return "".join(_SIMILAR.get(character, "?") for character in missing), error.end
-
-
 def run_app(app: Callable[[], None]) -> None:
     """Run an application; print its users' errors without a traceback.
 
     Exit codes: 0 success, 2 bad input, 3 does not fit in memory, 4 a threshold was missed.
     """
-    # Print "#" or "?" instead of failing if the output's encoding lacks a character.
-    codecs.register_error("similar", similar_characters)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="similar")
+        sys.stdout.reconfigure(errors="replace")  # the output's encoding may lack a character
     # Commands create many objects and few cycles; by default, collecting takes a sixth of a search.
     gc.set_threshold(200_000)
     # No command multiplies large matrices, and numpy takes 0.05 s longer to start its threads.

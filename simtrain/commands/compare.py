@@ -70,7 +70,7 @@ def compare(
 
     Example: simtrain compare table5_175b_present trace.json.gz
     """
-    of_scenarios = {"--change": changes, "--details": details}
+    of_scenarios: dict[str, object] = {"--change": changes, "--details": details}
     for comparer in COMPARERS.values():
         if files := [name for name in questions.scenarios if comparer.takes(Path(name))]:
             others = of_scenarios | {"--schedules": schedules, "-o": out}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,10 +13,11 @@ import typer
 
 from simtrain.commands.declare import Written, options_first
 from simtrain.commands.options import AllowOomOption, parse_numbers, parse_window_s, refuse
-from simtrain.commands.output import Output, show, show_view
+from simtrain.commands.output import PAGES, Output, show_view
+from simtrain.commands.output import show as show_answer
 from simtrain.commands.printing import emit, emit_data, status
 from simtrain.commands.question import Question, simulate_with_status
-from simtrain.errors import DoesNotFitError, InputError, Location
+from simtrain.errors import DoesNotFitError
 from simtrain.render.traces import HELP, SCHEDULE, SUFFIXES
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _FIGURES: dict[str, Figure] = {
 }
 """What explains each figure."""
 _OPERATORS = 15
-_PAGES, _PICTURES = (".html", ".htm"), (".png", ".svg", ".pdf")
+_PICTURES = ".png", ".svg", ".pdf"
 OUT_HELP = (
     "File to write; its ending decides. .html: a page with everything. .png, .svg or .pdf: the "
     "timeline, with --show memory the memory of each stage. " + HELP
@@ -44,158 +44,32 @@ OUT_HELP = (
 Writer = Callable[["Scenario", "Result"], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What is shown and written.
+@options_first("show out overrides gpus allow_oom format draws seed")
+def run(
+    question: Question,
+    output: Output,
+    show: Shown | None = None,
+    out: Annotated[Path | None, typer.Option("-o", "--output", help=OUT_HELP)] = None,
+    stages: Annotated[list[int] | None, Written(parse_numbers)] = None,
+    window: Annotated[tuple[float, float] | None, Written(parse_window_s)] = None,
+    top: Annotated[int | None, typer.Option(min=1)] = None,
+    draws: int | None = None,
+    seed: int | None = None,
+    *,
+    allow_oom: AllowOomOption = False,
+) -> None:
+    """Simulate one training iteration: its time, where the time goes, and memory per GPU.
 
     Args:
         show: show this instead: the memory of each stage by component; the ops of a stage; the
             sources of the iteration time, or of mfu, hfu or peak_memory; the order of the schedule;
             or what decides each setting.
-        top: the most ops to list one by one; for the sources of a figure, those of each cause.
-        out: file to write.
         stages: stages of a picture, such as 0,1,63, or the stage of --show ops.
         window: time that a picture or the kernels of a trace cover, such as 0s:2s or 500ms:1s.
-        microbatches: microbatches whose kernels a trace shows, such as 0,1.
-    """
-
-    show: Shown | None = None
-    out: Annotated[Path | None, typer.Option("-o", "--output", help=OUT_HELP)] = None
-    stages: Annotated[list[int] | None, Written(parse_numbers)] = None
-    window: Annotated[tuple[float, float] | None, Written(parse_window_s)] = None
-    microbatches: Annotated[list[int] | None, Written(parse_numbers)] = None
-    top: Annotated[int | None, typer.Option(min=1)] = None
-
-    def check(self, draws: Draws) -> None:
-        """Refuse options that have no effect on what is shown and written (E908)."""
-        name = self.out.name.lower() if self.out else ""
-        is_page, is_picture = name.endswith(_PAGES), name.endswith(_PICTURES)
-        is_trace = bool(name) and not (is_page or is_picture)
-        if self.show not in ("ops", *_FIGURES):
-            refuse({"--top": self.top}, "is for --show ops or sources", "add --show ops")
-        if not (is_picture or self.show == "ops"):
-            fix = "add --show ops, or -o timeline.svg"
-            refuse({"--stages": self.stages}, "is for --show ops and pictures", fix)
-        if not (is_picture or is_trace):
-            fix = "add -o trace.json.gz"
-            refuse({"--window": self.window}, "is for pictures and traces", fix)
-        if not is_trace:
-            refuse({"--microbatches": self.microbatches}, "is for traces", "add -o trace.json.gz")
-        if self.show is None:
-            on_page = {"--draws": draws.draws is not None and is_page}
-            refuse(on_page, "has no effect on a page", "set the section variation: it is drawn")
-            return
-        refuse(draws.options, f"has no effect with --show {self.show}")
-        if self.show in ("schedule", "settings"):
-            refuse({"-o": self.out}, f"has no effect with --show {self.show}")
-
-    @property
-    def stage(self) -> int | None:
-        """The stage of --show ops; None for the slowest."""
-        if self.stages and len(self.stages) > 1:
-            raise InputError.of("E908", "names several stages", Location("--stages"), "name one")
-        return self.stages[0] if self.stages else None
-
-    def writer(self, question: Question) -> Writer | None:
-        """Return what writes the file of a result; None without a file.
-
-        Raises:
-            InputError: the ending is unknown (E117), or the file cannot be written.
-        """
-        file = self.out
-        if file is None:
-            return None
-        from simtrain.base.output_folder import check_suffix, check_writable
-        from simtrain.render.figures.style import check_picture_file
-        from simtrain.render.traces.write import check_trace_file
-
-        name = file.name.lower()
-        if file.suffix:
-            known = (*_PAGES, *_PICTURES, *SUFFIXES)
-            check_suffix(file, known, "files of an iteration")
-        if name.endswith(_PICTURES):
-            check_picture_file(file)
-        elif not name.endswith(_PAGES):
-            check_trace_file(file)
-            return self._trace_writer(file)
-        check_writable(file, "it")
-        return partial(_write_page, question, file) if name.endswith(_PAGES) else self._draw(file)
-
-    def _draw(self, file: Path) -> Writer:
-        """Return what draws the timeline, or the memory of each stage."""
-
-        def write(_: Scenario, result: Result) -> None:
-            from simtrain.render.figures.iteration import plot_memory, plot_timeline
-            from simtrain.render.figures.style import footer_of_result, write_picture
-
-            is_memory = self.show == "memory"
-            figure = (
-                plot_memory(result)
-                if is_memory
-                else plot_timeline(result, self.stages, self.window, memory=True)
-            )
-            write_picture(figure, file, footer_of_result(result))
-
-        return write
-
-    def _trace_writer(self, file: Path) -> Writer:
-        """Return what writes a trace."""
-        from simtrain.base.output_folder import check_writable
-        from simtrain.render.traces.write import write_trace
-
-        of_kernels = {"--microbatches": self.microbatches, "--window": self.window}
-        if file.name.lower().endswith(SCHEDULE):
-            refuse(of_kernels, "has no effect on a schedule, which has no kernels")
-        if file.suffix:
-            check_writable(file, "a trace")
-        return lambda _, result: write_trace(result, file, self.microbatches, self.window)
-
-
-@dataclass(frozen=True, slots=True)
-class Draws:
-    """The draws of the iteration.
-
-    Args:
+        top: the most ops to list one by one; for the sources of a figure, those of each cause.
         draws: iterations to draw with what the scenario's section variation says. Default: 100 if a
             field of the section is set, otherwise none.
         seed: seed of the random numbers: a whole number from 0 on. Default: 0.
-    """
-
-    draws: int | None = None
-    seed: int | None = None
-
-    def of(self, result: Result) -> DrawnTimes | None:
-        """Draw the iteration of a result, if draws are asked for.
-
-        Raises:
-            InputError: as `draw`, or there is nothing to draw (E908).
-        """
-        if self.draws is None and not result.scenario.variation.is_set:
-            refuse(self.options, "is only for --draws", "add --draws 100")
-            return None
-        from simtrain.commands.progress import progress_bar
-        from simtrain.studies.variation import draw
-
-        numbers = {"draws": self.draws, "seed": self.seed}
-        written = {name: number for name, number in numbers.items() if number is not None}
-        with progress_bar() as on_progress:
-            return draw(result, **written, on_progress=on_progress)
-
-    @property
-    def options(self) -> dict[str, object]:
-        return {"--draws": self.draws is not None, "--seed": self.seed is not None}
-
-
-@options_first("show out overrides gpus allow_oom format draws seed")
-def run(
-    question: Question,
-    choice: Choice,
-    output: Output,
-    draws: Draws,
-    *,
-    allow_oom: AllowOomOption = False,
-) -> None:
-    """Simulate one training iteration: its time, where the time goes, and memory per GPU.
 
     If the scenario does not fit, exits with 3 and names the cheapest change that makes it fit; a
     file of -o is written anyway.
@@ -215,33 +89,99 @@ def run(
 
     Example: simtrain run table5_175b_present -o report.html
 
-    Example: simtrain run table5_175b_present -o trace.json.gz --microbatches 0,1
+    Example: simtrain run table5_175b_present -o trace.json.gz --window 0s:1s
     """
-    choice.check(draws)
-    write = choice.writer(question)
-    if choice.show == "settings":
-        _show_settings(question.load(), output)
+    name = out.name.lower() if out else ""
+    is_page, is_picture = name.endswith(PAGES), name.endswith(_PICTURES)
+    is_drawn = {"--draws": draws is not None, "--seed": seed is not None}
+    if show not in ("ops", *_FIGURES):
+        refuse({"--top": top}, "is for --show ops or sources", "add --show ops")
+    if not (is_picture or show == "ops"):
+        refuse({"--stages": stages}, "is for --show ops and pictures", "add -o timeline.svg")
+    if is_page or not name or name.endswith(SCHEDULE):
+        refuse({"--window": window}, "is for pictures and traces", "add -o trace.json.gz")
+    if show is not None:
+        refuse(is_drawn, f"has no effect with --show {show}")
+    elif is_page:
+        refuse({"--draws": draws is not None}, "has no effect on a page", "set section variation")
+    if show in ("schedule", "settings"):
+        refuse({"-o": out}, f"has no effect with --show {show}")
+        (_show_schedule if show == "schedule" else _show_settings)(question.load(), output)
         return
-    if choice.show == "schedule":
-        _show_schedule(question.load(), output)
-        return
+    write = _writer(question, out, show == "memory", stages, window) if out else None
     scenario = question.load()
-    is_any_size = allow_oom or choice.show in ("memory", *_FIGURES) or write is not None
+    is_any_size = allow_oom or show in ("memory", *_FIGURES) or write is not None
     result = simulate_with_status(scenario, is_any_size)
     if write:
-        with status(f"writing {choice.out}"):
+        with status(f"writing {out}"):
             write(scenario, result)
-    if choice.show == "memory":
+    if show == "memory":
         _show_memory(result, output)
-    elif choice.show == "ops":
-        _show_operators(result, choice, output)
-    elif choice.show in _FIGURES:
-        _show_sources(result, _FIGURES[choice.show], choice.top, output)
+    elif show == "ops":
+        _show_operators(result, stages, top, output)
+    elif show in _FIGURES:
+        _show_sources(result, _FIGURES[show], top, output)
         return
     else:
-        _show_result(question, result, draws.of(result), output)
+        if draws is None and not scenario.variation.is_set:
+            refuse(is_drawn, "is only for --draws", "add --draws 100")
+            drawn = None
+        else:
+            drawn = _drawn(result, {"draws": draws, "seed": seed})
+        _show_result(question, result, drawn, output)
     if not (allow_oom or result.memory.fits):
         _refuse_size(result)
+
+
+def _writer(
+    question: Question,
+    file: Path,
+    is_memory: bool,
+    stages: list[int] | None,
+    window_s: tuple[float, float] | None,
+) -> Writer:
+    """Return what writes the page, picture or trace of a result.
+
+    Raises:
+        InputError: the ending is unknown (E117), or the file cannot be written.
+    """
+    from simtrain.base.output_folder import check_suffix, check_writable
+    from simtrain.render.figures.style import check_picture_file
+    from simtrain.render.traces.write import check_trace_file, write_trace
+
+    def draw(_: Scenario, result: Result) -> None:
+        from simtrain.render.figures.iteration import plot_memory, plot_timeline
+        from simtrain.render.figures.style import footer_of_result, write_picture
+
+        timeline = partial(plot_timeline, result, stages, window_s, memory=True)
+        figure = plot_memory(result) if is_memory else timeline()
+        write_picture(figure, file, footer_of_result(result))
+
+    name = file.name.lower()
+    if file.suffix:
+        check_suffix(file, (*PAGES, *_PICTURES, *SUFFIXES), "files of an iteration")
+    if name.endswith(_PICTURES):
+        check_picture_file(file)
+    elif not name.endswith(PAGES):
+        check_trace_file(file)
+    if file.suffix:
+        check_writable(file, "it")
+    if name.endswith(PAGES):
+        return partial(_write_page, question, file)
+    return (
+        draw
+        if name.endswith(_PICTURES)
+        else lambda _, made: write_trace(made, file, None, window_s)
+    )
+
+
+def _drawn(result: Result, numbers: Mapping[str, int | None]) -> DrawnTimes:
+    from simtrain.commands.progress import progress_bar
+    from simtrain.studies.variation import draw
+
+    written = {name: number for name, number in numbers.items() if number is not None}
+    with progress_bar() as on_progress:
+        return draw(result, **written, on_progress=on_progress)
 
 
 def _refuse_size(result: Result) -> None:
@@ -270,7 +210,7 @@ def _show_settings(scenario: Scenario, output: Output) -> None:
     from simtrain.views.settings import settings_view
 
     resolved = resolved_settings(scenario)
-    show(output, resolved, partial(settings_view, resolved), scenario.cluster)
+    show_answer(output, resolved, partial(settings_view, resolved), scenario.cluster)
 
 
 def _show_schedule(scenario: Scenario, output: Output) -> None:
@@ -290,7 +230,7 @@ def _show_memory(result: Result, output: Output) -> None:
     from simtrain.views.memory import memory_view
 
     view = partial(memory_view, result.memory)
-    show(output, result.memory_report, _headed(view, result), result.scenario.cluster)
+    show_answer(output, result.memory_report, _headed(view, result), result.scenario.cluster)
 
 
 def _headed(view: Callable[[], View], result: Result) -> Callable[[], View]:
@@ -301,13 +241,16 @@ def _headed(view: Callable[[], View], result: Result) -> Callable[[], View]:
     return lambda: View([*view().parts, result_headline(result)])
 
 
-def _show_operators(result: Result, choice: Choice, output: Output) -> None:
+def _show_operators(
+    result: Result, stages: list[int] | None, top: int | None, output: Output
+) -> None:
     from simtrain.views.operators import operators_view
 
-    table, scenario = result.operators(choice.stage), result.scenario
-    num_listed = choice.top or _OPERATORS
+    refuse({"--stages": len(stages or ()) > 1}, "names several stages", "name one")
+    table, scenario = result.operators(stages[0] if stages else None), result.scenario
+    num_listed = top or _OPERATORS
     view = partial(operators_view, table, scenario.name or "unnamed", num_listed)
-    show(output, table, _headed(view, result), scenario.cluster)
+    show_answer(output, table, _headed(view, result), scenario.cluster)
 
 
 def _show_sources(result: Result, figure: Figure, top: int | None, output: Output) -> None:
@@ -317,7 +260,7 @@ def _show_sources(result: Result, figure: Figure, top: int | None, output: Outpu
     cluster = result.scenario.cluster
     explained = explain_figure(result, figure, top or TOP)
     view = partial(origins_view, explained, cluster)
-    show(output, explained, _headed(view, result), cluster)
+    show_answer(output, explained, _headed(view, result), cluster)
 
 
 def _show_result(
@@ -336,7 +279,7 @@ def _show_result(
         from simtrain.studies.variation import VariedRun
 
         data = VariedRun(report, drawn)
-    show(
+    show_answer(
         output,
         data,
         lambda: result_view(result, [*warnings, next_step], drawn),

@@ -174,8 +174,7 @@ def _search(
     details: bool,
 ) -> None:
     """Print the ranking, and write a scenario per layout or the page."""
-    from simtrain.commands.interrupts import first_interrupt
-    from simtrain.commands.progress import progress_bar
+    from simtrain.commands.progress import first_interrupt, progress_bar
     from simtrain.render.html.document import write_document
     from simtrain.render.html.pages import study_document
     from simtrain.studies.found_files import names_of_ranks, prepare_folder, write_scenarios
@@ -215,8 +214,7 @@ def _plan(
     details: bool,
 ) -> None:
     """Print a row per cluster and number of GPUs, and write the page."""
-    from simtrain.commands.interrupts import first_interrupt
-    from simtrain.commands.progress import progress_bar
+    from simtrain.commands.progress import first_interrupt, progress_bar
     from simtrain.render.html.document import write_document
     from simtrain.render.html.pages import study_document
     from simtrain.studies.planning import plan

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -106,15 +107,11 @@ def show_shipped(
 
 def _lists() -> dict[str, tuple[tuple[str, ...], Callable[[], Rows]]]:
     """Return the headings and the rows of each list."""
-
-    def files(kind: str) -> Callable[[], Rows]:
-        return lambda: _described(kind)
-
     return {
-        "scenarios": (("scenario", "description"), files("scenarios")),
+        "scenarios": (("scenario", "description"), partial(_described, "scenarios")),
         "profiles": (("profile", "evidence", "description"), _profiles),
-        "sweeps": (("sweep", "description"), files("sweeps")),
-        "stacks": (("stack", "description"), files("stacks")),
+        "sweeps": (("sweep", "description"), partial(_described, "sweeps")),
+        "stacks": (("stack", "description"), partial(_described, "stacks")),
         "documents": (("name", "title"), _documents),
         "errors": (("code", "meaning"), _errors),
     }

@@ -95,12 +95,13 @@ def _settings_of_gpus(
 ) -> Iterator[str]:
     """Yield the assignments with which the base scenario has this number of GPUs."""
     from simtrain.studies.gpus import changes_to
-    from simtrain.studies.sweep.grid import BASE, load_sweep
+    from simtrain.studies.sweep.grid import load_sweep
 
     sweep = load_sweep(source, settings)
     for path in (path for axis in sweep.axes for path in axis.paths):
-        varies = {"--gpus": path == BASE or path[0] == "parallelism"}
-        refuse(varies, f"has no effect: an axis sets {'.'.join(path)}", "write it to the axis")
+        varies = {"--gpus": path[0] in ("base", "parallelism")}
+        field = ".".join(map(str, path))
+        refuse(varies, f"has no effect: an axis sets {field}", "write it to the axis")
     for field, value in changes_to(sweep.scenario(0), gpus, scale_batch).items():
         yield f"{field}={value}"
 

@@ -63,8 +63,6 @@ MOVED_OPTIONS = {
     "--y": "--axes X,Y",
 }
 """What replaces a former option."""
-_READERS = {"json": "hf", "sh": "megatron", "sbatch": "megatron", "toml": "torchtitan"}
-"""The importer of a file by its ending."""
 
 
 def is_usage_error(error: Exception) -> bool:
@@ -103,35 +101,18 @@ def usage_error(context: Any, words: Sequence[str], error: Any) -> InputError:
 def unknown_command(context: Any, words: Sequence[str]) -> InputError:
     """Return the error of a first word that is no command of a group."""
     (name, *rest), commands = words, [*context.command.commands]
-    line = shlex.join(rest)
-    targets = _choices_of(context.command, "reproduce")
+    line, similar = shlex.join(rest), get_close_matches(name, commands, n=1)
+    place = Location(context.command_path)
     former = " ".join([*context.command_path.split()[1:], name])
     if former in MOVED:
         message = f'there is no command "{name}" any more'
-        return InputError.of("E901", message, Location(context.command_path), MOVED[former])
-    if name in ("help", "version"):
-        meant = f"{line} --help".lstrip() if name == "help" else "--version"
-    elif similar := get_close_matches(name, commands, n=1):
-        meant = f"{similar[0]} {line}"
-    elif similar := get_close_matches(name, targets, n=1):
-        meant = f"reproduce {similar[0]}"
-    elif (reader := _READERS.get(name.rpartition(".")[2])) in commands:
-        meant = f"{reader} {name} {line}"
-    else:
-        meant = ""
+        return InputError.of("E901", message, place, MOVED[former])
     message = f'there is no command "{name}"; the commands are {", ".join(commands)}'
-    fix = f"did you mean {context.command_path} {meant.rstrip()}?"
-    return InputError.of(
-        "E901", message, Location(context.command_path), fix if meant else _example(context)
-    )
-
-
-def _choices_of(group: Any, name: str) -> list[str]:
-    """Return what the first argument of a command may be; empty without that command."""
-    if name not in group.commands:
-        return []
-    choices = group.commands[name].params[0].type_descriptor.choices or ()
-    return [str(getattr(choice, "value", choice)) for choice in choices]
+    meant = {"help": f"{line} --help".lstrip(), "version": "--version"}.get(name, "")
+    if similar:
+        meant = f"{similar[0]} {line}".rstrip()
+    fix = f"did you mean {context.command_path} {meant}?" if meant else _example(context)
+    return InputError.of("E901", message, place, fix)
 
 
 def check_words(context: Any, words: Sequence[str]) -> None:

@@ -1,6 +1,5 @@
 """The command line: output, errors and exit codes."""
 
-import codecs
 import json
 import math
 import os
@@ -13,7 +12,6 @@ import pytest
 import simtrain
 from simtrain.base.plain_data import SCHEMA_VERSION, sentence_json
 from simtrain.base.resources import find_profile
-from simtrain.commands.app import similar_characters
 from simtrain.hardware.evidence import validated_on
 from simtrain.iteration.report.remarks import remarks_on
 from simtrain.paper import targets
@@ -282,9 +280,3 @@ def test_output_is_ascii_on_an_ascii_terminal(command: str, heading: str) -> Non
     outcome = spawn("-m", "simtrain", *shlex.split(command), PYTHONIOENCODING="ascii")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert outcome.stdout.isascii() and heading in outcome.stdout
-    assert "?" not in outcome.stdout
-
-
-def test_characters_that_an_encoding_lacks_are_replaced_by_similar_ones() -> None:
-    codecs.register_error("similar", similar_characters)
-    assert "██ 2 × 3 µs ±1 − ∞".encode("ascii", "similar") == b"## 2 x 3 us +-1 - ?"

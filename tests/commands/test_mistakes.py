@@ -67,7 +67,6 @@ LONG = "a" * 300
         ("sweep mine.yaml -o x", "base: mine.yaml"),
         ("search gpt2_1_5b --gpus 8,two", '--gpus: E845 "8,two"'),
         ("search gpt2_1_5b --gpus 0", "--gpus: E845 "),
-        ("run gpt2_1_5b -o x --microbatches 1", "microbatches: E118 "),
         ("run gpt2_1_5b -o x.png --stages 1", "stages: E118 "),
         ("run gpt2_1_5b -o x.png --window 8s:9s", "window: E118 "),
     ],
@@ -252,7 +251,6 @@ def test_names_and_absolute_paths_are_unchanged() -> None:
 @pytest.mark.parametrize(
     ("command", "option"),
     [
-        ("run gpt2_1_5b -o x.csv --microbatches 0", "--microbatches"),
         ("run gpt2_1_5b -o x.CSV --window 0s:1s", "--window"),
         ("show E310 --format json", "--format"),
         ("run gpt2_1_5b --top 3", "--top"),

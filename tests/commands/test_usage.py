@@ -25,8 +25,6 @@ WORDS = [
         ("rum dp530b", 'simtrain: E901 there is no command "rum"; the co', "simtrain run dp530b?"),
         ("help run", "simtrain: E901 ", "simtrain run --help?"),
         ("version", "simtrain: E901 ", "simtrain --version?"),
-        ("figure7", "simtrain: E901 ", "simtrain reproduce fig7?"),
-        ("import config.json", "simtrain import: E901 ", "simtrain import hf config.json?"),
         ("export llama3_8b", "simtrain export --to: E903 is missing", "write --to "),
         ("export llama3_8b --to megatro", "simtrain export --to: E904 ", "did you mean megatron?"),
         ("xyz", 'E901 there is no command "xyz"; the commands are run,', "simtrain --help"),

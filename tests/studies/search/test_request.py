@@ -13,7 +13,7 @@ import pytest
 
 import simtrain
 from simtrain.base.request import described_in
-from simtrain.commands.interrupts import first_interrupt
+from simtrain.commands.progress import first_interrupt
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.scenario import Scenario, load_unchecked
 from simtrain.studies.found_files import write_scenarios
@@ -386,7 +386,7 @@ def test_an_interrupted_command_prints_the_best_so_far(
     file: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pressed = nullcontext(lambda: True)
-    monkeypatch.setattr("simtrain.commands.interrupts.first_interrupt", lambda: pressed)
+    monkeypatch.setattr("simtrain.commands.progress.first_interrupt", lambda: pressed)
     outcome = call("search", str(file), "--gpus", "4")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert re.search(r"Interrupted. (Best found: simulated 1 layout|Bounded 1) of", outcome.stdout)

@@ -1,1 +1,0 @@
-"""Reference pages made from the program itself: commands, errors, fields and keys of JSON."""
