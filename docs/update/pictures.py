@@ -27,7 +27,7 @@ def pictures() -> dict[pathlib.Path, tuple[str, list[str]]]:
         lines = [line for block in blocks(page) for line in block.text.splitlines()]
         for link, name in _PICTURE.findall(text_of(page)):
             sweep = [line for line in lines if line.endswith(f" -o {name}")]
-            plots = [line for line in lines if line.startswith(f"simtrain sweep {name} --x")]
+            plots = [line for line in lines if line.startswith(f"simtrain sweep {name} --axes")]
             file = [line for line in lines if line.endswith(f" -o {name}.svg")]
             path = (ROOT / page).parent / link
             reproduce = [f"simtrain reproduce {name} -o {name}/pictures"]
