@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9439,
     "docs/update": 3796,
     "benchmarks": 2745,
-    "tests": 54296,
+    "tests": 54280,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
