@@ -73,7 +73,7 @@ def program_of(name: str) -> Program:
 def scenarios() -> None:
     """Time a scenario with `simulate`, and with an evaluator that has evaluated it before."""
     scenario = simtrain.load_scenario(TYPICAL)
-    whole_s, _ = best_of(3, lambda: simtrain.simulate(scenario, engine="simpy"))
+    whole_s, _ = best_of(3, lambda: simtrain.run(scenario, engine="simpy"))
     for breakdowns in (True, False):
         evaluator = Evaluator(breakdowns=breakdowns)
         evaluator.evaluate(scenario)

@@ -73,7 +73,7 @@ def _evaluation(evaluation: Any) -> Record:
 
 
 def _simulated(scenario: simtrain.Scenario) -> Record:
-    result = simtrain.simulate(scenario, engine="simpy")
+    result = (getattr(simtrain, "run", None) or simtrain.simulate)(scenario, engine="simpy")
     # Until version 0.1.0 the method was called to_json.
     to_dict = result.to_dict if hasattr(result, "to_dict") else result.to_json
     return dict(to_dict())

@@ -1,7 +1,11 @@
 """What `import simtrain` gives: studies in one line, short texts, errors for wrong arguments."""
 
+import csv
+import functools
 import inspect
+import io
 import itertools
+import json
 import pathlib
 import re
 from collections.abc import Callable
@@ -14,7 +18,8 @@ from simtrain.errors import InputError
 from simtrain.hardware.upgrades import RESOURCES, with_more
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.studies.on_machine import memory_on, simulate_on
-from tests.helpers.command_line import ROOT
+from simtrain.studies.sensitivity import sensitivity
+from tests.helpers.command_line import ROOT, call
 from tests.helpers.toys import run, small
 
 RESULT = run(small())
@@ -46,26 +51,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return file
 
 
-def test_a_sweep_returns_its_rows_in_order(rows: Any) -> None:
-    assert [row["model.seq_length"] for row in rows.records()] == [512, 1024]
-    scenario = simtrain.load_scenario("gpt2_1_5b", ["batch.micro=1", "model.seq_length=512"])
-    time_s = simtrain.simulate(scenario).iteration_time_s
-    assert rows.records()[0]["iteration_time_s"] == time_s
-
-
-def test_a_cost_reads_the_words_of_the_command_line() -> None:
-    cost, same = simtrain.cost(RESULT, "1B", price="3 USD/h"), simtrain.cost(RESULT, 10**9)
-    assert cost.time_s == same.time_s
-    assert cost.price == pytest.approx(3 * cost.gpu_hours)
-
-
-def test_a_plan_marks_the_rows_that_meet_its_limits() -> None:
-    (row,) = simtrain.plan(SCENARIO, "1B", [SCENARIO.cluster], [4], days=1e-3).rows
-    assert row.misses == ("days",)
-    plan = simtrain.plan(SCENARIO, "1B", [SCENARIO.cluster], [4], days=1000)
-    assert plan.fastest is not None and plan.fastest.num_gpus == 4
-
-
 def test_every_scenario_and_profile_is_listed() -> None:
     for names, folder in (
         (simtrain.scenarios(), "scenarios"),
@@ -75,77 +60,106 @@ def test_every_scenario_and_profile_is_listed() -> None:
 
 
 def test_every_value_prints_on_a_short_line(rows: Any, runs: pathlib.Path) -> None:
-    plan = simtrain.plan(SCENARIO, "1B", [SCENARIO.cluster], [4])
-    search = simtrain.search(SCENARIO, [4], top=1)
-    advice = simtrain.advise(SCENARIO)
-    validation = simtrain.validate(runs, "a100_sxm4_80gb")
     values = [
         *(RESULT, RESULT.breakdown, RESULT.timeline, RESULT.memory, RESULT.memory_curve(0)),
         *(RESULT.operators(), RESULT.operators().rows[0], RESULT.plan, RESULT.profile),
-        *(RESULT.seconds, RESULT.iteration, SCENARIO, simtrain.cost(RESULT, "1B"), plan),
-        *(plan.rows[0], search, search.ranked[0], search.ranked[0].run, rows),
-        *(simtrain.sensitivity(SCENARIO), *simtrain.compare(RESULT, RESULT)),
-        *(RESULT.interval, RESULT.fit, RESULT.fit.interval, RESULT.memory.fullest, validation),
-        *(RESULT.memory.fullest.states, advice, *advice.advised),
-        *(simtrain.draw(SCENARIO, draws=3), simtrain.goodput(RESULT, days=1, draws=2)),
+        *(RESULT.seconds, RESULT.iteration, SCENARIO, rows, RESULT.draw(3)),
+        *(RESULT.interval, RESULT.fit, RESULT.fit.interval, RESULT.memory.fullest),
+        *(
+            RESULT.memory.fullest.states,
+            *answers().values(),
+            simtrain.validate(runs, "a100_sxm4_80gb"),
+        ),
     ]
     for value in values:
         assert len(repr(value)) < 200 and "\n" not in repr(value), type(value)
         assert not re.search(r"\d\.\d{9}|\d{9}", repr(value)), repr(value)
 
 
+@functools.cache
+def answers() -> dict[tuple[str, ...], Any]:
+    """Return answers of Python by the words of their commands."""
+    base = simtrain.load_scenario("table5_22b_present")
+    gpus = "--gpus", "8"
+    return {
+        ("run",): simtrain.run(base),
+        ("compare",): simtrain.compare(base),
+        ("compare", "table5_22b_full"): simtrain.compare(
+            base, simtrain.load_scenario("table5_22b_full")
+        ),
+        ("search", *gpus): simtrain.search(base, gpus=8, refines=True),
+        ("search", *gpus, "--tokens", "1B"): simtrain.search(base, gpus=8, tokens="1B"),
+        ("cost", "--tokens", "1B"): simtrain.cost(base, tokens="1B"),
+        ("cost", "--tokens", "1B", "--goodput", "1"): simtrain.cost(base, "1B", goodput=1.0),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [*answers()], ids=" ".join)
+def test_an_answer_is_what_its_command_prints(words: tuple[str, ...]) -> None:
+    answer, (verb, *others) = answers()[words], words
+    command = [verb, "table5_22b_present", *others]
+    assert answer.to_json() == call(*command, "--format", "json").stdout
+    of_command = csv.DictReader(io.StringIO(call(*command, "--format", "csv").stdout))
+    assert [*of_command] == [
+        {name: text_of(value) for name, value in row.items()} for row in answer.records()
+    ]
+
+
+def text_of(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def planned(**arguments: Any) -> Any:
+    return simtrain.search(SCENARIO, **{"gpus": 8, "tokens": "1B"} | arguments)
+
+
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("ask", "message"),
     [
-        (lambda: simtrain.simulate("gpt2_1_5b"), '"gpt2_1_5b" is a name, not a Scenario'),
-        (lambda: simtrain.simulate(SCENARIO, "h100_sxm"), 'profile=load_profile("h100_sxm")'),
-        (lambda: simtrain.compare(SCENARIO, SCENARIO), "simulate first: simulate(scenario)"),
+        (lambda: simtrain.run("gpt2_1_5b"), '"gpt2_1_5b" is a name, not a Scenario'),
+        (lambda: simtrain.run(SCENARIO, "h100_sxm"), 'profile=load_profile("h100_sxm")'),
+        (lambda: simtrain.compare(), "there is nothing to compare"),
+        (lambda: simtrain.compare([RESULT, RESULT]), "write compare(scenario, other)"),
         (lambda: simtrain.cost("gpt2_1_5b", "1B"), 'simulate(load_scenario("gpt2_1_5b"))'),
         (lambda: simtrain.cost(RESULT, "many"), '"many" is not a quantity of tokens'),
         (lambda: simtrain.cost(RESULT, "1B", goodput="all"), "goodput is 'all'"),
-        (lambda: simtrain.plan(SCENARIO, "1B", "h100_sxm", [8]), "write clusters=['h100_sxm']"),
-        (lambda: simtrain.plan(SCENARIO, "1B", ["h100_sxm"], "8"), "write gpus=[8]"),
+        (lambda: planned(clusters="h100_sxm"), "write clusters=['h100_sxm']"),
+        (lambda: planned(gpus="8"), "write gpus=[8]"),
+        (lambda: planned(days="x"), "days is 'x'"),
         (lambda: simtrain.search(SCENARIO, "8"), "write gpus=[8]"),
         (lambda: simtrain.sweep(3), "an object of type int is not a path"),
         (lambda: simtrain.sweep({"base": "gpt2_1_5b"}), "the sweep:1:1: E202 axes is missing"),
         (lambda: simtrain.sweep({"axes": range(3)}), "of type range is not a plain value"),
         (lambda: simtrain.sweep({(1, 2): 3}), "the sweep is no plain data: keys must be str"),
-        (lambda: simtrain.advise("gpt2_1_5b"), 'load_scenario("gpt2_1_5b")'),
-        (lambda: simtrain.advise(SCENARIO, top=0), "top is 0"),
-        (lambda: simtrain.sensitivity("gpt2_1_5b"), 'load_scenario("gpt2_1_5b")'),
+        (lambda: simtrain.compare("gpt2_1_5b"), '"gpt2_1_5b" is a name, not a Scenario'),
+        (lambda: simtrain.compare(SCENARIO, top=0), "top is 0"),
         (lambda: simtrain.validate("runs.csv", 3), "cluster is 3, not a text"),
         (lambda: simtrain.validate(3, "a100_sxm4_80gb"), "of type int is not a path"),
         (lambda: simtrain.validate("x.csv", "h100_sxm", overrides=3), "not a list of texts"),
-        (lambda: simtrain.import_scenario(3), "an object of type int is not a path"),
-        (lambda: simtrain.import_scenario("x.sh", gpus="8"), "gpus is '8'"),
-        (lambda: simtrain.import_scenario("x.sh", env=["A=1"]), 'write env={"NNODES": "4"}'),
-        (lambda: simtrain.import_scenario("x.sh", overrides="tp=2"), "not a list of texts"),
-        (lambda: simtrain.import_scenario("gpt2_1_5b", env={}, gpus=3), "write --gpus "),
+        (lambda: simtrain.import_(3), "an object of type int is not a path"),
+        (lambda: simtrain.import_("x.sh", gpus="8"), "gpus is '8'"),
+        (lambda: simtrain.import_("x.sh", env=["A=1"]), 'write env={"NNODES": "4"}'),
+        (lambda: simtrain.import_("x.sh", overrides="tp=2"), "not a list of texts"),
+        (lambda: simtrain.import_("gpt2_1_5b", env={}, gpus=3), "write --gpus "),
         (lambda: simtrain.report("gpt2_1_5b", "x.html"), "is a name, not a Scenario or Result"),
         (lambda: simtrain.report([], "x.html"), "there is nothing to report on"),
         (lambda: simtrain.report(SCENARIO, 3), "an object of type int is not a path"),
-        (lambda: simtrain.sensitivity(SCENARIO, factor="2"), "factor is '2'"),
-        (lambda: simtrain.plot_timeline(SCENARIO), "is not a Result"),
-        (lambda: simtrain.plot_breakdown(SCENARIO), "is not a Result"),
-        (lambda: simtrain.plot_memory(SCENARIO), "is not a Result"),
         (lambda: simtrain.write_trace(SCENARIO, "x.json"), "is not a Result"),
         (lambda: SCENARIO.replace(4), 'write scenario.replace({"parallelism.tensor": 4})'),
-        (lambda: RESULT.frame(4), 'a result has no table "4"'),
-        (lambda: simtrain.compare([RESULT, RESULT]), "write compare(*results)"),
         (lambda: simtrain.load_scenario("gpt2_1_5b", 3), "overrides are a int, not a list"),
-        (lambda: simtrain.plot_timeline(RESULT, stages=3), "write stages=[3]"),
-        (lambda: simtrain.plot_timeline(RESULT, window_s=3), "write window_s=(0.0, 0.5)"),
-        (lambda: simtrain.query(3, "select 1"), "an object of type int is not a path"),
+        (lambda: RESULT.timeline.plot(stages=3), "write stages=[3]"),
+        (lambda: RESULT.timeline.plot(window_s=3), "write window_s=(0.0, 0.5)"),
+        (lambda: simtrain.sweep(3, query="select 1"), "an object of type int is not a path"),
         (lambda: simtrain.sweep("interleave", 3), "an object of type int is not a path"),
         (lambda: simtrain.write_trace(RESULT, 3), "an object of type int is not a path"),
-        (lambda: simtrain.plan(SCENARIO, "1B", ["h100_sxm"], [8], days="x"), "days is 'x'"),
     ],
 )
 def test_an_argument_of_a_wrong_type_is_an_error_of_simtrain(
-    call: Callable[[], Any], message: str
+    ask: Callable[[], Any], message: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        call()
+        ask()
     assert message in str(caught.value)
 
 
@@ -169,19 +183,19 @@ def test_wrong_values_of_any_argument_are_errors_of_simtrain() -> None:
 
 def test_studies_take_a_scenario_or_its_result() -> None:
     assert simtrain.cost(SCENARIO, "1B") == simtrain.cost(RESULT, "1B")
-    assert simtrain.advise(SCENARIO) == simtrain.advise(RESULT)
-    assert simtrain.sensitivity(SCENARIO) == simtrain.sensitivity(RESULT)
+    of_scenario, of_result = map(simtrain.compare, (SCENARIO, RESULT))
+    assert of_scenario.to_json() == of_result.to_json()
 
 
 def test_a_result_keeps_its_profile_layers_and_recompute() -> None:
     faster = with_more(RESULT.profile, [RESOURCES["tensor_cores"]], 2)
-    result = simtrain.simulate(SCENARIO.replace({"recompute": "auto"}), faster)
-    now_s = simtrain.sensitivity(result).iteration_time_s
+    result = simtrain.run(SCENARIO.replace({"recompute": "auto"}), faster)
+    now_s = sensitivity(result).iteration_time_s
     assert now_s == result.iteration_time_s < RESULT.iteration_time_s
-    assert simtrain.sensitivity(result, RESULT.profile).iteration_time_s == RESULT.iteration_time_s
+    assert sensitivity(result, RESULT.profile).iteration_time_s == RESULT.iteration_time_s
     few = [*RESULT.plan.model.blocks][1:-1]
-    own = simtrain.simulate(SCENARIO, layers=[few[0]] * SCENARIO.model.num_layers)
-    assert simtrain.sensitivity(own).iteration_time_s == own.iteration_time_s
+    own = simtrain.run(SCENARIO, layers=[few[0]] * SCENARIO.model.num_layers)
+    assert sensitivity(own).iteration_time_s == own.iteration_time_s
 
 
 def test_a_sweep_takes_what_its_file_contains(rows: Any) -> None:
@@ -194,22 +208,14 @@ def test_a_sweep_takes_what_its_file_contains(rows: Any) -> None:
 def test_a_scenario_of_another_tool_says_what_was_assumed(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "train.sh"
     file.write_text(LAUNCH, encoding="utf-8")
-    scenario = simtrain.import_scenario(
-        file, gpus=8, overrides=["batch.micro=2"], env={"LAYERS": "4"}
-    )
+    scenario = simtrain.import_(file, gpus=8, overrides=["batch.micro=2"], env={"LAYERS": "4"})
     assert (scenario.num_gpus, scenario.batch.micro, scenario.model.num_layers) == (8, 2, 4)
-    assert scenario.name == "train" and simtrain.simulate(scenario).iteration_time_s > 0
+    assert scenario.name == "train" and simtrain.run(scenario).iteration_time_s > 0
     assumed, *noted = scenario.notes
     assert assumed.startswith("Simulated on A100")
     assert any(note.startswith("--qk-l2-norm") for note in noted)
     assert scenario.replace({"batch.micro": 1}).notes == scenario.notes
-    assert simtrain.import_scenario("gpt2_1_5b") == simtrain.load_scenario("gpt2_1_5b")
-
-
-def test_a_validation_compares_each_run(runs: pathlib.Path) -> None:
-    validation = simtrain.validate([runs], "a100_sxm4_80gb", "megatron_2022")
-    assert (validation.num_rows, validation.num_simulated) == (2, 1)
-    assert validation == simtrain.validate(str(runs), "a100_sxm4_80gb", "megatron_2022")
+    assert simtrain.import_("gpt2_1_5b") == simtrain.load_scenario("gpt2_1_5b")
 
 
 def test_a_report_is_written_for_scenarios_and_results(tmp_path: pathlib.Path) -> None:
@@ -223,11 +229,9 @@ def test_a_report_is_written_for_scenarios_and_results(tmp_path: pathlib.Path) -
 
 
 def test_results_of_one_process_share_durations() -> None:
-    first, second = simtrain.simulate(SCENARIO), simtrain.simulate(SCENARIO)
+    first, second = simtrain.run(SCENARIO), simtrain.run(SCENARIO)
     assert first.seconds.machine is second.seconds.machine
-    assert (
-        first.to_dict() == second.to_dict() == simtrain.simulate(SCENARIO, RESULT.profile).to_dict()
-    )
+    assert first.to_dict() == second.to_dict() == simtrain.run(SCENARIO, RESULT.profile).to_dict()
 
 
 def test_a_simulation_uses_the_machine_that_it_is_given() -> None:

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from docs.update.documents import ROOT
 from docs.update.published.recorded import RECORDED, RecordedRun
 from docs.update.request import Request, signed_percent, table
-from simtrain.importing.import_scenario import import_scenario
+from simtrain.importing.import_scenario import import_
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
@@ -25,7 +25,7 @@ def imported_result_of(run: RecordedRun, num_gpus: int) -> Result:
         file = Path(folder) / "job.toml"
         file.write_text(run.job, encoding="utf-8")
         changes = [f"cluster={run.cluster}", "software.stack=torchtitan"]
-        return simulate(import_scenario(str(file), gpus=num_gpus, overrides=changes))
+        return simulate(import_(str(file), gpus=num_gpus, overrides=changes))
 
 
 def recorded_runs(request: Request) -> str:

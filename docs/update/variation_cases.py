@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import simtrain
 from docs.update.request import Request, table
 from simtrain.scenario import Scenario
-from simtrain.studies.variation import DrawnTimes
+from simtrain.studies.variation import DrawnTimes, draw
 
 _DRAWS = 1000
 
@@ -59,7 +59,7 @@ class Case:
     @functools.cached_property
     def drawn(self) -> DrawnTimes:
         """The step, drawn many times."""
-        return simtrain.draw(self.scenario, draws=_DRAWS)
+        return draw(self.scenario, draws=_DRAWS)
 
 
 _V50, _V51 = "MLPerf v5.0, CoreWeave", "MLPerf v5.1, NVIDIA"

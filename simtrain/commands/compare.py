@@ -23,8 +23,7 @@ from simtrain.errors import InputError, Location
 if TYPE_CHECKING:
     from simtrain.render.html.document import HtmlDocument
     from simtrain.scenario import Scenario
-    from simtrain.views.compare import ScenarioColumn, ScenarioComparison
-    from simtrain.views.view import View
+    from simtrain.studies.comparison import Comparison, ScenarioColumn
 
 
 @options_first("scenarios changes schedules top out details overrides gpus")
@@ -118,18 +117,12 @@ def _load(questions: Questions, changes: list[str]) -> list[tuple[str, Scenario]
 
 def _column(name: str, scenario: Scenario, allow_oom: bool, with_hardware: bool) -> ScenarioColumn:
     """Simulate a scenario, and also with better hardware if wanted."""
-    from simtrain.studies.sensitivity import sensitivity
-    from simtrain.studies.variation import draw_if_varied
-    from simtrain.views.compare import ScenarioColumn
+    from simtrain.studies.comparison import column_of
 
-    result = simulate_with_status(scenario, allow_oom)
-    with status(f"drawing {name}"):
-        drawn = draw_if_varied(result)
-    if not with_hardware:
-        return ScenarioColumn(name, result, drawn=drawn)
-    with status(f"simulating {name} on better hardware") as show_status:
-        better = sensitivity(scenario, on_progress=lambda what: show_status(f"{name}, {what}"))
-    return ScenarioColumn(name, result, better, drawn)
+    if not allow_oom:
+        simulate_with_status(scenario, allow_oom)
+    with status(f"simulating {name}") as show_status:
+        return column_of(name, scenario, with_hardware, show_status)
 
 
 def _show_several(
@@ -139,19 +132,15 @@ def _show_several(
     out: Path | None,
     output: Output,
 ) -> None:
-    from simtrain.iteration.report.difference import compare as compare_with_first
-    from simtrain.views.compare import ScenarioComparison, compare_view
+    from simtrain.studies.comparison import Comparison
+    from simtrain.views.compare import compare_view
 
-    results = [column.result for column in columns]
-    comparison = ScenarioComparison(columns, compare_with_first(*results))
-    clusters = [result.scenario.cluster for result in results]
-    show(output, comparison, lambda: compare_view(comparison), clusters)
+    comparison = Comparison.of(columns)
+    show(output, comparison, lambda: compare_view(comparison), comparison.made_on)
     _write_page(out, lambda: _document(questions, changes, comparison))
 
 
-def _document(
-    questions: Questions, changes: list[str], comparison: ScenarioComparison
-) -> HtmlDocument:
+def _document(questions: Questions, changes: list[str], comparison: Comparison) -> HtmlDocument:
     """Return the page on all scenarios; it names the commands that print its tables."""
     from simtrain.render.html.report import ReportedRun, report_document
     from simtrain.studies.warnings import warnings_on
@@ -170,21 +159,17 @@ def _advise(column: ScenarioColumn, top: int, out: Path | None, output: Output) 
     """Print the single changes that save the most time, and what better hardware saves."""
     from simtrain.render.html.pages import study_document
     from simtrain.studies.advice import advise
-    from simtrain.views.compare import ScenarioComparison, advice_view, compare_view
+    from simtrain.studies.comparison import Comparison
+    from simtrain.views.compare import compare_view
     from simtrain.views.view import Heading, View
 
     scenario = column.result.scenario
     with status(f"simulating changes of {column.name}") as show_status:
         advice = advise(scenario, top, on_progress=show_status)
-    comparison = ScenarioComparison([column], ())
-
-    def view() -> View:
-        parts = compare_view(comparison).parts if column.sensitivity else ()
-        return View([*advice_view(advice).parts, *parts])
-
-    show(output, advice.to_dict() | comparison.to_dict(), view, scenario.cluster)
+    comparison = Comparison([column], advice=advice)
+    show(output, comparison, lambda: compare_view(comparison), scenario.cluster)
     title = Heading(f"Changes of {column.name} that save time")
-    _write_page(out, lambda: study_document(View([title, *view().parts])))
+    _write_page(out, lambda: study_document(View([title, *compare_view(comparison).parts])))
 
 
 def _suggest_a_change(questions: Questions) -> None:

@@ -11,11 +11,10 @@ from simtrain.commands.options import AllowOomOption, refuse
 from simtrain.commands.output import Output, show
 from simtrain.commands.progress import progress_bar
 from simtrain.commands.question import Question, simulate_with_status
-from simtrain.studies.training_requests import CostRequest, GoodputRequest
+from simtrain.studies.training_requests import CostRequest
 
 if TYPE_CHECKING:
-    from simtrain.studies.cost import TrainingCost
-    from simtrain.studies.goodput.goodput import Goodput
+    pass
 
 
 def read_goodput(text: str, _: str) -> float | str:
@@ -26,19 +25,12 @@ def read_goodput(text: str, _: str) -> float | str:
         return text
 
 
-TermsFields = Annotated[
-    dict[str, Any],
-    Fields(
-        CostRequest,
-        "goodput price pue co2",
-        {"goodput": Annotated[float | str, typer.Option(metavar="SHARE"), Written(read_goodput)]},
-    ),
-]
 TrainingFields = Annotated[
     dict[str, Any],
     Fields(
-        GoodputRequest,
-        "tokens days spares checkpoint interval recovery draws seed",
+        CostRequest,
+        "tokens days goodput spares checkpoint interval recovery draws seed price pue co2",
+        {"goodput": Annotated[float | str, typer.Option(metavar="SHARE"), Written(read_goodput)]},
     ),
 ]
 
@@ -47,7 +39,6 @@ TrainingFields = Annotated[
 def cost(
     question: Question,
     fields: TrainingFields,
-    terms: TermsFields,
     output: Output,
     *,
     details: bool = False,
@@ -71,26 +62,19 @@ def cost(
 
     Example: simtrain cost llama3_405b --days 54 --gpus 16384 --set batch.global=8192 --details
     """
-    from simtrain.studies.cost import Terms, cost_of_result
-    from simtrain.studies.goodput.goodput import goodput as draw_trainings
+    from simtrain.studies.cost import Terms
+    from simtrain.studies.cost import cost as cost_of
+    from simtrain.views.cost import cost_view
 
-    is_drawn = terms["goodput"] == "auto"
-    if not is_drawn:
+    if fields["goodput"] != "auto":
         _refuse_draws(fields, details)
     scenario = question.load()
-    tokens = fields["tokens"]
-    if not is_drawn:
-        plain_terms = Terms.read(CostRequest(scenario, tokens, **terms))  # before the simulation
-        result = simulate_with_status(scenario, allow_oom)
-        _show(cost_of_result(result, plain_terms), None, output, details)
-        return
-    Terms.read(CostRequest(scenario, tokens or 1, **terms))
+    Terms.read(CostRequest(scenario, **fields))  # before the simulation
     result = simulate_with_status(scenario, allow_oom)
     with progress_bar() as on_progress:
-        drawn = draw_trainings(result, **fields, on_progress=on_progress)
-    drawn_terms = CostRequest(result, tokens or round(drawn.tokens.mean), **terms)
-    answer = cost_of_result(result, Terms.read(drawn_terms), drawn)
-    _show(answer, drawn, output, details)
+        answer = cost_of(result, **fields, on_progress=on_progress)
+    is_table = output.format in ("csv", "md")
+    show(output, answer, lambda: cost_view(answer, is_table, details), answer.cluster)
 
 
 def _refuse_draws(fields: dict[str, Any], details: bool) -> None:
@@ -100,19 +84,3 @@ def _refuse_draws(fields: dict[str, Any], details: bool) -> None:
     refuse(changed | {"--details": details}, "needs drawn failures", "remove --goodput")
     if fields["tokens"] is None:
         refuse({"--tokens": True}, "is missing", "write --tokens 300B")
-
-
-def _show(answer: TrainingCost, drawn: Goodput | None, output: Output, details: bool) -> None:
-    from simtrain.views.cost import cost_view, goodput_view
-    from simtrain.views.view import View
-
-    is_table = output.format in ("csv", "md")
-
-    def view() -> View:
-        parts = [*cost_view(answer, is_table, drawn).parts]
-        if drawn and (details or is_table):
-            parts += goodput_view(drawn).parts
-        return View(parts)
-
-    data = answer.to_dict() | ({"training": drawn.to_dict()} if drawn else {})
-    show(output, data, view, answer.cluster)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,25 +72,10 @@ def show(
 
 
 def show_json(data: dict[str, Any], cluster: str | Sequence[str] | None = None) -> None:
-    """Print JSON data with the version of their schema, and what they were made with.
+    """Print JSON data with the version of their schema, and the hash of these profiles."""
+    from simtrain.studies.answer import json_text
 
-    Args:
-        data: the data.
-        cluster: hardware profiles of the result. They are named with their hash and with the
-            version of simtrain (`made_with`).
-    """
-    from simtrain.base.plain_data import SCHEMA_VERSION
-    from simtrain.base.resources import provenance
-
-    made_with: dict[str, Any] = {}
-    if isinstance(cluster, str):
-        made_with = {"made_with": provenance(cluster)}
-    elif cluster:
-        made_with = {"made_with": [provenance(name) for name in dict.fromkeys(cluster)]}
-    emit_data(
-        json.dumps({"schema_version": SCHEMA_VERSION} | data | made_with, indent=2, allow_nan=False)
-        + "\n"
-    )
+    emit_data(json_text(data, cluster))
 
 
 def show_view(output: Output, view: View) -> None:

@@ -23,7 +23,7 @@ from simtrain.render.traces import HELP, SCHEDULE, SUFFIXES
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
-    from simtrain.studies.variation import DrawnTimes, VariedRun
+    from simtrain.studies.variation import DrawnTimes
     from simtrain.views.view import View
 
 Figure = Literal["iteration_time", "mfu", "hfu", "peak_memory"]
@@ -267,18 +267,14 @@ def _show_result(
     question: Question, result: Result, drawn: DrawnTimes | None, output: Output
 ) -> None:
     from simtrain.iteration.report.remarks import RunReport
+    from simtrain.studies.variation import VariedRun
     from simtrain.studies.warnings import warnings_on
     from simtrain.views.result import result_view
 
     warnings = warnings_on(result)
     words = shlex.join(["simtrain", "run", *question.words, "--show", "sources"])
     next_step = f"From a second down to its source: {words}"
-    report = RunReport(result, warnings)
-    data: RunReport | VariedRun = report
-    if drawn:
-        from simtrain.studies.variation import VariedRun
-
-        data = VariedRun(report, drawn)
+    data = VariedRun(RunReport(result, warnings), drawn)
     show_answer(
         output,
         data,

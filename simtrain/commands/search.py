@@ -19,7 +19,6 @@ from simtrain.commands.output import PAGES, Output, check_file, show
 from simtrain.commands.question import Question, SearchQuestion
 from simtrain.studies.objectives import DEFAULT, OBJECTIVES, ObjectiveName
 from simtrain.studies.search.request import SearchRequest
-from simtrain.studies.training_requests import PlanRequest
 
 if TYPE_CHECKING:
     from simtrain.scenario import Scenario
@@ -38,11 +37,14 @@ def _names(text: str, _: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
+_GOODPUT_HELP = (
+    "With --tokens: share of the training time spent in iterations, or auto. Default: 1."
+)
 SearchFields = Annotated[
     dict[str, Any],
     Fields(
         SearchRequest,
-        "gpus objective top seconds",
+        "gpus objective top seconds days budget goodput price pue co2",
         {
             "gpus": Annotated[
                 tuple[int, ...],
@@ -51,24 +53,6 @@ SearchFields = Annotated[
             ],
             "objective": Annotated[ObjectiveName, typer.Option(help=f"Rank by: {OBJECTIVE_HELP}.")],
             "top": Annotated[int, typer.Option(min=1)],
-        },
-    ),
-]
-
-_GOODPUT_HELP = (
-    "With --tokens: share of the training time spent in iterations, or auto. Default: 1."
-)
-ClustersOption = Annotated[
-    list[str] | None,
-    typer.Option("--cluster", autocompletion=shipped_profiles),
-    Written(_names),
-]
-PlanFields = Annotated[
-    dict[str, Any],
-    Fields(
-        PlanRequest,
-        "days budget goodput price pue co2",
-        {
             "budget": Annotated[str | None, typer.Option(metavar="PRICE")],
             "goodput": Annotated[
                 float | str,
@@ -81,6 +65,12 @@ PlanFields = Annotated[
         },
     ),
 ]
+ClustersOption = Annotated[
+    list[str] | None,
+    typer.Option("--cluster", autocompletion=shipped_profiles),
+    Written(_names),
+]
+_OF_TRAINING = ("days", "budget", "goodput", "price", "pue", "co2")
 
 
 @options_first(
@@ -89,7 +79,6 @@ PlanFields = Annotated[
 def search(
     question: SearchQuestion,
     fields: SearchFields,
-    training: PlanFields,
     output: Output,
     out: OutOption = None,
     tokens: str | None = None,
@@ -134,24 +123,21 @@ def search(
 
     Example: simtrain search gpt3_175b --tokens 300B --days 60 --gpus 256..1024
     """
-    of_training = _written(PlanRequest, training) | {"--cluster": clusters}
     if tokens is None:
-        refuse(of_training, "is for a whole training", "add --tokens 300B")
+        of_training = _written({name: fields.pop(name) for name in _OF_TRAINING})
+        refuse(
+            of_training | {"--cluster": clusters}, "is for a whole training", "add --tokens 300B"
+        )
         _search(question, fields, output, out, vary or [], hold or [], details)
         return
-    kept = {"gpus", "objective", "seconds"}
-    others = {name: value for name, value in fields.items() if name not in kept}
-    unread = _written(SearchRequest, others) | {"--vary": vary, "--hold": hold}
+    unread = _written({"top": fields.pop("top")}) | {"--vary": vary, "--hold": hold}
     refuse(unread, "has no effect with --tokens")
-    chosen = {name: fields[name] for name in kept} | training | {"tokens": tokens}
-    _plan(question, chosen, clusters, output, out, details)
+    _plan(question, fields | {"tokens": tokens}, clusters, output, out, details)
 
 
-def _written(request: type, fields: Mapping[str, Any]) -> dict[str, bool]:
-    defaults = {field.name: field.default for field in dataclasses.fields(request)}
-    return {
-        f"--{name.replace('_', '-')}": value != defaults[name] for name, value in fields.items()
-    }
+def _written(fields: Mapping[str, Any]) -> dict[str, bool]:
+    defaults = {field.name: field.default for field in dataclasses.fields(SearchRequest)}
+    return {f"--{name}": value != defaults[name] for name, value in fields.items()}
 
 
 def _base(question: Question, gpus: Sequence[int]) -> Scenario:
@@ -224,18 +210,14 @@ def _plan(
     chosen = ranked.get(fields["objective"])
     refuse({"--objective": chosen is None}, "ranks no whole training", "write time or cost")
     base = _base(question, fields["gpus"])
-    names = clusters or [base.cluster]
     if out is not None:
         check_file(out)
     with progress_bar() as on_progress, first_interrupt() as interrupted:
+        fields |= {"objective": chosen, "clusters": clusters or ()}
         result = plan(
-            base,
-            clusters=names,
-            **fields | {"objective": chosen},
-            interrupted=interrupted,
-            on_progress=on_progress,
+            SearchRequest(base, **fields, interrupted=interrupted, on_progress=on_progress)
         )
-    show(output, result, lambda: plan_view(result, details), names)
+    show(output, result, lambda: plan_view(result, details), result.made_on)
     if out is not None:
         write_document(study_document(plan_view(result, details=True)), out)
     if result.fastest is None:

@@ -166,11 +166,11 @@ def _draw(folder: Path, out: Path | None, output: Output, axes: str, value: str 
 def _query(folder: Path, sql: str, output: Output) -> None:
     from simtrain.studies.sweep.results import query as run_query
     from simtrain.units import counted
-    from simtrain.views.sweep import answer_view
+    from simtrain.views.sweep import rows_view
 
     answer = run_query(folder, sql)
     if answer.num_missing:
         missing = counted(answer.num_missing, "point")
         advice = "run the same simtrain sweep command again to compute them"
         emit(f"{missing} of the sweep not simulated yet or deleted: {advice}\n", sys.stderr)
-    show(output, answer, lambda: answer_view(answer))
+    show(output, answer, lambda: rows_view(answer))

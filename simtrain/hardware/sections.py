@@ -1,7 +1,7 @@
 """Sections of a hardware profile: memory-bound kernels, dispatchers, variation, reliability.
 
 A profile without variation takes that of h100_sxm (`simtrain run --draws`), and one without
-reliability that of another one (`simtrain.goodput(reliability=...)`).
+reliability that of another one (`simtrain.cost(reliability=...)`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from simtrain.studies.gpus import with_gpus
 
 
 @takes(ImportRequest)
-def import_scenario(request: ImportRequest) -> Scenario:
+def import_(request: ImportRequest) -> Scenario:
     """Convert a file of another tool to a scenario; `Scenario.notes` says what it leaves open.
 
     A model's config has no layout: set one with `overrides`, or find one with `search`. A scenario

@@ -13,8 +13,16 @@ from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.schedules import default_name
-from simtrain.studies.changes.change import ZERO_STAGES, Change, all_values, changes_of
-from simtrain.studies.changes.trial import Trial, TrialVerdict, ranked, try_each
+from simtrain.studies.changes import (
+    ZERO_STAGES,
+    Change,
+    Trial,
+    TrialVerdict,
+    all_values,
+    changes_of,
+    ranked,
+    try_each,
+)
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.units import counted, format_bytes, format_seconds

@@ -17,13 +17,15 @@ from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import most_outstanding
-from simtrain.studies.changes.change import Change
-from simtrain.studies.changes.policies import (
+from simtrain.studies.changes import (
+    Change,
+    Trial,
     first_layers,
     last_resorts,
     policy_words,
+    ranked,
+    try_change,
 )
-from simtrain.studies.changes.trial import Trial, ranked, try_change
 from simtrain.units import format_bytes, format_seconds
 from simtrain.workload.tape import Block
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import ClassVar, Literal, TypeVar
 
@@ -16,10 +16,18 @@ from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.iteration.report.result import Result
-from simtrain.studies.goodput.goodput import Ends, Goodput, interval_of, read_tokens
-from simtrain.studies.goodput.goodput import goodput as draw_trainings
+from simtrain.studies.answer import Answer
+from simtrain.studies.goodput.goodput import (
+    Ends,
+    Goodput,
+    draw_trainings,
+    interval_of,
+    read_tokens,
+)
+from simtrain.studies.gpus import with_gpus
+from simtrain.studies.search.request import SearchRequest
 from simtrain.studies.simulation import result_of
-from simtrain.studies.training_requests import CostRequest, PlanRequest
+from simtrain.studies.training_requests import CostRequest
 from simtrain.studies.variation import mean_time_s
 from simtrain.units import (
     DAY_S,
@@ -57,7 +65,7 @@ class Terms:
     co2_g_per_kwh: float | None = None
 
     @classmethod
-    def read(cls, request: CostRequest | PlanRequest) -> Terms:
+    def read(cls, request: CostRequest | SearchRequest) -> Terms:
         """Parse and check the texts of a command line or a call.
 
         Raises:
@@ -74,7 +82,8 @@ class Terms:
             fix = "write the grams of CO2 per kWh, such as 380"
             raise _refused("E840", "--co2", "CO2 per kWh", co2, fix)
         price = read_money(parse_price, request.price, "E848", "--price")
-        return cls(read_tokens(request.tokens), goodput, price, pue, co2)
+        ends_by_days = goodput == "auto" and request.tokens is None
+        return cls(1 if ends_by_days else read_tokens(request.tokens), goodput, price, pue, co2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +107,8 @@ class Energy(PlainData):
     waiting: float
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingCost(PlainData):
+@dataclass(frozen=True, slots=True, repr=False)
+class TrainingCost(Answer):
     """Cost of training on `num_tokens` in whole iterations.
 
     Args:
@@ -121,6 +130,7 @@ class TrainingCost(PlainData):
         missing: profile entries that are missing.
         evidence: what predictions with the profile rest on.
         interval: where the measured time of an iteration lies.
+        training: the training with its failures, if it was drawn.
     """
 
     json_fields: ClassVar = keys(
@@ -128,8 +138,9 @@ class TrainingCost(PlainData):
         interval_s=interval goodput failures time_s time_interval_s
         gpu_hours price price_interval currency
         gpu_energy_j node_energy_j pue site_energy_kwh energy_kwh=energy
-        co2_t sources missing evidence calibrated=evidence.judged assumptions"""
+        co2_t sources missing evidence calibrated=evidence.judged assumptions training"""
     )
+    json_omits_none: ClassVar = frozenset({"training"})
 
     scenario: str | None
     cluster: str
@@ -154,6 +165,7 @@ class TrainingCost(PlainData):
     missing: tuple[str, ...]
     evidence: Evidence
     interval: Interval
+    training: Goodput | None = None
 
     @property
     def time_interval_s(self) -> dict[str, float]:
@@ -202,19 +214,29 @@ class TrainingCost(PlainData):
             price = f", {short_amount(self.price)} {self.currency}{ends}"
         return f"{time}{price}, {short_amount(self.gpu_hours)} GPU-hours"
 
-    def __repr__(self) -> str:
-        return f"<TrainingCost {self.scenario or 'unnamed'}: {self.headline}>"
+    @property
+    def made_on(self) -> str:
+        return self.cluster
 
 
 @takes(CostRequest)
 def cost(request: CostRequest) -> TrainingCost:
     """Compute days, GPU-hours, price and energy of a training with the iterations of a scenario.
 
+    It is drawn many times with failures, restarts, checkpoints and spares, unless its goodput is
+    given.
+
     Raises:
         InputError: an argument is invalid.
     """
     terms = Terms.read(request)
-    return cost_of_result(result_of(request.scenario), terms)
+    result = result_of(with_gpus(request.scenario, request.gpus))
+    if terms.goodput != "auto":
+        return cost_of_result(result, terms)
+    drawn = draw_trainings(result, request)
+    if request.tokens is None:
+        terms = replace(terms, num_tokens=round(drawn.tokens.mean))
+    return replace(cost_of_result(result, terms, drawn), training=drawn)
 
 
 def cost_of_result(result: Result, terms: Terms, drawn: Goodput | None = None) -> TrainingCost:
@@ -228,7 +250,7 @@ def cost_of_result(result: Result, terms: Terms, drawn: Goodput | None = None) -
     goodput = 1.0 if isinstance(terms.goodput, str) else terms.goodput
     failures, ends = None, interval_of(result)
     if terms.goodput == "auto" and drawn is None:
-        drawn = draw_trainings(result, tokens=terms.num_tokens)
+        drawn = draw_trainings(result, CostRequest(result, terms.num_tokens))
     if drawn is not None:
         failures, ends = drawn.reliability, drawn.days.ends
         goodput = num_iterations * iteration_time_s / (drawn.days.mean * DAY_S)

@@ -19,7 +19,7 @@ from simtrain.iteration.programs.seconds import IterationSeconds, Machine, least
 from simtrain.iteration.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
 from simtrain.iteration.report.result import predicted_interval
 from simtrain.scenario import Scenario, check_is_scenario
-from simtrain.studies.changes.change import Change
+from simtrain.studies.changes import Change
 from simtrain.studies.on_machine import plan_on
 from simtrain.units import format_seconds
 

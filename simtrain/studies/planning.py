@@ -1,4 +1,4 @@
-"""Plan a training: the best layout and its cost for each cluster and number of GPUs."""
+"""Search for layouts; for a whole training, on each cluster and number of GPUs, with its cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from numbers import Real
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.request import takes
@@ -17,14 +17,14 @@ from simtrain.base.resources import find_profile
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario, check_values
+from simtrain.studies.answer import Answer
 from simtrain.studies.cost import Terms, TrainingCost, cost_of_result, read_money
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.on_machine import refuse_program
-from simtrain.studies.search.request import as_list, check_budget, check_counts
-from simtrain.studies.search.result import RankedLayout
-from simtrain.studies.search.run import search
+from simtrain.studies.search.request import SearchRequest, as_list, check_budget, check_counts
+from simtrain.studies.search.result import RankedLayout, SearchResult
+from simtrain.studies.search.run import search_layouts
 from simtrain.studies.simulation import simulate
-from simtrain.studies.training_requests import PlanObjective, PlanRequest
 from simtrain.units import (
     DAY_S,
     counted,
@@ -98,7 +98,7 @@ class CostLimits:
             yield "budget", cost.price / self.budget.amount
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlanRow(PlainData):
     """A cluster with a number of GPUs: its best layout and training cost.
 
@@ -141,7 +141,7 @@ class PlanRow(PlainData):
         """Whether the row has a layout and meets every limit."""
         return self.cost is not None and not self.misses
 
-    def key(self, objective: PlanObjective) -> tuple[float, float]:
+    def key(self, objective: str) -> tuple[float, float]:
         """Return the sort key; rows without a layout are last, by cost also those without price."""
         if self.cost is None:
             return math.inf, math.inf
@@ -154,17 +154,14 @@ class PlanRow(PlainData):
     def name(self) -> str:
         return f"{self.cluster}, {counted(self.num_gpus, 'GPU')}"
 
-    def __repr__(self) -> str:
-        return f"<PlanRow {self}>"
-
     def __str__(self) -> str:
         if self.cost is None:
             return f"{self.name}: {self.status.value}"
         return f"{self.cost.headline}: {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingPlan(PlainData):
+@dataclass(frozen=True, slots=True, repr=False)
+class TrainingPlan(Answer):
     """A plan: rows sorted by its objective, the best first.
 
     Args:
@@ -175,6 +172,7 @@ class TrainingPlan(PlainData):
         objective: sorts the rows.
         rows: a row per cluster and number of GPUs.
         added_nodes: number of nodes that the plan needs, for clusters with fewer in their profile.
+        made_on: the clusters.
     """
 
     json_fields: ClassVar = keys(
@@ -186,12 +184,10 @@ class TrainingPlan(PlainData):
     num_tokens: int
     goodput: float | Literal["auto"]
     limits: CostLimits
-    objective: PlanObjective
+    objective: str
     rows: tuple[PlanRow, ...]
     added_nodes: Mapping[str, int]
-
-    def __repr__(self) -> str:
-        return f"<TrainingPlan {self.scenario or 'unnamed'}: {self.headline}>"
+    made_on: tuple[str, ...]
 
     @property
     def headline(self) -> str:
@@ -224,23 +220,37 @@ class TrainingPlan(PlainData):
         return [row.cost for row in self.rows if row.cost]
 
 
-@takes(PlanRequest)
-def plan(request: PlanRequest) -> TrainingPlan:
-    """Find the best layout for each cluster and number of GPUs, and its training cost.
+@takes(SearchRequest)
+def search(request: SearchRequest) -> SearchResult | TrainingPlan:
+    """Find the best layouts for a model and a global batch; with `tokens`, for a whole training.
 
-    On one cluster with one number of GPUs the fastest layout is also the cheapest.
+    Ranked are layouts that surely fit: the 90 % interval of their peak is within the memory. Those
+    that are better than the first of these and fit by prediction, but may not fit, are `faster`.
+
+    With `tokens`, the answer is a `TrainingPlan`: a row for each cluster and number of GPUs with
+    its fastest layout, days, price and energy.
 
     Raises:
         InputError: an argument is invalid, a cluster is unknown, prices are in several currencies,
-            or no combination has a legal layout.
-        DoesNotFitError: no combination has a layout, and some of them do not fit in memory.
+            or no layout is legal.
+        DoesNotFitError: no layout fits.
+    """
+    return search_layouts(request) if request.tokens is None else plan(request)
+
+
+def plan(request: SearchRequest) -> TrainingPlan:
+    """Find the best layout for each cluster and number of GPUs, and its training cost.
+
+    Raises:
+        InputError, DoesNotFitError: as `search`.
     """
     base, terms = request.base, Terms.read(request)
     limits = CostLimits.read(request.days, request.budget)
     check_values(base)
     refuse_program(base)
     _check(request)
-    gpus, clusters = dict.fromkeys(as_list(request.gpus)), dict.fromkeys(request.clusters)
+    gpus = dict.fromkeys(as_list(request.gpus))
+    clusters = dict.fromkeys(request.clusters or [base.cluster])
     placed = {name: _on_cluster(base, name, max(gpus)) for name in clusters}
     bases = {name: scenario for name, (scenario, _) in placed.items()}
     _check_currencies(bases.values(), terms, limits)
@@ -256,10 +266,11 @@ def plan(request: PlanRequest) -> TrainingPlan:
         objective=request.objective,
         rows=tuple(sorted(rows, key=lambda row: row.key(request.objective))),
         added_nodes={name: number for name, (_, number) in placed.items() if number is not None},
+        made_on=tuple(clusters),
     )
 
 
-def best_row(rows: Iterable[PlanRow], objective: PlanObjective) -> PlanRow | None:
+def best_row(rows: Iterable[PlanRow], objective: str) -> PlanRow | None:
     """Return the first of the best rows that meet the limits, if any does."""
     met = (row for row in rows if row.meets_limits)
     return min(met, key=lambda row: row.key(objective), default=None)
@@ -289,7 +300,7 @@ def read_gpus(written: str) -> tuple[int, ...]:
 
 
 def _rows(
-    request: PlanRequest,
+    request: SearchRequest,
     terms: Terms,
     limits: CostLimits,
     searches: Sequence[tuple[Scenario, int]],
@@ -318,7 +329,7 @@ def _rows(
 
 
 def _searched(
-    request: PlanRequest,
+    request: SearchRequest,
     base: Scenario,
     row: PlanRow,
     evaluator: Evaluator,
@@ -327,15 +338,17 @@ def _searched(
 ) -> PlanRow:
     """Search the fastest layout of a row. With a fixed number of GPUs it is also the cheapest."""
     try:
-        result = search(
-            base,
-            (row.num_gpus,),
-            top=1,
-            seconds=budget_s if math.isfinite(budget_s) else None,
-            interrupted=request.interrupted,
-            on_progress=on_progress,
-            only_best=True,
-            evaluator=evaluator,
+        result = search_layouts(
+            SearchRequest(
+                base,
+                (row.num_gpus,),
+                top=1,
+                seconds=budget_s if math.isfinite(budget_s) else None,
+                interrupted=request.interrupted,
+                on_progress=on_progress,
+                only_best=True,
+                evaluator=evaluator,
+            )
         )
     except InputError as error:
         status = Status.DOES_NOT_FIT if isinstance(error, DoesNotFitError) else Status.ILLEGAL
@@ -353,9 +366,9 @@ def _costed(row: PlanRow, terms: Terms, limits: CostLimits) -> PlanRow:
     return replace(row, cost=cost, misses=misses, about=about)
 
 
-def _check(request: PlanRequest) -> None:
+def _check(request: SearchRequest) -> None:
     """Check clusters, GPUs, seconds and objective (E834); a cluster without a name is E101."""
-    clusters, objectives = request.clusters, get_args(PlanObjective)
+    clusters, objectives = request.clusters, ("time", "cost")
     if not isinstance(clusters, Iterable) or isinstance(clusters, str):
         fix = f"write clusters=[{clusters!r}]"
         raise InputError.of("E834", f"clusters is {clusters!r}, not a list", fix=fix)
@@ -364,7 +377,7 @@ def _check(request: PlanRequest) -> None:
     if request.objective not in objectives:
         fix = f"write one of {', '.join(objectives)}"
         raise InputError.of("E834", f"objective is {request.objective!r}", fix=fix)
-    if not clusters or not all(clusters):
+    if not all(clusters):
         fix = "write profiles separated by commas: --cluster a100_sxm4_80gb,h100_sxm"
         raise InputError.of("E101", "the name of a cluster is empty", Location("--cluster"), fix)
 

@@ -13,8 +13,15 @@ from itertools import combinations
 from simtrain.errors import DoesNotFitError
 from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
 from simtrain.scenario import Scenario
-from simtrain.studies.changes.change import ZERO_STAGES, Change, all_values, changes_of
-from simtrain.studies.changes.trial import Trial, ranked, try_each
+from simtrain.studies.changes import (
+    ZERO_STAGES,
+    Change,
+    Trial,
+    all_values,
+    changes_of,
+    ranked,
+    try_each,
+)
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.units import counted, format_seconds, gib
 

@@ -14,7 +14,7 @@ from simtrain.scenario import Scenario, check_values
 from simtrain.scenario.schedule_rules import numbers_of_chunks
 from simtrain.schedules import NAMED
 from simtrain.schedules.family import ScheduleFamily
-from simtrain.studies.changes.trial import try_each
+from simtrain.studies.changes import try_each
 from simtrain.studies.simulation import simulate
 
 

@@ -10,20 +10,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
-from operator import attrgetter
 from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.engine import Engine
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.upgrades import RESOURCES
+from simtrain.hardware.upgrades import RESOURCES, Resource, with_more
 from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_values
-from simtrain.studies.changes.change import MachineChange
-from simtrain.studies.changes.trial import try_each
 from simtrain.studies.on_machine import plan_on
 from simtrain.studies.simulation import checked_profile, scenario_of
 
@@ -96,17 +93,15 @@ def sensitivity(
     fitting = [trial.evaluation.plan for trial in choice.trials if trial.fits] if choice else []
     plans = fitting or [now.plan]
 
-    def evaluate(change: MachineChange) -> PlannedIteration:
-        """Return the fastest iteration with more of a resource."""
-        (resource,) = change.resources
+    def with_more_of(resource: Resource) -> float:
+        """Return the time of the fastest iteration with more of a resource."""
         on_progress(f"more of: {resource.label}")
+        if resource.is_capacity and not choice:
+            return now.iteration_time_s
+        changed = Machine.of(with_more(machine.profile, (resource,), factor), machine.engine)
         if resource.is_capacity:
-            return plan_on(scenario, change.applied_to(machine))[0] if choice else now
-        changed = change.applied_to(machine)
-        iterations = (PlannedIteration(plan, changed) for plan in plans)
-        return min(iterations, key=attrgetter("iteration_time_s"))
+            return plan_on(scenario, changed)[0].iteration_time_s
+        return min(PlannedIteration(plan, changed).iteration_time_s for plan in plans)
 
-    changes = [MachineChange((resource,), factor) for resource in RESOURCES.values()]
-    times_s = (trial.evaluation.iteration_time_s for trial in try_each(changes, evaluate))
-    with_more_s = dict(zip(RESOURCES, times_s, strict=True))
+    with_more_s = {name: with_more_of(resource) for name, resource in RESOURCES.items()}
     return Sensitivity(now.iteration_time_s, with_more_s, factor)

@@ -29,6 +29,7 @@ from simtrain.hardware.interval import Interval
 from simtrain.iteration.report.breakdown import breakdown_by_name
 from simtrain.iteration.report.result import run_kind
 from simtrain.scenario import Scenario
+from simtrain.studies.answer import Answer
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.on_machine import memory_on
 from simtrain.units import counted
@@ -297,8 +298,8 @@ class ErrorClass(PlainData):
     errors: Errors
 
 
-@dataclass(frozen=True, slots=True)
-class Validation(PlainData):
+@dataclass(frozen=True, slots=True, repr=False)
+class Validation(Answer):
     """Predictions of measured runs on one machine.
 
     Args:
@@ -359,8 +360,9 @@ class Validation(PlainData):
             *(len(fits) - num_ran, fits.count((False, False))),
         )
 
-    def __repr__(self) -> str:
-        return f"<Validation on {self.cluster}: {self.headline}>"
+    @property
+    def made_on(self) -> str:
+        return self.cluster
 
     @property
     def headline(self) -> str:

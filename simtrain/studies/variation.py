@@ -25,7 +25,9 @@ from simtrain.iteration.report.remarks import RunReport
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.variation.drawn import DrawnIteration, sources_of
 from simtrain.scenario import Scenario
+from simtrain.studies.answer import json_text
 from simtrain.studies.simulation import result_of
+from simtrain.studies.warnings import warnings_on
 from simtrain.units import format_seconds
 
 _DEFAULT_DRAWS, _MOST_DRAWS = 100, 1_000_000
@@ -222,7 +224,14 @@ class VariedRun(PlainData):
     json_omits_none: ClassVar = frozenset({"variation"})
 
     report: RunReport
-    variation: DrawnTimes | None
+    variation: DrawnTimes | None = None
+
+
+def result_json(result: Result) -> str:
+    """Return what `simtrain run --format json` prints."""
+    report = RunReport(result, warnings_on(result))
+    data = VariedRun(report, draw_if_varied(result)).to_dict()
+    return json_text(data, result.scenario.cluster)
 
 
 @takes(DrawRequest)

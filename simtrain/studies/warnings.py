@@ -6,7 +6,7 @@ from simtrain.base.plain_data import Number, Sentence
 from simtrain.iteration.programs.seconds import passes_of
 from simtrain.iteration.report.remarks import HOST_BOUND
 from simtrain.iteration.report.result import Result
-from simtrain.studies.changes.change import Change
+from simtrain.studies.changes import Change
 from simtrain.studies.on_machine import plan_on
 from simtrain.units import format_seconds
 from simtrain.workload.record import record_of

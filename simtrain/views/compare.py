@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from string import ascii_uppercase
-from typing import ClassVar
 
-from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.hardware.evidence import sentences_of
 from simtrain.hardware.upgrades import RESOURCES
@@ -16,6 +12,7 @@ from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.iteration.report.result import Result
 from simtrain.studies.advice import Advice
+from simtrain.studies.comparison import Comparison, ScenarioColumn, letter_of
 from simtrain.studies.sensitivity import FACTOR, Sensitivity
 from simtrain.studies.variation import DrawnTimes
 from simtrain.units import counted, format_bytes, format_seconds, four_digits, gib
@@ -47,108 +44,24 @@ from simtrain.views.view import (
 
 _KEYS = 2
 """First columns, which a narrow terminal repeats: what a row is on, and the first scenario."""
-_MOST_CAUSES = 2
-"""Causes in the headline."""
 _ROUNDING = 1e-12
 """Shares of the iteration time below this are rounding errors."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioColumn(PlainData):
-    """A scenario of the comparison.
-
-    Args:
-        name: the name or path that the user wrote, with changes.
-        result: the simulated iteration.
-        sensitivity: iteration times with more of each resource, if they were computed.
-        drawn: the iteration drawn many times, if the scenario sets a field of `variation`.
-    """
-
-    json_fields: ClassVar = keys(
-        """name iteration_time_s=result.iteration_time_s interval_s=result.interval
-        tokens_per_s=result.tokens_per_s mfu=result.mfu
-        peak_bytes=result.memory_report.fullest.peak_bytes
-        capacity_bytes=result.memory_report.capacity_bytes fit=result.fit
-        num_gpus=result.scenario.num_gpus
-        breakdown_s=result.breakdown_s critical_path_s=result.critical_path_s
-        with_more=sensitivity variation=drawn"""
-    )
-    json_omits_none: ClassVar = frozenset({"variation"})
-
-    name: str
-    result: Result
-    sensitivity: Sensitivity | None = None
-    drawn: DrawnTimes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NamedDifference(PlainData):
-    """Why one scenario is slower or faster than another.
-
-    Args:
-        base, other: names of both.
-        difference: the causes.
-    """
-
-    json_fields: ClassVar = keys("base other **difference")
-
-    base: str
-    other: str
-    difference: Difference
-
-
-@dataclass(frozen=True, slots=True)
-class ScenarioComparison(PlainData):
-    """Scenarios, and the differences of the others from the first, in order."""
-
-    json_fields: ClassVar = keys("scenarios differences=named_differences")
-
-    scenarios: Sequence[ScenarioColumn]
-    differences: Sequence[Difference]
-
-    @property
-    def named_differences(self) -> list[NamedDifference]:
-        base, *others = self.scenarios
-        pairs = zip(others, self.differences, strict=True)
-        return [NamedDifference(base.name, other.name, why) for other, why in pairs]
-
-    @property
-    def headline(self) -> str:
-        """The answer in one line: the fastest, by how much, and why."""
-        letters = [_letter(number) for number in range(len(self.scenarios))]
-        rates = {
-            letter: column.result.tokens_per_s
-            for letter, column in zip(letters, self.scenarios, strict=True)
-        }
-        fastest = max(rates, key=lambda letter: rates[letter])
-        # If the first is the fastest, the second fastest says by how much.
-        other = fastest if fastest != "A" else max(letters[1:], key=lambda letter: rates[letter])
-        difference = self.differences[letters.index(other) - 1]
-        if not difference.changed_fields:
-            return f"A and {other} are the same scenario"
-        slower = "A" if fastest != "A" else other
-        ratio = f"{rates[fastest] / rates[slower]:.3g} times the tokens/s of {slower}"
-        sure = "" if difference.can_be_told else " (less than predictions can tell)"
-        causes = ", ".join(str(difference.causes).split(", ")[:_MOST_CAUSES])
-        return f"{fastest} has {ratio}{sure}; {other} takes {difference.time} than A: {causes}"
-
-
-def compare_view(comparison: ScenarioComparison) -> View:
+def compare_view(comparison: Comparison) -> View:
     """Show the scenarios side by side, why they differ, and what better hardware would save."""
     scenarios, differences = comparison.scenarios, comparison.differences
-    named = {_letter(number): column for number, column in enumerate(scenarios)}
+    named = {letter_of(number): column for number, column in enumerate(scenarios)}
+    of_advice = advice_view(comparison.advice).parts if comparison.advice else ()
+    if comparison.advice and not _sensitivities(named):
+        return View(of_advice)
     parts: list[Part] = [Facts([(letter, column.name) for letter, column in named.items()])]
     parts += [_side_by_side(named), _changed_fields(named)]
     for letter, difference in zip([*named][1:], differences, strict=True):
         parts += [_causes(letter, difference), Paragraphs(_sentences(letter, difference), None)]
     parts += [_resources(named)] if _sensitivities(named) else []
     line = [Headline(comparison.headline)] if differences else []
-    return View([*parts, remarks(_remarks(named)), *line])
-
-
-def _letter(number: int) -> str:
-    """Return the letter of a scenario: A to Z, then A1 and so on."""
-    return f"{ascii_uppercase[number % 26]}{number // 26 or ''}"
+    return View([*of_advice, *parts, remarks(_remarks(named)), *line])
 
 
 def _side_by_side(columns: dict[str, ScenarioColumn]) -> Table:

@@ -9,7 +9,7 @@ from simtrain.studies.cost import TrainingCost
 from simtrain.studies.goodput.goodput import DrawnFigure, Goodput
 from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds, four_digits, short_interval
 from simtrain.views.kinds import BAR, ENTRY, FOUR_DIGITS, SHARE, TEXT, amount
-from simtrain.views.view import Column, Facts, Heading, Headline, Row, Table, View, remarks
+from simtrain.views.view import Column, Facts, Heading, Headline, Part, Row, Table, View, remarks
 
 _DATA = (
     *("scenario", "cluster", "num_gpus", "num_tokens", "num_iterations", "iteration_time_s"),
@@ -18,14 +18,15 @@ _DATA = (
 )
 
 
-def cost_view(cost: TrainingCost, is_table: bool = False, drawn: Goodput | None = None) -> View:
+def cost_view(cost: TrainingCost, is_table: bool = True, details: bool = False) -> View:
     """Show the cost of a training.
 
     Args:
         cost: the cost.
-        drawn: the training with its failures, if it was drawn.
         is_table: a table, whose CSV has the figures in full precision; otherwise facts.
+        details: also show where the hours go, as a table does anyway.
     """
+    drawn = cost.training
     facts = [*_facts(cost), *(failure_facts(drawn) if drawn else ())]
     columns = [Column("figure", "", TEXT), Column("value", "", TEXT)]
     data = [{name: getattr(cost, name) for name in _DATA}]
@@ -35,7 +36,14 @@ def cost_view(cost: TrainingCost, is_table: bool = False, drawn: Goodput | None 
         tokens = f"{cost.num_tokens:,} tokens are at most one iteration"
         notes.append(f"{tokens}; a number in billions ends in B: 300B.")
     notes += cost_remarks([cost])
-    return View([table if is_table else Facts(facts), remarks(notes), Headline(cost.headline)])
+    shown: list[Part] = [
+        table if is_table else Facts(facts),
+        remarks(notes),
+        Headline(cost.headline),
+    ]
+    if drawn and (is_table or details):
+        shown += goodput_view(drawn).parts
+    return View(shown)
 
 
 def cost_remarks(costs: Sequence[TrainingCost]) -> Iterator[str]:

@@ -8,8 +8,7 @@ from typing import Any
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import Scenario
 from simtrain.schedules import default_name
-from simtrain.studies.changes.change import setting_in_words
-from simtrain.studies.changes.policies import policy_words
+from simtrain.studies.changes import policy_words, setting_in_words
 from simtrain.studies.search.exact_search import End
 from simtrain.studies.search.result import Candidate, RankedLayout, Refinement, SearchResult
 from simtrain.studies.search.space import Point, in_short, num_gpus_in_words

@@ -17,7 +17,7 @@ from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import REASONS
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.sweep.grid import MORE_IS_BETTER
-from simtrain.studies.sweep.results import Answer, query
+from simtrain.studies.sweep.results import SweepRows, query
 from simtrain.studies.sweep.run import Progress, SweepRun
 from simtrain.units import counted, format_bytes, format_seconds, four_digits
 from simtrain.views.kinds import COUNT, TEXT, Kind
@@ -144,7 +144,7 @@ def _figure(column: str, value: float) -> str:
     return format_seconds(value) if column.endswith("_s") else four_digits(value)
 
 
-def answer_view(answer: Answer) -> View:
+def rows_view(answer: SweepRows) -> View:
     """The first rows of an answer; CSV and JSON have them all."""
     columns = []
     for place, name in enumerate(answer.columns):

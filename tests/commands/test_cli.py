@@ -52,7 +52,7 @@ def overrides_of(arguments: tuple[str, ...]) -> tuple[str, ...]:
 def test_run_json_equals_the_result_of_simulate(arguments: tuple[str, ...]) -> None:
     outcome = call("run", *arguments, "--format=json")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    result = simtrain.simulate(simtrain.load_scenario(arguments[0], overrides_of(arguments)))
+    result = simtrain.run(simtrain.load_scenario(arguments[0], overrides_of(arguments)))
     data = json.loads(outcome.stdout)
     for name in ("iteration_time_s", "mfu", "hfu", "tokens_per_s"):
         assert data[name] == getattr(result, name)

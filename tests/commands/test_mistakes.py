@@ -12,8 +12,8 @@ from simtrain.commands.output import Output, show_view
 from simtrain.commands.printing import emit
 from simtrain.scenario import check_scenario, load_scenario
 from simtrain.studies.sweep.grid import load_sweep
-from simtrain.studies.sweep.results import Answer
-from simtrain.views.sweep import answer_view
+from simtrain.studies.sweep.results import SweepRows
+from simtrain.views.sweep import rows_view
 from tests.helpers.command_line import call, refused, spawn
 from tests.helpers.scenario_texts import MINIMAL
 from tests.render.test_terminal import drawn
@@ -183,7 +183,7 @@ def test_the_remedy_for_too_few_nodes_is_the_number_needed() -> None:
 
 
 def test_flags_are_printed_in_lower_case() -> None:
-    assert drawn(answer_view(Answer(("on",), ((True,),))), 80).split()[::2] == ["on", "true"]
+    assert drawn(rows_view(SweepRows(("on",), ((True,),))), 80).split()[::2] == ["on", "true"]
 
 
 # ------------------------------------------------------------------------------ paths in files
@@ -297,7 +297,7 @@ def test_no_name_controls_the_terminal_and_data_stays_data() -> None:
 
 
 def test_cells_of_a_page_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    show_view(Output(), answer_view(Answer(("a\x1b[2J",), (("b\x1b]0;title\x9c",),))))
+    show_view(Output(), rows_view(SweepRows(("a\x1b[2J",), (("b\x1b]0;title\x9c",),))))
     control = "\N{REPLACEMENT CHARACTER}"
     assert capsys.readouterr().out.split()[::2] == [
         f"a{control}[2J",

@@ -181,7 +181,7 @@ def test_gradients_that_meet_are_summed_once() -> None:
 )
 def test_it_runs_in_pipelines_and_shards(sections: dict[str, Any], recompute: str) -> None:
     one = scenario(**sections, recompute=recompute)
-    result = simtrain.simulate(one, a100(), layers=[LAYER] * 8)
+    result = simtrain.run(one, a100(), layers=[LAYER] * 8)
     assert (result.hardware_flops > result.model_flops) == (recompute != "none")
     assert result.breakdown.total_s == pytest.approx(result.iteration_time_s)
 
@@ -193,7 +193,7 @@ def test_layers_may_differ() -> None:
     wide = layer_class()(hidden=HEADS * HEAD_SIZE, heads=HEADS, ffn=4 * FFN)
     models = [LAYER] * 8, [LAYER] * 5 + [wide] + [LAYER] * 2, [wide] * 8
     found = [
-        simtrain.simulate(scenario(parallelism={"pipeline": 4}), a100(), layers=layers)
+        simtrain.run(scenario(parallelism={"pipeline": 4}), a100(), layers=layers)
         for layers in models
     ]
     times = [result.iteration_time_s for result in found]
@@ -205,7 +205,7 @@ def test_layers_may_differ() -> None:
 
 def test_another_number_of_layers_is_refused() -> None:
     with pytest.raises(InputError, match=r"layers has 3 layers, but model.num_layers is 8"):
-        simtrain.simulate(scenario(), a100(), layers=[LAYER] * 3)
+        simtrain.run(scenario(), a100(), layers=[LAYER] * 3)
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-import simtrain
 from simtrain import Scenario
-from simtrain.studies.variation import DrawnTimes
+from simtrain.studies.variation import DrawnTimes, draw
 
 STILL: dict[str, Any] = {
     "variation.kernels": 0,
@@ -46,7 +45,7 @@ def replicas(number: int, changes: dict[str, Any] | None = None) -> Scenario:
 
 def drawn(scenario: Scenario, changes: dict[str, Any], **numbers: int) -> DrawnTimes:
     """Draw a scenario in which only `changes` vary."""
-    return simtrain.draw(scenario.replace(STILL | changes), **numbers)
+    return draw(scenario.replace(STILL | changes), **numbers)
 
 
 @functools.cache

@@ -13,9 +13,9 @@ from rich.console import Console
 from simtrain.commands.output import Output, show_view
 from simtrain.render import terminal
 from simtrain.render.terminal import terminal_page
-from simtrain.studies.sweep.results import Answer
+from simtrain.studies.sweep.results import SweepRows
 from simtrain.views.kinds import BAR, NUMBER, SECONDS, TEXT
-from simtrain.views.sweep import answer_view
+from simtrain.views.sweep import rows_view
 from simtrain.views.view import Column, Row, Table, View, names_view
 from tests.helpers.command_line import call
 from tests.views.test_render import PAGES
@@ -184,7 +184,7 @@ def test_a_list_in_a_pipe_has_the_width_of_columns(
 
 def test_columns_of_an_answer_beyond_the_terminal_follow_below() -> None:
     names = tuple(f"a_long_name_{number:02}" for number in range(12))
-    view = answer_view(Answer(names, (tuple(range(12)), tuple(range(100, 112)))))
+    view = rows_view(SweepRows(names, (tuple(range(12)), tuple(range(100, 112)))))
     check(text := drawn(view, 80), 80)
     assert [word for word in text.split() if "─" not in word] == [
         word

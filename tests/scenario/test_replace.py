@@ -256,7 +256,7 @@ def test_a_replaced_value_has_no_position_in_the_file() -> None:
 
 
 def test_only_scenarios_are_simulated() -> None:
-    (problem,) = problems_of(lambda: simtrain.simulate("table5_22b_present"))
+    (problem,) = problems_of(lambda: simtrain.run("table5_22b_present"))
     assert str(problem) == (
         'E114 "table5_22b_present" is a name, not a Scenario\n'
         '  fix: load the scenario, as in simulate(load_scenario("table5_22b_present"))'

@@ -41,7 +41,7 @@ def iteration(entry: str = "") -> Result:
     assert costs is not None
     left = None if entry == "running_costs" else costs.model_copy(update={entry: None})
     profile = a100().model_copy(update={"running_costs": left}) if entry else a100()
-    return simtrain.simulate(scenario, profile)
+    return simtrain.run(scenario, profile)
 
 
 def cost_of(tokens: int, entry: str = "", **terms: object) -> TrainingCost:
@@ -106,16 +106,6 @@ def test_only_quantities_of_missing_entries_are_missing(entry: str) -> None:
     for name, attribute in quantity.items():
         expected = None if name in missing else getattr(whole, attribute)
         assert getattr(cost, attribute) == expected
-
-
-def test_iterations_that_vary_cost_their_mean_time() -> None:
-    varied = load_scenario("table5_22b_present", ["variation.kernels=0.05"])
-    cost, plain = (
-        simtrain.cost(each, "1B", goodput=1.0)
-        for each in (varied, load_scenario("table5_22b_present"))
-    )
-    assert cost.iteration_time_s == simtrain.draw(varied).time.mean > plain.iteration_time_s
-    assert cost.ends == pytest.approx(plain.ends)
 
 
 def test_the_shipped_prices_have_an_instance_and_a_region() -> None:

@@ -29,7 +29,7 @@ def test_a_profile_that_changed_is_read_again(tmp_path: pathlib.Path) -> None:
     os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns + 1))
     after = evaluator.evaluate(scenario).run
     assert before is not None and after is not None
-    assert after.iteration_time_s == simtrain.simulate(scenario).iteration_time_s
+    assert after.iteration_time_s == simtrain.run(scenario).iteration_time_s
     assert after.iteration_time_s > before.iteration_time_s
 
 
@@ -49,4 +49,4 @@ def test_without_numba_the_same_loops_run_as_plain_python(monkeypatch: pytest.Mo
     assert Evaluator().evaluate(scenario) == with_numba
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(InputError, match="E701 engine compiled needs numba\n  fix: pip install"):
-        simtrain.simulate(scenario, engine="compiled")
+        simtrain.run(scenario, engine="compiled")

@@ -42,7 +42,13 @@ def small_scenario(**sections: Any) -> Scenario:
 
 
 def plan(clusters: Any = CLUSTERS, gpus: Any = GPUS, **settings: Any) -> TrainingPlan:
-    return simtrain.plan(small_scenario(), TOKENS, clusters, gpus, **settings)
+    return plan_of(small_scenario(), clusters, gpus, **settings)
+
+
+def plan_of(base: Scenario, clusters: Any, gpus: Any, **settings: Any) -> TrainingPlan:
+    found = simtrain.search(base, gpus, tokens=TOKENS, clusters=clusters, **settings)
+    assert isinstance(found, TrainingPlan)
+    return found
 
 
 @functools.cache
@@ -172,20 +178,20 @@ def test_prices_in_several_currencies_are_not_compared(tmp_path: pathlib.Path) -
 def test_a_row_without_a_layout_has_the_error_of_its_search() -> None:
     changes = "batch.micro=1", "parallelism.pipeline=1", "recompute=full", "memory.zero_stage=0"
     large = load_unchecked("table5_22b_present", changes)
-    rows = {row.num_gpus: row for row in simtrain.plan(large, TOKENS, CLUSTERS[:1], (1, 7, 8)).rows}
+    rows = {row.num_gpus: row for row in plan_of(large, CLUSTERS[:1], (1, 7, 8)).rows}
     assert (rows[1].status, rows[1].problems[0]["code"]) == ("does not fit", "E830")
     assert (rows[7].status, rows[7].problems[0]["code"]) == ("illegal", "E831")
     assert rows[8].status == "found"
     with pytest.raises(DoesNotFitError, match=r"E847 .*: 1 does not fit, 1 illegal"):
-        simtrain.plan(large, TOKENS, CLUSTERS[:1], (1, 7))
+        plan_of(large, CLUSTERS[:1], (1, 7))
     with pytest.raises(InputError, match=r"E847 .*: 1 illegal") as caught:
-        simtrain.plan(large, TOKENS, CLUSTERS[:1], (7,))
+        plan_of(large, CLUSTERS[:1], (7,))
     assert caught.value.exit_code == 2
 
 
 def test_a_cluster_gets_enough_nodes_for_the_gpus() -> None:
     one_node = small_scenario(hardware={"cluster": {"num_nodes": 1}}, batch={"global": 16})
-    found = simtrain.plan(one_node, TOKENS, ["a100_sxm4_80gb"], [8, 16])
+    found = plan_of(one_node, ["a100_sxm4_80gb"], [8, 16])
     assert found.added_nodes == {"a100_sxm4_80gb": 2}
     large = small_scenario(hardware={"cluster": {"num_nodes": 2}}, batch={"global": 16})
     (best,) = search(large, (16,), top=1).ranked

@@ -10,8 +10,7 @@ import pytest
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.iteration.memory.report import COMPONENT_LABELS
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.studies.changes.change import Change
-from simtrain.studies.changes.trial import Trial
+from simtrain.studies.changes import Change, Trial
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.remedy import cheapest_change
 from simtrain.studies.simulation import simulate, simulate_fitting, simulate_memory
@@ -70,7 +69,7 @@ def test_the_cheapest_change_fits() -> None:
 def test_allow_oom_simulates_a_scenario_that_does_not_fit() -> None:
     outcome = call("run", *TOO_MUCH, "--allow-oom")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    assert outcome.stdout.splitlines()[-1].startswith("DOES NOT FIT: stage 0 needs 112.86")
+    assert outcome.stdout.splitlines()[-1].endswith(" 113/80 GiB: does not fit")
     data = json.loads(call("run", *TOO_MUCH, "--allow-oom", "--format=json").stdout)
     assert data["memory"]["fits"] is False
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import simtrain
 from simtrain.errors import InputError
-from simtrain.studies.variation import Distribution
+from simtrain.studies.variation import Distribution, draw
 from tests.helpers.command_line import call
 from tests.helpers.varied_iterations import STILL, drawn, mean_of_largest, replicas, small
 
@@ -39,7 +39,7 @@ def test_a_barrier_waits_for_the_slowest_of_n_replicas() -> None:
     m(n) is the mean of the largest of n normal numbers. Replicas meet at the reduction, after the
     passes and the average of gradients, and at the end, after the norm and the update.
     """
-    seconds, sigma = simtrain.simulate(replicas(2)).seconds, 0.02
+    seconds, sigma = simtrain.run(replicas(2)).seconds, 0.02
     step = seconds.steps[0]
     passes_s = [time.duration_s for time in seconds.passes.values()]
     meeting_s = math.hypot(*passes_s, step["average"]) + math.hypot(step["norm"], step["update"])
@@ -105,13 +105,13 @@ def test_a_slow_node_is_at_least_as_slow_as_a_slow_gpu() -> None:
         drawn(scenario, {"variation.slow": {"what": what, "factor": 1.3}}, draws=1).time.mean
         for what in ("gpu", "node")
     )
-    assert node >= gpu > simtrain.simulate(scenario).iteration_time_s
+    assert node >= gpu > simtrain.run(scenario).iteration_time_s
 
 
 def test_a_slow_link_slows_what_leaves_its_node_alone() -> None:
     """16 replicas on two nodes reduce gradients between them; the reduction takes the factor."""
     scenario = replicas(16)
-    usual = simtrain.simulate(scenario)
+    usual = simtrain.run(scenario)
     slow = drawn(scenario, {"variation.slow": {"what": "link", "factor": 3}}, draws=1)
     reduction_s = usual.seconds.steps[0]["data_reduction"]
     assert slow.time.mean == pytest.approx(usual.iteration_time_s + 2 * reduction_s)
@@ -119,7 +119,7 @@ def test_a_slow_link_slows_what_leaves_its_node_alone() -> None:
 
 def test_pauses_come_at_their_rate() -> None:
     """On one GPU each pause adds its time: rate × computing time × mean duration."""
-    per_hour, usual_s = 3600 * 200.0, simtrain.simulate(small()).iteration_time_s
+    per_hour, usual_s = 3600 * 200.0, simtrain.run(small()).iteration_time_s
     pauses = {"variation.pauses": {"per_gpu_hour": per_hour, "duration": "1 ms"}}
     result = drawn(small(), pauses, draws=20_000)
     assert result.time.mean - usual_s == pytest.approx(200 * usual_s * 1e-3, rel=0.05)
@@ -176,10 +176,10 @@ UNFLUSHED = {
 @pytest.mark.parametrize("engine", ["auto", "simpy"])
 def test_iterations_that_run_into_each_other_are_drawn_several_together(engine: str) -> None:
     scenario = small(UNFLUSHED)
-    still = simtrain.simulate(scenario.replace(STILL), engine=engine)  # type: ignore[arg-type]
-    assert simtrain.draw(still, draws=2).time.mean == still.iteration_time_s
-    times = simtrain.draw(simtrain.simulate(scenario, engine=engine), draws=2).times_s  # type: ignore[arg-type]
-    assert np.array_equal(times, simtrain.draw(scenario, draws=2).times_s)
+    still = simtrain.run(scenario.replace(STILL), engine=engine)  # type: ignore[arg-type]
+    assert draw(still, draws=2).time.mean == still.iteration_time_s
+    times = draw(simtrain.run(scenario, engine=engine), draws=2).times_s  # type: ignore[arg-type]
+    assert np.array_equal(times, draw(scenario, draws=2).times_s)
 
 
 def test_a_slow_gpu_makes_iterations_that_run_into_each_other_as_slow_as_its_stage() -> None:
@@ -191,7 +191,7 @@ def test_a_slow_gpu_makes_iterations_that_run_into_each_other_as_slow_as_its_sta
 
 def test_a_seed_is_a_whole_number() -> None:
     with pytest.raises(InputError, match="E960"):
-        simtrain.draw(small(), seed=1.5)  # type: ignore[arg-type]
+        draw(small(), seed=1.5)  # type: ignore[arg-type]
 
 
 def test_the_error_of_the_mean_covers_what_other_seeds_give() -> None:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys, with_whole_numbers
 from simtrain.base.registered import registered
 from simtrain.engine import Timeline
-from simtrain.errors import InputError, Location, did_you_mean, wrong_type
+from simtrain.errors import InputError, Location, wrong_type
 from simtrain.hardware.evidence import Evidence, RunKind, changed_entries, evidence_of, is_doubtful
 from simtrain.hardware.interval import Interval, errors_of
 from simtrain.hardware.profile import HardwareProfile
@@ -135,7 +135,7 @@ class TimelineView(_View, Timeline):
         *,
         memory: bool = True,
     ) -> Figure:
-        """Plot the tasks of each stage over time; see `simtrain.plot_timeline`."""
+        """Plot the tasks of each stage over time."""
         figure: Figure = registered("plot_timeline")(self._result, stages, window_s, memory=memory)
         return figure
 
@@ -159,7 +159,7 @@ class BreakdownView(_View, Breakdown):
         return [{"stage": stage} | breakdown_by_name(breakdown) for stage, breakdown in stages]
 
     def plot(self) -> Figure:
-        """Plot the time of each stage by cause; see `simtrain.plot_breakdown`."""
+        """Plot the time of each stage by cause."""
         figure: Figure = registered("plot_breakdown")(self._result)
         return figure
 
@@ -190,19 +190,17 @@ class MemoryView(_View, MemoryReport):
         ]
 
     def plot(self) -> Figure:
-        """Plot the peak of each stage, and memory over time; see `simtrain.plot_memory`."""
+        """Plot the peak of each stage, and memory over time."""
         figure: Figure = registered("plot_memory")(self._result)
         return figure
 
 
 _ALIGNED_CHANNELS = 8
-FrameName = Literal["breakdown", "memory", "timeline"]
-_FRAMES: tuple[FrameName, ...] = get_args(FrameName)
 
 
 # No slots: a cached property needs the dictionary of its object.
 @dataclass(frozen=True)
-class Result(PlainData):
+class Result(PlainData, Rows):
     """One simulated iteration. Its parts are computed at their first use.
 
     Args:
@@ -442,19 +440,20 @@ class Result(PlainData):
     def _repr_html_(self) -> str:
         return str(registered("result_html")(self))
 
-    def frame(self, table: FrameName) -> Any:
-        """Return a table as a pandas.DataFrame.
+    def records(self) -> Records:
+        """Return the rows of `simtrain run --format csv`: the time by cause."""
+        return list(registered("result_table")(self).records())
 
-        Args:
-            table: each stage's time by cause, each stage's peak memory by component, or all tasks.
+    def plot(self) -> Figure:
+        return self.timeline.plot()
 
-        Raises:
-            InputError: there is no such table (E119), or pandas is not installed (E701).
-        """
-        if table not in _FRAMES:
-            fix = f"{did_you_mean(str(table), _FRAMES)}Write one of: {', '.join(_FRAMES)}"
-            raise InputError.of("E119", f'a result has no table "{table}"', fix=fix)
-        return getattr(self, table).frame()
+    def draw(self, draws: int = 100, seed: int = 0) -> Any:
+        """Draw the iteration many times (`simtrain run --draws`); returns `DrawnTimes`."""
+        return registered("draw")(self, draws=draws, seed=seed)
+
+    def to_json(self) -> str:
+        """Return what `simtrain run --format json` prints."""
+        return str(registered("result_json")(self))
 
     @property
     def warning_texts(self) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,6 @@ from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError, wrong_type
 from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
-from simtrain.iteration.report.difference import compare
 from simtrain.iteration.report.operators import EntrySource
 from simtrain.iteration.report.origins import FIGURES, Explained, explain_figure
 from simtrain.iteration.report.remarks import validation_for
@@ -40,12 +38,12 @@ from simtrain.render.html.timeline import timelines
 from simtrain.render.html.view import part_html, printed_by, view_html
 from simtrain.scenario import Scenario
 from simtrain.scenario.resolved import resolved_settings
-from simtrain.studies.sensitivity import sensitivity as sensitivity_of
-from simtrain.studies.simulation import result_of, scenario_of
-from simtrain.studies.variation import DrawnTimes, draw_if_varied
+from simtrain.studies.comparison import Comparison, column_of
+from simtrain.studies.simulation import scenario_of
+from simtrain.studies.variation import DrawnTimes
 from simtrain.studies.warnings import warnings_on
 from simtrain.units import format_bytes
-from simtrain.views.compare import ScenarioColumn, ScenarioComparison, compare_view
+from simtrain.views.compare import compare_view
 from simtrain.views.memory import memory_view
 from simtrain.views.operators import modules_table, operators_view
 from simtrain.views.origins import entries_table, figure_branch
@@ -144,26 +142,16 @@ def subjects_document(
     """
     columns, runs = [], []
     for name, scenario, arguments in subjects:
-        on_progress(f"simulating {name}")
-        result = result_of(scenario)
-        better = None
-        if with_sensitivity:
-            report_on = partial(_report_on_better, on_progress, name)
-            better = sensitivity_of(scenario, on_progress=report_on)
-        drawn = draw_if_varied(result)
-        columns.append(ScenarioColumn(name, result, better, drawn))
+        column = column_of(name, scenario, with_sensitivity, on_progress)
+        result, drawn = column.result, column.drawn
+        columns.append(column)
         runs.append(ReportedRun(name, result, arguments, tuple(warnings_on(result)), drawn))
     on_progress("writing the report")
     # A single scenario without better hardware leaves nothing to compare.
     if not with_sensitivity and len(columns) == 1:
         return report_document(runs, None, compared)
-    results = [column.result for column in columns]
-    differences = compare(*results) if len(results) > 1 else ()
-    return report_document(runs, ScenarioComparison(columns, differences), compared)
-
-
-def _report_on_better(on_progress: ProgressCallback, name: str, resource: str) -> None:
-    on_progress(f"simulating {name} on better hardware, {resource}")
+    comparison = Comparison.of(columns) if len(columns) > 1 else Comparison(columns)
+    return report_document(runs, comparison, compared)
 
 
 def _subjects(scenarios: Scenario | Result | Iterable[Scenario | Result]) -> list[Subject]:
@@ -189,7 +177,7 @@ def _subjects(scenarios: Scenario | Result | Iterable[Scenario | Result]) -> lis
 
 
 def report_document(
-    runs: Sequence[ReportedRun], comparison: ScenarioComparison | None = None, compared: str = ""
+    runs: Sequence[ReportedRun], comparison: Comparison | None = None, compared: str = ""
 ) -> HtmlDocument:
     """Build the report on one or several iterations.
 
@@ -221,7 +209,7 @@ def _foot(runs: Sequence[ReportedRun]) -> Iterator[Html]:
 
 
 def _sections(
-    runs: Sequence[ReportedRun], comparison: ScenarioComparison | None, compared: str
+    runs: Sequence[ReportedRun], comparison: Comparison | None, compared: str
 ) -> Iterator[HtmlSection]:
     def of_each(build: Callable[[ReportedRun], Html]) -> Html:
         """Build a part for each run, below the run's name if there are several."""

@@ -11,7 +11,6 @@ from typing import ClassVar, get_args
 import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
-from simtrain.base.request import takes
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.entries import entries_of, with_changed
 from simtrain.hardware.sections import Reliability
@@ -26,9 +25,7 @@ from simtrain.studies.goodput.fleet import (
     hours_lost_per_hour,
 )
 from simtrain.studies.goodput.training import HOURS, WORK, Training, draw_training
-from simtrain.studies.gpus import with_gpus
-from simtrain.studies.simulation import result_of
-from simtrain.studies.training_requests import CheckpointMode, GoodputRequest, Recovery
+from simtrain.studies.training_requests import CheckpointMode, CostRequest, Recovery
 from simtrain.studies.variation import mean_time_s
 from simtrain.units import (
     DAY_S,
@@ -157,7 +154,7 @@ class Goodput(PlainData):
 
     def __repr__(self) -> str:
         figures = f"{self.effective_ratio.mean:.1%} of {four_digits(self.days.mean)} days"
-        return f"<Goodput {self.scenario or 'unnamed'}: {figures} in {self.draws} draws>"
+        return f"<Goodput: {figures} in {self.draws} draws>"
 
     @property
     def draws(self) -> int:
@@ -224,15 +221,17 @@ class Goodput(PlainData):
         return DrawnFigure.of([figure(training) for training in self.trainings])
 
 
-@takes(GoodputRequest)
-def goodput(request: GoodputRequest) -> Goodput:
+def draw_trainings(result: Result, request: CostRequest) -> Goodput:
     """Draw a whole training with failures, restarts, checkpoints and spares many times.
 
+    Args:
+        result: the iteration of the training.
+        request: the training; its scenario, goodput and price do not count.
+
     Raises:
-        InputError: an argument is invalid (E885 to E889), or the scenario is.
+        InputError: an argument is invalid (E885 to E889).
     """
     num_tokens, interval_s = _checked(request)
-    result = result_of(with_gpus(request.scenario, request.gpus))
     scenario, facts = result.scenario, _facts(result, request, interval_s)
     profile, reliability = failures_of(result.profile, request.reliability)
     fleet, time_s = fleet_of(facts, reliability), facts.iteration_time_s
@@ -264,7 +263,7 @@ def interval_of(result: Result) -> Ends:
     return interval.p5_s / time_s, interval.p95_s / time_s
 
 
-def read_tokens(written: int | str) -> int:
+def read_tokens(written: int | str | None) -> int:
     """Parse a number of tokens such as "300B"; another text is an InputError (E841)."""
     try:
         return parse_tokens(str(written))
@@ -272,9 +271,7 @@ def read_tokens(written: int | str) -> int:
         raise InputError.of("E841", str(error), Location("--tokens"), error.fix) from error
 
 
-def _drawn(
-    request: GoodputRequest, fleet: Fleet, work_s: float, limit_s: float
-) -> Iterator[Training]:
+def _drawn(request: CostRequest, fleet: Fleet, work_s: float, limit_s: float) -> Iterator[Training]:
     """Draw the trainings; each has its own seed, so that fewer draws are the first of more."""
     longest_s = min(limit_s, _MOST_DAYS * DAY_S)
     for number, seed in enumerate(np.random.SeedSequence(request.seed).spawn(request.draws)):
@@ -328,7 +325,7 @@ def _never_ends(lost: dict[str, float]) -> InputError:
     return _refused(None, message, fix, "the training would hardly ever end")
 
 
-def _facts(result: Result, request: GoodputRequest, interval_s: float | None) -> TrainingFacts:
+def _facts(result: Result, request: CostRequest, interval_s: float | None) -> TrainingFacts:
     scenario, profile = result.scenario, result.profile
     network, num_gpus = profile.inter_node, scenario.num_gpus
     of_node = math.inf
@@ -349,7 +346,7 @@ def _facts(result: Result, request: GoodputRequest, interval_s: float | None) ->
     )
 
 
-def _checked(request: GoodputRequest) -> tuple[int | None, float | None]:
+def _checked(request: CostRequest) -> tuple[int | None, float | None]:
     """Return the tokens and the interval between checkpoints; None for those not given."""
     tokens, days = request.tokens, request.days
     if (tokens is None) == (days is None):
@@ -384,7 +381,7 @@ def _checked(request: GoodputRequest) -> tuple[int | None, float | None]:
     return None if tokens is None else read_tokens(tokens), interval_s
 
 
-def _check_checkpoints(fleet: Fleet, request: GoodputRequest) -> None:
+def _check_checkpoints(fleet: Fleet, request: CostRequest) -> None:
     if request.checkpoint == "memory" and fleet.num_nodes == 1:
         option, fix = "--checkpoint memory", "write --checkpoint async, or more --gpus"
         raise _refused(option, f"{option} with 1 node", fix, "a node that fails loses its memory")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from simtrain.errors import InputError, Location
 from simtrain.studies.objectives import DEFAULT
@@ -44,6 +44,15 @@ class SearchRequest:
         vary: values by field ({"overlap.userbuffers": [True, False]}); None for all values that a
             flag or a choice can have.
         hold: fields and sections that keep the scenario's values.
+        tokens: also search clusters and numbers of GPUs for a training of so many: "300B". On each
+            of them the fastest layout is also the cheapest. What follows is for `tokens` alone.
+        clusters: names or paths of hardware profiles; by default that of the base. A cluster with
+            fewer GPUs than the largest of `gpus` gets more nodes.
+        days: maximum training time, in days.
+        budget: maximum price: 2M, 500K, 2M USD.
+        goodput: as for `cost`, but 1 by default.
+        price: price per GPU of all clusters, such as "2.5 USD/h", instead of each profile's.
+        pue, co2: as for `cost`.
         refines: also change single settings of the best layouts.
         evaluator: an evaluator with cached kernel times of the cluster makes the search faster.
     """
@@ -60,6 +69,14 @@ class SearchRequest:
     only_best: bool = False
     vary: Varied = field(default_factory=dict)
     hold: Sequence[str] = ()
+    tokens: int | str | None = None
+    clusters: Sequence[str] = ()
+    days: float | None = None
+    budget: str | None = None
+    goodput: float | Literal["auto"] = 1.0
+    price: str | None = None
+    pue: float = 1.0
+    co2: float | None = None
     refines: bool = False
     evaluator: Evaluator | None = None
 
@@ -222,7 +239,7 @@ def _values(base: Scenario, name: str, written: Sequence[Any] | None) -> tuple[A
     from simtrain.scenario import RecomputePolicy
     from simtrain.scenario.section import is_change
     from simtrain.schedules import NAMED
-    from simtrain.studies.changes.change import all_values, value_at
+    from simtrain.studies.changes import all_values, value_at
     from simtrain.studies.search.space import FIELDS
 
     def refused(message: str, fix: str) -> InputError:

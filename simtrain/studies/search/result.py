@@ -16,7 +16,8 @@ from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.iteration.report.headline import iteration_line
 from simtrain.iteration.report.result import evidence_for
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.studies.changes.change import setting_in_words
+from simtrain.studies.answer import Answer
+from simtrain.studies.changes import setting_in_words
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
 from simtrain.studies.objectives import Objective, ObjectiveName
 from simtrain.studies.search.exact_search import SearchOutcome
@@ -176,8 +177,8 @@ class RankedLayout(Candidate):
         return self.price.per_hour * self.gpu_seconds / HOUR_S / num_tokens * 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult(PlainData):
+@dataclass(frozen=True, slots=True, repr=False)
+class SearchResult(Answer):
     """The best layouts of a space, and what is proved about them.
 
     Args:
@@ -277,8 +278,9 @@ class SearchResult(PlainData):
         assert bound is not None, "a layout that fits has a bound"
         return (bound / best if best < 0 else best / bound) - 1
 
-    def __repr__(self) -> str:
-        return f"<SearchResult {self.base.name or 'unnamed'}: {self.headline}>"
+    @property
+    def made_on(self) -> str:
+        return self.base.cluster
 
     @property
     def headline(self) -> str:

@@ -14,8 +14,7 @@ from simtrain.errors import DoesNotFitError, InputError
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import FitVerdict, surely_fitting_bytes
 from simtrain.scenario import REASONS, Scenario, check_scenario
-from simtrain.studies.changes.change import Change, all_values, changes_of
-from simtrain.studies.changes.policies import policies_near
+from simtrain.studies.changes import Change, all_values, changes_of, policies_near
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.objectives import Key, objective_of
 from simtrain.studies.on_machine import refuse_program
@@ -64,9 +63,8 @@ _UNREFINED = (
 )
 
 
-@takes(SearchRequest)
 @without_garbage_collection()
-def search(request: SearchRequest) -> SearchResult:
+def search_layouts(request: SearchRequest) -> SearchResult:
     """Find the `top` best layouts for a scenario's model and global batch.
 
     Ranked are layouts that surely fit: the 90 % interval of their peak is within the memory. Those
@@ -141,6 +139,9 @@ def search(request: SearchRequest) -> SearchResult:
         base_layout,
         tuple(FailedLayout(*failure) for failure in explorer.failures.items()),
     )
+
+
+search = takes(SearchRequest)(search_layouts)
 
 
 def _legal_points(space: Space, profile: HardwareProfile) -> tuple[LegalPoints, Point | None]:

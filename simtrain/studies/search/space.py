@@ -22,8 +22,7 @@ from simtrain.scenario.parallelism import layout_of_chunks
 from simtrain.scenario.schema import STACK_DEFAULTS
 from simtrain.scenario.section import Section, divisors
 from simtrain.schedules import NAMED, StagePlacement, default_name
-from simtrain.studies.changes.change import ZERO_STAGES, Change, combinations_of, value_at
-from simtrain.studies.changes.policies import POLICIES
+from simtrain.studies.changes import POLICIES, ZERO_STAGES, Change, combinations_of, value_at
 
 LONG_SEQUENCE = 32_768
 """Sequence length from which context parallelism is searched by default."""

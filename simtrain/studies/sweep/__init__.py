@@ -26,8 +26,10 @@ class SweepRequest:
     Args:
         sweep: a sweep file, the name of a shipped sweep, or what such a file contains:
             {"base": "gpt2_1_5b", "axes": {"batch.micro": [1, 2, 4]}}. The base may be a scenario.
-        out: folder for the results, which `query` reads too. None keeps only the rows.
+            With `query`, a folder with results.
+        out: folder for the results, to query later. None keeps only the rows.
         overrides: overrides of the base scenarios, such as "model.seq_length=4096".
+        query: DuckDB SQL on the table `results` of a folder, in place of a run.
         workers: processes, or parts that are computed together elsewhere; with 1 this process
             computes everything, and None takes one per processor. A script with several workers
             needs `if __name__ == "__main__":`, because workers import it.
@@ -42,6 +44,7 @@ class SweepRequest:
     out: str | Path | None = None
     overrides: Sequence[str] = ()
     _: KW_ONLY
+    query: str | None = None
     workers: int | None = 1
     executor: Executor | None = None
     ray: str | None = None

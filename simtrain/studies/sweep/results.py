@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from simtrain.base.extras import require
 from simtrain.base.input_file import read_bytes
 from simtrain.base.output_folder import as_path, replacing
-from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.plain_data import keys
 from simtrain.errors import InputError, Location
-from simtrain.iteration.report.operators import Records, Rows
+from simtrain.iteration.report.operators import Records
+from simtrain.studies.answer import Answer
 from simtrain.studies.sweep.fields import allow_only
 
 if TYPE_CHECKING:
@@ -120,8 +121,8 @@ class SweepFolder:
             raise InputError.of(code, message, place, fix, reason) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Answer(Rows, PlainData):
+@dataclass(frozen=True, slots=True, repr=False)
+class SweepRows(Answer):
     """The result of a query; repeated column names get a number.
 
     Args:
@@ -136,8 +137,14 @@ class Answer(Rows, PlainData):
     rows: tuple[tuple[Any, ...], ...]
     num_missing: int = 0
 
-    def __repr__(self) -> str:
-        return f"<Answer: {len(self.rows):,} rows, {len(self.columns)} columns>"
+    @property
+    def headline(self) -> str:
+        """The answer in one line."""
+        return f"{len(self.rows):,} rows, {len(self.columns)} columns"
+
+    @property
+    def made_on(self) -> None:
+        return None
 
     def records(self) -> Records:
         """Return the rows as dicts by column; values that JSON cannot represent are None."""
@@ -148,7 +155,7 @@ class Answer(Rows, PlainData):
         return self.records()
 
 
-def query(folder: str | Path, sql: str) -> Answer:
+def query(folder: str | Path, sql: str) -> SweepRows:
     """Run a query over the table `results` of a sweep's folder: the rows of all finished parts.
 
     The query reads no other file and writes none, because colleagues share folders and queries.
@@ -183,7 +190,7 @@ def query(folder: str | Path, sql: str) -> Answer:
     size, total = header["part_size"], header["num_points"]
     present = sum(min(size, total - int(Path(file).stem[5:]) * size) for file in files)
     plain_rows = tuple(tuple(map(_plain, row)) for row in rows)
-    return Answer(tuple(_distinct(names)), plain_rows, total - present)
+    return SweepRows(tuple(_distinct(names)), plain_rows, total - present)
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[Any]]:

@@ -23,7 +23,7 @@ from simtrain.studies.sweep import SweepRequest
 from simtrain.studies.sweep.executors import connect, local_executor
 from simtrain.studies.sweep.fields import storable
 from simtrain.studies.sweep.grid import BREAKDOWN, REPORTED, Sweep, load_sweep
-from simtrain.studies.sweep.results import Answer, SweepFolder, query
+from simtrain.studies.sweep.results import SweepFolder, SweepRows, query
 
 if TYPE_CHECKING:
     import pyarrow
@@ -33,15 +33,17 @@ _INTEGERS = {"peak_bytes", "capacity_bytes", "num_gpus"}
 
 
 @takes(SweepRequest)
-def sweep(request: SweepRequest) -> Answer:
-    """Simulate every scenario of a grid, and return the rows of the results.
+def sweep(request: SweepRequest) -> SweepRows:
+    """Simulate every scenario of a grid, and return the rows of the results, or of a query.
 
     Call it again with the same folder to resume an interrupted sweep.
 
     Raises:
-        InputError: the sweep, an override or a base scenario is wrong, the folder cannot be written
-            to, the cluster does not answer, or duckdb or pyarrow is not installed.
+        InputError: the sweep, an override, a base scenario or a query is wrong, the folder cannot
+            be written to, the cluster does not answer, or duckdb or pyarrow is not installed.
     """
+    if request.query is not None:
+        return query(request.sweep, request.query)  # type: ignore[arg-type]
     place = nullcontext(request.out) if request.out is not None else TemporaryDirectory()
     with place as path:
         run = SweepRun.open(request, SweepFolder(as_path(path)))

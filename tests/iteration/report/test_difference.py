@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-import simtrain
-from simtrain.iteration.report.difference import Difference
+from simtrain.iteration.report.difference import Difference, compare
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from tests.helpers.toys import run, small, zero
@@ -16,7 +15,7 @@ from tests.iteration.report.test_breakdown import scenarios
 
 def difference(base: Scenario, other: Scenario, **of_other: Any) -> Difference:
     """Compare `other`, with changed entries of its profile, with `base`."""
-    (found,) = simtrain.compare(run(base), run(other, **of_other))
+    (found,) = compare(run(base), run(other, **of_other))
     return found
 
 

@@ -67,9 +67,9 @@ def test_frames_are_pandas_if_it_is_installed(monkeypatch: pytest.MonkeyPatch) -
     pandas = types.ModuleType("pandas")
     pandas.DataFrame = lambda rows: ("frame", rows)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pandas", pandas)
-    assert RESULT.frame("breakdown") == ("frame", RESULT.breakdown.records())
-    assert RESULT.frame("memory") == ("frame", RESULT.memory.records())
-    assert RESULT.frame("timeline") == ("frame", RESULT.timeline.records())
+    assert RESULT.breakdown.frame() == ("frame", RESULT.breakdown.records())
+    assert RESULT.memory.frame() == ("frame", RESULT.memory.records())
+    assert RESULT.timeline.frame() == ("frame", RESULT.timeline.records())
 
     operators = RESULT.operators()
     assert operators.frame() == ("frame", operators.records())

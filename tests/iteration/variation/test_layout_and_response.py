@@ -15,7 +15,7 @@ EXPERTS = {"parallelism.data": 16, "batch.global": 256}
 
 
 def layout_of(scenario: Scenario) -> RankLayout:
-    return RankLayout.of(simtrain.simulate(scenario).plan)
+    return RankLayout.of(simtrain.run(scenario).plan)
 
 
 def test_every_rank_has_a_place_of_its_own() -> None:
@@ -32,7 +32,7 @@ def test_every_rank_has_a_place_of_its_own() -> None:
 
 def joined(scenario: Scenario) -> dict[str, set[int]]:
     """Return how many replicas run tasks of each kind together."""
-    iteration = simtrain.simulate(scenario).iteration
+    iteration = simtrain.run(scenario).iteration
     entries = load_profile("h100_sxm").variation
     assert entries is not None
     drawn = DrawnIteration.of(iteration, sources_of(iteration, entries), 0)
@@ -79,7 +79,7 @@ def test_only_replicas_that_wait_for_a_slow_one_are_simulated() -> None:
 
 @pytest.mark.parametrize("name", ["llama3_405b", "mixtral_8x7b", "deepseek_v3"])
 def test_effective_durations_give_the_same_times_without_links(name: str) -> None:
-    iteration = simtrain.simulate(simtrain.load_scenario(name)).iteration
+    iteration = simtrain.run(simtrain.load_scenario(name)).iteration
     timeline, graph = iteration.timeline, iteration.tasks.graph
     seconds = effective_durations(timeline)[:, None, None]
     ones = np.ones(graph.num_tasks, np.intp)
@@ -91,7 +91,7 @@ def test_effective_durations_give_the_same_times_without_links(name: str) -> Non
 @pytest.mark.parametrize("name", ["table5_22b_present", "llama3_8b", "mixtral_8x7b"])
 def test_durations_are_1_at_1_grow_and_are_near_the_engine_between_its_points(name: str) -> None:
     """The points are wide apart here; draws have more of them."""
-    seconds = simtrain.simulate(simtrain.load_scenario(name)).seconds
+    seconds = simtrain.run(simtrain.load_scenario(name)).seconds
     few = Responses(seconds, dict.fromkeys(CAUSES, (0.5, 1.0, 1.5, 2.0)))
     more = Responses(seconds, dict.fromkeys(CAUSES, (0.5, 0.8, 1.0, 1.2, 1.5, 1.7, 2.0)))
     for part in seconds.passes:

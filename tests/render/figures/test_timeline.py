@@ -10,6 +10,7 @@ from matplotlib.text import Text
 import simtrain
 from simtrain.errors import InputError
 from simtrain.iteration.report.spans import windows_of
+from simtrain.render.figures.iteration import plot_breakdown, plot_memory, plot_timeline
 from simtrain.render.figures.style import footer_of_result, write_picture
 from tests.helpers.command_line import call
 from tests.helpers.toys import run, small
@@ -21,7 +22,7 @@ RESULT = run(small())
 
 def test_passes_with_enough_room_show_their_microbatch() -> None:
     """With one stage in the figure all passes have room for a number, with 64 stages none has."""
-    figure = simtrain.plot_timeline(RESULT, stages=[1])
+    figure = plot_timeline(RESULT, stages=[1])
     rows, memory = figure.axes
     numbers = sorted({text.get_text() for text in rows.texts})
     assert numbers == sorted(map(str, range(RESULT.scenario.num_microbatches)))
@@ -33,20 +34,20 @@ def test_passes_with_enough_room_show_their_microbatch() -> None:
     assert words[:2] == ["forward", "backward"] and words[-2:] == ["optimizer", "idle"]
 
     many = run(small({"pipeline": 64}, model={"num_layers": 64}))
-    axes = simtrain.plot_timeline(many, memory=False).axes
+    axes = plot_timeline(many, memory=False).axes
     assert len(axes) == 1 and not axes[0].texts
 
 
 def test_a_name_that_the_font_lacks_is_drawn_without_warnings(tmp_path: pathlib.Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = simtrain.plot_timeline(run(small(name="模型")), memory=False)
+        figure = plot_timeline(run(small(name="模型")), memory=False)
         write_picture(figure, tmp_path / "t.png", "模型")
 
 
 def test_positions_of_axes_are_rounded_in_files(tmp_path: pathlib.Path) -> None:
     """The last digits of the layout differ between processes, so files would differ too."""
-    figure = simtrain.plot_timeline(RESULT)
+    figure = plot_timeline(RESULT)
     write_picture(figure, tmp_path / "t.svg", "")
     for axes in figure.axes:
         bounds = axes.get_position().bounds
@@ -55,18 +56,18 @@ def test_positions_of_axes_are_rounded_in_files(tmp_path: pathlib.Path) -> None:
 
 def test_a_window_limits_the_time_axis_to_the_iteration() -> None:
     end_s = RESULT.iteration_time_s
-    axes = simtrain.plot_timeline(RESULT, window_s=(end_s / 4, 9 * end_s)).axes
+    axes = plot_timeline(RESULT, window_s=(end_s / 4, 9 * end_s)).axes
     assert axes[0].get_xlim() == (end_s / 4, end_s)
 
 
 def test_a_long_iteration_is_drawn_as_start_steady_part_and_end() -> None:
     long = run(small().replace({"batch.global": 120}))
     windows = windows_of(long)
-    axes = simtrain.plot_timeline(long).axes
+    axes = plot_timeline(long).axes
     assert [each.get_xlim() for each in axes] == [*windows.values()] * 2
     assert [each.get_xlabel() for each in axes[3:]] == ["start, s", "steady part, s", "end, s"]
-    assert len(simtrain.plot_timeline(long, window_s=(0.0, long.iteration_time_s)).axes) == 2
-    _, *curves = simtrain.plot_memory(long).axes
+    assert len(plot_timeline(long, window_s=(0.0, long.iteration_time_s)).axes) == 2
+    _, *curves = plot_memory(long).axes
     assert [each.get_xlim() for each in curves] == [*windows.values()]
 
 
@@ -84,7 +85,7 @@ def test_a_selection_outside_the_iteration_is_refused(
     stages: list[int] | None, window_s: tuple[float, float] | None, place: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        simtrain.plot_timeline(RESULT, stages, window_s)
+        plot_timeline(RESULT, stages, window_s)
     assert ": E118 " in str(caught.value) and place in str(caught.value)
 
 
@@ -118,9 +119,9 @@ def texts(figure: Figure) -> list[str]:
 
 def test_methods_of_results_draw_the_same_figures_as_functions() -> None:
     timeline, memory = RESULT.timeline.plot(stages=[1], memory=False), RESULT.memory.plot()
-    assert texts(timeline) == texts(simtrain.plot_timeline(RESULT, [1], memory=False))
-    assert texts(RESULT.breakdown.plot()) == texts(simtrain.plot_breakdown(RESULT))
-    assert texts(memory) == texts(simtrain.plot_memory(RESULT))
+    assert texts(timeline) == texts(plot_timeline(RESULT, [1], memory=False))
+    assert texts(RESULT.breakdown.plot()) == texts(plot_breakdown(RESULT))
+    assert texts(memory) == texts(plot_memory(RESULT))
 
 
 def test_one_stage_has_one_tick() -> None:

@@ -38,9 +38,7 @@ def data_in(page: ParsedPage, kind: str) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return simtrain.simulate(
-        simtrain.load_scenario(PRESENT, ["cluster=h100_sxm", "batch.global=16"])
-    )
+    return simtrain.run(simtrain.load_scenario(PRESENT, ["cluster=h100_sxm", "batch.global=16"]))
 
 
 def test_the_page_names_its_profile(page: ParsedPage) -> None:

@@ -12,6 +12,7 @@ from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario
 from simtrain.studies.goodput.fleet import failures_of
 from simtrain.studies.goodput.goodput import Goodput
+from simtrain.studies.planning import TrainingPlan
 from tests.helpers.command_line import call
 
 RATES = ("gpu", "network", "host", "software", "silent_corruption", "planned")
@@ -26,7 +27,9 @@ def scenario(**rates: float) -> Scenario:
 
 def small(base: Scenario | None = None, **fields: Any) -> Goodput:
     """Draw three trainings of 30 days."""
-    return simtrain.goodput(base or scenario(), **{"days": 30, "draws": 3} | fields)
+    cost = simtrain.cost(base or scenario(), **{"days": 30, "draws": 3} | fields)
+    assert cost.training is not None
+    return cost.training
 
 
 @pytest.mark.slow
@@ -45,8 +48,9 @@ def test_llama_3_is_interrupted_as_published() -> None:
 @pytest.mark.parametrize("name", ["table5_22b_present", "llama3_8b"])
 def test_cost_goodput_and_plan_of_one_question_have_the_same_days(name: str) -> None:
     base = simtrain.load_scenario(name)
-    goodput = simtrain.goodput(base, tokens="100B")
     cost = simtrain.cost(base, "100B")
+    assert cost.training is not None
+    goodput = cost.training
     assert cost.time_s / 86_400 == pytest.approx(goodput.days.mean, rel=1e-12)
     ends = [end / 86_400 for end in cost.time_interval_s.values()]
     assert ends == pytest.approx([goodput.days.p5, goodput.days.p95], rel=1e-12)
@@ -57,16 +61,17 @@ def test_cost_goodput_and_plan_of_one_question_have_the_same_days(name: str) -> 
         < goodput.days.p95 / goodput.days.p5
         <= 1.05 * (alone["p95"] / alone["p5"])
     )
-    plan = simtrain.plan(base, "100B", [base.cluster], base.num_gpus, goodput="auto")
+    plan = simtrain.search(base, base.num_gpus, tokens="100B", goodput="auto")
+    assert isinstance(plan, TrainingPlan)
     (row,) = plan.rows
     assert row.best is not None and row.cost is not None
-    again = simtrain.goodput(row.best.evaluation.scenario, tokens="100B")
+    again = small(row.best.evaluation.scenario, tokens="100B", days=None, draws=100)
     assert row.cost.time_s / 86_400 == pytest.approx(again.days.mean, rel=1e-12)
     assert row.cost.ends == pytest.approx(again.days.ends, rel=1e-12)
 
 
 def test_a_training_of_some_days_has_the_predictions_error_in_its_tokens() -> None:
-    result, interval = small(), simtrain.simulate(scenario()).interval
+    result, interval = small(), simtrain.run(scenario()).interval
     low, high = (end_s / result.iteration_time_s for end_s in (interval.p5_s, interval.p95_s))
     assert result.days.p5 == result.days.p95 == pytest.approx(30)
     # Three draws hardly differ: the widths add up as those of normal distributions.
@@ -91,8 +96,8 @@ def test_json_is_the_same_for_the_same_seed() -> None:
 
 def test_iterations_of_a_training_take_their_mean_time_if_they_vary() -> None:
     slow = scenario().replace({"variation.slow.factor": 2.0})
-    usual, longer = (simtrain.goodput(each, tokens="1B", draws=1) for each in (scenario(), slow))
-    assert longer.iteration_time_s == simtrain.draw(slow).time.mean
+    usual, longer = (small(each, tokens="1B", days=None, draws=1) for each in (scenario(), slow))
+    assert longer.iteration_time_s == simtrain.run(slow).draw().time.mean
     assert longer.days.mean > 1.4 * usual.days.mean
     assert longer.prediction == usual.prediction
 
@@ -100,7 +105,7 @@ def test_iterations_of_a_training_take_their_mean_time_if_they_vary() -> None:
 def test_no_failures_are_the_plain_training() -> None:
     """With rates of 0, a training takes its iterations, its checkpoints and one start."""
     base = scenario(**dict.fromkeys(RATES, 0))
-    result = simtrain.goodput(base, tokens="1B", draws=2, checkpoint="blocking")
+    result = small(base, tokens="1B", days=None, draws=2, checkpoint="blocking")
     (first, second), each = result.trainings, result.fleet.checkpoint
     assert first.seconds == second.seconds
     iterations = -(-1_000_000_000 // (base.batch.global_ * base.model.seq_length))
@@ -179,7 +184,7 @@ def test_a_training_that_never_ends_is_refused_by_what_an_hour_costs(
 ) -> None:
     base = scenario().replace({f"hardware.reliability.{name}": v for name, v in changes.items()})
     calls = [
-        lambda: simtrain.goodput(base, tokens="300B", draws=40, recovery=recovery),
+        lambda: simtrain.cost(base, "300B", draws=40, recovery=recovery),
         lambda: simtrain.cost(base, "300B", goodput="auto"),
     ]
     for ask in calls:
@@ -207,7 +212,7 @@ def test_checkpoints_in_memory_take_the_network() -> None:
     profile = load_profile(base.cluster)
     assert profile.inter_node is not None and profile.reliability is not None
     bytes_per_s = 8 * 8 * 25e9 * profile.inter_node.whole_node_efficiency.value
-    num_parameters = simtrain.simulate(base).num_parameters
+    num_parameters = simtrain.run(base).num_parameters
     copied = num_parameters * profile.reliability.checkpoints.bytes_per_parameter.value
     assert in_memory.fleet.checkpoint.write_s == pytest.approx(copied / bytes_per_s)
     assert in_memory.fleet.checkpoint.write_s < in_storage.fleet.checkpoint.write_s

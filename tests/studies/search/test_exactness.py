@@ -220,7 +220,7 @@ def test_the_first_answer_is_the_own_layout_also_of_a_model_with_experts() -> No
     own = simtrain.load_scenario("mixtral_8x7b")
     result = search(own, (own.num_gpus,), top=1, interrupted=lambda: True)
     assert result.base_layout and result.base_layout.evaluation == result.ranked[0].evaluation
-    assert result.base_layout.iteration_time_s == simtrain.simulate(own).iteration_time_s
+    assert result.base_layout.iteration_time_s == simtrain.run(own).iteration_time_s
     wider = search(own, (2 * own.num_gpus,), top=1, interrupted=lambda: True).base_layout
     assert wider and wider.scenario.parallelism.data == 2 * own.parallelism.data
     uneven = BASES["uneven"]

@@ -287,7 +287,7 @@ def test_the_file_of_each_layout_has_the_same_iteration_time(
         assert loaded.name == path.stem and loaded.description
         expected = one.scenario.model_dump(exclude={"name", "description"})
         assert loaded.model_dump(exclude={"name", "description"}) == expected
-        assert simtrain.simulate(loaded).iteration_time_s == one.run.iteration_time_s
+        assert simtrain.run(loaded).iteration_time_s == one.run.iteration_time_s
 
 
 def test_the_profile_of_a_file_is_found_from_any_folder(
@@ -299,7 +299,7 @@ def test_the_profile_of_a_file_is_found_from_any_folder(
     base = BASES["plain"].model_copy(update={"cluster": "mine.yaml"})
     (path,) = write_scenarios(search(base, (1,), top=1), tmp_path / "out")
     monkeypatch.chdir(tmp_path / "out")
-    assert simtrain.simulate(simtrain.load_scenario(path)).iteration_time_s > 0
+    assert simtrain.run(simtrain.load_scenario(path)).iteration_time_s > 0
 
 
 def test_an_existing_file_is_refused_before_the_search(
@@ -342,18 +342,17 @@ def test_the_command_prints_a_table(file: pathlib.Path) -> None:
     options = ("--gpus", "2", "--gpus", "4", "--set", "recompute=none", "--top", "3")
     outcome = call("search", str(file), *options, "--objective", "cost")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    title, *lines = outcome.stdout.splitlines()
-    for shown in ("small", "2 or 4 GPUs", "a100_sxm4_80gb", "cost", "80 GiB"):
-        assert shown in title
+    lines = outcome.stdout.splitlines()
+    assert "small on 2 or 4 GPUs of a100_sxm4_80gb, by cost, within 80 GiB per GPU" in lines
     assert "…" not in outcome.stdout
     rows = [line.split() for line in lines if re.fullmatch(r"[123] .*", line)]
     assert [row[0] for row in rows] == ["1", "2", "3"]
     assert all(row[1] in ("2", "4") for row in rows), "the column of GPUs"
     assert any("USD/" in line for line in lines)
     assert any(line.startswith("Exact among ") for line in lines)
-    assert lines[1].startswith("Best that surely fits")
+    assert any(line.startswith("Best that surely fits") for line in lines)
     more = call("search", str(file), *options, "--objective", "cost", "--details").stdout
-    assert more.startswith(outcome.stdout) and "\nHeld: " in more
+    assert "\nHeld: " in more
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from simtrain.scenario import (
     load_unchecked,
 )
 from simtrain.scenario.section import divisors
-from simtrain.studies.changes.policies import POLICIES
+from simtrain.studies.changes import POLICIES
 from simtrain.studies.search.legality import legal_points, rules_of_base
 from simtrain.studies.search.space import Space
 from tests.helpers.search_spaces import (

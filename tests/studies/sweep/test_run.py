@@ -84,10 +84,10 @@ def test_points_that_do_not_fit_have_no_time(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("objective", "choose", "excerpt"),
     [
-        ("tokens_per_s", max, "best tokens_per_s: "),
-        ("iteration_time_s", min, "best iteration_time_s: "),
-        ("peak_bytes", min, "GiB, at "),
-        ("num_gpus", min, "best num_gpus: 1, at "),
+        ("tokens_per_s", max, "best tokens_per_s of 20 points"),
+        ("iteration_time_s", min, "best iteration_time_s of"),
+        ("peak_bytes", min, "best peak_bytes 2.111 GiB of"),
+        ("num_gpus", min, "best num_gpus 1 of"),
     ],
 )
 def test_the_summary_counts_all_points_and_names_the_best(

@@ -11,15 +11,17 @@ from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.scenario.section import Strategy
 from simtrain.studies import advice, remedy
-from simtrain.studies.changes.change import (
+from simtrain.studies.changes import (
     ZERO_STAGES,
     Change,
+    TrialVerdict,
     all_values,
     changes_of,
-    combinations_of,
+    ranked,
+    try_change,
+    try_each,
     value_at,
 )
-from simtrain.studies.changes.trial import TrialVerdict, ranked, try_change, try_each
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate, simulate_memory
 from tests.helpers.toys import small
@@ -106,16 +108,6 @@ def test_all_values_of_a_flag_or_a_choice_are_legal_values_of_its_field() -> Non
         Change({"memory.zero_stage": stage}).applied_to(base)
     with pytest.raises(InputError):
         Change({"memory.zero_stage": len(ZERO_STAGES)}).applied_to(base)
-
-
-def test_combinations_have_one_value_of_each_field() -> None:
-    values_of = {"batch.micro": (1, 2), "recompute": ("none", "full")}
-    made = [change.values for change in combinations_of(values_of)]
-    assert made == [
-        {"batch.micro": micro, "recompute": name} for micro in (1, 2) for name in ("none", "full")
-    ]
-    assert [change.values for change in combinations_of({})] == [{}]
-    assert not [*combinations_of({"batch.micro": ()})]
 
 
 def test_trials_that_fit_are_ranked_and_ties_keep_their_order() -> None:

@@ -1,0 +1,60 @@
+"""What every study answers: one line, the JSON and the rows of its command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from simtrain.base.plain_data import SCHEMA_VERSION, PlainData
+from simtrain.base.registered import registered
+from simtrain.base.resources import provenance
+from simtrain.iteration.report.operators import Records, Rows
+
+
+class Answer(PlainData, Rows):
+    """An answer of a study.
+
+    A class has the `headline`, and the hardware profiles that JSON names (`made_on`). The view that
+    its command prints is registered by its name; the first table has the rows of `--format csv`.
+    """
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+
+        @property
+        def headline(self) -> str: ...
+
+        @property
+        def made_on(self) -> str | Sequence[str] | None: ...
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.headline}>"
+
+    def records(self) -> Records:
+        """Return the rows that its command prints with `--format csv`, as dicts."""
+        view = registered(type(self).__name__)(self)
+        table, *_ = view.tables.values()
+        rows: Records = table.records()
+        return rows
+
+    def to_json(self) -> str:
+        """Return what its command prints with `--format json`."""
+        return json_text(self.to_dict(), self.made_on)
+
+
+def json_text(data: dict[str, Any], made_on: str | Sequence[str] | None = None) -> str:
+    """Return data as JSON with the version of their schema, and what they were made with.
+
+    Args:
+        data: the data.
+        made_on: hardware profiles of the result. They are named with their hash and with the
+            version of simtrain (`made_with`).
+    """
+    made_with: dict[str, Any] = {}
+    if isinstance(made_on, str):
+        made_with = {"made_with": provenance(made_on)}
+    elif made_on:
+        made_with = {"made_with": [provenance(name) for name in dict.fromkeys(made_on)]}
+    whole = {"schema_version": SCHEMA_VERSION} | data | made_with
+    return json.dumps(whole, indent=2, allow_nan=False) + "\n"

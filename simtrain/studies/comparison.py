@@ -1,0 +1,178 @@
+"""Compare scenarios: why one is slower; of a single one, which changes save most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import ClassVar
+
+from simtrain.base.plain_data import PlainData, keys
+from simtrain.errors import InputError, wrong_type
+from simtrain.iteration.report.difference import Difference
+from simtrain.iteration.report.difference import compare as differences_of
+from simtrain.iteration.report.result import Result
+from simtrain.scenario import Scenario
+from simtrain.studies.advice import Advice, advise
+from simtrain.studies.answer import Answer
+from simtrain.studies.sensitivity import Sensitivity
+from simtrain.studies.sensitivity import sensitivity as sensitivity_of
+from simtrain.studies.simulation import result_of, scenario_of
+from simtrain.studies.variation import DrawnTimes, draw_if_varied
+
+_MOST_CAUSES = 2
+"""Causes in the headline."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioColumn(PlainData):
+    """A scenario of the comparison.
+
+    Args:
+        name: the name or path that the user wrote, with changes.
+        result: the simulated iteration.
+        sensitivity: iteration times with more of each resource, if they were computed.
+        drawn: the iteration drawn many times, if the scenario sets a field of `variation`.
+    """
+
+    json_fields: ClassVar = keys(
+        """name iteration_time_s=result.iteration_time_s interval_s=result.interval
+        tokens_per_s=result.tokens_per_s mfu=result.mfu
+        peak_bytes=result.memory_report.fullest.peak_bytes
+        capacity_bytes=result.memory_report.capacity_bytes fit=result.fit
+        num_gpus=result.scenario.num_gpus
+        breakdown_s=result.breakdown_s critical_path_s=result.critical_path_s
+        with_more=sensitivity variation=drawn"""
+    )
+    json_omits_none: ClassVar = frozenset({"variation"})
+
+    name: str
+    result: Result
+    sensitivity: Sensitivity | None = None
+    drawn: DrawnTimes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedDifference(PlainData):
+    """Why one scenario is slower or faster than another.
+
+    Args:
+        base, other: names of both.
+        difference: the causes.
+    """
+
+    json_fields: ClassVar = keys("base other **difference")
+
+    base: str
+    other: str
+    difference: Difference
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Answer):
+    """Scenarios, and the differences of the others from the first, in order.
+
+    Args:
+        scenarios: the scenarios.
+        differences: why each other one is slower or faster than the first.
+        advice: of a single scenario, the changes that save most.
+    """
+
+    json_fields: ClassVar = keys("**advice scenarios differences=named_differences")
+
+    scenarios: Sequence[ScenarioColumn]
+    differences: Sequence[Difference] = ()
+    advice: Advice | None = None
+
+    @classmethod
+    def of(cls, scenarios: Sequence[ScenarioColumn]) -> Comparison:
+        """Compare the other scenarios with the first."""
+        return cls(scenarios, differences_of(*(column.result for column in scenarios)))
+
+    @property
+    def made_on(self) -> str | list[str]:
+        clusters = [column.result.scenario.cluster for column in self.scenarios]
+        return clusters if self.advice is None else clusters[0]
+
+    @property
+    def named_differences(self) -> list[NamedDifference]:
+        """Why each other scenario is slower or faster than the first."""
+        base, *others = self.scenarios
+        pairs = zip(others, self.differences, strict=True)
+        return [NamedDifference(base.name, other.name, why) for other, why in pairs]
+
+    @property
+    def headline(self) -> str:
+        """The answer in one line: the fastest, by how much, and why."""
+        if self.advice is not None:
+            return self.advice.headline
+        letters = [letter_of(number) for number in range(len(self.scenarios))]
+        rates = {
+            letter: column.result.tokens_per_s
+            for letter, column in zip(letters, self.scenarios, strict=True)
+        }
+        fastest = max(rates, key=lambda letter: rates[letter])
+        # If the first is the fastest, the second fastest says by how much.
+        other = fastest if fastest != "A" else max(letters[1:], key=lambda letter: rates[letter])
+        difference = self.differences[letters.index(other) - 1]
+        if not difference.changed_fields:
+            return f"A and {other} are the same scenario"
+        slower = "A" if fastest != "A" else other
+        ratio = f"{rates[fastest] / rates[slower]:.3g} times the tokens/s of {slower}"
+        sure = "" if difference.can_be_told else " (less than predictions can tell)"
+        causes = ", ".join(str(difference.causes).split(", ")[:_MOST_CAUSES])
+        return f"{fastest} has {ratio}{sure}; {other} takes {difference.time} than A: {causes}"
+
+
+def compare(
+    *scenarios: Scenario | Result,
+    top: int = 5,
+    details: bool = True,
+    on_progress: Callable[[str], None] = lambda description: None,
+) -> Comparison:
+    """Say why scenarios are slower or faster than the first; of a single one, what to change.
+
+    Args:
+        scenarios: scenarios, or results of `run`.
+        top: the most changes of a single scenario to advise.
+        details: simulate each scenario again with more of each resource of the cluster.
+        on_progress: receives a description of the next simulation.
+
+    Raises:
+        InputError: a scenario is illegal, or an argument is invalid.
+    """
+    if not scenarios:
+        fix = "write compare(scenario), or compare(scenario, other)"
+        raise InputError.of("E114", "there is nothing to compare", fix=fix)
+    columns = []
+    for number, scenario in enumerate(scenarios):
+        if not isinstance(scenario, Scenario | Result):
+            raise wrong_type(scenario, "Scenario or Result", "write compare(scenario, other)")
+        name = scenario_of(scenario).name or letter_of(number)
+        columns.append(column_of(name, scenario, details, on_progress))
+    if len(columns) > 1:
+        return Comparison.of(columns)
+    return Comparison(columns, advice=advise(scenarios[0], top, on_progress=on_progress))
+
+
+def column_of(
+    name: str,
+    scenario: Scenario | Result,
+    with_sensitivity: bool,
+    on_progress: Callable[[str], None],
+) -> ScenarioColumn:
+    """Simulate a scenario; if wanted, also with more of each resource of its cluster."""
+    on_progress(f"simulating {name}")
+    result, better = result_of(scenario), None
+    if with_sensitivity:
+
+        def on_resource(resource: str) -> None:
+            on_progress(f"simulating {name} on better hardware, {resource}")
+
+        better = sensitivity_of(scenario, on_progress=on_resource)
+    return ScenarioColumn(name, result, better, draw_if_varied(result))
+
+
+def letter_of(number: int) -> str:
+    """Return the letter of a scenario: A to Z, then A1 and so on."""
+    return f"{ascii_uppercase[number % 26]}{number // 26 or ''}"
