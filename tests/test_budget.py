@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 999,
     "engine": 1284,
     "iteration": 8456,
-    "studies": 8708,
+    "studies": 8949,
     "views": 2964,
     "render": 3899,
     "commands": 3189,
