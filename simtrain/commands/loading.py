@@ -48,18 +48,19 @@ def load_scenario(
     from simtrain.scenario import load_unchecked as load
     from simtrain.studies.gpus import with_gpus
 
-    if (importer := importer_of_file(request.source)) is None:
-        check_unused(request)
-        scenario = with_gpus(load(request.file, request.overrides), gpus, scale_batch)
-        check_scenario(scenario)
-        return scenario
-    with importer.opened(request) as opened:
-        if gpus and _is_open(importer, opened):
-            what = "has no effect: the file does not say its own number of GPUs"
-            refuse({"--scale-batch": scale_batch}, what)
-            opened, gpus = replace(opened, gpus=gpus), None
-        scenario = with_gpus(_import(importer, opened, request.file), gpus, scale_batch)
-        check_scenario(scenario)
+    importer = importer_of_file(request.source)
+    if importer is None:
+        check_options(request, None)
+        scenario = load(request.file, request.overrides)
+    else:
+        with importer.opened(request) as opened:
+            if gpus and _is_open(importer, opened):
+                what = "has no effect: the file does not say its own number of GPUs"
+                refuse({"--scale-batch": scale_batch}, what)
+                opened, gpus = replace(opened, gpus=gpus), None
+            scenario = _import(importer, opened, request.file)
+    scenario = with_gpus(scenario, gpus, scale_batch)
+    check_scenario(scenario)
     return scenario
 
 
@@ -73,28 +74,24 @@ def load_unchecked(request: ImportRequest) -> Scenario:
     from simtrain.scenario import load_unchecked as load
 
     if (importer := importer_of_file(request.source)) is None:
-        check_unused(request)
+        check_options(request, None)
         return load(request.file, request.overrides)
     with importer.opened(request) as opened:
         return _import(importer, opened, request.file, is_layout_open=True)
 
 
-def check_unused(request: ImportRequest) -> None:
-    """Refuse options of imports for a scenario of simtrain, which no importer reads (E908)."""
+def check_options(request: ImportRequest, importer: Importer | None) -> None:
+    """Refuse the options that an importer does not read, or a scenario of simtrain (E908)."""
     message = "is only for files of other tools, which are imported"
-    others = {"--env": request.env, "--model": request.model, "--config": request.config}
-    refuse(others | {"--capture": request.capture}, message)
-
-
-def check_read(importer: Importer, request: ImportRequest) -> None:
-    """Refuse the options that an importer does not read (E908)."""
+    if importer:
+        message = f"has no effect on {importer.kinds[0].noun}"
     unread = {
-        "--env": request.env and not importer.reads_variables,
-        "--model": request.model and not importer.reads_model,
-        "--config": request.config and not importer.reads_configs,
-        "--capture": request.capture and not importer.reads_variables,
+        "--env": request.env and not (importer and importer.reads_variables),
+        "--model": request.model and not (importer and importer.reads_model),
+        "--config": request.config and not (importer and importer.reads_configs),
+        "--capture": request.capture and not (importer and importer.reads_variables),
     }
-    refuse(unread, f"has no effect on {importer.kinds[0].noun}")
+    refuse(unread, message)
 
 
 def next_line(scenario: Scenario, file: Path, importer: Importer, overrides: Iterable[str]) -> str:
@@ -122,20 +119,11 @@ def next_line(scenario: Scenario, file: Path, importer: Importer, overrides: Ite
     return shlex.join(words)
 
 
-def _search_line(scenario: Scenario, request: ImportRequest) -> str:
-    """Return a search of layouts of a model, on GPUs that hold it and with a usual batch."""
-    gpus = _enough_gpus(scenario, request.gpus or _FEWEST_GPUS)
-    options = [word for override in request.overrides for word in ("--set", override)]
-    words = ["simtrain", "search", request.file, "--gpus", str(gpus), *options]
-    return shlex.join([*words, *_usual_batch(scenario, gpus, options)])
-
-
-def _enough_gpus(scenario: Scenario, least: int) -> int:
-    """Return `least`, or a multiple of it whose memory holds the states of a model."""
+def _enough_gpus(scenario: Scenario, gpus: int) -> int:
+    """Return a number of GPUs, or a multiple of it whose memory holds the states of a model."""
     from simtrain.iteration.plan import Plan
 
     states_bytes = _BYTES_PER_PARAMETER * Plan.of(scenario, _FEWEST_GPUS).num_parameters
-    gpus = least
     while gpus * _BYTES_PER_GPU < states_bytes:
         gpus *= 2
     return gpus
@@ -167,26 +155,37 @@ def _import(
     importer: Importer, request: ImportRequest, source: str, *, is_layout_open: bool = False
 ) -> Scenario:
     """Return the scenario of a source, which the user names so, after overrides, unchecked."""
-    check_read(importer, request)
+    check_options(request, importer)
     request = replace(request, ignore_unknown=True)
+    command = ["simtrain", *sys.argv[1:]]
     try:
         draft = importer.draft(request)
     except InputError as error:
         # Launches of a number of GPUs that is unknown, or too small for the layout.
         is_decided = request.gpus or _sets("parallelism.data", request.overrides)
-        if is_decided or not _legal_replicas(importer, request):
+        replicas = "" if is_decided else _legal_replicas(importer, request)
+        if not replicas:
             raise
-        line = _with_replicas(importer, request)
         first, *others = error.problems
+        line = shlex.join([*command, "--set", replicas])
         raise InputError([*others, replace(first, fix=line)]) from None
     scenario: Scenario = draft.scenario().replace({"name": Path(source).stem})
     if not is_layout_open and _has_default_layout(importer, draft):
         if importer.is_model:
-            what = "the layout and the batch: it describes a model alone"
-            raise _open(source, what, _search_line(scenario, request))
-        raise _open(source, "how many GPUs it uses", _with_replicas(importer, request))
+            gpus = _enough_gpus(scenario, request.gpus or _FEWEST_GPUS)
+            options = [word for override in request.overrides for word in ("--set", override)]
+            command = ["simtrain", "search", request.file, "--gpus", str(gpus), *options]
+            line = shlex.join([*command, *_usual_batch(scenario, gpus, options)])
+            raise _open(source, "the layout and the batch: it describes a model alone", line)
+        replicas = _legal_replicas(importer, request) or "parallelism.data=1"
+        line = shlex.join([*command, "--set", replicas])
+        raise _open(source, "how many GPUs it uses", line)
     if draft.is_default("batch.global"):
-        raise _open(source, "the batch", _with_batch(importer, scenario))
+        words = _usual_batch(scenario, _FEWEST_GPUS, command)
+        if not importer.is_model:
+            number = _usual_sequences(scenario, scenario.model.seq_length, 1)
+            words = ["--set", f"batch.global={number}"]
+        raise _open(source, "the batch", shlex.join([*command, *words]))
     _say_what_was_read(importer, draft, source, " --capture" * request.capture)
     return scenario
 
@@ -207,21 +206,6 @@ def _legal_replicas(importer: Importer, request: ImportRequest) -> str:
             check_scenario(draft.scenario())
             return field
     return ""
-
-
-def _with_replicas(importer: Importer, request: ImportRequest) -> str:
-    """Return the command line with a number of replicas that is legal, if there is one."""
-    field = _legal_replicas(importer, request) or "parallelism.data=1"
-    return shlex.join(["simtrain", *sys.argv[1:], "--set", field])
-
-
-def _with_batch(importer: Importer, scenario: Scenario) -> str:
-    """Return the command line with a usual batch; for a model alone, with a usual length too."""
-    words = ["simtrain", *sys.argv[1:]]
-    if importer.is_model:
-        return shlex.join([*words, *_usual_batch(scenario, _FEWEST_GPUS, words)])
-    number = _usual_sequences(scenario, scenario.model.seq_length, 1)
-    return shlex.join([*words, "--set", f"batch.global={number}"])
 
 
 def _is_open(importer: Importer, request: ImportRequest) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simtrain.base.importer import ImportRequest, importer_of_file
 from simtrain.base.request import takes
-from simtrain.commands.loading import check_read, check_unused
+from simtrain.commands.loading import check_options
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.check import check_overrides
 from simtrain.studies.gpus import with_gpus
@@ -29,10 +29,9 @@ def import_(request: ImportRequest) -> Scenario:
     model = str(Path(request.model)) if request.model else ""
     request = replace(request, source=str(path), model=model)
     importer = importer_of_file(path)
+    check_options(request, importer)
     if importer is None:
-        check_unused(request)
         return with_gpus(load_scenario(path, request.overrides), request.gpus)
-    check_read(importer, request)
     with importer.opened(request) as opened:
         scenario: Scenario = importer.draft(opened).finished()[0]
     return scenario if scenario.name else scenario.replace({"name": path.stem})

@@ -18,7 +18,7 @@ from simtrain.render.traces import write
 from tests.helpers.command_line import call
 from tests.helpers.toys import run, small
 
-CHROME = "simtrain.render.traces.chrome.write_chrome"
+CHROME = "simtrain.render.traces.write.write_chrome"
 RESULT = run(small())
 
 
