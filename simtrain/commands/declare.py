@@ -1,18 +1,8 @@
 """Commands from functions and requests: names, types, defaults and help of options are said once.
 
-A parameter of a command is an option, or a dataclass that stands for an option per field:
-
-    def timeline(question: Question, out: Path, *, memory: bool = True) -> None:
-        \"\"\"Draw the timeline of each pipeline stage.
-
-        Args:
-            out: picture file: .png, .svg or .pdf.
-            memory: draw memory over time below.
-        \"\"\"
-
-The help of an option is what the docstring of its function or dataclass says under `Args:`. Its
-name is that of the parameter. `Annotated` adds what only a command line has: another name, an
-argument, completion (`typer.Option`, `typer.Argument`), or a text that is parsed (`Written`).
+A parameter of a command is an option, or a dataclass that stands for an option per field. Its help
+is what the docstring of the function or dataclass says under `Args:`. `Annotated` adds what only a
+command line has: another name, an argument, completion, or a text that is parsed (`Written`).
 
 The request of a Python call gives its fields to a command in the same way (`Fields`), so both say
 the same. The modules of requests are imported when help is printed: they import nothing slow.
@@ -71,14 +61,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """An option or an argument.
-
-    Args:
-        parameter: it as typer reads it from a signature.
-        name: its first name, such as "--window".
-        default: the value if it is not written; typer has others itself.
-        parse: as for `Written`; None if typer returns the value.
-    """
+    """An option or an argument, as typer reads it; `name` is its first, such as "--window"."""
 
     parameter: inspect.Parameter
     name: str
@@ -117,12 +100,7 @@ class _Option:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The options of a function or a dataclass.
-
-    Args:
-        make: takes their values: calls the command, or makes the value of its parameter.
-        parts: options and inner groups, by the parameters of `make`.
-    """
+    """The options of a function or a dataclass, which `make` calls with their values."""
 
     make: Source
     parts: Mapping[str, _Option | _Group]

@@ -6,7 +6,6 @@ import re
 import pytest
 
 from simtrain import __version__
-from simtrain.commands.app import unwrapped
 from tests.helpers.command_line import call, commands
 
 
@@ -65,7 +64,3 @@ def test_the_words_are_eleven() -> None:
     words = "run compare search cost sweep import export validate calibrate reproduce show"
     assert {name.split()[0] for name in commands()} == {*words.split()}
     assert len(call().stdout.splitlines()) <= 60
-
-
-def test_unwrapping_keeps_paragraphs() -> None:
-    assert unwrapped("one\ntwo\n\nthree  four") == "one two\n\nthree four"

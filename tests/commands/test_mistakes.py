@@ -312,3 +312,12 @@ def test_a_full_disk_is_an_error() -> None:
     assert outcome.exit_code == 2
     assert "E113 the output cannot be written" in outcome.stderr
     assert "Traceback" not in outcome.stderr
+
+
+def test_a_sweep_names_the_folder_of_its_results(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = call("sweep", "interleave", "--workers", "1")
+    assert "Results are in interleave_results." in outcome.stdout
+    assert [*pathlib.Path("interleave_results").iterdir()]

@@ -26,12 +26,7 @@ def test_replicas_and_nodes_are_added_and_the_batch_stays(scale_batch: bool, bat
     changed = with_gpus(base(), 512, scale_batch)
     assert (changed.num_gpus, changed.parallelism.data, changed.batch.global_) == (512, 16, batch)
     layout = changed.replace({"parallelism.data": 2, "batch.global": 64})
-    assert layout == base()
-
-
-def test_its_own_number_changes_nothing() -> None:
-    scenario = base()
-    assert with_gpus(scenario, scenario.num_gpus) is with_gpus(scenario, None) is scenario
+    assert layout == base() == with_gpus(base(), 64)
 
 
 @pytest.mark.parametrize(
