@@ -54,12 +54,7 @@ class ScenarioColumn(PlainData):
 
 @dataclass(frozen=True, slots=True)
 class NamedDifference(PlainData):
-    """Why one scenario is slower or faster than another.
-
-    Args:
-        base, other: names of both.
-        difference: the causes.
-    """
+    """Why one scenario, by its name, is slower or faster than another."""
 
     json_fields: ClassVar = keys("base other **difference")
 

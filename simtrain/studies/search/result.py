@@ -19,7 +19,7 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.studies.answer import Answer
 from simtrain.studies.changes import setting_in_words
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
-from simtrain.studies.objectives import Objective, ObjectiveName
+from simtrain.studies.objectives import Objective
 from simtrain.studies.search.exact_search import SearchOutcome
 from simtrain.studies.search.legality import LegalPoints
 from simtrain.studies.search.space import COORDINATES, Point, Settings, in_short
@@ -198,12 +198,13 @@ class SearchResult(Answer):
         held: fields of a layout that have one value.
         refinement: changes of single settings of the best layouts, if requested.
         base_layout: the layout of the base, if it is one of the searched ones and fits.
+        no_base: why there is none.
         failures: layouts and refined layouts that could not be evaluated.
     """
 
     json_fields: ClassVar = keys(
         """scenario=base.name cluster=base.cluster gpus calibrated=evidence.judged evidence
-        objective=objective_name limit_bytes safe_bytes currency=best.price.currency
+        objective=objective.name limit_bytes safe_bytes currency=best.price.currency
         num_configurations=legal.num_configurations num_legal num_illegal_by_rule
         left_out_where_illegal=left_out varied held
         num_seen=outcome.num_seen num_fitting=outcome.num_fitting
@@ -228,11 +229,8 @@ class SearchResult(Answer):
     held: tuple[str, ...] = ()
     refinement: Refinement | None = None
     base_layout: RankedLayout | None = None
+    no_base: str = ""
     failures: tuple[FailedLayout, ...] = ()
-
-    @property
-    def objective_name(self) -> ObjectiveName:
-        return self.objective.name
 
     @property
     def exact(self) -> bool:
@@ -296,9 +294,9 @@ class SearchResult(Answer):
         return " ".join([f"{line}; {degrees}", *self.against_base(layout)])
 
     def against_base(self, layout: Candidate) -> list[str]:
-        """Say what a layout saves of the time of the scenario's own one, if that is known."""
+        """Say what a layout saves of the time of the scenario's own one, or why that has none."""
         if self.base_layout is None:
-            return []
+            return [f"(the scenario's own layout {self.no_base})"] if self.no_base else []
         time_s, base_s = layout.iteration_time_s, self.base_layout.iteration_time_s
         if self.base_layout.point == layout.point and time_s == base_s:
             return ["is the scenario's own layout"]

@@ -115,6 +115,9 @@ def search_layouts(request: SearchRequest) -> SearchResult:
         return RankedLayout(space.scenario(point), evaluation, point, price=amount, fit=fit)
 
     best, base_layout = tuple(map(ranked, outcome.best)), None
+    no_base = "does not fit" if base_point else f"is not legal on {num_gpus_in_words(space.gpus)}"
+    if request.base.recompute.is_open:
+        no_base = "chooses its recompute"
     if base_point and not request.only_best and explorer.peak_bytes(base_point) <= limit_bytes:
         base_layout = ranked(base_point) if explorer.key(base_point) else None
     refinement = None
@@ -137,6 +140,7 @@ def search_layouts(request: SearchRequest) -> SearchResult:
         space.held_fields(legal.points, refinement.fields if refinement else ()),
         refinement,
         base_layout,
+        no_base,
         tuple(FailedLayout(*failure) for failure in explorer.failures.items()),
     )
 
