@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 999,
     "engine": 1284,
     "iteration": 8455,
-    "studies": 8949,
+    "studies": 8946,
     "views": 2884,
     "render": 3887,
     "commands": 3066,
