@@ -15,7 +15,7 @@ from calibrate.records.schema import (
     OverlapRecord,
 )
 from simtrain.base.accuracy import Comparison
-from tests.helpers.measured_records import header, kernels, took, unproductive, without
+from tests.helpers.measured_records import alone, header, kernels, took, unproductive, without
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ def test_the_worse_the_fit_the_wider_is_its_statement() -> None:
     """
     says = []
     for factor in (1.0, 9.0, 100.0):
-        fit = fitted([*without(KernelRecord, unproductive()), *scattered(factor)])
+        fit = fitted([*without(KernelRecord, alone()), *scattered(factor)])
         warned = any(warning.startswith("fused kernels: ") for warning in fit.warnings)
         assert warned == (factor > 1)
         assert fit.profile.uncertainty is not None
