@@ -3,27 +3,18 @@
 from collections.abc import Iterable, Iterator
 
 from docs.update import (
-    alpa,
-    attention_errors,
     commands,
     energy_cases,
     expert_errors,
     fit_errors,
     fp8_gains,
-    frontier,
     goodput_cases,
-    host_states,
+    iterations,
     lists,
-    megatron_v100,
     network_errors,
-    neuron,
-    offload,
     papers,
     recorded,
-    related_work,
     simulations,
-    tensor_splits,
-    terapipe,
     variation_cases,
 )
 from docs.update.documents import text_of
@@ -31,10 +22,8 @@ from docs.update.markers import Marked, marked, replaced
 from docs.update.request import Generator, Request, generators_of
 
 _MODULES = (
-    *(simulations, offload, lists, papers, fit_errors, fp8_gains, network_errors),
-    *(expert_errors, frontier, attention_errors, commands, goodput_cases, energy_cases),
-    *(related_work, alpa, neuron, terapipe, tensor_splits, variation_cases, host_states),
-    *(recorded, megatron_v100),
+    *(simulations, iterations, lists, papers, fit_errors, fp8_gains, network_errors),
+    *(expert_errors, commands, goodput_cases, energy_cases, variation_cases, recorded),
 )
 GENERATORS: dict[str, Generator] = {}
 for _module in _MODULES:

@@ -7,19 +7,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from docs.update.neuron import bound_of, published_s
-from docs.update.published.neuron import SEQUENCES_PER_S
+from docs.update.iterations import tables
 from simtrain.base.resources import find_profile
 from simtrain.errors import InputError
 from simtrain.hardware.evidence import evidence_of, usual_stack
 from simtrain.hardware.load import load_profile, profile_of
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Phase, total_flops
 from tests.helpers.toys import layer_ops, saved_bytes
 
 TRAINIUMS = ("trn1", "trn2")
-TUTORIALS = sorted(SEQUENCES_PER_S)
+RATES = {run["scenario"]: run["sequences_per_s"] for run in tables()["trainium"]["runs"]}
+TUTORIALS = sorted(RATES)
+
+
+def bound_of(name: str, cluster: str = "trn1") -> Result:
+    return simulate(load_scenario(name, [f"cluster={cluster}"]))
+
+
+def published_s(name: str) -> float:
+    return load_scenario(name).batch.global_ / RATES[name]
 
 
 @pytest.mark.parametrize("name", TUTORIALS)
