@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ QUANTITIES = {
     "gpu_hours": "{:,.0f} GPU-hours",
     "tflops": "{:.2f} TFLOP/s",
     "sequences_per_s": "{:.2f} sequences/s",
+    "tokens_per_s_of_gpu": "{:,.0f} tokens/s per GPU",
 }
 """Published quantities, and how they are written."""
 
@@ -34,7 +36,7 @@ def tables() -> dict[str, Any]:
 
 def scenario_of(base: Mapping[str, Any] | None, run: Mapping[str, Any]) -> Scenario:
     """Return the scenario of a run: one that ships or the table's base, with its settings."""
-    settings = run.get("set", "").split()
+    settings = shlex.split(run.get("set", ""))
     if base is None:
         return load_scenario(run["scenario"], settings)
 
@@ -53,6 +55,7 @@ def simulated(result: Result, quantity: str) -> float:
         "mfu": result.mfu,
         "gpu_hours": scenario.num_gpus * 1e12 / result.tokens_per_s / 3600,
         "sequences_per_s": scenario.batch.global_ / time_s,
+        "tokens_per_s_of_gpu": result.tokens_per_s / scenario.num_gpus,
     }[quantity]
 
 

@@ -5,9 +5,7 @@ from collections.abc import Iterable, Iterator
 from docs.update import (
     commands,
     energy_cases,
-    expert_errors,
     fit_errors,
-    fp8_gains,
     goodput_cases,
     iterations,
     lists,
@@ -22,8 +20,8 @@ from docs.update.markers import Marked, marked, replaced
 from docs.update.request import Generator, Request, generators_of
 
 _MODULES = (
-    *(simulations, iterations, lists, papers, fit_errors, fp8_gains, network_errors),
-    *(expert_errors, commands, goodput_cases, energy_cases, variation_cases, recorded),
+    *(simulations, iterations, lists, papers, fit_errors, network_errors),
+    *(commands, goodput_cases, energy_cases, variation_cases, recorded),
 )
 GENERATORS: dict[str, Generator] = {}
 for _module in _MODULES:

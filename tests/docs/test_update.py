@@ -4,13 +4,11 @@ import re
 
 import pytest
 
-from docs.update import commands
 from docs.update.commands import lines_of_fact, printed
 from docs.update.documents import ROOT
 from docs.update.markers import Marked, marked, replaced
 from docs.update.pictures import footer_differences, pictures, stale_pictures
-from docs.update.request import generators_of
-from docs.update.update import GENERATORS, stale
+from docs.update.update import stale
 
 TEXT = """\
 It takes 1.00 s, and 13.00 s
@@ -94,11 +92,6 @@ def test_an_output_has_the_whole_text_of_a_fact_and_of_a_paragraph() -> None:
     assert lines_of_fact(lines, "OK") == lines[7:]
     with pytest.raises(ValueError, match='begins with "cost"'):
         lines_of_fact(lines, "cost")
-
-
-def test_a_generator_is_a_public_function_of_a_request() -> None:
-    assert generators_of(commands) == {"output": commands.output}
-    assert "scenario_of" not in GENERATORS and "time" in GENERATORS
 
 
 def test_a_name_without_a_generator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
