@@ -33,9 +33,9 @@ BUDGET = {
     "related_work": 1830,
     "paper": 2961,
     "calibrate": 9439,
-    "docs/update": 3796,
+    "docs/update": 1793,
     "benchmarks": 2745,
-    "tests": 54272,
+    "tests": 54271,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
