@@ -182,12 +182,7 @@ def _suggest_a_change(questions: Questions) -> None:
 
 
 def _compare_schedules(question: Question, out: Path | None, output: Output) -> None:
-    """Simulate every schedule that a pipeline allows: time, bubble, peak memory, and its order.
-
-    Layers, stages and microbatches stay as they are. A schedule keeps the number of chunks per
-    stage if it can; otherwise it has the smallest that it allows. Schedules that the scenario
-    cannot have are listed with the reason.
-    """
+    """Simulate every schedule that a pipeline allows: time, bubble, peak memory, and its order."""
     from simtrain.render.html.pages import schedules_document
     from simtrain.studies.schedule_comparison import compare_schedules
     from simtrain.views.schedules import schedules_view

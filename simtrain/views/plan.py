@@ -151,24 +151,18 @@ def _currency(plan: TrainingPlan) -> str:
 def _answers(plan: TrainingPlan) -> Iterator[tuple[str, str | Cell]]:
     fastest, cheapest = plan.fastest, plan.cheapest
     if fastest and fastest.cost:
-        yield "Fastest", Cell(fastest.cost.time_s, _answer(fastest, plan))
+        yield "Fastest", Cell(fastest.cost.time_s, _answer(fastest))
     if cheapest and cheapest.cost and cheapest is not fastest:
-        yield "Cheapest", Cell(cheapest.cost.price, _answer(cheapest, plan))
+        yield "Cheapest", Cell(cheapest.cost.price, _answer(cheapest))
     first = plan.rows[0]
     if fastest is None and first.cost:
-        yield "Best, but misses the limits", Cell(first.cost.time_s, _answer(first, plan))
+        yield "Best, but misses the limits", Cell(first.cost.time_s, _answer(first))
 
 
-def _answer(row: PlanRow, plan: TrainingPlan) -> str:
-    cost = row.cost
-    assert cost is not None and row.best is not None, "a row that meets the limits has a cost"
-    figures = f"{_DAYS.text(cost.time_s)} days ({_DAYS_INTERVAL.text(cost.time_interval_s)})"
-    if cost.price is not None:
-        ends = _PRICE_INTERVAL.text(cost.price_interval)
-        figures += f", {amount(cost.price)} {cost.currency} ({ends})"
+def _answer(row: PlanRow) -> str:
+    assert row.best is not None, "a row that meets the limits has a layout"
     layout = in_short(Point.of(row.best.evaluation.scenario))
-    gpus = f"{counted(row.num_gpus, 'GPU')} of {row.cluster}"
-    return f"{figures}: {gpus}, tensor x pipeline x data {layout}"
+    return f"{row}, tensor x pipeline x data {layout}"
 
 
 def _notes(plan: TrainingPlan) -> Iterator[str]:
