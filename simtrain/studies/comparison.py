@@ -100,7 +100,7 @@ class Comparison(Answer):
     def headline(self) -> str:
         """The answer in one line: the fastest, by how much, and why."""
         if self.advice is not None:
-            return self.advice.headline
+            return f"{self.scenarios[0].result.headline}; {self.advice.headline}"
         letters = [letter_of(number) for number in range(len(self.scenarios))]
         rates = {
             letter: column.result.tokens_per_s

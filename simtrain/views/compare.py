@@ -54,13 +54,14 @@ def compare_view(comparison: Comparison) -> View:
     named = {letter_of(number): column for number, column in enumerate(scenarios)}
     of_advice = advice_view(comparison.advice).parts if comparison.advice else ()
     if comparison.advice and not _sensitivities(named):
-        return View(of_advice)
+        return View([*of_advice, Headline(comparison.headline)])
     parts: list[Part] = [Facts([(letter, column.name) for letter, column in named.items()])]
     parts += [_side_by_side(named), _changed_fields(named)]
     for letter, difference in zip([*named][1:], differences, strict=True):
         parts += [_causes(letter, difference), Paragraphs(_sentences(letter, difference), None)]
     parts += [_resources(named)] if _sensitivities(named) else []
-    line = [Headline(comparison.headline)] if differences else []
+    has_answer = bool(differences or comparison.advice)
+    line = [Headline(comparison.headline)] * has_answer
     return View([*of_advice, *parts, remarks(_remarks(named)), *line])
 
 
@@ -283,5 +284,4 @@ def advice_view(advice: Advice) -> View:
     words = [tried]
     if not rows:
         words.insert(0, "No single change saves time.")
-    changes, line = Table("changes", "", _CHANGES, rows), Headline(advice.headline)
-    return View([facts, changes, remarks(words), line])
+    return View([facts, Table("changes", "", _CHANGES, rows), remarks(words)])
