@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from simtrain import import_scenario, load_scenario
+from simtrain import import_, load_scenario
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.studies.gpus import with_gpus
@@ -62,7 +62,7 @@ def test_every_command_means_the_same(command: str) -> None:
 
 def test_a_script_that_says_its_number_keeps_its_batch() -> None:
     file = written("run.sh", f"#!/bin/bash\n{TRAIN}\n")
-    scenario = with_gpus(import_scenario(file), 32)
+    scenario = with_gpus(import_(file), 32)
     printed = call("run", file, "--gpus", "32", "--show", "settings", "--format=csv").stdout
     for line in (f"parallelism.data,{scenario.parallelism.data},", "batch.global,64,"):
         assert line in printed
