@@ -60,8 +60,8 @@ def compare_view(comparison: Comparison) -> View:
     for letter, difference in zip([*named][1:], differences, strict=True):
         parts += [_causes(letter, difference), Paragraphs(_sentences(letter, difference), None)]
     parts += [_resources(named)] if _sensitivities(named) else []
-    has_answer = bool(differences or comparison.advice)
-    line = [Headline(comparison.headline)] * has_answer
+    has_answer = differences or comparison.advice
+    line = [Headline(comparison.headline)] if has_answer else []
     return View([*of_advice, *parts, remarks(_remarks(named)), *line])
 
 
