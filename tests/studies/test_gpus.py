@@ -60,17 +60,17 @@ def test_every_command_means_the_same(command: str) -> None:
     assert call(word, NAME, *options, *short[:2], short[3]).stdout != first
 
 
-def test_a_script_that_says_its_number_keeps_its_batch() -> None:
-    file = written("run.sh", f"#!/bin/bash\n{TRAIN}\n")
+def test_a_script_that_says_its_number_keeps_its_batch(tmp_path: Path) -> None:
+    file = written(str(tmp_path / "run.sh"), f"#!/bin/bash\n{TRAIN}\n")
     scenario = with_gpus(import_(file), 32)
     printed = call("run", file, "--gpus", "32", "--show", "settings", "--format=csv").stdout
     for line in (f"parallelism.data,{scenario.parallelism.data},", "batch.global,64,"):
         assert line in printed
 
 
-def test_a_script_that_says_no_number_has_none_to_scale_from() -> None:
+def test_a_script_that_says_no_number_has_none_to_scale_from(tmp_path: Path) -> None:
     words = TRAIN.replace(" --nproc-per-node 8 --nnodes 2", "").replace("torchrun", "srun python")
-    file = written("run.sh", f"#!/bin/bash\n{words}\n")
+    file = written(str(tmp_path / "run.sh"), f"#!/bin/bash\n{words}\n")
     assert call("run", file, "--gpus", "8").exit_code == 0
     assert "--scale-batch: E908 " in refused("run", file, "--gpus", "8", "--scale-batch")
 
