@@ -54,7 +54,8 @@ def test_without_a_guest_the_rest_runs(guest: str, words: list[str]) -> None:
 
 def test_every_guest_plugs_in() -> None:
     values = [value for parts in PROJECT["entry-points"].values() for value in parts.values()]
-    assert {value.split(".")[1] for value in values} == GUESTS.keys()
+    guests = {value.split(".")[1] for value in values if value.startswith("simtrain.")}
+    assert guests == GUESTS.keys()
 
 
 @pytest.mark.slow

@@ -105,6 +105,6 @@ def test_the_first_rank_of_a_v_has_both_ends_of_the_model(
     )
     assert len({*others, *middle}) == 1 and first > one_end > others[0]
     changes = [word for word in V_SHAPED if word != "--set"]
-    simpy = f"simulate(load_scenario('gpt2_1_5b', {changes}), engine='simpy').iteration_time_s"
+    simpy = f"run(load_scenario('gpt2_1_5b', {changes}), engine='simpy').iteration_time_s"
     printed = outsider.spawn("-c", f"from simtrain import *; print({simpy})").stdout
     assert float(printed) == results[0]["iteration_time_s"]

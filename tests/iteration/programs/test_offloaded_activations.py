@@ -20,7 +20,7 @@ from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from simtrain.views.memory import memory_verdict
+from simtrain.views.memory import memory_sentence
 from tests.helpers.toys import a100, changed, plan_of, run, scenario_with
 
 FAST = 1e30
@@ -158,7 +158,7 @@ def test_host_memory_is_checked() -> None:
     assert needed is not None and needed.fits
     small = run(scenario, host_link__memory=needed.needed_bytes - 1).memory_report
     assert not small.fits and small.missing_bytes < 0
-    assert "of a node's host" in str(memory_verdict(small))
+    assert "of a node's host" in memory_sentence(small)
 
 
 def test_a_tensor_stays_if_another_module_saves_it() -> None:
