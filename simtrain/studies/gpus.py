@@ -11,6 +11,7 @@ from simtrain.errors import InputError, Location
 from simtrain.hardware.load import profile_of
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_scenario
+from simtrain.scenario.section import divisors
 from simtrain.studies.simulation import scenario_of
 
 Subject = TypeVar("Subject", Scenario, Scenario | Result)
@@ -62,9 +63,8 @@ def changes_to(base: Scenario, gpus: int, scale_batch: bool) -> dict[str, object
         reason = "a training has whole replicas of its model"
         refused = InputError.of("E886", message, reason=reason)
     wanted = gpus / of_replica if is_number else 1
-    batch = base.batch.global_  # which a legal number of replicas divides unless it grows
     tried = {1, math.ceil(wanted), int(wanted) or 1}
-    tried |= {number for number in range(1, batch + 1) if batch % number == 0}
+    tried.update(divisors(base.batch.global_))  # a legal number divides it unless it grows
     for replicas in sorted(tried, key=lambda replicas: abs(replicas - wanted)):
         with suppress(InputError):
             changes(replicas)
