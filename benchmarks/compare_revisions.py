@@ -72,7 +72,7 @@ def _options() -> argparse.Namespace:
         type=int,
         default=0,
         metavar="N",
-        help="random scenarios with more options (default: 0)",
+        help="scenarios that merge the cases of all fields and choices (default: 0)",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the random scenarios (default: 0)"
@@ -99,11 +99,8 @@ def _compare_predictions(revisions: Pair, options: argparse.Namespace) -> Compar
     with tempfile.TemporaryDirectory() as folder:
         draws = pathlib.Path(folder) / "draws"
         scenarios: Records = {}
-        for script, number in (
-            ("random_scenarios.py", options.random),
-            ("modern_scenarios.py", options.modern),
-        ):
-            scenarios |= _drawn(revisions[0], script, number, options.seed)
+        for kind, number in (("random", options.random), ("modern", options.modern)):
+            scenarios |= _drawn(revisions[0], kind, number, options.seed)
         draws.write_text("".join(scenarios.values()), encoding="utf-8")
         num_shipped = len(list((revisions[1].tree / "scenarios").glob("*.yaml")))
         old, new = _recorded(revisions, num_shipped + len(scenarios), "scenarios", str(draws))
@@ -122,11 +119,11 @@ def _compare_predictions(revisions: Pair, options: argparse.Namespace) -> Compar
     return comparison
 
 
-def _drawn(revision: Revision, script: str, number: int, seed: int) -> Records:
+def _drawn(revision: Revision, kind: str, number: int, seed: int) -> Records:
     """Return random scenarios that are legal in a revision, as lines of JSON by name."""
     if not number:
         return {}
-    process = revision.start_script(script, str(number), str(seed))
+    process = revision.start_script("random_scenarios.py", kind, str(number), str(seed))
     with _ended(process):
         return {json.loads(line)["name"]: line for line in revision.lines(process)}
 

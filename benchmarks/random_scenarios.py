@@ -1,14 +1,15 @@
 """Random legal scenarios of small models, as plain values.
 
-`python random_scenarios.py NUMBER SEED` prints the path of the simtrain that checks them, then one
-scenario per line as JSON. Each field is drawn to fit the fields before it, and nearly every draw is
-legal.
+`python random_scenarios.py KIND NUMBER SEED` prints the path of the simtrain that checks them, then
+one scenario per line as JSON. Of the kind "random" each field is drawn to fit the fields before it,
+and nearly every draw is legal. Of the kind "modern" the scenarios merge many fields' cases.
 """
 
 import json
 import random
 import sys
 from collections.abc import Iterator
+from itertools import chain, count, islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -227,9 +228,26 @@ def legal_scenarios(number: int, seed: int) -> Iterator[Values]:
             raise RuntimeError(f"{num_legal} of {num_draws} random scenarios are legal: {values}")
 
 
+def modern_scenarios(number: int, seed: int) -> Iterator[Values]:
+    """Yield scenarios that together have every field and choice, some 37 for each seed from this
+    one on.
+    """
+    # Of the tree whose simtrain checks them: another revision may have other fields.
+    from tests.helpers.merged_cases import merged_scenarios
+
+    scenarios = chain.from_iterable(map(merged_scenarios, count(seed)))
+    for index, scenario in enumerate(islice(scenarios, number)):
+        values = json.loads(scenario.model_dump_json(by_alias=True, exclude_unset=True))
+        yield values | {"name": f"modern-{index}"}
+
+
+DRAWS = {"random": legal_scenarios, "modern": modern_scenarios}
+
+
 def main() -> None:
     print(simtrain.__file__)
-    for scenario in legal_scenarios(int(sys.argv[1]), int(sys.argv[2])):
+    kind, number, seed = sys.argv[1:]
+    for scenario in DRAWS[kind](int(number), int(seed)):
         print(json.dumps(scenario))
 
 

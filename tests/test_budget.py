@@ -34,8 +34,8 @@ BUDGET = {
     "paper": 2961,
     "calibrate": 9439,
     "docs/update": 1793,
-    "benchmarks": 2745,
-    "tests": 54271,
+    "benchmarks": 2117,
+    "tests": 54267,
 }
 """Lines of Python, JavaScript and CSS by room."""
 

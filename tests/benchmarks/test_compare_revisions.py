@@ -16,9 +16,8 @@ from benchmarks.prediction_changes import (
     result_line,
     summary_lines,
 )
-from benchmarks.random_scenarios import is_legal, legal_scenarios
+from benchmarks.random_scenarios import DRAWS, is_legal, legal_scenarios
 
-NUM_DRAWS = 400
 TIME_S = 0.1 + 0.2
 ROUNDED_S = math.nextafter(TIME_S, 1.0)
 
@@ -125,14 +124,11 @@ def test_the_last_line_is_the_result(new_s: float, result: str) -> None:
     assert list(summary_lines(comparison))[-1] == f"1 scenarios: {result}"
 
 
-@pytest.fixture(scope="module")
-def draws() -> list[dict[str, Any]]:
-    return list(legal_scenarios(NUM_DRAWS, seed=0))
-
-
-def test_random_scenarios_are_legal_and_the_same_for_a_seed(draws: list[dict[str, Any]]) -> None:
-    assert all(map(is_legal, draws))
-    assert list(legal_scenarios(10, seed=0)) == draws[:10] != list(legal_scenarios(10, seed=1))
+@pytest.mark.parametrize(("kind", "number"), [("random", 400), ("modern", 40)])
+def test_random_scenarios_are_legal_and_the_same_for_a_seed(kind: str, number: int) -> None:
+    draws = [*DRAWS[kind](number, 0)]
+    assert len(draws) == number and all(map(is_legal, draws))
+    assert [*DRAWS[kind](10, 0)] == draws[:10] != [*DRAWS[kind](10, 1)]
 
 
 def test_a_generator_without_legal_scenarios_is_an_error(
