@@ -1,6 +1,6 @@
 """Splits of the layers' matrices: bytes, FLOPs and memory of the closed forms of their papers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import isqrt
@@ -132,20 +132,35 @@ def test_a_split_keeps_the_flops_of_the_model(name: str, recompute: str, pipelin
 
 
 @st.composite
-def layers_on_squares(draw: st.DrawFn, depths: Sequence[int | None] = (None,)) -> Scenario:
+def layers_on_squares(draw: st.DrawFn) -> Scenario:
     """Draw a layer of GPT on q x q ranks, or on layers of them."""
-    q, depth = draw(st.integers(2, 4)), draw(st.sampled_from(depths))
-    micro, heads = q * (depth or 1) * draw(st.integers(1, 3)), q * draw(st.integers(1, 4))
+    q, depth = draw(st.integers(2, 4)), draw(st.sampled_from([None, 1, 2, 3]))
     split = {"tensor_split": "2.5d", "tensor_depth": depth} if depth else {"tensor_split": "2d"}
+    grid = split | {"tensor": q**2 * (depth or 1)}
+    return drawn_layer(draw, grid, q, sequences=q * (depth or 1), vocab=q)
+
+
+@st.composite
+def layers_on_cubes(draw: st.DrawFn) -> Scenario:
+    """Draw a layer of GPT on q x q x q ranks."""
+    q = draw(st.integers(2, 3))
+    grid = {"tensor": q**3, "tensor_split": "3d"}
+    return drawn_layer(draw, grid, q, sequences=q**2, vocab=q**2)
+
+
+def drawn_layer(
+    draw: st.DrawFn, grid: Mapping[str, object], q: int, *, sequences: int, vocab: int
+) -> Scenario:
+    micro, heads = sequences * draw(st.integers(1, 3)), q * draw(st.integers(1, 4))
     return scenario_with(
         {
             "num_layers": 1,
             "hidden_size": q * heads * draw(st.integers(1, 20)),
             "num_attention_heads": heads,
             "seq_length": draw(st.integers(1, 60)),
-            "vocab_size": q,
+            "vocab_size": vocab,
         },
-        parallelism=split | {"tensor": q**2 * (depth or 1)},
+        parallelism=grid,
         batch={"micro": micro, "global": micro},
         recompute=draw(st.sampled_from(["none", "selective", "full"])),
     )
@@ -165,41 +180,28 @@ def elements_of(ops: Iterable[Op]) -> int:
     return sum(op.work.array_bytes for op in ops if isinstance(op.work, Collective)) // 2
 
 
+def flops_by_hand(scenario: Scenario) -> Fraction:
+    """Return the FLOPs of a layer, forward and backward (Korthikanti et al. 2022, Appendix A)."""
+    shape = shape_of(scenario)
+    s, b, h = shape.seq_length, shape.microbatch, shape.hidden
+    flops = {"selective": (72, Fraction(2, 9)), "full": (96, Fraction(1, 6))}
+    factor, attention = flops.get(scenario.recompute.strategy, (72, Fraction(1, 6)))
+    return factor * s * b * h**2 * (1 + attention * Fraction(s, h))
+
+
 @given(layers_on_squares())
-def test_a_two_dimensional_split_moves_the_blocks_of_optimus(scenario: Scenario) -> None:
-    """(7bsh + 12h²) / q elements, which a tree sends log2 q times (Xu, Li et al. 2021).
+def test_layers_of_squares_move_the_blocks_of_optimus_and_sum_gradients(
+    scenario: Scenario,
+) -> None:
+    """(7bsh / d + 12h²) / q elements forward, which a tree sends log2 q times (Xu, Li et al. 2021;
+    Tesseract for d layers of ranks).
 
-    By hand: q steps move h²/q² of each h x h weight and bsh/q² of each activation. A layer has 12
-    such weights, and the inputs of its four linear layers have bsh, bsh, bsh and 4bsh elements. A
-    backward pass moves twice as many, or three times as many with recompute. All ranks together
-    send 3 (q - 1) (S_X + S_W) elements for each layer Y = X W: on a ring, 6 (q - 1) / q of a
-    matrix's part for a forward and a backward pass (Colossal-AI's table of 2D tensor parallelism).
-    """
-    shape, q = shape_of(scenario), isqrt(scenario.parallelism.tensor)
-    s, b, h, a = shape.seq_length, shape.microbatch, shape.hidden, shape.heads
-    forward, backward = layer_ops(scenario)
-    of_layer = Fraction(7 * b * s * h + 12 * h**2, q)
-    recompute = scenario.recompute.strategy
-    passes = 3 if recompute == "full" else 2
-    assert elements_of(moved_blocks(forward)) == of_layer
-    assert elements_of(moved_blocks(backward)) == passes * of_layer
-    sent_bytes = q**2 * total_wire_bytes(moved_blocks(forward + backward))
-    assert sent_bytes == 2 * (1 + passes) * (q - 1) * q * of_layer
-    scores = Fraction(5 * a * s, h) if recompute == "none" else 0
-    saved = 2 if recompute == "full" else 34 + scores
-    assert saved_bytes(forward) == Fraction(s * b * h, q**2) * saved
-    flops = {"none": (72, Fraction(1, 6)), "selective": (72, Fraction(2, 9))}
-    factor, attention = flops.get(recompute, (96, Fraction(1, 6)))
-    whole = factor * s * b * h**2 * (1 + attention * Fraction(s, h))
-    assert total_flops(forward + backward) == whole / q**2
-
-
-@given(layers_on_squares(depths=(1, 2, 3)))
-def test_layers_of_ranks_divide_activations_and_sum_gradients(scenario: Scenario) -> None:
-    """(7bsh / d + 12h²) / q elements forward, twice as many backward, and sums (Tesseract).
-
-    By hand: as in two dimensions, on bs/d tokens; the d layers of ranks then all-reduce the
-    gradients of 12h²/q² weights.
+    By hand: q steps move h²/q² of each h x h weight and bs/d h/q² of each activation. A layer has
+    12 such weights, and the inputs of its four linear layers have bsh, bsh, bsh and 4bsh elements.
+    A backward pass moves twice as many, or three times as many with recompute. The d layers of
+    ranks then all-reduce the gradients of 12h²/q² weights. All ranks of a square together send
+    3 (q - 1) (S_X + S_W) elements for each layer Y = X W: on a ring, 6 (q - 1) / q of a matrix's
+    part for a forward and a backward pass (Colossal-AI's table of 2D tensor parallelism).
     """
     shape, depth = shape_of(scenario), scenario.parallelism.tensor_depth or 1
     q = isqrt(scenario.parallelism.tensor // depth)
@@ -208,37 +210,16 @@ def test_layers_of_ranks_divide_activations_and_sum_gradients(scenario: Scenario
     of_layer = Fraction(7 * b * s * h, depth * q) + Fraction(12 * h**2, q)
     recompute = scenario.recompute.strategy
     passes = 3 if recompute == "full" else 2
-    moved = moved_blocks(backward)
-    sums = [op for op in moved if "all-reduce" in op.name]
+    sums = [op for op in moved_blocks(backward) if "all-reduce" in op.name]
+    moved = [op for op in moved_blocks(forward + backward) if op not in sums]
     assert elements_of(moved_blocks(forward)) == of_layer
-    assert elements_of(moved) - elements_of(sums) == passes * of_layer
+    assert elements_of(moved) == (1 + passes) * of_layer
     assert elements_of(sums) == (Fraction(12 * h**2, q**2) if depth > 1 else 0)
+    assert q**2 * total_wire_bytes(moved) == 2 * (1 + passes) * (q - 1) * q * of_layer
     scores = Fraction(5 * a * s, h) if recompute == "none" else 0
     saved = 2 if recompute == "full" else 34 + scores
     assert saved_bytes(forward) == Fraction(s * b * h, depth * q**2) * saved
-    flops = {"none": (72, Fraction(1, 6)), "selective": (72, Fraction(2, 9))}
-    factor, attention = flops.get(recompute, (96, Fraction(1, 6)))
-    whole = factor * s * b * h**2 * (1 + attention * Fraction(s, h))
-    assert total_flops(forward + backward) == whole / (depth * q**2)
-
-
-@st.composite
-def layers_on_cubes(draw: st.DrawFn) -> Scenario:
-    """Draw a layer of GPT on q x q x q ranks."""
-    q = draw(st.integers(2, 3))
-    micro, heads = q**2 * draw(st.integers(1, 2)), q * draw(st.integers(1, 4))
-    return scenario_with(
-        {
-            "num_layers": 1,
-            "hidden_size": q * heads * draw(st.integers(1, 20)),
-            "num_attention_heads": heads,
-            "seq_length": draw(st.integers(1, 60)),
-            "vocab_size": q**2,
-        },
-        parallelism={"tensor": q**3, "tensor_split": "3d"},
-        batch={"micro": micro, "global": micro},
-        recompute=draw(st.sampled_from(["none", "selective", "full"])),
-    )
+    assert total_flops(forward + backward) == flops_by_hand(scenario) / (depth * q**2)
 
 
 @given(layers_on_cubes())
@@ -262,10 +243,7 @@ def test_a_three_dimensional_split_sends_three_matrices_twice(scenario: Scenario
     if recompute == "full":
         saved = Fraction(2 * s * b * h, q**3)
     assert saved_bytes(forward) == saved
-    flops = {"none": (72, Fraction(1, 6)), "selective": (72, Fraction(2, 9))}
-    factor, attention = flops.get(recompute, (96, Fraction(1, 6)))
-    whole = factor * s * b * h**2 * (1 + attention * Fraction(s, h))
-    assert total_flops(forward + backward) == whole / q**3
+    assert total_flops(forward + backward) == flops_by_hand(scenario) / q**3
 
 
 def test_vectors_and_norms_of_a_two_dimensional_split() -> None:
