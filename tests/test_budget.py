@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9439,
     "docs/update": 1793,
     "benchmarks": 2117,
-    "tests": 54245,
+    "tests": 54443,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
