@@ -14,7 +14,6 @@ import yaml
 from rich.console import Console
 
 from benchmarks.random_programs import times_by_engine
-from benchmarks.random_recordings import recorded_scenarios
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.programs.pass_tasks import PassMachine, simulate_pass
 from simtrain.iteration.programs.seconds import least_seconds, pass_flops
@@ -37,6 +36,7 @@ from tests.helpers.floors import (
     assert_no_op_is_below_its_floor,
 )
 from tests.helpers.merged_cases import merged_scenarios
+from tests.helpers.random_recordings import recorded_scenarios
 from tests.helpers.span_sums import assert_spans_add_up
 
 EVALUATORS = [

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.random_recordings import MODULES, recorded_scenarios
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.views.operators import modules_table
 from tests.helpers.command_line import call, refused
 from tests.helpers.poisoned import GARBAGE, outcome, poisoned
+from tests.helpers.random_recordings import MODULES, recorded_scenarios
 from tests.helpers.recorded_programs import (
     WEIGHT,
     assert_all_bytes_have_a_name,

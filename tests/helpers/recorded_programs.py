@@ -8,13 +8,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from benchmarks.random_recordings import random_recording
 from simtrain.iteration.report.result import Result
 from simtrain.recording.holders import UNNAMED, holders_at
 from simtrain.recording.program import Program, expanded, write_program
 from simtrain.scenario import Scenario
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import FusedAttention, Work
+from tests.helpers.random_recordings import random_recording
 
 TOKENS, HIDDEN, LAYERS = 256, 128, 4
 X, W = f"bf16[{TOKENS},{HIDDEN}]", f"bf16[{HIDDEN},{HIDDEN}]"

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.random_recordings import random_recording
 from simtrain.base.input_file import FileVersion
 from simtrain.errors import InputError
 from simtrain.recording.program import program_text, read_program
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.studies.simulation import simulate
+from tests.helpers.random_recordings import random_recording
 from tests.helpers.recorded_programs import linear_layers
 
 # Every number at its maximum, words of another type, sizes of zero, and words that control.
