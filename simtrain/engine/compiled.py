@@ -68,14 +68,18 @@ def run_loop(
     *,
     is_compiled: bool,
 ) -> Any:
-    """Call a loop with its input arrays, and with arrays for its results.
+    """Call a loop with its input arrays (or named tuples of arrays), and arrays for its results.
 
     Plain Python gets lists, because it reads their elements several times faster.
     """
     if is_compiled:
         return compiled(loop)(*arrays, *results)
     lists = [array.tolist() for array in results]
-    returned = loop(*(array.tolist() for array in arrays), *lists)
+    returned = loop(*map(_as_lists, arrays), *lists)
     for array, values in zip(results, lists, strict=True):
         array[...] = values
     return returned
+
+
+def _as_lists(value: Any) -> Any:
+    return type(value)(*map(_as_lists, value)) if isinstance(value, tuple) else value.tolist()

@@ -11,7 +11,7 @@ import numpy as np
 from simtrain.base.extras import require
 from simtrain.engine.compiled import Flags, Floats, Ints, run_loop, runs_compiled
 from simtrain.engine.program import Program, TaskGraph, find_longest_paths
-from simtrain.engine.sharing import run_sharing
+from simtrain.engine.sharing import SharingTasks, run_sharing
 from simtrain.engine.timeline import Timeline, idle_seconds
 from simtrain.errors import InputError, Problem, SimtrainError
 
@@ -168,7 +168,8 @@ def run_loops(program: Program, start_s: Floats, end_s: Floats, *, is_compiled: 
         paths = graph.order, graph.previous, *after, duration_s
         run_loop(find_longest_paths, paths, (start_s, end_s), is_compiled=is_compiled)
     else:
-        waits = np.diff(graph.after_starts)
-        tasks = *graph.queue, waits, *graph.followers, graph.stream_of
-        shared = *tasks, program.link_loads.alone, *program.link_loads, duration_s
-        run_loop(run_sharing, shared, (start_s, end_s), is_compiled=is_compiled)
+        waits, links = np.diff(graph.after_starts), program.link_loads
+        tasks = SharingTasks(
+            *graph.queue, waits, *graph.followers, graph.stream_of, links.alone, links
+        )
+        run_loop(run_sharing, (tasks, duration_s), (start_s, end_s), is_compiled=is_compiled)

@@ -99,15 +99,9 @@ class LinkLoads(NamedTuple):
         return level / self.weight
 
 
-def find_slowdowns(
-    capacity: Floats,
-    load_starts: Ints,
-    link: Ints,
-    load: Floats,
-    weight: Floats,
-    tasks: Sequence[int],
-) -> list[float]:
+def find_slowdowns(links: LinkLoads, tasks: Sequence[int]) -> list[float]:
     """Return the slowdown of each running task: 1 at full speed, 2 at half speed."""
+    capacity, load_starts, link, load, weight = links
     num_links = len(capacity)
     free = [capacity[number] for number in range(num_links)]
     slowdowns = [0.0] * len(tasks)
@@ -140,133 +134,131 @@ def find_slowdowns(
     return slowdowns
 
 
-def find_all_slowdowns(
-    capacity: Floats,
-    load_starts: Ints,
-    link: Ints,
-    load: Floats,
-    weight: Floats,
-    running: Sequence[int],
-) -> list[tuple[int, float]]:
+# The loop with shared links, from event to event.
+#
+# At each moment, tasks end and start until nothing changes; then speeds change, and the next moment
+# is the earliest end. Two things make it fast. After an end, only its stream and those of the tasks
+# that waited for it are looked at. And all speeds are computed again only if a task shares a link
+# with another running task when it starts or ends: otherwise no speed but its own depends on it,
+# which is known in advance (`LinkLoads.alone`).
+#
+# A draw is one function of local lists: with lists in a named tuple, numba counts references at
+# every access, and separate functions for its steps take twice as long.
+
+
+class SharingTasks(NamedTuple):
+    """A program with shared links: arrays of `TaskGraph`; `waits` is how many each task awaits."""
+
+    queue_starts: Ints
+    queue: Ints
+    waits: Ints
+    follower_starts: Ints
+    followers: Ints
+    stream_of: Ints
+    alone: Floats
+    links: LinkLoads
+
+
+def find_all_slowdowns(links: LinkLoads, running: Sequence[int]) -> list[tuple[int, float]]:
     """Return each stream that runs a task with loads, and the slowdown of the task.
 
     `running` has the task of each stream, -1 for none.
     """
+    starts = links.load_starts
     sharing = [
         stream
         for stream in range(len(running))
-        if running[stream] >= 0 and load_starts[running[stream]] < load_starts[running[stream] + 1]
+        if running[stream] >= 0 and starts[running[stream]] < starts[running[stream] + 1]
     ]
-    tasks = [running[stream] for stream in sharing]
-    slowdowns = find_slowdowns(capacity, load_starts, link, load, weight, tasks)
+    slowdowns = find_slowdowns(links, [running[stream] for stream in sharing])
     return [(stream, slowdowns[place]) for place, stream in enumerate(sharing)]
 
 
-# Numba compiles this loop, so its arrays are parameters (compiled code takes no dataclasses). It
-# stays one function, because each event reads and changes most of its variables.
-def run_sharing(
-    queue_starts: Ints,
-    queue: Ints,
-    waits: Ints,
-    follower_starts: Ints,
-    followers: Ints,
-    stream_of: Ints,
-    alone: Floats,
-    capacity: Floats,
-    load_starts: Ints,
-    link: Ints,
-    load: Floats,
-    weight: Floats,
-    duration_s: Floats,
-    start_s: Floats,
-    end_s: Floats,
-) -> None:
-    """Write the start and end of each task with shared links.
-
-    The loop steps from event to event. At each moment it ends and starts tasks until nothing
-    changes. Only streams that an end concerns are looked at: the stream of the task, and those of
-    the tasks that wait for it. All speeds are computed again only if a task shares a link with
-    another running task when it starts or ends; otherwise no speed but its own depends on it. The
-    next moment is the earliest end.
-
-    Args:
-        queue_starts, queue, stream_of: as in `TaskGraph`.
-        waits: [tasks], the number of tasks that each task waits for.
-        follower_starts, followers: task i is waited for by
-            `followers[follower_starts[i]:follower_starts[i + 1]]`.
-        alone: as `LinkLoads.alone`.
-        capacity, load_starts, link, load, weight: as in `LinkLoads`.
-        duration_s: [draws, tasks].
-        start_s, end_s: [draws, tasks], the results; infinite before the call.
-    """
-    streams = range(len(queue_starts) - 1)
+def run_sharing(tasks: SharingTasks, duration_s: Floats, start_s: Floats, end_s: Floats) -> None:
+    """Write [draws, tasks], the start and end of each task; both are infinite before."""
     for draw in range(len(duration_s)):
-        starts, ends, durations = start_s[draw], end_s[draw], duration_s[draw]
-        missing = [number for number in waits]
-        heads = [queue_starts[stream] for stream in streams]
-        running = [-1 for _ in streams]
-        finish_s = [math.inf for _ in streams]
-        # A task with loads had `left_s` of work left at `begun_s`; its slowdown applies since then.
-        left_s, begun_s = [0.0 for _ in streams], [0.0 for _ in streams]
-        slowdown = [1.0 for _ in streams]
-        users = [0 for _ in capacity]
-        # Ends of tasks, the earliest first. A change of speed leaves an outdated entry behind: its
-        # time is no longer that in `finish_s`. The last entry keeps the heap from being empty.
-        heap = [(math.inf, -1)]
-        to_start = [stream for stream in streams]
-        now_s = 0.0
-        while now_s < math.inf:
-            begun, changed = [-1], False  # begun[1:] are streams; numba needs a typed list
-            while len(to_start) > 0 or heap[0][0] <= now_s:
-                while len(to_start) > 0:
-                    stream = to_start.pop()
-                    if running[stream] >= 0 or heads[stream] == queue_starts[stream + 1]:
-                        continue
-                    task = queue[heads[stream]]
-                    if missing[task] > 0:
-                        continue
-                    heads[stream] += 1
-                    running[stream], starts[task] = task, now_s
-                    finish_s[stream] = now_s + durations[task]
-                    if load_starts[task] < load_starts[task + 1] and durations[task] > 0:
-                        # Its end is unknown until its speed is computed.
-                        left_s[stream], begun_s[stream] = durations[task], now_s
-                        finish_s[stream] = slowdown[stream] = math.inf
-                        begun.append(stream)
-                        for j in range(load_starts[task], load_starts[task + 1]):
-                            users[link[j]] += 1
-                    else:
-                        heapq.heappush(heap, (finish_s[stream], stream))
-                if heap[0][0] <= now_s:
-                    finished_s, stream = heapq.heappop(heap)
-                    if finish_s[stream] != finished_s:
-                        continue
-                    task = running[stream]
-                    ends[task] = now_s
-                    running[stream], finish_s[stream] = -1, math.inf
-                    to_start.append(stream)
-                    for place in range(follower_starts[task], follower_starts[task + 1]):
-                        missing[followers[place]] -= 1
-                        if missing[followers[place]] == 0:
-                            to_start.append(stream_of[followers[place]])
-                    if durations[task] > 0:
-                        for j in range(load_starts[task], load_starts[task + 1]):
-                            users[link[j]] -= 1
-                            changed |= users[link[j]] > 0
-            for stream in begun[1:]:
-                task = running[stream]
-                for j in range(load_starts[task], load_starts[task + 1]):
-                    changed |= users[link[j]] > 1
-            if changed:
-                speeds = find_all_slowdowns(capacity, load_starts, link, load, weight, running)
-            else:
-                speeds = [(stream, alone[running[stream]]) for stream in begun[1:]]
-            for stream, new in speeds:
-                if new != slowdown[stream]:
-                    left_s[stream] -= (now_s - begun_s[stream]) / slowdown[stream]
-                    begun_s[stream], slowdown[stream] = now_s, new
-                    finish_s[stream] = now_s + max(left_s[stream], 0.0) * new
+        _run_draw(tasks, duration_s[draw], start_s[draw], end_s[draw])
+
+
+def _run_draw(
+    tasks: SharingTasks, durations: Sequence[float], starts: list[float], ends: list[float]
+) -> None:
+    queue_starts, queue, waits, follower_starts, followers, stream_of, alone, links = tasks
+    load_starts, link = links.load_starts, links.link
+    streams = range(len(queue_starts) - 1)
+    missing = [number for number in waits]
+    heads = [queue_starts[stream] for stream in streams]
+    running = [-1 for _ in streams]
+    finish_s = [math.inf for _ in streams]
+    # A task with loads had `left_s` of work left at `begun_s`; its slowdown applies since then.
+    left_s, begun_s = [0.0 for _ in streams], [0.0 for _ in streams]
+    slowdown = [1.0 for _ in streams]
+    users = [0 for _ in links.capacity]
+    # Ends of tasks, the earliest first. A change of speed leaves an outdated entry behind: its time
+    # is no longer that in `finish_s`. The last entry keeps the heap from being empty.
+    heap = [(math.inf, -1)]
+    to_start = [stream for stream in streams]
+    now_s = 0.0
+
+    while now_s < math.inf:
+        begun, changed = [-1], False  # begun[1:] are streams; numba needs a typed list
+        while len(to_start) > 0 or heap[0][0] <= now_s:
+            # Start what can start.
+            while len(to_start) > 0:
+                stream = to_start.pop()
+                if running[stream] >= 0 or heads[stream] == queue_starts[stream + 1]:
+                    continue
+                task = queue[heads[stream]]
+                if missing[task] > 0:
+                    continue
+                heads[stream] += 1
+                running[stream], starts[task] = task, now_s
+                finish_s[stream] = now_s + durations[task]
+                if load_starts[task] < load_starts[task + 1] and durations[task] > 0:
+                    # Its end is unknown until its speed is computed.
+                    left_s[stream], begun_s[stream] = durations[task], now_s
+                    finish_s[stream] = slowdown[stream] = math.inf
+                    begun.append(stream)
+                    for j in range(load_starts[task], load_starts[task + 1]):
+                        users[link[j]] += 1
+                else:
                     heapq.heappush(heap, (finish_s[stream], stream))
-            while heap[0][1] >= 0 and finish_s[heap[0][1]] != heap[0][0]:
-                heapq.heappop(heap)
-            now_s = heap[0][0]
+
+            # End a task, which may let others start at the same moment.
+            if heap[0][0] <= now_s:
+                finished_s, stream = heapq.heappop(heap)
+                if finish_s[stream] != finished_s:
+                    continue
+                task = running[stream]
+                ends[task] = now_s
+                running[stream], finish_s[stream] = -1, math.inf
+                to_start.append(stream)
+                for place in range(follower_starts[task], follower_starts[task + 1]):
+                    missing[followers[place]] -= 1
+                    if missing[followers[place]] == 0:
+                        to_start.append(stream_of[followers[place]])
+                if durations[task] > 0:
+                    for j in range(load_starts[task], load_starts[task + 1]):
+                        users[link[j]] -= 1
+                        changed |= users[link[j]] > 0
+
+        # Change speeds: of all tasks with loads if one of their links is shared, else of new ones.
+        for stream in begun[1:]:
+            task = running[stream]
+            for j in range(load_starts[task], load_starts[task + 1]):
+                changed |= users[link[j]] > 1
+        if changed:
+            speeds = find_all_slowdowns(links, running)
+        else:
+            speeds = [(stream, alone[running[stream]]) for stream in begun[1:]]
+        for stream, new in speeds:
+            if new != slowdown[stream]:
+                left_s[stream] -= (now_s - begun_s[stream]) / slowdown[stream]
+                begun_s[stream], slowdown[stream] = now_s, new
+                finish_s[stream] = now_s + max(left_s[stream], 0.0) * new
+                heapq.heappush(heap, (finish_s[stream], stream))
+
+        # Go to the earliest end.
+        while heap[0][1] >= 0 and finish_s[heap[0][1]] != heap[0][0]:
+            heapq.heappop(heap)
+        now_s = heap[0][0]

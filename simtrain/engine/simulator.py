@@ -102,7 +102,7 @@ class _Simulation:
         self.is_settling = False
         streams = sorted(self.sharing)
         tasks = [self.sharing[stream] for stream in streams]
-        for stream, slowdown in zip(streams, find_slowdowns(*self.link_loads, tasks), strict=True):
+        for stream, slowdown in zip(streams, find_slowdowns(self.link_loads, tasks), strict=True):
             if slowdown != self.slowdowns[stream]:
                 self.slowdowns[stream] = slowdown
                 self.processes[stream].interrupt(slowdown)

@@ -26,7 +26,7 @@ def transfer(name: str, num_bytes: float, rate: float, *links: Link) -> Task:
 
 def slowdowns(link_loads: LinkLoads, tasks: Sequence[int]) -> list[float]:
     """Return the slowdown of each task while they all run."""
-    return find_slowdowns(*link_loads, tasks)
+    return find_slowdowns(link_loads, tasks)
 
 
 def rates(*flows: Task) -> list[float]:
@@ -342,7 +342,7 @@ _LOADS = st.lists(
 def test_a_task_alone_has_the_slowdown_of_a_set_of_one_task(tasks: list[tuple]) -> None:
     link_loads = LinkLoads.of(*zip(*tasks, strict=True))
     if link_loads is not None:
-        each = [find_slowdowns(*link_loads, [task])[0] for task in range(len(tasks))]
+        each = [find_slowdowns(link_loads, [task])[0] for task in range(len(tasks))]
         assert link_loads.alone.tolist() == each
 
 

@@ -68,7 +68,7 @@ def test_no_adapter_carries_more_than_it_can(adapter: float) -> None:
     for start_s, end_s in itertools.pairwise(moments):
         runs = (timeline.start_s <= start_s) & (timeline.end_s >= end_s)
         running = np.flatnonzero(runs).tolist()
-        found = find_slowdowns(*link_loads, running)
+        found = find_slowdowns(link_loads, running)
         used = np.zeros(len(link_loads.capacity))
         for task, slowdown in zip(running, found, strict=True):
             places = slice(*link_loads.load_starts[task : task + 2])
