@@ -23,11 +23,9 @@ from simtrain.workload.optimizer import data_reduction
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective, Elementwise
 from tests.helpers.toys import (
-    INSTANT_RINGS,
     NARROW,
     a100,
     changed,
-    gradient_reduction_s,
     layer_parameters,
     machine_of,
     num_parameters,
@@ -221,20 +219,6 @@ def test_every_rank_has_a_part_of_the_norm() -> None:
     assert summed_over(1) == (32, AXES)
     assert Mesh(tp=4, dp=2, pp=4, gpus_per_node=8).group(*AXES) == Group(AXES, 32, 8)
     assert Mesh(tp=2, dp=3, pp=2, gpus_per_node=8).group(*AXES) == Group(AXES, 12, 8)
-
-
-@pytest.mark.parametrize("interleave", [1, 2])
-def test_buckets_of_zero_1_reduce_scatter_during_the_backward_pass(interleave: int) -> None:
-    grid = {"tensor": 8, "pipeline": 4, "data": 2, "interleave": interleave}
-    free = INSTANT_RINGS | {"memory_bound__kernel_latency": 0.0}
-    exposed, hidden = (
-        run(small(grid, memory={"zero_stage": 1}, overlap={"data_parallel": overlap}), **free)
-        for overlap in (False, True)
-    )
-    for stage in range(4):
-        at_once_s = gradient_reduction_s(exposed, stage)
-        assert hidden.timeline.busy_s()[f"data {stage}"] == pytest.approx(at_once_s)
-    assert hidden.iteration_time_s < exposed.iteration_time_s
 
 
 # ------------------------------------------------------------------------- stages 2 and 3
