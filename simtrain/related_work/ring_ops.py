@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 from simtrain.base.mesh import Group
 from simtrain.errors import InputError
-from simtrain.workload.blocks.attention_core import AttentionCore
+from simtrain.workload.blocks.attention_core import AttentionCore, softmax_of_scores
 from simtrain.workload.blocks.context import ContextSteps
-from simtrain.workload.blocks.elementwise import MASK_BYTES, dropout, softmax_kernels
-from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise, gradient
-from simtrain.workload.work import CollectiveKind, KernelFamily
+from simtrain.workload.blocks.elementwise import MASK_BYTES
+from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
+from simtrain.workload.work import CollectiveKind
 
 _BACK = Phase.INPUT_GRADIENT
 
@@ -72,9 +72,10 @@ def ring_self_attention(
     forward, backward = [*ring.score(query, key)], [*ring.score_gradients(query, key)]
     tape.record("ring QKᵀ", (query, key), (scores,), forward, backward)
 
-    probabilities = _softmax(ring, scores)
-    if drops_out:
-        probabilities = dropout(tape, probabilities, "softmax dropout", KernelFamily.DROPOUT)
+    # `ScaledMaskedSoftmax` of Megatron-LM: the causal kernel needs as many queries as keys.
+    size, mask_bytes = scores.num_bytes, scores.rows // core.heads * scores.width * MASK_BYTES
+    read_bytes = size + mask_bytes
+    probabilities = softmax_of_scores(core, scores, read_bytes, 2 * size, drops_out=drops_out)
 
     values = tape.tensor("value by head", value.rows, core.groups * core.value_size)
     tape.record("values by head", (value,), (values,), [ring.copy_by_head(values)])
@@ -83,28 +84,6 @@ def ring_self_attention(
     backward = [*ring.weigh_gradients(probabilities, values)]
     tape.record("ring attention over V", (probabilities, values), (output,), forward, backward)
     return output
-
-
-def _softmax(ring: _Ring, scores: Tensor) -> Tensor:
-    """Record the softmax of all scores with a mask of one byte per score of a sequence.
-
-    The kernel is Megatron-LM's `ScaledMaskedSoftmax`, whose backward kernel overwrites its input;
-    the causal kernel needs as many queries as keys.
-    """
-    tape, y, size = ring.core.tape, ring.scores("softmax output"), scores.num_bytes
-    mask_bytes = scores.rows // ring.core.heads * scores.width * MASK_BYTES
-    if tape.microbatch.kernels.fused_softmax:
-        family = KernelFamily.SOFTMAX
-        sizes = size + mask_bytes, size
-        softmax = elementwise("softmax", *sizes, saves=(y,), holds_bytes=2 * size, family=family)
-        forward: Ops = (softmax,)
-        back = gradient("softmax", 2 * size, size, reads=(y,), holds_bytes=2 * size, family=family)
-        backward: Ops = (back,)
-    else:
-        separate = tape.microbatch.kernels.separate_masking
-        forward, backward = softmax_kernels(scores, y, mask_bytes, separate_masking=separate)
-    tape.record("softmax", (scores,), (y,), forward, backward)
-    return y
 
 
 @dataclass(frozen=True, slots=True)

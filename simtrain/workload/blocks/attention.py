@@ -14,18 +14,16 @@ from simtrain.scenario.model import LatentAttention, Normalization
 from simtrain.workload.blocks.attention_core import (
     AttentionCore,
     attention_of_slice,
+    softmax_of_scores,
     unfused_attention_of_slice,
 )
 from simtrain.workload.blocks.elementwise import (
-    MASK_BYTES,
     complex_rotation_kernels,
-    dropout,
     join_views,
     norm,
     norm_parameters,
     rms_norm_kernels,
     rotation_kernels,
-    softmax_kernels,
     split,
 )
 from simtrain.workload.blocks.linear import all_gather, column_linear, replicated_linear
@@ -263,26 +261,22 @@ def _repeated(
 def _unfused(
     core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor, *, drops_out: bool
 ) -> Tensor:
-    """Record separate kernels, which save the scores."""
+    """Record separate kernels, which save the scores.
+
+    The causal softmax reads only the lower triangle; its backward kernel overwrites its input.
+    """
     scores = _query_key_product(core, query_key)
-    probabilities = _softmax(core, scores)
-    if drops_out:
-        family = KernelFamily.DROPOUT
-        probabilities = dropout(core.tape, probabilities, "softmax dropout", family)
+    size = scores.num_bytes
+    probabilities = softmax_of_scores(core, scores, size // 2, size, drops_out=drops_out)
     return _over_value(core, probabilities, value)
-
-
-def _scores(core: AttentionCore, name: str, element_bytes: int | None = None) -> Tensor:
-    batch = core.tape.microbatch
-    rows = batch.sequences * core.heads * batch.seq_length
-    return core.tape.tensor(name, rows, batch.seq_length, element_bytes)
 
 
 def _query_key_product(core: AttentionCore, query_key: tuple[Tensor, ...]) -> Tensor:
     """Record QKᵀ. `baddbmm` requires an addend as large as the scores, and ignores it."""
-    scores, keys = _scores(core, "scores"), core.repeated("keys", core.head_size)
-    by_head = _copies_by_head(core, query_key)
     s, d = core.tape.microbatch.seq_length, core.head_size
+    rows = core.tape.microbatch.sequences * core.heads * s
+    scores, keys = core.tape.tensor("scores", rows, s), core.repeated("keys", d)
+    by_head = _copies_by_head(core, query_key)
     saved = (*query_key, keys) if keys else query_key
     product = core.product("QKᵀ", (s, s, d), Phase.FORWARD, saves=saved)
     forward = [*by_head, product.replace(buffer_bytes=scores.num_bytes)]
@@ -307,30 +301,6 @@ def _copies_by_head(core: AttentionCore, tensors: tuple[Tensor, ...]) -> Ops:
     if not core.tape.microbatch.kernels.separate_masking:
         return ()
     return tuple(elementwise(f"{x.name} by head", x.num_bytes, x.num_bytes) for x in tensors)
-
-
-def _softmax(core: AttentionCore, scores: Tensor) -> Tensor:
-    """Record the causal softmax, which reads only the lower triangle.
-
-    The backward kernel overwrites its input. A software stack without this kernel masks the scores
-    first, with a mask of one byte per score of a sequence.
-    """
-    tape, y, size = core.tape, _scores(core, "softmax output"), scores.num_bytes
-    if tape.microbatch.kernels.fused_softmax:
-        held_bytes, family = 2 * size, KernelFamily.SOFTMAX
-        softmax = elementwise(
-            "softmax", size // 2, size, saves=(y,), holds_bytes=held_bytes, family=family
-        )
-        forward: Ops = (softmax,)
-        backward: Ops = (
-            gradient("softmax", size, size, reads=(y,), holds_bytes=held_bytes, family=family),
-        )
-    else:
-        mask_bytes = scores.rows // core.heads * scores.width * MASK_BYTES
-        separate = tape.microbatch.kernels.separate_masking
-        forward, backward = softmax_kernels(scores, y, mask_bytes, separate_masking=separate)
-    tape.record("softmax", (scores,), (y,), forward, backward)
-    return y
 
 
 def _over_value(core: AttentionCore, probabilities: Tensor, value: Tensor) -> Tensor:

@@ -131,6 +131,39 @@ class AttentionCore:
         return Op(name, work, phase, saves, reads, held_bytes, buffer_bytes=buffer_bytes)
 
 
+def softmax_of_scores(
+    core: AttentionCore, scores: Tensor, read_bytes: int, backward_bytes: int, *, drops_out: bool
+) -> Tensor:
+    """Record the softmax of all scores, and its dropout.
+
+    A software stack without a fused kernel masks the scores first, with a mask of one byte per
+    score of a sequence.
+
+    Args:
+        core: the rank's heads.
+        scores: queries times keys.
+        read_bytes, backward_bytes: what the fused kernel reads, forward and backward.
+        drops_out: dropout on the probabilities.
+    """
+    tape, size = core.tape, scores.num_bytes
+    y = tape.tensor("softmax output", scores.rows, scores.width)
+    if tape.microbatch.kernels.fused_softmax:
+        family, held_bytes = KernelFamily.SOFTMAX, 2 * size
+        sizes, back = (read_bytes, size), (backward_bytes, size)
+        forward: Ops = (
+            elementwise("softmax", *sizes, saves=(y,), holds_bytes=held_bytes, family=family),
+        )
+        backward: Ops = (
+            gradient("softmax", *back, reads=(y,), holds_bytes=held_bytes, family=family),
+        )
+    else:
+        mask_bytes = scores.rows // core.heads * scores.width * MASK_BYTES
+        separate = tape.microbatch.kernels.separate_masking
+        forward, backward = softmax_kernels(scores, y, mask_bytes, separate_masking=separate)
+    tape.record("softmax", (scores,), (y,), forward, backward)
+    return dropout(tape, y, "softmax dropout", KernelFamily.DROPOUT) if drops_out else y
+
+
 # Causal attention of a slice of each sequence: its queries attend to all keys up to its end.
 #
 # The keys and values of each slice stay on the rank from its forward pass to its backward pass,
@@ -251,10 +284,10 @@ def unfused_attention_of_slice(
     keys = _KeptOperand.of(core, part, "key", core.head_size)
     values = _KeptOperand.of(core, part, "value", core.value_size)
     scores = _query_key_product(core, keys, query_key)
-    probabilities = _softmax(core, keys, scores)
-    if drops_out:
-        family = KernelFamily.DROPOUT
-        probabilities = dropout(core.tape, probabilities, "softmax dropout", family)
+    # The fused kernel reads scores of keys up to the query alone.
+    (s, n), size = (core.seq_length, keys.num_tokens), scores.num_bytes
+    read_bytes = size * (2 * n - s) // (2 * n)
+    probabilities = softmax_of_scores(core, scores, read_bytes, size, drops_out=drops_out)
     return _over_value(core, values, probabilities, value)
 
 
@@ -349,7 +382,8 @@ def _query_key_product(
 ) -> Tensor:
     """Record QKᵀ. `baddbmm` requires an addend as large as the scores, and ignores it."""
     tape, (s, n, d) = core.tape, (core.seq_length, keys.num_tokens, core.head_size)
-    scores, phase = _scores(core, keys, "scores"), Phase.INPUT_GRADIENT
+    rows, phase = tape.microbatch.sequences * core.heads * s, Phase.INPUT_GRADIENT
+    scores = tape.tensor("scores", rows, n)
     query = tape.tensor("query", tape.microbatch.sequences * s, core.heads * d)
     product = core.product("QKᵀ", (s, n, d), Phase.FORWARD, saves=(query,))
     forward = [*keys.joins(), keys.multiplied(product.replace(buffer_bytes=scores.num_bytes))]
@@ -358,37 +392,6 @@ def _query_key_product(
     backward = [keys.multiplied(of_query, is_last_use=True), *keys.gradient_sums(of_keys)]
     tape.record("QKᵀ", query_key, (scores,), forward, backward)
     return scores
-
-
-def _scores(core: AttentionCore, keys: _KeptOperand, name: str) -> Tensor:
-    rows = core.tape.microbatch.sequences * core.heads * core.seq_length
-    return core.tape.tensor(name, rows, keys.num_tokens)
-
-
-def _softmax(core: AttentionCore, keys: _KeptOperand, scores: Tensor) -> Tensor:
-    """Record the causal softmax, whose fused kernel reads scores of keys up to the query alone."""
-    tape, y, size = core.tape, _scores(core, keys, "softmax output"), scores.num_bytes
-    if tape.microbatch.kernels.fused_softmax:
-        s, n = core.seq_length, keys.num_tokens
-        held_bytes, family = 2 * size, KernelFamily.SOFTMAX
-        softmax = elementwise(
-            "softmax",
-            size * (2 * n - s) // (2 * n),
-            size,
-            saves=(y,),
-            holds_bytes=held_bytes,
-            family=family,
-        )
-        forward: Ops = (softmax,)
-        backward: Ops = (
-            gradient("softmax", size, size, reads=(y,), holds_bytes=held_bytes, family=family),
-        )
-    else:
-        mask_bytes = scores.rows // core.heads * scores.width * MASK_BYTES
-        separate = tape.microbatch.kernels.separate_masking
-        forward, backward = softmax_kernels(scores, y, mask_bytes, separate_masking=separate)
-    tape.record("softmax", (scores,), (y,), forward, backward)
-    return y
 
 
 def _over_value(
