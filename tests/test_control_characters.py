@@ -74,7 +74,7 @@ def test_an_imported_scenario_has_none_and_can_be_read_again(file: str) -> None:
     pathlib.Path("ds.json").write_text(json.dumps(config), "utf-8")
     pathlib.Path("config.json").write_text(json.dumps(model), "utf-8")
     for option in ((), ("-o", "new.yaml")):
-        outcome = call("import", "deepspeed", "ds.json", "--gpus", "8", *option)
+        outcome = call("import", "ds.json", "--gpus", "8", *option)
         assert outcome.exit_code == 0, outcome.stderr
         assert is_clean(outcome.stdout + outcome.stderr)
     assert is_clean(pathlib.Path("new.yaml").read_text("utf-8"))

@@ -20,7 +20,7 @@ def result_of(run: RecordedRun) -> Result:
 
 
 def imported_result_of(run: RecordedRun, num_gpus: int) -> Result:
-    """Simulate the job of a recorded run as `simtrain import torchtitan` reads it."""
+    """Simulate the job of a recorded run as `simtrain import` reads it."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "job.toml"
         file.write_text(run.job, encoding="utf-8")

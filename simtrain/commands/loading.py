@@ -41,7 +41,7 @@ def load_scenario(
 
     Raises:
         InputError: the file, the overrides or the combination is wrong, or the source leaves the
-            number of GPUs or the batch open (E881).
+            machine, the number of GPUs or the batch open (E881).
     """
     from simtrain.base.importer import importer_of_file
     from simtrain.scenario import check_scenario
@@ -68,7 +68,8 @@ def load_unchecked(request: ImportRequest) -> Scenario:
     """Load or import a scenario whose layout is to be chosen, without checking it.
 
     Raises:
-        InputError: the file or the overrides are wrong, or the source leaves the batch open (E881).
+        InputError: the file or the overrides are wrong, or the source leaves the machine or
+            the batch open (E881).
     """
     from simtrain.base.importer import importer_of_file
     from simtrain.scenario import load_unchecked as load
@@ -178,16 +179,27 @@ def _import(
             line = shlex.join([*command, *_usual_batch(scenario, gpus, options)])
             raise _open(source, "the layout and the batch: it describes a model alone", line)
         replicas = _legal_replicas(importer, request) or "parallelism.data=1"
-        line = shlex.join([*command, "--set", replicas])
+        line = shlex.join([*command, "--set", replicas, *_machine_option(draft)])
         raise _open(source, "how many GPUs it uses", line)
     if draft.is_default("batch.global"):
         words = _usual_batch(scenario, _FEWEST_GPUS, command)
         if not importer.is_model:
             number = _usual_sequences(scenario, scenario.model.seq_length, 1)
-            words = ["--set", f"batch.global={number}"]
+            words = ["--set", f"batch.global={number}", *_machine_option(draft)]
         raise _open(source, "the batch", shlex.join([*command, *words]))
+    check_machine(draft, source)
     _say_what_was_read(importer, draft, source, " --capture" * request.capture)
     return scenario
+
+
+def check_machine(draft: ImportDraft, source: str, *, in_python: bool = False) -> None:
+    """Refuse a source that does not say its machine, on which every time depends (E881)."""
+    if draft.unknown_machine:
+        first, second = (f"cluster={name}" for name in draft.likely_clusters)
+        line = f"{shlex.join(['simtrain', *sys.argv[1:]])} --set"
+        lines = f"{line} {first}; or {line} {second}"
+        lines = f'write overrides=["{first}"], or ["{second}"]' if in_python else lines
+        raise InputError.of("E881", draft.unknown_machine, Location(source), lines)
 
 
 def _legal_replicas(importer: Importer, request: ImportRequest) -> str:
@@ -222,12 +234,16 @@ def _has_default_layout(importer: Importer, draft: ImportDraft) -> bool:
     return all(draft.is_default(f"parallelism.{axis}") for axis in axes)
 
 
+def _machine_option(draft: ImportDraft) -> list[str]:
+    return ["--set", f"cluster={draft.likely_clusters[0]}"] if draft.unknown_machine else []
+
+
 def _open(source: str, what: str, line: str) -> InputError:
     return InputError.of("E881", f"the file does not say {what}", Location(source), line)
 
 
 def say_assumptions(draft: ImportDraft) -> None:
-    """Say what a source leaves open and its scenario takes for granted, such as the GPU."""
+    """Say what a source leaves open and its scenario takes for granted."""
     for text in draft.assumptions:
         emit(f"{text}.\n", sys.stderr)
 

@@ -209,6 +209,8 @@ def _plan(
     ranked = {DEFAULT: "time", "time": "time", "cost": "cost"}
     chosen = ranked.get(fields["objective"])
     refuse({"--objective": chosen is None}, "ranks no whole training", "write time or cost")
+    if clusters:
+        question = question.changed([f"cluster={clusters[0]}"])
     base = _base(question, fields["gpus"])
     if out is not None:
         check_file(out)

@@ -1,6 +1,6 @@
 """The importers and what each recognises; the modules that read sources are imported when one does.
 
-`--help` lists the importers, and files of another kind are recognised by them.
+Files of other kinds than a command reads are recognised by them, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simtrain.base.importer import Importer, ImportRequest
-from simtrain.base.input_file import FileKind, import_line
+from simtrain.base.input_file import FileKind
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
@@ -24,13 +24,14 @@ _KINDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 def _kinds(importer: str) -> tuple[FileKind, ...]:
-    """Return the kinds of files of an importer."""
+    """Return the kinds of files of an importer, of which each row of its table is one."""
+    patterns = ("sign", "other")
     return tuple(
         FileKind(
-            row["noun"],
-            re.compile(row["sign"], re.MULTILINE),
-            row.get("command", import_line(importer)),
-            re.compile(row.get("other", ""), re.MULTILINE),
+            **{
+                key: re.compile(value, re.MULTILINE) if key in patterns else value
+                for key, value in row.items()
+            }
         )
         for row in _KINDS[importer]
     )
@@ -53,24 +54,10 @@ class ScriptImporter(Importer):
 
 
 class Megatron(ScriptImporter):
-    """Convert the arguments of Megatron-LM to a scenario.
+    """Reads what starts Megatron-LM: a script, its arguments, a log of a run, a test config."""
 
-    A comment on each field names the argument that it comes from. The first lines list the
-    arguments that are not modelled, with their effect. A script is parsed, not run: --env says the
-    variables that it does not define. Everything unknown or wrong is one answer.
-
-    Example: simtrain import megatron train.sh -o scenario.yaml --env NNODES=4
-    """
-
-    name = "megatron"
-    metavar = "SOURCE"
-    argument = (
-        "Shell script that starts Megatron-LM, file with its arguments, log of a run, test "
-        "config (model_config.yaml), or the arguments themselves in quotes."
-    )
-    place = 1
+    name, place = "megatron", 1
     kinds = _kinds(name)
-    reads_options = True
 
     def draft(self, request: ImportRequest) -> Draft:
         from simtrain.importing.megatron.fields import megatron_draft
@@ -79,20 +66,10 @@ class Megatron(ScriptImporter):
 
 
 class DeepSpeed(ScriptImporter):
-    """Convert the config of DeepSpeed to a scenario.
+    """Reads DeepSpeed's JSON, or a script that passes it, and the model that it trains."""
 
-    The model comes from --model: the config.json of a model on Hugging Face, or the script that
-    starts Megatron-DeepSpeed. Without it, a script that names the JSON file, or a config.json, is
-    looked for in the same folder. A script may write the JSON itself, in a here-document.
-
-    Example: simtrain import deepspeed ds_config.json --model config.json --gpus 64
-    """
-
-    name = "deepspeed"
-    metavar = "SOURCE"
-    argument = "JSON file of DeepSpeed, or a script that passes one with --deepspeed_config FILE."
+    name, place = "deepspeed", 0  # a script that starts DeepSpeed is a shell script too
     reads_model = True
-    place = 0  # a script that starts DeepSpeed is a shell script too
     kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:
@@ -102,19 +79,10 @@ class DeepSpeed(ScriptImporter):
 
 
 class HuggingFace(Importer):
-    """Convert the config of a model on Hugging Face to a scenario.
+    """Reads the config.json of a model, which has no batch, layout or machine."""
 
-    A comment on each field names the key that it comes from. A config does not contain the batch,
-    the parallelism or the cluster: they have default values unless --set sets them.
-
-    Example: simtrain import hf config.json --set parallelism.tensor=8 --set batch.global=256
-    """
-
-    name = "hf"
-    metavar = "CONFIG"
-    argument = "config.json of a model, or the folder with it."
+    name, place = "hf", 2
     is_model = True
-    place = 2
     kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:
@@ -124,20 +92,10 @@ class HuggingFace(Importer):
 
 
 class Torchtitan(Importer):
-    """Convert the job file of torchtitan to a scenario.
+    """Reads a job of torchtitan: a TOML file, or a Python file with functions of configs."""
 
-    A comment on each field names the key that it comes from. A job does not contain its number of
-    GPUs: if its sharding degree is -1, add --gpus. simtrain contains the sizes of each flavor of
-    a model. A Python file is read as text, not run; --config names one of several configs in it.
-
-    Example: simtrain import torchtitan config_registry.py --config llama3_70b --gpus 128
-    """
-
-    name = "torchtitan"
-    metavar = "JOB"
-    argument = "TOML file of a torchtitan job, or Python file with functions that return configs."
+    name, place = "torchtitan", 2
     reads_configs = True
-    place = 3
     kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:
@@ -147,20 +105,10 @@ class Torchtitan(Importer):
 
 
 class MegatronBridge(Importer):
-    """Convert a config of Megatron-Bridge to a scenario.
+    """Reads a config that Megatron-Bridge prints, a log with it, or a Python file of recipes."""
 
-    A comment on each field names the field that it comes from. A config does not contain its
-    number of GPUs: add --gpus. A Python file is read as text, not run; --config names one of
-    several recipes in it. What a recipe takes from other files is in a printed config.
-
-    Example: simtrain import bridge config.yaml --gpus 1024 --set cluster=h100_sxm
-    """
-
-    name = "bridge"
-    metavar = "CONFIG"
-    argument = "YAML that Megatron-Bridge prints, a log with it, or Python file of recipes."
+    name, place = "bridge", 2
     reads_configs = True
-    place = 4
     kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:
@@ -170,20 +118,10 @@ class MegatronBridge(Importer):
 
 
 class Nemo(Importer):
-    """Convert a recipe of NeMo 2 to a scenario.
+    """Reads a recipe of NeMo 2: a Python file, or the YAML that it prints."""
 
-    A comment on each field names the field that it comes from. --gpus replaces the number of nodes
-    and devices. A Python file is read as text, not run; --config names one of several recipes in
-    it. What a recipe takes from other files is in a printed one.
-
-    Example: simtrain import nemo recipe.py --config pretrain_recipe --gpus 64
-    """
-
-    name = "nemo"
-    metavar = "CONFIG"
-    argument = "YAML file of a printed recipe, or Python file of a recipe."
+    name, place = "nemo", 2
     reads_configs = True
-    place = 5
     kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:

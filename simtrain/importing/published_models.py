@@ -1,7 +1,7 @@
 """Models that other tools choose by a name, with the config.json that was published for each.
 
 A config of torchtitan, NeMo or Megatron-Bridge contains such a name in place of sizes. The keys are
-those of Hugging Face, and `simtrain import hf` reads them.
+those of Hugging Face, and `simtrain import` reads them.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ IMPORTER = """
 import re
 from dataclasses import replace
 
-from simtrain.base.input_file import FileKind, import_line
+from simtrain.base.input_file import FileKind
 from simtrain.base.importer import Importer
 
 ARGUMENTS = (
@@ -40,7 +40,7 @@ class Toy(Importer):
     "Convert a job."
 
     name = "toy"
-    kinds = (FileKind("a toy job", re.compile(r"^DEPTH [0-9]+"), import_line(name)),)
+    kinds = (FileKind("a toy job", re.compile(r"^DEPTH [0-9]+")),)
 
     def draft(self, request):
         from simtrain.importing.importers import Megatron
@@ -114,7 +114,7 @@ def test_a_part_that_cannot_be_used_is_an_error(
     files = {"parts.py": text, "old.py": f"{text}class Old(GPipe):\n    blocks = True\n"}
     broken = Outsider.install(tmp_path, files, {kind: {"run": place}})
     # Importers are imported for files of other tools only.
-    words = ("import", "hf", "x") if kind == "importers" else ("run", "gpt2_1_5b")
+    words = ("import", "x") if kind == "importers" else ("run", "gpt2_1_5b")
     error = broken.refused(*words)
     assert "E740 simtrain." in error and reason in error
     assert "fix: mend the package outsider, or remove it: pip uninstall outsider" in error

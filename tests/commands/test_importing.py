@@ -61,21 +61,21 @@ def test_an_import_ends_in_a_command_that_works(words: str) -> None:
 
 
 def test_a_model_that_does_not_fit_is_searched_at_a_usual_length() -> None:
-    words = call("import", "hf", "large.json", "--gpus", "64", "-o", "s.yaml").stdout
+    words = call("import", "large.json", "--gpus", "64", "-o", "s.yaml").stdout
     assert "simtrain search s.yaml --gpus 64 --set model.seq_length=8192 " in words
     options = "--gpus", "64", "--set", "cluster=h200_sxm", "-o", "t.yaml"
-    words = call("import", "hf", "large.json", *options).stdout
+    words = call("import", "large.json", *options).stdout
     assert "search t.yaml" in words and "cluster" not in words
 
 
 def test_an_import_replaces_a_file_only_by_force() -> None:
     Path("o.yaml").write_text("mine\n", "utf-8")
-    errors = refused("import", "hf", "config.json", "-o", "o.yaml")
+    errors = refused("import", "config.json", "-o", "o.yaml")
     assert errors.startswith("o.yaml: E113 the file exists") and "--force" in errors
     assert Path("o.yaml").read_text("utf-8") == "mine\n"
-    assert call("import", "hf", "config.json", "-o", "o.yaml", "--force").exit_code == 0
+    assert call("import", "config.json", "-o", "o.yaml", "--force").exit_code == 0
     assert "num_layers: 4" in Path("o.yaml").read_text("utf-8")
-    assert "add -o FILE" in refused("import", "hf", "config.json", "--force")
+    assert "add -o FILE" in refused("import", "config.json", "--force")
 
 
 @pytest.mark.parametrize("command", ["run", "import hf"])
@@ -103,7 +103,7 @@ def test_every_command_that_reads_a_scenario_has_the_options_of_imports(option: 
 
 def test_options_say_the_same_to_run_and_to_import() -> None:
     options = "--gpus", "64"
-    call("import", "torchtitan", "job.toml", *options, "-o", "job.yaml")
+    call("import", "job.toml", *options, "-o", "job.yaml")
     imported = call("run", "--show", "memory", "job.yaml")
     # Its batch is one per replica, which `import` multiplies and `run` keeps unless it is told.
     direct = call("run", "--show", "memory", "job.toml", *options, "--scale-batch")

@@ -1,4 +1,4 @@
-"""Programs in torch, as a user writes them; `simtrain import torch` records them."""
+"""Programs in torch, as a user writes them; `simtrain import --record` records them."""
 
 import atexit
 import os

@@ -1,4 +1,4 @@
-"""`simtrain import bridge`: printed configs and recipes of Megatron-Bridge."""
+"""`simtrain import`: printed configs and recipes of Megatron-Bridge."""
 
 from typing import Any
 
@@ -271,13 +271,13 @@ def test_an_unknown_field_that_is_on_is_an_error() -> None:
 
 def test_the_command_writes_a_scenario_that_loads() -> None:
     written("config.yaml", EVEN)
-    done = call("import", "bridge", "config.yaml", "--gpus", "64", "-o", "o.yaml")
+    done = call("import", "config.yaml", "--gpus", "64", "-o", "o.yaml")
     assert done.exit_code == 0
     assert load_scenario("o.yaml").num_gpus == 64
     assert call("run", "config.yaml", "--set", "parallelism.data=8").exit_code == 0
-    assert "E116 this is a config of Megatron-Bridge" in refused("import", "hf", "config.yaml")
+    assert "E116 this is a config of Megatron-Bridge" in refused("import", "config.yaml")
     written("recipe.py", RECIPE)
-    assert "simtrain import bridge recipe.py" in refused("import", "torchtitan", "recipe.py")
+    assert "simtrain import recipe.py" in refused("import", "recipe.py")
 
 
 def test_accounted_ends_of_interleaved_stages_are_a_layout() -> None:

@@ -162,7 +162,7 @@ rm -r {folder}
 def test_the_command_says_that_it_runs_the_script(capfd: pytest.CaptureFixture[str]) -> None:
     script = f"echo from the script\nfor N in 2; do torchrun --nproc_per_node $N a.py {BASE}; done"
     words = "--gpus", "16", "--capture", "--", "bash", written("run.sh", script)
-    outcome = call("import", "megatron", *words)
+    outcome = call("import", *words)
     assert outcome.exit_code == 0 and "data: 16 " in outcome.stdout
     assert "Running: bash run.sh. Programs that it starts run" in outcome.stderr
     assert "Recorded, not started: torchrun a.py." in outcome.stderr
@@ -191,11 +191,11 @@ def test_a_capture_without_a_launcher_is_refused(name: str) -> None:
 
 def test_errors_name_the_command() -> None:
     script = written("run.sh", f"#!/bin/bash\ntorchrun a.py {BASE} --a-flag-of-ours 3\n")
-    errors = refused("import", "megatron", "--capture", "--", "bash", script)
+    errors = refused("import", "--capture", "--", "bash", script)
     assert "bash run.sh: E871 --a-flag-of-ours is not a known argument" in errors
 
 
 def test_several_sources_are_refused_without_capture() -> None:
-    errors = refused("import", "megatron", "run.sh", "other.sh")
+    errors = refused("import", "run.sh", "other.sh")
     assert 'E906 unexpected argument "other.sh"; the arguments are: SOURCE' in errors
-    assert errors.endswith("simtrain import megatron run.sh\n")
+    assert errors.endswith("simtrain import run.sh\n")

@@ -1,4 +1,4 @@
-"""`simtrain import hf`: a config.json becomes a commented scenario."""
+"""`simtrain import`: a config.json becomes a commented scenario."""
 
 import json
 from pathlib import Path
@@ -191,11 +191,11 @@ def test_attention_and_mlp_side_by_side(config: dict[str, Any], norms: str, grou
 def test_the_command_asks_for_what_a_config_does_not_say() -> None:
     config = json.dumps(of("llama", max_position_embeddings=1 << 17))
     Path("config.json").write_text(config, encoding="utf-8")
-    words = call("import", "hf", "config.json", "-o", "x.yaml").stdout
+    words = call("import", "config.json", "-o", "x.yaml").stdout
     _, _, command = words.strip().partition("Run it with: simtrain ")
     assert command.startswith("search x.yaml --gpus 8 --set model.seq_length=8192 ")
     assert call(*command.split()).exit_code == 0
-    words = call("import", "hf", "config.json", "--gpus", "4", "-o", "y.yaml").stdout
+    words = call("import", "config.json", "--gpus", "4", "-o", "y.yaml").stdout
     assert "Run it with: simtrain search y.yaml --gpus 4 --set model.seq_length=8192" in words
 
 
@@ -249,7 +249,7 @@ WRONG = {
 def test_errors_have_their_place_and_a_fix(case: str) -> None:
     config, head, excerpt = WRONG[case]
     Path("config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-    errors = refused("import", "hf", "config.json")
+    errors = refused("import", "config.json")
     assert errors.startswith(head)
     assert excerpt in errors and "fix:" in errors
 

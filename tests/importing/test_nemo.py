@@ -1,4 +1,4 @@
-"""`simtrain import nemo`: recipes of NeMo 2."""
+"""`simtrain import`: recipes of NeMo 2."""
 
 import pytest
 
@@ -159,9 +159,9 @@ def test_configs_of_nemo_1_are_refused() -> None:
 def test_the_files_are_recognised() -> None:
     written("recipe.yaml", PRINTED)
     assert call("run", "recipe.yaml").exit_code == 0
-    assert "E116 this is a config of NeMo" in refused("import", "bridge", "recipe.yaml")
-    done = call("import", "nemo", "recipe.yaml", "-o", "o.yaml")
+    assert "E116 this is a config of NeMo" in refused("import", "recipe.yaml")
+    done = call("import", "recipe.yaml", "-o", "o.yaml")
     assert done.exit_code == 0
     written("recipe.py", RECIPE)
-    errors = refused("import", "nemo", "recipe.py")
+    errors = refused("import", "recipe.py")
     assert "E875 2 configs: pretrain_recipe, fast_recipe" in errors

@@ -44,7 +44,7 @@ srun python pretrain_gpt.py $ARGS $CHUNKS --tensor-model-parallel-size $TP --seq
 
 
 def test_one_answer_says_everything_that_lacks() -> None:
-    errors = refused("import", "megatron", written("train.sh", OWN))
+    errors = refused("import", written("train.sh", OWN))
     heads = [line for line in errors.splitlines() if line.startswith("train.sh:")]
     assert [head.split()[1:4] for head in heads] == [
         ["E874", "--seq-length", "is"],
@@ -74,10 +74,10 @@ def test_the_second_try_is_an_answer(command: str) -> None:
 
 def test_a_combination_that_is_refused_does_not_hide_what_is_unknown() -> None:
     script = OWN.replace("stage 4", "stage 5")
-    errors = refused("import", "megatron", written("train.sh", script))
+    errors = refused("import", written("train.sh", script))
     assert "does not divide 32 layers" not in errors or "--seq-length is $LENGTH" in errors
     values = "--env", "LENGTH=8192", "--env", "MICRO=2", "--ignore-unknown"
-    assert "does not divide 32 layers" in refused("import", "megatron", "train.sh", *values)
+    assert "does not divide 32 layers" in refused("import", "train.sh", *values)
 
 
 VARIABLES = {"NNODES": "3", "SIZE": "7B", "WIDE": "yes", "DEEP": "1", "GPUS_PER_NODE": "4"}
@@ -172,7 +172,7 @@ MODEL_ARGS=" \\
 @pytest.mark.parametrize("pattern", [text for text, letters in PATTERNS.items() if letters])
 def test_a_pattern_without_quotes_is_kept_and_said(pattern: str) -> None:
     script = written("nemotron.sh", SETTINGS.format(HYBRID + pattern))
-    outcome = call("import", "megatron", script, "--gpus", "8")
+    outcome = call("import", script, "--gpus", "8")
     assert outcome.exit_code == 0, outcome.stderr
     assert f'layer_pattern: "{PATTERNS[pattern]}"' in outcome.stdout
     assert "vocab_size: 131072" in outcome.stdout
@@ -228,7 +228,7 @@ def test_a_config_of_a_functional_test_is_a_scenario() -> None:
 
 def test_an_unknown_value_of_a_config_is_said_by_env() -> None:
     config = CONFIG.replace("--hidden-size: 512", "--hidden-size: ${WIDTH}")
-    errors = refused("import", "megatron", written("model_config.yaml", config))
+    errors = refused("import", written("model_config.yaml", config))
     assert "model_config.yaml:7:3: E874 --hidden-size is $WIDTH" in errors
     assert "add --env WIDTH=..." in errors
     assert import_megatron("model_config.yaml", env={"WIDTH": "512"})[0].model.hidden_size == 512

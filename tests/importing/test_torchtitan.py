@@ -1,4 +1,4 @@
-"""`simtrain import torchtitan`, and the named models from which it takes sizes."""
+"""`simtrain import`, and the named models from which it takes sizes."""
 
 from pathlib import Path
 
@@ -332,7 +332,7 @@ def test_every_key_is_in_exactly_one_list() -> None:
 
 def test_the_command_writes_a_file() -> None:
     written("job.toml", JOB)
-    done = call("import", "torchtitan", "job.toml", "-o", "o.yaml", "--set", "batch.global=32")
+    done = call("import", "job.toml", "-o", "o.yaml", "--set", "batch.global=32")
     assert done.exit_code == 0
     assert load_scenario("o.yaml").batch.global_ == 32
 
@@ -373,6 +373,4 @@ def test_a_file_without_a_key_that_sets_a_field_is_refused(text: str) -> None:
 def test_an_integer_that_python_cannot_print_is_out_of_range(tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text(f"[training]\nseq_len = 0x{'f' * 5_000}\n", "utf-8")
-    assert "E879 a number has more than 64 bits" in refused(
-        "import", "torchtitan", str(job), "--gpus", "8"
-    )
+    assert "E879 a number has more than 64 bits" in refused("import", str(job), "--gpus", "8")

@@ -1,4 +1,4 @@
-"""`simtrain import torchtitan` of configs in Python."""
+"""`simtrain import` of configs in Python."""
 
 from pathlib import Path
 
@@ -105,12 +105,12 @@ def test_a_function_of_another_file_that_gets_the_config_is_unknown() -> None:
 
 def test_one_of_several_configs_is_chosen_by_its_name() -> None:
     written("config_registry.py", REGISTRY)
-    errors = refused("import", "torchtitan", "config_registry.py", "--gpus", "8")
+    errors = refused("import", "config_registry.py", "--gpus", "8")
     assert "E875 3 configs: llama3_70b, llama3_8b_float8" in errors and "--config" in errors
-    errors = refused("import", "torchtitan", "config_registry.py", "--config", "llama3_7b")
+    errors = refused("import", "config_registry.py", "--config", "llama3_7b")
     assert "did you mean llama3_70b?" in errors
     words = ("--config", "llama3_70b", "--gpus", "64", "-o", "o.yaml")
-    assert call("import", "torchtitan", "config_registry.py", *words).exit_code == 0
+    assert call("import", "config_registry.py", *words).exit_code == 0
     assert load_scenario("o.yaml").num_gpus == 64
     assert "of TOML" not in errors
 
@@ -137,5 +137,5 @@ def test_the_file_is_recognised_by_other_commands() -> None:
     error = refused("run", "config_registry.py")
     assert "E875 3 configs: llama3_70b" in error
     written("recipe.yaml", "_target_: megatron.bridge.training.config.ConfigContainer\n")
-    error = refused("import", "torchtitan", "recipe.yaml")
+    error = refused("import", "recipe.yaml")
     assert "E116 this is a config of Megatron-Bridge" in error

@@ -1,4 +1,4 @@
-"""`simtrain import torch`: files, errors that name the program's line, and the page about it."""
+"""`simtrain import --record`: files, errors that name the program's line, and the page about it."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_program_becomes_a_scenario_and_its_recording(folder: Path) -> None:
     words = "--gpus", "8", "--arg", "layers=5", "--set", "cluster=b200_sxm", "-o", "my.yaml"
-    outcome = call("import", "torch", f"{PROGRAMS}:sharded", *words)
+    outcome = call("import", "--record", f"{PROGRAMS}:sharded", *words)
     assert outcome.exit_code == 0, outcome.stderr
     assert outcome.stdout.startswith("my.yaml runs my.program.json.gz: ")
     scenario = load_scenario("my.yaml")
@@ -43,7 +43,7 @@ def test_a_program_becomes_a_scenario_and_its_recording(folder: Path) -> None:
     program = read_program(FileVersion.of("my.program.json.gz"))
     assert program.command.endswith(" ".join(words))
     assert max(run.count for run in program.forward) == 3  # the first and the last layer differ
-    assert "E113" in refused("import", "torch", f"{PROGRAMS}:sharded", *words)
+    assert "E113" in refused("import", "--record", f"{PROGRAMS}:sharded", *words)
     assert call("run", "my.yaml").exit_code == 0
 
 
@@ -70,7 +70,7 @@ def test_errors_name_the_line_of_the_program(
 ) -> None:
     code, message, line = PROBLEMS[function]
     seconds = ("--seconds", "20") if function == "never_ends" else ()
-    error = refused("import", "torch", f"{PROGRAMS}:{function}", *seconds)
+    error = refused("import", "--record", f"{PROGRAMS}:{function}", *seconds)
     assert f"{code} {message}" in error or (code in error and message in error)
     assert line in error
     if line:
@@ -135,7 +135,7 @@ def runs(process: int) -> bool:
 def test_no_process_of_the_program_is_left(folder: Path) -> None:
     """One ignores SIGTERM; another one returns from the function, as the program itself does."""
     words = "--arg", f"marker={folder / 'number'}", "-o", "x.yaml"
-    outcome = call("import", "torch", f"{PROGRAMS}:forks", *words)
+    outcome = call("import", "--record", f"{PROGRAMS}:forks", *words)
     assert outcome.exit_code == 0, outcome.stderr
     assert not runs(int((folder / "number").read_text()))
     assert call("run", "x.yaml").exit_code == 0
@@ -175,7 +175,7 @@ def test_ctrl_c_leaves_no_process_and_no_file(folder: Path) -> None:
 def test_command_lines_are_checked_before_anything_runs(
     words: list[str], code: str, folder: Path
 ) -> None:
-    assert code in refused("import", "torch", *words)
+    assert code in refused("import", "--record", *words)
 
 
 FRAMEWORKS = {"accelerate": "", "lightning": "", "torchtitan": "triton"}

@@ -20,7 +20,7 @@ pytestmark = [
 
 def recorded(function: Any = programs.flat, gpus: int = 8, **arguments: Any) -> Program:
     step = recorder.record(function, arguments, gpus)
-    text = program_of(step, {"command": "simtrain import torch x.py:flat", "gpus": gpus})
+    text = program_of(step, {"command": "simtrain import --record x.py:flat", "gpus": gpus})
     return Program.model_validate_json(text)
 
 

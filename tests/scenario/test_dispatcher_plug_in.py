@@ -96,4 +96,4 @@ def test_help_and_files_of_other_tools_know_it(outsider: Outsider) -> None:
     assert "--moe-flex-dispatcher-backend copy" in script
     file = outsider.folder / "run.sh"
     file.write_text(script, "utf-8")
-    assert "expert_dispatch: copy_engines" in outsider.call("import", "megatron", str(file))
+    assert "expert_dispatch: copy_engines" in outsider.call("import", str(file))

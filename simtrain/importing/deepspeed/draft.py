@@ -395,6 +395,6 @@ def no_model(file: str) -> InputError:
     return InputError.of(
         "E881",
         f"{file} does not say the model",
-        fix=f"simtrain import deepspeed {file} --model config.json --gpus 8, with the config.json "
+        fix=f"simtrain import {file} --model config.json --gpus 8, with the config.json "
         "of the model or the script that starts the training",
     )

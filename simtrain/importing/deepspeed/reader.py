@@ -195,7 +195,7 @@ def _config_of(
         "E874",
         f"{setting.spelled} is {setting.value}, and there is no such file beside the script",
         setting.place,
-        "copy the file there, or: simtrain import deepspeed FILE.json --model config.json",
+        "copy the file there, or: simtrain import FILE.json --model config.json",
     )
 
 
@@ -214,7 +214,7 @@ def _model_of(arguments: dict[str, Setting], script: str) -> str:
         "E881",
         f"the config of the model {setting.value} is not here",
         setting.place,
-        f"hf download {setting.value} config.json --local-dir . && simtrain import deepspeed "
+        f"hf download {setting.value} config.json --local-dir . && simtrain import "
         f"{script} --model config.json",
     )
 

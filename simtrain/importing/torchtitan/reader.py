@@ -153,7 +153,9 @@ class JobDraft(Draft):
             _refuse_flavor(pair[0], pair[1], flavor.place)
         self.refuse_unknown()
         if not self.settings.keys() & TABLE.mapped.keys():
-            raise Torchtitan().no_sign(request)
+            message, fix = "has no key of a job of torchtitan", "write the path of a job"
+            reason = "another file would be imported with the default of every field"
+            raise InputError.of("E741", message, Location(self.file), fix, reason)
 
     def __getitem__(self, key: str) -> Any:
         """Return the value of a key, or its default."""
