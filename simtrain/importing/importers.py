@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simtrain.base.importer import Importer, ImportRequest
 from simtrain.base.input_file import FileKind
@@ -25,16 +25,14 @@ _KINDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 def _kinds(importer: str) -> tuple[FileKind, ...]:
     """Return the kinds of files of an importer, of which each row of its table is one."""
-    patterns = ("sign", "other")
-    return tuple(
-        FileKind(
-            **{
-                key: re.compile(value, re.MULTILINE) if key in patterns else value
-                for key, value in row.items()
-            }
-        )
-        for row in _KINDS[importer]
-    )
+    return tuple(map(_kind, _KINDS[importer]))
+
+
+def _kind(row: dict[str, Any]) -> FileKind:
+    fields = dict(row)
+    for name in {"sign", "other"} & row.keys():
+        fields[name] = re.compile(row[name], re.MULTILINE)
+    return FileKind(**fields)
 
 
 class ScriptImporter(Importer):
