@@ -10,8 +10,6 @@ from simtrain.hardware.evidence import MeasuredRuns, error_text, validated_on
 from simtrain.hardware.interval import error_model, judged_runs
 from simtrain.paper import targets
 from simtrain.paper.entries import PaperEntry, PaperSection, TimeComparison
-from simtrain.paper.layer import crossing_length, layer_terms, sizes_of
-from simtrain.paper.models import PRESENT, paper_scenario
 from simtrain.paper.targets import DATA_PARALLEL_530B_S
 
 MEMORY = ("fig1", "fig7", "fig8", "fig9", "appendix-c", "zero")
@@ -94,13 +92,6 @@ def memory(request: Request) -> str:
     )
 
 
-def crossing(request: Request) -> str:
-    """Return the length from which the attention core exceeds the rest: `crossing 175B`."""
-    sizes = sizes_of(paper_scenario(request.text, PRESENT))
-    length = crossing_length(layer_terms(sequence_parallel=True, recompute="none"), sizes)
-    return f"{float(length):,.1f}"
-
-
 def measured_runs(request: Request) -> str:
     """Return the errors that reports state for a profile: `measured_runs a100_sxm4_80gb`."""
     errors = validated_on(request.text)
@@ -146,16 +137,6 @@ def not_judged(request: Request) -> str:
         if errors is None or not errors.measured_runs:
             names.append(f"`{cluster}`")
     return ", ".join(names)
-
-
-def measured_error(request: Request) -> str:
-    """Return one of these errors: `measured_error a100_sxm4_80gb mean|worst|number several nodes`.
-
-    The last words begin the description of the runs.
-    """
-    profile, which, *begin = request.words
-    errors = _errors(_measured(profile, " ".join(begin)))
-    return dict(zip(("number", "mean", "worst"), errors, strict=True))[which]
 
 
 def _measured(profile: str, begin: str) -> MeasuredRuns:

@@ -10,7 +10,7 @@ import pathlib
 import tempfile
 
 from docs.update.documents import write_files
-from docs.update.request import Request, percent, seconds, signed_percent
+from docs.update.request import Request, percent, seconds
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
 
@@ -65,13 +65,6 @@ def time(request: Request) -> str:
     return seconds(run_of(tuple(request.words)).iteration_time_s)
 
 
-def part(request: Request) -> str:
-    """Return the share of a part of the breakdown: `part bubble SCENARIO ...`."""
-    name, *words = request.words
-    run = run_of(tuple(words))
-    return percent(getattr(run.breakdown, f"{name}_s") / run.iteration_time_s)
-
-
 def part_time(request: Request) -> str:
     """Return the time of a part of the breakdown: `part_time bubble SCENARIO ...`."""
     name, *words = request.words
@@ -83,18 +76,7 @@ def mfu(request: Request) -> str:
     return percent(run_of(tuple(request.words)).mfu)
 
 
-def peak(request: Request) -> str:
-    """Return the peak memory of the fullest stage."""
-    return f"{evaluation(tuple(request.words)).peak_bytes / 2**30:.1f} GiB"
-
-
 def less_time(request: Request) -> str:
     """Return the reduction in time: `less_time SCENARIO ... against SCENARIO ...`."""
     first, second = (run_of(words).iteration_time_s for words in _scenarios(request))
     return percent(1 - first / second)
-
-
-def change(request: Request) -> str:
-    """Return the change in time with its sign: `change SCENARIO ... against SCENARIO ...`."""
-    first, second = (run_of(words).iteration_time_s for words in _scenarios(request))
-    return signed_percent(first / second - 1)

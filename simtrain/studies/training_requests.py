@@ -35,8 +35,6 @@ class CostRequest:
             formula, but at least the time to write one.
         recovery: what a failure stops: all replicas (default), or one replica, without which the
             others go on after a reconfiguration.
-        reliability: hardware profile whose failures count. Default: the scenario's cluster, or
-            h100_sxm if its profile has none.
         draws: trainings that are drawn. Default: 100.
         seed: of the random numbers: a whole number from 0 on.
         price: price per GPU, instead of the profile's, which is that on demand: "2.5 USD/h".
@@ -56,7 +54,6 @@ class CostRequest:
     checkpoint: CheckpointMode = "async"
     interval: str | None = None
     recovery: Recovery = "all"
-    reliability: str | None = None
     draws: int = 100
     seed: int = 0
     price: str | None = None

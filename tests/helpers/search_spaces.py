@@ -39,6 +39,11 @@ def holding(scenario: Scenario, *paths: tuple[str, ...]) -> Scenario:
     return scenario
 
 
+def with_memory(name: str, num_bytes: int) -> Scenario:
+    """Return a base on GPUs of this memory."""
+    return BASES[name].replace({"hardware.gpu.memory_capacity": f"{num_bytes} B"})
+
+
 BASES = {
     "narrow": holding(base(model={"num_layers": 8}), ("memory", "zero_stage")),
     "plain": base(),

@@ -14,7 +14,7 @@ from simtrain.render.terminal import terminal_page
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.run import search
 from simtrain.views.search import MAY_NOT_FIT, search_view
-from tests.helpers.search_spaces import BASES, every
+from tests.helpers.search_spaces import every, with_memory
 
 MIB = 2**20
 
@@ -24,8 +24,8 @@ def searched(objective: str = "time", **arguments: Any) -> SearchResult:
     """Search with memory in which some layouts surely fit and faster ones may not."""
     explorer, points = every("narrow")
     peaks = sorted({explorer.peak_bytes(point) for point in points})
-    limit = f"{peaks[len(peaks) // 2]} B"
-    return search(BASES["narrow"], (4,), objective, top=4, max_memory=limit, **arguments)
+    scenario = with_memory("narrow", peaks[len(peaks) // 2])
+    return search(scenario, (4,), objective, top=4, **arguments)
 
 
 def lines_of(result: SearchResult, details: bool = False) -> list[str]:
@@ -87,7 +87,7 @@ def test_exactly_the_rows_that_may_not_fit_are_marked() -> None:
 @pytest.mark.slow
 def test_a_first_layout_that_may_not_fit_is_called_so() -> None:
     least = min(map(every("narrow")[0].peak_bytes, every("narrow")[1]))
-    none_surely = search(BASES["narrow"], (4,), max_memory=f"{least + MIB} B")
+    none_surely = search(with_memory("narrow", least + MIB), (4,))
     assert [*facts_of(none_surely)] == ["Best, may not fit"]
     assert any(
         text.startswith("No layout surely fits") for text in search_view(none_surely).sentences

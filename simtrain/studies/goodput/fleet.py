@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from simtrain.errors import InputError, Location
 from simtrain.hardware.load import STAND_IN, load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.sections import Reliability
@@ -141,26 +140,16 @@ class TrainingFacts:
         return math.ceil(self.num_gpus / self.gpus_per_node)
 
 
-def failures_of(profile: HardwareProfile, name: str | None = None) -> tuple[str, Reliability]:
+def failures_of(profile: HardwareProfile) -> tuple[str, Reliability]:
     """Return the name of the profile whose failures count, and its failures.
 
-    They are those of a named profile (E889 if it has none), or of the profile of the iteration;
-    h100_sxm stands in for one without failures.
+    h100_sxm stands in for a profile without failures.
     """
-    if name is None or name == profile.name:
-        if profile.reliability is not None:
-            return profile.name, profile.reliability
-        name = STAND_IN
-    reliability = load_profile(name).reliability
-    if reliability is None:
-        raise InputError.of(
-            "E889",
-            f"{name} has no section reliability",
-            Location(f"reliability {name}"),
-            fix=f"write {STAND_IN}, or add the section to the profile",
-            reason="how often machines fail is not known otherwise",
-        )
-    return name, reliability
+    if profile.reliability is not None:
+        return profile.name, profile.reliability
+    reliability = load_profile(STAND_IN).reliability
+    assert reliability is not None, "the profile that stands in has failures"
+    return STAND_IN, reliability
 
 
 def fleet_of(facts: TrainingFacts, reliability: Reliability) -> Fleet:

@@ -229,11 +229,11 @@ def draw_trainings(result: Result, request: CostRequest) -> Goodput:
         request: the training; its scenario, goodput and price do not count.
 
     Raises:
-        InputError: an argument is invalid (E885 to E889).
+        InputError: an argument is invalid (E885 to E888).
     """
     num_tokens, interval_s = _checked(request)
     scenario, facts = result.scenario, _facts(result, request, interval_s)
-    profile, reliability = failures_of(result.profile, request.reliability)
+    profile, reliability = failures_of(result.profile)
     fleet, time_s = fleet_of(facts, reliability), facts.iteration_time_s
     _check_checkpoints(fleet, request)
     batch_tokens = scenario.batch.global_ * scenario.model.seq_length

@@ -33,7 +33,6 @@ class SearchRequest:
         base: model, global batch and cluster.
         gpus: number of GPUs, or several to compare: 256,512.
         objective: name of the objective.
-        max_memory: memory limit per GPU, such as 40GiB. Default and maximum: the GPU's capacity.
         top: length of the ranking.
         seconds: time budget. After it the search returns the best so far and how much is proved of
             it: nothing, if some legal layouts have no bound yet. Evaluations in progress are
@@ -61,7 +60,6 @@ class SearchRequest:
     gpus: int | Sequence[int]
     objective: str = DEFAULT
     _: KW_ONLY
-    max_memory: str | None = None
     top: int = 10
     seconds: float | None = None
     interrupted: Callable[[], bool] = lambda: False
@@ -101,14 +99,18 @@ class SearchRequest:
         check_counts({"gpus": as_list(self.gpus), "top": (self.top,)})
         check_budget(self.seconds)
 
-    def limit_bytes(self, profile: HardwareProfile) -> int:
-        """Return the largest peak that fits.
-
-        Raises:
-            InputError: the cluster has too few GPUs (E832), or the limit is invalid (E833).
-        """
-        _check_gpus(as_list(self.gpus), profile, self.base.cluster)
-        return _highest_peak(self.max_memory, profile, self.base.cluster)
+    def check_gpus(self, profile: HardwareProfile) -> None:
+        """Refuse numbers of GPUs that the cluster of this profile does not have (E832)."""
+        cluster = profile.cluster
+        if (number := max(as_list(self.gpus))) > cluster.num_gpus:
+            raise InputError.of(
+                "E832",
+                f"{number} GPUs are more than the {cluster.num_gpus} of {self.base.cluster} "
+                f"({cluster.num_nodes.value} nodes of {cluster.gpus_per_node.value})",
+                Location("--gpus"),
+                f"write at most {cluster.num_gpus}, or name another cluster: --set cluster=NAME",
+                "every rank of the job needs its own GPU",
+            )
 
     def space(self) -> Space:
         """Return the layouts to search.
@@ -149,44 +151,6 @@ def check_budget(seconds: float | None) -> None:
         return
     fix = "write a number of seconds above 0, or remove it to search to the end"
     raise InputError.of("E834", f"seconds is {seconds!r}", Location("--seconds"), fix)
-
-
-def _check_gpus(gpus: Sequence[int], profile: HardwareProfile, name: str) -> None:
-    """Refuse numbers of GPUs that the cluster with this name or path does not have (E832)."""
-    cluster = profile.cluster
-    if (number := max(gpus)) > cluster.num_gpus:
-        raise InputError.of(
-            "E832",
-            f"{number} GPUs are more than the {cluster.num_gpus} of {name} "
-            f"({cluster.num_nodes.value} nodes of {cluster.gpus_per_node.value})",
-            Location("--gpus"),
-            f"write at most {cluster.num_gpus}, or name another cluster: --set cluster=NAME",
-            "every rank of the job needs its own GPU",
-        )
-
-
-# ------------------------------------------------------------------------- memory
-
-
-def _highest_peak(written: str | None, profile: HardwareProfile, name: str) -> int:
-    """Return max_memory in bytes; by default, and at most, the GPU's capacity."""
-    from simtrain.units import UnitError, format_bytes, parse_bytes
-
-    capacity_bytes, place = profile.gpu.memory_capacity.value, Location("max_memory")
-    try:
-        limit_bytes = capacity_bytes if written is None else parse_bytes(written)
-    except UnitError as error:
-        raise InputError.of("E833", str(error), place, fix=error.fix) from error
-    if limit_bytes <= capacity_bytes:
-        return limit_bytes
-    capacity = format_bytes(capacity_bytes)
-    raise InputError.of(
-        "E833",
-        f"{written} is more than the {capacity} of a GPU of {name}",
-        place,
-        reason="a layout that needs more cannot run on this GPU",
-        fix=f"write at most {capacity}, remove it, or name another cluster: --set cluster=NAME",
-    )
 
 
 # ------------------------------------------------------------------------- fields

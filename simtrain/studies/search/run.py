@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -52,7 +51,6 @@ _STARTS = 2
 """Layouts that are refined: the best ones."""
 _MOST_ROUNDS = 3
 """Times that all settings of a layout are tried, at most."""
-_MIB = 2**20
 _REFINED_SECTIONS = ("parallelism", "placement", "memory", "overlap")
 _NUMBERS = {"overlap.prefetch": (1, 2)}
 """Values to try of fields that are numbers."""
@@ -89,7 +87,8 @@ def search_layouts(request: SearchRequest) -> SearchResult:
     refuse_program(request.base)
     objective, evaluator = objective_of(request.objective), request.evaluator or Evaluator()
     profile = evaluator.profile_of(request.base)
-    limit_bytes = request.limit_bytes(profile)
+    request.check_gpus(profile)
+    limit_bytes = profile.gpu.memory_capacity.value
     safe_bytes = surely_fitting_bytes(limit_bytes)
     space = request.space()
     check_scenario(request.base, rules_of_base(space, rules_on(profile)))
@@ -320,9 +319,6 @@ def _none_fits(
     ways = ["on more GPUs"] if max(space.gpus) < profile.cluster.num_gpus else []
     if profile.host_link is not None and not space.base.memory.offload_optimizer:
         ways.append("with --set memory.offload_optimizer=true")
-    needed = math.ceil(peak_bytes / _MIB)
-    if limit_bytes < needed * _MIB <= profile.gpu.memory_capacity.value:
-        ways.append(f"with max_memory={needed}MiB")
     ways.append("on a cluster whose GPUs have more memory")
     return DoesNotFitError.of(
         "E830",

@@ -30,7 +30,7 @@ from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Point
 from simtrain.studies.simulation import checked_profile
 from simtrain.views.search import search_view
-from tests.helpers.search_spaces import BASES, EVALUATOR, base, every
+from tests.helpers.search_spaces import BASES, EVALUATOR, base, every, with_memory
 
 GIB = 2**30
 Keyed = list[tuple[tuple[float, float], int, Point]]
@@ -102,7 +102,7 @@ def test_both_rankings_equal_an_enumeration(name: str, objective: str) -> None:
     assert result.outcome.num_simulated < len(every(name)[1])
     for share in (0.0, 0.3, 1.0):
         limit = limit_between(name, share)
-        result = search(BASES[name], (4,), objective, top=3, max_memory=f"{limit} B")
+        result = search(with_memory(name, limit), (4,), objective, top=3)
         check(result, name, objective)
         assert all(result.fit_of(each).state is MemoryFit.SURELY for each in result.ranked)
         assert all(result.fit_of(each).state is MemoryFit.PERHAPS for each in result.faster)
@@ -234,7 +234,7 @@ def test_the_first_answer_is_the_own_layout_also_of_a_model_with_experts() -> No
 
 def test_if_nothing_surely_fits_all_that_fit_are_ranked() -> None:
     least = peaks_bytes("narrow")[0]
-    result = search(BASES["narrow"], (4,), max_memory=f"{least + 2**20} B")
+    result = search(with_memory("narrow", least + 2**20), (4,))
     check(result, "narrow")
     assert not result.is_safe and result.ranked and not result.faster
 
