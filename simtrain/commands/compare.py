@@ -17,7 +17,7 @@ from simtrain.commands.declare import options_first
 from simtrain.commands.options import AllowOomOption, OutOption, refuse
 from simtrain.commands.output import Output, check_file, show
 from simtrain.commands.printing import emit, status
-from simtrain.commands.question import Question, Questions, as_words, simulate_with_status
+from simtrain.commands.question import Question, Questions, as_words
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
@@ -118,11 +118,11 @@ def _load(questions: Questions, changes: list[str]) -> list[tuple[str, Scenario]
 def _column(name: str, scenario: Scenario, allow_oom: bool, with_hardware: bool) -> ScenarioColumn:
     """Simulate a scenario, and also with better hardware if wanted."""
     from simtrain.studies.comparison import column_of
+    from simtrain.studies.simulation import result_of, simulate_fitting
 
-    if not allow_oom:
-        simulate_with_status(scenario, allow_oom)
     with status(f"simulating {name}") as show_status:
-        return column_of(name, scenario, with_hardware, show_status)
+        simulate = result_of if allow_oom else partial(simulate_fitting, on_progress=show_status)
+        return column_of(name, scenario, with_hardware, show_status, simulate)
 
 
 def _show_several(
@@ -165,7 +165,7 @@ def _advise(column: ScenarioColumn, top: int, out: Path | None, output: Output) 
 
     scenario = column.result.scenario
     with status(f"simulating changes of {column.name}") as show_status:
-        advice = advise(scenario, top, on_progress=show_status)
+        advice = advise(column.result, top, on_progress=show_status)
     comparison = Comparison([column], advice=advice)
     show(output, comparison, lambda: compare_view(comparison), scenario.cluster)
     title = Heading(f"Changes of {column.name} that save time")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError, wrong_type
@@ -147,7 +147,7 @@ def compare(
         columns.append(column_of(name, scenario, details, on_progress))
     if len(columns) > 1:
         return Comparison.of(columns)
-    return Comparison(columns, advice=advise(scenarios[0], top, on_progress=on_progress))
+    return Comparison(columns, advice=advise(columns[0].result, top, on_progress=on_progress))
 
 
 def column_of(
@@ -155,10 +155,14 @@ def column_of(
     scenario: Scenario | Result,
     with_sensitivity: bool,
     on_progress: Callable[[str], None],
+    simulate: Callable[[Any], Result] = result_of,
 ) -> ScenarioColumn:
-    """Simulate a scenario; if wanted, also with more of each resource of its cluster."""
+    """Simulate a scenario; if wanted, also with more of each resource of its cluster.
+
+    With `recompute: auto`, more of a resource may choose another recompute than `result` has.
+    """
     on_progress(f"simulating {name}")
-    result, better = result_of(scenario), None
+    result, better = simulate(scenario), None
     if with_sensitivity:
 
         def on_resource(resource: str) -> None:
