@@ -38,12 +38,6 @@ BASE = Scenario.model_validate(
 FUSED: Changes = {"attention_backend": "fused"}
 LONG = FUSED | {"model.seq_length": 4096}
 TENSOR: Changes = {"parallelism.tensor": 2}
-DEPTH: Changes = {
-    "batch.micro": 8,
-    "parallelism.tensor": 16,
-    "parallelism.tensor_split": "2.5d",
-    "parallelism.tensor_depth": 1,
-}
 SEQUENCE = TENSOR | {"parallelism.sequence_parallel": True}
 PIPELINE: Changes = {"parallelism.pipeline": 2}
 CHUNKS: Changes = {"parallelism.pipeline": 4, "model.num_layers": 8, "parallelism.interleave": 2}
@@ -131,7 +125,6 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "model.lora.dropout": (LORA, 0.1),
     "parallelism.tensor": ({}, 2),
     "parallelism.tensor_split": (TENSOR, "hidden"),
-    "parallelism.tensor_depth": (DEPTH, 4),
     "parallelism.sequence_parallel": (TENSOR, True),
     "parallelism.pipeline": ({}, 2),
     "parallelism.interleave": (CHUNKS | {"parallelism.interleave": 1}, 2),

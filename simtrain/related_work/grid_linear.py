@@ -226,7 +226,6 @@ class _GridLinear:
         handles += [result.launch(order) for result in results[len(handles) :]]
         for result, handle in zip(results, handles, strict=True):
             result.wait(order, handle)
-        self._finish(order, of_weight, later)
 
     def _multiply(
         self,
@@ -257,11 +256,6 @@ class _GridLinear:
                 order.wait(handle)
         for result, handle in zip(results, leaving[-1], strict=True):
             result.wait(order, handle)
-        self._finish(order, moves, phase)
-
-    def _finish(self, order: IssueOrder, moves: Multiplication, phase: Phase) -> None:
-        for result in self._moves(moves.last, phase, is_result=True):
-            order.block(result.op)
 
     def _moves(
         self, moves: tuple[Move, ...], phase: Phase, *, is_result: bool = False
@@ -332,9 +326,10 @@ class _GridLinear:
     def _sums_weights(self) -> bool:
         """Whether a kernel adds the weight gradient to the buffer after ranks have summed it."""
         moves = self.split.weight_gradient
-        is_summed = bool(moves.after or moves.last)
         kernels, batch = self.block.microbatch.kernels, self.block.microbatch
-        return batch.adds_gradients and (is_summed or not kernels.fused_gradient_accumulation)
+        return batch.adds_gradients and (
+            bool(moves.after) or not kernels.fused_gradient_accumulation
+        )
 
     def _weight_sum(self) -> Op:
         """Return the kernel that adds this rank's part of the weight gradient to the buffer."""

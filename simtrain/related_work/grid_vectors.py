@@ -134,9 +134,6 @@ def grid_look_up(tape: Tape, grid: TensorGrid, vocab: int, tied: str) -> Tensor:
         elementwise("embedding table zero", 0, rows, phase, family=stream),
         elementwise("embedding scatter", 2 * whole, whole, phase, holds_bytes=whole + rows),
         collective("embedding table reduce-scatter", scatter, rows, gathered, phase),
-        collective(
-            "embedding table sum", CollectiveKind.ALL_REDUCE, part, grid.group(table.summed), phase
-        ),
         elementwise(
             "embedding accumulate", part + buffer, buffer, phase, holds_bytes=part, family=stream
         ),

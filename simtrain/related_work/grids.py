@@ -8,7 +8,7 @@ layer by the collectives that bring each block where it is multiplied.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isqrt, prod
 from typing import ClassVar, Literal, TypeAlias
 
@@ -53,12 +53,10 @@ class Multiplication:
     Args:
         before: moves of operands, in each step.
         after: moves of the result, in each step.
-        last: moves of the result after the last step.
     """
 
     before: tuple[Move, ...] = ()
     after: tuple[Move, ...] = ()
-    last: tuple[Move, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +111,12 @@ class TableSplit:
         scattered: axes along which ranks reduce and scatter what they have looked up.
         gathered: axes along which ranks gather rows of the table first.
         copies: as in `Move`, for what is reduced and scattered.
-        summed: axes along which ranks sum the gradient of the table.
     """
 
     divided: Axes
     scattered: Axes
     gathered: Axes = ()
     copies: bool = False
-    summed: Axes = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +219,7 @@ class Hidden(GridSplit):
         table=TableSplit(divided=_HIDDEN, scattered=_HIDDEN, copies=True),
     )
 
-    def sizes(self, num_ranks: int, depth: int | None = None) -> Mapping[str, int] | None:
+    def sizes(self, num_ranks: int) -> Mapping[str, int] | None:
         return {"hidden": num_ranks} if num_ranks > 1 else None
 
 
@@ -246,46 +242,23 @@ ALONG_ROW, ALONG_COLUMN = ("column",), ("row",)
 """The ranks of a row differ in their column, and those of a column in their row."""
 
 
-def summa_linear(tokens: Axes, last: tuple[Move, ...] = ()) -> LinearSplit:
-    """Return Y = X A by SUMMA.
-
-    Args:
-        tokens: axes that divide the tokens of a block.
-        last: moves of each weight gradient after its last step.
-    """
-    inputs, weights = Move("broadcast", ALONG_ROW, "input"), Move("broadcast", ALONG_COLUMN)
-    return LinearSplit(
-        tokens=tokens,
-        inputs=ALONG_ROW,
-        outputs=ALONG_ROW,
-        forward=Multiplication(before=(inputs, weights)),
-        input_gradient=Multiplication(
-            before=(weights,), after=(Move("reduce", ALONG_ROW, "input"),)
-        ),
-        weight_gradient=Multiplication(
-            before=(inputs,), after=(Move("reduce", ALONG_COLUMN),), last=last
-        ),
-        steps=ALONG_COLUMN,
-    )
-
-
-def summa_logits(tokens: Axes, last: tuple[Move, ...] = ()) -> LinearSplit:
-    """Return Y = X Eᵀ with the table of embeddings; arguments as of `summa_linear`."""
-    outputs, weights = Move("broadcast", ALONG_ROW, "output"), Move("broadcast", ALONG_COLUMN)
-    return LinearSplit(
-        tokens=tokens,
-        inputs=ALONG_ROW,
-        outputs=ALONG_ROW,
-        forward=Multiplication(before=(weights,), after=(Move("reduce", ALONG_ROW, "output"),)),
-        input_gradient=Multiplication(before=(outputs, weights)),
-        weight_gradient=Multiplication(
-            before=(outputs,), after=(Move("reduce", ALONG_COLUMN),), last=last
-        ),
-        steps=ALONG_COLUMN,
-    )
-
-
-_SUMMA_TOKENS = ALONG_COLUMN
+_INPUTS, _WEIGHTS = Move("broadcast", ALONG_ROW, "input"), Move("broadcast", ALONG_COLUMN)
+_OUTPUTS, _SUMS = Move("broadcast", ALONG_ROW, "output"), Move("reduce", ALONG_COLUMN)
+_SUMMA = LinearSplit(
+    tokens=ALONG_COLUMN,
+    inputs=ALONG_ROW,
+    outputs=ALONG_ROW,
+    forward=Multiplication(before=(_INPUTS, _WEIGHTS)),
+    input_gradient=Multiplication(before=(_WEIGHTS,), after=(Move("reduce", ALONG_ROW, "input"),)),
+    weight_gradient=Multiplication(before=(_INPUTS,), after=(_SUMS,)),
+    steps=ALONG_COLUMN,
+)
+_SUMMA_LOGITS = replace(  # Y = X Eᵀ with the table of embeddings
+    _SUMMA,
+    forward=Multiplication(before=(_WEIGHTS,), after=(Move("reduce", ALONG_ROW, "output"),)),
+    input_gradient=Multiplication(before=(_OUTPUTS, _WEIGHTS)),
+    weight_gradient=Multiplication(before=(_OUTPUTS,), after=(_SUMS,)),
+)
 _SUMMA_VECTORS = VectorSplit(
     divided=ALONG_COLUMN,
     forward=(Move("all_gather", ALONG_COLUMN),),
@@ -303,74 +276,23 @@ class Summa(GridSplit):
     )
     ranks = "q² for a whole q of 2 or more"
     layout = Layout(
-        tokens=_SUMMA_TOKENS,
+        tokens=ALONG_COLUMN,
         hidden=ALONG_ROW,
         inner=ALONG_ROW,
         weights=("row", "column"),
         channels=("row", "column"),
         vocabulary=ALONG_ROW,
-        first=summa_linear(_SUMMA_TOKENS),
-        second=summa_linear(_SUMMA_TOKENS),
-        logits=summa_logits(_SUMMA_TOKENS),
+        first=_SUMMA,
+        second=_SUMMA,
+        logits=_SUMMA_LOGITS,
         table=TableSplit(divided=("row", "column"), scattered=ALONG_COLUMN),
         vectors=_SUMMA_VECTORS,
         hidden_vectors=_SUMMA_VECTORS,
     )
 
-    def sizes(self, num_ranks: int, depth: int | None = None) -> Mapping[str, int] | None:
+    def sizes(self, num_ranks: int) -> Mapping[str, int] | None:
         side = isqrt(num_ranks)
         return {"column": side, "row": side} if side > 1 and side**2 == num_ranks else None
-
-
-# ------------------------------------------------------------------------------
-# The 2.5-dimensional split of Tesseract: layers of q x q ranks, which hold equal weights.
-#
-# Sources: Wang et al. 2021, "Tesseract: Parallelize the Tensor Parallelism Efficiently" (arXiv
-# 2105.14500); Solomonik and Demmel 2011 (2.5D products); Colossal-AI's nn/layer/parallel_2p5d.
-# The d layers divide the sequences. Each multiplies by SUMMA as the two-dimensional split does,
-# on 1/d of the tokens and on all weights, and the layers sum the gradients of weights. Row 0 of a
-# layer holds the vectors of parameters, which it broadcasts along columns.
-#
-# So a forward pass of GPT's layer broadcasts (7 bsh / d + 12 h²) / q elements to each rank.
-
-_LAYER_TOKENS, _DEPTH = ("row", "depth"), ("depth",)
-_SUM = Move("all_reduce", _DEPTH)
-_LAYER_VECTORS = VectorSplit(
-    forward=(Move("broadcast", ALONG_COLUMN),),
-    backward=(Move("reduce", ALONG_COLUMN), _SUM),
-)
-
-
-class Tesseract(GridSplit):
-    """Blocks of q x q ranks in d layers."""
-
-    name = "2.5d"
-    summary = (
-        "has d layers of q² ranks, which divide the sequences further and hold equal weights "
-        "(Tesseract, Colossal-AI)"
-    )
-    ranks = "d q² for a whole q of 2 or more and tensor_depth d"
-    has_depth = True
-    layout = Layout(
-        tokens=_LAYER_TOKENS,
-        hidden=ALONG_ROW,
-        inner=ALONG_ROW,
-        weights=("row", "column"),
-        channels=ALONG_ROW,
-        vocabulary=ALONG_ROW,
-        first=summa_linear(_LAYER_TOKENS, last=(_SUM,)),
-        second=summa_linear(_LAYER_TOKENS, last=(_SUM,)),
-        logits=summa_logits(_LAYER_TOKENS, last=(_SUM,)),
-        table=TableSplit(divided=("row", "column"), scattered=ALONG_COLUMN, summed=_DEPTH),
-        vectors=_LAYER_VECTORS,
-        hidden_vectors=_LAYER_VECTORS,
-    )
-
-    def sizes(self, num_ranks: int, depth: int | None = None) -> Mapping[str, int] | None:
-        side = isqrt(num_ranks // depth) if depth else 0
-        if not depth or side < 2 or side**2 * depth != num_ranks:
-            return None
-        return {"column": side, "row": side, "depth": depth}
 
 
 # ------------------------------------------------------------------------------
@@ -434,7 +356,7 @@ class Cube(GridSplit):
         hidden_vectors=VectorSplit(backward=(Move("all_reduce", (*_WEIGHT, *_INPUT)),)),
     )
 
-    def sizes(self, num_ranks: int, depth: int | None = None) -> Mapping[str, int] | None:
+    def sizes(self, num_ranks: int) -> Mapping[str, int] | None:
         side = round(num_ranks ** (1 / 3))
         if side < 2 or side**3 != num_ranks:
             return None

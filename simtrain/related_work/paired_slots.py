@@ -20,9 +20,7 @@ from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.stage_placement import StagePlacement, back_and_forth, two_directions
 
 
-def paired_slots(
-    name: str, placement: StagePlacement, n: int, unit: int, *, together: int = 1
-) -> Schedule:
+def paired_slots(name: str, placement: StagePlacement, n: int, unit: int) -> Schedule:
     """Return the order of n microbatches.
 
     Args:
@@ -30,7 +28,6 @@ def paired_slots(
         placement: walks from one end of the pipeline to the other.
         n: number of microbatches, of all copies of the model.
         unit: slots of each copy in a unit, forward and backward; the last unit may have fewer.
-        together: microbatches that follow each other in a slot.
     """
     num_slots, ranks = 2 * placement.stages_per_copy, []
     for stages in placement.virtual_stages:
@@ -38,8 +35,7 @@ def paired_slots(
         for stage in stages:
             place = stage % placement.stages_per_copy
             for number, microbatch in enumerate(placement.microbatches(stage, n)):
-                slot = number // together
-                start = num_slots * (slot // unit) + 2 * (slot % unit)
+                start = num_slots * (number // unit) + 2 * (number % unit)
                 slots[start + place].append(Action(stage, "F", microbatch))
                 slots[start + num_slots - 1 - place].append(Action(stage, "B", microbatch))
         ranks.append([action for slot in sorted(slots) for action in slots[slot]])
@@ -54,14 +50,6 @@ def paired_slots(
 # gradients with the rank that has them the other way round. With passes of F and B seconds, and K
 # units of p microbatches, the bubble is (p - 2)(max(F, B) + (K - 1)|F - B|) seconds, and rank r
 # keeps p/2 + 1 + min(r, p - 1 - r) microbatches of a stage (Table 2). Parameters are kept twice.
-#
-# Units of `chimera` follow each other by direct concatenation, with bubbles between them if B >
-# F. Forward doubling (Section 3.5) runs the forward passes of two microbatches in a slot, which
-# lasts as long as one backward pass of 2F, and keeps twice as many microbatches. Here each
-# microbatch has passes and messages of its own, so the second one is sent later than the first:
-# with F <= B <= 2F, the bubble is (p - 2)(F + B)/2 seconds for any number of units, where one
-# pass of both has (p - 2)B. Backward halving is the same order with microbatches of half the
-# size.
 
 
 class Chimera(ScheduleFamily):
@@ -81,15 +69,6 @@ class Chimera(ScheduleFamily):
 
     def build(self, p: int, m: int, n: int) -> Schedule:
         return paired_slots(self.name, self.placement(p, m), n, unit=p // 2)
-
-
-class ChimeraDouble(Chimera):
-    """Chimera with forward doubling: two microbatches in each slot."""
-
-    name = "chimera_double"
-
-    def build(self, p: int, m: int, n: int) -> Schedule:
-        return paired_slots(self.name, self.placement(p, m), n, unit=p // 2, together=2)
 
 
 # ------------------------------------------------------------------------------

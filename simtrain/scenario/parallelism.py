@@ -154,16 +154,13 @@ class TensorSplit(ABC):
     """What it does, after its name."""
     ranks: ClassVar[str]
     """The numbers of ranks that it allows, in words."""
-    has_depth: ClassVar[bool] = False
-    """Whether parallelism.tensor_depth decides its grid, too."""
 
     @abstractmethod
-    def sizes(self, num_ranks: int, depth: int | None = None) -> Mapping[str, int] | None:
+    def sizes(self, num_ranks: int) -> Mapping[str, int] | None:
         """Return the sizes of the axes of its grid, that of neighbouring ranks first.
 
         Args:
             num_ranks: number of tensor-parallel ranks.
-            depth: parallelism.tensor_depth; None without.
 
         Returns:
             Sizes whose product is `num_ranks`; None if so many ranks do not form a grid.
@@ -338,8 +335,6 @@ class Parallelism(Section):
         attention and MLP (--sequence-parallel); false by default.
     tensor_split: how the tensor-parallel ranks split the matrices of each layer. 1d (default):
         weights by columns, then by rows (Megatron-LM). TENSOR_SPLITS.
-    tensor_depth: with the split 2.5d, layers of ranks, which divide the sequences and hold equal
-        weights (depth of Colossal-AI's tensor parallelism); by default (null) there are none.
     pipeline: number of pipeline stages (--pipeline-model-parallel-size); 1 by default. Each stage
         has equally many layers unless first_stage_layers, last_stage_layers or layout is set.
     interleave: number of chunks (virtual stages) per stage. The default is the only number that
@@ -391,7 +386,6 @@ class Parallelism(Section):
     tensor: Degree = Field(default=1, examples=[8])
     sequence_parallel: bool = Field(default=False, examples=["true"])
     tensor_split: TensorSplitName = Field(default="1d", examples=["hidden"])
-    tensor_depth: Count | None = Field(default=None, examples=[2])
     pipeline: Degree = Field(default=1, examples=[8])
     interleave: Degree = Field(default=1, examples=[3])
     microbatch_group_size: Count | None = Field(default=None, examples=[8])
@@ -430,7 +424,7 @@ class Parallelism(Section):
     @property
     def grid_sizes(self) -> Mapping[str, int] | None:
         split = self.matrix_split
-        return split.sizes(self.tensor, self.tensor_depth) if split else None
+        return split.sizes(self.tensor) if split else None
 
     @property
     def ranks_of_heads(self) -> int:

@@ -126,24 +126,6 @@ _RULES += [
 # groups); what simtrain does not simulate with a split, it refuses.
 
 _SPLIT, _TENSOR = "parallelism.tensor_split", "parallelism.tensor"
-_DEPTH = "parallelism.tensor_depth"
-
-
-@rule(
-    "E935",
-    "only a grid with layers has a depth, and its number of ranks does not tell it",
-    "parallelism: {tensor: 4, tensor_split: 2d, tensor_depth: 2}\nbatch: {micro: 4}",
-)
-def _depth_is_of_the_split(scenario: Scenario) -> str | None:
-    split, depth = scenario.parallelism.matrix_split, scenario.parallelism.tensor_depth
-    has_depth = split is not None and split.has_depth
-    if has_depth is (depth is not None):
-        return None
-    if has_depth:
-        message = f"{_SPLIT} is {scenario.parallelism.tensor_split} without {_DEPTH}"
-        return message
-    message = f"{_DEPTH} is {depth} while {_SPLIT} is {scenario.parallelism.tensor_split}"
-    return message
 
 
 @rule(
@@ -154,7 +136,7 @@ def _depth_is_of_the_split(scenario: Scenario) -> str | None:
 )
 def _ranks_form_a_grid(scenario: Scenario) -> str | None:
     parallelism, split = scenario.parallelism, scenario.parallelism.matrix_split
-    if split is None or parallelism.grid_sizes or _depth_is_of_the_split(scenario):
+    if split is None or parallelism.grid_sizes:
         return None
     return f"{_TENSOR} is {parallelism.tensor}, but {_SPLIT} {split.name} needs {split.ranks} ranks"
 

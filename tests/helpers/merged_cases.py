@@ -24,7 +24,6 @@ _FUSED: dict[str, Any] = {"attention_backend": "fused"}
 _SLICES = _FUSED | {"parallelism.pipeline": 4, "parallelism.sequence_slices": 2}
 _CONTEXTS: list[dict[str, Any]] = [
     *({"parallelism.tensor": ranks, "batch.micro": 8, "batch.global": 64} for ranks in (4, 8)),
-    {"parallelism.tensor": 8, "parallelism.tensor_depth": 2, "batch.micro": 8, "batch.global": 64},
     _SLICES,
     _SLICES | {"model.num_layers": 8, "parallelism.interleave": 2},
     {"parallelism.pipeline": 2, "model.tied_embeddings": False},

@@ -58,7 +58,6 @@ _COUNTS: Values = {
     "model.mamba.num_groups": (8, 2),
     "model.mamba.chunk_size": (128, 64),
     "parallelism.tensor": (1, 2, 4),
-    "parallelism.tensor_depth": (None, 1),
     "parallelism.pipeline": (1, 2, 3, 4),
     "parallelism.interleave": (1, 2, 3),
     "parallelism.microbatch_group_size": (None, 3, 4),

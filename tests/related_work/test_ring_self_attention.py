@@ -99,18 +99,6 @@ def test_bytes_of_any_shape(ranks: int, tensor: int, heads: int, tokens: int) ->
     assert sent(scenario) == pytest.approx((2 * (ranks - 1) * block, 6 * (ranks - 1) * block))
 
 
-@pytest.mark.parametrize("num_ranks", [2, 4, 8])
-def test_ring_attention_sends_three_quarters(num_ranks: int) -> None:
-    """With fused kernels, keys and values circulate with their gradients in place of all-reduces:
-    2 (N - 1) blocks forward, and 4 (N - 1) backward.
-    """
-    forward, backward = sent(ring(num_ranks, "p2p"))
-    assert (forward, forward + backward) == (
-        sent(ring(num_ranks))[0],
-        0.75 * sum(sent(ring(num_ranks))),
-    )
-
-
 def test_the_order_of_steps() -> None:
     """Two rings forward, and two rings and two all-reduces of all gradients backward."""
     forward, backward = (
@@ -223,14 +211,6 @@ def test_working_tensors() -> None:
 
 
 # --------------------------------------------------------------------------- with all other parts
-
-
-def test_queries_and_keys_of_two_tensors_are_copied_alike() -> None:
-    """With a rotation of queries and keys, these are in a tensor of their own."""
-    model = {"position_embedding": "rope"}
-    assert sent(ring(4, model=model)) == sent(ring(4))
-    names = Counter(op.name for op in layer_ops(ring(4, model=model))[0])
-    assert names["query by head"] == names["key by head"] == names["value by head"] == 1
 
 
 def refused(*, fused: bool = False, groups: int | None = None) -> None:

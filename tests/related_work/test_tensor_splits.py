@@ -42,11 +42,10 @@ from tests.helpers.toys import (
 
 def small_grid(split: TensorSplit) -> dict[str, int]:
     """Return the smallest grid of a split on which each axis has several ranks."""
-    depth = 2 if split.has_depth else None
     for ranks in range(4, 65):
-        sizes = split.sizes(ranks, depth)
+        sizes = split.sizes(ranks)
         if sizes and min(sizes.values()) > 1:
-            return {"tensor": ranks} | ({"tensor_depth": depth} if depth else {})
+            return {"tensor": ranks}
     raise AssertionError(f"{split.name} has no grid of at most 64 ranks")
 
 
@@ -97,7 +96,7 @@ def test_a_hidden_split_moves_and_saves_what_sequence_parallelism_does(
 
 @pytest.mark.parametrize(
     ("name", "of_weights", "of_vectors"),
-    [("hidden", 4, 4), ("2d", 4, 4), ("2.5d", 4, 2), ("3d", 8, 2)],
+    [("hidden", 4, 4), ("2d", 4, 4), ("3d", 8, 2)],
 )
 def test_parameters_of_a_layer_on_a_rank(name: str, of_weights: int, of_vectors: int) -> None:
     """Weights have 12h² elements; biases and weights of norms 13h."""
@@ -133,11 +132,10 @@ def test_a_split_keeps_the_flops_of_the_model(name: str, recompute: str, pipelin
 
 @st.composite
 def layers_on_squares(draw: st.DrawFn) -> Scenario:
-    """Draw a layer of GPT on q x q ranks, or on layers of them."""
-    q, depth = draw(st.integers(2, 4)), draw(st.sampled_from([None, 1, 2, 3]))
-    split = {"tensor_split": "2.5d", "tensor_depth": depth} if depth else {"tensor_split": "2d"}
-    grid = split | {"tensor": q**2 * (depth or 1)}
-    return drawn_layer(draw, grid, q, sequences=q * (depth or 1), vocab=q)
+    """Draw a layer of GPT on q x q ranks."""
+    q = draw(st.integers(2, 4))
+    grid = {"tensor_split": "2d", "tensor": q**2}
+    return drawn_layer(draw, grid, q, sequences=q, vocab=q)
 
 
 @st.composite
@@ -190,36 +188,29 @@ def flops_by_hand(scenario: Scenario) -> Fraction:
 
 
 @given(layers_on_squares())
-def test_layers_of_squares_move_the_blocks_of_optimus_and_sum_gradients(
-    scenario: Scenario,
-) -> None:
-    """(7bsh / d + 12h²) / q elements forward, which a tree sends log2 q times (Xu, Li et al. 2021;
-    Tesseract for d layers of ranks).
+def test_layers_of_squares_move_the_blocks_of_optimus(scenario: Scenario) -> None:
+    """(7bsh + 12h²) / q elements forward, which a tree sends log2 q times (Xu, Li et al. 2021).
 
-    By hand: q steps move h²/q² of each h x h weight and bs/d h/q² of each activation. A layer has
+    By hand: q steps move h²/q² of each h x h weight and bs h/q² of each activation. A layer has
     12 such weights, and the inputs of its four linear layers have bsh, bsh, bsh and 4bsh elements.
-    A backward pass moves twice as many, or three times as many with recompute. The d layers of
-    ranks then all-reduce the gradients of 12h²/q² weights. All ranks of a square together send
-    3 (q - 1) (S_X + S_W) elements for each layer Y = X W: on a ring, 6 (q - 1) / q of a matrix's
-    part for a forward and a backward pass (Colossal-AI's table of 2D tensor parallelism).
+    A backward pass moves twice as many, or three times as many with recompute. All ranks
+    together send 3 (q - 1) (S_X + S_W) elements for each layer Y = X W: on a ring, 6 (q - 1) / q of
+    a matrix's part for a forward and a backward pass (Colossal-AI's table for 2D).
     """
-    shape, depth = shape_of(scenario), scenario.parallelism.tensor_depth or 1
-    q = isqrt(scenario.parallelism.tensor // depth)
+    shape, q = shape_of(scenario), isqrt(scenario.parallelism.tensor)
     s, b, h, a = shape.seq_length, shape.microbatch, shape.hidden, shape.heads
     forward, backward = layer_ops(scenario)
-    of_layer = Fraction(7 * b * s * h, depth * q) + Fraction(12 * h**2, q)
+    of_layer = Fraction(7 * b * s * h + 12 * h**2, q)
     recompute = scenario.recompute.strategy
     passes = 3 if recompute == "full" else 2
-    sums = [op for op in moved_blocks(backward) if "all-reduce" in op.name]
-    moved = [op for op in moved_blocks(forward + backward) if op not in sums]
+    moved = moved_blocks(forward + backward)
     assert elements_of(moved_blocks(forward)) == of_layer
     assert elements_of(moved) == (1 + passes) * of_layer
-    assert elements_of(sums) == (Fraction(12 * h**2, q**2) if depth > 1 else 0)
     assert q**2 * total_wire_bytes(moved) == 2 * (1 + passes) * (q - 1) * q * of_layer
     scores = Fraction(5 * a * s, h) if recompute == "none" else 0
     saved = 2 if recompute == "full" else 34 + scores
-    assert saved_bytes(forward) == Fraction(s * b * h, depth * q**2) * saved
-    assert total_flops(forward + backward) == flops_by_hand(scenario) / (depth * q**2)
+    assert saved_bytes(forward) == Fraction(s * b * h, q**2) * saved
+    assert total_flops(forward + backward) == flops_by_hand(scenario) / q**2
 
 
 @given(layers_on_cubes())

@@ -85,17 +85,6 @@ class StageKernels:
     launched_s: Floats
 
 
-def passes_of(result: Result, stage: int) -> dict[str, tuple[float, float]]:
-    """Return the passes of a stage by name, such as "0F0", in order, with their start and end."""
-    passes, timeline = result.passes, result.timeline
-    graph = timeline.program.graph
-    return {
-        graph.name_of(first): (float(timeline.start_s[first]), float(timeline.end_s[last]))
-        for first, last in zip(passes.first.tolist(), passes.last.tolist(), strict=True)
-        if graph.stream_of[first] == stage
-    }
-
-
 def stage_kernels(result: Result, stage: int) -> StageKernels:
     """Return the kernels of a stage, in no particular order."""
     iteration, passes, spans = result.iteration, result.passes, result.spans.of_stage(stage)

@@ -244,8 +244,8 @@ class Space:
             return False
         if read(COORDINATES.index("sequence_parallel")):
             return False
-        matrices, depth = split.matrix_split, split.tensor_depth
-        return not matrices or matrices.sizes(read(COORDINATES.index("tensor")), depth) is None
+        matrices = split.matrix_split
+        return not matrices or matrices.sizes(read(COORDINATES.index("tensor"))) is None
 
     # ------------------------------------------------------------------------- variants
 
@@ -290,8 +290,7 @@ class Space:
             if value_at(self.base, field) not in (None, off):
                 options.append(((), ((field, off),)))
         if split.matrix_split is not None:
-            fields = (("parallelism.tensor_split", "1d"), ("parallelism.tensor_depth", None))
-            options.append(((), fields))
+            options.append(((), (("parallelism.tensor_split", "1d"),)))
         if experts is not None and experts.imbalance > 1:
             # The imbalance is at most the number of expert-parallel ranks; 1 draws no loads.
             most = sorted(n for n in self._experts if 1 < n < experts.imbalance)[::-1]

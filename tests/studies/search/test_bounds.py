@@ -55,7 +55,6 @@ def check(plan: Plan) -> tuple[float, float, float]:
 GRIDS: tuple[dict[str, Any], ...] = (
     {"tensor": 2, "tensor_split": "hidden"},
     {"tensor": 4, "tensor_split": "2d"},
-    {"tensor": 8, "tensor_split": "2.5d", "tensor_depth": 2},
     {"tensor": 8, "tensor_split": "3d"},
 )
 """Splits of matrices, whose ranks can share four sequences."""

@@ -221,7 +221,7 @@ FLAGGED = {
     "flags of experts": (base(model=EXPERT_MODEL, parallelism={"expert": 2}), (2, 4)),
     "split of matrices": (
         base(
-            parallelism={"tensor": 8, "tensor_split": "2.5d", "tensor_depth": 2},
+            parallelism={"tensor": 4, "tensor_split": "2d"},
             batch={"micro": 4},
         ),
         (4, 8),
