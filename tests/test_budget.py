@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9439,
     "docs/update": 1756,
     "benchmarks": 1919,
-    "tests": 54175,
+    "tests": 54173,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
