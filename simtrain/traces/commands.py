@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ from simtrain.commands.comparer import Comparer, ComparisonRequest
 from simtrain.commands.options import refuse
 from simtrain.commands.output import show
 from simtrain.commands.printing import status
-from simtrain.commands.progress import progress_bar
 from simtrain.commands.question import simulate_with_status
 from simtrain.commands.validate import Measured, Validator
 
@@ -20,15 +18,13 @@ if TYPE_CHECKING:
 
 
 def _read(paths: Iterable[Path]) -> list[RankTrace]:
-    """Read the ranks of traces, and show the progress."""
     from simtrain.traces.events import trace_files
     from simtrain.traces.ranks import read_rank_traces
 
-    ranks: list[RankTrace] = []
-    with progress_bar() as show_progress:
-        for file in (file for path in paths for file in trace_files(path)):
-            ranks += read_rank_traces(file, partial(show_progress, f"reading {file.name}"))
-    return ranks
+    with status("reading traces"):
+        return [
+            rank for path in paths for file in trace_files(path) for rank in read_rank_traces(file)
+        ]
 
 
 class TraceComparer(Comparer):

@@ -1,7 +1,8 @@
-"""Read the events of a trace one after another, packed with gzip or not.
+"""Read the events of a trace, packed with gzip or not.
 
-A trace is one JSON object with a list `traceEvents`, or that list alone. Of the events of a
-profiler's trace a reader skips most, so that the text is decoded event by event.
+A trace is one JSON object with a list `traceEvents`, or that list alone. Most events of a
+profiler's trace are of categories that a reader skips: the decoder drops them at once, to bound
+memory.
 
 Source: pytorch/kineto, libkineto/src/output_json.cpp.
 """
@@ -10,9 +11,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 import zlib
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,15 +21,10 @@ from simtrain.base.input_file import open_input
 from simtrain.errors import InputError, Location
 
 Event: TypeAlias = Mapping[str, Any]
-Progress: TypeAlias = Callable[[int, int], None]
-"""Takes the characters that were read, and all of them."""
 _MOST_BYTES = 1 << 30
-_REPORTED = 1000
 _MOST_PACKED = 200
 """Times that a packed file may grow; profilers' traces grow 10 to 40 times."""
 _ALWAYS_UNPACKED = 1 << 26
-_SPACE = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder()
 _SIGNS = (b'"traceEvents"', b'"deviceProperties"', b'"schemaVersion"')
 _BEGINNING = 1 << 16
 
@@ -64,7 +59,7 @@ class TraceFile:
     """What a trace says.
 
     Args:
-        header: the values beside the events, such as `distributedInfo`.
+        header: the whole trace, which has values such as `distributedInfo` beside the events.
         events: events of the chosen categories, in the file's order.
     """
 
@@ -72,30 +67,29 @@ class TraceFile:
     events: list[Event]
 
 
-def read_events(
-    path: Path, categories: Collection[str], show_progress: Progress | None = None
-) -> TraceFile:
+def read_events(path: Path, categories: Collection[str]) -> TraceFile:
     """Read the events of some categories (`cat`); metadata (`ph` M) has the category "metadata".
 
     Raises:
         InputError: E726, the file cannot be read, is no trace, or is too large.
     """
-    header: dict[str, Any] = {}
-    events: list[Event] = []
+
+    def chosen(item: Event) -> Event | None:
+        return item if "ph" not in item or _category(item) in categories else None
+
     try:
-        text = _text_of(path)
-        for event, end in _events(text, header):
-            if isinstance(event, dict) and _category(event) in categories:
-                events.append(event)
-                if show_progress and not len(events) % _REPORTED:
-                    show_progress(end, len(text))
+        document = json.loads(_text_of(path), object_hook=chosen)
     except OSError as error:
         raise no_trace(path, error.strerror or str(error)) from error
     except _Refusal as error:
         raise no_trace(path, str(error)) from error
     except (ValueError, EOFError, RecursionError, zlib.error) as error:
         raise no_trace(path, f"it is no JSON: {error}") from error
-    return TraceFile(header, events)
+    header = document if isinstance(document, dict) else {"traceEvents": document}
+    events = header.get("traceEvents")
+    if not isinstance(events, list):
+        raise no_trace(path, "it has no list traceEvents")
+    return TraceFile(header, [event for event in events if isinstance(event, dict)])
 
 
 def no_trace(path: Path, reason: str) -> InputError:
@@ -154,54 +148,3 @@ def _text_of(path: Path) -> str:
         limit = f"{most >> 20} MiB unpacked"
         raise _Refusal(f"it has more than {limit}: profile fewer steps, without stacks")
     return content.decode()
-
-
-def _events(text: str, header: dict[str, Any]) -> Iterator[tuple[Any, int]]:
-    """Yield the events and where each ends, and put the values beside them into the header."""
-    place = _after_space(text, 0)
-    if text.startswith("[", place):
-        yield from _items(text, place + 1)
-        return
-    if not text.startswith("{", place):
-        raise _Refusal("it is no JSON object")
-    has_events = False
-    place = _after_space(text, place + 1)
-    while not text.startswith("}", place):
-        key, place = _DECODER.raw_decode(text, place)
-        place = _after_space(text, place)
-        if not isinstance(key, str) or not text.startswith(":", place):
-            raise _Refusal("it is no JSON: a key is damaged")
-        place = _after_space(text, place + 1)
-        if key == "traceEvents" and text.startswith("[", place):
-            has_events = True
-            place = yield from _items(text, place + 1)
-        else:
-            header[key], place = _DECODER.raw_decode(text, place)
-        place = _after_item(text, place, "}")
-    if not has_events:
-        raise _Refusal("it has no list traceEvents")
-
-
-def _items(text: str, place: int) -> Generator[tuple[Any, int], None, int]:
-    """Yield the items of a list and where each ends; return where the list ends."""
-    place = _after_space(text, place)
-    while not text.startswith("]", place):
-        item, place = _DECODER.raw_decode(text, place)
-        yield item, place
-        place = _after_item(text, place, "]")
-    return place + 1
-
-
-def _after_space(text: str, place: int) -> int:
-    match = _SPACE.match(text, place)
-    return match.end() if match else place
-
-
-def _after_item(text: str, place: int, end: str) -> int:
-    """Return the place of the next item, or of the mark that ends the list or object."""
-    place = _after_space(text, place)
-    if text.startswith(",", place):
-        return _after_space(text, place + 1)
-    if not text.startswith(end, place):
-        raise _Refusal("it is no JSON: it ends in the middle, or a comma is missing")
-    return place

@@ -6,7 +6,7 @@ import bisect
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -16,7 +16,6 @@ import numpy as np
 
 from simtrain.traces.events import (
     Event,
-    Progress,
     arguments_of,
     begin_us,
     duration_s,
@@ -171,13 +170,13 @@ def launching_ops(events: Sequence[Event]) -> Callable[[Event], Event | None]:
     return op_of
 
 
-def read_rank_traces(path: Path, show_progress: Progress | None = None) -> list[RankTrace]:
+def read_rank_traces(path: Path) -> list[RankTrace]:
     """Read the ranks of a trace: one, or as many as it has processes with names such as "rank 3".
 
     Raises:
         InputError: E726, it is no trace, or has no kernels.
     """
-    trace = read_events(path, _CATEGORIES, show_progress)
+    trace = read_events(path, _CATEGORIES)
     timed = [event for event in trace.events if begin_us(event) is not None and duration_s(event)]
     of_device = [event for event in timed if event.get("cat") in _ON_DEVICE]
     zero_us = min((float(event["ts"]) for event in timed), default=0.0)
@@ -284,14 +283,12 @@ def _steps(events: Sequence[Event], zero_us: float) -> dict[str, list[Step]]:
 
 
 def _rank_names(events: Sequence[Event]) -> Mapping[str, int]:
-    return {_process(event): rank for event in events for rank in _rank_of_process(event)}
-
-
-def _rank_of_process(event: Event) -> Iterator[int]:
-    if event.get("ph") == "M" and event.get("name") == "process_name":
-        label = _RANK.match(str(arguments_of(event).get("name")))
-        if label:
-            yield int(label[1])
+    labels = {
+        _process(event): _RANK.match(str(arguments_of(event).get("name")))
+        for event in events
+        if event.get("ph") == "M" and event.get("name") == "process_name"
+    }
+    return {process: int(label[1]) for process, label in labels.items() if label}
 
 
 def _group(event: Event) -> int:

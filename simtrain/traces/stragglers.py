@@ -29,10 +29,8 @@ from simtrain.traces.kinds import Role
 from simtrain.traces.ranks import RankTrace, TracedIteration, TracedKernel, iterations_of
 from simtrain.units import format_seconds
 from simtrain.views.kinds import FOUR_DIGITS, SECONDS, SHARE, TEXT
-from simtrain.views.view import Column, Facts, Headline, Row, Table, View, remarks, verdict
+from simtrain.views.view import Column, Facts, Row, Table, View, remarks, verdict
 
-_MOST_DRAWN = 1 << 20
-"""Durations that are simulated together: they and the times of their tasks take some 30 MB."""
 _END = -1
 """In place of a meeting: the end of the step."""
 _Slots: TypeAlias = dict[tuple[object, int], dict[str, list[int]]]
@@ -49,7 +47,6 @@ class StepTask:
         place: the trace of its first rank.
         num_ranks: how many ranks meet in it.
         rank: whose work it is; "" for a transfer or collective.
-        recorded_s: start and end in the step; None if it is no work.
         durations_s: as each of its ranks recorded it.
         after: tasks before it, of all its ranks.
     """
@@ -59,7 +56,6 @@ class StepTask:
     place: Location
     num_ranks: int
     rank: str = ""
-    recorded_s: tuple[float, float] | None = None
     durations_s: list[float] = field(default_factory=list)
     after: list[int] = field(default_factory=list)
 
@@ -89,15 +85,14 @@ class TracedStep:
             for task, duration_s in zip(self.tasks, self.durations_s.tolist(), strict=True)
         )
 
-    @cached_property
-    def replay(self) -> tuple[Floats, Floats]:
-        """[tasks], starts and ends with the recorded durations.
+    def step_s(self, durations_s: Floats) -> float:
+        """Return the time of the step whose tasks take these durations.
 
         Raises:
             InputError: workers wait for each other in a circle (E869).
         """
         try:
-            timeline = simulate(self.program)
+            return float(simulate(Program(self.program.graph, durations_s)).makespan_s)
         except DeadlockError as error:
             heads = [wait.head for wait in error.cycle]
             circle = " waits for the ".join(
@@ -108,40 +103,6 @@ class TracedStep:
             reason = "each op waits for the ops that its workers started before"
             fix = "give the traces of one step alone"
             raise InputError.of("E869", message, place, fix, reason) from None
-        return timeline.start_s, timeline.end_s
-
-    @property
-    def time_s(self) -> float:
-        return float(self.replay[1].max())
-
-    @property
-    def largest_pass_error(self) -> float:
-        """The largest difference of a pass's start or end from the trace, in steps."""
-        start_s, end_s = self.replay
-        errors = [0.0]
-        for number, task in enumerate(self.tasks):
-            if task.recorded_s:
-                errors.append(abs(start_s[number] - task.recorded_s[0]))
-                errors.append(abs(end_s[number] - task.recorded_s[1]))
-        return float(max(errors)) / self.measured_s
-
-    def step_s(self, usual_s: Floats, changed: Sequence[tuple[Sequence[int], Floats]]) -> Floats:
-        """[changes], time of the step with the durations of some tasks changed.
-
-        Args:
-            usual_s: [tasks], durations of all other tasks.
-            changed: of each change its tasks, and [tasks] the durations that these take.
-        """
-        times = np.empty(len(changed))
-        size = max(1, _MOST_DRAWN // len(usual_s))
-        for first in range(0, len(changed), size):
-            block = changed[first : first + size]
-            drawn_s = np.repeat(usual_s[None], len(block), axis=0)
-            for draw, (tasks, durations_s) in enumerate(block):
-                drawn_s[draw, tasks] = durations_s[tasks]
-            ends_s = simulate(Program(self.program.graph, drawn_s)).end_s
-            times[first : first + size] = ends_s.max(axis=1)
-        return times
 
 
 class _Rank(NamedTuple):
@@ -219,12 +180,10 @@ def _add(
     done_s, begin_s = 0.0, 0.0
     for moment_us, is_start, place in _events(rank):
         work_s = max(rank.work_s(moment_us), done_s)
-        lasts_s = work_s - done_s
         name = f"work of {rank.name} from {begin_s:.6f} s on"
-        recorded_s = begin_s, begin_s + lasts_s
         number = len(tasks)
-        work = StepTask(number, name, rank.place, 1, rank.name, recorded_s, [lasts_s], pending)
-        tasks[number] = work
+        durations_s = [work_s - done_s]
+        tasks[number] = StepTask(number, name, rank.place, 1, rank.name, durations_s, pending)
         slots[rank.signature, len(meetings)][rank.name].append(number)
         done_s, begin_s, pending = work_s, (moment_us - rank.start_us) * 1e-6, []
         if place == _END:
@@ -317,17 +276,14 @@ class Suspect(PlainData):
     Args:
         without_s: time of the step if its work took typical durations.
         saving: share of the step that this saves.
-        alone: the step in which only its work keeps its durations, relative to the typical step.
         passes: its work relative to the typical one.
     """
 
-    json_fields: ClassVar = keys("kind name without_s saving alone relative_passes=passes")
+    json_fields: ClassVar = keys("name without_s saving relative_passes=passes")
 
-    kind: str
     name: str
     without_s: float
     saving: float
-    alone: float
     passes: float
 
 
@@ -344,14 +300,12 @@ class StragglerReport(PlainData):
     """
 
     json_fields: ClassVar = keys(
-        """measured_s replayed_s typical_s slowdown launch_delays largest_pass_error num_workers
-        culprit suspects"""
+        "measured_s replayed_s typical_s slowdown launch_delays num_workers culprit suspects"
     )
 
     measured_s: float
     replayed_s: float
     typical_s: float
-    largest_pass_error: float
     num_workers: int
     suspects: tuple[Suspect, ...]
     culprit: Suspect | None
@@ -369,33 +323,23 @@ class StragglerReport(PlainData):
 
 def find_stragglers(step: TracedStep) -> StragglerReport:
     """Run a step again without each suspect, and name the one that costs most."""
-    step.replay  # noqa: B018 - refuses workers that wait for each other
-    typical_s = float(step.step_s(step.typical_s, [([], step.typical_s)])[0])
+    replayed_s = step.step_s(step.durations_s)
     tasks_of: dict[str, list[int]] = defaultdict(list)
     for number, task in enumerate(step.tasks):
         if task.rank:
             tasks_of[task.rank].append(number)
-    changed = [(tasks, step.typical_s) for tasks in tasks_of.values()]
-    unchanged = [(tasks, step.durations_s) for tasks in tasks_of.values()]
-    without_s = step.step_s(step.durations_s, changed)
-    alone_s = step.step_s(step.typical_s, unchanged)
-    suspects = [
-        Suspect(
-            "worker",
-            name,
-            float(without_s[place]),
-            float(1 - without_s[place] / step.time_s),
-            float(alone_s[place] / typical_s),
-            float(step.durations_s[tasks].sum() / step.typical_s[tasks].sum()),
-        )
-        for place, (name, tasks) in enumerate(tasks_of.items())
-    ]
+    suspects = []
+    for name, tasks in tasks_of.items():
+        durations_s = step.durations_s.copy()
+        durations_s[tasks] = step.typical_s[tasks]
+        without_s = step.step_s(durations_s)
+        passes = float(step.durations_s[tasks].sum() / step.typical_s[tasks].sum())
+        suspects.append(Suspect(name, without_s, 1 - without_s / replayed_s, passes))
     suspects.sort(key=lambda suspect: -suspect.saving)
     return StragglerReport(
         measured_s=step.measured_s,
-        replayed_s=step.time_s,
-        typical_s=typical_s,
-        largest_pass_error=step.largest_pass_error,
+        replayed_s=replayed_s,
+        typical_s=step.step_s(step.typical_s),
         num_workers=step.num_workers,
         suspects=tuple(suspects[:_MOST_LISTED]),
         culprit=suspects[0] if suspects[0].saving >= _LEAST_SAVING else None,
@@ -404,11 +348,10 @@ def find_stragglers(step: TracedStep) -> StragglerReport:
 
 def straggler_view(report: StragglerReport) -> View:
     """Show the step, the suspects, and the one that costs most."""
-    error = f"work starts and ends within {report.largest_pass_error:.1%} of the step"
     facts = Facts(
         [
             ("step", f"{format_seconds(report.measured_s)}, {report.num_workers} ranks"),
-            ("replayed", f"{format_seconds(report.replayed_s)}, {error}"),
+            ("replayed", format_seconds(report.replayed_s)),
             ("slowdown by stragglers", f"{report.slowdown:.3f}"),
             ("slowdown by gaps", f"{report.launch_delays:.3f}"),
         ]
@@ -418,25 +361,18 @@ def straggler_view(report: StragglerReport) -> View:
         Column("passes", "work\nx typical", FOUR_DIGITS),
         Column("without_s", "step\nwithout it", SECONDS),
         Column("saving", "saves", SHARE),
-        Column("alone", "slowdown\nif alone", FOUR_DIGITS),
     ]
-    rows = [
-        Row((each.name, each.passes, each.without_s, each.saving, each.alone))
-        for each in report.suspects
-    ]
+    rows = [Row((each.name, each.passes, each.without_s, each.saving)) for each in report.suspects]
     notes = remarks(
         [
             "Typical is the mean of ranks that work between the same meetings. Without a rank its "
-            "work is typical; for the slowdown if alone, that of all others is."
+            "work is typical."
         ]
     )
     table = Table("suspects", "The ranks that cost most", columns, rows)
-    return View([facts, table, notes, _verdict(report)])
-
-
-def _verdict(report: StragglerReport) -> Headline:
     culprit = report.culprit
-    if culprit is None:
-        return verdict(True, "no rank costs half a percent of the step")
-    words = f"{culprit.name}: without it the step takes {format_seconds(culprit.without_s)}"
-    return verdict(True, f"{words}, {culprit.saving:.1%} less", doubt="STRAGGLER")
+    headline = verdict(True, "no rank costs half a percent of the step")
+    if culprit:
+        words = f"{culprit.name}: without it the step takes {format_seconds(culprit.without_s)}"
+        headline = verdict(True, f"{words}, {culprit.saving:.1%} less", doubt="STRAGGLER")
+    return View([facts, table, notes, headline])

@@ -322,20 +322,6 @@ class Losses:
         return math.fsum([self.compute_s, *self.exposed_s.values(), self.copies_s, *idle])
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOverlap:
-    """Time in which a kernel of a rank computes, in which it communicates, and does both."""
-
-    compute_s: float
-    communication_s: float
-    both_s: float
-
-    @property
-    def hidden_share(self) -> float:
-        """Share of the communication's time in which a kernel computes."""
-        return self.both_s / self.communication_s if self.communication_s else 0.0
-
-
 def losses_of(kernels: RankKernels) -> Losses:
     """Divide the time of an iteration."""
     busy = _union(kernels, kernels.of_role(Role.COMPUTE))
@@ -349,14 +335,6 @@ def losses_of(kernels: RankKernels) -> Losses:
     with_copies = _joined(busy, _union(kernels, kernels.of_role(Role.COPY)))
     copies_s = _length(with_copies) - _length(busy)
     return Losses(compute_s, exposed_s, copies_s, *_idle_s(kernels, with_copies))
-
-
-def overlap_of(kernels: RankKernels) -> StreamOverlap:
-    """Return how much communication runs beside compute."""
-    compute = _union(kernels, kernels.of_role(Role.COMPUTE))
-    communication = _union(kernels, kernels.of_role(Role.COMMUNICATION))
-    both_s = _length(compute) + _length(communication) - _length(_joined(compute, communication))
-    return StreamOverlap(_length(compute), _length(communication), max(both_s, 0.0))
 
 
 def exposed_of(kernels: RankKernels, chosen: Flags) -> float:
@@ -484,7 +462,7 @@ class RankComparison(PlainData):
 
     json_fields: ClassVar = keys(
         """file rank stage iteration found_by num_iterations
-        traced_s simulated_s traced simulated traced_overlap simulated_overlap kinds ops unmapped"""
+        traced_s simulated_s traced simulated kinds ops unmapped"""
     )
 
     file: str
@@ -497,8 +475,6 @@ class RankComparison(PlainData):
     simulated_s: float
     traced: Losses
     simulated: Losses
-    traced_overlap: StreamOverlap
-    simulated_overlap: StreamOverlap
     kinds: tuple[KindDifference, ...]
     ops: tuple[OpDifference, ...]
     unmapped: tuple[UnmappedKernel, ...]
@@ -572,8 +548,6 @@ def _compared(result: Result, trace: RankTrace, stage: int) -> RankComparison:
         simulated_s=simulated.iteration_s,
         traced=losses_of(mapping.traced),
         simulated=losses_of(mapping.simulated),
-        traced_overlap=overlap_of(mapping.traced),
-        simulated_overlap=overlap_of(mapping.simulated),
         kinds=tuple(_by_kind(mapping)),
         ops=tuple(_by_op(mapping)),
         unmapped=tuple(_unmapped(mapping)),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
 
-from simtrain.traces.study import RankComparison, StreamOverlap, TraceComparison
+from simtrain.traces.study import RankComparison, TraceComparison
 from simtrain.units import format_seconds
 from simtrain.views.kinds import (
     COUNT,
     SECONDS,
-    SHARE,
     SIGNED_SECONDS,
     SIGNED_SHARE,
     TEXT,
@@ -49,7 +47,6 @@ def trace_view(comparison: TraceComparison) -> View:
         _losses(ranks),
         Paragraphs([*_summary(ranks)], None),
         _kinds(ranks),
-        _overlap(ranks),
         _ops(ranks),
         _unmapped(ranks),
         remarks(_remarks(comparison)),
@@ -160,24 +157,6 @@ def _kinds(ranks: Sequence[RankComparison]) -> Table:
 
     optional = "simulated_count", "trace_count", "group"
     return _table("kinds", "By kind of kernels (sums)", ranks, columns, rows_of, optional)
-
-
-def _overlap(ranks: Sequence[RankComparison]) -> Table:
-    columns = (
-        Column("side", "", TEXT),
-        Column("compute_s", "compute", SECONDS, "time in which a kernel computes"),
-        Column("communication_s", "communication", SECONDS, "time in which the rank communicates"),
-        Column("both_s", "both", SECONDS, "time in which it does both"),
-        Column("hidden_share", "hidden", SHARE, "share of communication beside compute"),
-    )
-
-    def rows_of(rank: RankComparison) -> Iterator[Row]:
-        sides = {"trace": rank.traced_overlap, "simulated": rank.simulated_overlap}
-        for name, side in sides.items():
-            times_s = (getattr(side, field.name) for field in fields(StreamOverlap))
-            yield Row((name, *times_s, side.hidden_share))
-
-    return _table("overlap", "Communication beside compute", ranks, columns, rows_of)
 
 
 def _ops(ranks: Sequence[RankComparison]) -> Table:

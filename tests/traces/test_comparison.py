@@ -2,9 +2,7 @@
 
 import pathlib
 import tempfile
-from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,11 +18,10 @@ from simtrain.traces.study import (
     TraceComparison,
     compare_with_traces,
     losses_of,
-    overlap_of,
     simulated_kernels,
     traced_kernels,
 )
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import call
 from tests.helpers.kineto import kernel, launched, step, write
 from tests.helpers.toys import small
 from tests.helpers.traced_kernels import TRACED
@@ -59,7 +56,6 @@ def test_a_trace_of_simtrain_differs_in_nothing(name: str, tmp_path: pathlib.Pat
             real, expected = (getattr(side, field) for side in (rank.traced, rank.simulated))
             assert real == pytest.approx(expected, abs=most), field
         assert rank.traced.exposed_s == pytest.approx(rank.simulated.exposed_s, abs=most)
-        assert rank.traced_overlap.both_s == pytest.approx(rank.simulated_overlap.both_s, abs=most)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -73,19 +69,6 @@ def test_simulated_losses_agree_with_the_breakdown(name: str) -> None:
         computed_s = breakdown.compute_s + breakdown.recompute_s
         assert computed_s <= losses.compute_s * (1 + 1e-12)
         assert losses.compute_s <= (computed_s + breakdown.optimizer_s) * (1 + 1e-12)
-
-
-def test_another_scenario_differs_by_what_it_changes(tmp_path: pathlib.Path) -> None:
-    """A trace without recompute beside a simulation with it: compute differs, not transfers."""
-    first = small({"sequence_parallel": True})
-    write_trace(simulate(first), tmp_path / "t.json.gz", window_s=(0.0, 100.0))
-    rank = compared(
-        simulate(first.replace({"recompute": {"strategy": "full"}})), tmp_path / "t.json.gz"
-    ).ranks[0]
-    assert rank.traced.compute_s < rank.simulated.compute_s
-    sums = {kind.kind: (kind.traced.total_s, kind.simulated.total_s) for kind in rank.kinds}
-    assert sums["transfer"][0] == pytest.approx(sums["transfer"][1], rel=1e-5)
-    assert sums["products"][0] < sums["products"][1]
 
 
 def test_collectives_of_one_name_are_told_by_what_the_trace_says(tmp_path: pathlib.Path) -> None:
@@ -138,9 +121,6 @@ def test_losses_of_a_trace_worked_out_by_hand(tmp_path: pathlib.Path) -> None:
     assert losses.start_gap_s == pytest.approx(3e-6)
     assert losses.bubble_s == pytest.approx(100e-6)
     assert losses.total_s == pytest.approx(1000e-6)
-    overlap = overlap_of(rank_kernels(file))
-    assert overlap.communication_s == pytest.approx(200e-6)
-    assert overlap.hidden_share == pytest.approx(0.25)
 
 
 spans = st.tuples(
@@ -162,9 +142,6 @@ def test_causes_add_up_to_the_iteration(kernels: list[tuple[str, int, int, int]]
     assert losses.total_s == pytest.approx(1200e-6)
     for name in ("compute_s", "copies_s", "host_gap_s", "start_gap_s", "bubble_s"):
         assert getattr(losses, name) >= -1e-12
-    overlap = overlap_of(of_rank)
-    exposed_s = sum(losses.exposed_s.values())
-    assert overlap.communication_s - overlap.both_s == pytest.approx(exposed_s, abs=1e-12)
 
 
 def test_steps_cut_a_trace_at_what_they_launched(tmp_path: pathlib.Path) -> None:
@@ -177,14 +154,6 @@ def test_steps_cut_a_trace_at_what_they_launched(tmp_path: pathlib.Path) -> None
     assert found_by == "steps of the profiler"
     assert [each.kernels for each in iterations] == [[0], [1], [2]]
     assert [each.seconds * 1e6 for each in iterations] == pytest.approx([140, 100, 100])
-
-
-def test_a_trace_without_steps_is_one_iteration(tmp_path: pathlib.Path) -> None:
-    events = [kernel(GEMM, 100 * number, 60) for number in range(4)]
-    (rank,) = read_rank_traces(write(tmp_path / "t.json", events))
-    found_by, (iteration,) = iterations_of(rank)
-    assert found_by == "the whole trace"
-    assert iteration.seconds == pytest.approx(360e-6)
 
 
 def test_kernels_are_mapped_in_order_if_counts_agree(tmp_path: pathlib.Path) -> None:
@@ -204,14 +173,6 @@ def test_kernels_are_mapped_in_order_if_counts_agree(tmp_path: pathlib.Path) -> 
     rank = compared(result, write(tmp_path / "t.json", events[:-1])).ranks[0]
     (row,) = (kind for kind in rank.kinds if kind.kind == "products")
     assert row.mapped_by == "kind" and not rank.ops
-
-
-def test_what_is_not_mapped_is_counted_by_name(tmp_path: pathlib.Path) -> None:
-    events = [kernel("mystery", 0, 5), kernel("mystery", 10, 7), kernel(GEMM, 20, 5)]
-    result = simulate(small({"pipeline": 1, "sequence_parallel": True}))
-    (unmapped,) = compared(result, write(tmp_path / "t.json", events)).ranks[0].unmapped
-    assert (unmapped.name, unmapped.sum.count) == ("mystery", 2)
-    assert unmapped.sum.total_s == pytest.approx(12e-6)
 
 
 def test_more_traces_than_stages_are_refused(tmp_path: pathlib.Path) -> None:
@@ -246,27 +207,3 @@ def test_the_command_prints_tables(tmp_path: pathlib.Path) -> None:
     rows = losses.splitlines()
     assert rows[0] == "cause,trace_s,simulated_s,difference_s,share"
     assert '"mapped_by": "name"' in call("compare", *name, str(file), "--format=json").stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (["table5_22b_present", "table5_22b_full", "{}"], "compared with one scenario"),
-        (["{}"], "compared with one scenario"),
-        (["table5_22b_present", "{}", "--change", "recompute=full"], "beside traces"),
-        (["table5_22b_present", "{}", "-o", "x.html"], "beside traces"),
-    ],
-)
-def test_what_makes_no_sense_with_traces_is_refused(
-    arguments: list[str], error: str, tmp_path: pathlib.Path
-) -> None:
-    file = write(tmp_path / "t.json", [kernel(GEMM, 0, 5)])
-    errors = refused("compare", *(word.format(file) for word in arguments))
-    assert "E908" in errors and error in errors
-
-
-def test_kernels_of_an_op_count_as_one() -> None:
-    kernels = simulated_kernels(simulate(small({"pipeline": 1, "sequence_parallel": True})), 0)
-    op = np.full(len(kernels.work), -1, np.int32)
-    op[:3] = 5
-    assert int((~replace(kernels, op=op).is_head).sum()) == 2
