@@ -5,9 +5,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from docs.update.documents import ROOT, documents
+from docs.update.documents import ROOT, documents, text_of
 from docs.update.fit_errors import DOCUMENT, fits_in_background
-from docs.update.notebook import run_notebook, stale_cells
 from docs.update.pictures import draw, stale_pictures
 from docs.update.update import stale, updated
 
@@ -20,16 +19,11 @@ def main() -> None:
         "--check", action="store_true", help="write nothing; fail if anything is stale"
     )
     parser.add_argument("--pictures", action="store_true", help="the pictures only")
-    parser.add_argument("--notebook", action="store_true", help="the notebook only")
     words = parser.parse_args()
     if words.pictures:
         if words.check:
             sys.exit("\n".join(stale_pictures()) or 0)
         return draw()
-    if words.notebook:
-        if words.check:
-            sys.exit("\n".join(stale_cells()) or 0)
-        return run_notebook()
     names = words.documents or documents()
     with fits_in_background() if DOCUMENT in names else nullcontext():
         if not words.check:
@@ -42,8 +36,9 @@ def main() -> None:
 def update(names: Sequence[str]) -> None:
     """Rewrite the generated texts of documents; print the names of changed documents."""
     for document in names:
-        text = updated(document)
-        if text != (ROOT / document).read_text(encoding="utf-8"):
+        old = text_of(document)
+        text = updated(document, old)
+        if text != old:
             (ROOT / document).write_text(text, encoding="utf-8")
             print(f"updated {document}")
 

@@ -12,9 +12,10 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from unittest.mock import patch
 
 from docs.update.documents import blocks_in, write_files
-from docs.update.request import Request
+from docs.update.request import Request, table
 from simtrain.commands import printing
 from simtrain.commands.cli import main
+from simtrain.hardware.upgrades import RESOURCES
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -96,3 +97,9 @@ def lines_of_fact(lines: list[str], name: str) -> list[str]:
     while last < len(lines) and lines[last] and lines[last].startswith(continues):
         last += 1
     return lines[first:last]
+
+
+def resources(request: Request) -> str:
+    """Return a table of all resources to buy."""
+    rows = [[resource.label, resource.text] for resource in RESOURCES.values()]
+    return table(["resource", "entries of the profile"], rows)

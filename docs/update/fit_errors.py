@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from calibrate.fit.published import fit_figures
 from calibrate.fit.result import Fit
 from docs.update.documents import ROOT
-from docs.update.request import Request, percent, signed_percent, table
+from docs.update.request import Request, percent, table
 from simtrain.base.accuracy import Comparison
 
 PROFILES = ("a100_sxm4_80gb", "h100_sxm", "h200_sxm", "b200_sxm")
@@ -61,12 +61,3 @@ def _cell(one: Comparison | None) -> str:
     if one is None:
         return ""
     return f"{percent(one.mean_abs_error)}, {percent(one.max_abs_error)} ({len(one.rows)})"
-
-
-def residual(request: Request) -> str:
-    """Return an error of a part: `residual PROFILE "TITLE" mean`, `worst` or `each`."""
-    profile, title, which = request.words
-    one = comparisons(profile)[title]
-    if which == "each":
-        return " and ".join(signed_percent(error) for error in one.errors)
-    return percent({"mean": one.mean_abs_error, "worst": one.max_abs_error}[which], 0)

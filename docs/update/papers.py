@@ -3,7 +3,6 @@
 import functools
 
 from calibrate.intervals import left_out
-from docs.update import paper_memory
 from docs.update.request import Request, percent, signed_percent, table
 from simtrain.base.resources import list_profiles
 from simtrain.hardware.evidence import MeasuredRuns, error_text, validated_on
@@ -12,7 +11,6 @@ from simtrain.paper import targets
 from simtrain.paper.entries import PaperEntry, PaperSection, TimeComparison
 from simtrain.paper.targets import DATA_PARALLEL_530B_S
 
-MEMORY = ("fig1", "fig7", "fig8", "fig9", "appendix-c", "zero")
 HEAD = ["model", "strategy", "paper", "simulated", "error"]
 
 
@@ -44,66 +42,6 @@ def table5(request: Request) -> str:
     return table(HEAD, rows)
 
 
-def table5_error(request: Request) -> str:
-    """Return the mean or the largest |error| of Table 5: `table5_error mean` or `largest`."""
-    (which,) = request.words
-    result = _times("table5")
-    return percent(result.mean_abs_error if which == "mean" else result.max_abs_error)
-
-
-def table5_gains(request: Request) -> str:
-    """Return gains in throughput over full recompute: simulated (published).
-
-    `table5_gains 530B` returns the difference for this model.
-    """
-    gains = _times("table5").gains
-    if request.text:
-        (gain,) = (one for one in gains if one.labels[0] == request.text)
-        return f"{100 * (gain.simulated - (gain.paper or 0)):.1f} points"
-    return ", ".join(
-        f"{gain.labels[0]} {percent(gain.simulated)} ({percent(gain.paper or 0)})" for gain in gains
-    )
-
-
-def dp530b(request: Request) -> str:
-    """Return a figure of the 530B model with data parallelism, by argument.
-
-    Arguments: `dp530b time`, `error`, `exposed` or `hidden`.
-    """
-    (row,) = _times("dp530b").rows
-    alone_s = _times("table5").times.value("530B", row.labels[1])
-    hidden_s = row.facts["overlapped_s"] - alone_s
-    return {
-        "time": f"{row.simulated:.2f} s",
-        "error": signed_percent(row.simulated / DATA_PARALLEL_530B_S - 1, 2),
-        "exposed": f"{row.simulated - alone_s:.2f} s",
-        "hidden": f"{hidden_s:.2f} s ({percent(hidden_s / alone_s)})",
-    }[request.text]
-
-
-def memory(request: Request) -> str:
-    """Return the table of memory and overhead, or one of `paper_memory.figures` by name."""
-    results = {target: reproduced(target) for target in MEMORY}
-    if request.text:
-        return paper_memory.figures(results)[request.text]
-    rows = paper_memory.lines(results)
-    return table(
-        ["target", "figure", "paper", "ours"], [[f"`{target}`", *rest] for target, *rest in rows]
-    )
-
-
-def measured_runs(request: Request) -> str:
-    """Return the errors that reports state for a profile: `measured_runs a100_sxm4_80gb`."""
-    errors = validated_on(request.text)
-    assert errors is not None, request.text
-    head = ["runs", "number", "software stack", "mean \\|error\\|", "worst", "seen", "remark"]
-    rows = []
-    for runs in errors.measured_runs:
-        number, *both = _errors(runs)
-        rows.append([runs.runs, number, f"`{runs.software}`", *both, runs.seen, runs.remark])
-    return table(head, rows)
-
-
 def judged(request: Request) -> str:
     """Return the errors of all profiles by class of runs: `judged`."""
     head = ["machine", "software", "runs", "number", "mean \\|error\\|", "worst", "seen"]
@@ -131,12 +69,9 @@ def interval_checks(request: Request) -> str:
 
 def not_judged(request: Request) -> str:
     """Return the profiles that were compared with no measured iteration: `not_judged`."""
-    names = []
-    for cluster in list_profiles():
-        errors = validated_on(cluster)
-        if errors is None or not errors.measured_runs:
-            names.append(f"`{cluster}`")
-    return ", ".join(names)
+    errors = {cluster: validated_on(cluster) for cluster in list_profiles()}
+    names = [f"`{name}`" for name, one in errors.items() if not (one and one.measured_runs)]
+    return f"Not compared with a measured iteration: {', '.join(names)}."
 
 
 def _measured(profile: str, begin: str) -> MeasuredRuns:

@@ -1,10 +1,7 @@
 """Requests of markers, and formats of numbers in documents."""
 
-import inspect
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +25,10 @@ class Request:
         """Arguments, split like words of a shell command."""
         return shlex.split(self.text)
 
-
-Generator = Callable[[Request], str]
-"""Returns the text between two markers."""
-
-
-def generators_of(module: ModuleType) -> dict[str, Generator]:
-    """Return the generators of a module by name: its public functions of a request alone."""
-    return {
-        name: function
-        for name, function in inspect.getmembers(module, inspect.isfunction)
-        if function.__module__ == module.__name__
-        and not name.startswith("_")
-        and inspect.get_annotations(function) == {"request": Request, "return": str}
-    }
+    @property
+    def line(self) -> int:
+        """Line of the marker in its document, from 1."""
+        return self.before.count("\n") + 1
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -54,21 +41,8 @@ def signed_percent(share: float, digits: int = 1) -> str:
     return f"{share:+.{digits}%}".replace("%", " %").replace("-", "−")
 
 
-def seconds(time_s: float) -> str:
-    """Format seconds with two decimals, or with three below one second."""
-    return f"{time_s:.2f} s" if time_s >= 1 else f"{time_s:.3f} s"
-
-
-def compared(published: float, ours: float, unit: str) -> list[str]:
-    """Return three cells: a published number, ours, and the error of ours."""
-    numbers = (f"{number:.1f} {unit}" for number in (published, ours))
-    return [*numbers, signed_percent(ours / published - 1)]
-
-
 def table(head: list[str], rows: list[list[str]]) -> str:
     """Return a table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(
-        f"|{'|'.join(cells)}|" if cells[0] == "---" else f"| {' | '.join(cells)} |"
-        for cells in lines
-    )
+    lines = [" | ".join(cells) for cells in (head, *rows)]
+    first, *rest = (f"| {line} |" for line in lines)
+    return "\n".join([first, f"|{'---|' * len(head)}", *rest])

@@ -17,7 +17,7 @@ from pytest import CaptureFixture, MonkeyPatch
 from calibrate.app import app as calibrate_app
 from calibrate.records.file import RecordFile
 from docs.update.documents import blocks, blocks_in, documents, text_of, write_files
-from docs.update.markers import marked as marked_text
+from docs.update.update import requests
 from simtrain.base.resources import list_profiles, list_scenarios, list_stacks, list_sweeps
 from simtrain.commands.documents import REFERENCES
 from simtrain.hardware.load import load_profile
@@ -138,10 +138,10 @@ def blocks_of_sweeps(*documents: str) -> list[list[str]]:
 def commands_of_outputs() -> set[str]:
     """Return the commands whose output a document shows; tests/docs/test_update.py runs them."""
     above = [
-        one.before
+        request.before
         for name in documents()
-        for one in marked_text(text_of(name))
-        if one.request.split()[0] == "output"
+        for _, request in requests(name, text_of(name))
+        if request.name == "output"
     ]
     return {line for text in above for line in blocks_in(text)[-1].text.splitlines()}
 

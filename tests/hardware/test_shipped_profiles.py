@@ -11,8 +11,7 @@ from calibrate.fit.published import fit_figures
 from calibrate.fit.result import profile_text
 from docs.update import fit_errors
 from docs.update.documents import documents
-from docs.update.request import generators_of
-from docs.update.update import stale
+from docs.update.update import generators_of, stale
 from simtrain.base.entry import Entry
 from simtrain.base.resources import find_profile
 from simtrain.errors import InputError

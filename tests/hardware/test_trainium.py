@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from docs.update.iterations import tables
+from docs.update.published import tables
 from simtrain.base.resources import find_profile
 from simtrain.errors import InputError
 from simtrain.hardware.evidence import evidence_of, usual_stack

@@ -11,13 +11,9 @@ from fractions import Fraction
 import pytest
 from pytest import MonkeyPatch
 
-from docs.update import papers
-from docs.update.documents import documents
-from docs.update.paper_memory import entries
-from docs.update.update import stale
 from simtrain.paper import memory as paper_memory
 from simtrain.paper import targets
-from simtrain.paper.entries import PaperLimit, Reproduction
+from simtrain.paper.entries import PaperLimit, PaperSection, Reproduction
 from simtrain.paper.memory import AppendixC
 from tests.helpers.command_line import call
 from tests.paper.test_entries import sample
@@ -41,6 +37,13 @@ PRESENT = "selective+sequence"
 def results() -> dict[str, targets.TargetResult]:
     """Reproduce every target in this file."""
     return {target: targets.reproduce(target) for target in TARGETS}
+
+
+def entries(results: dict[str, targets.TargetResult], target: str, name: str) -> PaperSection:
+    """Return a section of a reproduced target."""
+    result = results[target]
+    assert isinstance(result, Reproduction)
+    return result.section(name)
 
 
 # ----------------------------------------------------------------------------------- the verdicts
@@ -306,13 +309,3 @@ def test_zero_shards_states_over_replicas(results: dict[str, targets.TargetResul
         expected = (16, 4 + 12 / number, 2 + 14 / number, 16 / number)
         for stage, size in enumerate(expected):
             assert states.value(str(stage), str(number)) == pytest.approx(size * psi, abs=16)
-
-
-# ---------------------------------------------------------------------------------- the documents
-
-
-def test_documents_quote_the_current_memory(
-    results: dict[str, targets.TargetResult], monkeypatch: MonkeyPatch
-) -> None:
-    monkeypatch.setattr(papers, "reproduced", results.__getitem__)
-    assert [*stale(documents(), {"memory"})] == []

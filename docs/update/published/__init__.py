@@ -1,1 +1,0 @@
-"""Measurements published by others that no profile is fitted on, for docs/validation.md."""
