@@ -255,10 +255,6 @@ CASES: dict[str, tuple[Changes, Any]] = {
         True,
     ),
     "overlap.shared_expert": (SHARED, True),
-    "overlap.optimizer_post_validation": (
-        PIPELINE | {"schedule": "zb_h2", "model.tied_embeddings": False},
-        True,
-    ),
     "overlap.deferred_output_gradients": (
         # Without a host that every pass waits for.
         PIPELINE | {"software": "megatron_core", "software.host_call": "0 s"},

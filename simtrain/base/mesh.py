@@ -137,9 +137,6 @@ class Mesh:
         """
         return _shard_groups(self, num_ranks)[2]
 
-    def stage_group(self, num_ranks: int) -> Group:
-        return _stage_group(self, num_ranks)
-
     def of_experts(self, expert: int, expert_tensor: int) -> Mesh:
         """The mesh of the same ranks for experts (Megatron-LM's etp-ep-edp-pp).
 
@@ -241,18 +238,6 @@ def _shard_groups(mesh: Mesh, num_ranks: int) -> tuple[Group, Group, Group]:
         replace(joining, joins_shards=True),
         _widest(mesh, AXES, instance, outer),
     )
-
-
-@functools.lru_cache(maxsize=4096)
-def _stage_group(mesh: Mesh, num_ranks: int) -> Group:
-    shards = mesh._coordinates(("cp", "dp"))
-    offsets = [
-        shard + place for shard in shards[:num_ranks] for place in mesh._coordinates(("tp",))
-    ]
-    starts = [
-        first + stage for first in shards[::num_ranks] for stage in mesh._coordinates(("pp",))
-    ]
-    return _widest(mesh, ("tp", "cp", "dp"), offsets, starts)
 
 
 @functools.lru_cache(maxsize=4096)

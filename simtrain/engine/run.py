@@ -144,19 +144,11 @@ def find_idle_seconds(
     others: Ints,
     category_of: Ints,
     engine: Engine,
-    windows_s: tuple[Floats, Floats] | None = None,
 ) -> Floats:
-    """Return the time for which streams are idle while others run (`idle_seconds`).
-
-    `windows_s` has the start and the end of the time of each stream; by default the whole timeline.
-    """
-    if windows_s is None:
-        windows_s = np.zeros(len(streams)), np.full(len(streams), timeline.makespan_s)
-    times = timeline.start_s, timeline.end_s, *windows_s
-    arrays, is_compiled = (*timeline.program.graph.queue, *times), runs_loops_compiled(engine)
-    idle_s: Floats = run_loop(
-        idle_seconds, (streams, others, category_of, *arrays), is_compiled=is_compiled
-    )
+    """Return the time for which streams are idle while others run (`idle_seconds`)."""
+    times = timeline.start_s, timeline.end_s, np.float64(timeline.makespan_s)
+    arrays = streams, others, category_of, *timeline.program.graph.queue, *times
+    idle_s: Floats = run_loop(idle_seconds, arrays, is_compiled=runs_loops_compiled(engine))
     return idle_s
 
 

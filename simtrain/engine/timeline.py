@@ -92,27 +92,20 @@ class Timeline:
 # Exposed time of tasks: the time for which streams of higher priority are idle.
 
 
-def exposed_seconds(
-    timeline: Timeline, streams: Iterable[int], window_s: tuple[float, float] | None = None
-) -> Floats:
+def exposed_seconds(timeline: Timeline, streams: Iterable[int]) -> Floats:
     """Return [tasks], the time for which each task runs while all earlier `streams` are idle.
-
-    Only time in the window counts, by default all of it. It includes all tasks of the first stream.
 
     A task of the first stream is always exposed. A task of a stream that is not listed has 0 s.
     `idle_seconds` computes the sums of these times.
     """
     start_s, end_s = timeline.start_s, timeline.end_s
     exposed_s, busy = np.zeros(len(start_s)), np.zeros((0, 2))
-    before_s, after_s = window_s or (0.0, timeline.makespan_s)
-    outside = np.array([(0.0, before_s), (after_s, timeline.makespan_s)])
-    for place, stream in enumerate(streams):
+    for stream in streams:
         tasks = np.flatnonzero(timeline.program.graph.stream_of == stream)
         intervals = np.stack([start_s[tasks], end_s[tasks]], axis=1)
         hidden_s = np.diff(busy_before(intervals, busy), axis=1)[:, 0]
         exposed_s[tasks] = (intervals[:, 1] - intervals[:, 0] - hidden_s).clip(0.0)
-        more = [] if place else [outside[outside[:, 0] < outside[:, 1]]]
-        busy = union_of(np.concatenate([busy, intervals, *more]))
+        busy = union_of(np.concatenate([busy, intervals]))
     return exposed_s
 
 
@@ -147,8 +140,7 @@ def idle_seconds(
     queue: Ints,
     start_s: Floats,
     end_s: Floats,
-    begins_s: Floats,
-    ends_s: Floats,
+    makespan_s: float,
 ) -> Floats:
     """Return the time for which streams are idle while others run, by category of the others.
 
@@ -159,7 +151,7 @@ def idle_seconds(
         category_of: [n, m], the categories of `others`, from 0 to categories - 1.
         queue_starts, queue: the tasks of each stream, as in `TaskGraph.queue`.
         start_s, end_s: [tasks].
-        begins_s, ends_s: [n], the start of the first gap, and the end of the last one.
+        makespan_s: the end of the last gap.
 
     Returns:
         [n, categories], in seconds.
@@ -171,10 +163,10 @@ def idle_seconds(
     seconds = np.zeros((len(streams), np.max(category_of) + 1))
     for row in range(len(streams)):
         heads = [queue_starts[other] for other in others[row]]
-        now_s = begins_s[row]
+        now_s = 0.0
         own_end = queue_starts[streams[row] + 1]
         for place in range(queue_starts[streams[row]], own_end + 1):
-            gap_end_s = start_s[queue[place]] if place < own_end else ends_s[row]
+            gap_end_s = start_s[queue[place]] if place < own_end else makespan_s
             if place < own_end and end_s[queue[place]] == gap_end_s:
                 continue
             while now_s < gap_end_s:

@@ -294,10 +294,6 @@ class Plan:
     def order(self) -> Order:
         return self.scenario.order
 
-    @property
-    def flushes(self) -> bool:
-        return self.order.family.flushes
-
     @cached_property
     def pass_order(self) -> PassOrder:
         """The order of each stage's actions, with the passes that they run."""

@@ -12,7 +12,7 @@ from simtrain.iteration.memory.host_memory import HostMemory
 from simtrain.iteration.memory.report import FitVerdict, MemoryReport, memory_report, peak_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_builder import tasks_of
-from simtrain.iteration.programs.iteration_tasks import IterationTimeline, steady_iteration
+from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
 from simtrain.scenario import Scenario
 from simtrain.workload.tape import Block
@@ -27,11 +27,8 @@ def run_iteration(plan: Plan, machine: Machine) -> IterationTimeline:
     """Build and run the tasks of an iteration."""
     seconds = IterationSeconds.of(plan, machine)
     tasks = tasks_of(seconds.structure)
-    if plan.flushes:
-        timeline, period_s = simulate(tasks.program(seconds), machine.engine), None
-    else:
-        timeline, period_s = steady_iteration(seconds, tasks)
-    iteration = IterationTimeline(timeline, tasks, seconds, period_s)
+    timeline = simulate(tasks.program(seconds), machine.engine)
+    iteration = IterationTimeline(timeline, tasks, seconds)
     _refuse_endless(iteration.time_s)
     return iteration
 

@@ -415,7 +415,6 @@ MEMORY_RULES += [
         needs={
             "parallelism.pipeline": 1,
             "parallelism.sequence_slices": 1,
-            "overlap.optimizer_post_validation": False,
         },
         why="DeepSpeed's pipelines take no ZeRO stage above 1, and copies of states and updates "
         "beside the passes of a pipeline or of slices are not simulated",

@@ -16,7 +16,7 @@ from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.rule import Rules, against, any_but, are, at_least, excludes, requires
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.section import near_divisors
-from simtrain.schedules import NAMED, stages_that_wait
+from simtrain.schedules import stages_that_wait
 from simtrain.schedules.stage_placement import looped
 
 # Rules of the placement of layers on pipeline stages and chunks.
@@ -404,7 +404,6 @@ SCHEDULE_RULES += [
 
 
 _MOST_PASSES = 1_000_000  # as E332 refuses more
-_UNFLUSHED = [name for name, family in NAMED.items() if not family.flushes]
 
 
 @rule(
@@ -474,44 +473,7 @@ def _splits_backwards(scenario: Scenario) -> bool:
     return schedule.splits_backwards
 
 
-def _has_few_microbatches(scenario: Scenario) -> bool:
-    return (
-        not scenario.schedule_family.flushes
-        and 0 < scenario.num_microbatches < scenario.parallelism.pipeline
-    )
-
-
 SCHEDULE_RULES += [
-    requires(
-        "E982",
-        "schedule",
-        needs={
-            "parallelism.pipeline": at_least(2),
-            "overlap.pipeline": True,
-            "overlap.parameter_gather": False,
-            "model.tied_embeddings": False,
-            "model.mtp_num_layers": 0,
-            "memory.zero_stage": (0, 1),
-            "memory.offload_optimizer": False,
-            "offload.unit": "none",
-        },
-        off=any_but(*_UNFLUSHED),
-        why="stages of PipeDream-2BW run their optimizer steps alone and send asynchronously; "
-        "simtrain has no runs of iterations into each other with parameters or tensors that "
-        "stages share, gather or offload",
-        example="parallelism: {pipeline: 4}\nschedule: pipedream_2bw",
-    ),
-    against(
-        "E983",
-        _has_few_microbatches,
-        "schedule {scenario.schedule} has {scenario.num_microbatches} microbatches on "
-        "{scenario.parallelism.pipeline} stages",
-        why="two versions of the weights are enough if the microbatches of an earlier iteration "
-        "have left the pipeline when the optimizer runs, so an iteration has at least as many as "
-        "stages",
-        example="model: {tied_embeddings: false}\nbatch: {global: 4}\nparallelism: {pipeline: 8}\n"
-        "schedule: pipedream_2bw",
-    ),
     excludes(
         "E416",
         "overlap.align_gradient_reduction",
@@ -550,48 +512,5 @@ SCHEDULE_RULES += [
         why="only Megatron-LM's interleaved schedule has groups of another size than one "
         "microbatch per stage",
         example="parallelism: {pipeline: 4, microbatch_group_size: 8}",
-    ),
-    excludes(
-        "E450",
-        "overlap.optimizer_post_validation",
-        "no schedule of Zero Bubble's runtime runs a pipeline",
-        lambda scenario: (
-            not (
-                scenario.parallelism.pipeline > 1
-                and scenario.schedule_family.validates_steps
-                and not scenario.schedule_file
-            )
-        ),
-        reads=("schedule", "parallelism.pipeline"),
-        why="only Zero Bubble's runtime (sail-sg) runs optimizer steps before the gradient norm of "
-        "all stages exists, in pipelines with its own schedules",
-        example="model: {tied_embeddings: false}\nparallelism: {pipeline: 4}\n"
-        "overlap: {optimizer_post_validation: true}",
-        first=("schedule",),
-    ),
-    requires(
-        "E451",
-        "overlap.optimizer_post_validation",
-        needs={
-            "model.tied_embeddings": False,
-            "precision.compute": any_but("fp32"),
-            "overlap.data_parallel": False,
-            "memory.zero_stage": (1, 0),
-            "memory.offload_optimizer": False,
-        },
-        why="Zero Bubble's runtime refuses a table of the embedding that two stages share, "
-        "fp32, and gradients that are reduced during backward passes; its optimizer is on "
-        "the GPU, whole or sharded by ZeRO stage 1",
-        example="model: {tied_embeddings: true}\n"
-        "parallelism: {pipeline: 4}\n"
-        "schedule: zb_h1\n"
-        "overlap: {optimizer_post_validation: true}",
-        first=(
-            "model.tied_embeddings",
-            "precision.compute",
-            "overlap.data_parallel",
-            "memory.zero_stage",
-            "memory.offload_optimizer",
-        ),
     ),
 ]

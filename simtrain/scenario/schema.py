@@ -473,28 +473,19 @@ class Scenario(Section):
     def overlaps_data_parallel(self) -> bool:
         """Whether the gradient reduction overlaps with the backward pass.
 
-        By default it does not in runtimes that refuse it (E451, E454), nor if it would cut a merged
-        pass of a schedule from a file (E436).
+        By default it does not if it would cut a merged pass of a schedule from a file (E436).
         """
         if self.overlap.data_parallel is not None:
             return self.overlap.data_parallel
         schedule = self.schedule_file
-        refuses = self.overlap.optimizer_post_validation or (
-            schedule is not None and schedule.merges_ends
-        )
+        refuses = schedule is not None and schedule.merges_ends
         return self.facts.overlap_data_parallel and not refuses
-
-    @property
-    def steps_together(self) -> bool:
-        return not self.overlap.optimizer_post_validation and self.schedule_family.flushes
 
     @property
     def overlaps_parameter_gather(self) -> bool:
         """Whether the distributed optimizer gathers parameters during the next forward passes."""
         if self.overlap.parameter_gather is not None:
             return self.overlap.parameter_gather
-        if not self.schedule_family.flushes:
-            return False
         is_possible = self.memory.zero_stage == 1 and self.overlaps_data_parallel
         return is_possible and self.facts.overlap_parameter_gather
 

@@ -448,10 +448,6 @@ class Overlap(Section):
         last stage computes after its last backward pass, while other stages still run theirs
         (--defer-embedding-wgrad-compute with --wgrad-deferral-limit). Until then it holds the
         layer's input and the gradient of the logits of each; 0 by default.
-    optimizer_post_validation: true lets each stage run its optimizer before the gradient norm of
-        all stages exists; a partial norm travels along the pipeline, and the whole one validates
-        the steps during the next iteration, whose first passes start meanwhile. Zero Bubble's
-        runtime has it (--enable-optimizer-post-validation). false (default) waits for the norm.
     """
 
     tensor_parallel: bool | None = Field(default=None, examples=["true"])
@@ -467,7 +463,6 @@ class Overlap(Section):
     align_parameter_gather: bool | None = Field(default=None, examples=["true"])
     shared_expert: bool = Field(default=False, examples=["true"])
     deferred_output_gradients: CountOrZero = Field(default=0, examples=[22])
-    optimizer_post_validation: bool = Field(default=False, examples=["true"])
 
 
 # The section `recompute` of a scenario: which activations are recomputed.

@@ -36,7 +36,6 @@ from simtrain.schedules.one_f_one_b import (
     Interleaved,
     LoopedBfs,
     OneFOneB,
-    PipeDream2BW,
     Seq1F1B,
     Seq1F1BInterleaved,
     Zb1p,
@@ -67,7 +66,6 @@ _HOUSE: tuple[ScheduleFamily, ...] = (
     GisH(),
     DualPipeV(),
     DualPipe(),
-    PipeDream2BW(),
     Seq1F1B(),
     Seq1F1BInterleaved(),
 )

@@ -146,12 +146,6 @@ class ScheduleFamily(ABC):
     """Whether Megatron-LM's functions of pipelines run it. Their transfers can block, in exchanges
     of which messages `blocking_slots` says; other orders block only if a scenario asks for it.
     """
-    validates_steps: ClassVar[bool] = False
-    """Whether its framework can run the optimizer before the norm of all stages exists."""
-    flushes: ClassVar[bool] = True
-    """Whether all passes of an iteration end before the optimizer step. Otherwise passes of the
-    next iteration run between its last ones, with the weights of the iteration before.
-    """
     torch_names: ClassVar[tuple[str, ...]] = ()
     """Names of the same order in PyTorch's pipelining, in lower case."""
 

@@ -121,8 +121,6 @@ class SplitWarmupFamily(WarmupFamily):
     `weight_delay` + 1 input gradients, then one after each I, and the remaining ones at the end.
     """
 
-    validates_steps = True
-
     @abstractmethod
     def weight_delay(self, rank: int, p: int) -> int:
         """Return the input gradients whose weight gradients wait on a rank in the steady phase."""
@@ -199,27 +197,6 @@ class GPipe(WarmupFamily):
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
         return n
-
-
-# ------------------------------------------------------------------------------
-# PipeDream-2BW (Narayanan et al. 2021, arXiv 2006.09503): 1F1B that is never flushed.
-#
-# The first forward passes of an iteration run between the last backward passes of the one before,
-# so stages alternate all the time and there is no bubble. Gradients are those of the weights of
-# the iteration before. Two versions of the weights are enough if an iteration has at least as
-# many microbatches as stages: those of the passes that run, and those that the optimizer writes.
-#
-# PipeDream-Flush, of the same paper, is `1f1b`.
-
-
-class PipeDream2BW(WarmupFamily):
-    """The order of 1F1B; `steady_iteration` runs iterations into each other."""
-
-    name = "pipedream_2bw"
-    flushes = False
-
-    def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
-        return min(p - rank - 1, n)
 
 
 # ------------------------------------------------------------------------------
@@ -358,7 +335,6 @@ class Gis(SplitWarmupFamily):
 
     name = "gis"
     fewest_chunks, most_chunks = 2, None
-    validates_steps = False
 
     def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
         return min((m - 1) * self.group_of(p, n) + p - rank - 1, m * n)
@@ -394,7 +370,6 @@ class ZbH1(ScheduleFamily):
     """
 
     name = "zb_h1"
-    validates_steps = True
 
     def build(self, p: int, m: int, n: int) -> Schedule:
         ranks = OneFOneB().build(p, m, n).ranks

@@ -28,7 +28,6 @@ class _VShaped(ScheduleFamily):
     """Schedules that repeat a building block on a V-shaped placement."""
 
     fewest_chunks = most_chunks = 2
-    validates_steps = True
 
     @abstractmethod
     def block(self, p: int) -> list[Block]:
@@ -291,7 +290,6 @@ class Zbv(ScheduleFamily):
 
     name = "zbv"
     fewest_chunks = most_chunks = 2
-    validates_steps = True
     torch_names = ("zbvzerobubble",)
 
     def placement(self, p: int, m: int) -> StagePlacement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simtrain.schedules import FAMILIES, Schedule
+from simtrain.schedules import Schedule
 from simtrain.studies.schedule_comparison import ScheduleComparison
 from simtrain.units import counted
 from simtrain.views.kinds import COUNT, GIB, SECONDS, SHARE, TEXT, WHOLE_TEXT
@@ -121,9 +121,4 @@ def schedule_view(schedule: Schedule) -> View:
         f"{last}B{first} its "
         f"backward pass{halves}{merged}.{counted} Every pass takes one slot here."
     )
-    if schedule.name in FAMILIES and not FAMILIES[schedule.name].flushes:
-        explained += (
-            " Without a flush, the first forward passes of the next iteration run between the last "
-            "backward passes."
-        )
     return View([Heading(title), SchedulePicture(schedule), remarks([explained])])

@@ -27,15 +27,13 @@ class StepOptions:
     Args:
         data: ranks with the same parameters (`Mesh.data_group`), or ranks that shard states
             (`Mesh.shard_group`).
-        model: ranks that together hold all parameters; if stages step alone, those of a stage.
-        everyone: ranks that together hold all states; if stages step alone, those of a stage.
+        model: ranks that together hold all parameters.
+        everyone: ranks that together hold all states.
         partial_sums: the group that sums partial gradients of parameters that its ranks hold whole;
             None without sequence parallelism.
         tied: the stages that share the table of the embedding; None if none do.
         zero_stage, offloads: as the scenario's memory.zero_stage and memory.offload_optimizer.
         unscales: gradients come from scaled losses (fp16).
-        weight_versions: copies of the weights: those of passes, and if passes of the next iteration
-            have begun before the step, those that the step writes.
         fully_shards: shards of parameters are in fp32 and are the master weights; gradients are
             added to fp32 shards.
         element_bytes, gradient_bytes: of parameters and of the gradient buffer.
@@ -84,7 +82,6 @@ class StepOptions:
     expert_model: Group | None = None
     fused_adam: bool = True
     fully_shards: bool = False
-    weight_versions: int = 1
     offloads_gradients: bool = False
     offloads_parameters: bool = False
     delays_update: bool = False
@@ -107,7 +104,6 @@ class StepOptions:
         )
         reduces = replicas > 1 and memory.zero_stage < 2 and recorded is None
         buckets = reduces and scenario.overlaps_data_parallel
-        all_stages = _STAGES if scenario.steps_together else ()
         return shared(
             cls(
                 *_groups(
@@ -115,7 +111,6 @@ class StepOptions:
                     partial_sums=split.sequence_parallel,
                     tied=scenario.embedding_stages,
                     num_ranks=shard_ranks(scenario, mesh),
-                    of_stages=not scenario.steps_together,
                 ),
                 zero_stage=memory.zero_stage,
                 offloads=memory.offload_optimizer,
@@ -126,7 +121,6 @@ class StepOptions:
                 gathers_during_forward=buckets and scenario.overlaps_parameter_gather,
                 fused_adam=scenario.facts.fused_optimizer,
                 fully_shards=scenario.fully_shards,
-                weight_versions=1 if scenario.schedule_family.flushes else 2,
                 state_bytes=(0, 4, 4) if scenario.fully_shards else precision.state_bytes,
                 fp8_recipe=scenario.fp8_recipe,
                 keeps_fp8=scenario.keeps_fp8_parameters,
@@ -137,7 +131,7 @@ class StepOptions:
                 and not memory.gathered_chunks,
                 expert_data=expert_data,
                 expert_replicate_group=expert_replicate_group,
-                expert_model=of_experts.group("tp", "ep", *all_stages) if of_experts else None,
+                expert_model=of_experts.group("tp", "ep", *_STAGES) if of_experts else None,
                 offloads_gradients=memory.offload_gradients,
                 offloads_parameters=memory.offload_parameters,
                 delays_update=memory.delayed_update,
@@ -208,12 +202,12 @@ def _fp8_copies(scenario: Scenario) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _groups(
-    mesh: Mesh, *, partial_sums: bool, tied: tuple[int, ...], num_ranks: int, of_stages: bool
+    mesh: Mesh, *, partial_sums: bool, tied: tuple[int, ...], num_ranks: int
 ) -> tuple[Group, Group, Group, Group | None, Group | None]:
     return (
         mesh.shard_group(num_ranks),
-        mesh.group("tp", *(() if of_stages else _STAGES)),
-        mesh.stage_group(num_ranks) if of_stages else mesh.instance_group(num_ranks),
+        mesh.group("tp", *_STAGES),
+        mesh.instance_group(num_ranks),
         mesh.group("tp") if partial_sums else None,
         mesh.group_at("pp", tied) if len(tied) > 1 else None,
     )

@@ -44,7 +44,7 @@ def test_idle_time_is_charged_to_the_first_running_stream(
             for one in ([0, 0], [[1, 2, 3], [3, 0, 0]], [[0, 0, 1], [1, 0, 0]])
         ),
         *(starts, np.arange(starts[-1], dtype=np.int32)),
-        *(times[:, 0].copy(), times[:, 1].copy(), np.zeros(2), np.full(2, float(makespan))),
+        *(times[:, 0].copy(), times[:, 1].copy(), np.float64(makespan)),
     )
     found = run_loop(idle_seconds, arrays, is_compiled=False)
     assert found[0].tolist() == expected

@@ -34,12 +34,6 @@ CASES: dict[str, Scenario] = {
         overlap={"data_parallel": True},
         schedule="chimera",
     ),
-    "without a flush": small(
-        {"tensor": 1, "data": 2},
-        model={"tied_embeddings": False},
-        overlap={"data_parallel": True},
-        schedule="pipedream_2bw",
-    ),
     "gathers of chunks": small(
         {"tensor": 1, "data": 4, "interleave": 2},
         model={"tied_embeddings": False},

@@ -86,8 +86,6 @@ def check_declarations(plain: ScheduleFamily) -> None:
     if plain.is_of_megatron:
         assert not plain.splits_backwards
         assert not plain.merges
-    if plain.validates_steps:
-        assert plain.splits_backwards
     assert all(name == name.lower() for name in plain.torch_names)
 
 

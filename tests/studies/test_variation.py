@@ -163,32 +163,6 @@ def test_a_wrong_question_has_an_error(words: tuple[str, ...], code: str) -> Non
     assert answer.exit_code == 2 and code in answer.stderr, answer.stderr
 
 
-UNFLUSHED = {
-    "parallelism.pipeline": 4,
-    "batch.global": 32,
-    "model.num_layers": 8,
-    "model.tied_embeddings": False,
-    "schedule": "pipedream_2bw",
-    "parallelism.data": 4,
-}
-
-
-@pytest.mark.parametrize("engine", ["auto", "simpy"])
-def test_iterations_that_run_into_each_other_are_drawn_several_together(engine: str) -> None:
-    scenario = small(UNFLUSHED)
-    still = simtrain.run(scenario.replace(STILL), engine=engine)  # type: ignore[arg-type]
-    assert draw(still, draws=2).time.mean == still.iteration_time_s
-    times = draw(simtrain.run(scenario, engine=engine), draws=2).times_s  # type: ignore[arg-type]
-    assert np.array_equal(times, draw(scenario, draws=2).times_s)
-
-
-def test_a_slow_gpu_makes_iterations_that_run_into_each_other_as_slow_as_its_stage() -> None:
-    """Without a flush, the slowest stage decides: nothing of it is hidden."""
-    scenario = small(UNFLUSHED)
-    slow = drawn(scenario, {"variation.slow": {"rank": 13, "factor": 1.5}}, draws=1)
-    assert 1.4 < slow.slowdown <= 1.5
-
-
 def test_a_seed_is_a_whole_number() -> None:
     with pytest.raises(InputError, match="E960"):
         draw(small(), seed=1.5)  # type: ignore[arg-type]

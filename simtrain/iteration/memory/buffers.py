@@ -101,8 +101,7 @@ def model_states(
     return ModelStates(
         parameters_bytes=0
         if options.offloads_parameters
-        else options.weight_versions
-        * options.weights_bytes(
+        else options.weights_bytes(
             options.held(num_parameters, num_expert, from_stage=3),
             options.held(num_fp8, of_experts, from_stage=3),
         ),

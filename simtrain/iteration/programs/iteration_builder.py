@@ -2,9 +2,8 @@
 
 After the pipeline, the order is that of Megatron-LM's `finalize_model_grads` and optimizer: reduce
 gradients over data parallelism, of layer norms over tensor parallelism, and of the tied embedding
-over the stages that hold it; all-reduce the gradient norm over all stages, or send the norm of the
-stages so far to the next one (Zero Bubble's post-validation); run Adam; and, with ZeRO, all-gather
-the new parameters. If this all-gather overlaps the forward passes of the next
+over the stages that hold it; all-reduce the gradient norm over all stages; run Adam; and, with
+ZeRO, all-gather the new parameters. If this all-gather overlaps the forward passes of the next
 iteration, the iteration starts with the gathers of the previous one.
 """
 
@@ -28,7 +27,6 @@ from simtrain.iteration.programs.iteration_tasks import (
     NVME_READS,
     NVME_WRITES,
     TO_HOST,
-    TO_NEXT,
     IterationTasks,
     TaskNames,
     label_of,
@@ -44,7 +42,6 @@ from simtrain.iteration.programs.parts import (
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
-    TransferPart,
     actions_skipping_sync,
     microbatch_turns,
 )
@@ -125,14 +122,8 @@ class _Builder:
             self.add_barrier_all_reduce("embedding", holders, shared_streams)
         self.add_step("to_host")
         norms = self.add_step("norm")
-        if self.structure.validates_after:
-            self.add_step("norm_reduction")
-            self.add_partial_norms()
-        elif not self.structure.flushes:
-            self.add_step("norm_reduction")
-        else:
-            # All ranks wait for the norm over all stages.
-            self.add_barrier_all_reduce("norm_reduction", self.stages, shared_streams + 1)
+        # All ranks wait for the norm over all stages.
+        self.add_barrier_all_reduce("norm_reduction", self.stages, shared_streams + 1)
         updated = self.add_host_update()
         updates = self.add_step("update")
         if len(updated) and len(updates):
@@ -426,16 +417,6 @@ class _Builder:
         awaited = np.concatenate([self.last[stages], self.awaited_elsewhere[stages]])
         self.add_waits(np.full_like(awaited, task), awaited)
         self.awaited_elsewhere[stages] = task
-
-    def add_partial_norms(self) -> None:
-        """Send the norm of the stages so far from each stage to the next, whose optimizer waits."""
-        before = self.stages[:-1]
-        crossed = np.array(self.structure.levels_crossed)[before]
-        parts = self.parts(lambda levels: TransferPart(1, levels, num_states=0), crossed)
-        messages = self.add(TO_NEXT * len(self.stages) + before, parts)
-        self.add_waits(messages, self.last[before])
-        self.add_waits(messages[1:], messages[:-1])
-        self.awaited_elsewhere[1:] = messages
 
 
 def _pass_part(is_cut: int, _: int, number: int, by_layer: int, *passes: int) -> PassPart:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.engine import LinkLoads, Program, TaskGraph, Timeline, find_idle_seconds, simulate
+from simtrain.engine import LinkLoads, Program, TaskGraph, Timeline, find_idle_seconds
 from simtrain.engine.compiled import Flags, Floats, Ints
-from simtrain.engine.program import rows_of, starts_of
+from simtrain.engine.program import starts_of
 from simtrain.iteration.programs.parts import (
     BucketPart,
     HostUpdatePart,
@@ -24,7 +23,7 @@ from simtrain.iteration.programs.parts import (
     TransferPart,
 )
 from simtrain.iteration.programs.seconds import IterationSeconds
-from simtrain.schedules import KINDS, Messages, Schedule
+from simtrain.schedules import Messages
 from simtrain.schedules.stage_placement import ring_neighbour
 
 # The streams of an iteration: groups with one stream per stage, and two that all stages share.
@@ -105,8 +104,6 @@ _UPDATE_LABELS = {
 def label_of(part: IterationPart) -> tuple[str, str]:
     """Return the name and the kind of a part's tasks; the name contains an action or a message."""
     match part:
-        case TransferPart(num_states=0):
-            return "norm of the stages so far", "transfer"
         case TransferPart():
             return "{message}", "transfer"
         case ReceiveGatherPart():
@@ -252,13 +249,11 @@ class IterationTimeline:
         timeline: start and end of each task.
         tasks: the tasks by stage and action.
         seconds: the durations of their parts.
-        period_s: time from one iteration to the next, if they run into each other.
     """
 
     timeline: Timeline
     tasks: IterationTasks = field(repr=False)
     seconds: IterationSeconds = field(repr=False)
-    period_s: float | None = None
 
     def intervals_s(self, places: slice) -> tuple[Floats, Floats]:
         first, last = self.tasks.first[places], self.tasks.last[places]
@@ -268,41 +263,13 @@ class IterationTimeline:
         """Return [stages, 4], idle seconds of each stage while other streams run.
 
         Columns: transfers, and collectives of embedding; the stage's buckets; the
-        gradient norm; copies from the host that a pass waits for. If iterations run into each
-        other, passes of other iterations run meanwhile: none counts.
+        gradient norm; copies from the host that a pass waits for.
         """
-        if self.period_s is not None:
-            return np.zeros((self.tasks.num_stages, 4))
-        engine = self.seconds.machine.engine
-        return find_idle_seconds(self.waiting, *self.tasks.waits, engine, self.windows_s)
-
-    @cached_property
-    def windows_s(self) -> tuple[Floats, Floats]:
-        """[stages], when each stage begins and ends the iteration.
-
-        Stages that wait for one gradient norm begin and end together. With post-validation, a stage
-        goes on with the next iteration after its own optimizer step: its iteration begins with its
-        first task. The next iteration can then run in the same order at the same distances, because
-        every stage begins as long after the stages before it. Without a flush it begins the next
-        iteration before it ends its own.
-        """
-        num_stages, timeline = self.tasks.num_stages, self.timeline
-        if self.period_s is None and not self.seconds.structure.validates_after:
-            return np.zeros(num_stages), np.full(num_stages, timeline.makespan_s)
-        starts, queue = timeline.program.graph.queue
-        first, last = starts[:num_stages], starts[1 : num_stages + 1] - 1
-        begins_s = timeline.start_s[queue[first]]
-        if self.period_s is not None:
-            return begins_s, begins_s + self.period_s
-        return begins_s, timeline.end_s[queue[last]]
+        return find_idle_seconds(self.waiting, *self.tasks.waits, self.seconds.machine.engine)
 
     @property
     def time_s(self) -> float:
-        """Time from one iteration to the next: that of the stage that takes longest."""
-        if self.period_s is not None:
-            return self.period_s
-        starts_s, ends_s = self.windows_s
-        return float((ends_s - starts_s).max())
+        return self.timeline.makespan_s
 
     @cached_property
     def waiting(self) -> Timeline:
@@ -327,121 +294,3 @@ class IterationTimeline:
             np.maximum(ready_s[tasks.reloaders], free_s), of_reloads
         )
         return Timeline(timeline.program, start_s, end_s)
-
-
-# Iterations that follow each other without a flush of the pipeline (PipeDream-2BW).
-#
-# The program of one iteration is repeated several times. On each stage, the first forward passes of
-# an iteration alternate with the last backward passes of the one before. After them comes the
-# forward pass of the next pair, then the optimizer step of the iteration before: its reduction can
-# overlap this pass, and the next backward pass needs the gradient buffer. Other streams run one
-# iteration after the other.
-#
-# After some iterations, each begins equally long after the one before on every stage: that is the
-# time of an iteration, and the times of its tasks repeat.
-
-_FORWARD = KINDS.index("F")
-_FEWEST, _MOST = 4, 64
-"""Iterations that are simulated: four times as many, until they repeat."""
-_TOLERANCE = 1e-9
-"""Relative difference of periods that count as equal."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RepeatedTasks:
-    """The tasks of several iterations.
-
-    Args:
-        tasks: all of them.
-        number: [iterations, tasks], the number of each task of each iteration.
-    """
-
-    tasks: IterationTasks
-    number: Ints
-
-
-def steady_iteration(seconds: IterationSeconds, tasks: IterationTasks) -> tuple[Timeline, float]:
-    """Return the timeline of an iteration between others, and the time from one to the next.
-
-    The timeline starts with the first task of the iteration. Its last backward passes run beside
-    the first forward passes of the next iteration, which it does not contain.
-    """
-    schedule, engine = seconds.structure.pass_order.actions, seconds.machine.engine
-    starts, queue = tasks.graph.queue
-    firsts = queue[starts[: tasks.num_stages]]
-    copies = _FEWEST
-    while True:
-        repeated = repeat(tasks, schedule, copies)
-        whole = simulate(repeated.tasks.program(seconds), engine)
-        begins_s = whole.start_s[repeated.number[:, firsts]]
-        periods_s = np.diff(begins_s, axis=0)
-        repeats = np.ptp(periods_s[-2:]) <= _TOLERANCE * periods_s[-1].max()
-        if repeats or copies >= _MOST:
-            break
-        copies *= 4
-    # The last iteration has no other one after it.
-    shown = repeated.number[-2]
-    base_s = begins_s[-2].min()
-    start_s, end_s = whole.start_s[shown] - base_s, whole.end_s[shown] - base_s
-    period_s = float(periods_s[-1].max()) if repeats else _mean_period_s(begins_s)
-    return Timeline(tasks.program(seconds), start_s, end_s), period_s
-
-
-def _mean_period_s(begins_s: Floats) -> float:
-    half = len(begins_s) // 2
-    return float((begins_s[-1] - begins_s[half]).max() / (len(begins_s) - 1 - half))
-
-
-def repeat(tasks: IterationTasks, schedule: Schedule, copies: int) -> RepeatedTasks:
-    """Return the tasks of several iterations without a flush between them."""
-    graph, num_tasks = tasks.graph, tasks.graph.num_tasks
-    starts, queue = graph.queue
-    orders: list[Ints] = []
-    for stream, (start, end) in enumerate(itertools.pairwise(starts.tolist())):
-        own_tasks = queue[start:end]
-        if stream < tasks.num_stages:
-            orders.append(_stage_order(tasks, schedule, stream, own_tasks, copies))
-        else:
-            orders += [copy * num_tasks + own_tasks for copy in range(copies)]
-    # Tasks of all iterations, stream by stream, in the order in which they run.
-    order = np.concatenate(orders)
-    number = np.empty(copies * num_tasks, np.int32)
-    number[order] = np.arange(len(order), dtype=np.int32)
-    waiting = np.repeat(np.arange(num_tasks), np.diff(graph.after_starts))
-    edges = [
-        number[copy * num_tasks + ends] for ends in (waiting, graph.after) for copy in range(copies)
-    ]
-    rows = rows_of(len(order), np.concatenate(edges[:copies]), np.concatenate(edges[copies:]))
-    part_of = tasks.part_of[order % num_tasks]
-    stream_of = graph.stream_of[order % num_tasks]
-    repeated = TaskGraph(graph.streams, stream_of, *rows, graph.kinds, part_of)
-    return RepeatedTasks(
-        replace(tasks, graph=repeated, part_of=part_of), number.reshape(copies, num_tasks)
-    )
-
-
-def _stage_order(
-    tasks: IterationTasks, schedule: Schedule, stage: int, own_tasks: Ints, copies: int
-) -> Ints:
-    """Return a stage's tasks of all iterations in order; task i of iteration c is c * tasks + i."""
-    actions = slice(*schedule.rank_starts[stage : stage + 2])
-    ends = np.searchsorted(own_tasks, tasks.last[actions], side="right")
-    # The tasks of each action, and those of the optimizer step.
-    *passes, step = np.split(own_tasks, ends)
-    num_warmup = int(np.argmax(schedule.kind[actions] != _FORWARD)) - 1
-    end = len(passes) - num_warmup
-    head, (forward, *steady), tail = passes[:num_warmup], passes[num_warmup:end], passes[end:]
-    order: list[Ints] = []
-    for first in range(0, copies * tasks.graph.num_tasks, tasks.graph.num_tasks):
-        before = first - tasks.graph.num_tasks
-        if not first:
-            order += head
-        else:
-            for of_next, of_last in zip(head, tail, strict=True):
-                order += [of_next + first, of_last + before]
-        order.append(forward + first)
-        if first:
-            order.append(step + before)
-        order += [of_pass + first for of_pass in steady]
-    order += [of_pass + first for of_pass in (*tail, step)]
-    return np.concatenate(order)

@@ -270,8 +270,7 @@ class TransferPart:
     Args:
         num_sends: messages that the sender sends at the same time.
         levels_crossed: network levels that the message leaves; 0 inside a node.
-        num_states: hidden states in the message, or their gradients; 0 for a norm, whose few bytes
-            take no time beside the latency.
+        num_states: hidden states in the message, or their gradients.
         follows_shape: an earlier message says its shape.
         part: the slice of the sequences, or which of the plan's sizes the message has.
     """
@@ -418,13 +417,9 @@ class IterationStructure:
         aligns_reduction, aligns_gather: all stages start their buckets at about the same time.
         sync_skips: which passes skip communication with other replicas.
         reduces_after: gradients are reduced after all passes, chunk by chunk.
-        flushes: all passes end before the optimizer step. Otherwise iterations run into each other,
-            and each stage has a gradient norm of its own.
         most_gathered: chunks whose parameters a stage holds at a time, if it gathers whole chunks
             ahead and reduces each after its last backward pass; None without.
         num_deferred: microbatches whose weight gradients of the output layer run after all passes.
-        validates_after: a stage's optimizer waits for the norm of the stages before it instead of
-            all stages.
         offload: which activations are copied to the host; None for none.
         update_sizes: for each different step, the groups of an update of the host that has streams
             of its own; empty without one.
@@ -448,9 +443,7 @@ class IterationStructure:
     sync_skips: SyncSkipRule
     reduces_after: bool
     num_deferred: int
-    validates_after: bool
     offload: OffloadLayout | None = None
-    flushes: bool = True
     most_gathered: int | None = None
     update_sizes: tuple[tuple[int, ...], ...] = ()
     update_kinds: tuple[UpdateKind, ...] = ()
@@ -492,9 +485,7 @@ def structure_of(plan: Plan) -> IterationStructure:
         sync_skips=sync_skip_rule(plan),
         reduces_after=bool(plan.reductions),
         num_deferred=plan.num_deferred,
-        validates_after=scenario.overlap.optimizer_post_validation,
         offload=offload_layout(plan),
-        flushes=plan.flushes,
         most_gathered=plan.most_gathered,
         update_sizes=plan.update_sizes if plan.step_options.updates_beside else (),
         update_kinds=tuple(

@@ -332,12 +332,7 @@ class Result(PlainData, Rows):
 
     @property
     def iteration_time_s(self) -> float:
-        """Seconds from one optimizer step to the next.
-
-        It is the end of the timeline, unless stages go on with the next iteration before the
-        gradient norm of all stages exists (overlap.optimizer_post_validation), or the schedule runs
-        iterations into each other (pipedream_2bw).
-        """
+        """Seconds from one optimizer step to the next: the end of the timeline."""
         return self.iteration.time_s
 
     @property
@@ -350,11 +345,7 @@ class Result(PlainData, Rows):
 
     @property
     def critical_path_s(self) -> dict[str, float]:
-        """Seconds of the critical path by kind of task: forward, backward, transfer, ...
-
-        They add up to the end of the timeline, unless the schedule runs iterations into each other:
-        passes of other iterations then are parts of the path.
-        """
+        """Seconds of the critical path by kind of task; they add up to the iteration time."""
         kinds: dict[str, list[float]] = {}
         for span in self.timeline.critical_path():
             kinds.setdefault(span.kind, []).append(span.duration_s)

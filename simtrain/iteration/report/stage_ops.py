@@ -124,15 +124,12 @@ def _own_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
 def _concurrent_ops(result: Result, stage: int) -> Iterator[_Ops]:
     """Yield the stage's transfers, buckets, all-reduces and copies on other streams."""
     iteration, tasks = result.iteration, result.iteration.tasks
-    begin_s, end_s = (float(moments_s[stage]) for moments_s in iteration.windows_s)
     spans = result.spans.of_stage(stage)
     # Nothing but the copy back waits for a copy to the host, so it is never exposed.
     waits = spans.where(np.argsort(spans.stream, kind="stable"))
     waits = waits.where(waits.stream != StageStream.TO_HOST)
     streams = dict.fromkeys(tasks.graph.stream_of[waits.task].tolist())
-    exposed_s = exposed_seconds(iteration.waiting, streams, (begin_s, end_s))[spans.task]
-    if iteration.period_s is not None:
-        exposed_s = np.zeros_like(exposed_s)  # passes of other iterations run meanwhile
+    exposed_s = exposed_seconds(iteration.waiting, streams)[spans.task]
     part_of, total_s = tasks.part_of[spans.task], spans.seconds
     for stream in [*StageStream][1:]:
         on_stream = np.flatnonzero(spans.stream == stream)
@@ -140,9 +137,6 @@ def _concurrent_ops(result: Result, stage: int) -> Iterator[_Ops]:
             equal = on_stream[part_of[on_stream] == number]
             sums = float(total_s[equal].sum()), float(exposed_s[equal].sum())
             match tasks.parts[number]:
-                case TransferPart(num_states=0) as part:
-                    key = OpKey("norm of the stages so far", Phase.OPTIMIZER, part, field_of(part))
-                    yield key, len(equal), *sums
                 case TransferPart() as part:
                     yield OpKey(*_MESSAGES[stream], part, field_of(part)), len(equal), *sums
                 case (BucketPart() | OffloadPart() | OptimizerPart() | HostUpdatePart()) as part:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Self
 
 import numpy as np
 from numpy.random import SFC64, Generator, SeedSequence
 
-from simtrain.engine import TaskGraph, Timeline, simulate
+from simtrain.engine import Timeline
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.replicas import ReplicaProgram, run_replicas
 from simtrain.hardware.sections import VariationEntries
@@ -22,7 +21,6 @@ from simtrain.iteration.programs.iteration_tasks import (
     SHARED,
     IterationTasks,
     IterationTimeline,
-    repeat,
 )
 from simtrain.iteration.variation.draw import Draw, DrawnTasks, RankLayout, RespondingTasks, Speeds
 from simtrain.iteration.variation.response import (
@@ -39,8 +37,6 @@ _STEPS = 4
 """Factors between 1 and the largest one at which passes are simulated."""
 _MOST_NUMBERS = 8_000_000
 """Durations of tasks that are kept at once, which bounds the memory of many draws."""
-_ITERATIONS = 8
-"""Iterations that are drawn together if they run into each other; the last interval counts."""
 _PERSISTENT, _OF_DRAW = range(2)
 
 NumberedSource = tuple[int, Source]
@@ -54,24 +50,20 @@ class DrawnIteration:
     Args:
         iteration: the iteration without variation.
         sources: what varies, with the number of each in the registry.
-        graph: the tasks of a replica. If iterations run into each other, those of several.
         tasks: the tasks, as sources see them.
         group_sizes: [tasks], as in `ReplicaProgram`.
-        number: [iterations, tasks of one], the number of each task of each iteration.
     """
 
     iteration: IterationTimeline
     sources: tuple[NumberedSource, ...]
-    graph: TaskGraph
     tasks: DrawnTasks
     group_sizes: Ints
-    number: Ints
 
     @classmethod
     def of(cls, iteration: IterationTimeline, sources: Sequence[NumberedSource], seed: int) -> Self:
         """Find what each source changes; `seed` draws what differs in every iteration."""
-        plan, (tasks, timeline, number_of) = iteration.seconds.plan, _tasks_of(iteration)
-        layout = RankLayout.of(plan)
+        tasks = iteration.tasks
+        layout = RankLayout.of(iteration.seconds.plan)
         differing = {
             replica for _, source in sources for replica in source.differing_replicas(layout)
         }
@@ -94,7 +86,7 @@ class DrawnIteration:
         drawn = DrawnTasks(
             layout,
             replicas,
-            effective_durations(timeline),
+            effective_durations(iteration.timeline),
             _stages(tasks),
             np.flatnonzero(tasks.graph.stream_of < tasks.num_stages),
             responding,
@@ -102,7 +94,7 @@ class DrawnIteration:
             speeds,
         )
         drawn = replace(drawn, network=_network_factors(tasks, drawn))
-        return cls(iteration, tuple(sources), tasks.graph, drawn, group_sizes, number_of)
+        return cls(iteration, tuple(sources), drawn, group_sizes)
 
     @property
     def num_simulated_ranks(self) -> int:
@@ -129,8 +121,10 @@ class DrawnIteration:
             durations_s = np.empty((len(self.group_sizes), len(part), replicas))
             for place, number in enumerate(part):
                 durations_s[:, place] = self._draw(seed, number)
-            program = ReplicaProgram(self.graph, self.group_sizes, durations_s)
-            of_replicas = self._times_s(program if waits else program.alone())
+            program = ReplicaProgram(self.iteration.tasks.graph, self.group_sizes, durations_s)
+            engine = self.iteration.seconds.machine.engine
+            _, end_s = run_replicas(program if waits else program.alone(), engine)
+            of_replicas: Floats = end_s.max(axis=0)
             times_s.append(of_replicas.max(axis=1) if waits else of_replicas)
         return np.concatenate(times_s)
 
@@ -139,41 +133,6 @@ class DrawnIteration:
         for place, source in self.sources:
             source.disturb(draw, _generator(seed, _OF_DRAW, number, place))
         return self.tasks.durations_s(draw)
-
-    def _times_s(self, program: ReplicaProgram) -> Floats:
-        """Return [draws, replicas], the time from one iteration to the next of each replica."""
-        iteration = self.iteration
-        start_s, end_s = run_replicas(program, iteration.seconds.machine.engine)
-        if iteration.period_s is not None:
-            # The rounding of long sums cancels, so that equal durations give the period exactly.
-            changes_s: Floats = self._interval_s(start_s) - self._usual_interval_s
-            return iteration.period_s + changes_s
-        if not iteration.seconds.structure.validates_after:
-            times_s: Floats = end_s.max(axis=0)
-            return times_s
-        num_stages = iteration.tasks.num_stages
-        starts, queue = program.graph.queue
-        first, last = queue[starts[:num_stages]], queue[starts[1 : num_stages + 1] - 1]
-        of_stages: Floats = (end_s[last] - start_s[first]).max(axis=0)
-        return of_stages
-
-    def _interval_s(self, start_s: Floats) -> Floats:
-        """Return [draws, replicas], the time between the last two iterations that run together.
-
-        It is the mean over stages, which begin an iteration one after the other.
-        """
-        starts, queue = self.iteration.tasks.graph.queue
-        firsts = queue[starts[: self.iteration.tasks.num_stages]]
-        begins_s = start_s[self.number[-2:, firsts]]
-        interval_s: Floats = (begins_s[1] - begins_s[0]).mean(axis=0)
-        return interval_s
-
-    @cached_property
-    def _usual_interval_s(self) -> float:
-        durations_s = self.tasks.duration_s[:, np.newaxis, np.newaxis]
-        ones = np.ones(len(self.group_sizes), np.intp)
-        start_s, _ = run_replicas(ReplicaProgram(self.graph, ones, durations_s))
-        return float(self._interval_s(start_s)[0, 0])
 
 
 def sources_of(
@@ -241,16 +200,6 @@ def _replicas_joined(tasks: IterationTasks, responses: Responses, layout: RankLa
         ],
         np.intp,
     )
-
-
-def _tasks_of(iteration: IterationTimeline) -> tuple[IterationTasks, Timeline, Ints]:
-    """Return the tasks that are drawn, their usual timeline, and their numbers by iteration."""
-    tasks, seconds = iteration.tasks, iteration.seconds
-    if iteration.period_s is None:
-        return tasks, iteration.timeline, np.arange(tasks.graph.num_tasks)[np.newaxis]
-    repeated = repeat(tasks, seconds.structure.pass_order.actions, _ITERATIONS)
-    timeline = simulate(repeated.tasks.program(seconds), seconds.machine.engine)
-    return repeated.tasks, timeline, repeated.number
 
 
 def _stages(tasks: IterationTasks) -> Ints:

@@ -12,9 +12,7 @@ Time. A rank runs its passes one after another on one compute stream, in the sch
 
 So for every rank (1) + (4) of all passes is a bound; (2) + (1) + (4) of those of the walk; and
 (2) + (1) + (3) + (4) of those of the walk without split-off weight gradients, with (4) of the rank
-where (3) ends. With post-validation an iteration of a rank begins with its first pass: the second
-bound leaves out (2), and the third one is that of the first stage. Without a flush, only the first
-bound holds: passes of other iterations fill the pipeline.
+where (3) ends.
 Messages, exchanges and shared links only add to the time. The time of a pass is its simulated
 duration or, quicker, the time for which its program keeps one of its streams busy. Merged passes
 take less than the sum of their times, but each stream is as busy as those of both: the bound is
@@ -140,12 +138,8 @@ class Bounds:
             # Facts 1 and 4, of all passes of the rank.
             all_s = passes_s(virtual_stages, backward_s)
             iteration_s = max(iteration_s, all_s + step_s)
-            if not plan.flushes:
-                continue
             # Facts 2, 1 and 4, of the passes of the walk.
-            walk_s = passes_s(virtual_stages, backward_s)
-            if not plan.scenario.overlap.optimizer_post_validation:
-                walk_s += before_s[first]
+            walk_s = before_s[first] + passes_s(virtual_stages, backward_s)
             # Facts 2, 1, 3 and 4, of the passes of the walk without split-off weight gradients.
             without_split_s = passes_s(virtual_stages, inputs_s)
             chained_s = before_s[first] + without_split_s + after_s[first] + first_step_s

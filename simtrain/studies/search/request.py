@@ -216,8 +216,7 @@ def _values(base: Scenario, name: str, written: Sequence[Any] | None) -> tuple[A
     if any(is_change(at.value) for where, at in places.items() if where[: len(path)] == path):
         raise refused(f"{name} is set by --set and varied", "remove one of them")
     if written is None and name == "schedule":
-        # Schedules without a flush train with other gradients: they are tried if they are named.
-        return tuple(each for each, family in NAMED.items() if family.flushes)
+        return tuple(NAMED)
     if written is None and name in FIELDS.values():
         return ()
     chosen = all_values(name) if written is None else tuple(written)

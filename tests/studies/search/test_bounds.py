@@ -113,8 +113,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         schedule=name,
         attention_backend="fused" if cuts else "unfused",
         overlap=overlap
-        | {"pipeline": not NAMED[name].blocks or (interleave > 1 and draw(st.booleans()))}
-        | {"optimizer_post_validation": NAMED[name].validates_steps and draw(st.booleans())},
+        | {"pipeline": not NAMED[name].blocks or (interleave > 1 and draw(st.booleans()))},
         memory={
             "zero_stage": zero_stage,
             "reduce_every_microbatch": zero_stage < 2 or draw(st.booleans()),
