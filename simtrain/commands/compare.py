@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from simtrain.commands.comparer import COMPARERS, ComparisonRequest
+from simtrain.base.plug_ins import Parts
 from simtrain.commands.declare import options_first
 from simtrain.commands.options import AllowOomOption, OutOption, refuse
 from simtrain.commands.output import Output, check_file, show
@@ -24,6 +25,25 @@ if TYPE_CHECKING:
     from simtrain.render.html.document import HtmlDocument
     from simtrain.scenario import Scenario
     from simtrain.studies.comparison import Comparison, ScenarioColumn
+
+
+class Comparer(ABC):
+    """Compares a simulated scenario with files of a kind, which stand beside it: a plug-in."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def takes(self, file: Path) -> bool:
+        """Return whether it reads this file."""
+
+    @abstractmethod
+    def compare(
+        self, questions: Sequence[Question], files: Sequence[Path], output: Output, allow_oom: bool
+    ) -> None:
+        """Print the comparison of scenarios, which no comparer takes, with files that it takes."""
+
+
+COMPARERS = Parts[Comparer]("comparers", Comparer, ())
 
 
 @options_first("scenarios changes schedules top out details overrides gpus")
@@ -75,8 +95,7 @@ def compare(
             others = of_scenarios | {"--schedules": schedules, "-o": out}
             refuse(others, f"has no effect beside {comparer.name}")
             simulated = [each for each in questions.each() if each.scenario not in files]
-            request = ComparisonRequest(simulated, files, output, allow_oom)
-            return comparer.compare(request)
+            return comparer.compare(simulated, [*map(Path, files)], output, allow_oom)
     if out:
         check_file(out)
     if schedules:

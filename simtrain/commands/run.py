@@ -21,6 +21,7 @@ from simtrain.errors import DoesNotFitError
 from simtrain.render.traces import HELP, SCHEDULE, SUFFIXES
 
 if TYPE_CHECKING:
+    from simtrain.base.plain_data import PlainData
     from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
     from simtrain.studies.variation import DrawnTimes
@@ -115,21 +116,15 @@ def run(
     if write:
         with status(f"writing {out}"):
             write(scenario, result)
-    if show == "memory":
-        _show_memory(result, output)
-    elif show == "ops":
-        _show_operators(result, stages, top, output)
-    elif show in _FIGURES:
-        _show_sources(result, _FIGURES[show], top, output)
-        return
+    if show is not None:
+        data, view = _shown(show, result, stages or [], top)
+        show_answer(output, data, _headed(view, result), scenario.cluster)
+    elif draws is None and not scenario.variation.is_set:
+        refuse(is_drawn, "is only for --draws", "add --draws 100")
+        _show_result(question, result, None, output)
     else:
-        if draws is None and not scenario.variation.is_set:
-            refuse(is_drawn, "is only for --draws", "add --draws 100")
-            drawn = None
-        else:
-            drawn = _drawn(result, {"draws": draws, "seed": seed})
-        _show_result(question, result, drawn, output)
-    if not (allow_oom or result.memory.fits):
+        _show_result(question, result, _drawn(result, {"draws": draws, "seed": seed}), output)
+    if not (allow_oom or show in _FIGURES or result.memory.fits):
         _refuse_size(result)
 
 
@@ -157,22 +152,23 @@ def _writer(
         figure = plot_memory(result) if is_memory else timeline()
         write_picture(figure, file, footer_of_result(result))
 
+    def trace(_: Scenario, result: Result) -> None:
+        write_trace(result, file, None, window_s)
+
+    write: Writer = trace
     name = file.name.lower()
     if file.suffix:
         check_suffix(file, (*PAGES, *_PICTURES, *SUFFIXES), "files of an iteration")
-    if name.endswith(_PICTURES):
+    if name.endswith(PAGES):
+        write = partial(_write_page, question, file)
+    elif name.endswith(_PICTURES):
         check_picture_file(file)
-    elif not name.endswith(PAGES):
+        write = draw
+    else:
         check_trace_file(file)
     if file.suffix:
         check_writable(file, "it")
-    if name.endswith(PAGES):
-        return partial(_write_page, question, file)
-    return (
-        draw
-        if name.endswith(_PICTURES)
-        else lambda _, made: write_trace(made, file, None, window_s)
-    )
+    return write
 
 
 def _drawn(result: Result, numbers: Mapping[str, int | None]) -> DrawnTimes:
@@ -226,11 +222,25 @@ def _show_schedule(scenario: Scenario, output: Output) -> None:
         show_view(output, schedule_view(order))
 
 
-def _show_memory(result: Result, output: Output) -> None:
+def _shown(
+    show: str, result: Result, stages: list[int], top: int | None
+) -> tuple[PlainData, Callable[[], View]]:
+    """Return what --show asks of a simulated iteration, and what builds its view."""
+    from simtrain.iteration.report.origins import TOP, explain_figure
     from simtrain.views.memory import memory_view
+    from simtrain.views.operators import operators_view
+    from simtrain.views.origins import origins_view
 
-    view = partial(memory_view, result.memory)
-    show_answer(output, result.memory_report, _headed(view, result), result.scenario.cluster)
+    scenario = result.scenario
+    if show == "memory":
+        return result.memory_report, partial(memory_view, result.memory)
+    if show == "ops":
+        refuse({"--stages": len(stages) > 1}, "names several stages", "name one")
+        table = result.operators(*stages)
+        name = scenario.name or "unnamed"
+        return table, partial(operators_view, table, name, top or _OPERATORS)
+    explained = explain_figure(result, _FIGURES[show], top or TOP)
+    return explained, partial(origins_view, explained, scenario.cluster)
 
 
 def _headed(view: Callable[[], View], result: Result) -> Callable[[], View]:
@@ -239,28 +249,6 @@ def _headed(view: Callable[[], View], result: Result) -> Callable[[], View]:
     from simtrain.views.view import View
 
     return lambda: View([*view().parts, result_headline(result)])
-
-
-def _show_operators(
-    result: Result, stages: list[int] | None, top: int | None, output: Output
-) -> None:
-    from simtrain.views.operators import operators_view
-
-    refuse({"--stages": len(stages or ()) > 1}, "names several stages", "name one")
-    table, scenario = result.operators(stages[0] if stages else None), result.scenario
-    num_listed = top or _OPERATORS
-    view = partial(operators_view, table, scenario.name or "unnamed", num_listed)
-    show_answer(output, table, _headed(view, result), scenario.cluster)
-
-
-def _show_sources(result: Result, figure: Figure, top: int | None, output: Output) -> None:
-    from simtrain.iteration.report.origins import TOP, explain_figure
-    from simtrain.views.origins import origins_view
-
-    cluster = result.scenario.cluster
-    explained = explain_figure(result, figure, top or TOP)
-    view = partial(origins_view, explained, cluster)
-    show_answer(output, explained, _headed(view, result), cluster)
 
 
 def _show_result(

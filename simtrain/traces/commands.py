@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simtrain.commands.comparer import Comparer, ComparisonRequest
+from simtrain.commands.compare import Comparer
 from simtrain.commands.options import refuse
-from simtrain.commands.output import show
+from simtrain.commands.output import Output, show
 from simtrain.commands.printing import status
-from simtrain.commands.question import simulate_with_status
+from simtrain.commands.question import Question, simulate_with_status
 from simtrain.commands.validate import Measured, Validator
 
 if TYPE_CHECKING:
@@ -37,20 +37,22 @@ class TraceComparer(Comparer):
 
         return is_trace(file)
 
-    def compare(self, request: ComparisonRequest) -> None:
+    def compare(
+        self, questions: Sequence[Question], files: Sequence[Path], output: Output, allow_oom: bool
+    ) -> None:
         from simtrain.traces.study import compare_with_traces
         from simtrain.traces.view import trace_view
 
-        message = f"traces are compared with one scenario, not with {len(request.questions)}"
+        message = f"traces are compared with one scenario, not with {len(questions)}"
         fix = "name one scenario before the traces"
-        refuse({"SCENARIO": len(request.questions) != 1}, message, fix)
-        (question,) = request.questions
+        refuse({"SCENARIO": len(questions) != 1}, message, fix)
+        (question,) = questions
         scenario = question.load()
-        ranks = _read(map(Path, request.files))
-        result = simulate_with_status(scenario, request.allow_oom)
+        ranks = _read(files)
+        result = simulate_with_status(scenario, allow_oom)
         with status("comparing"):
             comparison = compare_with_traces(result, ranks, question.scenario)
-        show(request.output, comparison, lambda: trace_view(comparison), [scenario.cluster])
+        show(output, comparison, lambda: trace_view(comparison), [scenario.cluster])
 
 
 class TracedSteps(Validator):
