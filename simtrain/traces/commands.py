@@ -47,12 +47,10 @@ class TraceComparer(Comparer):
         fix = "name one scenario before the traces"
         refuse({"SCENARIO": len(questions) != 1}, message, fix)
         (question,) = questions
-        scenario = question.load()
-        ranks = _read(files)
-        result = simulate_with_status(scenario, allow_oom)
+        result = simulate_with_status(question.load(), allow_oom)
         with status("comparing"):
-            comparison = compare_with_traces(result, ranks, question.scenario)
-        show(output, comparison, lambda: trace_view(comparison), [scenario.cluster])
+            comparison = compare_with_traces(result, _read(files), question.scenario)
+        show(output, comparison, lambda: trace_view(comparison), [result.scenario.cluster])
 
 
 class TracedSteps(Validator):
