@@ -25,7 +25,7 @@ BUDGET = {
     "studies": 8888,
     "views": 2873,
     "render": 3887,
-    "commands": 3061,
+    "commands": 3021,
     "top": 651,
     "importing": 10351,
     "recording": 5168,
