@@ -43,11 +43,6 @@ PIPELINE: Changes = {"parallelism.pipeline": 2}
 CHUNKS: Changes = {"parallelism.pipeline": 4, "model.num_layers": 8, "parallelism.interleave": 2}
 WAITING = CHUNKS | {"model.num_layers": 16, "cluster": "a100_sxm4_80gb"}
 DATA: Changes = {"parallelism.data": 4}
-SLICES = LONG | {
-    "parallelism.pipeline": 4,
-    "schedule": "seq1f1b",
-    "parallelism.sequence_slices": 2,
-}
 HIDDEN = DATA | {"overlap.data_parallel": True}
 CONTEXT = FUSED | {"parallelism.context": 4}
 LATENT = FUSED | {"model.latent_attention": {"kv_lora_rank": 64}}
@@ -129,9 +124,6 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "parallelism.pipeline": ({}, 2),
     "parallelism.interleave": (CHUNKS | {"parallelism.interleave": 1}, 2),
     "parallelism.microbatch_group_size": (CHUNKS, 8),
-    "parallelism.sequence_slices": (SLICES, 4),
-    "parallelism.slice_balance": (SLICES, "flops"),
-    "parallelism.slice_lengths": (SLICES, [2560, 1536]),
     "parallelism.first_stage_layers": (PIPELINE, 1),
     "parallelism.last_stage_layers": (PIPELINE, 1),
     "parallelism.layout": (PIPELINE, "Et|tttL"),

@@ -40,7 +40,6 @@ from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.record import MergedPass, record_pass
 from simtrain.workload.recorded_step import RecordedStep
 from simtrain.workload.saved_ops import check_saved_ops
-from simtrain.workload.segments import slice_lengths
 from simtrain.workload.shard_groups import Sharding, sharding_of
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import (
@@ -49,7 +48,6 @@ from simtrain.workload.tape import (
     ExpertGroups,
     Microbatch,
     RankGrid,
-    SequenceSlice,
     record,
 )
 from simtrain.workload.work import CollectiveKind
@@ -77,18 +75,17 @@ class PassOrder:
 
     @property
     def num_passes(self) -> NDArray[np.int64]:
-        """[different chunks, kinds, 2, slices], the number of passes.
+        """[different chunks, kinds, 2], the number of passes.
 
         Those of the third axis save what recompute leaves, or everything.
         """
-        shape = max(self.chunks) + 1, len(KINDS), 2, self.order.num_slices
-        counts = np.zeros(shape, np.int64)
+        counts = np.zeros((max(self.chunks) + 1, len(KINDS), 2), np.int64)
         if not any(self.num_saving_all):
             np.add.at(counts[:, :, 0], np.array(self.chunks), self.order.num_actions)
             return counts
         actions, chunks = self.actions, np.array(self.chunks)
         saves_all = self.saves_all.astype(np.int64)
-        columns = chunks[actions.virtual_stage], actions.kind, saves_all, actions.slice_number
+        columns = chunks[actions.virtual_stage], actions.kind, saves_all
         places = np.ravel_multi_index(columns, counts.shape)
         return np.bincount(places, minlength=counts.size).reshape(counts.shape)
 
@@ -117,10 +114,8 @@ def actions_deferring(schedule: Schedule, number: int) -> NDArray[np.bool_]:
 
 Flags = NDArray[np.bool_]
 MIDDLE_TURN, LAST_TURN = 1, 2
-PassKey: TypeAlias = tuple[int, Kind, bool, int]
-"""A pass: the number of its chunk among the different ones, its kind, whether it saves all, and the
-slice of the sequences.
-"""
+PassKey: TypeAlias = tuple[int, Kind, bool]
+"""A pass: the number of its chunk among the different ones, its kind, and whether it saves all."""
 
 
 class Variant(NamedTuple):
@@ -228,20 +223,6 @@ class Plan:
         return self.options.microbatch
 
     @cached_property
-    def slices(self) -> tuple[Microbatch, ...]:
-        """[slices], the hidden states of each slice of a microbatch, or of all of it."""
-        split = self.scenario.parallelism
-        if split.sequence_slices == 1:
-            return (self.microbatch,)
-        lengths = slice_lengths(self.scenario, self.model, self.microbatch)
-        parts = (SequenceSlice(lengths, number) for number in range(len(lengths)))
-        return tuple(shared(self.microbatch.slice(part)) for part in parts)
-
-    @cached_property
-    def _slice_options(self) -> tuple[PassOptions, ...]:
-        return tuple(shared(replace(self.options, microbatch=batch)) for batch in self.slices)
-
-    @cached_property
     def model_chunks(self) -> ModelChunks:
         if self.recorded:
             return ModelChunks((self.model,), (0,))
@@ -343,21 +324,21 @@ class Plan:
         return self.scenario.chunk_contents
 
     @property
-    def sent_bytes(self) -> tuple[float, ...]:
-        """[slices], bytes that a rank sends of a hidden state: all, or 1/t if divided."""
+    def sent_bytes(self) -> float:
+        """Bytes that a rank sends of a hidden state: all, or 1/t if divided."""
         split = self.scenario.parallelism
         divided = split.sequence_parallel or split.scatter_gather
         ranks = self.microbatch.tensor.num_ranks if divided else 1
-        return tuple(batch.activation_bytes / ranks for batch in self.slices)
+        return self.microbatch.activation_bytes / ranks
 
     @cached_property
-    def receive_gathers(self) -> tuple[Op, ...]:
-        """[slices], all-gathers of a scattered hidden state (scatter_gather); empty without."""
-        if not self.scenario.parallelism.scatter_gather or self.microbatch.tensor.num_ranks == 1:
-            return ()
-        sizes = ((batch.activation_bytes, batch.tensor) for batch in self.slices)
-        gather = "gather on receive", CollectiveKind.ALL_GATHER
-        return tuple(collective(*gather, *of_slice) for of_slice in sizes)
+    def receive_gather(self) -> Op | None:
+        """The all-gather of a scattered hidden state (scatter_gather); None without."""
+        batch = self.microbatch
+        if not self.scenario.parallelism.scatter_gather or batch.tensor.num_ranks == 1:
+            return None
+        work = CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor
+        return collective("gather on receive", *work)
 
     def bucket_ops(
         self, chunk: int, bucket: int, of_stage: Parameters | None, *, gathers: bool = False
@@ -372,15 +353,14 @@ class Plan:
 
     def pass_of(self, action: Action) -> Pass:
         chunk = self.model_chunks.different[self.model_chunks.numbers[action.virtual_stage]]
-        part = action.microbatch % self.order.num_slices
-        return self.chunk_pass(chunk, action.kind, self.saves_all(action), part)
+        return self.chunk_pass(chunk, action.kind, self.saves_all(action))
 
     def saves_all(self, action: Action) -> bool:
         return (action.virtual_stage, action.microbatch) in self.saving_all
 
-    def chunk_pass(self, chunk: Chunk, kind: Kind, saves_all: bool, part: int = 0) -> Pass:
-        """Return a pass of a chunk and a slice, with the scenario's recompute or none."""
-        return _pass(chunk, kind, self.policy(saves_all), self._slice_options[part])
+    def chunk_pass(self, chunk: Chunk, kind: Kind, saves_all: bool) -> Pass:
+        """Return a pass of a chunk, with the scenario's recompute or none."""
+        return _pass(chunk, kind, self.policy(saves_all), self.options)
 
     def layers_pass(self, num_layers: int, kind: Kind) -> Pass:
         """Return a pass of `num_layers` copies of the first layer, without embedding and head."""
@@ -397,13 +377,9 @@ class Plan:
 
     @cached_property
     def passes(self) -> dict[PassKey, Pass]:
-        """The different passes by chunk number, kind, whether they save everything, and slice."""
-        return {
-            (number, kind, saves_all, part): self.chunk_pass(
-                self.model_chunks.different[number], kind, saves_all, part
-            )
-            for number, kind, saves_all, part in self.num_passes
-        }
+        """The different passes by chunk number, kind, and whether they save everything."""
+        chunks = self.model_chunks.different
+        return {key: self.chunk_pass(chunks[key[0]], *key[1:]) for key in self.num_passes}
 
     @cached_property
     def merged_passes(self) -> dict[tuple[PassKey, PassKey], MergedPass]:
@@ -420,9 +396,8 @@ class Plan:
         pairs = np.stack(np.unravel_index(different, shape))
         merged, delays = {}, self.scenario.delays_weight_gradients
         for pair in pairs.T.tolist():
-            # Schedules of slices merge no passes.
             forward, backward = (
-                (chunk, KINDS[kind], bool(saves_all), 0)
+                (chunk, KINDS[kind], bool(saves_all))
                 for chunk, kind, saves_all in (pair[:3], pair[3:])
             )
             passes = self.passes[forward], self.passes[backward]
@@ -515,24 +490,18 @@ class Plan:
 
     @cached_property
     def num_passes(self) -> Counter[PassKey]:
-        """Number of passes by chunk number, kind, whether they save everything, and slice."""
+        """Number of passes by chunk number, kind, and whether they save everything."""
         numbers, kinds = self.model_chunks.numbers, self.order.kinds
         if len(kinds) > 2:
             return self._counted_passes()
-        slices = range(self.order.num_slices)
         microbatches = self.scenario.num_microbatches // self.order.placement.copies
-        keeping = Counter(
-            (numbers[virtual_stage], unit % len(slices)) for virtual_stage, unit in self.saving_all
-        )
+        keeping = Counter(numbers[virtual_stage] for virtual_stage, _ in self.saving_all)
         passes: Counter[PassKey] = Counter()
         for number, chunks in Counter(numbers).items():
-            for part in slices:
-                for kind in kinds:
-                    passes[number, kind, True, part] = keeping[number, part]
-                for kind in kinds:
-                    passes[number, kind, False, part] = (
-                        chunks * microbatches - keeping[number, part]
-                    )
+            for kind in kinds:
+                passes[number, kind, True] = keeping[number]
+            for kind in kinds:
+                passes[number, kind, False] = chunks * microbatches - keeping[number]
         return +passes
 
     def _counted_passes(self) -> Counter[PassKey]:
@@ -541,10 +510,8 @@ class Plan:
         combinations = np.argwhere(counts).tolist()
         return Counter(
             {
-                (number, KINDS[kind], bool(saves_all), part): int(
-                    counts[number, kind, saves_all, part]
-                )
-                for number, kind, saves_all, part in combinations
+                (number, KINDS[kind], bool(saves_all)): int(counts[number, kind, saves_all])
+                for number, kind, saves_all in combinations
             }
         )
 

@@ -274,11 +274,10 @@ MEMORY_RULES += [
     excludes(
         "E443",
         "offload.unit",
-        "passes are merged or sequences are sliced",
-        lambda scenario: scenario.merges_passes or scenario.parallelism.sequence_slices > 1,
-        reads=("schedule", "overlap.merged_passes", "parallelism.sequence_slices"),
-        why="copies to and from the host beside merged passes, or of slices of sequences, are not "
-        "simulated",
+        "passes are merged",
+        lambda scenario: scenario.merges_passes,
+        reads=("schedule", "overlap.merged_passes"),
+        why="copies to and from the host beside merged passes are not simulated",
         example="model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
         "parallelism: {data: 4, expert: 4}\n"
         "overlap: {merged_passes: true}\n"
@@ -414,10 +413,9 @@ MEMORY_RULES += [
         (*_BESIDE_PASSES, "memory.nvme"),
         needs={
             "parallelism.pipeline": 1,
-            "parallelism.sequence_slices": 1,
         },
         why="DeepSpeed's pipelines take no ZeRO stage above 1, and copies of states and updates "
-        "beside the passes of a pipeline or of slices are not simulated",
+        "beside the passes of a pipeline are not simulated",
         example="parallelism: {pipeline: 4}\nmemory: {offload_optimizer: true, delayed_update: "
         "true}",
     ),

@@ -317,8 +317,6 @@ if TYPE_CHECKING:
     TensorSplitName: TypeAlias = str
 else:
     TensorSplitName = Literal["1d", *TENSOR_SPLITS]  # so that errors list the names
-_MOST_SLICES = 256
-"""Each slice has ops of its own: 1,000 of them take 20 s."""
 RankOrder = Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]
 _AXES_IN_ORDER: dict[RankOrder, tuple[Axis, ...]] = {
     "tp-cp-ep-dp-pp": AXES,
@@ -342,13 +340,6 @@ class Parallelism(Section):
     microbatch_group_size: microbatches that a chunk runs before the next chunk does
         (--microbatch-group-size-per-virtual-pipeline-stage); `pipeline` by default (null). The last
         group may be smaller, but each has at least one microbatch per stage.
-    sequence_slices: slices into which the schedules seq1f1b, seq1f1b_interleaved and terapipe cut
-        each sequence (--seq1f1b-splits of Sun et al. 2024); 1 by default. A pass runs one slice.
-    slice_balance: tokens (default) cuts sequences into slices of equally many tokens, flops into
-        slices of about equally many FLOPs, so that later ones, which attend to more keys, are
-        shorter (--seq1f1b-balance-method uniform_comp).
-    slice_lengths: tokens of each slice, first to last, in place of slice_balance (TeraPipe's
-        non-uniform slices, Li et al. 2021); by default (null), slice_balance decides.
     first_stage_layers, last_stage_layers: number of layers of this stage
         (--decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers). The other stages
         share the remaining layers evenly; by default (null), all stages do.
@@ -389,11 +380,6 @@ class Parallelism(Section):
     pipeline: Degree = Field(default=1, examples=[8])
     interleave: Degree = Field(default=1, examples=[3])
     microbatch_group_size: Count | None = Field(default=None, examples=[8])
-    sequence_slices: Annotated[int, Field(ge=1, le=_MOST_SLICES)] = Field(default=1, examples=[4])
-    slice_balance: Literal["tokens", "flops"] = Field(default="tokens", examples=["flops"])
-    slice_lengths: (
-        Annotated[tuple[Count, ...], Field(strict=False, max_length=_MOST_SLICES)] | None
-    ) = Field(default=None, examples=[[640, 512, 448, 448]])
     first_stage_layers: Count | None = Field(default=None, examples=[5])
     last_stage_layers: Count | None = Field(default=None, examples=[5])
     layout: (

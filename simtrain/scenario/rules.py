@@ -105,18 +105,6 @@ _RULES += [
         why="linear_fc1_gate and linear_fc1_up are the halves of a gated MLP's first product",
         example="model: {lora: {rank: 16, modules: [linear_fc1_gate]}}",
     ),
-    requires(
-        "E466",
-        "parallelism.sequence_slices",
-        needs={"model.lora": None},
-        off=1,
-        why="the authors' Seq1F1B has no adapters, and frozen parameters in slices of sequences"
-        " are not simulated",
-        example="model: {lora: {rank: 16}}\n"
-        "parallelism: {pipeline: 4, sequence_slices: 4}\n"
-        "attention_backend: fused\n"
-        "schedule: seq1f1b",
-    ),
 ]
 
 
@@ -215,7 +203,6 @@ _RULES += [
             "parallelism.sequence_parallel": False,
             "parallelism.scatter_gather": False,
             "parallelism.context": 1,
-            "parallelism.sequence_slices": 1,
             "recompute.distribute": False,
             "precision.compute": ("bf16", "fp16", "fp32"),
             "model.experts": None,
@@ -461,7 +448,6 @@ def _most_outstanding(scenario: Scenario) -> int | None:
 )
 def _passes_can_be_laid_out(scenario: Scenario) -> str | None:
     chunks = scenario.parallelism.pipeline * scenario.num_chunks
-    chunks *= scenario.parallelism.sequence_slices
     microbatches, most = scenario.num_microbatches, _MOST_PASSES // chunks
     if microbatches <= most:
         return None
@@ -470,7 +456,7 @@ def _passes_can_be_laid_out(scenario: Scenario) -> str | None:
     batch = unit * next((number for number in near if number <= most), 1)
     return (
         f"batch.global is {scenario.batch.global_}, which gives {microbatches} microbatches on "
-        f"{chunks} chunks{' and slices' * (split.sequence_slices > 1)}: more than the limit of "
+        f"{chunks} chunks: more than the limit of "
         f"{_MOST_PASSES} forward passes, which a batch of {batch} reaches"
     )
 

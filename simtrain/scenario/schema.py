@@ -159,7 +159,6 @@ STACK_DEFAULTS = {
 
 _SCHEDULE_SUFFIX = ".csv"
 _LABELS = "name", "description"
-_NARROW_TOKENS = 128
 """A multiple of the tokens that each fp8 or fp4 product needs (`precision_rules`)."""
 
 
@@ -562,8 +561,7 @@ class Scenario(Section):
     def wants_merged_passes(self) -> bool:
         """Whether a schedule that can merge passes does.
 
-        By default it does not in layouts that are refused (E431 to E435, and rules of offloading
-        and of slices).
+        By default it does not in layouts that are refused (E431 to E435, and rules of offloading).
         """
         if self.overlap.merged_passes is not None:
             return self.overlap.merged_passes
@@ -581,7 +579,6 @@ class Scenario(Section):
             and (recompute.strategy != "full" and recompute.keep_microbatches == 0)
             and self.model.mtp_num_layers <= (split.pipeline > 1)
             and self.memory.zero_stage < 2
-            and split.sequence_slices == 1
             and self.offload.unit == "none"
             and not self.memory.copies_in_passes
         )
@@ -627,18 +624,6 @@ class Scenario(Section):
     @property
     def num_microbatches(self) -> int:
         return self.batch.global_ // (self.batch.micro * self.parallelism.data)
-
-    @property
-    def slice_unit(self) -> int:
-        """Tokens of which each slice of a sequence has a multiple.
-
-        Tensor-parallel ranks may divide what they compute, send or save of a slice, and fp8 and fp4
-        products need 128 tokens on each at most.
-        """
-        split = self.parallelism
-        divides = split.sequence_parallel or split.scatter_gather or self.recompute.distribute
-        ranks = split.tensor if divides else 1
-        return ranks * (_NARROW_TOKENS if self.precision.compute in ("fp8", "fp4") else 1)
 
     @property
     def documents(self) -> tuple[tuple[int, int], ...]:
@@ -706,8 +691,7 @@ class Scenario(Section):
         schedule = self.schedule_file
         if schedule is not None:
             return family_of(schedule)
-        split = self.parallelism
-        options = OrderOptions(self.group_size, self.wants_merged_passes, split.sequence_slices)
+        options = OrderOptions(self.group_size, self.wants_merged_passes)
         return FAMILIES[self.schedule].with_options(options)
 
     @property

@@ -36,8 +36,6 @@ from simtrain.schedules.one_f_one_b import (
     Interleaved,
     LoopedBfs,
     OneFOneB,
-    Seq1F1B,
-    Seq1F1BInterleaved,
     Zb1p,
     ZbH1,
     ZbH2,
@@ -66,8 +64,6 @@ _HOUSE: tuple[ScheduleFamily, ...] = (
     GisH(),
     DualPipeV(),
     DualPipe(),
-    Seq1F1B(),
-    Seq1F1BInterleaved(),
 )
 FAMILIES = Parts[ScheduleFamily]("schedules", ScheduleFamily, _HOUSE, [Custom()])
 """The schedules by name. The first with one chunk per stage, and the first with several, are the
@@ -84,12 +80,11 @@ def default_name(num_chunks: int) -> str:
 
 
 def family_of(schedule: Schedule) -> ScheduleFamily:
-    """Return the family of a schedule, with its groups, its slices and its merged passes."""
+    """Return the family of a schedule, with its groups and its merged passes."""
     if schedule.name == Custom.name:
         return Custom(actions=schedule)
     merges = schedule.merges is not None
-    options = OrderOptions(schedule.group_size, merges, schedule.num_slices)
-    return FAMILIES[schedule.name].with_options(options)
+    return FAMILIES[schedule.name].with_options(OrderOptions(schedule.group_size, merges))
 
 
 def build(name: str, p: int, m: int, n: int, options: OrderOptions = NO_OPTIONS) -> Schedule:

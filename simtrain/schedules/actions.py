@@ -48,20 +48,17 @@ class Action(NamedTuple):
     def __str__(self) -> str:
         return f"{self.virtual_stage}{self.kind}{self.microbatch}"
 
-    def in_short(self, num_slices: int = 1) -> str:
-        """Description for a column of a table: "backward of microbatch 0".
+    def in_short(self) -> str:
+        """Description for a column of a table: "backward of microbatch 0"."""
+        return f"{_SHORT_PASSES[self.kind]} of microbatch {self.microbatch}"
 
-        `num_slices` are those of each sequence: "backward of slice 1 of microbatch 0".
-        """
-        return f"{_SHORT_PASSES[self.kind]} of {_words(self.microbatch, num_slices)}"
-
-    def words_on(self, stage: int, num_slices: int = 1) -> str:
+    def words_on(self, stage: int) -> str:
         """Description on a stage, for readers who do not know the short form.
 
         The virtual stage is named if its number is not that of the stage.
         """
         where = "" if self.virtual_stage == stage else f" on virtual stage {self.virtual_stage}"
-        return f"{_PASSES[self.kind]} of {_words(self.microbatch, num_slices)}{where}"
+        return f"{_PASSES[self.kind]} of microbatch {self.microbatch}{where}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -86,19 +83,13 @@ class MergedActions(NamedTuple):
     def __str__(self) -> str:
         return f"({self.forward};{self.backward})OVERLAP_F_B"
 
-    def in_short(self, num_slices: int = 1) -> str:
+    def in_short(self) -> str:
         """Description for a column of a table: "forward of microbatch 1, backward of 0"."""
-        return f"{self.forward.in_short(num_slices)}, backward of {self.backward.microbatch}"
+        return f"{self.forward.in_short()}, backward of {self.backward.microbatch}"
 
-    def words_on(self, stage: int, num_slices: int = 1) -> str:
+    def words_on(self, stage: int) -> str:
         backward = self.backward.words_on(stage)
         return f"{self.forward.words_on(stage)}, merged with the {backward}"
-
-
-def _words(number: int, num_slices: int) -> str:
-    if num_slices == 1:
-        return f"microbatch {number}"
-    return f"slice {number % num_slices} of microbatch {number // num_slices}"
 
 
 Cell: TypeAlias = Action | MergedActions

@@ -50,7 +50,7 @@ class Order:
         """The actions of each stage.
 
         Raises:
-            InputError: the schedule does not have these sizes (E411 to E413, E430, E458).
+            InputError: the schedule does not have these sizes (E411 to E413, E430).
         """
         return _actions(self)
 
@@ -71,11 +71,7 @@ class Order:
     def kinds(self) -> tuple[Kind, ...]:
         if not self.family.splits_backwards:
             return "F", "B"  # without building it, because searches ask for thousands
-        return tuple(KINDS[kind] for kind in np.flatnonzero(self.num_actions.any(axis=(0, 2))))
-
-    @property
-    def num_slices(self) -> int:
-        return self.family.options.num_slices
+        return tuple(KINDS[kind] for kind in np.flatnonzero(self.num_actions.any(axis=0)))
 
 
 @functools.lru_cache(maxsize=64)
@@ -102,12 +98,10 @@ class OrderOptions:
         group_size: microbatches that a chunk runs before the next chunk does; None for the
             schedule's default.
         merges: some forward passes run merged with backward passes of other microbatches.
-        num_slices: slices of each sequence, of which each pass runs one.
     """
 
     group_size: int | None = None
     merges: bool = False
-    num_slices: int = 1
 
 
 NO_OPTIONS = OrderOptions()
@@ -151,8 +145,6 @@ class ScheduleFamily(ABC):
 
     chooses_groups: ClassVar[bool] = False
     """Whether a scenario may set the size of its groups of microbatches (`group_size`)."""
-    cuts_sequences: ClassVar[bool] = False
-    """Whether its passes run slices of sequences, into which a scenario cuts them."""
     can_merge: ClassVar[bool] = False
     """Whether a scenario may let it merge passes (overlap.merged_passes)."""
 
@@ -276,7 +268,6 @@ class ScheduleFamily(ABC):
         taken = OrderOptions(
             options.group_size if self.chooses_groups else None,
             options.merges and self.can_merge,
-            options.num_slices if self.cuts_sequences else 1,
         )
         return self if taken == self.options else replace(self, options=taken)
 
@@ -320,8 +311,6 @@ _STAGES = range(2, 17)
 """Stages of small orders: a single stage has no bubble that weight gradients could fill."""
 _ORDERS = 2
 """Small orders of a schedule that are built."""
-_SLICES = 2
-"""Most slices of a microbatch in them: more show nothing else, and a file may have any number."""
 
 
 @dataclass(frozen=True)
@@ -341,12 +330,9 @@ class Traits:
 
 
 def traits_of(family: ScheduleFamily) -> Traits:
-    """Return what small orders show of a schedule.
-
-    They have its slices, which are all that its passes run, and no other option.
-    """
-    options = OrderOptions(num_slices=min(family.options.num_slices, _SLICES))
-    return _traits(family if family.options == options else replace(family, options=options))
+    """Return what small orders show of a schedule without options."""
+    plain = family.options == NO_OPTIONS
+    return _traits(family if plain else replace(family, options=NO_OPTIONS))
 
 
 @functools.cache

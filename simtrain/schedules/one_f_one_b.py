@@ -1,4 +1,4 @@
-"""Schedules that warm up and then alternate: 1F1B, interleaved, zero-bubble and sliced."""
+"""Schedules that warm up and then alternate: 1F1B, interleaved and zero-bubble."""
 
 from __future__ import annotations
 
@@ -62,16 +62,10 @@ class WarmupFamily(ScheduleFamily):
             chunks = chunk if is_forward else m - 1 - chunk
             actions[0, ranks, place] = virtual_stages[ranks, chunks]
             actions[1, ranks, place] = KINDS.index(kind)
-            actions[2, ranks, place] = (
-                microbatch if is_forward else self.backward_numbers(microbatch)
-            )
+            actions[2, ranks, place] = microbatch
         starts = np.arange(p + 1, dtype=np.int32) * num_actions
         virtual_stage, kind_of, microbatch_of = actions.reshape(3, -1)
         return Schedule(self.name, placement, n, starts, virtual_stage, kind_of, microbatch_of)
-
-    def backward_numbers(self, forward: Ints) -> Ints:
-        """Return the microbatches of the backward passes, given those of the forward passes."""
-        return forward
 
     def most_outstanding(self, p: int, m: int, n: int) -> int:
         return min(self.num_warmup_forwards(0, p, m, n) + 1, m * n)
@@ -443,74 +437,3 @@ class Zb1p(SplitWarmupFamily):
 
 def _rounds(p: int, n: int) -> int:
     return max(1, n // p)
-
-
-# Seq1F1B (Sun et al. 2024, arXiv 2406.03488): 1F1B whose passes run slices of each sequence.
-#
-# A microbatch's forward passes run its slices first to last, its backward passes last to first: the
-# causal attention of a slice reads the keys and values of earlier slices, so their gradients are
-# complete after the backward passes of all later slices. A stage therefore begins with as many more
-# forward passes as a microbatch has further slices.
-
-
-class SlicedFamily(WarmupFamily):
-    """Schedules whose passes run slices of sequences.
-
-    The methods of warm-up families count slices of all microbatches; `build` and
-    `most_outstanding` count microbatches.
-    """
-
-    is_of_megatron = True
-    cuts_sequences = True
-
-    def build(self, p: int, m: int, n: int) -> Schedule:
-        schedule = super().build(p, m, n * self.options.num_slices)
-        return replace(schedule, num_slices=self.options.num_slices)
-
-    def backward_numbers(self, forward: Ints) -> Ints:
-        """Return the slices of backward passes: those of each microbatch last to first.
-
-        Source: `sequence_1f1b_queue` of the authors' code.
-        """
-        num_slices = self.options.num_slices
-        number: Ints = forward + num_slices - 1 - 2 * (forward % num_slices)
-        return number
-
-    def most_outstanding(self, p: int, m: int, n: int) -> int:
-        return super().most_outstanding(p, m, n * self.options.num_slices)
-
-
-class Seq1F1B(SlicedFamily):
-    """`forward_backward_pipelining_without_interleaving` of the authors' Megatron-LM."""
-
-    name = "seq1f1b"
-
-    def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
-        return min(p - rank - 2 + self.options.num_slices, n)
-
-
-class Seq1F1BInterleaved(SlicedFamily, Interleaved):
-    """`forward_backward_pipelining_with_interleaving` of the authors' Megatron-LM (Seq1F1B-I).
-
-    Each chunk runs p slices in turn. All slices of a microbatch are in the same turn, so s divides
-    p: otherwise the first backward pass of some microbatch would not be that of its last slice.
-    """
-
-    name = "seq1f1b_interleaved"
-    torch_names = ()
-    chooses_groups = False
-    can_merge = False
-
-    def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
-        return min(2 * (p - rank - 1) + (m - 1) * p + self.options.num_slices - 1, m * n)
-
-    def problems(self, p: int, m: int, n: int) -> Iterator[Problem]:
-        yield from super().problems(p, m, n)
-        if p > 0 and p % self.options.num_slices:
-            yield Problem(
-                "E458",
-                f"schedule {self.name} of {self.options.num_slices} slices on {p} stages",
-                reason="each chunk runs as many slices in turn as there are stages, and all slices "
-                "of a microbatch in the same turn",
-                fix="use a number of slices that divides the number of stages",
-            )

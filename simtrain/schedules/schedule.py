@@ -44,9 +44,6 @@ class Schedule:
         merges: whether each action, a forward, runs merged with the next one of its rank, a
             backward of another microbatch, shape [action]; None for no action.
         group_size: microbatches of a group, if a scenario chose them (`OrderOptions`).
-        num_slices: slices into which each sequence is cut. With several, a pass runs one slice, and
-            number k counts as microbatch k: slice k mod `num_slices` of microbatch k div
-            `num_slices` (`OrderOptions`).
     """
 
     name: str
@@ -58,7 +55,6 @@ class Schedule:
     microbatch: Ints = field(repr=False)
     merges: Flags | None = field(default=None, repr=False)
     group_size: int | None = field(default=None, repr=False)
-    num_slices: int = field(default=1, repr=False)
 
     @classmethod
     def of(
@@ -119,11 +115,6 @@ class Schedule:
             follows[1:] = self.merges[:-1]
         return follows
 
-    @property
-    def slice_number(self) -> Ints:
-        number: Ints = self.microbatch % self.num_slices
-        return number
-
     @cached_property
     def cell(self) -> Ints:
         """The place of each action's cell on its rank, shape [action]."""
@@ -164,9 +155,9 @@ class Schedule:
 
     @cached_property
     def num_actions(self) -> Ints:
-        """[virtual stages, kinds, slices], the number of actions."""
-        shape = self.num_virtual_stages, len(KINDS), self.num_slices
-        columns = self.virtual_stage, self.kind, self.slice_number
+        """[virtual stages, kinds], the number of actions."""
+        shape = self.num_virtual_stages, len(KINDS)
+        columns = self.virtual_stage, self.kind
         counts: Ints = np.bincount(
             np.ravel_multi_index(columns, shape), minlength=math.prod(shape)
         ).reshape(shape)

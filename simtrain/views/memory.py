@@ -99,7 +99,7 @@ def _peak(stage: StageMemory, report: MemoryReport) -> tuple[int, int, float, Ce
 
 def _moment(stage: StageMemory) -> Cell:
     action = stage.peak_action
-    return Cell(stage.peak_name, action.in_short(stage.num_slices) if action else stage.peak_name)
+    return Cell(stage.peak_name, action.in_short() if action else stage.peak_name)
 
 
 def _style(stage: StageMemory, report: MemoryReport) -> Style | None:

@@ -237,10 +237,9 @@ def _without_idle_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
 
 def _schedule_in_words(candidate: Candidate) -> str:
     """Name a schedule that is not the default one."""
-    scenario, slices = candidate.scenario, candidate.scenario.parallelism.sequence_slices
-    if scenario.schedule == default_name(scenario.num_chunks):
-        return ""
-    return scenario.schedule + (f" of {slices} slices" if slices > 1 else "")
+    scenario = candidate.scenario
+    is_default = scenario.schedule == default_name(scenario.num_chunks)
+    return "" if is_default else scenario.schedule
 
 
 def _recompute_in_words(candidate: Candidate) -> str:

@@ -56,8 +56,7 @@ _INT64_BYTES = 8
 class GetBatch:
     """Loads the tokens and masks of a microbatch; has no gradients.
 
-    With `causal_mask` it builds an [s, s] mask, which fused attention does not need. If sequences
-    are cut, their first slice loads all of them; the others are views.
+    With `causal_mask` it builds an [s, s] mask, which fused attention does not need.
     """
 
     causal_mask: bool = True
@@ -65,10 +64,8 @@ class GetBatch:
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """Record the kernels; return the hidden states of the previous chunk unchanged."""
-        part = tape.microbatch.part
-        if part is None or part.number == 0:
-            ops = [*_get_batch(tape.microbatch, causal_mask=self.causal_mask)]
-            tape.record("get_batch", (), (), ops)
+        ops = [*_get_batch(tape.microbatch, causal_mask=self.causal_mask)]
+        tape.record("get_batch", (), (), ops)
         return x
 
 

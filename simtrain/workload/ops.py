@@ -32,8 +32,7 @@ class Phase(StrEnum):
 class Tensor:
     """A tensor on one rank: `rows` × `width` elements.
 
-    `number` is unique within a block. Views of one `storage` are freed together. Tensors that a
-    pass keeps for other slices of the sequences have negative numbers, also in other recordings.
+    `number` is unique within a block. Views of one `storage` are freed together.
     """
 
     name: str
@@ -54,10 +53,6 @@ class Tensor:
     @property
     def num_bytes(self) -> int:
         return self.rows * self.width * self.element_bytes
-
-    @property
-    def is_kept(self) -> bool:
-        return self.number < 0
 
 
 class Op(NamedTuple):
@@ -82,9 +77,6 @@ class Op(NamedTuple):
         informs_host: the host reads its result.
         needs_host: the host launches it only after the last op before it that informs the host has
             ended.
-        keeps: tensors that stay allocated until an op of this or of another slice's pass releases
-            them, whatever is recomputed (`Tape.kept_tensors`).
-        releases: kept tensors that are freed after it.
         num_kernels: kernels that the host launches for it.
     """
 
@@ -100,8 +92,6 @@ class Op(NamedTuple):
     stream_group: Group | None = None
     informs_host: bool = False
     needs_host: bool = False
-    keeps: tuple[Tensor, ...] = ()
-    releases: tuple[Tensor, ...] = ()
     num_kernels: int = 1
 
     def working_bytes(self, own_bytes: int) -> int:

@@ -10,17 +10,14 @@ itself (`tape.Region`), which may contain recomputed regions.
 from __future__ import annotations
 
 import functools
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from simtrain.scenario import Scenario
-from simtrain.workload.chunk import Chunk
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import IssueOrder, OverlapPolicy, Segment
-from simtrain.workload.ops import Op, Phase, Tensor, elementwise, total_flops
+from simtrain.workload.ops import Op, Phase, Tensor, elementwise
 from simtrain.workload.recompute import CHECKPOINTED_NORM, NO_RECOMPUTE, BlockRecompute
 from simtrain.workload.saved_ops import (
     Subgraph,
@@ -35,7 +32,6 @@ from simtrain.workload.saved_ops import (
     subgraphs_of,
 )
 from simtrain.workload.tape import Block, Microbatch, Node, Recording, record
-from simtrain.workload.work import FusedAttention
 
 BackwardKind = Literal["B", "I", "W"]
 """A whole backward pass, its input gradients, or its weight gradients."""
@@ -305,7 +301,7 @@ def _frees(run: BlockRun, ops: Sequence[Op]) -> tuple[tuple[Tensor, ...], ...]:
         for tensor in (*op.saves, *op.reads):
             last[tensor.storage] = place
             views[tensor.storage][tensor] = None
-    freed: list[list[Tensor]] = [[*op.releases] for op in ops]
+    freed: list[list[Tensor]] = [[] for _ in ops]
     for storage, place in last.items():
         freed[place].extend(views[storage])
     return tuple(map(tuple, freed))
@@ -331,68 +327,3 @@ _WANTED: dict[BackwardKind, Callable[[Op], bool]] = {
     "I": lambda op: op.phase is not Phase.WEIGHT_GRADIENT,
     "W": lambda op: op.phase is Phase.WEIGHT_GRADIENT,
 }
-
-
-# The tokens of each slice into which a schedule cuts every sequence.
-
-
-def slice_lengths(scenario: Scenario, model: Chunk, whole: Microbatch) -> tuple[int, ...]:
-    """Return the tokens of each slice of a scenario's sequences, first to last.
-
-    Args:
-        scenario: a legal one.
-        model: all blocks.
-        whole: the hidden states of whole sequences.
-    """
-    split, length = scenario.parallelism, scenario.model.seq_length
-    if split.slice_lengths is not None:
-        return split.slice_lengths
-    if split.slice_balance == "tokens":
-        return (length // split.sequence_slices,) * split.sequence_slices
-    linear, attention = _forward_flops(model, whole)
-    return balanced_lengths(length, split.sequence_slices, scenario.slice_unit, linear, attention)
-
-
-def balanced_lengths(
-    length: int, num_slices: int, unit: int, linear: float, attention: float
-) -> tuple[int, ...]:
-    """Cut a sequence into slices of about equally many FLOPs (computation-wise partition).
-
-    The first T of `length` tokens take linear · T / length + attention · (T / length)² FLOPs, if
-    queries attend to earlier keys only.
-
-    Args:
-        length: tokens of the sequence.
-        num_slices: number of slices.
-        unit: each slice has a multiple of so many tokens.
-        linear, attention: forward FLOPs of a whole sequence without the core of attention, and of
-            the core.
-
-    Each slice but the first is rounded down, from the last one on, as in the authors' `solver` (Sun
-    et al. 2024, Section 3.4).
-    """
-    share_of_slice = (linear + attention) / num_slices
-    lengths: list[int] = []
-    end = length
-    for _ in range(num_slices - 1):
-        share = end / length
-        before = linear * share + attention * share**2 - share_of_slice
-        # The positive root, in a form that also holds without attention.
-        root = 2 * before / (linear + math.sqrt(linear**2 + 4 * attention * before))
-        tokens = end - length * root
-        lengths.insert(0, int(tokens / unit) * unit)
-        end -= lengths[0]
-    return (end, *lengths)
-
-
-def _forward_flops(model: Chunk, whole: Microbatch) -> tuple[int, int]:
-    """Return the forward FLOPs without the core of attention, and those of the core."""
-    linear = attention = 0
-    for block, times in model.runs:
-        for op in forward_segment(BlockRun(block, whole, OverlapPolicy())).ops:
-            flops = times * total_flops((op,))
-            if isinstance(op.work, FusedAttention):
-                attention += flops
-            else:
-                linear += flops
-    return linear, attention

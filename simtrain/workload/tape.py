@@ -213,35 +213,13 @@ class ExpertGroups:
         return cls(mesh.group("ep"), mesh.group("tp"), mesh.group("tp", "ep"))
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceSlice:
-    """One of the slices into which a schedule cuts each sequence (Seq1F1B).
-
-    Args:
-        lengths: [slices], tokens of each one.
-        number: of this slice, counted from 0.
-    """
-
-    lengths: tuple[int, ...]
-    number: int
-
-    @property
-    def earlier_tokens(self) -> int:
-        return sum(self.lengths[: self.number])
-
-    @property
-    def is_last(self) -> bool:
-        return self.number + 1 == len(self.lengths)
-
-
 @hashed_once
 @dataclass(frozen=True)
 class Microbatch:
     """The hidden states of a microbatch on one rank: `sequences` × `seq_length` × `hidden`.
 
     Args:
-        seq_length: tokens of each sequence on this rank (its slices under context parallelism, or
-            those of `part`).
+        seq_length: tokens of each sequence on this rank (its slices under context parallelism).
         sequences: sequences of the microbatch.
         hidden: hidden size.
         tensor: the tensor-parallel group.
@@ -257,7 +235,6 @@ class Microbatch:
         experts: groups of the experts; None for a dense model.
         adds_gradients: weight gradients are added to the gradient buffer. Otherwise each
             microbatch's gradients are reduced in the type in which the products write them.
-        part: the slice of each sequence that passes run; None for whole sequences.
         is_frozen: parameters are frozen, except those of adapters (`Tape.training`).
         saved_in_16_bits: names of regions whose outputs fp8 products save in 16 bits, because
             recompute discards them (Transformer Engine's `save_original_input`).
@@ -286,21 +263,15 @@ class Microbatch:
     adds_gradients: bool = True
     is_frozen: bool = False
     documents: tuple[tuple[int, int], ...] = ()
-    part: SequenceSlice | None = None
     saved_in_16_bits: frozenset[str] = frozenset()
     fp8_activation_inputs: bool = False
     attention_output_bits: int = 16
     graph_modules: frozenset[GraphModule] = frozenset()
     grid: RankGrid | None = None
 
-    def slice(self, part: SequenceSlice) -> Microbatch:
-        return replace(self, seq_length=part.lengths[part.number], part=part)
-
     @property
     def whole_length(self) -> int:
-        """Tokens of a sequence in all slices and on all context-parallel ranks."""
-        if self.part:
-            return sum(self.part.lengths)
+        """Tokens of a sequence on all context-parallel ranks."""
         return self.seq_length * (self.context.group.num_ranks if self.context else 1)
 
     @property
@@ -428,7 +399,6 @@ class Tape:
     originals: set[Tensor] = field(default_factory=set)
     """Tensors that fp8 products save in 16 bits, and cast again."""
     _num_tensors: int = 0
-    _num_kept: int = 0
     _regions: tuple[Region, ...] = ()
     _graph: object = None
     """The CUDA graph that captures nodes; None without one."""
@@ -455,19 +425,6 @@ class Tape:
         self._num_tensors += 1
         size = self.microbatch.element_bytes if element_bytes is None else element_bytes
         return Tensor(name, rows, width, size, number, number if storage is None else storage)
-
-    def kept_tensors(self, name: str, width: int) -> tuple[Tensor, ...]:
-        """Create a tensor for each slice of the sequences, which ops can keep for other slices.
-
-        The recordings of all slices create equal ones, so that passes find what others have kept.
-        """
-        part, tensors = self.microbatch.part, []
-        for length in part.lengths if part else ():
-            self._num_kept += 1
-            rows, number = self.microbatch.sequences * length, -self._num_kept
-            size = self.microbatch.element_bytes
-            tensors.append(Tensor(name, rows, width, size, number, number))
-        return tuple(tensors)
 
     # Blocks write nodes as one call, with the fields of a node that they need.
     def record(

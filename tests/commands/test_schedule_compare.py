@@ -14,7 +14,6 @@ COMPARE = "compare", "llama3_70b", "--schedules", "--set", "batch.global=16"
 def test_the_page_has_every_schedule_its_order_and_the_command_of_a_search() -> None:
     page = call(*COMPARE).stdout
     assert all(name in page for name in NAMED)
-    assert "E455" in page and "schedule seq1f1b runs slices" in page
     trials = json.loads(call(*COMPARE, "--format=json").stdout)["trials"]
     assert page.count("per stage\n\nstage ") == 3 < len(trials)
     assert "simtrain search llama3_70b --gpus N --vary schedule=" in page

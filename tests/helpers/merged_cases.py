@@ -21,11 +21,9 @@ _CHOICES = (
 )
 """Fields whose values are features of their own: each value is a case."""
 _FUSED: dict[str, Any] = {"attention_backend": "fused"}
-_SLICES = _FUSED | {"parallelism.pipeline": 4, "parallelism.sequence_slices": 2}
 _CONTEXTS: list[dict[str, Any]] = [
     *({"parallelism.tensor": ranks, "batch.micro": 8, "batch.global": 64} for ranks in (4, 8)),
-    _SLICES,
-    _SLICES | {"model.num_layers": 8, "parallelism.interleave": 2},
+    {"parallelism.pipeline": 4, "model.num_layers": 8, "parallelism.interleave": 2},
     {"parallelism.pipeline": 2, "model.tied_embeddings": False},
     {"parallelism.context": 4},
     _FUSED | {"parallelism.context": 4, "parallelism.context_a2a": 2},

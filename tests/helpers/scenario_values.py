@@ -61,8 +61,6 @@ _COUNTS: Values = {
     "parallelism.pipeline": (1, 2, 3, 4),
     "parallelism.interleave": (1, 2, 3),
     "parallelism.microbatch_group_size": (None, 3, 4),
-    "parallelism.sequence_slices": (1, 2, 4),
-    "parallelism.slice_lengths": (None, (160, 96), (64, 64)),
     "parallelism.first_stage_layers": (None, 2, 1),
     "parallelism.last_stage_layers": (None, 2, 3),
     "parallelism.layout": (None, "Etttt|ttttL", "Et|tt|tttt|tL"),

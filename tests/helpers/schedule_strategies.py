@@ -52,12 +52,10 @@ def orders(draw: st.DrawFn, names: Iterable[str] = tuple(NAMED)) -> Order:
 
 def options_of(plain: ScheduleFamily, p: int, m: int, n: int) -> Iterator[OrderOptions]:
     """Yield combinations of the options that a schedule has."""
-    for group_size, merges, num_slices in itertools.product(
-        (None, *itertools.islice(plain.group_sizes(p, m, n), 3)),
-        {False, plain.can_merge},
-        (1, 2, 3) if plain.cuts_sequences else (1,),
+    for group_size, merges in itertools.product(
+        (None, *itertools.islice(plain.group_sizes(p, m, n), 3)), {False, plain.can_merge}
     ):
-        yield OrderOptions(group_size, merges, num_slices)
+        yield OrderOptions(group_size, merges)
 
 
 def blocking_schedules() -> st.SearchStrategy[Schedule]:

@@ -1,4 +1,4 @@
-"""Chimera, Hanayo and TeraPipe: orders by hand, bubbles and peaks of their papers."""
+"""Chimera and Hanayo: orders by hand, bubbles and peaks of their papers."""
 
 import math
 
@@ -11,7 +11,6 @@ from simtrain.iteration.report.result import Result
 from simtrain.scenario.check import load_scenario
 from simtrain.schedules import (
     Action,
-    OrderOptions,
     Schedule,
     build,
     most_outstanding,
@@ -19,7 +18,6 @@ from simtrain.schedules import (
 )
 from simtrain.studies.simulation import simulate as simulate_scenario
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
-from tests.helpers.toys import scenario_with
 
 
 def makespan_s(schedule: Schedule, forward_s: int, backward_s: int) -> int:
@@ -126,52 +124,6 @@ def test_no_two_passes_share_a_slot(p: int, waves: int, n: int) -> None:
         assert (slots >= 0).all()
         num_units = math.ceil(n / p)
         assert slots.max() < 2 * schedule.placement.stages_per_copy * num_units + 2 * p
-
-
-def test_terapipe_by_hand() -> None:
-    """Two microbatches of two slices: forwards in order, backwards of each from its last slice."""
-    order = build("terapipe", 2, 1, 2, OrderOptions(num_slices=2)).to_csv().splitlines()
-    assert order == ["0F0,0F1,0F2,0F3,0B1,0B0,0B3,0B2", "1F0,1F1,1F2,1F3,1B1,1B0,1B3,1B2"]
-
-
-@given(*(st.integers(1, 5) for _ in range(5)))
-@settings(max_examples=20)
-def test_bubble_and_peak_of_terapipe(
-    p: int, n: int, slices: int, forward_s: int, backward_s: int
-) -> None:
-    """The bubble is (p - 1)(F + B)/s (Li et al. 2021, Equation 5); all slices are held."""
-    schedule = build("terapipe", p, 1, n, OrderOptions(num_slices=slices))
-    slice_s = forward_s + backward_s
-    assert makespan_s(schedule, forward_s, backward_s) == (n * slices + p - 1) * slice_s
-    assert most_outstanding(schedule).tolist() == [n * slices] * p
-
-
-@given(st.integers(1, 6), st.integers(1, 6))
-@settings(max_examples=10)
-def test_one_slice_of_terapipe_is_gpipe(p: int, n: int) -> None:
-    assert build("terapipe", p, 1, n).ranks == build("gpipe", p, 1, n).ranks
-
-
-def test_written_lengths_are_those_of_the_passes() -> None:
-    """Equal lengths are equal slices to the bit, and unequal ones are not."""
-    model = {"num_layers": 4, "hidden_size": 512, "num_attention_heads": 4, "seq_length": 8192}
-    equal = scenario_with(
-        model | {"vocab_size": 512},
-        parallelism={"pipeline": 4, "sequence_slices": 4},
-        batch={"micro": 1, "global": 2},
-        attention_backend="fused",
-        schedule="terapipe",
-    )
-    lengths = (2048,) * 4, (3072, 2048, 2048, 1024)
-    first, written, uneven = (
-        simulate_scenario(each)
-        for each in (
-            equal,
-            *(equal.replace({"parallelism.slice_lengths": each}) for each in lengths),
-        )
-    )
-    assert first.iteration_time_s == written.iteration_time_s != uneven.iteration_time_s
-    assert first.hardware_flops == uneven.hardware_flops
 
 
 # Whole iterations: both engines, weights, activations and reductions.

@@ -109,9 +109,8 @@ def test_parameters_of_a_layer_on_a_rank(name: str, of_weights: int, of_vectors:
 def test_stages_send_each_part_of_a_hidden_state_once(name: str) -> None:
     two_stages = {"parallelism.pipeline": 2, "model.num_layers": 2}
     scenario = split_scenario(name).replace(two_stages)
-    (sent_bytes,) = plan_of(scenario).sent_bytes
-    assert sent_bytes * scenario.parallelism.tensor == 2 * 36 * 256 * 1152
-    assert not plan_of(scenario).receive_gathers
+    assert plan_of(scenario).sent_bytes * scenario.parallelism.tensor == 2 * 36 * 256 * 1152
+    assert plan_of(scenario).receive_gather is None
 
 
 @pytest.mark.parametrize("name", TENSOR_SPLITS)

@@ -105,16 +105,14 @@ def test_kept_microbatches_of_sizes_that_no_schedule_has(schedule: str) -> None:
     """The rule about outstanding microbatches leaves these sizes to other rules."""
     for stages in (2, 3, 4):
         for chunks in (1, 2, 3):
-            for slices in (1, 3):
-                values = {
-                    "schedule": schedule,
-                    "parallelism.pipeline": stages,
-                    "parallelism.interleave": chunks,
-                    "parallelism.sequence_slices": slices,
-                    "recompute.strategy": "full",
-                    "recompute.keep_microbatches": 1,
-                }
-                violations(Scenario.model_validate(nested(values)))
+            values = {
+                "schedule": schedule,
+                "parallelism.pipeline": stages,
+                "parallelism.interleave": chunks,
+                "recompute.strategy": "full",
+                "recompute.keep_microbatches": 1,
+            }
+            violations(Scenario.model_validate(nested(values)))
 
 
 # ----------------------------------------------------------------------------- how rules are made

@@ -19,7 +19,7 @@ from simtrain.schedules import (
 )
 from tests.helpers.schedule_strategies import options_of, orders
 
-OPTIONS = ("chooses_groups", "can_merge", "cuts_sequences")
+OPTIONS = ("chooses_groups", "can_merge")
 
 
 def orders_of(plain: ScheduleFamily) -> Iterator[Order]:
@@ -39,7 +39,7 @@ def check_order(order: Order) -> None:
     actions.validate()
     assert actions.placement == order.placement
     assert (order.placement.num_ranks, order.placement.interleave) == order.sizes[:2]
-    assert actions.num_microbatches == order.num_microbatches * order.num_slices
+    assert actions.num_microbatches == order.num_microbatches
     assert (actions.merges is not None) is order.merges_passes
     assert order.kinds == tuple(
         kind for number, kind in enumerate(KINDS) if (actions.kind == number).any()
@@ -77,7 +77,6 @@ def check_declarations(plain: ScheduleFamily) -> None:
     taken = {
         "chooses_groups": any(options.group_size for options in of_options),
         "can_merge": any(options.merges for options in of_options),
-        "cuts_sequences": any(options.num_slices > 1 for options in of_options),
     }
     assert taken == {name: getattr(plain, name) for name in OPTIONS}
     for order in every:
@@ -94,7 +93,6 @@ def check_option_shows(order: Order, plain: Order) -> None:
     actions, options = order.actions, order.family.options
     assert actions.group_size == options.group_size
     assert (actions.merges is not None) is (options.merges or plain.merges_passes)
-    assert actions.num_slices == options.num_slices
 
 
 @pytest.mark.parametrize("name", NAMED)

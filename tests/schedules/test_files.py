@@ -146,12 +146,12 @@ def test_passes_are_counted_one_by_one() -> None:
     text = "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1I0,1W0,1F1,1B1,1F2,1I2,1W2,1F3,1B3\n"
     plan = simulate(toy(text)).plan
     assert plan.num_passes == {
-        (0, "F", False, 0): 4,
-        (0, "B", False, 0): 4,
-        (1, "F", False, 0): 4,
-        (1, "B", False, 0): 2,
-        (1, "I", False, 0): 2,
-        (1, "W", False, 0): 2,
+        (0, "F", False): 4,
+        (0, "B", False): 4,
+        (1, "F", False): 4,
+        (1, "B", False): 2,
+        (1, "I", False): 2,
+        (1, "W", False): 2,
     }
 
 

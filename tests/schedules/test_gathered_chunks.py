@@ -14,8 +14,6 @@ from simtrain.schedules.gathered_chunks import (
 )
 from tests.helpers.schedule_strategies import schedules
 
-WALKS = [name for name, family in NAMED.items() if not family.cuts_sequences]
-
 
 def rows(schedule: Schedule, most: int, rank: int = 0) -> list[tuple[int, str, str]]:
     """Return a rank's gathers: chunk, action before which it starts, action that needs it."""
@@ -73,7 +71,7 @@ def test_a_depth_first_order_gathers_for_each_group(p: int, chunks: int, groups:
     assert most_unreduced(order, ones).tolist() == [chunks] * p
 
 
-@given(schedules(WALKS), st.integers(1, 4))
+@given(schedules(), st.integers(1, 4))
 @settings(max_examples=40)
 def test_a_pass_has_its_chunk_and_no_stage_holds_too_many(schedule: Schedule, most: int) -> None:
     gathers = chunk_gathers(schedule, most)

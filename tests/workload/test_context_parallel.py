@@ -176,7 +176,7 @@ def test_stages_send_their_part_of_each_sequence() -> None:
         plan_of(divided(ranks, parallelism={"tensor": 4, "pipeline": 2})).sent_bytes
         for ranks in (1, 4)
     ]
-    assert sizes == [(2 * 2048 * 4096 / 4,), (2 * 512 * 4096 / 4,)]
+    assert sizes == [2 * 2048 * 4096 / 4, 2 * 512 * 4096 / 4]
 
 
 def test_gradients_are_summed_over_data_and_context_parallel_ranks() -> None:

@@ -162,7 +162,7 @@ def _bytes_of(plan: Plan, part: IterationPart) -> tuple[int, int]:
     # A tuple would not narrow the type.
     if part.kind == "R" or part.kind == "D" or part.kind == "G":
         return 0, 0
-    pass_ = unsharded(plan.passes[part.chunk, part.kind, part.saves_all, part.part])
+    pass_ = unsharded(plan.passes[part.chunk, part.kind, part.saves_all])
     layers = None if part.span is None else layers_of_span(plan, part, part.span)
     return _peak_bytes(pass_, layers), pass_memory(pass_).saved_bytes
 

@@ -190,7 +190,6 @@ class StageMemory(PlainData):
         peak_action: action or merged actions at the peak, such as 0F3; None for the optimizer step.
         peak_op: op at the peak.
         peak_time_s: start of the action; None if the iteration was not simulated.
-        num_slices: slices of each sequence, of which an action runs one.
         holders: the ops of a recorded program that have made what it holds at the peak.
     """
 
@@ -208,7 +207,6 @@ class StageMemory(PlainData):
     peak_action: Cell | None
     peak_op: str
     peak_time_s: float | None = None
-    num_slices: int = 1
     holders: tuple[Holder, ...] | None = None
 
     def __repr__(self) -> str:
@@ -235,7 +233,7 @@ class StageMemory(PlainData):
     @property
     def peak_words(self) -> str:
         action = self.peak_action
-        return action.words_on(self.stage, self.num_slices) if action else OPTIMIZER_STEP
+        return action.words_on(self.stage) if action else OPTIMIZER_STEP
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -446,8 +444,7 @@ class _StageRank:
         if iteration:
             tasks = [iteration.tasks.first[place], iteration.tasks.norms[self.stage]]
             action_s, step_s = iteration.timeline.start_s[tasks].tolist()
-        slices = replay.pass_order.order.num_slices
-        running = self._memory(states, activations, buffers, action, memory.op, action_s, slices)
+        running = self._memory(states, activations, buffers, action, memory.op, action_s)
         stepping = self._memory(self.states, 0, self.step_buffers, None, FP32_GRADIENTS, step_s)
         return max(running, stepping, key=lambda moment: moment.peak_bytes)
 

@@ -31,8 +31,6 @@ from simtrain.workload.work import Product
 Tensors = frozenset[Tensor]
 Live = Mapping[int, Tensors]
 """Saved tensors, by the place of their block in the chunk."""
-_DEPTH = 64
-"""Slices of sequences that are replayed in a recursion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +38,7 @@ class PassMemory:
     """Memory of a pass of one microbatch on one chunk.
 
     Args:
-        saved_bytes: saved tensors after a forward pass, or before any other pass. A backward pass
-            of a slice includes the gradients that later slices have kept for it.
+        saved_bytes: saved tensors after a forward pass, or before any other pass.
         remaining_bytes: saved tensors after the pass.
         extra_bytes: memory above `saved_bytes` at the peak of the pass.
         recomputed_bytes: recomputed tensors in `extra_bytes`.
@@ -154,42 +151,11 @@ def _replayed(pass_: Pass) -> tuple[PassMemory, Live]:
 
 
 def _live_before(pass_: Pass) -> Live:
-    """Return the tensors that the pass before leaves: of F for B and I, of I for W.
-
-    The backward pass of a slice also finds what that of the next slice has kept. Another one may
-    have released it before W.
-    """
+    """Return the tensors that the pass before leaves: of F for B and I, of I for W."""
     if pass_.kind == "F":
         return {}
     before: PassKind = "I" if pass_.kind == "W" else "F"
-    live = _replayed(replace(pass_, kind=before))[1]
-    part = pass_.options.microbatch.part
-    if part is None:
-        return live
-    if pass_.kind == "W":
-        return {owner: tensors - _kept(tensors) for owner, tensors in live.items()}
-    if part.is_last:
-        return live
-    # Each slice replays the next one, as deep as there are slices: so replay the last ones first.
-    for number in range(len(part.lengths) - 1, part.number, -_DEPTH):
-        _replayed(_of_slice(pass_, number))
-    kept = _replayed(_of_slice(pass_, part.number + 1))[1]
-    nothing: Tensors = frozenset()
-    return {
-        owner: live.get(owner, nothing) | _kept(kept.get(owner, nothing))
-        for owner in {**live, **kept}
-    }
-
-
-def _kept(tensors: Tensors) -> Tensors:
-    return frozenset(tensor for tensor in tensors if tensor.is_kept)
-
-
-def _of_slice(pass_: Pass, number: int) -> Pass:
-    batch = pass_.options.microbatch
-    assert batch.part, "sequences are whole"
-    batch = batch.slice(replace(batch.part, number=number))
-    return replace(pass_, options=replace(pass_.options, microbatch=batch))
+    return _replayed(replace(pass_, kind=before))[1]
 
 
 def replay(
@@ -258,13 +224,13 @@ def _replay_segment(segment: Segment, saved: Tensors, recomputed: Tensors) -> _E
     freed_by_op = segment.frees or ((),) * len(segment.ops)
     ops = zip(segment.ops, segment.waiting_bytes, freed_by_op, strict=True)
     for op, waiting_bytes, frees in ops:
-        new = {*op.saves, *op.keeps} - live
+        new = {*op.saves} - live
         live |= new
         live_bytes += _total_bytes(new)
         if op.phase is Phase.RECOMPUTE:
             recomputed_tensors |= new
             recomputed_bytes += _total_bytes(new)
-        own_bytes = _total_bytes({*op.saves, *op.keeps, *frees})
+        own_bytes = _total_bytes({*op.saves, *frees})
         held_bytes = live_bytes + op.working_bytes(own_bytes) + waiting_bytes
         moments.append(Moment(held_bytes, recomputed_bytes, op.name))
         if held_bytes > peak_bytes:
@@ -418,10 +384,10 @@ class MemoryReplay:
         # Both arrays have the axes of `_shape` and a value for each kind of pass:
         # `change` is the growth of the saved tensors, `beyond` the memory above them at the peak.
         change, beyond = np.zeros((2, *_shape(order)), object)
-        for (chunk, kind, saves_all, part), memory in passes.items():
-            place = chunk, int(saves_all), part, KINDS.index(kind)
-            output = _output_bytes(plan, chunk, part)
-            # I leaves the tensors that W reads, and passes of slices what other slices read.
+        for (chunk, kind, saves_all), memory in passes.items():
+            place = chunk, int(saves_all), KINDS.index(kind)
+            output = _output_bytes(plan, chunk)
+            # I leaves the tensors that W reads.
             left = memory.remaining_bytes - memory.saved_bytes
             changes = {
                 "F": memory.remaining_bytes + output,
@@ -498,8 +464,8 @@ class MemoryReplay:
 
 def _key_at(order: PassOrder, place: int) -> PassKey:
     shape, (places, _) = _shape(order), _places(order)
-    chunk, saves_all, part, kind = np.unravel_index(places[place], shape)
-    return int(chunk), KINDS[kind], bool(saves_all), int(part)
+    chunk, saves_all, kind = np.unravel_index(places[place], shape)
+    return int(chunk), KINDS[kind], bool(saves_all)
 
 
 def _last_of_rank(order: PassOrder, place: int) -> int:
@@ -507,10 +473,8 @@ def _last_of_rank(order: PassOrder, place: int) -> int:
     return int(starts[np.searchsorted(starts, place, side="right")]) - 1
 
 
-def _output_bytes(plan: Plan, chunk: int, part: int) -> int:
+def _output_bytes(plan: Plan, chunk: int) -> int:
     """Return the bytes of a chunk's output if it stays allocated: 2sbh, or this rank's part of it.
-
-    `part` is the slice of the sequences.
 
     Without `deallocate_outputs` it stays until the backward pass (paper, Appendix B).
     """
@@ -519,7 +483,7 @@ def _output_bytes(plan: Plan, chunk: int, part: int) -> int:
     if plan.scenario.memory.deallocate_outputs or plan.mesh.pp == 1 or not is_sent:
         return 0
     states = plan.contents.sent_states[plan.model_chunks.numbers.index(chunk)]
-    return states * plan.slices[part].local_bytes
+    return states * plan.microbatch.local_bytes
 
 
 def _turning_bytes(plan: Plan) -> Bytes | int:
@@ -533,15 +497,10 @@ def _turning_bytes(plan: Plan) -> Bytes | int:
     if steps.all():
         return 0
     schedule, chunks = plan.schedule, np.array(plan.pass_order.chunks)
-    outputs = np.array(
-        [
-            [_output_bytes(plan, chunk, part) for part in range(schedule.num_slices)]
-            for chunk in range(chunks.max() + 1)
-        ]
-    )
-    outputs = np.where(steps[:, None] == 0, outputs[chunks], 0)
+    outputs = np.array([_output_bytes(plan, chunk) for chunk in range(chunks.max() + 1)])
+    outputs = np.where(steps == 0, outputs[chunks], 0)
     signs = np.array([{"F": 1, "B": -1, "I": -1, "W": 0}[kind] for kind in KINDS])
-    growth: Bytes = signs[schedule.kind] * outputs[schedule.virtual_stage, schedule.slice_number]
+    growth: Bytes = signs[schedule.kind] * outputs[schedule.virtual_stage]
     return growth
 
 
@@ -550,10 +509,10 @@ def _places(order: PassOrder) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return each action's flat index in `_shape`, and whether it is forward."""
     actions = order.actions
     kinds, chunks = actions.kind, np.array(order.chunks)[actions.virtual_stage]
-    columns = chunks, order.saves_all, actions.slice_number, kinds
+    columns = chunks, order.saves_all, kinds
     places = np.ravel_multi_index(columns, _shape(order))
     return places, kinds == KINDS.index("F")
 
 
-def _shape(order: PassOrder) -> tuple[int, int, int, int]:
-    return max(order.chunks) + 1, 2, order.order.num_slices, len(KINDS)
+def _shape(order: PassOrder) -> tuple[int, int, int]:
+    return max(order.chunks) + 1, 2, len(KINDS)

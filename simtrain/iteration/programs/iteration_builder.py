@@ -207,8 +207,7 @@ class _Builder:
         lower_end = np.where(step > 0, sender, tasks.messages.receiver)
         crossed = np.array(structure.levels_crossed)[lower_end]
         states = np.array(structure.sent_states)[tasks.messages.boundary]
-        slices = schedule.slice_number[tasks.messages.producer]
-        transfers = self.parts(structure.transfer, tasks.num_sends, crossed, states, slices)
+        transfers = self.parts(structure.transfer, tasks.num_sends, crossed, states)
         put(messages, transfers, messages)
 
         actions, numbers = spread(np.arange(len(num_parts)), num_parts)
@@ -217,7 +216,7 @@ class _Builder:
         sync_skips = actions_skipping_sync(schedule, structure.sync_skips)
         defers = actions_deferring(schedule, structure.num_deferred)
         columns_of = (
-            *(self.chunk, schedule.kind, self.saves_all, schedule.slice_number),
+            *(self.chunk, schedule.kind, self.saves_all),
             *(sync_skips, defers, microbatch_turns(schedule, has_turns=structure.has_turns)),
         )
         passes = (column[actions] for column in columns_of)
@@ -235,7 +234,7 @@ class _Builder:
         synchronizing = self.parts(structure.synchronization, tasks.num_messages, farthest)
         put(tasks.synchronizing, synchronizing)
         received = messages[: len(tasks.receive_gathers)]
-        gathers = self.parts(ReceiveGatherPart, states[received], slices[received])
+        gathers = self.parts(ReceiveGatherPart, states[received])
         put(tasks.receive_gathers, gathers, received)
         self.add(*columns)
         return tasks
@@ -420,10 +419,10 @@ class _Builder:
 
 
 def _pass_part(is_cut: int, _: int, number: int, by_layer: int, *passes: int) -> PassPart:
-    """Return the part of these columns; the second seven are of a backward pass that is merged."""
-    chunk, kind, saves_all, part, skips_sync, defers, turn, merges, *beside = passes
+    """Return the part of these columns; the second six are of a backward pass that is merged."""
+    chunk, kind, saves_all, skips_sync, defers, turn, merges, *beside = passes
     span = number if is_cut else None
     merged = _pass_part(0, 0, 0, 0, *beside, 0) if merges else None
-    key = chunk, KINDS[kind], bool(saves_all), part
+    key = chunk, KINDS[kind], bool(saves_all)
     skips = bool(skips_sync), bool(defers)
     return PassPart(*key, *skips, span, bool(by_layer), merged, turn)

@@ -10,7 +10,7 @@ import difflib
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -88,7 +88,7 @@ def offload_layout(plan: Plan) -> OffloadLayout | None:
 
 def offloaded_bytes(plan: Plan, chunk: int, saves_all: bool) -> tuple[int, ...]:
     """Return [units], the bytes that are copied after a forward pass of a chunk, by its number."""
-    key: PassKey = chunk, "F", saves_all, 0
+    key: PassKey = chunk, "F", saves_all
     if key not in plan.passes:
         return ()
     section = plan.scenario.offload
@@ -241,7 +241,6 @@ class PassPart:
         kind: F, B, I, W; R: the reduction of the chunk's gradients after all passes; or D: its
             deferred weight gradients.
         saves_all: it recomputes nothing.
-        part: the slice of the sequences that it runs.
         skips_sync: it skips communication with other replicas (`sync_skip_rule`).
         defers: it leaves out the weight gradient of the output layer.
         turn: which of the variants that differ by what has run before (`Variant`).
@@ -254,7 +253,6 @@ class PassPart:
     chunk: int
     kind: PassKind
     saves_all: bool
-    part: int = 0
     skips_sync: bool = False
     defers: bool = False
     span: int | None = None
@@ -272,34 +270,25 @@ class TransferPart:
         levels_crossed: network levels that the message leaves; 0 inside a node.
         num_states: hidden states in the message, or their gradients.
         follows_shape: an earlier message says its shape.
-        part: the slice of the sequences, or which of the plan's sizes the message has.
     """
 
     num_sends: int
     levels_crossed: int
     num_states: int = 1
     follows_shape: bool = False
-    part: int = 0
 
-    def seconds(self, model: DurationModel, state_bytes: Sequence[float]) -> float:
-        """Return the time of the message and of its shape.
-
-        `state_bytes` are [slices], the bytes of a hidden state of each slice.
-        """
+    def seconds(self, model: DurationModel, state_bytes: float) -> float:
+        """Return the time of the message and of its shape, given the bytes of a hidden state."""
         ends = self.levels_crossed, self.num_sends
-        message_s = model.transfer_s(self.num_states * state_bytes[self.part], *ends)
+        message_s = model.transfer_s(self.num_states * state_bytes, *ends)
         return message_s + (model.transfer_s(_SHAPE_BYTES, *ends) if self.follows_shape else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiveGatherPart:
-    """The all-gather of a scattered message of `num_states` hidden states, on the receiver.
-
-    `part` is the slice of the sequences.
-    """
+    """The all-gather of a scattered message of `num_states` hidden states, on the receiver."""
 
     num_states: int = 1
-    part: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,10 +439,8 @@ class IterationStructure:
     delays_update: bool = False
     has_turns: bool = False
 
-    def transfer(
-        self, num_sends: int, levels_crossed: int, num_states: int, part: int = 0
-    ) -> TransferPart:
-        return TransferPart(num_sends, levels_crossed, num_states, self.exchanges_shapes, part)
+    def transfer(self, num_sends: int, levels_crossed: int, num_states: int) -> TransferPart:
+        return TransferPart(num_sends, levels_crossed, num_states, self.exchanges_shapes)
 
     def synchronization(self, num_messages: int, levels_crossed: int) -> SynchronizationPart:
         levels = levels_crossed if self.exchanges_shapes and self.overlap else None
@@ -477,7 +464,7 @@ def structure_of(plan: Plan) -> IterationStructure:
         sent_states=plan.order.placement.copies * plan.contents.sent_states,
         exchanges_shapes=plan.contents.separates_loss,
         overlap=scenario.overlaps_pipeline,
-        gathers_on_receive=bool(plan.receive_gathers),
+        gathers_on_receive=plan.receive_gather is not None,
         num_buckets=num_buckets,
         gathers=plan.step_options.gathers_during_forward,
         aligns_reduction=plan.has_buckets and scenario.aligns_gradient_reduction,

@@ -177,9 +177,9 @@ class IterationSeconds:
     def ops_of(self, part: OpsPart) -> tuple[Op, ...]:
         """Return the ops of a part in order, without a step those of the slowest stage."""
         match part:
-            case ReceiveGatherPart(num_states=states, part=number):
-                gathers = self.plan.receive_gathers
-                return (gathers[number],) * states if gathers else ()
+            case ReceiveGatherPart(num_states=states):
+                gather = self.plan.receive_gather
+                return (gather,) * states if gather else ()
             case BucketPart():
                 return self._bucket_ops(part)
             case OffloadPart(to_host=to_host):
@@ -207,8 +207,8 @@ class IterationSeconds:
     def adapter_bytes(self, part: IterationPart) -> float:
         """Return the bytes that a part sends through a GPU's share of adapters, per direction."""
         match part:
-            case TransferPart(levels_crossed=crossed, num_states=states, part=number) if crossed:
-                return states * self.plan.sent_bytes[number]
+            case TransferPart(levels_crossed=crossed, num_states=states) if crossed:
+                return states * self.plan.sent_bytes
             case BucketPart():
                 return math.fsum(map(_bytes_out_of_a_node, self._bucket_ops(part)))
         return 0.0
@@ -265,8 +265,8 @@ class IterationSeconds:
             yield from itertools.chain.from_iterable(step.values())
         for parameters in dict.fromkeys(self.plan.stage_parameters):
             yield from update_ops(self.plan.step_options, parameters)
-        if self.plan.mesh.pp > 1:
-            yield from self.plan.receive_gathers
+        if self.plan.mesh.pp > 1 and self.plan.receive_gather:
+            yield self.plan.receive_gather
         if self.plan.has_buckets or self.plan.most_gathered:
             yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False))
         if self.plan.step_options.gathers_during_forward or self.plan.most_gathered:
@@ -357,13 +357,13 @@ def least_seconds(plan: Plan, profile: HardwareProfile) -> float:
     that no rank is given the work of another.
     """
     chunk_of = plan.model_chunks.numbers
-    variants: dict[tuple[int, str, int], list[tuple[int, float]]] = {}
+    variants: dict[tuple[int, str], list[tuple[int, float]]] = {}
     for key, pass_ in plan.passes.items():
-        chunk, kind, _, part = key
-        passes = variants.setdefault((chunk, kind, part), [])
+        chunk, kind, _ = key
+        passes = variants.setdefault((chunk, kind), [])
         passes.append((plan.num_passes[key], _product_seconds(pass_, profile)))
     alike, seconds = Counter(chunk_of), dict.fromkeys(chunk_of, 0.0)
-    for (chunk, _, _), passes in variants.items():
+    for (chunk, _), passes in variants.items():
         number = sum(number for number, _ in passes) / alike[chunk]
         seconds[chunk] += number * min(pass_s for _, pass_s in passes)
     ranks = plan.order.placement.virtual_stages

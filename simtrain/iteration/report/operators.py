@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -326,7 +325,7 @@ def _basis(work: OpWork, model: DurationModel, main: EntrySource | None) -> Basi
     return "fitted" if main and main.fitted_on else "published"
 
 
-def work_bytes(work: OpWork, sent_bytes: Sequence[float]) -> float:
+def work_bytes(work: OpWork, sent_bytes: float) -> float:
     """Return the bytes that work moves through HBM, or that a rank sends."""
     match work:
         case Gemm() | Elementwise() | FusedAttention():
@@ -338,7 +337,7 @@ def work_bytes(work: OpWork, sent_bytes: Sequence[float]) -> float:
         case HostWork():
             return work.num_bytes
         case TransferPart():
-            return work.num_states * sent_bytes[work.part]
+            return work.num_states * sent_bytes
     return 0
 
 

@@ -7,7 +7,7 @@ and the bubble, in which the stage runs nothing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -56,7 +56,7 @@ class OpKey:
     work: OpWork
     field: str
 
-    def alone_s(self, model: DurationModel, sent_bytes: Sequence[float]) -> float:
+    def alone_s(self, model: DurationModel, sent_bytes: float) -> float:
         """Return the time of one op without concurrent ops; 0 for work of the host."""
         match self.work:
             case TransferPart() as part:

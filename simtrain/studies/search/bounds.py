@@ -110,21 +110,15 @@ class Bounds:
 
     def _iteration_s(self, plan: Plan, seconds: Callable[[Pass], float]) -> float:
         """Return the bound if each pass takes at least `seconds(pass)`."""
-        of_slices = [_least_seconds(plan, seconds, part) for part in range(plan.order.num_slices)]
-        slices_s = [*map(_forward_input_and_backward, of_slices)]
-        # Chains begin and end with some slice; each rank runs all of them.
-        first_s, last_s, _ = (_sums(min, column) for column in zip(*slices_s, strict=True))
-        forward_s, inputs_s, backward_s = (
-            _sums(sum, column) for column in zip(*slices_s, strict=True)
-        )
+        forward_s, inputs_s, backward_s = _forward_input_and_backward(_least_seconds(plan, seconds))
         numbers, placement = plan.model_chunks.numbers, plan.order.placement
         ranks = _ranks_of(plan.order).virtual_stages
         steps_s = self._steps_s(plan, ranks, seconds)
         first_step_s = next(
             step_s for stages, step_s in zip(ranks, steps_s, strict=True) if 0 in stages
         )
-        before_s = [*accumulate((first_s[number] for number in numbers), initial=0.0)]
-        after_s = [*accumulate((last_s[number] for number in numbers), initial=0.0)]
+        before_s = [*accumulate((forward_s[number] for number in numbers), initial=0.0)]
+        after_s = [*accumulate((inputs_s[number] for number in numbers), initial=0.0)]
         num_passes = plan.scenario.num_microbatches // placement.copies
 
         def passes_s(stages: Iterable[int], back_s: Sequence[float]) -> float:
@@ -198,13 +192,6 @@ class Bounds:
         return busy_s
 
 
-def _sums(
-    combine: Callable[[Iterable[float]], float], slices_s: Sequence[Sequence[float]]
-) -> list[float]:
-    """Return [chunks], the combined times of a chunk's slices; `slices_s` is [slices, chunks]."""
-    return [combine(of_chunk) for of_chunk in zip(*slices_s, strict=True)]
-
-
 def _forward_input_and_backward(
     times: dict[Kind, list[float]],
 ) -> tuple[list[float], list[float], list[float]]:
@@ -216,10 +203,8 @@ def _forward_input_and_backward(
     return times["F"], inputs_s, [*map(min, times["B"], map(add, times["I"], times["W"]))]
 
 
-def _least_seconds(
-    plan: Plan, seconds: Callable[[Pass], float], part: int
-) -> dict[Kind, list[float]]:
-    """Return the least time of a slice's passes by kind, per different chunk; infinity for none.
+def _least_seconds(plan: Plan, seconds: Callable[[Pass], float]) -> dict[Kind, list[float]]:
+    """Return the least time of passes by kind, per different chunk; infinity for none.
 
     A chunk's passes differ in what they recompute, in whether they reduce gradients or leave out
     the output layer's weight gradient, and in whether they add to gradients on the host.
@@ -227,9 +212,8 @@ def _least_seconds(
     num_chunks = len(plan.model_chunks.different)
     times = {kind: [math.inf] * num_chunks for kind in KINDS}
     for passes in (plan.passes, *plan.variants.values()):
-        for (number, kind, _, of_slice), chunk_pass in passes.items():
-            if of_slice == part:
-                times[kind][number] = min(times[kind][number], seconds(chunk_pass))
+        for (number, kind, _), chunk_pass in passes.items():
+            times[kind][number] = min(times[kind][number], seconds(chunk_pass))
     return times
 
 
@@ -262,7 +246,7 @@ def _activations_bytes(plan: Plan) -> Iterator[tuple[Parameters, int]]:
 
     def saved_bytes_of(key: PassKey) -> int:
         """Return the bytes that a forward pass leaves on the GPU."""
-        number, _, saves_all, _ = key
+        number, _, saves_all = key
         saved_bytes = pass_memory(plan.passes[key]).remaining_bytes
         return saved_bytes - (sum(offloaded_bytes(plan, number, saves_all)) if plan.offloads else 0)
 

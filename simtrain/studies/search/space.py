@@ -33,11 +33,10 @@ _UNEVEN_CHUNKS = range(2, 5)
 _MAY_BE_OFF = (
     *("overlap.pipeline", "overlap.align_gradient_reduction", "overlap.gradient_buckets"),
     *("overlap.align_parameter_gather", "memory.reshard_after_forward", "memory.gathered_chunks"),
-    *("parallelism.sequence_slices", "overlap.userbuffers", "overlap.parameter_gather"),
+    *("overlap.userbuffers", "overlap.parameter_gather", "parallelism.context_a2a"),
     *("overlap.prefetch", "overlap.deferred_output_gradients", "memory.reduce_every_microbatch"),
     *("memory.shard_over", "memory.offload_gradients", "memory.offload_parameters"),
     *("memory.parameter_owners", "memory.delayed_update", "parallelism.context_communication"),
-    *("parallelism.context_a2a", "parallelism.slice_balance", "parallelism.slice_lengths"),
 )
 """Settings of a base that layouts can lack; each after the settings that it needs."""
 
@@ -398,18 +397,13 @@ class Space:
         """Return schedules of a number of chunks, first the base's or the default; one on 1 stage.
 
         They are Megatron-LM's; other orders need PyTorch's runtime, and are searched if asked for.
-        Those that run slices need as many as the base has.
         """
         if "schedule" in self.held:
             return [self.base.schedule]
-        first, cuts = default_name(interleave), self.base.parallelism.sequence_slices > 1
+        first = default_name(interleave)
         if self.base.schedule_family.allows_chunks(interleave):
             first = self.base.schedule
-        usual = (
-            name
-            for name, family in NAMED.items()
-            if family.blocks and (cuts or not family.cuts_sequences)
-        )
+        usual = (name for name, family in NAMED.items() if family.blocks)
         allowed = [
             name
             for name in dict.fromkeys(self._vary.get("schedule", [first, *usual]))

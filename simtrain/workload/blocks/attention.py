@@ -13,9 +13,7 @@ from simtrain.errors import InputError
 from simtrain.scenario.model import LatentAttention, Normalization
 from simtrain.workload.blocks.attention_core import (
     AttentionCore,
-    attention_of_slice,
     softmax_of_scores,
-    unfused_attention_of_slice,
 )
 from simtrain.workload.blocks.elementwise import (
     complex_rotation_kernels,
@@ -184,12 +182,9 @@ def core_attention(
 
     Raises:
         InputError: an exchange of context parallelism with the other kind of kernels, or of keys
-            with a window; slices of sequences with context parallelism, or a window (E508).
+            with a window (E508).
     """
-    context, part = core.tape.microbatch.context, core.tape.microbatch.part
-    if part and (context or core.window is not None):
-        message = "attention of a slice has no window and no context parallelism"
-        raise InputError.of("E508", message, fix="set parallelism.context to 1, and no window")
+    context = core.tape.microbatch.context
     with core.tape.region(CORE_ATTENTION):
         if context:
             if context.exchange.is_fused != fused:
@@ -201,10 +196,6 @@ def core_attention(
 
             steps = ContextSteps(core, context, inputs, _fused, drops_out=drops_out)
             return context.exchange.record(steps)
-        if part and fused:
-            return attention_of_slice(core, (*query_key, value))
-        if part:
-            return unfused_attention_of_slice(core, query_key, value, drops_out=drops_out)
         if fused:
             return _fused(core, query_key, value)
         return _unfused(core, query_key, value, drops_out=drops_out)

@@ -78,14 +78,13 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         )
     )
     overlap = {name: draw(st.booleans()) for name in ("data_parallel", "tensor_parallel")}
-    cuts = NAMED[name].cuts_sequences
-    zero_stage = draw(st.sampled_from([0, 1] if cuts else [0, 1, 2, 3]))
+    zero_stage = draw(st.sampled_from([0, 1, 2, 3]))
     if overlap["data_parallel"] and zero_stage < 2:
         overlap["parameter_gather"] = zero_stage == 1 and draw(st.booleans())
         overlap["gradient_buckets"] = draw(st.sampled_from(["layer", "megatron", 1_000_000]))
     position = draw(st.sampled_from(["learned", "rope"]))
-    predicts = position == "rope" and not cuts and draw(st.booleans())
-    has_grid = not (cuts or predicts) and draw(st.integers(0, 3)) == 0
+    predicts = position == "rope" and draw(st.booleans())
+    has_grid = not predicts and draw(st.integers(0, 3)) == 0
     grid = draw(st.sampled_from(GRIDS)) if has_grid else {}
     scenario = pipeline(
         model={
@@ -98,9 +97,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         },
         parallelism={
             "tensor": (tensor := draw(st.sampled_from([1, 2, 4]))),
-            "pipeline": draw(st.sampled_from([2, 4, 6] if cuts else [1, 2, 3, 4, 6])),
-            "sequence_slices": 2 if cuts else 1,
-            "slice_balance": draw(st.sampled_from(["tokens", "flops"])) if cuts else "tokens",
+            "pipeline": draw(st.sampled_from([1, 2, 3, 4, 6])),
             "data": draw(st.sampled_from([1, 2])),
             "interleave": interleave,
             "sequence_parallel": not has_grid and tensor > 1 and draw(st.booleans()),
@@ -111,7 +108,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             "global": draw(st.sampled_from([12, 24, 48, 96])),
         },
         schedule=name,
-        attention_backend="fused" if cuts else "unfused",
+        attention_backend="unfused",
         overlap=overlap
         | {"pipeline": not NAMED[name].blocks or (interleave > 1 and draw(st.booleans()))},
         memory={
