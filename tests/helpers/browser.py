@@ -36,10 +36,9 @@ class Browser:
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
-    def open(self, file: pathlib.Path, width: int = 1200) -> None:
-        """Open a page from disk in a window of this width, and clear the log."""
+    def open(self, file: pathlib.Path) -> None:
+        """Open a page from disk, and clear the log."""
         self.driver.get("about:blank")
-        self.resize(width)
         for kind in ("browser", "performance"):
             self.driver.get_log(kind)
         self.driver.get(file.as_uri())
@@ -60,33 +59,6 @@ class Browser:
         if "error" in found:
             raise RuntimeError(f"error in the page: {found['error']}")
         return found.get("value")
-
-    def send(self, command: str, **parameters: Any) -> Any:
-        """Send a command of the Chrome DevTools protocol."""
-        return self.driver.execute_cdp_cmd(command, parameters)
-
-    def resize(self, width: int, height: int = 900) -> None:
-        """Set the size of the page, in CSS pixels."""
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self.send("Emulation.setDeviceMetricsOverride", **size)
-
-    def media(self, medium: str = "", scheme: str = "light") -> None:
-        """Emulate a medium, such as print, and a preferred colour scheme."""
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.send("Emulation.setEmulatedMedia", media=medium, features=features)
-
-    def press(self, key: str) -> None:
-        """Press a key, such as "Tab" or "ArrowRight", and release it."""
-        codes = {"Tab": 9, "Enter": 13, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39}
-        for kind in ("rawKeyDown", "keyUp"):
-            self.send(
-                "Input.dispatchKeyEvent",
-                **{"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": codes[key]},
-            )
-
-    def move(self, x: float, y: float) -> None:
-        """Move the mouse to a point of the window."""
-        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def messages(self) -> list[str]:
         """Return errors, warnings and other messages of the console since the last call."""

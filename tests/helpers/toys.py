@@ -4,7 +4,6 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -223,13 +222,6 @@ def small(grid: dict[str, Any] | None = None, **sections: Any) -> Scenario:
 
 def run(scenario: Scenario, **changes: Any) -> Result:
     return simulate(scenario, changed(a100(), **changes))
-
-
-def with_parts(result: Result, **parts: Any) -> Result:
-    """Return the result with other values of the parts that it computes at their first use."""
-    changed_result = replace(result)
-    vars(changed_result).update(parts)
-    return changed_result
 
 
 def gradient_reduction_s(result: Result, stage: int) -> float:

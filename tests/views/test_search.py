@@ -2,14 +2,12 @@
 
 import functools
 import io
-import itertools
 import re
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from simtrain.render.plain_text import markdown_text
 from simtrain.render.terminal import terminal_page
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.run import search
@@ -39,15 +37,6 @@ def lines_of(result: SearchResult, details: bool = False) -> list[str]:
 def facts_of(result: SearchResult) -> dict[str, float]:
     """Return the times that the page begins with, by their names."""
     return {name: fact.value for name, fact in search_view(result).parts[1].rows}  # type: ignore
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("objective", ["time", "cost", "memory", "tokens_per_s"])
-@pytest.mark.parametrize("details", [False, True])
-def test_the_page_fits_80_columns(objective: str, details: bool) -> None:
-    lines = lines_of(searched(objective), details)
-    assert max(map(len, lines)) <= 80 and "…" not in "".join(lines)
-    assert not any(first == second == "" for first, second in itertools.pairwise(lines))
 
 
 @pytest.mark.slow
@@ -92,23 +81,3 @@ def test_a_first_layout_that_may_not_fit_is_called_so() -> None:
     assert any(
         text.startswith("No layout surely fits") for text in search_view(none_surely).sentences
     )
-
-
-@pytest.mark.slow
-def test_equal_rows_are_those_within_the_noise() -> None:
-    result = searched()
-    least = result.interval.least_difference
-    times = [layout.iteration_time_s for layout in result.ranked]
-    assert result.num_alike == sum(time <= (1 + least) * times[0] for time in times)
-    assert searched("tokens_per_s").num_alike == searched().num_alike
-
-
-@pytest.mark.slow
-def test_json_and_markdown_say_the_same() -> None:
-    result = searched()
-    data = result.to_dict()
-    assert data["best"]["fit"]["state"] == "fits" and data["fastest_exact"] is True
-    assert [each["fit"]["state"] for each in data["faster"]] == ["may not fit"] * len(result.faster)
-    assert data["safe_bytes"] < data["limit_bytes"]
-    text = markdown_text(search_view(result))
-    assert text.startswith("## small on 4 GPUs") and "- **Best that surely fits**: " in text

@@ -1,7 +1,6 @@
 """Figures of one iteration: contents, identical files, refused input."""
 
 import pathlib
-import warnings
 
 import pytest
 from matplotlib.figure import Figure
@@ -10,8 +9,8 @@ from matplotlib.text import Text
 import simtrain
 from simtrain.errors import InputError
 from simtrain.iteration.report.spans import windows_of
-from simtrain.render.figures.iteration import plot_breakdown, plot_memory, plot_timeline
-from simtrain.render.figures.style import footer_of_result, write_picture
+from simtrain.render.figures.iteration import plot_memory, plot_timeline
+from simtrain.render.figures.style import footer_of_result
 from tests.helpers.command_line import call
 from tests.helpers.toys import run, small
 
@@ -36,22 +35,6 @@ def test_passes_with_enough_room_show_their_microbatch() -> None:
     many = run(small({"pipeline": 64}, model={"num_layers": 64}))
     axes = plot_timeline(many, memory=False).axes
     assert len(axes) == 1 and not axes[0].texts
-
-
-def test_a_name_that_the_font_lacks_is_drawn_without_warnings(tmp_path: pathlib.Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        figure = plot_timeline(run(small(name="模型")), memory=False)
-        write_picture(figure, tmp_path / "t.png", "模型")
-
-
-def test_positions_of_axes_are_rounded_in_files(tmp_path: pathlib.Path) -> None:
-    """The last digits of the layout differ between processes, so files would differ too."""
-    figure = plot_timeline(RESULT)
-    write_picture(figure, tmp_path / "t.svg", "")
-    for axes in figure.axes:
-        bounds = axes.get_position().bounds
-        assert bounds == pytest.approx([round(value, 4) for value in bounds], abs=1e-12)
 
 
 def test_a_window_limits_the_time_axis_to_the_iteration() -> None:
@@ -115,13 +98,6 @@ def test_a_footer_lists_the_values_that_differ_from_the_file() -> None:
 
 def texts(figure: Figure) -> list[str]:
     return [one.get_text() for one in figure.findobj(Text)]
-
-
-def test_methods_of_results_draw_the_same_figures_as_functions() -> None:
-    timeline, memory = RESULT.timeline.plot(stages=[1], memory=False), RESULT.memory.plot()
-    assert texts(timeline) == texts(plot_timeline(RESULT, [1], memory=False))
-    assert texts(RESULT.breakdown.plot()) == texts(plot_breakdown(RESULT))
-    assert texts(memory) == texts(plot_memory(RESULT))
 
 
 def test_one_stage_has_one_tick() -> None:

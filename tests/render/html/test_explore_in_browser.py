@@ -77,33 +77,3 @@ def test_steps_equal_the_rows_of_table_2(model: str, browser: Browser, page: pat
     expected = {"22B": 652.8, "175B": 870.4, "530B": 1088.0, "1T": 1088.0}[model]
     assert crossing == pytest.approx(expected, rel=1e-12)
     assert_quiet(browser, page)
-
-
-def test_controls_of_one_setting_move_together_by_keys(
-    browser: Browser, page: pathlib.Path
-) -> None:
-    browser.open(page)
-    browser.run("document.getElementById('crossing-s').focus()")
-    browser.press("ArrowRight")
-    after = VALUES["s"][VALUES["s"].index(2048) + 1]
-    for figure in ("layer", "crossing", "ladder"):
-        words = "return document.getElementById(args[0]).getAttribute('aria-valuetext')"
-        assert browser.run(words, f"{figure}-s") == f"{after:,}"
-    # A screen reader announces only the figure whose control has moved.
-    live = "return [...document.querySelectorAll('.answer')].map((one) => one.ariaLive)"
-    assert browser.run(live) == ["off", "polite", "off", "off"]
-    tree = browser.send("Accessibility.getFullAXTree")["nodes"]
-    sliders = [node for node in tree if node["role"]["value"] == "slider"]
-    assert len(sliders) == 11 and all(node["name"]["value"] for node in sliders)
-
-
-@pytest.mark.parametrize("width", [400, 1000, 1600])
-def test_the_page_fits_its_window(width: int, browser: Browser, page: pathlib.Path) -> None:
-    browser.open(page, width)
-    for model in MODELS:
-        browser.run(CLICK, "layer-model", model)
-        browser.run(CLICK, "layer-step", "full")
-        assert browser.run("return document.documentElement.scrollWidth") <= width
-    browser.run(SLIDE, {name: len(values) - 1 for name, values in VALUES.items()})
-    assert browser.run("return document.documentElement.scrollWidth") <= width
-    assert_quiet(browser, page)

@@ -1,7 +1,6 @@
 """Reports on iterations: pictures and sliders read what was simulated; times have entries."""
 
 import json
-import pathlib
 from typing import Any
 
 import numpy as np
@@ -73,38 +72,3 @@ def test_bars_and_memory_equal_the_result(page: ParsedPage, result: Result) -> N
     assert tuple(unpacked(memory["columns"]["time_s"])) == curve.times_s
     assert tuple(unpacked(memory["columns"]["held_bytes"])) == curve.held_bytes
     assert memory["peaks_bytes"] == [stage.peak_bytes for stage in result.memory.stages]
-
-
-def test_one_scenario_shows_what_to_buy_first_even_if_it_does_not_fit(
-    tmp_path: pathlib.Path,
-) -> None:
-    file = tmp_path / "report.html"
-    small = ("--set", "hardware.gpu.memory_capacity=5 GiB")
-    call("run", PRESENT, "-o", str(file), *small)
-    page = parsed(file.read_text("utf-8"))
-    assert any(text.endswith("5 GiB: does not fit") for _, text in page.of("strong"))
-    captions = {text for _, text in page.of("caption")}
-    assert "What to buy first, one resource at a time" in captions
-    titles = [text for _, text in page.of("h2")]
-    assert titles[:2] == ["Answer", "Where the time goes"] and "Comparison" not in titles
-
-
-def test_a_page_has_the_headline_of_the_terminal_if_iterations_vary(
-    tmp_path: pathlib.Path,
-) -> None:
-    file, words = tmp_path / "report.html", (PRESENT, "--set", "variation.slow.factor=1.3")
-    assert call("run", *words, "-o", str(file)).exit_code == 0
-    drawn = json.loads(call("run", *words, "--format=json").stdout)["variation"]
-    page = parsed(file.read_text("utf-8"))
-    (headline, *_) = (text for _, text in page.of("strong"))
-    assert drawn["slowdown"] > 1.1
-    assert headline == call("run", *words).stdout.splitlines()[0]
-    assert headline.startswith(f"{1e3 * drawn['iteration_time_s']['mean']:.3g} ms an iteration (")
-
-
-def test_different_models_are_compared_and_named(tmp_path: pathlib.Path) -> None:
-    file = tmp_path / "report.html"
-    call("compare", PRESENT, "gpt2_1_5b", "-o", str(file))
-    assert any(
-        "train different models" in text for _, text in parsed(file.read_text("utf-8")).of("p")
-    )

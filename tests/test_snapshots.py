@@ -1,0 +1,96 @@
+"""What simtrain answers for the scenarios that ship.
+
+`pytest tests/test_snapshots.py --snapshot-update` writes it. Predictions have nine significant
+digits; pages are those of a terminal of 80 columns. A difference is a prediction or a text that
+moved: its commit says why.
+"""
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from simtrain.base.resources import list_scenarios
+from tests.helpers.command_line import call
+
+NOT_PREDICTED = ("schema_version", "settings", "validated_on", "made_with", "evidence")
+"""Keys of a result that repeat the scenario and the profile."""
+PAGES = (
+    "run table5_22b_present",
+    "run table5_175b_present",
+    "run llama3_8b --draws 3",
+    "run table5_530b_full --show memory",
+    "run llama3_8b --show memory --allow-oom --set hardware.gpu.memory_capacity='20 GiB'",
+    "run mixtral_8x7b --show ops",
+    "run table5_22b_present --show sources",
+    "run llama3_8b --show mfu",
+    "run table5_175b_full --show peak_memory",
+    "run table5_22b_present --show schedule --set parallelism.pipeline=2",
+    "compare gpt2_1_5b --details",
+    "compare table5_22b_full table5_22b_present --details",
+    "compare llama3_70b --schedules --set batch.global=16",
+    "cost llama3_8b --tokens 1T --details",
+    "search gpt2_1_5b --gpus 1,2 --objective cost --top 3 --set batch.global=8 --details",
+    "search gpt2_1_5b --gpus 1,2 --tokens 1B",
+    "show",
+    "show profiles",
+    "show llama3_8b",
+    "show E310",
+)
+DATA = (
+    "compare table5_22b_full table5_22b_present",
+    "compare mixtral_8x7b --schedules",
+    "cost llama3_8b --tokens 1T",
+    "search gpt2_1_5b --gpus 2 --top 2",
+    "search gpt2_1_5b --gpus 1,2 --tokens 1B",
+)
+
+
+def rounded(value: Any) -> Any:
+    """Return plain data with nine significant digits, and the ends of long lists only."""
+    match value:
+        case float():
+            return float(f"{value:.9g}")
+        case dict():
+            return {name: rounded(each) for name, each in value.items()}
+        case list() if len(value) > 4 and not isinstance(value[0], str):
+            return [rounded(value[0]), f"{len(value)} entries", rounded(value[-1])]
+        case list():
+            return [rounded(each) for each in value]
+    return value
+
+
+def answer(*words: str) -> dict[str, Any]:
+    """Return the rounded JSON that a command prints."""
+    outcome = call(*words, "--format", "json")
+    assert outcome.exit_code == 0, outcome.stderr
+    data = json.loads(outcome.stdout, parse_constant=pytest.fail)
+    return {name: rounded(each) for name, each in data.items() if name not in NOT_PREDICTED}
+
+
+def lines_of(data: dict[str, Any]) -> str:
+    """Return a line for each key, so that a difference shows which of them moved."""
+    return "\n".join(f"{name}: {json.dumps(value)}" for name, value in data.items())
+
+
+@pytest.mark.parametrize("name", list_scenarios())
+def test_a_prediction_stays(name: str, snapshot: SnapshotAssertion) -> None:
+    assert lines_of(answer("run", name, "--allow-oom")) == snapshot
+
+
+@pytest.mark.parametrize("command", DATA)
+def test_the_data_of_an_answer_stay(command: str, snapshot: SnapshotAssertion) -> None:
+    assert lines_of(answer(*shlex.split(command))) == snapshot
+
+
+@pytest.mark.parametrize("command", PAGES)
+def test_a_page_stays(
+    command: str, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simtrain.commands.printing._PLAIN_WIDTH", 80)
+    outcome = call(*shlex.split(command))
+    assert outcome.exit_code == 0, outcome.stderr
+    assert not {"nan", "nan%", "inf", "inf%", "-inf"} & {*outcome.stdout.lower().split()}
+    assert "\n".join(line.rstrip() for line in outcome.stdout.splitlines()) == snapshot
