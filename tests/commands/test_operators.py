@@ -22,13 +22,6 @@ def test_json_and_csv_contain_all_operators() -> None:
     assert [row["entry"] for row in rows] == [one["entry"] for one in records]
 
 
-def test_the_page_shows_the_stage_the_breakdown_and_the_largest_operators() -> None:
-    text = call("run", NAME, "--show", "ops").stdout
-    assert "0, the only one" in text
-    for words in ("compute", "optimizer", "gemm.mainloop_flops", TABLE.rows[0].shape):
-        assert words in text
-
-
 def test_only_the_default_stage_is_called_the_slowest() -> None:
     slowest = call("run", "table5_175b_present", "--show", "ops").stdout
     chosen = call("run", "table5_175b_present", "--show", "ops", "--stages", "3").stdout
