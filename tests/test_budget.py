@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9439,
     "docs/update": 842,
     "benchmarks": 1919,
-    "tests": 53038,
+    "tests": 52029,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
