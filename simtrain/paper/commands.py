@@ -14,9 +14,7 @@ from simtrain.commands.printing import emit
 
 _Figure = Literal["fig1", "fig7", "fig8", "fig9"]
 # The results of the paper, in its order.
-Target = Literal[
-    "table2", "table4", "table5", "dp530b", _Figure, "appendix-c", "zero", "all", "explore"
-]
+Target = Literal["table2", "table4", "table5", "dp530b", _Figure, "appendix-c", "all", "explore"]
 
 
 def reproduce(
@@ -41,7 +39,7 @@ def reproduce(
     from simtrain.base.output_folder import make_picture_folder
     from simtrain.commands.progress import progress_bar
     from simtrain.paper import targets
-    from simtrain.paper.figures import write_paper_figure
+    from simtrain.paper.figures import is_drawn, write_paper_figure
     from simtrain.paper.models import PRESENT, paper_scenario
     from simtrain.paper.view import paper_view
 
@@ -50,12 +48,14 @@ def reproduce(
         _write_page(out or Path("explore.html"))
         return
     if out:
+        if target != "all" and not is_drawn(target):
+            refuse({"--output": out}, f"has no effect on {target}, of which there is no picture")
         make_picture_folder(out)
     results: dict[str, targets.TargetResult] = {}
     with progress_bar() as report:
         for name in get_args(Target)[:-2] if target == "all" else [target]:
             results[name] = targets.reproduce(name, report)
-            if out:
+            if out and is_drawn(name):
                 write_paper_figure(name, results[name], out)
     result = targets.AllTargets(results) if target == "all" else results[target]
     cluster = paper_scenario("22B", PRESENT).cluster  # that of all scenarios of the paper

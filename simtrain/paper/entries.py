@@ -87,7 +87,6 @@ class PaperLimit:
         return cls.within(paper, relative * paper)
 
     def holds(self, value: float) -> bool:
-        """Whether a value is within the limit."""
         return self.lowest <= value <= self.highest
 
     @property
@@ -96,7 +95,6 @@ class PaperLimit:
         return math.isclose(self.lowest, self.highest, rel_tol=_ROUNDING)
 
     def text(self, unit: Unit) -> str:
-        """Format the limit for the page."""
         if self.is_exact:
             return "exact"
         lowest, highest = unit.text(self.lowest), unit.text(self.highest)
@@ -108,7 +106,6 @@ class PaperLimit:
 
     @property
     def ends(self) -> dict[str, float]:
-        """The finite bounds, by `lowest` and `highest`."""
         ends = {"lowest": self.lowest, "highest": self.highest}
         return {name: value for name, value in ends.items() if math.isfinite(value)}
 
@@ -133,7 +130,6 @@ class PaperEntry:
 
     @property
     def is_within(self) -> bool:
-        """Whether the simulated value is within its limit, or has none."""
         return self.limit is None or self.limit.holds(self.simulated)
 
 
@@ -174,7 +170,6 @@ class PaperSection:
         )
 
     def named(self, entry: PaperEntry) -> dict[str, str]:
-        """Return an entry's labels by name."""
         return dict(zip(self.labels, entry.labels, strict=True))
 
     def value(self, *labels: str) -> float:
@@ -182,7 +177,6 @@ class PaperSection:
         return self.entry(*labels).simulated
 
     def entry(self, *labels: str) -> PaperEntry:
-        """Return the entry with these labels."""
         return next(entry for entry in self.entries if entry.labels == labels)
 
     def names(self, label: str) -> tuple[str, ...]:
@@ -228,7 +222,6 @@ class PaperVerdict(PlainData, ABC):
 
     @property
     def ok(self) -> bool:
-        """Whether every number is within its limit."""
         return not self.misses
 
 
@@ -240,12 +233,10 @@ class Reproduction(PaperVerdict):
     sections: Sequence[PaperSection]
 
     def section(self, name: str) -> PaperSection:
-        """Look up a section by name."""
         return next(section for section in self.sections if section.name == name)
 
     @property
     def num_judged(self) -> int:
-        """Number of entries with a limit."""
         return sum(entry.limit is not None for s in self.sections for entry in s.entries)
 
     @property
@@ -286,21 +277,18 @@ class TimeComparison(ErrorStatistics, PaperVerdict):
 
     @property
     def times(self) -> PaperSection:
-        """The rows as a section."""
         is_short = all(row.simulated < _SHORT_S for row in self.rows)
         unit = SHORT_SECONDS if is_short else SECONDS
         return PaperSection(self.title, unit, ("model", "strategy"), tuple(self.rows))
 
     @property
     def throughput(self) -> PaperSection:
-        """The gains as a section."""
         return PaperSection(
             "Throughput gain over full recompute", GAIN, ("model",), tuple(self.gains)
         )
 
     @property
     def errors(self) -> list[float]:
-        """Relative error of each row."""
         return [self.times.error(row) or 0.0 for row in self.rows]
 
     @property

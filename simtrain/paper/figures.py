@@ -14,16 +14,7 @@ from simtrain.paper.entries import (
     TargetResult,
     TimeComparison,
 )
-from simtrain.paper.layer import ALONE
-from simtrain.paper.memory import (
-    ALL_STATES,
-    DEALLOCATED,
-    KEPT,
-    SMALL_GPU_GB,
-    SPLIT,
-    WHOLE,
-    AppendixC,
-)
+from simtrain.paper.memory import DEALLOCATED, KEPT, SPLIT, WHOLE
 from simtrain.paper.models import BASELINE, PRESENT, paper_scenario
 from simtrain.render.figures.style import (
     BLACK,
@@ -32,20 +23,16 @@ from simtrain.render.figures.style import (
     GREY,
     ORANGE,
     SKY,
-    SMALL,
     VERMILLION,
-    YELLOW,
     Fill,
     annotate,
     draw_grid_lines,
     footer,
     footer_of,
     legend_below,
-    legend_of,
     new_axes,
     new_figure,
     picture,
-    set_logarithmic,
     write_figure,
 )
 from simtrain.units import GIB
@@ -55,8 +42,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAMES = {
-    ALONE: "no parallelism",
-    BASELINE: "tensor parallel (baseline)",
     "sequence": "sequence parallel",
     "selective": "selective recompute",
     PRESENT: "sequence parallel and selective recompute (present work)",
@@ -137,39 +122,6 @@ def _draw_bar(
     annotate(axes, bar.name, (x, 0), (0, -4), xycoords=("data", "axes fraction"), va="top")
 
 
-_MODEL_MARKERS = {"22B": (SKY, "o"), "175B": (ORANGE, "s"), "530B": (GREEN, "^"), "1T": (BLUE, "v")}
-_MIB = 2**20
-
-
-def draw_table2(table: Reproduction) -> Figure:
-    """Draw saved bytes on a logarithmic scale: a row per strategy, a marker per model."""
-    section = table.section("activations")
-    figure, axes = new_axes(7.5, 5.2)
-    strategies = section.names("strategy")
-    for model in section.names("model"):
-        colour, marker = _MODEL_MARKERS[model]
-        entries = [section.entry(model, strategy) for strategy in strategies]
-        shift = 0.33 - 0.22 * section.names("model").index(model)
-        rows = [row + shift for row in range(len(strategies), 0, -1)]
-        ours = [entry.simulated / _MIB for entry in entries]
-        paper = [(entry.paper or 0) / _MIB for entry in entries]
-        axes.plot(ours, rows, marker, color=colour, mec=BLACK, mew=0.5, ms=5, label=model)
-        axes.plot(paper, rows, "|", color=BLACK, ms=8, mew=0.8)
-        for value, row in zip(ours, rows, strict=True):
-            text = f"{value:,.1f}".removesuffix(".0")
-            annotate(axes, text, (value, row), (7, 0), ha="left", va="center")
-    axes.plot([], [], "|", color=BLACK, ms=8, mew=0.8, label="formula of Table 2")
-    # The margin is for the numbers to the right of the markers.
-    set_logarithmic(axes.xaxis, [entry.simulated / _MIB for entry in section.entries], margin=1.5)
-    axes.set_yticks(range(len(strategies), 0, -1), [_two_lines(NAMES[name]) for name in strategies])
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("activation memory per layer and GPU, MiB (logarithmic)")
-    axes.set_title("Table 2: activations that one transformer layer saves for the backward pass")
-    draw_grid_lines(axes, "x")
-    legend_below(figure, axes, 5)
-    return figure
-
-
 def draw_fig7(shares: Reproduction) -> Figure:
     """Draw the saved bytes in percent of the baseline, four techniques per model."""
     section = shares.section("shares")
@@ -232,10 +184,6 @@ def _bar(times: PaperSection, overheads: PaperSection, model: str, strategy: str
     return StackedBar(parts, f"{text}\n+{100 * entry.simulated:.1f} %", SHORT[strategy], paper)
 
 
-def _two_lines(name: str) -> str:
-    return name.replace(" and ", " and\n").replace(" (", "\n(", 1)
-
-
 _MEMORY_FILLS = {
     "parameters, gradients, optimizer states": (BLUE, ""),
     "the embedding's parameters, gradients and states": (SKY, "//"),
@@ -289,77 +237,6 @@ def draw_fig9(curves: Reproduction) -> Figure:
     return figure
 
 
-def draw_zero(example: Reproduction) -> Figure:
-    """Draw model states per GPU by ZeRO stage and number of replicas."""
-    section = example.section("divided")
-    figure, axes = new_axes(7.5, 4.0)
-    styles = {
-        "0": ("no ZeRO", BLACK, "o"),
-        "1": ("stage 1: optimizer states", ORANGE, "s"),
-        "2": ("stage 2: also gradients", SKY, "^"),
-        "3": ("stage 3: also parameters", GREEN, "D"),
-    }
-    for stage, (label, colour, marker) in styles.items():
-        entries = [entry for entry in section.entries if entry.labels[0] == stage]
-        replicas = [int(entry.labels[1]) for entry in entries]
-        values_gb = [entry.simulated / 1e9 for entry in entries]
-        axes.plot(replicas, values_gb, marker, ls="-", color=colour, ms=5, lw=1.2, label=label)
-        annotate(axes, f"{values_gb[-1]:.2f}", (replicas[-1], values_gb[-1]), (0, 6))
-    axes.axhline(SMALL_GPU_GB, color=VERMILLION, ls="--", label=f"GPU with {SMALL_GPU_GB} GB")
-    paper = example.section("parts").entry(ALL_STATES).paper or 0
-    axes.plot(1, paper / 1e9, "D", ms=6, mfc="white", mec=BLACK, label="24 GB in the paper's text")
-    axes.set_xscale("log", base=2)
-    replicas = [int(number) for number in section.names("replicas")]
-    axes.set_xticks(replicas, [str(number) for number in replicas])
-    axes.set(ylim=(0, 35), xlabel="replicas", ylabel="model states per GPU, GB")
-    axes.set_title("ZeRO: model states of GPT-2 1.5B, 16 bytes per parameter")
-    draw_grid_lines(axes, "both")
-    legend_below(figure, axes, 3)
-    return figure
-
-
-_WINDOW_FILLS = {
-    ("F", False): (SKY, "", "forward, saves its input only"),
-    ("F", True): (GREEN, "//", "forward, saves everything"),
-    ("B", False): (ORANGE, "", "recompute and backward"),
-    ("B", True): (YELLOW, "//", "backward without recompute"),
-}
-
-
-def draw_window(appendix: AppendixC) -> Figure:
-    """Draw the example's timeline, one row per stage; microbatches are numbered from 1."""
-    from matplotlib.artist import Artist
-    from matplotlib.patches import Patch
-
-    figure, axes = new_axes(7.5, 2.9)
-    stages = sorted({span.stage for span in appendix.example})
-    for span in appendix.example:
-        colour, hatch, _ = _WINDOW_FILLS[span.action.kind, span.saves_all]
-        start_ms, duration_ms = 1e3 * span.start_s, 1e3 * (span.end_s - span.start_s)
-        bar = axes.barh(span.stage, duration_ms, 0.9, start_ms, color=colour, hatch=hatch)
-        bar.patches[0].set(edgecolor=BLACK, linewidth=0.4)
-        axes.annotate(
-            str(span.action.microbatch + 1),
-            (1e3 * ((span.start_s + span.end_s) / 2), span.stage),
-            ha="center",
-            va="center",
-            fontsize=SMALL,
-            bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"},
-        )
-    axes.set_yticks(stages, [f"stage {stage}" for stage in stages])
-    axes.invert_yaxis()
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0, 1.01e3 * max(span.end_s for span in appendix.example))
-    axes.set_xlabel("time, ms (microbatches are numbered from 1)")
-    axes.set_title("Appendix C: one outstanding microbatch per stage saves everything")
-    handles: list[Artist] = [
-        Patch(facecolor=colour, hatch=hatch, edgecolor=BLACK, label=label)
-        for colour, hatch, label in _WINDOW_FILLS.values()
-    ]
-    legend_of(figure, handles, columns=2)
-    return figure
-
-
 def draw_errors(comparison: TimeComparison) -> Figure:
     """Draw one bar per row: its error in percent, with both times on the left."""
     rows = comparison.rows[::-1]
@@ -394,17 +271,16 @@ def _seconds(time_s: float) -> str:
 
 
 _DRAWINGS: dict[str, Callable[[Any], Figure]] = {
-    "table2": draw_table2,
     "fig1": draw_fig1,
     "fig7": draw_fig7,
     "fig8": draw_fig8,
     "fig9": draw_fig9,
-    "appendix-c": draw_window,
-    "zero": draw_zero,
 }
 
-_WITHOUT_PROFILE = {"table2", "fig7", "zero"}
-"""Targets that depend on the model alone, not on a hardware profile."""
+
+def is_drawn(target: str) -> bool:
+    """Whether there is a picture of a target: of the paper's figures and tables of times."""
+    return target in _DRAWINGS or target in ("table4", "table5", "dp530b")
 
 
 @picture
@@ -422,8 +298,7 @@ def write_paper_figure(target: str, reproduced: TargetResult, folder: Path) -> t
         InputError: the folder cannot be written to.
     """
     subject = f"simtrain reproduce {target}"
-    if target in _WITHOUT_PROFILE:
-        origin = footer(subject, {})
-    else:
-        origin = footer_of(subject, paper_scenario("22B", PRESENT).cluster)
+    # Figure 7 depends on the model alone.
+    cluster = paper_scenario("22B", PRESENT).cluster
+    origin = footer(subject, {}) if target == "fig7" else footer_of(subject, cluster)
     return write_figure(draw(target, reproduced), folder / target, origin)

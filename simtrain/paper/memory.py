@@ -1,23 +1,17 @@
-"""Memory of the paper's models: Figures 1 and 9, Appendix C, and the example of ZeRO.
-
-Source of the last: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion
-Parameter Models" (2020), Sections 3 and 5.
-"""
+"""Memory of the paper's models: Figures 1 and 9, and Appendix C."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 
 from simtrain.hardware.load import profile_of
-from simtrain.iteration.memory.buffers import FP32_GRADIENTS, buffers_of, model_states
+from simtrain.iteration.memory.buffers import model_states
 from simtrain.iteration.memory.working import MemoryReplay, pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.report.result import Result
 from simtrain.paper.entries import (
-    Ours,
     PaperEntry,
     PaperLimit,
     Progress,
@@ -25,12 +19,11 @@ from simtrain.paper.entries import (
     reported,
     reproduction,
 )
-from simtrain.paper.layer import Formulas, saved_bytes
+from simtrain.paper.layer import Formulas
 from simtrain.paper.models import BASELINE, MODELS, PRESENT, paper_plan, paper_scenario
-from simtrain.scenario import Scenario, load_scenario
-from simtrain.schedules import Action, most_outstanding
+from simtrain.scenario import Scenario
+from simtrain.schedules import most_outstanding
 from simtrain.studies.simulation import simulate
-from simtrain.workload.record import record_pass
 
 
 def fig1(progress: Progress | None = None) -> Reproduction:
@@ -123,25 +116,7 @@ _KEPT_MODELS = ("175B", "530B")
 _KEEP_AUTO = "recompute={strategy: selective, keep_microbatches: auto}"
 
 
-@dataclass(frozen=True, slots=True)
-class ExamplePass:
-    """One pass of Figure 10's example, and whether its microbatch saves all activations."""
-
-    action: Action
-    stage: int
-    start_s: float
-    end_s: float
-    saves_all: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AppendixC(Reproduction):
-    """The reproduction, with the passes of Figure 10's example."""
-
-    example: tuple[ExamplePass, ...]
-
-
-def appendix_c(progress: Progress | None = None) -> AppendixC:
+def appendix_c(progress: Progress | None = None) -> Reproduction:
     """Simulate the 175B and 530B models with and without Appendix C, and Figure 10's example."""
     results: dict[tuple[str, str], Result] = {}
     for case in reported(list(product(_KEPT_MODELS, (PRESENT_WORK, KEEPING))), progress, ", ".join):
@@ -153,9 +128,8 @@ def appendix_c(progress: Progress | None = None) -> AppendixC:
     for model in _KEPT_MODELS:
         gains[model] = results[model, KEEPING].mfu - results[model, PRESENT_WORK].mfu
         kept |= {(model, name): value for name, value in _kept(results[model, KEEPING].plan)}
-    example = simulate(_example())
-    windows = most_outstanding(example.plan.schedule).tolist()
-    tables = reproduction(
+    windows = most_outstanding(paper_plan(_example()).schedule).tolist()
+    return reproduction(
         "appendix-c",
         utilization={case: result.mfu for case, result in results.items()},
         gains=gains,
@@ -165,7 +139,6 @@ def appendix_c(progress: Progress | None = None) -> AppendixC:
             for stage, window in enumerate(windows)
         },
     )
-    return AppendixC(tables.title, tables.sections, tuple(_passes(example)))
 
 
 def _kept(plan: Plan) -> Iterator[tuple[str, int]]:
@@ -189,101 +162,3 @@ def _example() -> Scenario:
         "batch.global=9",
         "recompute={strategy: full, keep_microbatches: 1}",
     )
-
-
-def _passes(example: Result) -> Iterator[ExamplePass]:
-    schedule, saves_all = example.plan.schedule, example.plan.pass_order.saves_all.tolist()
-    times = zip(*example.iteration.intervals_s(slice(None)), strict=True)
-    for place, (start_s, end_s) in enumerate(times):
-        action, stage = schedule.action(place), int(schedule.rank[place])
-        yield ExamplePass(action, stage, float(start_s), float(end_s), saves_all[place])
-
-
-GPT2 = "gpt2_1_5b"
-ZERO_STAGES = (0, 1, 2, 3)
-REPLICAS = (1, 2, 4, 8, 16, 32, 64)
-ALL_STATES = "weights, gradients and optimizer states"
-SMALL_GPU_GB = 32
-"""Capacity of a GPU that is too small for the model, according to the paper."""
-LINEAR_OUTPUTS = ("query and key", "value", "attention output", "GeLU input", "GeLU output")
-"""Tensors in the paper's 12 · hidden · batch · sequence · layers elements: 3 + 1 + 4 + 4."""
-UNIT_LAYERS = 6
-"""Layers per recompute unit: 8 units of 6 layers, near √48 = 6.9."""
-
-
-def zero(progress: Progress | None = None) -> Reproduction:
-    """Reproduce the numbers of Section 3, and the model states of every ZeRO stage."""
-    scenario = load_scenario(GPT2)
-    plan = paper_plan(scenario)
-    num_parameters = plan.stage_parameters[0].total
-    states = model_states(plan.step_options, num_parameters)
-    _, buffers = buffers_of(plan, plan.stage_parameters[0], global_bytes=0)
-    return reproduction(
-        "zero",
-        parts={
-            "weights in fp16": states.parameters_bytes,
-            ALL_STATES: states.total_bytes,
-            "gradients flattened into an fp32 buffer": buffers[FP32_GRADIENTS],
-        },
-        activations=_activations(),
-        checkpointing=_checkpointing(),
-        divided=_divided(num_parameters),
-    )
-
-
-def _activations() -> Ours:
-    everything = load_scenario(GPT2, ("recompute=none",))
-    selective = load_scenario(GPT2, ("recompute=selective",))
-    num_layers = everything.model.num_layers
-
-    def saved(scenario: Scenario) -> tuple[float, int]:
-        paper = Formulas.of(scenario).layer_bytes * num_layers
-        return float(paper), saved_bytes(scenario, num_layers)
-
-    return {
-        "as the paper counts: outputs of the linear layers": _linear_output_bytes(
-            everything, num_layers
-        ),
-        "all saved tensors of the layers": saved(everything),
-        "all saved tensors with selective recompute": saved(selective),
-    }
-
-
-def _checkpointing() -> Ours:
-    long = f"recompute={{strategy: full, num_layers: {UNIT_LAYERS}}}"
-    units, layers = load_scenario(GPT2, (long,)), load_scenario(GPT2)
-    everything = load_scenario(GPT2, ("recompute=none",))
-    # The forward pass of checkpointed layers saves the inputs of each unit.
-    counted = saved_bytes(units, units.model.num_layers)
-    counted += _linear_output_bytes(everything, UNIT_LAYERS)
-    inputs = saved_bytes(layers, layers.model.num_layers)
-    again = saved_bytes(everything) - saved_bytes(layers)
-    return {
-        f"as the paper counts: units of {UNIT_LAYERS} layers": counted,
-        "units of one layer: their inputs": inputs,
-        "units of one layer: inputs and one recomputed layer": inputs + again,
-    }
-
-
-def _divided(num_parameters: int) -> Ours:
-    """Return weights, gradients and optimizer states, each sharded from its ZeRO stage on."""
-    divided: dict[tuple[str, str], tuple[float, float]] = {}
-    for stage, replicas in itertools.product(ZERO_STAGES, REPLICAS):
-        if stage and replicas == 1:
-            continue  # a single replica cannot shard
-        fields = {"memory.zero_stage": stage, "parallelism.data": replicas}
-        fields |= {"batch.global": 32 * replicas}
-        scenario = load_scenario(GPT2, [f"{name}={value}" for name, value in fields.items()])
-        per_parameter = sum(
-            size / replicas if stage >= first else size
-            for size, first in zip((12, 2, 2), (1, 2, 3), strict=True)
-        )
-        ours = model_states(paper_plan(scenario).step_options, num_parameters).total_bytes
-        divided[str(stage), str(replicas)] = per_parameter * num_parameters, ours
-    return divided
-
-
-def _linear_output_bytes(scenario: Scenario, num_layers: int) -> int:
-    ops = record_pass(paper_plan(scenario).layers_pass(num_layers, "F")).ops
-    tensors = (tensor for op in ops for tensor in op.saves)
-    return sum(tensor.num_bytes for tensor in tensors if tensor.name in LINEAR_OUTPUTS)

@@ -19,7 +19,7 @@ NEEDED = [
     ("sweep .", "drawing a sweep needs pyarrow and matplotlib", "plot,sweep"),
     ("run gpt2_1_5b --show memory -o r.png", "drawing pictures needs matplotlib", "plot"),
     ("run gpt2_1_5b -o t.svg", "drawing pictures needs matplotlib", "plot"),
-    ("reproduce table2 -o r", "drawing pictures needs matplotlib", "plot"),
+    ("reproduce fig7 -o r", "drawing pictures needs matplotlib", "plot"),
 ]
 CORE = [
     "--help",

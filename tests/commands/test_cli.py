@@ -14,7 +14,7 @@ from simtrain.base.plain_data import SCHEMA_VERSION, sentence_json
 from simtrain.base.resources import find_profile
 from simtrain.hardware.evidence import validated_on
 from simtrain.iteration.report.remarks import remarks_on
-from simtrain.paper import targets
+from simtrain.paper.entries import published
 from simtrain.scenario import load_scenario
 from simtrain.scenario.resolved import settings_of
 from simtrain.schedules import Schedule
@@ -174,7 +174,7 @@ def test_reproduce_prints_a_table_or_json() -> None:
 
 
 def test_a_missed_threshold_exits_with_4(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "TABLE4_MAX", 1e-5)
+    monkeypatch.setitem(published("table4"), "limits", [0.02, 1e-5])
     page, data = call("reproduce", "table4"), call("reproduce", "table4", "--format=json")
     assert (page.exit_code, data.exit_code) == (4, 4)
     closing = page.stdout.splitlines()[-1]
@@ -187,7 +187,7 @@ def test_a_missed_threshold_exits_with_4(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_simulated_time_does_not_depend_on_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A changed number of the paper changes the error, not the simulation."""
     before = json.loads(call("reproduce", "table4", "--format=json").stdout)
-    monkeypatch.setitem(targets.TABLE4_MS, "baseline", (8.7, 11.9))
+    monkeypatch.setitem(published("table4")["rows"], "baseline", (8.7, 11.9))
     outcome = call("reproduce", "table4", "--format=json")
     after = json.loads(outcome.stdout)
     assert outcome.exit_code == 4

@@ -122,7 +122,7 @@ def test_every_command_is_shown() -> None:
     assert targets == set(get_args(Target))
 
 
-SHORT = ("table2", "table4", "fig1", "fig7", "fig8", "fig9", "zero")
+SHORT = ("table2", "table4", "fig1", "fig7", "fig8", "fig9")
 _ONCE = {target: functools.cache(getattr(targets, target)) for target in SHORT}
 
 

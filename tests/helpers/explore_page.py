@@ -4,8 +4,7 @@ import functools
 import math
 from fractions import Fraction
 
-from simtrain.paper.explore import explore_document
-from simtrain.paper.explore.page import slider_values
+from simtrain.paper.explore import explore_document, slider_values
 from simtrain.render.html.document import HtmlDocument
 
 VALUES = slider_values()

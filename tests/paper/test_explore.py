@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.paper.explore.page import _ASSETS as ASSETS
-from simtrain.paper.explore.page import SPLITS, TENSORS
+from simtrain.paper.explore import _ASSETS as ASSETS
+from simtrain.paper.explore import PAGE, SPLITS
 from simtrain.paper.layer import RECOMPUTES, layer_terms
 from simtrain.paper.models import MODELS
 from simtrain.render.html.document import document_text
@@ -64,7 +64,7 @@ def test_the_sliders_reach_the_models_of_table_3(document):
 
 def test_every_tensor_has_a_role(document):
     everything = [term["tensor"] for term in document.data["terms"]["tensor"]["none"]]
-    assert everything == [*TENSORS]
+    assert everything == [*PAGE["tensors"]]
 
 
 def test_the_page_loads_nothing_and_contains_no_formula(text):

@@ -4,9 +4,6 @@ All tests that need the results of Table 5 are in this file: `--dist loadfile` r
 process, which simulates Table 5 once.
 """
 
-import json
-import math
-
 import pytest
 from pytest import MonkeyPatch
 
@@ -15,7 +12,7 @@ from docs.update.documents import documents
 from docs.update.update import generators_of, stale
 from simtrain.paper import targets
 from simtrain.paper.entries import PaperLimit, TimeComparison
-from tests.helpers.command_line import ROOT, Outcome, call
+from tests.helpers.command_line import ROOT
 
 # Table 3: global batch, layers, hidden size, GPUs.
 TABLE_3 = {
@@ -23,14 +20,6 @@ TABLE_3 = {
     "175B": (64, 96, 12288, 64),
     "530B": (280, 105, 20480, 280),
     "1T": (512, 128, 25600, 512),
-}
-# Table 4: forward, backward, combined in ms; overhead in %.
-TABLE_4 = {
-    "baseline": (7.7, 11.9, 19.6, 0),
-    "sequence": (7.2, 11.8, 19.0, -3),
-    "full": (7.7, 19.5, 27.2, 39),
-    "selective": (7.7, 13.2, 20.9, 7),
-    "selective+sequence": (7.2, 13.1, 20.3, 4),
 }
 # Table 5: full recompute and present work in s; throughput increase, MFU and HFU in %.
 TABLE_5 = {
@@ -68,34 +57,6 @@ def utilization(
     bracket = 1 + s / (6 * h) + v / (12 * h * layers) + recompute * s / (18 * h)
     flops = 72 * batch * replicas * layers * s * h**2 * bracket
     return 100 * flops / (312e12 * gpus * replicas * iteration_time_s)
-
-
-def reproduced(
-    target: str, result: TimeComparison, monkeypatch: MonkeyPatch, *options: str
-) -> Outcome:
-    """Run `simtrain reproduce` with a result that is already simulated."""
-    monkeypatch.setattr(targets, target, lambda progress: result)
-    return call("reproduce", target, *options)
-
-
-@pytest.mark.parametrize("target", ["table4", "table5", "dp530b"])
-def test_json_of_a_target(
-    target: str, request: pytest.FixtureRequest, monkeypatch: MonkeyPatch
-) -> None:
-    """JSON has the names that scripts use, and full precision."""
-    result: TimeComparison = request.getfixturevalue(target)
-    outcome = reproduced(target, result, monkeypatch, "--format=json")
-    assert (outcome.exit_code, outcome.stderr) == (0, "")
-    data = json.loads(outcome.stdout)
-    names = {"model", "strategy", "paper_s", "simulated_s", "error"}
-    for written, row in zip(data["rows"], result.rows, strict=True):
-        assert names | row.facts.keys() == written.keys()
-        assert written["simulated_s"] == row.simulated
-        assert written["error"] == written["simulated_s"] / written["paper_s"] - 1
-    errors = [abs(row["error"]) for row in data["rows"]]
-    assert data["mean_abs_error"] == pytest.approx(math.fsum(errors) / len(errors), rel=1e-14)
-    assert data["max_abs_error"] == max(errors)
-    assert data["ok"] is True and data["misses"] == []
 
 
 # --------------------------------------------------------------------------------------- accuracy
@@ -147,19 +108,6 @@ def test_accuracy_of_dp530b(dp530b: TimeComparison, table5: TimeComparison) -> N
     assert overlapped_s - alone_s < (row.simulated - alone_s) / 2
     increase_s = DATA_PARALLEL_530B_S - TABLE_5["530B"][1]
     assert row.simulated - alone_s == pytest.approx(increase_s, rel=0.2)
-
-
-def seconds(table4: TimeComparison, strategy: str) -> tuple[float, float]:
-    """Return the simulated forward and backward time of a strategy."""
-    forward, backward = (row.simulated for row in table4.rows if row.labels[1] == strategy)
-    return forward, backward
-
-
-@pytest.mark.parametrize("strategy", TABLE_4)
-def test_overheads_of_table_4(strategy: str, table4: TimeComparison) -> None:
-    """Full recompute adds 39 %, selective 7 %, selective with sequence parallelism 4 %."""
-    overhead = sum(seconds(table4, strategy)) / sum(seconds(table4, "baseline")) - 1
-    assert 100 * overhead == pytest.approx(TABLE_4[strategy][3], abs=1)
 
 
 # ------------------------------------------------------------------------------- the documents

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simtrain.paper.explore.page import STEPS
+from simtrain.paper.explore import PAGE
 from simtrain.paper.layer import RECOMPUTES, VARIABLES, saved_bytes, sized_scenario
 from simtrain.paper.models import BASELINE, MODELS, paper_scenario
 from simtrain.render.html.document import write_document
@@ -68,7 +68,7 @@ def test_bytes_on_the_page_equal_a_recorded_layer(browser: Browser, page: pathli
 def test_steps_equal_the_rows_of_table_2(model: str, browser: Browser, page: pathlib.Path) -> None:
     browser.open(page)
     browser.run(CLICK, "layer-model", model)
-    for step in reversed(STEPS):
+    for step in reversed(PAGE["step"]):
         browser.run(CLICK, "layer-step", step)
         overrides = ("parallelism.tensor=1",) if step == "alone" else ()
         scenario = paper_scenario(model, BASELINE if step == "alone" else step, *overrides)
