@@ -7,7 +7,7 @@ from simtrain.scenario import Scenario
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Elementwise
-from tests.helpers.toys import chunk_with, ops_of, pass_with, plan_of, scenario_with
+from tests.helpers.toys import plan_of, scenario_with
 
 S, B, H = 24, 2, 32
 SIZE, WIDE = 2 * S * B * H, 4 * S * B * H
@@ -61,23 +61,3 @@ def test_checkpointed_norms_save_what_fused_ones_save() -> None:
     assert kept[0] == kept[1]
     back = plan_of(with_norms(checkpointed=True)).layers_pass(1, "B")
     assert pass_memory(back).remaining_bytes == 0
-
-
-def test_a_layer_that_is_recomputed_runs_its_norms_again_once() -> None:
-    full = with_norms(checkpointed=True, recompute="full")
-    again = [name for name, phase in layer_ops(full, "B") if phase is Phase.RECOMPUTE]
-    assert sorted(set(again) & set(NAMES)) == sorted(NAMES)
-
-
-def test_the_final_norm_casts_and_is_not_checkpointed() -> None:
-    scenario = with_norms(checkpointed=True)
-    back = ops_of(pass_with(scenario, chunk_with(scenario, head=True), "B"))
-    assert "final layer norm from fp32 gradient" in {op.name for op in back}
-    assert not [op for op in back if op.phase is Phase.RECOMPUTE]
-
-
-def test_an_rms_norm_of_several_kernels_casts_once() -> None:
-    """Eager kernels copy their input to fp32 themselves."""
-    plain = {"software.fused_rms_norm": False, "model.normalization": "rms_norm"}
-    found = [layer_ops(with_norms(checkpointed=flag).replace(plain), "F") for flag in (False, True)]
-    assert {*found[0]} == {*found[1]}

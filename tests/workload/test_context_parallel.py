@@ -23,7 +23,6 @@ from tests.helpers.toys import (
     chunk_with,
     kept_bytes,
     layer_ops,
-    ops_of,
     pass_with,
     plan_of,
     scenario_with,
@@ -109,15 +108,6 @@ def test_seconds_of_a_block_follow_from_those_of_a_causal_kernel() -> None:
     assert attention_seconds(causal, machine) == expected
 
 
-@pytest.mark.parametrize("num_ranks", [2, 4])
-def test_the_last_kernel_of_a_ring_reads_the_saved_tensors(num_ranks: int) -> None:
-    """In the backward pass, a rank's own keys come last. Other steps read received tensors."""
-    backward = layer_ops(divided(num_ranks))[1]
-    reads = [{one.name for one in op.reads} for op in backward if "attention gradient" in op.name]
-    assert reads[:-1] == [set()] * (num_ranks - 1)
-    assert reads[-1] == {"attention output", "query and key", "softmax log-sum-exp", "value"}
-
-
 # ------------------------------------------------------------------------------------ communication
 
 
@@ -150,33 +140,6 @@ def test_bytes_of_a_hierarchy() -> None:
     query, key = 2 * 256 * 4096, 2 * 256 * 1024
     heads, ring = (query + key), 3 * 2 * key
     assert sent(divided(8, "a2a+p2p")) == (heads + ring, heads + query / 2 + 2 * ring)
-
-
-def test_one_rank_sends_nothing() -> None:
-    scenario = divided(1)
-    assert plan_of(scenario).microbatch.context is None
-    assert not between_context_ranks(both_ways(scenario))
-
-
-def test_the_loss_is_summed_and_batches_are_sliced() -> None:
-    scenario = divided(4, batch={"micro": 2, "global": 2})
-    (op,) = between_context_ranks(ops_of(pass_with(scenario, chunk_with(scenario, head=True), "F")))
-    assert (op.name, op.work.array_bytes) == ("loss sum", 8)
-    ops = {
-        op.name: op.work.moved_bytes
-        for op in ops_of(pass_with(scenario, chunk_with(scenario, batch=True), "F"))
-    }
-    assert ops["inputs"] == 2 * 2 * 2049 * 8
-    assert ops["inputs slices"] == 2 * 2 * 512 * 8
-    assert ops["loss mask slices"] == 2 * 2 * 512 * 4
-
-
-def test_stages_send_their_part_of_each_sequence() -> None:
-    sizes = [
-        plan_of(divided(ranks, parallelism={"tensor": 4, "pipeline": 2})).sent_bytes
-        for ranks in (1, 4)
-    ]
-    assert sizes == [2 * 2048 * 4096 / 4, 2 * 512 * 4096 / 4]
 
 
 def test_gradients_are_summed_over_data_and_context_parallel_ranks() -> None:
@@ -253,12 +216,3 @@ def test_memory_of_a_ring() -> None:
     workspace = 4 * 512 * 4096 + rows
     held = 2 * query + 4 * block + query + block + workspace
     assert last.holds_bytes == held + own + query + rows
-
-
-def test_selective_recompute_sends_keys_around_the_ring_again() -> None:
-    plain, again = (
-        Counter(op.name for op in between_context_ranks(both_ways(divided(4, recompute=what))))
-        for what in ("none", "selective")
-    )
-    assert plain["keys and values to next"] == 3
-    assert again == plain + Counter({"keys and values to next": 3})

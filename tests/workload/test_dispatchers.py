@@ -14,7 +14,6 @@ from simtrain.iteration.programs.pass_tasks import PassMachine, pass_program
 from simtrain.scenario import Scenario
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.studies.simulation import simulate
-from simtrain.workload.ops import Op
 from simtrain.workload.passes import PassRecord
 from simtrain.workload.record import MergedPass, MergedRecord, record_merged, record_pass
 from simtrain.workload.work import CollectiveKind, Elementwise, TokenExchange
@@ -78,12 +77,6 @@ def test_a_token_crosses_the_network_once_for_each_node(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_fullest_rank_receives_its_share(name: str) -> None:
-    full = exchanges(split(name, experts={"imbalance": 1.5}))["combination"]
-    assert full.node_bytes == round(1.5 * TOKENS * REACHED) * 128
-
-
-@pytest.mark.parametrize("name", KERNELS)
 def test_all_ranks_of_an_expert_receive_its_tokens(name: str) -> None:
     """Two tensor-parallel ranks have half of the tokens and half of each expert."""
     scenario = split(name, {"tensor": 2, "data": 4, "expert": 4})
@@ -92,17 +85,6 @@ def test_all_ranks_of_an_expert_receive_its_tokens(name: str) -> None:
     assert work.node_bytes == round(TOKENS / 2 * REACHED * 2) * 128
     (up, _) = (op.work for op in layer(scenario) if is_grouped(op))
     assert up.rows == TOKENS * TOP_K  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_an_expert_that_two_nodes_share_is_reached_on_both(name: str) -> None:
-    """Each half of 8 experts is sharded over 16 ranks, on two nodes of 8. A token with 2 experts
-    misses a half with C(4, 2) of C(8, 2) choices, and each half that it reaches is two nodes.
-    """
-    grid = {"tensor": 8, "data": 4, "expert": 2, "expert_tensor": 16}
-    (dispatch, _) = exchanges(split(name, grid, {"ffn_hidden_size": 256})).values()
-    tokens = TOKENS // 8
-    assert dispatch.network_bytes == round(tokens * 2 * 2 * (1 - 6 / 28)) * (128 + 2 * 12)
 
 
 def test_deepep_by_hand() -> None:
@@ -291,34 +273,6 @@ def test_the_run_ahead_of_the_host_ends_at_the_counts() -> None:
     num_kernels = [op.num_kernels for op in [*record.ops][dispatch:-1]]
     assert {1, 2} == {*num_kernels}
     assert np.diff(starts) == pytest.approx(1e-6 * np.array(num_kernels))
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_the_device_idles_from_the_counts_to_the_next_launch(name: str) -> None:
-    """With kernels of 1 µs and launches of 100 µs, the dispatch starts 100 µs after the counts,
-    and the products of two experts 200 µs after the kernel before them was launched.
-    """
-    record = record_pass(plan_of(split(name)).layers_pass(1, "F"))
-    names = [op.name for op in record.ops]
-    counts = names.index(dict(waits_of_host(split(name)))["dispatch"])
-    dispatch, up = names.index("dispatch"), names.index("experts up")
-    machine = PassMachine(lambda work: 1e-6, 1e-4, lambda work: 1.0)
-    timeline = simulate_program(pass_program(record, machine))
-    starts, ends = timeline.start_s[1::2], timeline.end_s[1::2]
-    assert starts[dispatch] - ends[counts] == pytest.approx(1e-4)
-    launched = timeline.end_s[::2]
-    assert launched[up] - launched[up - 1] == pytest.approx(2e-4)
-    assert starts[up] == pytest.approx(launched[up])
-
-
-def informs(op: Op) -> bool:
-    return op.informs_host or op.needs_host
-
-
-def test_recomputed_experts_count_tokens_again() -> None:
-    scenario = split("deepep", recompute="full")
-    assert waits_of_host(scenario, "B") == [("dispatch", "dispatch notify")]
-    assert sum(map(informs, layer(scenario, "B"))) == 2
 
 
 # --------------------------------------------------------------------------------- merged passes

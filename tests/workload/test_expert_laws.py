@@ -1,21 +1,18 @@
 """Laws of layers with experts, and combinations that the framework refuses."""
 
-from collections import Counter
 from typing import Any
 
 import pytest
 
-from simtrain.base.mesh import Mesh
 from simtrain.durations.model import DurationModel
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate
 from simtrain.workload.chunk import parameters
 from simtrain.workload.gpt import TransformerLayer, gpt_blocks
-from simtrain.workload.ops import Op, Phase
+from simtrain.workload.ops import Op
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Gemm
-from tests.helpers.expert_models import FFN, HIDDEN, TOKENS, is_grouped, layer, moe, sent
+from tests.helpers.expert_models import FFN, HIDDEN, TOKENS, layer, moe, sent
 from tests.helpers.toys import a100, plan_of, scenario_with
 
 
@@ -66,24 +63,6 @@ def test_drawn_loads_of_layers_have_their_mean_and_at_most_all_tokens() -> None:
     assert 1 <= min(drawn) < 1.01 and max(loads(imbalance=7.5, imbalance_seed=1)) == 8
 
 
-def test_drawn_loads_cost_as_much_as_layers_with_each_load() -> None:
-    """The time is the mean of three models, each with one of the loads in all its layers, except
-    for what overlaps between layers.
-    """
-    grid, model = {"expert": 4, "data": 4}, {"num_layers": 3, "seq_length": 1024}
-    experts = {"imbalance": 1.5, "imbalance_seed": 3}
-    drawn = simulate(moe(experts, grid, model=model))
-    each = loads_of(drawn.scenario)
-    assert len({*each}) == 3
-
-    def alone_s(load: float) -> float:
-        return simulate(moe({"imbalance": load}, grid, model=model)).iteration_time_s
-
-    mean_s = sum(map(alone_s, each)) / 3
-    assert drawn.iteration_time_s == pytest.approx(mean_s, rel=1e-3)
-    assert drawn.model_flops == simulate(moe({}, grid, model=model)).model_flops
-
-
 def test_full_recompute_routes_and_exchanges_again() -> None:
     there = sent(moe(recompute="full"), "B")
     assert there == sent(moe(), "F") + sent(moe(), "B")
@@ -127,16 +106,4 @@ def test_first_dense_layers_and_layer_frequency_place_experts() -> None:
     assert own.experts == 2 * 2 * 3 * HIDDEN * FFN
 
 
-def test_experts_have_a_separate_mesh() -> None:
-    """Megatron-LM's etp-ep-edp-pp mesh has the same ranks."""
-    mesh = Mesh(tp=4, cp=2, dp=8, pp=2).of_experts(expert=8, expert_tensor=2)
-    assert (mesh.tp, mesh.cp, mesh.ep, mesh.dp, mesh.pp, mesh.num_ranks) == (2, 1, 8, 4, 2, 128)
-    assert (mesh.group("ep").num_ranks, mesh.group("ep").ranks_per_node) == (8, 4)
-
-
 # ---------------------------------------------------------------------------------------- rules
-
-
-def test_experts_have_two_input_and_two_weight_gradients() -> None:
-    phases = Counter(op.phase for op in layer(moe(), "B") if is_grouped(op))
-    assert phases == {Phase.INPUT_GRADIENT: 2, Phase.WEIGHT_GRADIENT: 2}

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from simtrain.base.mesh import Group
 from simtrain.errors import InputError
 from simtrain.iteration.memory.buffers import model_states
-from simtrain.studies.simulation import simulate
-from simtrain.workload.chunk import Chunk, layer_parameters, parameters
+from simtrain.workload.chunk import Chunk, parameters
 from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.optimizer import (
     bucket_ops,
@@ -79,13 +78,6 @@ def test_experts_of_token_prediction_are_reduced_over_replicas_of_experts(rule: 
             reduced[ranks] += num_bytes // 4
     assert reduced == {8: 3 * 1000 + 100, 2: 3 * 603 + 41}
     assert sum(buckets.in_fp8) + (0 if buckets.holds_root else held.root_in_fp8) == 141
-
-
-def test_parameters_of_a_layer_that_belong_to_experts_are_counted() -> None:
-    chunk, batch = Chunk(((Layer(), 3),)), plan_of(small()).microbatch
-    held = parameters((chunk,), batch)
-    assert (held.total, held.experts, held.layers) == (3 * 1603, 3 * 603, 3 * 1603)
-    assert [layer.experts for layer in layer_parameters(chunk, batch)] == [603, 603, 603]
 
 
 def test_each_kind_is_reduced_over_its_own_replicas() -> None:
@@ -172,13 +164,3 @@ def test_shards_of_experts_are_summed_over_their_own_replicas() -> None:
     assert states.optimizer_bytes == 12 * (250 + 302)
     alone = replace(one, expert_data=Group(("dp",), 1, 1))
     assert sent(data_reduction(alone, 1603, 603))[1:] == [(whole, 1000, 2), (whole, 2412, 2)]
-
-
-def test_sharding_over_all_replicas_equals_the_default() -> None:
-    grid = {"tensor": 2, "data": 8, "expert": 4, "expert_tensor": 1}
-    parts, whole = (
-        simulate(moe(grid=grid, memory={"zero_stage": 1} | more))
-        for more in ({"shard_over": 8}, {})
-    )
-    assert parts.iteration_time_s == whole.iteration_time_s
-    assert parts.memory == whole.memory

@@ -18,7 +18,6 @@ from tests.helpers.expert_models import (
     SEQ,
     TOKENS,
     TOP_K,
-    is_grouped,
     layer,
     moe,
     sent,
@@ -93,19 +92,6 @@ def test_tokens_go_to_their_experts_and_come_back() -> None:
     dispatch, chances = (A2A, 2 * rows * HIDDEN, 4), (A2A, 2 * rows, 4)
     assert sent(moe()) == {dispatch: 2, chances: 1, (AG, 8 * EXPERTS * 4, 4): 1}
     assert sent(moe(), "B") == {dispatch: 2, chances: 1}
-
-
-def test_with_one_expert_rank_nothing_is_exchanged() -> None:
-    for kind in ("F", "B"):
-        assert not sent(moe(grid={"expert": 1}), kind)
-
-
-def test_imbalance_scales_the_rows_of_the_fullest_rank() -> None:
-    rows = round(1.5 * TOKENS * TOP_K)
-    one = sent(moe({"imbalance": 1.5}))
-    assert one[A2A, 2 * rows * HIDDEN, 4] == 2
-    grouped = [op.work for op in layer(moe({"imbalance": 1.5})) if is_grouped(op)]
-    assert {one.rows for one in grouped} == {rows}
 
 
 def test_ranks_that_share_an_expert_gather_their_tokens() -> None:

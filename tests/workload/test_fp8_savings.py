@@ -10,7 +10,6 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate_memory
 from simtrain.workload.ops import Op, Phase, total_model_flops
-from simtrain.workload.work import Elementwise
 from tests.helpers.expert_models import layer
 from tests.helpers.toys import plan_of
 from tests.workload.test_fp8_experts import (
@@ -57,11 +56,6 @@ def named(scenario: Scenario, kind: Any, part: str) -> list[Op]:
     return [op for op in layer(scenario, kind) if part in op.name]
 
 
-def moved(ops: list[Op]) -> list[tuple[int, int]]:
-    works = [op.work for op in ops]
-    return [(one.read_bytes, one.write_bytes) for one in works if isinstance(one, Elementwise)]
-
-
 # ----------------------------------------------------------------------------------- recompute
 
 
@@ -90,19 +84,6 @@ def _blackwell(recipe: str) -> dict[str, Any]:
     return {"cluster": "b200_sxm"} if recipe == "mxfp8" else {}
 
 
-def test_a_recomputed_norm_is_saved_by_no_projection() -> None:
-    """Without recompute both down projections of latent attention save their own fp8 copy."""
-    some = latent("blockwise", recompute={"modules": ["layernorm"]})
-    none = some.replace({"recompute": "none"})
-    elements = TOKENS * H
-    assert kept_bytes(none) - kept_bytes(some) == 2 * SCALE * elements
-    again = [op.name for op in layer(some, "B") if op.phase is Phase.RECOMPUTE]
-    assert again == ["attention RMS norm"]
-    for name in ("query down", "key and value down"):
-        assert kernels(layer(some))[f"{name} input to fp8"] == (2 * elements, SCALE * elements)
-        assert kernels(layer(some, "B"))[f"{name} input to fp8 again"][1] == SCALE * elements
-
-
 # ------------------------------------------------------------------------------- copies by columns
 
 
@@ -124,18 +105,6 @@ def test_columns_are_cast_from_saved_rows() -> None:
     assert back["QKV input to columns"] == (SCALE * elements,) * 2
     both = experts_in(fp8("blockwise"))
     assert saves(recasting()) == saves(both)
-
-
-def test_rows_that_arrive_in_fp8_are_only_cast_by_columns() -> None:
-    """A dispatch in fp8 brings tokens, and gradients of the experts' outputs, by rows."""
-    size = SCALE * PADDED * H
-    for software, kind in ((RECAST, "B"), ("megatron_core", "F")):
-        scenario = experts_in(fp8("blockwise", fp8_dispatch=True), grid=DEEPEP, software=software)
-        name = {"B": "experts up input to columns", "F": "dispatched tokens to columns"}[kind]
-        (tokens,) = moved(named(scenario, kind, name))
-        assert tokens == (size, size)
-        assert moved(named(scenario, "B", "experts down gradient to")) == [(size, size)]
-        assert not named(scenario, "F", "experts up input to fp8")
 
 
 def test_weights_keep_one_copy_and_are_transposed_in_each_backward_pass() -> None:

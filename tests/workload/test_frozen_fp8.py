@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate, simulate_memory
+from simtrain.studies.simulation import simulate_memory
 from simtrain.workload.ops import Op
 from simtrain.workload.record import record_pass
 from tests.helpers.toys import plan_of, scenario_with
@@ -118,49 +118,3 @@ def test_casts_of_an_iteration_by_hand(recipe: str, cluster: str) -> None:
     assert kept["largest"] == is_found * of_operands
     in_bf16 = casts(tuned(recipe, cluster, keeps=False))
     assert in_bf16 == kept + Counter({"to fp8": 1, "largest": int(is_found)})
-
-
-CORES = "megatron_core", "megatron_bridge", "nemo", "mlperf_nvidia"
-
-
-@pytest.mark.parametrize("stack", [*CORES, "megatron_2022"])
-@pytest.mark.parametrize("recipe", [*COPY])
-def test_the_stack_decides_unless_a_scenario_does(stack: str, recipe: str) -> None:
-    """Recipes of mixed precision keep weights in fp8, except with scales of blocks."""
-    scenario = tuned(recipe, "b200_sxm", keeps=None, software=stack)
-    expected = stack in CORES and recipe != "blockwise"
-    assert scenario.keeps_fp8_parameters == expected
-    assert not scenario.replace({"precision.compute": "bf16"}).keeps_fp8_parameters
-    written = tuned(recipe, "b200_sxm", keeps=expected, software=stack)
-    assert held(scenario) == held(written)
-    assert simulate(scenario).iteration_time_s == simulate(written).iteration_time_s
-
-
-@pytest.mark.parametrize("stack", ["megatron_core", "megatron_bridge", "nemo"])
-@pytest.mark.parametrize(
-    ("recipe", "cluster", "kept"),
-    [
-        ("tensorwise", "h100_sxm", 2),
-        ("delayed", "b200_sxm", 1),
-        ("mxfp8", "b200_sxm", 2),
-        ("blockwise", "h100_sxm", None),
-    ],
-)
-def test_recipes_of_nemo_and_bridge_keep_trained_weights_in_fp8(
-    stack: str, recipe: str, cluster: str, kept: int | None
-) -> None:
-    """Copies of a weight by hand. Ranks gather one byte, or the bf16 that mxfp8 is cast from."""
-    replicas = {"parallelism.data": 2, "batch.global": 2, "memory.zero_stage": 1}
-    changes = {"model.lora": None, "software": stack}
-    scenario = tuned(recipe, cluster, keeps=None).replace(replicas | changes)
-    keeps = stack != "megatron_core" and kept is not None
-    assert scenario.keeps_fp8_parameters == keeps
-    of_fp8 = COPY[recipe](LAYERS * WEIGHTS)
-    rest = LAYERS * 2 * H + 2 * VOCAB * H + H
-    num_copies = kept or 2
-    narrow, wide = num_copies * of_fp8, 2 * LAYERS * WEIGHTS
-    assert sum(held(scenario)) == 2 * rest + narrow + (0 if keeps else wide)
-    plan = plan_of(scenario)
-    options, parameters = plan.step_options, plan.stage_parameters[0]
-    gathered = options.gathered_bytes(parameters.total, parameters.in_fp8)
-    assert gathered == 2 * rest + (of_fp8 if keeps and recipe != "mxfp8" else wide)

@@ -1,7 +1,6 @@
 """Fused attention, compared with counts by hand: FLOPs, saved bytes, memory and time."""
 
 import dataclasses
-from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -9,36 +8,18 @@ from hypothesis import strategies as st
 
 from simtrain.durations.model import (
     AttentionMachine,
-    attention_is_extrapolated,
     attention_seconds,
     narrow_head_slowdown,
 )
-from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
-from simtrain.workload.ops import Op, Phase, total_flops, total_model_flops
-from simtrain.workload.passes import Pass, PassKind
-from simtrain.workload.record import record_pass
+from simtrain.workload.ops import Op
 from simtrain.workload.work import FusedAttention
 from tests.helpers.toys import (
-    a100,
-    chunk_with,
-    kept_bytes,
     layer_ops,
-    layer_scenarios,
-    paper_scenario,
-    pass_with,
-    saved_bytes,
     scenario_with,
-    shape_of,
 )
 
 FUSED = {"attention_backend": "fused"}
-
-
-def fused_pass(scenario: Scenario, kind: PassKind) -> Pass:
-    """Return a pass of one layer with fused attention, for heads of any size."""
-    fused = scenario.model_copy(update=FUSED)
-    return pass_with(fused, chunk_with(fused, 1), kind)
 
 
 def ops(scenario: Scenario, *, fused: bool = True) -> tuple[Op, ...]:
@@ -48,40 +29,6 @@ def ops(scenario: Scenario, *, fused: bool = True) -> tuple[Op, ...]:
 
 
 # --------------------------------------------------------------------------- saved bytes and memory
-
-
-def kept_by_hand(scenario: Scenario) -> Fraction:
-    """Return Equations 1, 2 and 4 without 5as/h, plus 4 bytes per row of scores."""
-    shape = shape_of(scenario)
-    s, b, h, a, t = shape.seq_length, shape.microbatch, shape.hidden, shape.heads, shape.tensor
-    if scenario.recompute.strategy == "full":
-        return Fraction(2 * s * b * h, t if shape.sequence_parallel else 1)
-    linear = Fraction(34, t) if shape.sequence_parallel else 10 + Fraction(24, t)
-    statistics = Fraction(4 * s * b * a, t) if scenario.recompute.strategy == "none" else 0
-    return s * b * h * linear + statistics
-
-
-@given(layer_scenarios())
-def test_fused_attention_saves_no_scores(scenario: Scenario) -> None:
-    forward, backward = (record_pass(fused_pass(scenario, kind)) for kind in ("F", "B"))
-    assert kept_bytes(forward) == kept_by_hand(scenario)
-    assert saved_bytes(backward.ops) == 0
-
-
-@given(layer_scenarios())
-def test_fused_attention_frees_all_saved_bytes(scenario: Scenario) -> None:
-    forward, backward = (pass_memory(fused_pass(scenario, kind)) for kind in ("F", "B"))
-    assert forward.remaining_bytes == backward.saved_bytes == kept_by_hand(scenario)
-    assert backward.remaining_bytes == 0
-
-
-def test_selective_recompute_of_fused_attention_saves_only_the_log_sum_exp() -> None:
-    plain, selective = (paper_scenario("22B", recompute=what) for what in ("none", "selective"))
-    (forward,) = (op for op in ops(plain) if op.name == "fused attention")
-    again = [op for op in ops(selective) if op.phase is Phase.RECOMPUTE]
-    assert [(op.name, op.work) for op in again] == [("fused attention", forward.work)]
-    kept = [kept_bytes(record_pass(fused_pass(one, "F"))) for one in (plain, selective)]
-    assert kept[0] - kept[1] == 4 * 2048 * 4 * 64 // 8
 
 
 def test_memory_of_the_backward_kernel() -> None:
@@ -99,17 +46,6 @@ def test_memory_of_the_backward_kernel() -> None:
 
 
 # ---------------------------------------------------------------------------- FLOPs and moved bytes
-
-
-@given(layer_scenarios())
-def test_flops_of_a_layer_by_hand(scenario: Scenario) -> None:
-    """Unfused, 4 bs²h forward, 8 backward and 4 in recompute. Fused, half of 4, of 10 and of 4."""
-    shape = shape_of(scenario)
-    core = shape.microbatch * shape.seq_length**2 * shape.hidden // shape.tensor
-    fused, unfused = ops(scenario), ops(scenario, fused=False)
-    less = {"none": 5, "selective": 7, "full": 7}[scenario.recompute.strategy]
-    assert total_flops(unfused) - total_flops(fused) == less * core
-    assert total_model_flops(unfused) == total_model_flops(fused)
 
 
 def test_bytes_by_hand() -> None:
@@ -178,16 +114,3 @@ def test_a_wider_head_never_takes_less_time_and_never_more_for_each_flop(
     seconds = [attention_seconds(each, machine) for each in (narrow, wide)]
     assert seconds[0] <= seconds[1] * (1 + 1e-12)
     assert seconds[1] / wide.flops <= seconds[0] / narrow.flops * (1 + 1e-12)
-
-
-@pytest.mark.parametrize(
-    ("heads", "length", "size", "outside"),
-    [(8, 1024, 128, False), (64, 16384, 128, False), (7, 1024, 128, True), (8, 1024, 96, True)],
-)
-def test_sizes_outside_the_fit_are_extrapolated(
-    heads: int, length: int, size: int, outside: bool
-) -> None:
-    kernel = a100().fused_attention
-    assert kernel is not None
-    work = FusedAttention(heads, length, size)
-    assert attention_is_extrapolated(work, kernel.valid_shapes.value) is outside

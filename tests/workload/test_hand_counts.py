@@ -1,7 +1,5 @@
 """Bytes of batch, embedding, loss and links, for which the paper has no formula, by hand."""
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,13 +11,11 @@ from simtrain.workload.chunk import Chunk
 from simtrain.workload.model_ends import GetBatch
 from simtrain.workload.work import Collective, Elementwise
 from tests.helpers.toys import (
-    a100,
     chunk_with,
     layer_scenarios,
     ops_of,
     pass_with,
     plan_of,
-    run,
     scenario_with,
     shape_of,
 )
@@ -145,25 +141,3 @@ def test_the_wrap_around_is_inside_a_node_only_if_the_pipeline_is(
     last = pipeline - 1
     for stream in (f"wrap {last}->0", f"wrap 0->{last}"):
         assert parts[stream].levels_crossed == (not wraps_inside)
-
-
-@pytest.mark.parametrize("sequence", [False, True])
-@pytest.mark.parametrize("tensor", [2, 8])
-def test_a_wrap_around_message_is_as_large_as_any_other(tensor: int, sequence: bool) -> None:
-    """Each tensor-parallel rank sends its 1/t of 2sbh bytes, alone on its link."""
-    scenario = ring(tensor, 4).replace(
-        {"parallelism.sequence_parallel": sequence, "overlap.pipeline": True}
-    )
-    profile = a100()
-    result = run(scenario)
-    part_bytes = 2 * 512 * 1024 / tensor
-    if tensor == 2:
-        link, bandwidth = profile.links.point_to_point, profile.links.bandwidth.value
-    else:
-        link = profile.network.point_to_point
-        bandwidth = profile.adapter_share_bytes_per_s
-    expected_s = link.latency.value + part_bytes / (bandwidth * link.efficiency.value)
-    spans = [span for span in result.timeline.spans() if span.kind == "transfer"]
-    assert any(span.stream.startswith("wrap ") for span in spans)
-    for span in spans:
-        assert math.isclose(span.duration_s, expected_s, rel_tol=1e-9), span

@@ -13,7 +13,7 @@ from simtrain.scenario import Scenario
 from simtrain.workload.chunk import whole_parameters
 from simtrain.workload.ops import Op, total_model_flops
 from simtrain.workload.record import record_pass
-from simtrain.workload.work import Collective, FusedAttention
+from simtrain.workload.work import Collective
 from tests.helpers.toys import plan_of, scenario_with
 
 LLAMA: dict[str, Any] = {
@@ -128,27 +128,6 @@ def test_the_backward_pass_ends_at_the_first_adapter() -> None:
     assert [block.input_has_gradient for block, _ in recomputed.model.runs if block.is_unit] == [1]
 
 
-def test_without_adapters_before_it_attention_has_no_backward_pass() -> None:
-    """Only the down projection is adapted: in the first layer, everything before it is not
-    differentiated, nor is a checkpoint around it recomputed.
-    """
-    scenario = tuned(["linear_fc2"], recompute={"strategy": "selective"})
-    plan, (first, _) = plan_of(scenario), layers(scenario)
-    forward, backward = (
-        record_pass(replace(plan.layers_pass(1, kind), chunk=chunk_with(first)))
-        for kind in ("F", "B")
-    )
-    assert not [op for op in backward.ops if isinstance(op.work, FusedAttention)]
-    saved = [tensor.name for op in forward.ops for tensor in op.saves]
-    assert saved == ["SwiGLU output", "down adapter in output"]
-    assert [op.name for op in backward.ops] == [
-        "down adapter scale gradient",
-        "down adapter out input gradient",
-        "down adapter out weight gradient",
-        "down adapter in weight gradient",
-    ]
-
-
 @pytest.mark.parametrize("modules", [ALL, ["linear_qkv"], ["linear_fc2"], ["linear_proj"]])
 def test_saved_bytes_by_hand(modules: list[str]) -> None:
     """Norms save their inputs, attention its operands, output and sums, SwiGLU its input. Linear
@@ -167,17 +146,6 @@ def test_saved_bytes_by_hand(modules: list[str]) -> None:
     # All four linear layers save their inputs, one of them with attention.
     trained = 4 * two * h + two * FUSED_QKV + two * h + 4 * TOKENS * 4 + two * (FC1 + 96)
     assert pass_memory(dense).remaining_bytes == trained
-
-
-def test_dropout_saves_its_mask_and_the_dropped_input() -> None:
-    """Of the attention output, the dropped copy is saved too; a mask has a byte an element."""
-    plain, dropped = tuned(), tuned(lora={"dropout": 0.1})
-    sizes = []
-    for scenario in (plain, dropped):
-        plan, (_, layer) = plan_of(scenario), layers(scenario)
-        forward = replace(plan.layers_pass(1, "F"), chunk=chunk_with(layer))
-        sizes.append(pass_memory(forward).remaining_bytes)
-    assert sizes[1] - sizes[0] == TOKENS * (64 + 64 + 64 + 96) + 2 * TOKENS * 64
 
 
 @pytest.mark.parametrize(("stage", "replicas"), [(0, 1), (1, 4)])
@@ -203,16 +171,6 @@ def test_states_by_hand(stage: int, replicas: int) -> None:
         if isinstance(op.work, Collective) and "norm" not in op.name
     }
     assert moved == ({4 * trained, 2 * trained} if stage else set())
-
-
-def test_buckets_have_adapters_only() -> None:
-    scenario = tuned(
-        parallelism={"data": 2},
-        batch={"micro": 2, "global": 8},
-        overlap={"data_parallel": True},
-    )
-    (buckets,) = plan_of(scenario).buckets
-    assert sum(buckets.parameters) == 3 * 8 * sum(map(sum, SIZES.values()))
 
 
 @pytest.mark.parametrize("sequence", [False, True])

@@ -12,7 +12,7 @@ from simtrain.workload.chunk import Chunk
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.record import record_pass
-from simtrain.workload.work import Collective, ScanKernel
+from simtrain.workload.work import ScanKernel
 from tests.helpers.toys import (
     kept_bytes,
     layer_parameters,
@@ -144,30 +144,6 @@ def test_bytes_of_the_forward_scan(scenario: Scenario) -> None:
     }
 
 
-@settings(max_examples=12)
-@given(mamba())
-def test_the_backward_pass_runs_the_first_kernels_again(scenario: Scenario) -> None:
-    forward, backward = passes(scenario)
-    first = {op.name: op.work for op in forward if isinstance(op.work, ScanKernel)}
-    again = {op.name: op.work for op in backward if isinstance(op.work, ScanKernel)}
-    for name in ("chunk cumsum", "chunk scores", "chunk state"):
-        assert first[name].moved_bytes == again[name].moved_bytes
-        assert first[name].flops == again[name].flops
-    # Every state is in fp32 here.
-    assert again["state passing"].write_bytes == 2 * first["state passing"].write_bytes
-
-
-@settings(max_examples=12)
-@given(mamba())
-def test_only_both_projections_communicate(scenario: Scenario) -> None:
-    for ops in passes(scenario):
-        collectives = [op for op in ops if isinstance(op.work, Collective)]
-        assert {op.name.split()[0] for op in collectives} <= {"Mamba"}
-        number = 1 + scenario.parallelism.sequence_parallel if Sizes(scenario).t > 1 else 0
-        assert len([op for op in collectives if not op.is_extra]) == number
-        assert all(op.work.group.num_ranks == Sizes(scenario).t for op in collectives)  # type: ignore[union-attr]
-
-
 def test_the_profile_counts_the_bytes_of_the_scan_without_a_gate() -> None:
     """`calibrate/published/h100_sxm.yaml` has 104,704 bytes per token for Granite 4.0 H Small."""
     sizes = {"num_heads": 128, "head_dim": 64, "state_dim": 128, "num_groups": 1, "chunk_size": 256}
@@ -217,17 +193,9 @@ def test_context_parallel_ranks_divide_the_work_of_the_scan() -> None:
         assert total_model_flops(one) == 2 * total_model_flops(other)
 
 
-PATTERN = "M-M*-E"
 EXPERTS = {"num": 4, "top_k": 2, "ffn_hidden_size": 64}
 MODEL = {"hidden_size": 64, "seq_length": 64, "ffn_hidden_size": 128, "experts": EXPERTS}
 MODEL |= {"mamba": {"num_heads": 4, "head_dim": 16, "state_dim": 8, "num_groups": 2}}
-
-
-def test_each_letter_is_one_layer() -> None:
-    runs = gpt_blocks(hybrid(PATTERN, MODEL)).runs[1:-1]
-    kinds = [type(block).__name__ for block, _ in runs]
-    assert kinds == ["MambaLayer", "MlpLayer", "MambaLayer", "AttentionLayer", *2 * ["MlpLayer"]]
-    assert [times for _, times in runs] == 6 * [1]
 
 
 def test_attention_and_mlp_alone_are_together_a_transformer_layer() -> None:
@@ -240,30 +208,6 @@ def test_attention_and_mlp_alone_are_together_a_transformer_layer() -> None:
     for one, other in zip(passes(apart), passes(whole), strict=True):
         assert Counter(op.work for op in one) == Counter(op.work for op in other)
     assert plan_of(apart).num_parameters == plan_of(whole).num_parameters
-
-
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_recompute_repeats_attention_or_whole_layers(recompute: str) -> None:
-    scenario = hybrid("M-*", MODEL | {"experts": None}, recompute=recompute)
-    forward, backward = passes(scenario)
-    again = Counter(op.name for op in backward if op.phase == "recompute")
-    names = Counter(op.name for op in forward)
-    if recompute == "none":
-        assert not again
-    elif recompute == "selective":
-        assert set(again) == {"fused attention"}
-    else:
-        assert {"Mamba in", "chunk scan", "h→4h", "QKV", "fused attention"} <= set(again)
-        assert not again - names
-
-
-def test_stages_hold_the_layers_of_the_pattern() -> None:
-    grid = {"pipeline": 2, "layout": "Et*4|t*2L"}
-    scenario = hybrid(PATTERN, MODEL, parallelism=grid, batch={"micro": 1, "global": 4})
-    check_scenario(scenario)
-    names = [[type(block).__name__ for block in chunk.blocks] for chunk in plan_of(scenario).chunks]
-    assert "MambaLayer" in names[0]
-    assert "MambaLayer" not in names[1]
 
 
 NEMOTRON_H = {

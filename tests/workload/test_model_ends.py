@@ -94,16 +94,6 @@ def test_cross_entropy_reduces_three_fp32_numbers_a_token() -> None:
     ]
 
 
-def test_each_reduction_of_the_cross_entropy_waits_for_its_kernel_and_is_waited_for() -> None:
-    scenario = paper_scenario("22B")
-    record = record_pass(pass_with(scenario, chunk_with(scenario, head=True), "F"))
-    waits = waits_of(record)
-    for position, op in enumerate(record.ops):
-        if isinstance(op.work, Collective):
-            assert waits[position] == [position - 1]
-            assert waits[position + 1] == [position]
-
-
 @pytest.mark.parametrize("sequence", [False, True])
 def test_the_heads_input_gradient_is_reduced_behind_its_weight_gradient(sequence: bool) -> None:
     scenario = paper_scenario("22B", sequence=sequence)
@@ -115,24 +105,6 @@ def test_the_heads_input_gradient_is_reduced_behind_its_weight_gradient(sequence
     assert names[at + 1] == "logits weight gradient"
     assert at not in waits[at + 1]
     assert at in waits[at + 2]
-
-
-@pytest.mark.parametrize("tensor", [1, 8])
-def test_the_batch_is_broadcast_over_tensor_parallel_ranks(tensor: int) -> None:
-    """A sequence has s + 1 tokens of 64 bits. One causal mask of s² elements serves
-    all sequences.
-    """
-    scenario = scenario_with(
-        {"num_layers": 1, "hidden_size": 64, "num_attention_heads": 8, "seq_length": 32},
-        parallelism={"tensor": tensor},
-        batch={"micro": 3, "global": 3},
-    )
-    forward, backward = passes(scenario, batch=True)
-    sizes = [array_bytes for _, _, array_bytes in collectives(forward)]
-    assert sizes == ([8, 3 * 33 * 8] if tensor > 1 else [])
-    assert moved(forward)["mask ones"] == 32 * 32 * FP32
-    assert moved(forward)["mask below one half"] == 32 * 32 * (FP32 + 1)
-    assert backward == ()
 
 
 @given(layer_scenarios(max_tensor=1), st.booleans())
@@ -147,13 +119,6 @@ def test_parameters_of_a_whole_model(scenario: Scenario, tied: bool) -> None:
     tables = 1 if tied else 2
     assert whole.total == 12 * h * h + 13 * h + (tables * v + s) * h + 2 * h
     assert whole.tied == (v * h if tied else 0)
-
-
-@given(layer_scenarios())
-def test_tensor_parallelism_divides_matrices_and_repeats_layer_norms(scenario: Scenario) -> None:
-    shape = shape_of(scenario)
-    h, t = shape.hidden, shape.tensor
-    assert layer_parameters(scenario) == Fraction(12 * h * h + 7 * h, t) + 6 * h
 
 
 def gpt3(**sections: object) -> Scenario:
@@ -207,13 +172,6 @@ def test_collectives_of_the_optimizer_step() -> None:
     assert only("norm_reduction") == (4, 64, ("tp", "pp"))
     others = [op for field in ("average", "norm", "update") for op in ops[field]]
     assert collectives(tuple(others)) == []
-
-
-def test_groups_of_one_rank_reduce_nothing() -> None:
-    """The stage has one replica, no sequence parallelism and no embedding."""
-    parameters = Parameters(total=700, root=0, tied=0, partial_sums=60)
-    ops = step_of(paper_scenario("175B"), parameters)
-    assert not ops.keys() & {"data_reduction", "sequence_parallel", "embedding"}
 
 
 def test_sequence_parallel_parameters_are_layer_norms_and_row_parallel_biases() -> None:

@@ -13,7 +13,7 @@ from simtrain.workload.chunk import Chunk
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.ops import total_flops
 from tests.helpers.expert_models import layer
-from tests.helpers.toys import layer_ops, ops_of, pass_with, plan_of, saved_bytes
+from tests.helpers.toys import layer_ops, ops_of, pass_with, saved_bytes
 from tests.workload.test_fp8_experts import experts_in, kernels, products
 from tests.workload.test_precision import (
     CONTEXT,
@@ -112,12 +112,6 @@ GATHERED = (
 )
 
 
-def test_a_single_rank_gathers_and_rearranges_nothing() -> None:
-    forward, backward = layer_ops(fp4(tensor=1))
-    assert sent(forward + backward) == {}
-    assert not any("transpose" in op.name for op in forward + backward)
-
-
 # -------------------------------------------------------------------------------------- memory
 
 
@@ -185,18 +179,3 @@ def test_layers_at_both_ends_are_those_of_a_model_in_bf16(precision: dict[str, A
     for number in range(8):
         expected = wide if number < 1 or number >= 6 else narrow
         assert names(mixed[number]) == names(expected[number])
-
-
-def test_only_weights_of_layers_in_fp4_are_copied() -> None:
-    scenario = fp4(precision=ENDS).replace({"model.num_layers": 8})
-    (stage,) = simulate_memory(scenario).stages
-    assert stage.buffers_bytes["fp4 copies of weights"] == 2 * copy(5 * WEIGHTS // T)
-    (of_stage,) = plan_of(scenario).stage_parameters
-    assert of_stage.in_fp8 == 5 * WEIGHTS // T
-
-
-def test_token_prediction_stays_in_fp4() -> None:
-    """Megatron-LM numbers only the layers of the model."""
-    scenario = fp4(1, {"last_layers_bf16": 2}).replace({"model.mtp_num_layers": 1})
-    prediction = gpt_blocks(scenario).runs[-2][0]
-    assert not prediction.layer.in_bf16  # type: ignore[attr-defined]

@@ -17,7 +17,6 @@ from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective, Elementwise
 from tests.helpers.toys import (
     a100,
-    layer_parameters,
     machine_of,
     plan_of,
     run,
@@ -40,15 +39,6 @@ def test_notation_of_megatron_core(layout: str, chunks: list[str]) -> None:
     assert list(chunks_of_layout(layout)) == chunks
 
 
-def test_layers_of_stages_and_chunks_by_hand() -> None:
-    """Chunk c of stage r is chunk 4c + r of the layout."""
-    grid = {"interleave": 2, "layout": "E|t|tt|(t|)*4tttL"}
-    scenario = small(grid, model={"num_layers": 10})
-    assert scenario.chunks_layers == (0, 1, 2, 1, 1, 1, 1, 3)
-    assert [scenario.layers_of_stage(stage) for stage in range(4)] == [1, 2, 3, 4]
-    assert (scenario.stage_sizes, scenario.chunk_sizes) == ((1, 2, 3, 4), (0, 1, 2, 3))
-
-
 @pytest.mark.parametrize(
     ("own", "layout"),
     [
@@ -65,37 +55,6 @@ def test_layout_predicts_the_same_as_equal_uneven_stages(own: dict[str, Any], la
         run(small(grid | which, overlap=overlap)) for which in (own, {"layout": layout})
     )
     assert laid_out.to_dict() | {"scenario": None} == uneven.to_dict() | {"scenario": None}
-
-
-def test_parameters_of_embedding_and_loss_in_stages_of_their_own() -> None:
-    """The embedding has v h / t + s h parameters. The stage of the loss has v h / t of the tied
-    table and 2 h of the final norm.
-    """
-    plan = plan_of(small({"layout": "E|t*5|t*3|L"}))
-    layer, (v, s, h, t) = layer_parameters(small()), (51200, 2048, 4096, 4)
-    assert [stage.total for stage in plan.stage_parameters] == [
-        v * h // t + s * h,
-        5 * layer,
-        3 * layer,
-        v * h // t + 2 * h,
-    ]
-    assert [stage.layers for stage in plan.stage_parameters] == [0, 5 * layer, 3 * layer, 0]
-
-
-def test_memory_follows_a_layer_to_another_stage() -> None:
-    """A layer has 18 bytes per parameter, and 2sbh bytes of input per outstanding microbatch. Stage
-    1 has three outstanding microbatches, stage 2 has two.
-    """
-    one, other = (
-        memory_report(plan_of(small({"layout": layout}, recompute="full")), a100()).stages
-        for layout in ("E|t*5|t*3|L", "E|t*4|t*4|L")
-    )
-    layer_bytes, input_bytes = 18 * layer_parameters(small()), 2 * 2048 * 4096
-    for stage, layers, microbatches in ((0, 0, 0), (1, 1, 3), (2, -1, 2), (3, 0, 0)):
-        states = one[stage].states.total_bytes - other[stage].states.total_bytes
-        assert states == layers * layer_bytes
-        activations = one[stage].activations_bytes - other[stage].activations_bytes
-        assert activations == layers * microbatches * input_bytes
 
 
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "seq_length": 32, "vocab_size": 128}
@@ -210,24 +169,6 @@ def test_chunks_without_layers_copy_their_input() -> None:
     backward = record_pass(plan.chunk_pass(plan.chunks[4], "B", saves_all=False))
     (joined,) = (op.work for op in backward.ops if op.name == "join hidden states gradients")
     assert joined == Elementwise(3 * STATE_BYTES, 3 * STATE_BYTES, is_backward=True)
-
-
-def test_shapes_are_awaited_and_messages_are_not() -> None:
-    """A host posts 2, 4 or 6 shapes and messages. It waits for shapes: a latency and 24 bytes."""
-    result = run(
-        scenario_with(
-            SIZES | PREDICTION | {"num_layers": 4},
-            parallelism={"pipeline": 3, "interleave": 2, "layout": "Et|t|t|t|m|L"},
-            batch={"micro": 1, "global": 3},
-            overlap={"pipeline": True},
-        )
-    )
-    profile = a100()
-    link, post_s = profile.links.point_to_point, profile.host.issue.value
-    shape_s = link.latency.value + 24 / (profile.links.bandwidth.value * link.efficiency.value)
-    waits = [one for one in result.timeline.spans() if one.kind == "synchronize"]
-    posts = {round((span.duration_s - shape_s) / post_s, 6) for span in waits}
-    assert posts <= {2, 4, 6} and {2, 4} <= posts
 
 
 @st.composite

@@ -12,12 +12,10 @@ from calibrate.torch_model.shape import LayerShape
 from simtrain.durations.collectives import total_wire_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import IterationSeconds
-from simtrain.iteration.report.result import Result
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import (
     Action,
     Schedule,
-    family_of,
     most_outstanding,
     one_f_one_b,
     save_all_actions,
@@ -27,7 +25,7 @@ from simtrain.workload.model_ends import FinalNorm
 from simtrain.workload.ops import Op, Phase, total_flops
 from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.record import record_pass
-from tests.helpers.schedule_strategies import blocking_schedules, schedules
+from tests.helpers.schedule_strategies import schedules
 from tests.helpers.toys import (
     a100,
     chunk_with,
@@ -122,18 +120,6 @@ def test_distribute_saves_a_part_of_each_input(
     assert kept(scenario, num_layers, blocks) == num_layers * part
 
 
-@given(WHOLE_INPUTS, LAYERS)
-def test_distribute_gathers_each_input_again(scenario: Scenario, num_layers: int) -> None:
-    plain, distributed = (
-        backward_ops(scenario, num_layers, policy) for policy in (FULL, full(distribute=True))
-    )
-    shape = shape_of(scenario)
-    gathered = num_layers * Fraction(shape.tensor - 1, shape.tensor) * layer_input(shape)
-    assert total_wire_bytes(distributed) == total_wire_bytes(plain) + gathered
-    counted = total_wire_bytes(distributed, include_extra=False)
-    assert counted == total_wire_bytes(plain, include_extra=False)
-
-
 def order_of_passes(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -> str:
     """Return R for each recomputed layer and B for each backward pass of a layer, in order."""
     letters = {"QKV": "R", "QKV weight gradient": "B"}
@@ -197,16 +183,6 @@ def test_units_repeat_every_op_of_their_layers(
     assert len(again) == len(forward)
 
 
-def test_every_layer_ends_once_in_each_pass() -> None:
-    scenario = paper_scenario("22B")
-    chunk = chunk_with(scenario, 5)
-    for policy in (SAVE_ALL, full(num_layers=2), full(method="block", num_layers=3)):
-        for kind in ("F", "B"):
-            record = record_pass(pass_with(scenario, chunk, kind, recompute=policy))
-            assert len(record.layer_ends) == 5
-            assert record.starts[record.layer_ends[-1]] == len(list(record.ops))
-
-
 # Appendix C and Figure 10: four stages and nine microbatches. Each stage saves all activations of
 # one of its outstanding microbatches.
 
@@ -254,13 +230,6 @@ def test_a_microbatch_that_saves_everything_recomputes_nothing() -> None:
             assert times[0] == times[1]
 
 
-def test_each_stage_can_save_its_own_number_of_microbatches() -> None:
-    scenario = nine_microbatches(strategy="selective").scenario
-    plan = plan_of(scenario, num_saved_per_stage=(0, 2, 1, 0))
-    found = [kept_microbatches(plan, stage, "F") for stage in range(4)]
-    assert found == [[], [0, 1, 3, 4, 6, 7], [0, 2, 4, 6, 8], []]
-
-
 def test_hfu_counts_the_recompute_of_the_other_microbatches() -> None:
     """Stages save all activations of 3, 3, 5 and 9 of nine microbatches, so 16 of 36 backward
     passes recompute.
@@ -273,16 +242,6 @@ def test_hfu_counts_the_recompute_of_the_other_microbatches() -> None:
     repeated = [one.flops(recompute=True) - one.flops(recompute=False) for one in (mixed, pure)]
     assert repeated[0] == Fraction(16, 36) * repeated[1]
     assert mixed.flops(recompute=False) == pure.flops(recompute=False)
-
-
-@given(blocking_schedules())
-def test_outstanding_microbatches_are_those_of_the_warm_up_and_one_more(schedule: Schedule) -> None:
-    """This is Megatron-LM's max_outstanding_backprops, if there are that many forward passes."""
-    forwards = schedule.num_chunks * schedule.num_microbatches
-    sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
-    for rank, window in enumerate(most_outstanding(schedule)):
-        warmup = family_of(schedule).num_warmup_forwards(rank, *sizes)  # type: ignore[attr-defined]
-        assert window == min(warmup + 1, forwards)
 
 
 @given(st.integers(1, 6), st.integers(1, 20), st.integers(0, 6))
@@ -314,21 +273,3 @@ def test_saving_more_microbatches_keeps_those_saved_before(
 
 def seconds(**recompute: Any) -> float:
     return run(small(recompute=recompute)).iteration_time_s
-
-
-def test_a_window_that_saves_everything_recomputes_nothing() -> None:
-    assert seconds(strategy="full", keep_microbatches=4) == seconds(strategy="none")
-
-
-def test_every_layer_in_a_block_is_full_recompute() -> None:
-    assert seconds(strategy="full", method="block", num_layers=2) == seconds(strategy="full")
-
-
-@pytest.mark.parametrize("unit", [1, 2])
-def test_gradients_are_still_reduced_layer_by_layer(unit: int) -> None:
-    """With gradient buckets per layer, each layer of a unit has its own bucket."""
-    overlap = {"data_parallel": True}
-    grid = {"tensor": 4, "data": 2}
-    result: Result = run(small(grid, recompute=full(num_layers=unit), overlap=overlap))
-    buckets = [span for span in result.timeline.spans() if span.stream == "data 0"]
-    assert len(buckets) == 2

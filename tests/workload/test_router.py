@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from simtrain.iteration.memory.working import pass_memory
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Elementwise, Gemm
 from tests.helpers.expert_models import EXPERTS, HIDDEN, TOKENS, TOP_K, layer, moe
-from tests.helpers.toys import plan_of
 
 SIGMOID = {"router_score": "sigmoid"}
 BIAS = SIGMOID | {"router_bias": True}
@@ -113,16 +111,6 @@ def test_a_kernel_adds_the_weight_gradient_of_a_router(fuses: bool) -> None:
     assert not any("router weight gradient sum" in op.name for op in layer(sharded, "B"))
 
 
-def test_sigmoids_are_saved() -> None:
-    kept = [
-        pass_memory(plan_of(moe(size)).layers_pass(1, "F")).remaining_bytes
-        for size in ({}, SIGMOID, BIAS | GROUPS)
-    ]
-    assert kept == [kept[0], kept[0] + WHOLE, kept[0] + WHOLE]
-    backward = plan_of(moe(BIAS | GROUPS)).layers_pass(1, "B")
-    assert pass_memory(backward).remaining_bytes == 0
-
-
 def test_a_bias_chooses_the_experts_and_not_their_weights() -> None:
     """It is added to all scores. The scores of the chosen experts are then read without it."""
     assert traffic(added(BIAS, base=SIGMOID)) == {
@@ -146,22 +134,3 @@ def test_experts_outside_the_best_groups_are_masked(score: dict[str, Any], size:
         "masked scores": (2 * all_scores, all_scores),
     }
     assert not added(score | GROUPS, "B", base=score)
-
-
-def test_groups_are_scored_by_a_share_of_the_chosen_experts() -> None:
-    """Of 2 groups with 2 of them kept, each has the sum of top_k / 2 scores."""
-    both = SIGMOID | {"router_groups": 2, "router_group_top_k": 2}
-    best = 2 * TOKENS * (TOP_K // 2)
-    ops = traffic(added(both, base=SIGMOID))
-    assert ops["best of each group"] == (WHOLE, best * (4 + 8))
-    assert ops["group scores"] == (best * 4, 2 * TOKENS * 4)
-
-
-def test_the_auxiliary_loss_reads_all_scores_in_both_directions() -> None:
-    """Forward it reads logits and the map of tokens, and keeps fp32 scores for its gradient."""
-    forward, backward = ({op.name: op for op in layer(moe({}), kind)} for kind in "FB")
-    assert traffic([forward["auxiliary loss"]]) == {
-        "auxiliary loss": (LOGITS + TOKENS * EXPERTS, WHOLE)
-    }
-    name = "auxiliary loss gradient"
-    assert traffic([backward[name]]) == {name: (WHOLE, LOGITS)}

@@ -113,16 +113,6 @@ def test_full_recompute_stops_before_the_last_product_of_its_unit(layers: int) -
     assert counts == {"torchtitan": [2, 2 - 2 // layers, 2 - 2 // layers], "eager": [2, 2, 2]}
 
 
-def test_a_layer_that_saves_every_op_recomputes_nothing() -> None:
-    scenario = llama()
-    (block,) = [block for block, _ in plan_of(scenario).model.runs if block.is_unit]
-    tensors = layer_tensors(record(block, plan_of(scenario).microbatch))
-    every = saving(scenario, *frozenset().union(*tensors.names))
-    assert again(every) == []
-    assert kept_bytes(every) == kept_bytes(scenario)
-    assert [op.work for op in ops_of(every, "B")] == [op.work for op in ops_of(scenario, "B")]
-
-
 @settings(max_examples=25)
 @given(st.data(), st.one_of(dense(), st.just(moe())))
 def test_any_set_of_ops_runs_the_same_backward_pass_and_leaves_nothing(

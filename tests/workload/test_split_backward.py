@@ -5,15 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.iteration.memory.report import memory_report
 from simtrain.iteration.memory.working import MemoryReplay, pass_memory
 from simtrain.iteration.plan import Plan
-from simtrain.iteration.planned import run_iteration
-from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action, Custom, Kind, Schedule, looped
 from simtrain.workload.passes import Pass
@@ -104,17 +101,6 @@ def plans(**sections: Any) -> tuple[Plan, Plan]:
     split = replace(whole)
     vars(split)["order"] = replace(whole.order, family=Custom(actions=split_schedule()))
     return whole, split
-
-
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_a_pipeline_with_halves_has_a_smaller_bubble(recompute: str) -> None:
-    """The first stage's input gradient no longer waits for the last stage's weight gradient."""
-    machine = machine_of(a100())
-    whole, split = (Result(run_iteration(plan, machine)) for plan in plans(recompute=recompute))
-    assert split.iteration_time_s < whole.iteration_time_s
-    assert split.breakdown.bubble_s < whole.breakdown.bubble_s
-    assert split.hardware_flops == whole.hardware_flops
-    assert split.breakdown.total_s == pytest.approx(split.iteration_time_s)
 
 
 def test_a_stage_keeps_tensors_of_its_pending_weight_gradients() -> None:

@@ -9,7 +9,6 @@ import pytest
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate_memory
 from simtrain.workload.ops import Op, total_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective
@@ -53,17 +52,6 @@ def split(t: int, p: int, **more: Any) -> dict[str, Any]:
 
 def last_ops(plan: Plan, kind: Any) -> list[Op]:
     return [*record_pass(plan.chunk_pass(plan.chunks[-1], kind, saves_all=False)).ops]
-
-
-def test_ranks_of_both_ends_hold_the_table_of_embedding_and_module_once() -> None:
-    """With DualPipe the first and the last stage are on the same rank (DeepSeek-V3)."""
-    merged = predicting(1, parallelism=split(1, 4), schedule="dualpipe", batch_global=16)
-    plain = predicting(1, parallelism=split(1, 4), batch_global=16)
-    both_ends, apart = simulate_memory(merged).stages, simulate_memory(plain).stages
-    held = [stage.states.parameters_bytes for stage in apart]
-    table_bytes = 2 * V * H
-    assert both_ends[0].states.parameters_bytes == held[0] + held[-1] - table_bytes
-    assert both_ends[1].states.parameters_bytes == held[1] + held[2]
 
 
 @pytest.mark.parametrize("tied", [False, True])

@@ -1,20 +1,16 @@
 """Stages with their own number of layers: parameters, FLOPs, memory, time and errors."""
 
-import math
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from simtrain.iteration.memory.report import memory_report
 from simtrain.iteration.plan import Plan
 from simtrain.workload.ops import total_flops
 from tests.helpers.toys import (
-    a100,
     layer_parameters,
     ops_of,
     plan_of,
-    run,
     small,
 )
 
@@ -72,55 +68,3 @@ def test_a_moved_layer_moves_its_parameters_and_flops(interleave: int) -> None:
     assert t * layer == 12 * h**2 + 7 * h + 6 * h * t
     flops = microbatches * interleave * Fraction(72 * s * h**2, t) * (1 + Fraction(s, 6 * h))
     assert differences(stage_flops(even), stage_flops(moved)) == [-flops, 0, 0, flops]
-
-
-def test_the_first_stage_saves_an_added_layer_for_all_its_microbatches() -> None:
-    """The layer has 18 bytes per parameter, and 2sbh bytes of input for each of four outstanding
-    microbatches.
-    """
-    even, moved = (
-        memory_report(
-            small_plan({"first_stage_layers": first}, recompute="full", model=model), a100()
-        )
-        for first, model in ((2, {}), (3, {"num_layers": 9}))
-    )
-    before, after = even.stages[0], moved.stages[0]
-    assert after.states.total_bytes - before.states.total_bytes == 18 * layer_parameters(small())
-    assert after.activations_bytes - before.activations_bytes == 4 * 2 * 2048 * 4096
-    for stage in (1, 2, 3):
-        assert moved.stages[stage].components_bytes == even.stages[stage].components_bytes
-
-
-@pytest.mark.parametrize("own", [{"first_stage_layers": 2}, {"last_stage_layers": 2}])
-@pytest.mark.parametrize("interleave", [1, 2])
-def test_an_explicit_even_share_equals_the_default(own: dict[str, int], interleave: int) -> None:
-    even, written = (
-        run(small(grid | {"interleave": interleave, "data": 2}, overlap={"data_parallel": True}))
-        for grid in ({}, own)
-    )
-    assert written.to_dict() | {"scenario": None} == even.to_dict() | {"scenario": None}
-
-
-def test_fewer_layers_on_the_stage_of_the_head_balance_the_pipeline() -> None:
-    """With v = 51200 and h = 1024, the head has the FLOPs of v / 12h = 4.2 layers."""
-    model = {"num_layers": 32, "hidden_size": 1024, "num_attention_heads": 16}
-    even, balanced, beyond = (
-        run(small({"tensor": 1, **own}, model=model))
-        for own in ({}, {"last_stage_layers": 5}, {"last_stage_layers": 2})
-    )
-    assert balanced.iteration_time_s < even.iteration_time_s
-    assert balanced.iteration_time_s < beyond.iteration_time_s
-    assert balanced.breakdown.bubble_s < even.breakdown.bubble_s
-    assert math.isclose(balanced.breakdown.compute_s, even.breakdown.compute_s, rel_tol=1e-9)
-
-
-def test_no_more_than_five_kinds_of_chunk_are_simulated() -> None:
-    """A middle stage has one kind. The first stage has two, with and without embedding, and the
-    last has two, with and without head.
-    """
-    grid = {"pipeline": 8, "interleave": 3, "first_stage_layers": 9, "last_stage_layers": 3}
-    model = {"num_layers": 6 * 6 + 12}
-    plan = small_plan(grid, model=model)
-    assert len(plan.chunks) == plan.schedule.num_virtual_stages == 24
-    assert len(set(plan.chunks)) == 5
-    assert len({one for one, _ in plan.different_passes()}) == 2 * 5

@@ -1,7 +1,5 @@
 """Products pipelined with their collectives: time, FLOPs, bytes and memory by hand."""
 
-import math
-from collections import Counter
 from dataclasses import dataclass, replace
 
 import pytest
@@ -10,9 +8,8 @@ from hypothesis import strategies as st
 
 from simtrain.base.mesh import Group
 from simtrain.durations.collectives import total_wire_bytes
-from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
-from simtrain.iteration.programs.pass_tasks import PassMachine, pass_program, simulate_pass
+from simtrain.iteration.programs.pass_tasks import PassMachine, simulate_pass
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.blocks import column_linear, row_linear
@@ -24,17 +21,13 @@ from simtrain.workload.record import record_pass
 from simtrain.workload.tape import Microbatch, Tape
 from simtrain.workload.work import Collective, CollectiveKind, Gemm, Work
 from tests.helpers.toys import (
-    a100,
     chunk_with,
     layer_scenarios,
     pass_with,
-    scenario_with,
     small,
 )
 
 ON = OverlapPolicy(userbuffers=True)
-SIZES = {"num_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "seq_length": 256}
-SPLIT = {"tensor": 4, "sequence_parallel": True}
 
 
 @dataclass(frozen=True)
@@ -142,45 +135,6 @@ def test_flops_and_bytes_are_those_of_whole_products(scenario: Scenario, kind: P
         assert [*before.ops] == [*after.ops]
 
 
-def test_copy_engines_do_not_slow_products_but_reduce_scatters_do() -> None:
-    """A ring exchange uses copy engines (`use_ce`), so the product has all multiprocessors."""
-    model = DurationModel(a100())
-    machine = PassMachine(model.seconds, 0.0, model.device_load)
-    group = Group(("tp",), 4, 4)
-    assert model.device_load(Collective(CollectiveKind.COPY, 1 << 20, group)) == 0
-    slowdown = a100().overlap.slowdown.value
-    assert model.device_load(Collective(CollectiveKind.REDUCE_SCATTER, 1 << 20, group)) == slowdown
-    column, row = (record_of(block, "F", 4) for block in (Column(), Row()))
-    for record, is_slowed in ((column, False), (row, True)):
-        kernels = [op.work for op in record.ops if not isinstance(op.work, Collective)]
-        alone_s, took_s = math.fsum(map(model.seconds, kernels)), simulate_pass(record, machine)
-        assert (took_s.compute_s > alone_s * (1 + 1e-9)) is is_slowed
-    loads = pass_program(column, machine).link_loads
-    assert loads is not None
-    assert len(loads.load) == len([*column.ops]) - 3
-
-
-def test_ops_of_a_layer_by_hand() -> None:
-    """Four rings of t - 1 copies, two products with four reduce-scattered chunks, four whole
-    collectives.
-    """
-    scenario = scenario_with(SIZES, parallelism=SPLIT)
-    layer = chunk_with(scenario, 1)
-    kinds: Counter[tuple[str, str]] = Counter()
-    for kind in ("F", "B"):
-        one = with_userbuffers(pass_with(scenario, layer, kind))
-        for op in record_pass(one).ops:
-            if isinstance(op.work, Collective):
-                kinds[kind, op.work.kind] += 1
-    assert kinds == {
-        ("F", "copy"): 2 * 3,
-        ("F", "reduce_scatter"): 2 * 4,
-        ("B", "copy"): 2 * 3,
-        ("B", "all_gather"): 2,
-        ("B", "reduce_scatter"): 2,
-    }
-
-
 def test_userbuffers_are_twelve_permanent_arrays() -> None:
     """With userbuffers, only the head uses Megatron-LM's global memory buffer."""
     scenario = small({"sequence_parallel": True}, overlap={"userbuffers": True})
@@ -197,24 +151,3 @@ def test_userbuffers_are_twelve_permanent_arrays() -> None:
     # bf16.
     assert buffers["userbuffers"] == (8 + 4 * 2) * array_bytes // 4
     assert "global memory buffer" not in buffers
-
-
-def test_fp8_sends_half_the_bytes() -> None:
-    scenario = scenario_with(
-        SIZES,
-        parallelism=SPLIT,
-        precision={"compute": "fp8"},
-        attention_backend="fused",
-        overlap={"userbuffers": True},
-    )
-    sixteen = scenario.replace({"precision.compute": "bf16"})
-    sent = [
-        sum(
-            op.work.array_bytes
-            for kind in ("F", "B")
-            for op in record_pass(with_userbuffers(pass_with(one, chunk_with(one, 1), kind))).ops
-            if isinstance(op.work, Collective) and op.work.kind is CollectiveKind.COPY
-        )
-        for one in (scenario, sixteen)
-    ]
-    assert sent[0] * 2 == sent[1] == 4 * 3 * (256 * 512 * 2 // 4)
