@@ -126,7 +126,7 @@ STUDIES = [
 ]
 REFUSED = {
     "search --gpus 8": "E941",
-    "export --to torchtitan": "E952",
+    "export --to megatron": "E952",
 }
 
 

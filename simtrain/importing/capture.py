@@ -26,7 +26,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from simtrain.base.input_file import read_bytes
@@ -43,8 +43,6 @@ _CONTAINERS = "docker", "podman", "singularity", "apptainer", "enroot"
 _OTHER_HOSTS = "ssh", "pdsh"
 SUBMITTERS = "sbatch", "salloc", "qsub", "bsub"
 _PYTHONS = ("python", "python3", *(f"python3.{minor}" for minor in range(8, 20)))
-_TRAINER_FLAGS = "per_device_train_batch_size", "model_name_or_path"
-"""Arguments of transformers' training scripts that Megatron-LM has not."""
 _IN_A_JOB = {
     **dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST"), "localhost"),
     **dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"), "0"),
@@ -81,7 +79,6 @@ _SECONDS_OF_JOBS = 5.0
 """How long jobs in the background may go on after the script."""
 _SECONDS_TO_END = 2.0
 _MOST_BYTES = 4 << 20
-_MODEL = "config.json"
 _HEADER = re.compile(r"^#(?:SBATCH|PBS|BSUB|\$)[ \t][^\n]*", re.MULTILINE)
 
 
@@ -92,12 +89,10 @@ class Launch:
     Args:
         words: its name and its arguments.
         environment: Slurm's variables of its environment.
-        files: the texts of configs that the arguments name, by their path.
     """
 
     words: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def program(self) -> str:
@@ -154,9 +149,6 @@ def capture(
         path = folder / "captured.sh"
         captured = Capture(shlex.join(command), path, launches)
         path.write_text(_text(captured, script), encoding="utf-8", errors="replace")
-        for launch in launches:
-            for file, text in launch.files.items():
-                _write_beside(path, _local(file, launch.files), text)
         try:
             yield captured
         except InputError as error:
@@ -211,7 +203,7 @@ def _write_recorders(folder: Path) -> None:
     programs = folder / "bin"
     programs.mkdir()
     (folder / "records").mkdir()
-    (folder / recorder.FLAGS).write_text("\n".join([*KNOWN, *_TRAINER_FLAGS]), encoding="utf-8")
+    (folder / recorder.FLAGS).write_text("\n".join(KNOWN), encoding="utf-8")
     pythons = [name for name in _PYTHONS if name in ("python", "python3") or shutil.which(name)]
     functions = []
     for name in (*LAUNCHERS, *_CONTAINERS, *_OTHER_HOSTS, *SUBMITTERS, *pythons):
@@ -284,7 +276,7 @@ def _launches(folder: Path) -> tuple[Launch, ...]:
     for file in sorted((folder / "records").iterdir()):
         record = json.loads(read_bytes(file, _MOST_BYTES))
         words = tuple(record["words"])
-        launches.setdefault(words, Launch(words, record["environment"], record["files"]))
+        launches.setdefault(words, Launch(words, record["environment"]))
     return tuple(launches.values())
 
 
@@ -326,24 +318,6 @@ def _text(captured: Capture, script: str) -> str:
             option = name.replace("tasks", "ntasks").replace("_", "-")
             headers.append(f"#SBATCH --{option}={values[0].split('(')[0]}")
     images = [f"# {image}" for image in images_in(script)]
-    commands = [
-        shlex.join([_local(word, launch.files) for word in launch.words])
-        for launch in captured.launches
-    ]
+    commands = [shlex.join(launch.words) for launch in captured.launches]
     heading = f"{CAPTURED} {' '.join(captured.command.split())}"
     return "\n".join([heading, *headers, *images, *commands, ""])
-
-
-def _local(word: str, files: Mapping[str, str]) -> str:
-    """Return a word with the name of a recorded file in place of its path."""
-    flag, equals, value = word.rpartition("=")
-    is_config = value in files and PurePath(value).name != _MODEL
-    return f"{flag}{equals}{PurePath(value).name}" if is_config else word
-
-
-def _write_beside(script: Path, name: str, text: str) -> None:
-    """Write a file to the folder of a script, unless its path leads elsewhere."""
-    file = (script.parent / name).resolve()
-    if file.is_relative_to(script.parent.resolve()) and file != script:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")

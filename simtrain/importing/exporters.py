@@ -23,18 +23,16 @@ class Exporter(ABC):
     """The ending of files for which it is the default."""
 
     @abstractmethod
-    def write(self, scenario: Scenario, *, nearest: bool = False) -> str:
+    def write(self, scenario: Scenario) -> str:
         """Return the text from which the importer of this name makes the scenario again.
 
         Comments list the fields that the framework cannot say (`lost_fields`).
 
         Args:
             scenario: a checked scenario.
-            nearest: change what the framework cannot run to the nearest that it can, with comments
-                on the changes.
 
         Raises:
-            InputError: the framework cannot run the scenario, and with `nearest` none near it.
+            InputError: the framework cannot run the scenario.
         """
 
 
@@ -47,18 +45,7 @@ class MegatronScript(Exporter):
 
     name, ending = "megatron", ".sh"
 
-    def write(self, scenario: Scenario, *, nearest: bool = False) -> str:
+    def write(self, scenario: Scenario) -> str:
         from simtrain.importing.megatron.export import megatron_script
 
         return megatron_script(scenario)
-
-
-class TorchtitanJob(Exporter):
-    """Writes a job of torchtitan; a layout that it cannot run is an error."""
-
-    name, ending = "torchtitan", ".toml"
-
-    def write(self, scenario: Scenario, *, nearest: bool = False) -> str:
-        from simtrain.importing.torchtitan.export import torchtitan_job
-
-        return torchtitan_job(scenario, nearest=nearest)

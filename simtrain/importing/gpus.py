@@ -96,12 +96,6 @@ def profile_named(machine: str) -> str | None:
     return None if is_other else gpu.cluster or None
 
 
-def machine_of_config(name: str) -> NamedMachine | None:
-    """Return the GPUs in the name of a recipe, such as llama3_70b_gb200; or None."""
-    gpus = gpus_in(name)
-    return NamedMachine(gpus, f"--config {name}") if gpus else None
-
-
 def machine_of_log(lines: Sequence[str], file: str) -> NamedMachine | None:
     """Return the GPUs that a line of a log names, such as "NVIDIA H100 80GB HBM3"; or None.
 

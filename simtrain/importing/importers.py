@@ -36,23 +36,7 @@ def _kinds(importer: str) -> tuple[FileKind, ...]:
     )
 
 
-class ScriptImporter(Importer):
-    """An importer of scripts, which have variables and can be captured."""
-
-    reads_variables = True
-
-    @contextmanager
-    def opened(self, request: ImportRequest) -> Iterator[ImportRequest]:
-        if not request.capture:
-            yield request
-            return
-        from simtrain.importing.capture import announced_capture, command_of
-
-        with announced_capture(command_of([request.file]), request.env) as captured:
-            yield replace(request, source=captured.path)
-
-
-class Megatron(ScriptImporter):
+class Megatron(Importer):
     """Convert the arguments of Megatron-LM to a scenario.
 
     A comment on each field names the argument that it comes from. The first lines list the
@@ -71,6 +55,17 @@ class Megatron(ScriptImporter):
     place = 1
     kinds = _kinds(name)
     reads_options = True
+    reads_variables = True
+
+    @contextmanager
+    def opened(self, request: ImportRequest) -> Iterator[ImportRequest]:
+        if not request.capture:
+            yield request
+            return
+        from simtrain.importing.capture import announced_capture, command_of
+
+        with announced_capture(command_of([request.file]), request.env) as captured:
+            yield replace(request, source=captured.path)
 
     def draft(self, request: ImportRequest) -> Draft:
         from simtrain.importing.megatron.fields import megatron_draft
@@ -78,21 +73,20 @@ class Megatron(ScriptImporter):
         return megatron_draft(request)
 
 
-class DeepSpeed(ScriptImporter):
+class DeepSpeed(Importer):
     """Convert the config of DeepSpeed to a scenario.
 
-    The model comes from --model: the config.json of a model on Hugging Face, or the script that
-    starts Megatron-DeepSpeed. Without it, a script that names the JSON file, or a config.json, is
-    looked for in the same folder. A script may write the JSON itself, in a here-document.
+    The model is the config.json of a model on Hugging Face: that of --model, or the one in the
+    same folder.
 
     Example: simtrain import deepspeed ds_config.json --model config.json --gpus 64
     """
 
     name = "deepspeed"
     metavar = "SOURCE"
-    argument = "JSON file of DeepSpeed, or a script that passes one with --deepspeed_config FILE."
+    argument = "JSON file of DeepSpeed."
     reads_model = True
-    place = 0  # a script that starts DeepSpeed is a shell script too
+    place = 0
     kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:
@@ -147,46 +141,21 @@ class Torchtitan(Importer):
 
 
 class MegatronBridge(Importer):
-    """Convert a config of Megatron-Bridge to a scenario.
+    """Convert a printed config of Megatron-Bridge to a scenario.
 
     A comment on each field names the field that it comes from. A config does not contain its
-    number of GPUs: add --gpus. A Python file is read as text, not run; --config names one of
-    several recipes in it. What a recipe takes from other files is in a printed config.
+    number of GPUs: add --gpus. `cfg.print_yaml()` prints the config of a recipe.
 
     Example: simtrain import bridge config.yaml --gpus 1024 --set cluster=h100_sxm
     """
 
     name = "bridge"
     metavar = "CONFIG"
-    argument = "YAML that Megatron-Bridge prints, a log with it, or Python file of recipes."
-    reads_configs = True
+    argument = "YAML that Megatron-Bridge prints, or a log with it."
     place = 4
     kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:
-        from simtrain.importing.nemo.bridge import bridge_draft
+        from simtrain.importing.bridge.reader import bridge_draft
 
         return bridge_draft(request)
-
-
-class Nemo(Importer):
-    """Convert a recipe of NeMo 2 to a scenario.
-
-    A comment on each field names the field that it comes from. --gpus replaces the number of nodes
-    and devices. A Python file is read as text, not run; --config names one of several recipes in
-    it. What a recipe takes from other files is in a printed one.
-
-    Example: simtrain import nemo recipe.py --config pretrain_recipe --gpus 64
-    """
-
-    name = "nemo"
-    metavar = "CONFIG"
-    argument = "YAML file of a printed recipe, or Python file of a recipe."
-    reads_configs = True
-    place = 5
-    kinds = _kinds(name)
-
-    def draft(self, request: ImportRequest) -> Draft:
-        from simtrain.importing.nemo.nemo import nemo_draft
-
-        return nemo_draft(request)

@@ -22,7 +22,7 @@ def refuse_own_parts(scenario: Scenario, framework: str) -> None:
     split = scenario.parallelism.matrix_split
     if scenario.model.lora:
         message = f"model.lora is set, but {framework} has no adapters"
-        fix = "remove model.lora; Megatron-Bridge and NeMo have adapters"
+        fix = "remove model.lora; Megatron-Bridge has adapters"
         raise InputError.of("E882", message, fix=fix, reason="it would train all weights")
     if split is not None:
         message = f"parallelism.tensor_split is {split.name}, but {framework} has no such split"

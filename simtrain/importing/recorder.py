@@ -28,9 +28,7 @@ VARIABLES = (
 _LAUNCHERS = re.compile(r"torch\.distributed\.(run|launch)|(accelerate|deepspeed)(\..*)?")
 _TRAINING = re.compile(r"(?<![a-z])(pre)?train|fine_?tun|(?<![a-z])sft")
 _SHELLS = "bash", "sh"
-_CONFIGS = "deepspeed", "deepspeed_config"
 _FIRST_RANK = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
-_MOST_BYTES = 1 << 20
 
 
 def main() -> None:
@@ -105,42 +103,15 @@ def _shell_at(words: Sequence[str]) -> int | None:
 
 
 def _record(folder: Path, words: Sequence[str]) -> None:
-    """Write the words, the environment, and the files that the words name."""
+    """Write the words and the environment."""
     record = {
         "words": words,
         "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
-        "files": _files(words),
     }
     records = folder / "records"
     unfinished = folder / f"{os.getpid()}.unfinished"
     unfinished.write_text(json.dumps(record), encoding="ascii")
     unfinished.rename(records / f"{time.time_ns()}-{os.getpid()}.json")
-
-
-def _files(words: Sequence[str]) -> dict[str, str]:
-    """Return the texts of DeepSpeed's configs and of models' config.json, by their path.
-
-    The script may remove them later, and their paths are relative to its folder.
-    """
-    files = dict[str, str]()
-    models = ["config.json"]
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        value = word.partition("=")[2] or following
-        if _name(word) in _CONFIGS:
-            _add_file(files, value)
-        models.append(os.path.join(value, "config.json"))
-    for model in models:
-        _add_file(files, model)
-    return files
-
-
-def _add_file(files: dict[str, str], path: str) -> None:
-    file = Path(path)
-    try:
-        if file.is_file() and file.stat().st_size <= _MOST_BYTES:
-            files[path] = file.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return  # An argument that is no path, or a file that the importer would refuse too.
 
 
 if __name__ == "__main__":

@@ -66,7 +66,6 @@ def test_files_of_users_are_read_in_one_place(package: str) -> None:
         "import hf {}",
         "import torchtitan {}",
         "import deepspeed {}",
-        "import nemo {}",
         "validate {} --cluster h100_sxm",
         "compare table5_22b_full {}",
         "calibrate fit {} --base h100_sxm -o p.yaml",

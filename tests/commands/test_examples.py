@@ -11,7 +11,6 @@ from simtrain.base.resources import find_profile
 from tests.helpers.command_line import call, commands
 from tests.helpers.imported import GPT
 from tests.importing.test_bridge import EVEN
-from tests.importing.test_nemo import RECIPE
 from tests.importing.test_torchtitan import JOB
 from tests.importing.test_torchtitan_python import REGISTRY
 
@@ -58,7 +57,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     (folder / "job.toml").write_text(JOB, "utf-8")
     (folder / "config_registry.py").write_text(REGISTRY, "utf-8")
     (folder / "config.yaml").write_text(EVEN.replace("size: 128", "size: 1024"), "utf-8")
-    (folder / "recipe.py").write_text(RECIPE, "utf-8")
     (folder / "runs.csv").write_text(RUNS, "utf-8")
     shutil.copy(find_profile("h100_sxm"), folder / "my_cluster.yaml")
     return folder

@@ -43,7 +43,7 @@ WITHOUT_TABLES = {
         "profile check",
     ),
     *("export", "import megatron"),
-    *("import hf", "import torchtitan", "import bridge", "import nemo", "import deepspeed"),
+    *("import hf", "import torchtitan", "import bridge", "import deepspeed"),
     "import torch",
     *("calibrate fit", "calibrate measure"),
 }

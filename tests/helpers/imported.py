@@ -12,7 +12,6 @@ from simtrain.importing.importers import (
     HuggingFace,
     Megatron,
     MegatronBridge,
-    Nemo,
     Torchtitan,
 )
 from simtrain.scenario import Scenario
@@ -184,7 +183,6 @@ import_megatron = partial(import_with, Megatron())
 import_torchtitan = partial(import_with, Torchtitan())
 import_hugging_face = partial(import_with, HuggingFace())
 import_deepspeed = partial(import_with, DeepSpeed())
-nemo_draft = partial(draft_with, Nemo())
 bridge_draft = partial(draft_with, MegatronBridge())
 
 

@@ -1,4 +1,4 @@
-"""`simtrain import bridge`: printed configs and recipes of Megatron-Bridge."""
+"""`simtrain import bridge`: printed configs of Megatron-Bridge."""
 
 from typing import Any
 
@@ -163,103 +163,47 @@ def test_a_layout_is_a_list_of_the_parts_of_each_stage() -> None:
     assert of_bridge(text).parallelism.layout == "Et|tL"
 
 
-RECIPE = """\
-import torch
-from megatron.bridge import AutoBridge
-from megatron.bridge.recipes.common import _pretrain_common
-from megatron.bridge.recipes.utils import apply_flex_dispatcher_backend, SIZE
-from megatron.bridge.training.comm_overlap import CommOverlapConfig
-
-MODEL = "Qwen/Qwen3-30B-A3B"
+PRECISION = EVEN[EVEN.index("mixed_precision:\n") : EVEN.index("model:\n", EVEN.index("mixed_"))]
+EXPERTS = "num_moe_experts: 8\n  moe_router_topk: 2\n  moe_ffn_hidden_size: 1024"
 
 
-def set_layout(model, layout=None):
-    if layout is not None:
-        model.pipeline_model_parallel_layout = layout
-        return
-    parts = {(2, 1): [["embedding"] + ["decoder"] * 20, ["decoder"] * 28 + ["loss"]]}
-    pipeline = model.pipeline_model_parallel_size or 1
-    chunks = model.virtual_pipeline_model_parallel_size or 1
-    if (pipeline, chunks) in parts:
-        model.pipeline_model_parallel_layout = parts[(pipeline, chunks)]
+def named(precision: str, config: str = EVEN) -> Scenario:
+    """Return the scenario of a config with a named precision."""
+    return of_bridge(config.replace(PRECISION, f"mixed_precision: {precision}\n"))
 
 
-def qwen3_30b_a3b_pretrain_config():
-    cfg = _pretrain_common()
-    cfg.model = AutoBridge.from_hf_pretrained(MODEL).to_megatron_provider(load_weights=False)
-    cfg.tokenizer.vocab_size = SIZE
-    cfg.model.tensor_model_parallel_size = 2
-    cfg.model.sequence_parallel = True
-    cfg.model.pipeline_model_parallel_size = 2
-    cfg.model.pipeline_dtype = torch.bfloat16
-    cfg.model.virtual_pipeline_model_parallel_size = None
-    cfg.model.expert_model_parallel_size = 8
-    cfg.model.seq_length = 4096
-    set_layout(cfg.model)
-    apply_flex_dispatcher_backend(cfg.model, "deepep")
-    cfg.train.global_batch_size = 512
-    cfg.mixed_precision = "bf16_with_fp8_current_scaling_mixed"
-    cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)
-    return cfg
-"""
-
-
-def test_a_recipe_is_read_as_text() -> None:
-    file = written("recipe.py", RECIPE)
-    scenario, text = bridge_draft(file, gpus=64).finished()
-    assert scenario.model.experts and scenario.model.experts.num == 128
-    assert scenario.model.vocab_size == 151936
-    split = scenario.parallelism
-    assert (split.tensor, split.pipeline, split.expert) == (2, 2, 8)
-    assert split.layout == "Et*20|t*28L"
-    # _pretrain_common has microbatches of 2.
-    assert (scenario.batch.micro, scenario.batch.global_) == (2, 512)
-    assert (scenario.precision.compute, scenario.precision.fp8_recipe) == ("fp8", "tensorwise")
-    assert scenario.overlap.data_parallel and scenario.overlap.parameter_gather
-    assert "# - model.apply_flex_dispatcher_backend()" in text
-    assert (scenario.precision.first_layers_bf16, scenario.precision.last_layers_bf16) == (1, 1)
+def test_a_named_precision_keeps_its_first_and_last_layers_in_bf16() -> None:
+    in_fp8 = named("bf16_with_fp8_current_scaling_mixed").precision
+    assert (in_fp8.compute, in_fp8.fp8_recipe) == ("fp8", "tensorwise")
+    assert (in_fp8.first_layers_bf16, in_fp8.last_layers_bf16) == (1, 1)
+    in_fp4 = named("nemotron_3_super_bf16_with_nvfp4_mixed").precision
+    assert (in_fp4.compute, in_fp4.last_layers_bf16) == ("fp4", 14)
 
 
 def test_releases_of_the_stack_turn_on_nothing_that_a_config_leaves_off() -> None:
     """The newest release's recipes for a GB300 in mxfp8 have graphs and merged passes."""
-    plain = RECIPE.replace("fp8_current_scaling", "mxfp8")
-    scenario = bridge_draft(written("recipe.py", plain), gpus=64).finished()[0]
-    scenario = scenario.replace({"cluster": "gb300"})
+    plain = EVEN.replace("num_moe_experts: null", EXPERTS)
+    scenario = named("bf16_with_mxfp8_mixed", plain).replace({"cluster": "gb300"})
     assert scenario.fp8_recipe == "mxfp8"
-    assert scenario.expert_dispatch == "all_to_all"  # the function that sets it is not read
+    assert scenario.expert_dispatch == "all_to_all"
     assert not (scenario.facts.cuda_graphs or scenario.merges_passes)
     assert not scenario.facts.kernels.fused_grouped_mlp
-    line = "    cfg.model.use_transformer_engine_op_fuser = True\n"
-    fused = plain.replace("    cfg.train.global", f"{line}    cfg.train.global")
-    kernels = bridge_draft(written("recipe.py", fused), gpus=64).finished()[0].facts.kernels
+    fused = plain.replace("model:\n", "model:\n  use_transformer_engine_op_fuser: true\n", 1)
+    kernels = named("bf16_with_mxfp8_mixed", fused).facts.kernels
     assert (kernels.fused_grouped_mlp, kernels.paged_stash) == (True, False)
-
-
-def test_a_named_precision_in_fp4_keeps_its_last_layers_in_bf16() -> None:
-    named = RECIPE.replace("bf16_with_fp8_current_scaling", "nemotron_3_super_bf16_with_nvfp4")
-    precision = bridge_draft(written("recipe.py", named), gpus=64).finished()[0].precision
-    assert precision.compute == "fp4"
-    assert (precision.first_layers_bf16, precision.last_layers_bf16) == (1, 14)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("Qwen/Qwen3-30B-A3B", "Qwen/Qwen3-Next-80B-A3B", "E877 .* linear attention"),
-        ("Qwen/Qwen3-30B-A3B", "new/Model-3B", r"E877 .* sizes of the model new/Model-3B"),
-        ('MODEL = "Qwen/Qwen3-30B-A3B"', "MODEL = choose()", "E874 the name of the model"),
-        ("pipeline_dtype", "new_parallel_size", r"E871 model\.new_parallel_size is not a known"),
-        ("= 8\n", "= choose()\n", r"E874 model\.expert_model_parallel_size is"),
-        (
-            "return cfg",
-            "cfg.peft = A() if more() else C()\n    return cfg",
-            r"E874 peft depends on more\(\)",
-        ),
+        ("models.gpt_provider.GPT", "models.qwen3_next.Qwen3Next", "E877 .* linear attention"),
+        ("functional.silu", "functional.tanh", r"E872 model\.activation_func is tanh"),
+        ("num_layers: 32", "new_parallel_size: 2", r"E871 model\.new_parallel_size is not a known"),
     ],
 )
-def test_what_the_file_does_not_say_is_an_error(old: str, new: str, message: str) -> None:
+def test_what_is_not_simulated_is_an_error(old: str, new: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        bridge_draft(written("recipe.py", RECIPE.replace(old, new)), gpus=64).finished()
+        of_bridge(EVEN.replace(old, new))
 
 
 def test_an_unknown_field_that_is_on_is_an_error() -> None:
@@ -276,8 +220,6 @@ def test_the_command_writes_a_scenario_that_loads() -> None:
     assert load_scenario("o.yaml").num_gpus == 64
     assert call("run", "config.yaml", "--set", "parallelism.data=8").exit_code == 0
     assert "E116 this is a config of Megatron-Bridge" in refused("import", "hf", "config.yaml")
-    written("recipe.py", RECIPE)
-    assert "simtrain import bridge recipe.py" in refused("import", "torchtitan", "recipe.py")
 
 
 def test_accounted_ends_of_interleaved_stages_are_a_layout() -> None:

@@ -12,7 +12,7 @@ from simtrain.errors import InputError
 from simtrain.importing.capture import Launch, capture
 from simtrain.importing.recorder import is_training
 from tests.helpers.command_line import call, refused
-from tests.helpers.imported import BASE, GPT, LLAMA, import_deepspeed, import_megatron, written
+from tests.helpers.imported import BASE, GPT, LLAMA, import_megatron, written
 from tests.importing.test_launch import LAUNCHES
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash to run")
@@ -139,24 +139,6 @@ def test_variables_of_slurm_are_those_of_the_headers_and_of_the_environment() ->
     }
     assert not any("s3cret" in text for text in texts)
     assert not captured.path.parent.exists()
-
-
-ZERO = '{"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 1}}'
-
-
-def test_a_config_that_the_script_writes_and_removes_is_read() -> None:
-    folder = Path("elsewhere").absolute()
-    script = f"""#!/bin/bash
-mkdir -p {folder}
-for S in 2; do echo '{ZERO}' | sed "s/1}}/$S}}/" > {folder}/ds.json; done
-deepspeed --num_gpus 8 --num_nodes 1 pretrain_gpt.py {BASE} --micro-batch-size 2 \\
-  --global-batch-size 64 --deepspeed --deepspeed_config {folder}/ds.json
-rm -r {folder}
-"""
-    with capture(["bash", written("run.sh", script)]) as captured:
-        scenario, text = import_deepspeed(str(captured.path))
-    assert scenario.memory.zero_stage == 2 and scenario.num_gpus == 8
-    assert "of ds.json" in text
 
 
 def test_the_command_says_that_it_runs_the_script(capfd: pytest.CaptureFixture[str]) -> None:

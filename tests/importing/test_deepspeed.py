@@ -1,4 +1,4 @@
-"""DeepSpeed's JSON over the model of a config.json, of Megatron's arguments, or of a trainer."""
+"""DeepSpeed's JSON over the model of a config.json."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
-from tests.helpers.imported import import_deepspeed, import_megatron, written
+from tests.helpers.imported import import_deepspeed, written
 
 MODEL = {
     "model_type": "llama",
@@ -20,34 +20,6 @@ MODEL = {
     "max_position_embeddings": 2048,
 }
 ZERO = {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}}
-ARGUMENTS = (
-    "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 2048 "
-    "--max-position-embeddings 2048 --micro-batch-size 2 --global-batch-size 64"
-)
-SCRIPT = f"""\
-#!/bin/bash
-#SBATCH --nodes=2
-STAGE=1
-config_json="./ds.$SLURM_JOB_ID.json"
-cat <<EOT > $config_json
-{{
-  "train_batch_size": 64,
-  "zero_optimization": {{
-    "stage": $STAGE,
-    "overlap_comm": true
-  }},
-  "fp16": {{"enabled": true}}
-}}
-EOT
-deepspeed --num_gpus 8 --num_nodes 2 pretrain_gpt.py {ARGUMENTS} --fp16 \\
-    --deepspeed --deepspeed_config $config_json --zero-stage $STAGE \\
-    --deepspeed-activation-checkpointing --checkpoint-activations
-"""
-TRAINER = """\
-deepspeed --num_gpus 4 train.py --model_name_or_path ./model --deepspeed ds.json \\
-    --bf16 --per_device_train_batch_size 2 --gradient_accumulation_steps 8 \\
-    --gradient_checkpointing True --max_seq_length 1024
-"""
 
 
 def config(*sections: dict[str, Any]) -> str:
@@ -183,48 +155,6 @@ def test_a_wrong_key_is_an_error(
         import_deepspeed(config(ZERO, keys), gpus=gpus)
     assert caught.value.problems[0].code == code
     assert part in str(caught.value)
-
-
-def test_a_script_that_writes_its_json_is_read_with_it() -> None:
-    scenario, text = import_deepspeed(written("train.slurm", SCRIPT))
-    assert (scenario.memory.zero_stage, scenario.parallelism.data) == (1, 16)
-    assert scenario.overlap.data_parallel and scenario.recompute.strategy == "full"
-    assert scenario.software.stack == "deepspeed_2022"
-    assert (
-        "zero_stage: 1                   # zero_optimization.stage, line 9 of train.slurm" in text
-    )
-    assert import_megatron("train.slurm")[0] == scenario
-
-
-def test_json_beside_a_script_is_read_and_names_it() -> None:
-    script = SCRIPT.replace("cat <<EOT > $config_json", "cat <<EOT > other.json")
-    written("train.slurm", script.replace('"./ds.$SLURM_JOB_ID.json"', "ds.json"))
-    _, text = import_megatron("train.slurm", ignore_unknown=True)
-    assert "--deepspeed_config ds.json, line 16: the file is not beside the script" in text
-    Path("ds.json").write_text(json.dumps(zero(stage=1, overlap_comm=True)), "utf-8")
-    assert import_megatron("train.slurm")[0].overlap.data_parallel
-    assert import_deepspeed("ds.json")[0] == import_megatron("train.slurm")[0]
-
-
-def test_a_script_of_a_trainer_fills_what_is_auto() -> None:
-    auto = "auto"
-    sizes = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
-    config({"bf16": {"enabled": auto}}, zero(stage=3), dict.fromkeys(sizes, auto))
-    Path("model").mkdir()
-    Path("config.json").rename("model/config.json")
-    scenario, text = import_deepspeed(written("train.sh", TRAINER))
-    assert (scenario.batch.micro, scenario.batch.global_, scenario.num_gpus) == (2, 64, 4)
-    assert scenario.recompute.strategy == "full" and scenario.model.seq_length == 1024
-    assert "compute: bf16                   # --bf16" in text
-    own = written("own.sh", TRAINER.replace("--bf16", "--bf16 --own $MORE"))
-    assert "--own $MORE, line" in import_deepspeed(own)[1]
-    Path("model/config.json").unlink()
-    with pytest.raises(InputError, match=r"E881 the config of the model \./model is not"):
-        import_deepspeed("train.sh")
-    for hidden in ("--bf16 $MORE", "--max_seq_length 8 $MORE"):
-        text = TRAINER.replace("--bf16", hidden)
-        with pytest.raises(InputError, match=r"E874 \$MORE is among the arguments"):
-            import_deepspeed(written("train.sh", text))
 
 
 def test_a_config_without_a_model_says_how_to_name_one() -> None:

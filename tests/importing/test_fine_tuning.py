@@ -1,10 +1,10 @@
-"""Adapters (LoRA) and packed documents of Megatron-Bridge and NeMo."""
+"""Adapters (LoRA) and packed documents of Megatron-Bridge."""
 
 import pytest
 
 from simtrain.errors import InputError
 from simtrain.scenario.model import Lora
-from tests.helpers.imported import bridge_draft, nemo_draft, written
+from tests.helpers.imported import bridge_draft, written
 from tests.importing.test_bridge import EVEN
 
 PEFT = "peft:\n  _target_: megatron.bridge.peft.lora.LoRA\n"
@@ -43,41 +43,6 @@ def test_defaults_are_those_of_the_classes(peft: str, modules: tuple[str, ...]) 
     lora = lora_of(peft)
     assert lora
     assert (lora.rank, lora.dropout, lora.modules) == (32, 0, modules)
-
-
-def test_a_recipe_in_python_has_its_adapters() -> None:
-    recipe = """
-from megatron.bridge import AutoBridge
-from megatron.bridge.recipes.common import _peft_common
-from megatron.bridge.peft.lora import LoRA
-
-
-def llama3_8b_peft_config():
-    cfg = _peft_common()
-    cfg.model = AutoBridge.from_hf_pretrained("meta-llama/Meta-Llama-3-8B").to_megatron_provider()
-    cfg.model.seq_length = 4096
-    cfg.peft = LoRA(dim=8, alpha=16, target_modules=["linear_qkv", "linear_proj"])
-    return cfg
-"""
-    scenario, _ = bridge_draft(written("recipe.py", recipe), gpus=8).finished()
-    assert scenario.model.lora == Lora(rank=8, modules=("linear_qkv", "linear_proj"))
-
-
-def test_nemo_prints_the_same_class() -> None:
-    recipe = """
-_target_: nemo.collections.llm.finetune
-model:
-  _target_: nemo.collections.llm.LlamaModel
-  config: {_target_: nemo.collections.llm.Llama3Config8B, seq_length: 4096}
-trainer:
-  devices: 8
-  num_nodes: 1
-  strategy: {_target_: x.MegatronStrategy, tensor_model_parallel_size: 2}
-data: {global_batch_size: 8, micro_batch_size: 1, seq_length: 4096}
-peft: {_target_: nemo.collections.llm.peft.lora.LoRA, dim: 8, alpha: 16}
-"""
-    scenario, _ = nemo_draft(written("recipe.yaml", recipe)).finished()
-    assert scenario.model.lora == Lora(rank=8)
 
 
 @pytest.mark.parametrize(

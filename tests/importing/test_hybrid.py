@@ -167,59 +167,32 @@ def test_other_linear_attention_is_refused_by_its_name(kind: str, part: str) -> 
     assert part in str(refused.value)
 
 
-RECIPE = """\
-from megatron.bridge.models.mamba.mamba_provider import MambaModelProvider
-from megatron.bridge.recipes.common import _pretrain_common
-from megatron.core.activations import squared_relu
-
-
-def nemotronh_8b_pretrain_config():
-    cfg = _pretrain_common()
-    cfg.model = MambaModelProvider(
-        hybrid_override_pattern="M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
-        num_layers=52,
-        hidden_size=4096,
-        mamba_state_dim=128,
-        mamba_num_heads=128,
-        ffn_hidden_size=21504,
-        num_attention_heads=32,
-        seq_length=8192,
-        mamba_num_groups=8,
-        mamba_head_dim=64,
-        num_query_groups=8,
-        activation_func=squared_relu,
-        is_hybrid_model=True,
-        tensor_model_parallel_size=2,
-        sequence_parallel=True,
-    )
-    cfg.tokenizer.vocab_size = 131072
-    cfg.dataset.seq_length = 8192
-    cfg.train.global_batch_size = 768
-    cfg.train.micro_batch_size = 1
-    cfg.mixed_precision = "bf16_mixed"
-    return cfg
+PRINTED = """\
+_target_: megatron.bridge.training.config.ConfigContainer
+model:
+  _target_: megatron.bridge.models.mamba.mamba_provider.MambaModelProvider
+  hybrid_override_pattern: M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-
+  num_layers: 52
+  hidden_size: 4096
+  mamba_state_dim: 128
+  mamba_num_heads: 128
+  mamba_num_groups: 8
+  mamba_head_dim: 64
+  ffn_hidden_size: 21504
+  num_attention_heads: 32
+  num_query_groups: 8
+  seq_length: 8192
+  activation_func: {_call_: false, _target_: megatron.core.activations.squared_relu}
+  tensor_model_parallel_size: 2
+  sequence_parallel: true
+  vocab_size: 131072
+mixed_precision: bf16_mixed
+train: {global_batch_size: 768, micro_batch_size: 1}
 """
-PUBLISHED = """\
-from megatron.bridge import AutoBridge
-from megatron.bridge.recipes.common import _pretrain_common
 
 
-def config():
-    cfg = _pretrain_common()
-    name = "nvidia/Nemotron-H-8B-Base-8K"
-    cfg.model = AutoBridge.from_hf_pretrained(name).to_megatron_provider(load_weights=False)
-    cfg.tokenizer.vocab_size = 131072
-    cfg.dataset.seq_length = 8192
-    return cfg
-"""
-CLASS = RECIPE.replace("MambaModelProvider", "NemotronHModelProvider8B")
-CLASS = CLASS[: CLASS.index("        hybrid_override")] + CLASS[CLASS.index("        seq_length") :]
-
-
-@pytest.mark.parametrize("recipe", [RECIPE, PUBLISHED, CLASS])
-def test_a_recipe_of_megatron_bridge_is_the_shipped_model(recipe: str) -> None:
-    draft = bridge_draft(written("recipe.py", recipe), ["parallelism.data=4"])
-    scenario = draft.finished()[0]
+def test_a_config_of_megatron_bridge_is_the_shipped_model() -> None:
+    scenario, _ = bridge_draft(written("config.yaml", PRINTED), ["parallelism.data=4"]).finished()
     model, shipped = scenario.model, load_scenario("nemotron_h_8b").model
     assert model.model_dump() == shipped.model_dump()
     assert scenario.software.stack == "megatron_bridge"

@@ -20,7 +20,7 @@ class TinyJob(Exporter):
 
     name = "tiny"
 
-    def write(self, scenario, *, nearest=False):
+    def write(self, scenario):
         """Return the keys."""
         return f"[tiny]\\nlayers = {scenario.model.num_layers}\\n"
 '''

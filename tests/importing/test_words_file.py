@@ -6,16 +6,16 @@ import pytest
 
 from simtrain.base.strict_yaml.validation import names_of
 from simtrain.errors import InputError
-from simtrain.importing.deepspeed.draft import TABLE as DEEPSPEED
+from simtrain.importing.bridge.reader import TABLE as BRIDGE
+from simtrain.importing.deepspeed.reader import TABLE as DEEPSPEED
 from simtrain.importing.hugging_face.keys import FAMILIES, table_of
 from simtrain.importing.megatron.arguments import TABLE as MEGATRON
-from simtrain.importing.nemo.config import table_of as table_of_tool
 from simtrain.importing.table import WordsFile, WordTable
 from simtrain.importing.torchtitan.reader import TABLE as TORCHTITAN
 from simtrain.scenario import Scenario
 
 TABLES = [
-    *(MEGATRON, TORCHTITAN, DEEPSPEED, table_of_tool("NeMo"), table_of_tool("Megatron-Bridge")),
+    *(MEGATRON, TORCHTITAN, DEEPSPEED, BRIDGE),
     *map(table_of, FAMILIES.values()),
 ]
 

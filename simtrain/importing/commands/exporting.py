@@ -15,31 +15,24 @@ from simtrain.errors import InputError, Location, did_you_mean, printable
 from simtrain.importing.exporters import EXPORTERS, Exporter
 
 
-@options_first("scenario to out nearest overrides")
+@options_first("scenario to out overrides")
 def export(
     question: Question,
     to: Annotated[str, typer.Option(autocompletion=lambda: [*EXPORTERS])] = "",
     out: OutOption = None,
-    *,
-    nearest: bool = False,
 ) -> None:
     """Write a scenario as a framework reads it, so that what was found can be run.
 
     Args:
-        to: framework: megatron or torchtitan. Default: as the ending of the file says,
-            .sh for megatron and .toml for torchtitan.
+        to: framework, such as megatron. Default: as the ending of the file says, .sh for megatron.
         out: file to write. Default: print the text.
-        nearest: change what the framework cannot say of the layout to the nearest that it can.
-            Comments name the changes.
 
     Importing the text again gives the same scenario; comments list the fields that the framework
     cannot say. Data, tokenizer and learning rate are to be replaced.
 
     Example: simtrain export llama3_70b -o llama3.sh
 
-    Example: simtrain export llama3_8b --set memory.zero_stage=3 -o llama3.toml
-
-    Example: simtrain export llama3_8b --to torchtitan --nearest
+    Example: simtrain export gpt3_175b --set parallelism.data=8 --to megatron
     """
     from simtrain.base.output_folder import write_new
     from simtrain.studies.evaluation import Evaluator
@@ -52,7 +45,7 @@ def export(
         fix = "run the script from which it was recorded"
         raise InputError.of("E952", message, Location(question.scenario), fix)
     chosen = Evaluator(allow_oom=True).evaluate(scenario)
-    text = exporter.write(chosen.scenario, nearest=nearest)
+    text = exporter.write(chosen.scenario)
     if out is None:
         emit(text)
         return

@@ -1,1 +1,1 @@
-"""Import DeepSpeed's JSON, over the model of a config or of a script."""
+"""Import configs of DeepSpeed."""

@@ -1,243 +1,332 @@
-"""Import DeepSpeed's JSON with the model of a config.json or of a script, and scripts of Trainer.
+"""Import DeepSpeed's JSON, with the model of a config.json of Hugging Face.
 
 Defaults follow DeepSpeed's runtime/config.py, runtime/engine.py and runtime/zero/config.py.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from simtrain.base.importer import ImportRequest
-from simtrain.base.input_file import MOST_BYTES_OF_LOG, text_of_kind
-from simtrain.base.strict_yaml import read_text
-from simtrain.errors import InputError
-from simtrain.importing.deepspeed.draft import Config, config_of, no_model, over, read_config
-from simtrain.importing.draft import Draft
+from simtrain.base.input_file import load_kind
+from simtrain.base.strict_yaml import leaves
+from simtrain.errors import InputError, Location
+from simtrain.importing.draft import DEFAULT, Draft
 from simtrain.importing.hugging_face.model_config import hugging_face_draft
-from simtrain.importing.importers import DeepSpeed, HuggingFace, Megatron
-from simtrain.importing.megatron.fields import megatron_draft
-from simtrain.importing.megatron.launch import headers_of, launch_of, machine_of, variables_of
-from simtrain.importing.megatron.source import unknown_value
+from simtrain.importing.importers import DeepSpeed
 from simtrain.importing.settings import Setting
-from simtrain.importing.shell.script_reader import Environment, read_script
-from simtrain.importing.shell.syntax import Lines
-from simtrain.importing.shell.values import Argument
 from simtrain.importing.table import WordsFile
+from simtrain.scenario import Scenario, check_scenario
 
-_MOST_SCRIPTS = 200
-"""Files of a folder in which a model is looked for."""
-_SUFFIXES = ".sh", ".slurm", ".sbatch", ".bash"
+TABLE = WordsFile(Path(__file__).with_name("keys.toml")).table()
 
 
 def deepspeed_draft(request: ImportRequest) -> Draft:
     """Return the draft of a scenario with the fields that a config, and its model, decide.
 
-    Without a model in the request, one is looked for beside the source.
+    Without a model in the request, it is the config.json beside the file.
 
     Raises:
         InputError: unreadable files, no model, unknown keys, and values and combinations that
             DeepSpeed refuses.
     """
-    source, model = request.file, str(request.model)
-    text = text_of_kind(Path(source), *DeepSpeed.kinds, *Megatron.kinds)
-    if not DeepSpeed.kinds[0].sign_in(text) and not text.lstrip().startswith("{"):
-        return _draft_of_script(request)
-    config = read_config(source)
-    of_model = replace(request, source=model or _model_beside(Path(source)), model="")
-    if _is_config(Path(of_model.file)):
-        return over(hugging_face_draft(of_model), source, config)
-    return _draft_of_script(of_model, (source, config))
+    file = request.file
+    document = load_kind(Path(file), *DeepSpeed.kinds)
+    config = {
+        (name := ".".join(map(str, path))): Setting(
+            name, name, value, document.positions.of_value(path)
+        )
+        for path, value in leaves(document.data)
+    }
+    beside = Path(file).with_name("config.json")
+    model = str(request.model) or (str(beside) if beside.is_file() else "")
+    if not model or Path(model) == Path(file):
+        fix = f"simtrain import deepspeed {file} --model config.json --gpus 8, with the model's"
+        raise InputError.of("E881", f"{file} does not say the model", fix=f"{fix} config.json")
+    draft = DeepSpeedDraft(
+        hugging_face_draft(replace(request, source=model, model="")), file, config
+    )
+    draft.set_all()
+    return draft
 
 
-def _draft_of_script(request: ImportRequest, config: tuple[str, Config] | None = None) -> Draft:
-    """Return the draft of a script: of Megatron-DeepSpeed, or of transformers' Trainer."""
-    return trainer_draft(request, config) or megatron_draft(request, config)
+def wrong(setting: Setting, what: str, fix: str) -> InputError:
+    """Return the error about the value of a key."""
+    return InputError.of("E872", f"{setting.words}: it {what}", setting.place or Location(""), fix)
 
 
-def _is_config(path: Path) -> bool:
-    return HuggingFace.kinds[0].sign_in(read_text(path)) is not None
+_ZERO = "zero_optimization"
+_STAGE = f"{_ZERO}.stage"
+_DTYPES = "fp16.enabled", "bf16.enabled", "bfloat16.enabled"
+_BATCH = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 
 
-def _model_beside(path: Path) -> str:
-    """Return the script that names a JSON file, or the config.json, in the folder of the file."""
-    scripts = []
-    for file in sorted(path.parent.iterdir())[:_MOST_SCRIPTS]:
-        if file.suffix in _SUFFIXES and file.is_file():
-            try:
-                text = read_text(file)
-            except InputError:
-                continue
-            if path.name in text and DeepSpeed.kinds[1].sign_in(text):
-                scripts.append(file)
-    config = path.with_name("config.json")
-    if not scripts and config != path and config.is_file():
-        return str(config)
-    if len(scripts) != 1:
-        raise no_model(str(path))
-    return str(scripts[0])
-
-
-_TRAINER = WordsFile(Path(__file__).with_name("trainer.toml"))
-_ARGUMENTS, _DEFAULTS = _TRAINER.section("arguments"), _TRAINER.section("defaults")
-_MODELS, _LENGTHS, _FLAGS = (
-    str(_TRAINER.rows[name]).split() for name in ("models", "lengths", "flags")
-)
-_READ = {*_MODELS, *_LENGTHS, *_FLAGS, *_ARGUMENTS, "deepspeed", "deepspeed_config"}
-_YES = "", "true", "1", "yes"
-
-
-def trainer_draft(request: ImportRequest, config: tuple[str, Config] | None) -> Draft | None:
-    """Return the draft of a script of transformers' Trainer; None for other scripts.
+class DeepSpeedDraft(Draft):
+    """A scenario during its import from DeepSpeed's JSON.
 
     Args:
-        request: what is imported; its model is the model's config.json, or "" for the one that the
-            script names.
-        config: DeepSpeed's JSON, if it is not the one that the script names.
-
-    Raises:
-        InputError: the script, the model or the config cannot be read.
+        base: the draft of the model.
+        file: the file with the JSON.
+        config: its keys; those that are "auto" are open.
     """
-    script = request.file
-    kinds = DeepSpeed.kinds[1], *Megatron.kinds
-    text = text_of_kind(Path(script), *kinds, most_bytes=MOST_BYTES_OF_LOG)
-    text = text.replace("\r\n", "\n")
-    lines = Lines(text, script)
-    headers = headers_of(text, lines)
-    environment = Environment(variables_of(headers), request.env or {})
-    reader = read_script(text, lines, environment)
-    words = next((words for words in reader.commands if _is_trainer(words)), None)
-    if words is None:
-        return None
-    arguments = _arguments(words, lines)
-    config = config or _config_of(arguments, script, reader.files)
-    launch = launch_of(words, reader.commands, headers, lines)
-    model = request.model or _model_of(arguments, script)
-    gpus = request.gpus or _product(launch)
-    base = hugging_face_draft(replace(request, source=model, gpus=gpus))
-    base.machine = machine_of(text, reader.commands, lines)
-    length = next((arguments[name] for name in _LENGTHS if name in arguments), None)
-    if length and length.value.isdecimal() and int(length.value[:9]) > 0:
-        base.set_because("model.seq_length", int(length.value), _said(length), length.place)
-    checkpointing = arguments.get("gradient_checkpointing")
-    if checkpointing and str(checkpointing.value).lower() in _YES:
-        base.set_because("recompute.strategy", "full", _said(checkpointing), checkpointing.place)
-    if unread := _unread(words):
-        base.note(
-            unread, "words of the script itself are not read", lines.location(words[0].offset)
+
+    def __init__(self, base: Draft, file: str, config: dict[str, Setting]) -> None:
+        super().__init__(
+            base.request,
+            file=file,
+            what=f"DeepSpeed's config in {file} and {base.what}",
+            default="default of DeepSpeed",
+            table=TABLE,
+            settings=config,
+            data=base.data,
+            comments=base.comments,
+            places=base.places,
+            notes=base.notes,
+            assumptions=base.assumptions,
+            machine=base.machine,
+            replicas=base.replicas,
+            ignored=base.ignored,
         )
-    path, keys = config if config else (script, {})
-    return over(base, path, _completed(keys, arguments))
+        self.base, self.overrides = base, base.overrides
+        self.refuse_unknown()
+        self.num_settings = base.num_settings + len(config)
 
+    def finished(self) -> tuple[Scenario, str]:
+        scenario = self.scenario()
+        if self.is_default("parallelism.data"):
+            what = "the number of GPUs is neither in the config nor in the source of the model"
+            raise InputError.of("E881", what, Location(self.file), "add --gpus 8")
+        check_scenario(scenario)
+        return scenario, self.text()
 
-def _is_trainer(words: Sequence[Argument]) -> bool:
-    flags = {word.text.partition("=")[0].lstrip("-") for word in words}
-    has_script = any(re.search(r"\.py\b", word.text) for word in words)
-    return has_script and bool(flags & {*_MODELS}) and bool(flags & {"deepspeed", *_ARGUMENTS})
+    def word_of(self, name: str) -> str:
+        return super().word_of(name) or self.base.word_of(name)
 
+    def given(self, name: str) -> Setting | None:
+        setting = self.settings.get(name)
+        return None if setting is None or setting.value in (None, "auto") else setting
 
-def _product(launch: Sequence[Setting]) -> int | None:
-    """Return the number of ranks of a launch; None if it does not say it."""
-    counts = [setting.value for setting in launch if not setting.unknown]
-    are_counts = bool(launch) and len(counts) == len(launch) and all(map(str.isdecimal, counts))
-    return math.prod(map(int, counts)) or None if are_counts else None
+    def origin(self, *names: str, otherwise: str = "") -> str:
+        text = super().origin(*names, otherwise=otherwise)
+        is_read = any(self.given(name) for name in names)
+        return f"{text} of {PurePath(self.file).name}" if is_read else text
 
+    def count(self, name: str, least: int = 1) -> int | None:
+        """Return the whole number of a key, which files also write as 5e8; None without it.
 
-def _arguments(words: Sequence[Argument], lines: Lines) -> dict[str, Setting]:
-    """Return the arguments of a command by name; an argument without a value has ""."""
-    arguments: dict[str, Setting] = {}
-    start = next((at for at, word in enumerate(words) if word.text.endswith(".py")), 0)
-    for number, word in enumerate(words):
-        before = words[number - 1].text.lstrip("-").partition("=")[0].replace("-", "_")
-        is_value = number and words[number - 1].text.startswith("--") and before not in _FLAGS
-        if word.may_be_arguments and number > start and not is_value:
-            message = f"{word.unknown} is among the arguments"
-            effect = "it may be several arguments, or none"
-            place = lines.location(word.offset)
-            raise InputError([unknown_value(message, word, place, effect=effect)])
-        if not word.text.startswith("--"):
-            continue
-        flag, equals, value = word.text.partition("=")
-        following = words[number + 1] if number + 1 < len(words) else None
-        source = word
-        if not equals and following and not following.text.startswith("--"):
-            value, source = following.text, following
-        name = flag.lstrip("-").replace("-", "_")
-        place = lines.location(word.offset)
-        arguments[name] = Setting(name, flag, value, place, source.unknown, source.reason)
-    return arguments
+        Raises:
+            InputError: the value is no such number (E872).
+        """
+        if (setting := self.given(name)) is None:
+            return None
+        value = setting.value
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and value == value // 1 and value >= least:
+            return int(value)
+        what, fix = f"must be a whole number of at least {least}", f"write {least} or more"
+        raise wrong(setting, what, fix)
 
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return the value of a key that is true or false.
 
-def _unread(words: Sequence[Argument]) -> str:
-    """Return the words after the script that nothing is read from."""
-    start = next((at for at, word in enumerate(words) if word.text.endswith(".py")), 0)
-    unread, is_read = list[str](), False
-    for word in words[start + 1 :]:
-        if word.text.startswith("--"):
-            is_read = word.text.lstrip("-").partition("=")[0].replace("-", "_") in _READ
-        if not is_read:
-            unread.append(word.unknown or word.text)
-    return " ".join(unread)
+        Raises:
+            InputError: the value is neither (E872).
+        """
+        if (setting := self.given(name)) is None:
+            return default
+        if type(setting.value) is bool:
+            return setting.value
+        raise wrong(setting, "must be true or false", "write true or false")
 
+    def set_all(self) -> None:
+        """Set the fields that the keys decide."""
+        key = "tensor_parallel.autotp_size"
+        if (tensor := self.count(key, 0) or 0) > 1:
+            self.set("parallelism.tensor", tensor, key)
+        self.set_because("software.stack", "eager", "a model of transformers")
+        self._batch()
+        self._dtype()
+        stage = self._stage()
+        self._gradients(stage)
+        self._offload(stage)
+        self._overlap(stage)
+        self._shards(stage)
+        key = "activation_checkpointing.partition_activations"
+        recompute = self.data.get("recompute", {})
+        if (
+            self.flag(key)
+            and recompute.get("strategy") == "full"
+            and self.data["parallelism"]["tensor"] > 1
+        ):
+            self.set("recompute.distribute", True, key)
+        self.note_effects()
 
-def _config_of(
-    arguments: dict[str, Setting], script: str, documents: dict[str, Argument]
-) -> tuple[str, Config] | None:
-    setting = arguments.get("deepspeed") or arguments.get("deepspeed_config")
-    if setting is None or not setting.value:
-        return None
-    if config := config_of(setting, script, documents):
-        return config
-    raise InputError.of(
-        "E874",
-        f"{setting.spelled} is {setting.value}, and there is no such file beside the script",
-        setting.place,
-        "copy the file there, or: simtrain import deepspeed FILE.json --model config.json",
-    )
+    def _batch(self) -> None:
+        """Set replicas and batch: all sequences are micro x accumulation x replicas."""
+        total, micro, steps = map(self.count, _BATCH)
+        micro = self.override("batch.micro") or micro
+        replicas = self._replicas(total, micro, steps)
+        if total and replicas:
+            each = self._quotient(total, replicas, "replicas")
+            micro = micro or each // (steps or 1) or 1
+            if steps and micro * steps != each:
+                raise wrong(
+                    self.settings[_BATCH[0]],
+                    f"is not {micro} x {steps} x {replicas}: the micro batch, accumulation steps "
+                    "and replicas",
+                    f"write {micro * steps * replicas}, or --gpus of another number of replicas",
+                )
+        elif micro and not total:
+            total = micro * (steps or 1) * (replicas or 1)
+        # What --set says wins, and is checked with the rest.
+        is_open = total is None or (self.given(_BATCH[0]) is None and replicas is None)
+        self.set("batch.micro", micro or 1, *_BATCH[1:2], otherwise=DEFAULT)
+        if is_open:
+            self.set_because("batch.global", (micro or 1) * (replicas or 1), DEFAULT)
+        else:
+            self.set("batch.global", total, *_BATCH)
 
+    def _replicas(self, total: int | None, micro: int | None, steps: int | None) -> int | None:
+        """Return the replicas of --set, of the model's source, or of the batch; None if open."""
+        if (replicas := self.override("parallelism.data")) is not None:
+            return replicas
+        if not self.is_default("parallelism.data"):
+            of_source: int = self.data["parallelism"]["data"]
+            return of_source
+        if not (total and micro and steps):
+            return None
+        replicas = self._quotient(total, micro * steps, "micro batch x accumulation steps")
+        self.set("parallelism.data", replicas, *_BATCH)
+        return replicas
 
-def _model_of(arguments: dict[str, Setting], script: str) -> str:
-    """Return the config.json of the model that the script names.
+    def _quotient(self, total: int, factor: int, words: str) -> int:
+        quotient, rest = divmod(total, factor)
+        if rest or not quotient:
+            what = f"is not a multiple of {factor} ({words})"
+            raise wrong(self.settings[_BATCH[0]], what, f"write a multiple of {factor}")
+        return quotient
 
-    Raises:
-        InputError: it is not here (E881).
-    """
-    folder = Path(script).parent
-    setting = next(arguments[name] for name in _MODELS if name in arguments)
-    for path in (folder / setting.value / "config.json", folder / "config.json"):
-        if not setting.unknown and path.is_file():
-            return str(path)
-    raise InputError.of(
-        "E881",
-        f"the config of the model {setting.value} is not here",
-        setting.place,
-        f"hf download {setting.value} config.json --local-dir . && simtrain import deepspeed "
-        f"{script} --model config.json",
-    )
+    def _dtype(self) -> None:
+        """Set the type of products; without fp16 and bf16, DeepSpeed computes in fp32."""
+        enabled = [name for name in _DTYPES if self.flag(name)]
+        if len(enabled) > 1:
+            raise wrong(self.settings[enabled[1]], f"is on, and {enabled[0]} too", "disable one")
+        if enabled:
+            name = "fp16" if enabled[0].startswith("fp16") else "bf16"
+            self.set("precision.compute", name, *enabled)
+        elif any(name in self.settings and self.settings[name].value == "auto" for name in _DTYPES):
+            self.set_because("precision.compute", "bf16", f'{DEFAULT}: "auto"')
+        else:
+            self.set("precision.compute", "fp32", *_DTYPES, otherwise="neither fp16 nor bf16")
+            comment = "fused kernels support only 16-bit numbers"
+            self.set_because("attention_backend", "unfused", comment)
 
+    def _stage(self) -> int:
+        """Set the ZeRO stage and return that of the keys."""
+        setting = self.given(_STAGE)
+        if (stage := self.count(_STAGE, 0)) is None:
+            stage = int(self.flag(_ZERO))
+        if stage > 3 and setting:
+            raise wrong(setting, "must be 0, 1, 2 or 3", "write 1, 2 or 3")
+        data = self.override("parallelism.data") or self.data["parallelism"]["data"]
+        if (
+            stage == 0
+            and self.data["precision"]["compute"] == "bf16"
+            and self._accumulates_fp32(stage)
+        ):
+            # BF16_Optimizer (runtime/bf16_optimizer.py) shards its states without ZeRO too.
+            comment = "DeepSpeed's BF16_Optimizer shards its states at stage 0 too"
+            self.set_because("memory.zero_stage", int(data > 1), comment)
+        elif stage and data == 1 and not self.is_default("parallelism.data"):
+            comment = f"{self.origin(_STAGE, _ZERO)} has no effect with one replica"
+            self.set_because("memory.zero_stage", 0, comment)
+        else:
+            self.set("memory.zero_stage", stage, _STAGE, _ZERO)
+        return stage
 
-def _completed(config: Config, arguments: dict[str, Setting]) -> Config:
-    """Return a config whose "auto" values are those of the trainer's arguments."""
-    keys = dict(config)
-    for name, key in _ARGUMENTS.items():
-        argument = arguments.get(name)
-        if key in keys and keys[key].value != "auto":
-            continue
-        if argument is None:
-            if name in _DEFAULTS:
-                keys[key] = Setting(key, f"default of --{name}", _DEFAULTS[name], None)
-            continue
-        value = str(argument.value)
-        number = int(value) if value.isdecimal() and len(value) < 10 else None
-        is_flag = name in ("bf16", "fp16")
-        read = value.lower() in _YES if is_flag else number
-        if read is not None and not argument.unknown:
-            keys[key] = Setting(key, _said(argument), read, argument.place)
-    return keys
+    def _accumulates_fp32(self, stage: int) -> bool:
+        """Whether gradients are accumulated in fp32 (get_data_types of runtime/engine.py)."""
+        setting = self.given("data_types.grad_accum_dtype")
+        if setting:
+            return str(setting.value) == "fp32"
+        return self.data["precision"]["compute"] == "fp32" or (
+            self.data["precision"]["compute"] == "bf16" and stage == 0
+        )
 
+    def _gradients(self, stage: int) -> None:
+        """Set the type in which gradients are accumulated."""
+        name = "data_types.grad_accum_dtype"
+        dtype = self.data["precision"]["compute"]
+        if setting := self.given(name):
+            values = self.table.mapped[name].values
+            if str(setting.value) not in values:
+                raise wrong(setting, "must be fp32, fp16 or bf16", "write fp32")
+            dtype = values[str(setting.value)]
+        elif self._accumulates_fp32(stage):
+            dtype = "fp32"
+        self.set("precision.gradients", dtype, name, otherwise=f"{self.default} at stage {stage}")
 
-def _said(argument: Setting) -> str:
-    return f"{argument.spelled} {argument.value}".rstrip()
+    def _offload(self, stage: int) -> None:
+        """Set which states are on the host and on NVMe."""
+        names = f"{_ZERO}.offload_optimizer.device", f"{_ZERO}.cpu_offload"
+        device, swaps_parameters = self._device(*names), self._offload_parameters(stage)
+        if device == "none":
+            return
+        if not stage:
+            self.note(self.origin(*names), "no effect at stage 0")
+            return
+        self.set("memory.offload_optimizer", True, *names)
+        if stage >= 2:
+            # stage_1_and_2.py and stage3.py copy gradients to the host as soon as they are reduced.
+            detail = "gradients leave with the optimizer states"
+            self.set("memory.offload_gradients", True, *names, detail=detail)
+        on_nvme = {"optimizer": device == "nvme", "parameters": swaps_parameters}
+        states = [name for name, is_there in on_nvme.items() if is_there]
+        if not states:
+            return
+        value = "all" if len(states) > 1 else states[0]
+        self.set("memory.nvme", value, names[0], f"{_ZERO}.offload_param.device")
+        if group := self.count(f"{_ZERO}.sub_group_size"):
+            self.set("memory.sub_group_size", group, f"{_ZERO}.sub_group_size")
+        flags = [f"{_ZERO}.offload_optimizer.pipeline_{way}" for way in ("read", "write")]
+        if on_nvme["optimizer"] and not all(map(self.flag, flags)):
+            text = "NVMe reads, Adam and NVMe writes one after another: slower"
+            self.note(self.origin(*flags, otherwise="pipeline_read, pipeline_write: off"), text)
+
+    def _offload_parameters(self, stage: int) -> bool:
+        """Set whether parameters are on the host; return whether they are on NVMe."""
+        names = f"{_ZERO}.offload_param.device", f"{_ZERO}.cpu_offload_param"
+        device = self._device(*names)
+        if device == "none":
+            return False
+        if stage != 3:
+            self.note(self.origin(*names), f"no effect at stage {stage}")
+            return False
+        self.set("memory.offload_parameters", True, *names)
+        return device == "nvme"
+
+    def _device(self, key: str, older_key: str) -> str:
+        """Return where states are: cpu, nvme or none."""
+        setting = self.given(key)
+        device = str(setting.value) if setting else "cpu" if self.flag(older_key) else "none"
+        if device not in ("cpu", "nvme", "none") and setting:
+            raise wrong(setting, "must be cpu, nvme or none", "write cpu")
+        return device
+
+    def _overlap(self, stage: int) -> None:
+        """Set whether reductions overlap."""
+        key = f"{_ZERO}.overlap_comm"
+        overlaps = self.flag(key, default=stage == 3) and stage > 0
+        self.set("overlap.data_parallel", overlaps, key)
+
+    def _shards(self, stage: int) -> None:
+        """Set groups of ranks that share states: hpZ of ZeRO++, and MiCS."""
+        if stage < 3:
+            return
+        key = f"{_ZERO}.zero_hpz_partition_size"
+        if (size := self.count(key, 0) or 0) > 1:
+            self.set("memory.reshard_after_forward", size, key)
+        key = f"{_ZERO}.mics_shard_size"
+        if (size := self.count(key, -1) or 0) > 0:
+            self.set("memory.shard_over", size, key)

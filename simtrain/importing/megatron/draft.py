@@ -51,7 +51,6 @@ class MegatronDraft(Draft):
         )
         _refuse_other_models(source)
         _read_pattern(source, None)  # An unknown layer is a clearer error than unknown arguments.
-        self.notes += source.notes
         self.assumptions += source.assumptions
         self.hides_arguments = source.hides
         self.machine, self.year = source.machine, source.year
@@ -75,7 +74,6 @@ class MegatronDraft(Draft):
         self.tool = source.tool
         self.launch, self.is_printed = source.launch, source.is_printed
         self.blocking = source.blocking
-        self.documents, self.is_deepspeed = source.documents, self.flag("deepspeed")
         self.is_config = source.table is not TABLE
         self.tensor, self.pipeline, self.context = (
             self.override(f"parallelism.{axis}") or self.integer(name) or 1

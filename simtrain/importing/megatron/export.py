@@ -43,7 +43,7 @@ def megatron_script(scenario: Scenario) -> str:
         )
         fix = "--set parallelism.context_communication=p2p --set attention_backend=fused"
         raise InputError.of("E882", message, fix=f"add {fix}")
-    arguments = spelled(arguments_of(scenario, *EXPORTED))
+    arguments = spelled(arguments_of(scenario))
     ranks = math.gcd(scenario.num_gpus, RANKS_PER_NODE)
     launch = f"torchrun --nproc-per-node {ranks} --nnodes {scenario.num_gpus // ranks}"
     name = f" of {scenario.name}" if scenario.name else ""
@@ -61,21 +61,11 @@ def megatron_script(scenario: Scenario) -> str:
     )
 
 
-def model_arguments(fields: dict[str, Any]) -> Arguments:
-    """Return the arguments of a model, for the section `model` of a scenario."""
-    data = {"model": fields, "parallelism": {}, "batch": {"micro": 1, "global": 1}}
-    scenario = Scenario.model_validate(data | {"attention_backend": "fused"})
-    arguments = arguments_of(scenario, "model", "experts")
-    for name in ("max_position_embeddings", "vocab_size", "make_vocab_size_divisible_by"):
-        del arguments[name]
-    return arguments | {"padded_vocab_size": scenario.model.vocab_size}
-
-
-def arguments_of(scenario: Scenario, *sections: str) -> Arguments:
-    """Return the arguments of sections of the table, and those that follow from several fields."""
+def arguments_of(scenario: Scenario) -> Arguments:
+    """Return the arguments of fields, and those that follow from several fields."""
     fields, arguments = _fields(scenario), Arguments()
-    for section in sections:
-        for name in EXPORTED[section] if section != "experts" or scenario.model.experts else ():
+    for section, names in EXPORTED.items():
+        for name in names if section != "experts" or scenario.model.experts else ():
             word = MAPPED[name]
             if word.field in fields and (value := word.word_for(fields[word.field])) is not None:
                 arguments[name] = value

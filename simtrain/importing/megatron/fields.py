@@ -14,8 +14,7 @@ from typing import get_args
 
 from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError, Problem
-from simtrain.importing.deepspeed.draft import Config, config_of, over
-from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
+from simtrain.importing.draft import DEFAULT, padded_vocabulary
 from simtrain.importing.layer_patterns import dense_and_frequency, full_attention_every
 from simtrain.importing.megatron.arguments import GROUPS, MAPPED, USERBUFFERS
 from simtrain.importing.megatron.draft import MegatronDraft, converted, listed, wrong
@@ -37,26 +36,17 @@ from simtrain.scenario.software import (
 )
 
 
-def megatron_draft(request: ImportRequest, deepspeed: tuple[str, Config] | None = None) -> Draft:
-    """Return the draft of a scenario from arguments, and from the JSON of DeepSpeed that they name.
+def megatron_draft(request: ImportRequest) -> MegatronDraft:
+    """Return the draft of a scenario from arguments.
 
-    Args:
-        request: what is imported; its source is the arguments, or the path of an argument file, a
-            shell script or a log.
-        deepspeed: the file and the keys of another JSON.
+    The source of the request is the arguments, or the path of an argument file, a shell script or a
+    log.
 
     Raises:
         InputError: unreadable sources, unknown arguments, and values and combinations that
             Megatron-LM refuses; all of them that do not depend on each other.
     """
-    draft = draft_of(read_source(request.file, request.env), request)
-    setting = draft.given("deepspeed_config") if draft.is_deepspeed else None
-    if setting and deepspeed is None:
-        deepspeed = config_of(setting, draft.file, draft.documents)
-        if deepspeed is None:
-            text = "the file is not beside the script: its keys, such as offload, are not read"
-            draft.note(setting, text)
-    return draft if deepspeed is None else over(draft, *deepspeed, has_arguments=True)
+    return draft_of(read_source(request.file, request.env), request)
 
 
 def draft_of(source: Source, request: ImportRequest) -> MegatronDraft:
@@ -187,11 +177,9 @@ def _set_sizes(draft: MegatronDraft) -> None:
     for name in ("hidden_size", "num_attention_heads"):
         if (size := draft.integer(name)) is not None:
             draft.set(f"model.{name}", size, name)
-    names = "group_query_attention", "num_query_groups", "num_key_value_heads"
-    shared = draft.integer(names[2])
-    groups = draft.integer(names[1]) or shared or 1
-    if "num_attention_heads" in draft.data.get("model", {}) and (draft.flag(names[0]) or shared):
-        draft.set("model.num_query_groups", groups, *names)
+    names = "group_query_attention", "num_query_groups"
+    if "num_attention_heads" in draft.data.get("model", {}) and draft.flag(names[0]):
+        draft.set("model.num_query_groups", draft.integer(names[1]) or 1, *names)
 
 
 def _set_mlp_size(draft: MegatronDraft) -> None:
@@ -688,8 +676,6 @@ def _set_memory(draft: MegatronDraft) -> None:
 
 def _zero_stage(draft: MegatronDraft) -> tuple[int, tuple[str, ...]]:
     """Return the ZeRO stage, and the arguments that set it."""
-    if draft.is_deepspeed:
-        return draft.integer("zero_stage") or 0, ("zero_stage", "deepspeed")
     if draft.flag("use_torch_fsdp2"):
         return 3, ("use_torch_fsdp2",)
     if any(map(draft.flag, _FSDP)):
@@ -750,7 +736,7 @@ def _set_recompute(draft: MegatronDraft) -> None:
         strategy = "selective"
         names.append("moe_layer_recompute")
     if draft.flag("checkpoint_activations"):
-        # Megatron-LM before 2022, and Megatron-DeepSpeed.
+        # Megatron-LM before 2022.
         strategy = "full"
         names.append("checkpoint_activations")
     draft.set("recompute.strategy", strategy, *names)
@@ -824,9 +810,7 @@ def _set_attention_backend(draft: MegatronDraft) -> None:
     """Set whether attention is fused."""
     names = ["attention_backend", "use_flash_attn", "transformer_impl"]
     backend, otherwise = draft.choice(names[0]), "default of Megatron-LM: auto, a fused kernel"
-    if draft.is_deepspeed:
-        names, otherwise = names[1:2], "default of Megatron-DeepSpeed"
-    if draft.is_deepspeed or (draft.is_local and not draft.given("attention_backend")):
+    if draft.is_local and not draft.given("attention_backend"):
         backend = "fused" if draft.flag("use_flash_attn") else "unfused"
     draft.set("attention_backend", backend, *names, otherwise=otherwise)
 
@@ -835,9 +819,7 @@ def _set_software(draft: MegatronDraft) -> None:
     """Set the software stack, and the entries that arguments change and that have an effect."""
     stack, comment = stack_of_framework(draft.tool) or DEFAULT_STACK, "the framework of the source"
     old = next(filter(draft.given, GROUPS["until_2022"]), None)
-    if draft.is_deepspeed:
-        stack = "deepspeed_2022"
-    elif not any(map(draft.given, GROUPS["since_2023"])) and (old or (draft.year or _CORE) < _CORE):
+    if not any(map(draft.given, GROUPS["since_2023"])) and (old or (draft.year or _CORE) < _CORE):
         stack = "megatron_2022"
         comment = draft.origin(old) if old else f"its container image is of {draft.year}"
     draft.set_because("software.stack", stack, comment)

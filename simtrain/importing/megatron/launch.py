@@ -17,7 +17,6 @@ from simtrain.importing.table import WordsFile
 _FILE = WordsFile(Path(__file__).with_suffix(".toml"))
 _SLURM, _TORCHRUN = _FILE.section("slurm"), _FILE.section("torchrun")
 _STARTERS = {name: _FILE.section(kind) for name, kind in _FILE.section("starters").items()}
-_DEEPSPEED = _FILE.section("deepspeed")
 _GPU_OPTIONS: list[list[str]] = _FILE.section("gpus")["options"]
 _SUBMITTERS: list[str] = _FILE.section("gpus")["submitters"]
 _TORCHRUN_NAMES = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -115,9 +114,8 @@ def launch_of(
         if options := _STARTERS.get(command[0].text if command else ""):
             is_job = True
             settings |= _settings(_before_program(command), options, lines)
-    is_deepspeed = bool(words) and words[0].text.rpartition("/")[2] == "deepspeed"
-    if is_deepspeed or any(word.text.endswith(_TORCHRUN_NAMES) for word in words):
-        torchrun = _settings(words, _DEEPSPEED if is_deepspeed else _TORCHRUN, lines)
+    if any(word.text.endswith(_TORCHRUN_NAMES) for word in words):
+        torchrun = _settings(words, _TORCHRUN, lines)
         processes = torchrun.get("processes_per_node")
         nodes = torchrun.get("nodes") or (settings.get("nodes") if is_job else None)
         if processes and processes.value in _ALL_GPUS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -52,14 +52,18 @@ _LAUNCHERS = re.compile(r"torchrun|(python|deepspeed|accelerate|srun|mpirun|mpie
 class Source:
     """The arguments of Megatron-LM, and the settings of its launch.
 
-    A value is text: several values are separated by blanks, and a flag has "True" or "False".
-    `launch` has the settings whose product is the number of ranks, if the source says it. `script`
-    is the training script, such as pretrain_gpt.py, if the source names it. `documents` are the
-    files that a script writes. `tool` has the arguments, by default or in `table` with words of its
-    own. `notes` are on what is not modelled. `problems` are words that belong to no argument.
-    `assumptions` are what the script leaves open and is taken for granted.
-    `machine` has the GPUs that the source names, and `year` is that of its container image.
-    `blocking` is the variable of a script with which the host waits for each kernel.
+    Args:
+        file: the source.
+        arguments: by name; several values are separated by blanks, a flag has "True" or "False".
+        launch: settings whose product is the number of ranks, if the source says it.
+        script: the training script, such as pretrain_gpt.py, if the source names it.
+        is_printed: whether a log prints the arguments.
+        tool: what has the arguments, with the words of `table`.
+        problems: words that belong to no argument.
+        assumptions: what the script leaves open and is taken for granted.
+        machine: the GPUs that the source names.
+        year: that of its container image.
+        blocking: the variable of a script with which the host waits for each kernel.
     """
 
     file: str
@@ -67,10 +71,8 @@ class Source:
     launch: tuple[Setting, ...] = ()
     script: Setting | None = None
     is_printed: bool = False
-    documents: dict[str, Argument] = field(default_factory=dict)
     tool: str = "Megatron-LM"
     table: WordTable = TABLE
-    notes: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
     assumptions: tuple[str, ...] = ()
     machine: NamedMachine | None = None
@@ -100,7 +102,7 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
         text, file = text.replace("\r\n", "\n"), text_or_file
     lines = Lines(text, file)
     launch, script, blocking = tuple[Setting, ...](), None, None
-    documents, machine = dict[str, Argument](), None
+    machine = None
     environment, problems = Environment(answers=env or {}), list[Problem]()
     assumptions, single = list[str](), list[str]()
     is_printed = prints_arguments(lines.lines)
@@ -129,8 +131,6 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
         if hidden:
             names = ", ".join(dict.fromkeys(map(str, hidden)))
             assumptions.append(f"Taken to change no number of GPUs of the launch: {names}")
-        if "<<" in text and any(word.text.startswith("--deepspeed") for word in words):
-            documents = reader.files
     arguments = {argument.name: argument for argument in settings}
     if single:
         assumptions.append(f"Taken for one value each, which is not known: {', '.join(single)}")
@@ -142,7 +142,6 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
         launch,
         script,
         is_printed,
-        documents,
         problems=tuple(problems),
         assumptions=tuple(assumptions),
         machine=machine,

@@ -16,15 +16,14 @@ from typing import Any, NoReturn
 from simtrain import models
 from simtrain.base.importer import ImportRequest
 from simtrain.base.input_file import text_of_kind
-from simtrain.base.strict_yaml import as_scalar
+from simtrain.base.strict_yaml import Positions, YamlDocument, as_scalar
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
+from simtrain.importing.hugging_face.model_config import fields_of_config
 from simtrain.importing.importers import Torchtitan
-from simtrain.importing.published_models import published_model
-from simtrain.importing.python_config import Built, PythonSource, Unknown, unknown_in
 from simtrain.importing.settings import Setting, toml_settings
 from simtrain.importing.table import WordsFile
-from simtrain.scenario import Model
+from simtrain.importing.torchtitan.python_config import Built, PythonSource, Unknown, unknown_in
 from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
 from simtrain.scenario.parallelism import layout_of_chunks
 from simtrain.schedules import NAMED, default_name
@@ -39,8 +38,6 @@ MAPPED[_BACKEND] = replace(
     values={each.torchtitan: name for name, each in DISPATCHERS.items() if each.torchtitan},
 )
 TABLE = _FILE.table(mapped=MAPPED)
-REMEDIES: dict[str, str] = _FILE.section("remedies")
-"""A value that torchtitan has, for fields that the export refuses."""
 _ALWAYS = "as torchtitan always does"
 _SCHEDULES = {name: ours for ours, family in NAMED.items() for name in family.torch_names}
 """Our names of PyTorch's pipeline schedules, by lower-case name."""
@@ -64,13 +61,23 @@ def _flavors(section: str) -> dict[tuple[str, str], Any]:
 
 
 _SHIPPED, _FORMER = _flavors("flavors.shipped"), _flavors("flavors.former")
-_PUBLISHED, _DEBUG = _flavors("flavors.published"), _flavors("flavors.debug")
+PUBLISHED, _DEBUG = _flavors("flavors.published"), _flavors("flavors.debug")
+_SIZES = (
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads"),
+    *("intermediate_size", "vocab_size", "max_position_embeddings"),
+)
+CONFIGS: dict[str, dict[str, Any]] = {
+    name: dict(zip(_SIZES, row.pop("sizes"), strict=True))
+    | {key: None if value == "null" else value for key, value in row.items()}
+    for name, row in WordsFile(Path(__file__).with_name("published.toml")).rows.items()
+}
+"""The config.json of each published model by its name on Hugging Face, with the keys of sizes."""
 _ALL_DEBUG: dict[str, Any] = _FILE.section("fields_of_debug")
 _MISSING: dict[str, str] = _FILE.section("missing")
 _VARIANTS = ("_flex_attn", "_varlen_attn", "_non_fused_qkv", "_fused_qkv", "_flex", "_varlen")
 """Endings of flavors that have other kernels and the same sizes."""
-_NAMES = tuple(dict.fromkeys(name for name, _ in (*_SHIPPED, *_PUBLISHED, *_FORMER)))
-FLAVORS = ", ".join(" ".join(pair) for pair in (*_SHIPPED, *_PUBLISHED, *_FORMER))
+_NAMES = tuple(dict.fromkeys(name for name, _ in (*_SHIPPED, *PUBLISHED, *_FORMER)))
+FLAVORS = ", ".join(" ".join(pair) for pair in (*_SHIPPED, *PUBLISHED, *_FORMER))
 """All names and flavors, for errors."""
 _NOT_OF_TORCHTITAN = ("seq_length", "mtp_num_layers")
 """Fields of published models that other keys of a job set."""
@@ -99,25 +106,14 @@ def model_of_flavor(name: str, flavor: str) -> tuple[dict[str, Any], str, tuple[
     notes, source = tuple[str, ...](), ""
     if source := (_SHIPPED | _FORMER).get((name, flavor), ""):
         fields = getattr(models, source).model_dump(exclude_unset=True)
-    elif source := _PUBLISHED.get((name, flavor), ""):
-        model = published_model(source)
-        fields, notes = model.fields, model.notes
+    elif source := PUBLISHED.get((name, flavor), ""):
+        fields, notes = fields_of_config(YamlDocument(CONFIGS[source], Positions({})), source)
     elif (name, flavor) in _DEBUG:
         fields, source = _ALL_DEBUG | _DEBUG[name, flavor], "torchtitan's models for tests"
     else:
         return None
     kept = {field: value for field, value in fields.items() if field not in _NOT_OF_TORCHTITAN}
     return kept, source, notes
-
-
-def flavor_of_model(model: Model) -> tuple[str, str] | None:
-    """Return the name and flavor of a model with any sequence length; None if there is none."""
-    for pair in (*_SHIPPED, *_PUBLISHED, *_DEBUG):
-        fields, _, _ = model_of_flavor(*pair) or ({}, "", ())
-        others = {field: getattr(model, field) for field in _NOT_OF_TORCHTITAN}
-        if Model.model_validate(fields | others) == model:
-            return pair
-    return None
 
 
 # ------------------------------------------------------------------------------------------ fields
@@ -529,8 +525,6 @@ class JobDraft(Draft):
 
 _LAYER = re.compile(r"layers\.(\d{1,6})")
 
-_MODULES = {"E": ["tok_embeddings"], "L": ["norm", "output"], "m": ["mtp_layers.0"]}
-
 
 def chunks_of_sizes(sizes: Sequence[int]) -> list[str]:
     """Return the letters of chunks with these numbers of layers, with embedding and output."""
@@ -544,18 +538,6 @@ def ends_of_chunks(chunks: Sequence[str]) -> tuple[int, int] | None:
     sizes = [chunk.count("t") for chunk in chunks]
     is_plain = [*chunks] == chunks_of_sizes(sizes) and min(sizes) > 0
     return (sizes[0], sizes[-1]) if is_plain and len({*sizes[1:-1]}) <= 1 else None
-
-
-def modules_of_chunks(chunks: Sequence[str]) -> list[list[str]]:
-    """Return the names of the modules of chunks with these letters."""
-    modules, layer = list[list[str]](), 0
-    for letters in chunks:
-        names: list[str] = []
-        for letter in letters:
-            names += [f"layers.{layer}"] if letter == "t" else _MODULES[letter]
-            layer += letter == "t"
-        modules.append(names)
-    return modules
 
 
 def _chunks_of_modules(parts: Any, num_layers: int) -> list[str]:
@@ -608,7 +590,7 @@ def _python_settings(text: str, file: str, config: str | None) -> dict[str, Sett
         InputError: the syntax is wrong, or the file has no such config or several.
     """
     source = PythonSource(text, file)
-    name, job = source.config(config, _is_job)
+    name, job = source.config(config, lambda value: bool(_SECTIONS & value.fields.keys()))
     settings: dict[str, Setting] = {}
     for key, value, node in _pairs(job, name, file):
         key = _MOVED.get(key, key)
@@ -618,10 +600,6 @@ def _python_settings(text: str, file: str, config: str | None) -> dict[str, Sett
         else:
             settings[key] = Setting(key, key, value, place)
     return settings
-
-
-def _is_job(value: Built) -> bool:
-    return value.is_object and bool(_SECTIONS & value.fields.keys())
 
 
 def _pairs(job: Built, name: str, file: str) -> Iterator[_Pair]:
@@ -634,8 +612,6 @@ def _pairs(job: Built, name: str, file: str) -> Iterator[_Pair]:
             yield ".".join(path), value, node
         elif not value.is_object and len(path) == 1:
             yield ".".join(path), unknown_in(value), node
-    for path, node in job.all_changes():
-        yield ".".join(path), "called", node
     recompute = job.fields.get("activation_checkpoint", job)
     for key in special:
         value, node = job.fields.get(key), job.places.get(key, job.node)

@@ -1,0 +1,1 @@
+"""Import printed configs of Megatron-Bridge."""
