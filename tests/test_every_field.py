@@ -119,7 +119,6 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "model.lora.modules": (LORA, ["linear_qkv"]),
     "model.lora.dropout": (LORA, 0.1),
     "parallelism.tensor": ({}, 2),
-    "parallelism.tensor_split": (TENSOR, "hidden"),
     "parallelism.sequence_parallel": (TENSOR, True),
     "parallelism.pipeline": ({}, 2),
     "parallelism.interleave": (CHUNKS | {"parallelism.interleave": 1}, 2),

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -100,17 +99,6 @@ class Mesh:
         each part.
         """
         return _split_group(self, axis, num_inner)
-
-    def grid_group(self, axis: Axis, sizes: tuple[int, ...], levels: tuple[int, ...]) -> Group:
-        """Cut an axis into a grid, and return the group of ranks that differ in some of its levels.
-
-        Args:
-            axis: the axis.
-            sizes: ranks along each level of the grid, that of neighbours first; their product is
-                the size of the axis.
-            levels: places of levels in `sizes`.
-        """
-        return _grid_group(self, axis, sizes, levels)
 
     @property
     def data_group(self) -> Group:
@@ -210,18 +198,6 @@ def _split_group(mesh: Mesh, axis: Axis, num_inner: int) -> tuple[Group, Group]:
         for offsets, along in ((inner, outer), (outer, inner))
     )
     return inside, across
-
-
-@functools.lru_cache(maxsize=4096)
-def _grid_group(mesh: Mesh, axis: Axis, sizes: tuple[int, ...], levels: tuple[int, ...]) -> Group:
-    strides = itertools.accumulate(sizes[:-1], operator.mul, initial=mesh.stride(axis))
-    steps = [range(0, size * by, by) for size, by in zip(sizes, strides, strict=True)]
-    inside = [step for place, step in enumerate(steps) if place in levels]
-    beside = [step for place, step in enumerate(steps) if place not in levels]
-    others = mesh._coordinates(_others((axis,)))
-    offsets = [sum(places) for places in itertools.product(*inside)]
-    starts = [start + sum(places) for start in others for places in itertools.product(*beside)]
-    return _widest(mesh, (axis,), sorted(offsets), starts)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -303,8 +303,6 @@ class RunKind:
         is_changed: whether the scenario changes entries of the profile, which makes it another one.
         is_doubtful: whether the profile rests on datasheets or on contradicting sources.
         is_lower_bound: whether the profile has best possible values, so that no run is faster.
-        splits_matrices: whether ranks split matrices in another way than by columns and rows, as no
-            judged run does.
         stated_error: relative error below which nine of ten times stay, as the profile's own fit
             states; 0 if it states none.
     """
@@ -318,7 +316,6 @@ class RunKind:
     is_doubtful: bool = False
     is_hybrid: bool = False
     is_lower_bound: bool = False
-    splits_matrices: bool = False
     stated_error: float = 0.0
 
 
@@ -341,7 +338,6 @@ def differences(
         "data type": kind.data_type not in runs.data_types and not types <= SIXTEEN_BITS,
         "experts": runs.has_experts != kind.has_experts,
         "kind of layers": runs.is_hybrid != kind.is_hybrid,
-        "split of matrices": kind.splits_matrices,
         "number of nodes": runs.nodes not in (None, kind.nodes),
     }
     return [respect for respect, differs in differ.items() if differs]

@@ -379,14 +379,12 @@ class ExpectedErrors:
     def _least_width(self) -> float:
         """What nine in ten runs like it were off by; without any, what else is known.
 
-        That is what the profile states of its fit, with a split of matrices at least the errors of
-        the most similar runs, and of a doubtful profile twice these errors: an assumption.
+        That is what the profile states of its fit, and of a doubtful profile twice the errors of
+        the most similar runs: an assumption.
         """
         if like := self._like:
             return _width_of(like)
         stated = math.log1p(self.kind.stated_error)
-        if self.kind.splits_matrices and self.groups:
-            stated = max(stated, _width_of(self._nearest(self.groups)))
         if not self.kind.is_doubtful:
             return stated
         others = [group for group in self.groups if group.cluster == self.kind.cluster]

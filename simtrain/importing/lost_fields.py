@@ -14,20 +14,15 @@ _OF_SIMTRAIN = ("name", "description", "cluster", "hardware", "software", "varia
 
 
 def refuse_own_parts(scenario: Scenario, framework: str) -> None:
-    """Refuse a scenario with adapters or a split of matrices, which the framework does not have.
+    """Refuse a scenario with adapters, which the framework does not have.
 
     Raises:
         InputError: the scenario has such a part (E882).
     """
-    split = scenario.parallelism.matrix_split
     if scenario.model.lora:
         message = f"model.lora is set, but {framework} has no adapters"
         fix = "remove model.lora; Megatron-Bridge has adapters"
         raise InputError.of("E882", message, fix=fix, reason="it would train all weights")
-    if split is not None:
-        message = f"parallelism.tensor_split is {split.name}, but {framework} has no such split"
-        reason = "other ranks would hold other parts of activations and weights"
-        raise InputError.of("E882", message, fix="remove parallelism.tensor_split", reason=reason)
 
 
 def lost_fields(scenario: Scenario, imported: Scenario) -> list[str]:

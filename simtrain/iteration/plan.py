@@ -47,7 +47,6 @@ from simtrain.workload.tape import (
     Context,
     ExpertGroups,
     Microbatch,
-    RankGrid,
     record,
 )
 from simtrain.workload.work import CollectiveKind
@@ -518,14 +517,11 @@ class Plan:
 
 def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
     """Return the hidden states of a scenario's microbatch on one rank of the mesh."""
-    split, sizes = scenario.parallelism.matrix_split, scenario.parallelism.grid_sizes
-    grid = split.grid(mesh, sizes) if split and sizes else None
-    assert grid is None or isinstance(grid, RankGrid), "splits of matrices return grids"
     return _microbatch(
         scenario.model.seq_length // mesh.cp,
-        scenario.batch.micro // (grid.ranks_of_sequences if grid else 1),
-        scenario.model.hidden_size // (grid.ranks_of_hidden if grid else 1),
-        grid.inner if grid else mesh.group("tp"),
+        scenario.batch.micro,
+        scenario.model.hidden_size,
+        mesh.group("tp"),
         scenario.parallelism.sequence_parallel,
         scenario.precision.compute_bytes,
         scenario.gradient_bytes,
@@ -542,7 +538,6 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
         attention_output_bits=scenario.precision.attention_output_bits,
         documents=scenario.documents,
         graph_modules=frozenset(scenario.facts.cuda_graph_modules),
-        grid=grid,
     )
 
 

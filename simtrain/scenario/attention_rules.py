@@ -6,11 +6,7 @@ transformer/multi_latent_attention.py and transformer/dot_product_attention.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from simtrain.scenario.parallelism import CONTEXT_EXCHANGES
 from simtrain.scenario.rule import (
-    Condition,
     Rules,
     against,
     are,
@@ -126,47 +122,20 @@ def _latent_attention_reads(scenario: Scenario) -> str | None:
     )
 
 
-# Rules of context parallelism: what Megatron-LM, Transformer Engine and Colossal-AI refuse.
+# Rules of context parallelism: what Megatron-LM and Transformer Engine refuse.
 #
 # Sources: Megatron-LM's arguments.py and core/parallel_state.py; Transformer Engine's
-# attn_forward_func_with_cp and its three functions (context_parallel.py of dot_product_attention);
-# for ring self-attention, Li et al. 2021 and Colossal-AI's TransformerSelfAttentionRing, RingQK,
-# RingAV and ring_forward.
+# attn_forward_func_with_cp and its three functions (context_parallel.py of dot_product_attention).
 
 
-def _names(trait: str) -> tuple[str, ...]:
-    return tuple(name for name, exchange in CONTEXT_EXCHANGES.items() if getattr(exchange, trait))
-
-
-def _given(**traits: object) -> Condition:
-    """Return the condition that ranks divide each sequence, by an exchange with these traits."""
-
-    def holds(scenario: Scenario) -> bool:
-        split = scenario.parallelism
-        if split.context == 1:
-            return False
-        return all(getattr(split.context_exchange, name) == it for name, it in traits.items())
-
-    return holds
-
-
-_FUSED = _given(is_fused=True)
-_BALANCED = _given(slices=2)
-_CONTEXT_PARALLEL = _given()
-
-
-_without_groups = _given(takes_groups=False)
-
-
-def _captures_no_attention(modules: object) -> bool:
-    return "attn" not in (modules if isinstance(modules, Sequence) else ())
+def _is_context_parallel(scenario: Scenario) -> bool:
+    return scenario.parallelism.context > 1
 
 
 def _divide_apart(scenario: Scenario) -> bool:
     """Whether sequence and context parallelism, each alone, could divide the sequence."""
     split, length = scenario.parallelism, scenario.model.seq_length
-    slices = split.context_exchange.slices * split.context
-    is_divided = length % split.tensor == 0 and length % slices == 0
+    is_divided = length % split.tensor == 0 and length % (2 * split.context) == 0
     return split.sequence_parallel and split.context > 1 and is_divided
 
 
@@ -175,7 +144,7 @@ ATTENTION_RULES += [
         "E350",
         "parallelism.context",
         needs={"attention_backend": "fused"},
-        where=_FUSED,
+        where=_is_context_parallel,
         why="Transformer Engine supports context parallelism only in fused attention",
         example="parallelism: {context: 2}",
         first=("attention_backend",),
@@ -190,15 +159,15 @@ ATTENTION_RULES += [
     requires(
         "E352",
         "parallelism.context_a2a",
-        needs={"parallelism.context_communication": _names("has_subgroups")},
+        needs={"parallelism.context_communication": "a2a+p2p"},
         why="only a2a+p2p splits the context-parallel group into subgroups",
         example="parallelism: {context: 4, context_a2a: 2}\nattention_backend: fused",
     ),
     requires(
         "E357",
         "model.attention_window",
-        needs={"parallelism.context_communication": _names("takes_windows")},
-        where=_CONTEXT_PARALLEL,
+        needs={"parallelism.context_communication": "a2a"},
+        where=_is_context_parallel,
         why="a window needs a2a, which gives each rank whole sequences; Transformer Engine "
         "refuses a window with p2p, and all_gather with a window is not simulated",
         example="model: {attention_window: 512}\nparallelism: {context: 2}\nattention_backend: "
@@ -209,8 +178,8 @@ ATTENTION_RULES += [
         "E358",
         "parallelism.context_communication",
         needs={"model.latent_attention": None},
-        off=_names("takes_latent"),
-        where=_FUSED,
+        off=("p2p", "a2a+p2p"),
+        where=_is_context_parallel,
         why="the key and value heads of latent attention differ in size, which Transformer "
         "Engine supports only with p2p and a2a+p2p",
         example="model: {latent_attention: {kv_lora_rank: 512}}\n"
@@ -221,82 +190,11 @@ ATTENTION_RULES += [
 
 
 ATTENTION_RULES += [
-    requires(
-        "E920",
-        "parallelism.context_communication",
-        needs={"attention_backend": "unfused"},
-        off=_names("is_fused"),
-        where=_CONTEXT_PARALLEL,
-        why="ring self-attention saves the scores of all pairs, which no fused kernel writes",
-        example="parallelism: {context: 2, context_communication: ring_self_attention}\n"
-        "attention_backend: fused",
-        first=("attention_backend",),
-    ),
-    divides(
-        "E921",
-        "parallelism.context",
-        "model.seq_length",
-        where=_given(slices=1),
-        why="each rank of ring self-attention holds one slice of every sequence, of equal lengths",
-        example="model: {seq_length: 2050}\n"
-        "parallelism: {context: 4, context_communication: ring_self_attention}",
-    ),
-    against(
-        "E922",
-        lambda scenario: (
-            _without_groups(scenario)
-            and scenario.model.num_query_groups != scenario.model.num_attention_heads
-        ),
-        "model.num_query_groups is {scenario.model.num_query_groups}, but "
-        "model.num_attention_heads is {scenario.model.num_attention_heads}, while "
-        "parallelism.context_communication is {scenario.parallelism.context_communication}",
-        why="the QKV product of the published layer has three equal parts, so it has as many key "
-        "heads as query heads (Colossal-AI's TransformerSelfAttentionRing)",
-        example="model: {num_query_groups: 8}\n"
-        "parallelism: {context: 2, context_communication: ring_self_attention}",
-    ),
-    requires(
-        "E923",
-        "parallelism.context_communication",
-        needs={"model.latent_attention": None},
-        off=_names("is_fused"),
-        where=_CONTEXT_PARALLEL,
-        why="queries, keys and values of the published layer are parts of one product, and equal "
-        "in size",
-        example="model: {latent_attention: {kv_lora_rank: 512}}\n"
-        "parallelism: {context: 2, context_communication: ring_self_attention}",
-    ),
-    requires(
-        "E924",
-        "model.layer_pattern",
-        needs={"parallelism.context_communication": _names("takes_mamba")},
-        where=_CONTEXT_PARALLEL,
-        why="the exchange of Mamba-2 layers puts the two slices of each rank in order "
-        "(mamba_context_parallel.py), but ring self-attention has one slice per rank",
-        example="model: {num_layers: 2, layer_pattern: M*}\n"
-        "parallelism: {context: 2, context_communication: ring_self_attention}\n"
-        "attention_backend: unfused\n"
-        "software: megatron_core",
-    ),
-    requires(
-        "E925",
-        "parallelism.context_communication",
-        needs={
-            "software.cuda_graphs": False,
-            "software.cuda_graph_modules": _captures_no_attention,
-        },
-        off=_names("is_fused"),
-        where=_CONTEXT_PARALLEL,
-        why="the host waits for the GPU after each step around the ring (ring_forward), which a "
-        "CUDA graph cannot capture",
-        example="parallelism: {context: 2, context_communication: ring_self_attention}\n"
-        "software: {cuda_graphs: true}",
-    ),
     divides(
         "E353",
         (2, "parallelism.context"),
         "model.seq_length",
-        where=_BALANCED,
+        where=_is_context_parallel,
         why="each context-parallel rank holds two slices of every sequence, all of equal length",
         example="model: {seq_length: 2050}\nparallelism: {context: 4}\nattention_backend: fused",
     ),
@@ -321,7 +219,7 @@ ATTENTION_RULES += [
 )
 def _neighbours_divide_context(scenario: Scenario) -> str | None:
     split = scenario.parallelism
-    if not split.context_exchange.has_subgroups or split.context == 1:
+    if split.context_communication != "a2a+p2p" or split.context == 1:
         return None
     size = split.context_a2a
     if size is not None and 1 < size < split.context and split.context % size == 0:
@@ -343,10 +241,8 @@ def _heads_split_by_context(scenario: Scenario) -> str | None:
     split, groups = scenario.parallelism, scenario.model.num_query_groups
     if split.context == 1 or groups % split.tensor or _neighbours_divide_context(scenario):
         return None
-    exchange = split.context_exchange
-    field = "context_a2a" if exchange.has_subgroups else "context"
-    ranks = exchange.ranks_of_heads(split.context, split.context_a2a)
-    heads = groups // split.tensor
+    field = "context_a2a" if split.context_communication == "a2a+p2p" else "context"
+    ranks, heads = split.ranks_of_heads, groups // split.tensor
     if heads % ranks == 0:
         return None
     return (
@@ -365,7 +261,7 @@ def _unit(scenario: Scenario) -> int:
 
 def _has_other_kernel(scenario: Scenario) -> bool:
     split = scenario.parallelism
-    exchanges = split.context > 1 and not split.context_exchange.takes_documents
+    exchanges = split.context > 1 and split.context_communication != "p2p"
     is_other = scenario.attention_backend != "fused" or exchanges
     return is_other or scenario.model.layer_pattern is not None
 

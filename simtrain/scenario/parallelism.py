@@ -5,24 +5,16 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import (
-    TYPE_CHECKING,
     Annotated,
-    ClassVar,
-    Generic,
     Literal,
-    NamedTuple,
-    TypeAlias,
-    TypeVar,
 )
 
 from pydantic import AfterValidator, Field
 
 from simtrain.base.mesh import AXES, Axis, Domains, Mesh
-from simtrain.base.plug_ins import Parts
 from simtrain.base.strict_yaml import FieldError
 from simtrain.scenario.dispatchers import DISPATCHERS, ExpertDispatch
 from simtrain.scenario.section import Count, Degree, Section
@@ -123,200 +115,7 @@ def _expanded_length(text: str, repetitions: re.Pattern[str]) -> int:
     return length
 
 
-# How tensor-parallel ranks split the matrices of each layer, if not by columns and rows.
-#
-# Megatron-LM's split by columns and rows is none of them: it is what `workload.blocks` does
-# without. A split is a part of an installed package, such as the guest `related_work`.
-
-
-class Shares(NamedTuple):
-    """Numbers of ranks that divide each dimension.
-
-    Args:
-        sequences: the sequences of a microbatch.
-        inner: heads, the channels of the MLP and the logits.
-        channels: the channels of each matrix, together.
-        vocabulary: the vocabulary.
-    """
-
-    sequences: int
-    inner: int
-    channels: int
-    vocabulary: int
-
-
-class TensorSplit(ABC):
-    """A way to split the matrices of each layer over the tensor-parallel ranks."""
-
-    name: ClassVar[str]
-    """What a scenario writes as parallelism.tensor_split."""
-    summary: ClassVar[str]
-    """What it does, after its name."""
-    ranks: ClassVar[str]
-    """The numbers of ranks that it allows, in words."""
-
-    @abstractmethod
-    def sizes(self, num_ranks: int) -> Mapping[str, int] | None:
-        """Return the sizes of the axes of its grid, that of neighbouring ranks first.
-
-        Args:
-            num_ranks: number of tensor-parallel ranks.
-
-        Returns:
-            Sizes whose product is `num_ranks`; None if so many ranks do not form a grid.
-        """
-
-    @abstractmethod
-    def shares(self, sizes: Mapping[str, int]) -> Shares:
-        """Return how many ranks divide what, on a grid of these sizes."""
-
-    @abstractmethod
-    def grid(self, mesh: Mesh, sizes: Mapping[str, int]) -> object:
-        """Return its ranks on a mesh (`workload.rank_grid.RankGrid`)."""
-
-
-TENSOR_SPLITS: Parts[TensorSplit] = Parts("tensor_splits", TensorSplit, ())
-
-
-# How context-parallel ranks exchange what attention needs, and the steps that each way orders.
-#
-# Everything that others ask of an exchange by name is asked here, so that a new one is a class and
-# a line of `_HOUSE`, or a part of another package. Tensors are opaque to it: the layer makes them.
-
-TensorT = TypeVar("TensorT")
-
-
-class AttentionSteps(ABC, Generic[TensorT]):
-    """Steps of a layer's attention on one rank, each of which also has a backward pass."""
-
-    @abstractmethod
-    def tokens_for_heads(self) -> None:
-        """Exchange tokens for heads: the rank then has more tokens, of fewer heads."""
-
-    @abstractmethod
-    def heads_for_tokens(self, y: TensorT) -> TensorT:
-        """Exchange heads for tokens: the rank then has its own tokens, of all heads."""
-
-    @abstractmethod
-    def attend(self) -> TensorT:
-        """Attend to the rank's own keys, in one kernel."""
-
-    @abstractmethod
-    def attend_around_ring(self) -> TensorT:
-        """Attend to the keys of all ranks, which pass them around a ring, in one kernel each."""
-
-    @abstractmethod
-    def attend_to_gathered(self) -> TensorT:
-        """Gather the keys of all ranks, and attend to them in one kernel for each slice."""
-
-
-class ContextExchange(ABC):
-    """A way in which context-parallel ranks, which divide each sequence, compute attention."""
-
-    name: ClassVar[str]
-    """What a scenario writes."""
-    summary: ClassVar[str]
-    """What it does, for the description of the field."""
-    is_fused: ClassVar[bool] = True
-    """Whether it runs fused kernels of attention. Otherwise it runs unfused ones."""
-    slices: ClassVar[int] = 2
-    """Slices of each sequence on a rank: 2, one from each half, balance causal attention."""
-    has_subgroups: ClassVar[bool] = False
-    """Whether parallelism.context_a2a divides the ranks into subgroups."""
-    takes_windows: ClassVar[bool] = False
-    """Whether attention can have a window."""
-    takes_latent: ClassVar[bool] = False
-    """Whether keys and values can differ in size (latent attention)."""
-    takes_documents: ClassVar[bool] = False
-    """Whether sequences can be packed."""
-    takes_groups: ClassVar[bool] = True
-    """Whether queries can share keys and values."""
-    takes_mamba: ClassVar[bool] = True
-    """Whether Mamba-2 layers can be beside attention: they put two slices of a rank in order."""
-
-    def ranks_of_heads(self, num_ranks: int, subgroup: int | None) -> int:
-        """Return the number of ranks that exchange tokens for heads; 1 if none do.
-
-        Args:
-            num_ranks: context-parallel ranks.
-            subgroup: parallelism.context_a2a.
-        """
-        return 1
-
-    @abstractmethod
-    def record(self, steps: AttentionSteps[TensorT]) -> TensorT:
-        """Put the steps of a layer in order; return the output of the rank's tokens."""
-
-
-class Ring(ContextExchange):
-    """Transformer Engine's `AttnFuncWithCPAndKVP2P` (ring attention; Liu et al. 2023)."""
-
-    name = "p2p"
-    summary = "passes keys and values around a ring, overlapped with attention"
-    takes_latent = True
-    takes_documents = True
-
-    def record(self, steps: AttentionSteps[TensorT]) -> TensorT:
-        return steps.attend_around_ring()
-
-
-class AllGather(ContextExchange):
-    """Transformer Engine's `AttnFuncWithCPAndKVAllGather` (Dubey et al. 2024, Section 3.3.2)."""
-
-    name = "all_gather"
-    summary = "gathers all keys and values before attention"
-
-    def record(self, steps: AttentionSteps[TensorT]) -> TensorT:
-        return steps.attend_to_gathered()
-
-
-class AllToAll(ContextExchange):
-    """Transformer Engine's `AttnFuncWithCPAndQKVOA2A` (Ulysses; Jacobs et al. 2023)."""
-
-    name = "a2a"
-    summary = "(Ulysses) exchanges tokens for heads"
-    takes_windows = True
-
-    def ranks_of_heads(self, num_ranks: int, subgroup: int | None) -> int:
-        return num_ranks
-
-    def record(self, steps: AttentionSteps[TensorT]) -> TensorT:
-        steps.tokens_for_heads()
-        return steps.heads_for_tokens(steps.attend())
-
-
-class Hierarchical(ContextExchange):
-    """Transformer Engine's `AttnFuncWithCPAndKVP2P` with all-to-alls in subgroups."""
-
-    name = "a2a+p2p"
-    summary = (
-        "exchanges tokens for heads within subgroups, and passes keys and values around rings "
-        "between them"
-    )
-    has_subgroups = True
-    takes_latent = True
-
-    def ranks_of_heads(self, num_ranks: int, subgroup: int | None) -> int:
-        return subgroup or 1
-
-    def record(self, steps: AttentionSteps[TensorT]) -> TensorT:
-        steps.tokens_for_heads()
-        return steps.heads_for_tokens(steps.attend_around_ring())
-
-
-_HOUSE: tuple[ContextExchange, ...] = (Ring(), AllGather(), AllToAll(), Hierarchical())
-CONTEXT_EXCHANGES = Parts[ContextExchange]("context_exchanges", ContextExchange, _HOUSE)
-"""The exchanges by name; the first is the default."""
-if TYPE_CHECKING:
-    ContextCommunication: TypeAlias = str
-else:
-    ContextCommunication = Literal[tuple(CONTEXT_EXCHANGES)]  # so that errors list the names
-
-
-if TYPE_CHECKING:
-    TensorSplitName: TypeAlias = str
-else:
-    TensorSplitName = Literal["1d", *TENSOR_SPLITS]  # so that errors list the names
+ContextCommunication = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
 RankOrder = Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]
 _AXES_IN_ORDER: dict[RankOrder, tuple[Axis, ...]] = {
     "tp-cp-ep-dp-pp": AXES,
@@ -331,8 +130,6 @@ class Parallelism(Section):
         --tensor-model-parallel-size); 1 by default.
     sequence_parallel: true shards each sequence over the tensor-parallel ranks outside
         attention and MLP (--sequence-parallel); false by default.
-    tensor_split: how the tensor-parallel ranks split the matrices of each layer. 1d (default):
-        weights by columns, then by rows (Megatron-LM). TENSOR_SPLITS.
     pipeline: number of pipeline stages (--pipeline-model-parallel-size); 1 by default. Each stage
         has equally many layers unless first_stage_layers, last_stage_layers or layout is set.
     interleave: number of chunks (virtual stages) per stage. The default is the only number that
@@ -352,16 +149,16 @@ class Parallelism(Section):
     data: data-parallel replicas of the model, which split the global batch; 1 by default.
     context: context-parallel ranks, which shard each sequence (Megatron-LM's
         --context-parallel-size); 1 by default. Each rank holds two slices of the sequence, one from
-        each half, so that all ranks compute equally much causal attention; with ring_self_attention
-        it holds one slice, and computes all scores of its queries.
+        each half, so that all ranks compute equally much causal attention.
     context_communication: how context-parallel ranks exchange keys and values (--cp-comm-type); p2p
-        by default. EXCHANGES.
+        by default, which passes them around a ring, overlapped with attention; all_gather gathers
+        all of them before attention; a2a (Ulysses) exchanges tokens for heads; a2a+p2p exchanges
+        tokens for heads within subgroups, and passes keys and values around rings between them.
     context_a2a: with a2a+p2p, ranks per all-to-all subgroup: the first of Megatron-LM's
         --hierarchical-context-parallel-sizes. The second is context / context_a2a.
     scatter_gather: true makes each tensor-parallel rank send 1/t of the output of a stage, which
         the receivers all-gather (Megatron-LM's scatter_gather_tensors_in_pipeline of 2022). By
-        default true, but false with sequence_parallel or a tensor_split, which already shard the
-        output.
+        default true, but false with sequence_parallel, which already shards the output.
     expert: expert-parallel ranks, which hold different experts (--expert-model-parallel-size); 1 by
         default.
     expert_tensor: ranks that shard the weights of each expert (--expert-tensor-parallel-size);
@@ -376,7 +173,6 @@ class Parallelism(Section):
 
     tensor: Degree = Field(default=1, examples=[8])
     sequence_parallel: bool = Field(default=False, examples=["true"])
-    tensor_split: TensorSplitName = Field(default="1d", examples=["hidden"])
     pipeline: Degree = Field(default=1, examples=[8])
     interleave: Degree = Field(default=1, examples=[3])
     microbatch_group_size: Count | None = Field(default=None, examples=[8])
@@ -390,9 +186,7 @@ class Parallelism(Section):
     context_communication: ContextCommunication = Field(default="p2p", examples=["a2a"])
     context_a2a: Degree | None = Field(default=None, examples=[4])
     scatter_gather: bool = Field(
-        default_factory=lambda parallelism: (
-            not (parallelism["sequence_parallel"] or parallelism["tensor_split"] in TENSOR_SPLITS)
-        ),
+        default_factory=lambda parallelism: not parallelism["sequence_parallel"],
         examples=["false"],
     )
     expert: Degree = Field(default=1, examples=[8])
@@ -400,32 +194,10 @@ class Parallelism(Section):
     expert_dispatch: ExpertDispatch | None = Field(default=None, examples=["deepep"])
 
     @property
-    def context_exchange(self) -> ContextExchange:
-        return CONTEXT_EXCHANGES[self.context_communication]
-
-    @property
-    def matrix_split(self) -> TensorSplit | None:
-        return TENSOR_SPLITS.get(self.tensor_split)
-
-    @property
-    def grid_sizes(self) -> Mapping[str, int] | None:
-        split = self.matrix_split
-        return split.sizes(self.tensor) if split else None
-
-    @property
     def ranks_of_heads(self) -> int:
-        split, sizes = self.matrix_split, self.grid_sizes
-        return split.shares(sizes).inner if split and sizes else self.tensor
-
-    @property
-    def has_one_axis(self) -> bool:
-        split, sizes = self.matrix_split, self.grid_sizes
-        return split is None or (sizes is not None and len(sizes) == 1)
-
-    @property
-    def ranks_of_sequences(self) -> int:
-        split, sizes = self.matrix_split, self.grid_sizes
-        return split.shares(sizes).sequences if split and sizes else 1
+        """Context-parallel ranks that exchange tokens for heads; 1 if none do."""
+        ranks = {"a2a": self.context, "a2a+p2p": self.context_a2a or 1}
+        return ranks.get(self.context_communication, 1)
 
     @property
     def ranks_of_expert(self) -> int:
@@ -470,16 +242,9 @@ def _mesh(
     return Mesh(tensor, context, 1, data, pipeline, node, tuple(wider), axes)
 
 
-_EXCHANGES = "; ".join(f"{name} {other.summary}" for name, other in CONTEXT_EXCHANGES.items())
 _SUMMARIES = "; ".join(f"{name} {other.summary}" for name, other in DISPATCHERS.items())
-_TENSOR_SPLITS = "; ".join(f"{name} {split.summary}" for name, split in TENSOR_SPLITS.items())
-# Exchanges, dispatchers and splits of matrices describe themselves, in files of their own.
-Parallelism.__doc__ = (
-    (Parallelism.__doc__ or "")
-    .replace("EXCHANGES", _EXCHANGES)
-    .replace("DISPATCHERS", _SUMMARIES)
-    .replace("TENSOR_SPLITS", _TENSOR_SPLITS)
-)
+# Dispatchers describe themselves.
+Parallelism.__doc__ = (Parallelism.__doc__ or "").replace("DISPATCHERS", _SUMMARIES)
 
 
 class Placement(Section):

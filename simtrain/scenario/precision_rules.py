@@ -572,10 +572,6 @@ _USES: dict[str, tuple[Condition, str]] = {
         lambda scenario: scenario.model.experts and scenario.facts.kernels.fused_grouped_mlp,
         "the MLP of experts is not fused",
     ),
-    "checkpointed_fp32_norms": (
-        lambda scenario: scenario.parallelism.grid_sizes is None,
-        "norms over a grid of ranks are kernels of their own",
-    ),
     "separate_masking": (
         lambda scenario: (
             not _fuses_attention(scenario) and not scenario.facts.kernels.fused_softmax

@@ -16,7 +16,6 @@ from simtrain.scenario.combination_rules import COMBINATION_RULES, recomputes
 from simtrain.scenario.expert_rules import EXPERT_RULES
 from simtrain.scenario.memory_rules import MEMORY_RULES, RECOMPUTE_RULES
 from simtrain.scenario.model import CANONICAL_PARTS
-from simtrain.scenario.parallelism import TENSOR_SPLITS
 from simtrain.scenario.precision_rules import FP8_SAVING_RULES, PRECISION_RULES
 from simtrain.scenario.rule import Rule, Rules, against, at_most, divides, excludes, requires
 from simtrain.scenario.schedule_rules import SCHEDULE_RULES, runs_two_lanes
@@ -108,119 +107,6 @@ _RULES += [
 ]
 
 
-# Rules of splits of the layers' matrices (parallelism.tensor_split).
-#
-# Sources: Colossal-AI's legacy layers (`divide` in nn/layer/utils, `check_sanity` of its process
-# groups); what simtrain does not simulate with a split, it refuses.
-
-_SPLIT, _TENSOR = "parallelism.tensor_split", "parallelism.tensor"
-
-
-@rule(
-    "E930",
-    "the tensor-parallel ranks form the grid of the split: "
-    + "; ".join(f"{name} {split.ranks}" for name, split in TENSOR_SPLITS.items()),
-    "parallelism: {tensor: 1, tensor_split: hidden}",
-)
-def _ranks_form_a_grid(scenario: Scenario) -> str | None:
-    parallelism, split = scenario.parallelism, scenario.parallelism.matrix_split
-    if split is None or parallelism.grid_sizes:
-        return None
-    return f"{_TENSOR} is {parallelism.tensor}, but {_SPLIT} {split.name} needs {split.ranks} ranks"
-
-
-@rule(
-    "E932",
-    "each rank has an equal part of the channels of every matrix and of the vocabulary",
-    "model: {hidden_size: 6146, num_attention_heads: 64, kv_channels: 96}\n"
-    "parallelism: {tensor: 4, tensor_split: hidden}",
-)
-def _channels_are_divided(scenario: Scenario) -> str | None:
-    parallelism, model = scenario.parallelism, scenario.model
-    split, axes = parallelism.matrix_split, parallelism.grid_sizes
-    if split is None or axes is None:
-        return None
-    _, _, channels, words = split.shares(axes)
-    sizes = {
-        "model.hidden_size": (model.hidden_size, channels),
-        "model.ffn_hidden_size": (model.ffn_hidden_size, channels),
-        "model.vocab_size": (model.vocab_size, words),
-    }
-    for field, (size, ranks) in sizes.items():
-        if size % ranks:
-            return (
-                f"{field} is {size}, which {ranks} ranks along the axes of {_SPLIT} {split.name} "
-                "cannot share"
-            )
-    return None
-
-
-@rule(
-    "E933",
-    "the ranks along one axis of the grid divide heads, and each has whole ones",
-    "model: {num_attention_heads: 15, hidden_size: 1920}\n"
-    "parallelism: {tensor: 4, tensor_split: 2d}",
-)
-def _heads_are_divided(scenario: Scenario) -> str | None:
-    parallelism, model = scenario.parallelism, scenario.model
-    ranks = parallelism.ranks_of_heads
-    if parallelism.has_one_axis or not parallelism.grid_sizes:  # E301 and E334
-        return None
-    numbers = {
-        "model.num_attention_heads": model.num_attention_heads,
-        "model.num_query_groups": model.num_query_groups,
-    }
-    for field, number in numbers.items():
-        if number % ranks:
-            return (
-                f"{field} is {number}, which {ranks} ranks along an axis of {_SPLIT} "
-                f"{parallelism.tensor_split} cannot share"
-            )
-    return None
-
-
-@rule(
-    "E934",
-    "ranks along some axes of the grid divide the sequences of each microbatch",
-    "parallelism: {tensor: 4, tensor_split: 2d}\nbatch: {micro: 3, global: 12}",
-)
-def _sequences_are_divided(scenario: Scenario) -> str | None:
-    parallelism, micro = scenario.parallelism, scenario.batch.micro
-    ranks = parallelism.ranks_of_sequences
-    if micro % ranks == 0:
-        return None
-    return (
-        f"batch.micro is {micro}, but {ranks} ranks along the axes of {_SPLIT} "
-        f"{parallelism.tensor_split} divide its sequences"
-    )
-
-
-_RULES += [
-    requires(
-        "E931",
-        _SPLIT,
-        needs={
-            "parallelism.sequence_parallel": False,
-            "parallelism.scatter_gather": False,
-            "parallelism.context": 1,
-            "recompute.distribute": False,
-            "precision.compute": ("bf16", "fp16", "fp32"),
-            "model.experts": None,
-            "model.latent_attention": None,
-            "model.layer_pattern": None,
-            "model.lora": None,
-            "model.mtp_num_layers": 0,
-            "overlap.userbuffers": False,
-            "software.separate_projections": False,
-        },
-        why="activations are already divided by tokens or channels, and other ways to divide "
-        "them, experts, adapters, other layers, narrow types and token prediction are not "
-        "simulated with a split of the matrices",
-        example="parallelism: {tensor: 4, tensor_split: hidden, sequence_parallel: true}",
-    )
-]
-
-
 # Rules of the section `variation`.
 
 
@@ -244,28 +130,17 @@ def _splits_hidden_size(scenario: Scenario) -> bool:
     return not ("kv_channels" in model.model_fields_set or model.latent_attention)
 
 
-def _has_one_axis(scenario: Scenario) -> bool:
-    return scenario.parallelism.has_one_axis
-
-
 def _has_groups_of_whole_heads(scenario: Scenario) -> bool:
     """Whether query groups differ from the heads, which tensor-parallel ranks can share."""
     model = scenario.model
     has_groups = model.num_query_groups != model.num_attention_heads
-    if not has_groups or not _has_one_axis(scenario):
-        return False
-    return _HEADS_OVER_TENSOR.check(scenario) is None
-
-
-def _has_shared_columns(scenario: Scenario) -> bool:
-    return bool(scenario.model.has_dense_layers and _has_one_axis(scenario))
+    return has_groups and _HEADS_OVER_TENSOR.check(scenario) is None
 
 
 _HEADS_OVER_TENSOR = divides(
     "E301",
     "parallelism.tensor",
     "model.num_attention_heads",
-    where=_has_one_axis,
     number_first=False,
     why="tensor parallelism gives each rank whole attention heads",
     example="parallelism: {tensor: 128}",
@@ -306,7 +181,7 @@ _RULES += [
         "E303",
         "parallelism.tensor",
         "model.ffn_hidden_size",
-        where=_has_shared_columns,
+        where=lambda scenario: scenario.model.has_dense_layers,
         why="tensor parallelism shards the weights of the MLP by columns (core/utils.py, divide)",
         example="model: {ffn_hidden_size: 16385}\nparallelism: {tensor: 4}",
     ),
@@ -314,7 +189,6 @@ _RULES += [
         "E304",
         "parallelism.tensor",
         "model.vocab_size",
-        where=_has_one_axis,
         why="tensor parallelism shards the rows of the embedding (VocabParallelEmbedding), which "
         f"Megatron-LM pads to a multiple of {_VOCAB_DIVISOR} x parallelism.tensor",
         example="model: {vocab_size: 50257}\nparallelism: {tensor: 8}",

@@ -115,11 +115,7 @@ def whole_parameters(model: Chunk, microbatch: Microbatch) -> Parameters:
     """Count the parameters of a whole model."""
     alone = Group(("tp",), 1, ranks_per_node=1)
     experts = microbatch.experts and ExpertGroups(alone, alone, alone)
-    grid = microbatch.grid
-    hidden = microbatch.hidden * (grid.ranks_of_hidden if grid else 1)
-    whole = replace(
-        microbatch, hidden=hidden, tensor=alone, sequence_parallel=False, experts=experts, grid=None
-    )
+    whole = replace(microbatch, tensor=alone, sequence_parallel=False, experts=experts)
     return parameters((model,), whole)
 
 

@@ -71,8 +71,6 @@ class GetBatch:
 
 def _get_batch(batch: Microbatch, *, causal_mask: bool) -> Iterator[Op]:
     length, sequences = batch.whole_length, batch.sequences
-    if batch.grid:  # ranks that divide sequences load all of them
-        sequences *= batch.grid.ranks_of_sequences
     text = sequences * (length + 1) * _INT64_BYTES
     mask = length**2
     yield elementwise("sizes to device", 0, _INT64_BYTES)
@@ -91,21 +89,19 @@ def _get_batch(batch: Microbatch, *, causal_mask: bool) -> Iterator[Op]:
     if causal_mask:
         yield elementwise("mask below one half", mask * FP32_BYTES, mask * MASK_BYTES)
     if batch.context:
-        yield from _slices(batch, batch.context.exchange.slices)
+        yield from _slices(batch)
 
 
-def _slices(batch: Microbatch, number: int) -> Iterator[Op]:
-    """For each tensor, copy the indices of the rank's slices to the GPU, then copy the slices."""
+def _slices(batch: Microbatch) -> Iterator[Op]:
+    """For each tensor, copy the indices of the rank's two slices to the GPU, then the slices."""
     for name in ("inputs", "labels", "loss mask", "positions"):
         size = batch.tokens * (FP32_BYTES if name == "loss mask" else _INT64_BYTES)
-        if number > 1:
-            yield elementwise(f"{name} slices to device", 0, number * _INT64_BYTES)
+        yield elementwise(f"{name} slices to device", 0, 2 * _INT64_BYTES)
         yield elementwise(f"{name} slices", size, size)
 
 
 def _broadcast(batch: Microbatch, name: str, num_bytes: int) -> Op:
-    group = batch.grid.everyone if batch.grid else batch.tensor
-    return collective(f"{name} broadcast", CollectiveKind.ALL_GATHER, num_bytes, group)
+    return collective(f"{name} broadcast", CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
 
 
 WORD_EMBEDDINGS = "word embeddings"
@@ -264,7 +260,6 @@ class Head:
             holds_weight=holds_weight,
             in_fp8=False,
             has_userbuffers=False,
-            is_output_layer=True,
         )
         cross_entropy(tape, logits, in_place=self.in_place_cross_entropy)
 

@@ -8,7 +8,6 @@ tensors between which gradients flow. Everything else is derived from the nodes.
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,8 +15,7 @@ from typing import Protocol
 
 from simtrain.base.mesh import Group, Mesh
 from simtrain.scenario import Parallelism
-from simtrain.scenario.model import Normalization
-from simtrain.scenario.parallelism import CONTEXT_EXCHANGES, ContextExchange
+from simtrain.scenario.parallelism import ContextCommunication
 from simtrain.scenario.section import Fp8Weights
 from simtrain.scenario.software import PAPER_KERNELS, GraphModule, Kernels
 from simtrain.workload.hashing import hashed_once
@@ -90,71 +88,6 @@ class PartialBackward:
         return op.replace(saves=saves, holds_bytes=holds_bytes)
 
 
-# Tensor-parallel ranks that split matrices in a way of their own (`scenario.parallelism`).
-#
-# `tape` gives the grid of its microbatch the layers that it splits: the grid records their products
-# and its moves.
-
-
-class RankGrid(ABC):
-    """The ranks, and the layers that they split."""
-
-    @property
-    @abstractmethod
-    def ranks_of_sequences(self) -> int:
-        """Ranks that divide the sequences of a microbatch."""
-
-    @property
-    @abstractmethod
-    def ranks_of_hidden(self) -> int:
-        """Ranks that divide the channels of hidden states."""
-
-    @property
-    @abstractmethod
-    def inner(self) -> Group:
-        """Ranks that divide heads, the channels of the MLP and the logits."""
-
-    @property
-    @abstractmethod
-    def everyone(self) -> Group:
-        """All ranks."""
-
-    @abstractmethod
-    def first_linear(
-        self,
-        tape: Tape,
-        x: Tensor,
-        outputs: int,
-        name: str,
-        *,
-        bias: bool,
-        adds_bias: bool,
-        output_name: str,
-        tied: str,
-        holds_weight: bool,
-        is_output_layer: bool,
-    ) -> Tensor:
-        """Record the first layer of attention or MLP, or the output layer (`column_linear`)."""
-
-    @abstractmethod
-    def second_linear(
-        self, tape: Tape, x: Tensor, outputs: int | None, name: str, *, bias: bool
-    ) -> Tensor:
-        """Record the second layer of attention or MLP (`row_linear`)."""
-
-    @abstractmethod
-    def norm(self, tape: Tape, x: Tensor, name: str, kind: Normalization, vectors: int) -> Tensor:
-        """Record a norm with a number of vectors of parameters."""
-
-    @abstractmethod
-    def look_up(self, tape: Tape, vocab: int, tied: str) -> Tensor:
-        """Record the lookup of word embeddings."""
-
-    @abstractmethod
-    def positions(self, tape: Tape, x: Tensor) -> Tensor:
-        """Record the sum of `x` and learned position embeddings."""
-
-
 Steps = Emit | Sequence[Op]
 
 
@@ -162,34 +95,29 @@ Steps = Emit | Sequence[Op]
 class Context:
     """Context-parallel ranks, which divide every sequence, and the groups of their attention.
 
-    Each sequence is cut into twice as many slices as ranks, unless the exchange needs one slice per
-    rank. The first rank has the first and the last slice, the second rank the second and the last
-    but one, and so on. So all ranks compute equally many scores under a causal mask.
+    Each sequence is cut into twice as many slices as ranks. The first rank has the first and the
+    last slice, the second rank the second and the last but one, and so on, so that all ranks
+    compute equally many scores under a causal mask.
 
     Args:
         group: all ranks.
         heads: ranks that exchange tokens for heads with all-to-alls.
         keys: ranks that exchange keys and values.
-        name: how they do (`simtrain.scenario.parallelism`).
+        communication: how they do.
     """
 
     group: Group
     heads: Group
     keys: Group
-    name: str
-
-    @property
-    def exchange(self) -> ContextExchange:
-        return CONTEXT_EXCHANGES[self.name]
+    communication: ContextCommunication
 
     @classmethod
     def of(cls, split: Parallelism, mesh: Mesh) -> Context | None:
         """Return the context-parallel ranks of a scenario, or None without context parallelism."""
         if mesh.cp == 1:
             return None
-        ranks = split.context_exchange.ranks_of_heads(mesh.cp, split.context_a2a)
-        groups = mesh.split_group("cp", ranks)
-        return cls(mesh.group("cp"), *groups, name=split.context_communication)
+        groups = mesh.split_group("cp", split.ranks_of_heads)
+        return cls(mesh.group("cp"), *groups, split.context_communication)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +168,6 @@ class Microbatch:
             recompute discards them (Transformer Engine's `save_original_input`).
         fp8_activation_inputs, attention_output_bits: as in the scenario's precision.
         graph_modules: parts of a layer that a CUDA graph captures (`Tape.capturing`).
-        grid: how the tensor-parallel ranks split the matrices of layers; None for Megatron-LM's
-            columns and rows. With it, `sequences` and `hidden` are those of this rank's part, and
-            `tensor` are the ranks that divide heads.
         documents: lengths of the documents that each sequence packs, with their numbers; empty if
             attention spans whole sequences.
     """
@@ -267,7 +192,6 @@ class Microbatch:
     fp8_activation_inputs: bool = False
     attention_output_bits: int = 16
     graph_modules: frozenset[GraphModule] = frozenset()
-    grid: RankGrid | None = None
 
     @property
     def whole_length(self) -> int:

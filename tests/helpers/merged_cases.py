@@ -15,7 +15,7 @@ from tests.test_every_field import BASE, CASES, VARIATION_CASES
 
 _CHOICES = (
     *("schedule", "cluster", "software.stack", "recompute.strategy", "model.activation"),
-    *("parallelism.tensor_split", "parallelism.expert_dispatch"),
+    *("parallelism.expert_dispatch"),
     *("parallelism.context_communication", "precision.compute", "precision.fp8_recipe"),
     *("offload.unit", "memory.nvme"),
 )

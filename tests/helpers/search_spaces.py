@@ -99,11 +99,6 @@ BASES = {
         ("memory", "zero_stage"),
         ("batch", "micro"),
     ),
-    "ring self-attention": holding(
-        base(parallelism={"context": 2, "context_communication": "ring_self_attention"}),
-        ("memory", "zero_stage"),
-        ("batch", "micro"),
-    ),
     "fp8": holding(
         base(
             model={"biases": False},
@@ -120,11 +115,6 @@ BASES = {
             parallelism={"pipeline": 2, "layout": "Ett|ttmL"},
         ),
         ("memory", "zero_stage"),
-    ),
-    "hidden split": holding(
-        base(parallelism={"tensor": 4, "tensor_split": "hidden"}),
-        ("memory", "zero_stage"),
-        ("parallelism", "tensor_split"),
     ),
     "interleaved": holding(
         base(

@@ -67,9 +67,6 @@ TRACED: dict[str, Scenario] = {
         software=_AT_ONCE,
     ),
     "context": small(CONTEXT, attention_backend="fused", software=_AT_ONCE),
-    "ring self-attention": small(
-        CONTEXT | {"context_communication": "ring_self_attention"}, software=_AT_ONCE
-    ),
     "fp8": modern(
         fp8(),
         tensor=2,

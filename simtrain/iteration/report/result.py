@@ -88,7 +88,6 @@ def run_kind(scenario: Scenario, profile: HardwareProfile) -> RunKind:
         is_doubtful=is_doubtful(profile, scenario.cluster),
         is_lower_bound=profile.lower_bound and not is_changed,
         is_hybrid=scenario.model.layer_pattern is not None,
-        splits_matrices=scenario.parallelism.matrix_split is not None,
         stated_error=profile.uncertainty.value if profile.uncertainty else 0.0,
     )
 

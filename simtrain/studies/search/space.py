@@ -237,14 +237,11 @@ class Space:
         return section.model_copy(update=dict(zip(self.follows[name], values, strict=True)))
 
     def _scatter_gather(self, read: Read) -> bool:
-        """On, unless the file turns it off or another split already divides the output."""
+        """On, unless the file turns it off or sequence parallelism already divides the output."""
         split = self.base.parallelism
         if "scatter_gather" in split.model_fields_set and not split.scatter_gather:
             return False
-        if read(COORDINATES.index("sequence_parallel")):
-            return False
-        matrices = split.matrix_split
-        return not matrices or matrices.sizes(read(COORDINATES.index("tensor"))) is None
+        return not read(COORDINATES.index("sequence_parallel"))
 
     # ------------------------------------------------------------------------- variants
 
@@ -279,7 +276,7 @@ class Space:
     @functools.cached_property
     def options(self) -> list[tuple[Settings, ...]]:
         """What each setting is that some points cannot have: as in the base, or other values."""
-        split, experts = self.base.parallelism, self.base.model.experts
+        experts = self.base.model.experts
         options: list[tuple[Settings, ...]] = []
         for field in _MAY_BE_OFF:
             section, _, name = field.partition(".")
@@ -288,8 +285,6 @@ class Space:
             off = False if field in STACK_DEFAULTS else default
             if value_at(self.base, field) not in (None, off):
                 options.append(((), ((field, off),)))
-        if split.matrix_split is not None:
-            options.append(((), (("parallelism.tensor_split", "1d"),)))
         if experts is not None and experts.imbalance > 1:
             # The imbalance is at most the number of expert-parallel ranks; 1 draws no loads.
             most = sorted(n for n in self._experts if 1 < n < experts.imbalance)[::-1]

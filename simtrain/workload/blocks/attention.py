@@ -181,21 +181,18 @@ def core_attention(
     """Record the core of attention, from queries and keys in one tensor or in two.
 
     Raises:
-        InputError: an exchange of context parallelism with the other kind of kernels, or of keys
-            with a window (E508).
+        InputError: context parallelism with unfused kernels, or an exchange of keys with
+            a window (E508).
     """
     context = core.tape.microbatch.context
     with core.tape.region(CORE_ATTENTION):
         if context:
-            if context.exchange.is_fused != fused:
-                kind, other = ("unfused", True) if context.exchange.is_fused else ("fused", False)
-                message = f"{kind} attention cannot run under this context parallelism"
-                raise InputError.of("E508", message, fix=f"call attention(..., fused={other})")
-            inputs = (*query_key, value)
-            from simtrain.workload.blocks.context import ContextSteps
+            if not fused:
+                message = "unfused attention cannot run under context parallelism"
+                raise InputError.of("E508", message, fix="call attention(..., fused=True)")
+            from simtrain.workload.blocks.context import context_attention
 
-            steps = ContextSteps(core, context, inputs, _fused, drops_out=drops_out)
-            return context.exchange.record(steps)
+            return context_attention(core, context, (*query_key, value), _fused)
         if fused:
             return _fused(core, query_key, value)
         return _unfused(core, query_key, value, drops_out=drops_out)

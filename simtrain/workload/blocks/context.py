@@ -1,7 +1,7 @@
 """Attention under context parallelism: several ranks divide each sequence.
 
 The ranks exchange tokens for heads (Ulysses; Jacobs et al. 2023), keys and values around a ring
-(ring self-attention; Li et al. 2021, Liu et al. 2023), or gather all keys and values (Dubey et al.
+(Liu et al. 2023), or gather all keys and values (Dubey et al.
 2024, Section 3.3.2). Order and ops are those of Transformer Engine (context_parallel.py of
 dot_product_attention, version 2.10: AttnFuncWithCPAndKVP2P, AttnFuncWithCPAndKVAllGather,
 AttnFuncWithCPAndQKVOA2A) for [s, b, h] tensors, as Megatron-LM calls it. It alternates steps
@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 
 from simtrain.base.mesh import Group
 from simtrain.errors import InputError
-from simtrain.scenario.parallelism import AttentionSteps
 from simtrain.workload.blocks.attention_core import AttentionCore
 from simtrain.workload.issue import Handle, IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
@@ -300,63 +299,44 @@ def _send(name: str, num_bytes: int, group: Group, phase: Phase = Phase.FORWARD)
     return collective(name, CollectiveKind.SEND, num_bytes, group, phase, holds_bytes=0)
 
 
-# ------------------------------------------------------------------------------
-# The steps of attention that an exchange of context-parallel ranks puts in order, as nodes.
-
-
 Attend = Callable[[AttentionCore, tuple[Tensor, ...], Tensor], Tensor]
 """Records a fused kernel, from queries and keys, and values."""
 
 
-class ContextSteps(AttentionSteps[Tensor]):
-    """Records the steps of attention under context parallelism on the tape.
+def context_attention(
+    core: AttentionCore, context: Context, inputs: tuple[Tensor, ...], attend: Attend
+) -> Tensor:
+    """Record attention under context parallelism.
 
     Args:
         core: the rank's heads, before ranks exchange tokens for heads.
         context: the ranks.
         inputs: queries and keys, and values.
         attend: records a fused kernel.
-        drops_out: dropout on the softmax of unfused attention.
+
+    Returns:
+        The output of the rank's tokens.
+
+    Raises:
+        InputError: attention has a window, and ranks exchange keys (E508).
     """
-
-    def __init__(
-        self,
-        core: AttentionCore,
-        context: Context,
-        inputs: tuple[Tensor, ...],
-        attend: Attend,
-        *,
-        drops_out: bool,
-    ) -> None:
-        self.drops_out = drops_out
-        self.core, self.context, self.inputs, self._attend = core, context, inputs, attend
-        ranks = context.heads.num_ranks
-        self._part = replace(
-            core, heads=core.heads // ranks, groups=core.groups // ranks, ranks_of_heads=ranks
-        )
-
-    def tokens_for_heads(self) -> None:
-        self.inputs = tokens_for_heads(self.core, self.context.heads, self.inputs)
-
-    def heads_for_tokens(self, y: Tensor) -> Tensor:
-        # A ring has not saved its output.
-        back_again = self.context.keys.num_ranks > 1
-        return heads_for_tokens(self.core, y, self.context.heads, back_again=back_again)
-
-    def attend(self) -> Tensor:
-        return self._attend(self._part, self.inputs[:-1], self.inputs[-1])
-
-    def attend_around_ring(self) -> Tensor:
-        self._refuse_window()
-        saves_output = self.context.heads.num_ranks == 1
-        return ring_attention(self._part, self.context.keys, self.inputs, saves_output=saves_output)
-
-    def attend_to_gathered(self) -> Tensor:
-        self._refuse_window()
-        return gathered_attention(self._part, self.context.keys, self.inputs)
-
-    def _refuse_window(self) -> None:
-        if self.core.window is not None:
-            message = "attention with a window cannot exchange keys and values between ranks"
-            fix = "set parallelism.context_communication to a2a"
-            raise InputError.of("E508", message, fix=fix)
+    ranks = context.heads.num_ranks
+    if ranks > 1:
+        inputs = tokens_for_heads(core, context.heads, inputs)
+    part = replace(
+        core, heads=core.heads // ranks, groups=core.groups // ranks, ranks_of_heads=ranks
+    )
+    if context.communication == "a2a":
+        y = attend(part, inputs[:-1], inputs[-1])
+    elif core.window is not None:
+        message = "attention with a window cannot exchange keys and values between ranks"
+        fix = "set parallelism.context_communication to a2a"
+        raise InputError.of("E508", message, fix=fix)
+    elif context.communication == "all_gather":
+        y = gathered_attention(part, context.keys, inputs)
+    else:
+        y = ring_attention(part, context.keys, inputs, saves_output=ranks == 1)
+    if ranks == 1:
+        return y
+    # A ring has not saved its output.
+    return heads_for_tokens(core, y, context.heads, back_again=context.keys.num_ranks > 1)

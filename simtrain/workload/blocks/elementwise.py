@@ -262,8 +262,6 @@ def norm(
             (Transformer Engine's LayerNormLinear).
         is_checkpointed: it runs again in the backward pass if the software stack checkpoints norms.
     """
-    if grid := tape.microbatch.grid:
-        return grid.norm(tape, x, name, kind, _PARAMETERS[kind])
     if is_checkpointed and tape.microbatch.kernels.checkpointed_fp32_norms:
         with tape.region(CHECKPOINTED_NORM):
             return _norm(tape, x, name, kind, feeds_products=feeds_products)

@@ -387,12 +387,8 @@ def column_linear(
     in_fp8: bool = True,
     has_userbuffers: bool = True,
     input_of: Microbatch | None = None,
-    is_output_layer: bool = False,
 ) -> Tensor:
     """Record a column-parallel linear layer: the weight is split by columns over the ranks.
-
-    On a grid of ranks (`Microbatch.grid`) it is the first layer of attention or MLP, or the output
-    layer, split in the way of the grid.
 
     Args:
         x: this rank's tokens, of whole width.
@@ -407,26 +403,12 @@ def column_linear(
         in_fp8: whether its products are in fp8 if linear layers are.
         has_userbuffers: whether it uses userbuffers if linear layers do.
         input_of: how ranks divide its input; as the tape's microbatch by default.
-        is_output_layer: whether it computes the logits.
 
     Returns:
         All tokens, outputs / t wide.
     """
     batch, num_ranks = input_of or tape.microbatch, tape.microbatch.tensor.num_ranks
     _check_outputs(outputs, num_ranks, name)
-    if grid := tape.microbatch.grid:
-        return grid.first_linear(
-            tape,
-            x,
-            outputs,
-            name,
-            bias=bias,
-            adds_bias=bias and not skip_bias_add,
-            output_name=output_name,
-            tied=tied,
-            holds_weight=holds_weight,
-            is_output_layer=is_output_layer,
-        )
     read = operands(tape, x, name, in_fp8=in_fp8)
     ops = LinearOps(name, batch, batch.tokens, x.width, outputs // num_ranks, *read)
     y = tape.tensor(output_name or f"{name} output", batch.tokens, ops.outputs)
@@ -618,8 +600,6 @@ def row_linear(
 ) -> Tensor:
     """Record a row-parallel linear layer: the weight is split by rows over the ranks.
 
-    On a grid of ranks it is the second layer of attention or MLP.
-
     Args:
         x: all tokens, with this rank's part of their width.
         name: name of its products.
@@ -632,8 +612,6 @@ def row_linear(
     Returns:
         This rank's tokens, of whole width.
     """
-    if grid := tape.microbatch.grid:
-        return grid.second_linear(tape, x, outputs, name, bias=bias)
     batch, read = output_of or tape.microbatch, operands(tape, x, name, in_fp8=in_fp8)
     ops = LinearOps(name, batch, batch.tokens, x.width, outputs or batch.hidden, *read)
     y = tape.tensor(f"{name} output", batch.local_tokens, ops.outputs)

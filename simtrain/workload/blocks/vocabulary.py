@@ -23,8 +23,6 @@ def look_up(tape: Tape, vocab: int, *, tied: str = "") -> Tensor:
     compute type, which another kernel adds to the gradient buffer.
     """
     batch = tape.microbatch
-    if batch.grid:
-        return batch.grid.look_up(tape, vocab, tied)
     elements = vocab // batch.tensor.num_ranks * batch.hidden
     words = tape.tensor("word embedding", batch.local_tokens, batch.hidden)
     whole, phase, stream = batch.activation_bytes, Phase.WEIGHT_GRADIENT, KernelFamily.STREAM
@@ -61,8 +59,6 @@ def look_up(tape: Tape, vocab: int, *, tied: str = "") -> Tensor:
 
 def positions(tape: Tape, x: Tensor) -> Tensor:
     """Record the sum of `x` and learned position embeddings."""
-    if grid := tape.microbatch.grid:
-        return grid.positions(tape, x)
     y = tape.tensor("embedding output", x.rows, x.width)
     op = elementwise("position embedding", 2 * x.num_bytes, y.num_bytes)
     table = Parameter(tape.microbatch.whole_length * x.width)

@@ -52,14 +52,6 @@ def check(plan: Plan) -> tuple[float, float, float]:
     return bounds.peak_bytes(plan) / peak, quick_s / time_s, close_s / time_s
 
 
-GRIDS: tuple[dict[str, Any], ...] = (
-    {"tensor": 2, "tensor_split": "hidden"},
-    {"tensor": 4, "tensor_split": "2d"},
-    {"tensor": 8, "tensor_split": "3d"},
-)
-"""Splits of matrices, whose ranks can share four sequences."""
-
-
 def pipeline(**sections: Any) -> Scenario:
     """Return a scenario with 12 layers and a global batch of 24, changed by `sections`."""
     return base(**{"model": {"num_layers": 12}, "batch": {"global": 24}} | sections)
@@ -78,14 +70,13 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         )
     )
     overlap = {name: draw(st.booleans()) for name in ("data_parallel", "tensor_parallel")}
-    zero_stage = draw(st.sampled_from([0, 1, 2, 3]))
+    stages = draw(st.sampled_from([2, 3, 4, 6] if interleave > 1 else [1, 2, 3, 4, 6]))
+    zero_stage = draw(st.sampled_from([0, 1, 2, 3] if stages == 1 else [0, 1]))
     if overlap["data_parallel"] and zero_stage < 2:
         overlap["parameter_gather"] = zero_stage == 1 and draw(st.booleans())
         overlap["gradient_buckets"] = draw(st.sampled_from(["layer", "megatron", 1_000_000]))
     position = draw(st.sampled_from(["learned", "rope"]))
     predicts = position == "rope" and draw(st.booleans())
-    has_grid = not predicts and draw(st.integers(0, 3)) == 0
-    grid = draw(st.sampled_from(GRIDS)) if has_grid else {}
     scenario = pipeline(
         model={
             "num_layers": 12,
@@ -97,14 +88,13 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         },
         parallelism={
             "tensor": (tensor := draw(st.sampled_from([1, 2, 4]))),
-            "pipeline": draw(st.sampled_from([1, 2, 3, 4, 6])),
-            "data": draw(st.sampled_from([1, 2])),
+            "pipeline": stages,
+            "data": 2 if zero_stage else draw(st.sampled_from([1, 2])),
             "interleave": interleave,
-            "sequence_parallel": not has_grid and tensor > 1 and draw(st.booleans()),
-            **grid,
+            "sequence_parallel": tensor > 1 and draw(st.booleans()),
         },
         batch={
-            "micro": 4 if has_grid else draw(st.sampled_from([1, 2])),
+            "micro": draw(st.sampled_from([1, 2])),
             "global": draw(st.sampled_from([12, 24, 48, 96])),
         },
         schedule=name,

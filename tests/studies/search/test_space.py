@@ -219,13 +219,6 @@ FLAGGED = {
         (4,),
     ),
     "flags of experts": (base(model=EXPERT_MODEL, parallelism={"expert": 2}), (2, 4)),
-    "split of matrices": (
-        base(
-            parallelism={"tensor": 4, "tensor_split": "2d"},
-            batch={"micro": 4},
-        ),
-        (4, 8),
-    ),
     "layout": (base(parallelism={"pipeline": 4, "layout": "E|tt|t|tL"}), (4, 8)),
     "gathered chunks": (
         base(
