@@ -63,7 +63,7 @@ GUESTS: dict[str, set[str]] = {
         "commands",
     },
     "recording": {"errors", "base", "scenario", "workload", "commands"},
-    "related_work": {"errors", "base", "schedules", "scenario", "workload"},
+    "related_work": {"schedules"},
 }
 CHILD = "simtrain/recording/child"
 """Modules that only the process of a recorded program runs, after torch is known to exist."""

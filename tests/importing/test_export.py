@@ -32,39 +32,9 @@ def read_back(script: str, scenario: Scenario, tmp_path: Path) -> Scenario:
     return import_megatron(str(file), [f"cluster={scenario.cluster}"])[0]
 
 
-<<<<<<< HEAD
-RING = {
-    "model.num_query_groups": 32,
-    "parallelism.context": 2,
-    "parallelism.context_communication": "ring_self_attention",
-    "attention_backend": "unfused",
-}
-SPLIT = {
-    "parallelism.tensor": 4,
-    "parallelism.tensor_split": "2d",
-    "parallelism.sequence_parallel": False,
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "words"),
-    [
-        ("llama3_8b", RING, "E882"),
-        ("llama3_70b_lora", {}, r"E882 model\.lora is set"),
-        ("table5_22b_present", SPLIT, r"E882 parallelism\.tensor_split is 2d, but"),
-    ],
-)
-def test_what_a_framework_does_not_have_is_refused(
-    name: str, changes: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(InputError, match=words) as caught:
-        megatron_script(load_scenario(name).replace(changes))
-    assert {problem.code for problem in caught.value.problems} == {"E882"}
-=======
 def test_adapters_are_refused() -> None:
     with pytest.raises(InputError, match=r"E882 model\.lora is set"):
         megatron_script(load_scenario("llama3_70b_lora"))
->>>>>>> c60eef61 (Cut splits of matrices and ring self-attention)
 
 
 @pytest.mark.parametrize("name", list_scenarios())
