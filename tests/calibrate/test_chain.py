@@ -90,18 +90,6 @@ def test_a_killed_measurement_resumes_without_losing_records(
     assert kinds >= {"gemm", "kernel", "launch", "collective", "layer", "iteration"}
 
 
-def test_the_header_states_backend_ranks_and_device(
-    measured: tuple[Path, list[Measurement]],
-) -> None:
-    header, _ = read_records(measured[0])
-    assert (header.backend, header.num_ranks, header.num_sms) == ("gloo", 2, 1)
-    assert header.device and header.date
-    assert {"torch", "python"} <= header.software.keys()
-    assert "--quick" in header.command
-    assert header.compute == "fp32"
-    assert header.memory_bytes > 2**28
-
-
 def numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
     """Yield every number of a profile with its path."""
     if isinstance(value, dict):

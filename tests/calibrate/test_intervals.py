@@ -5,8 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from calibrate.intervals import LeftOut, error_model_text, fit_error_model, left_out, main
-from simtrain.base.resources import error_model_file
+from calibrate.intervals import LeftOut, error_model_text, fit_error_model, left_out
 from simtrain.hardware.interval import RESPECTS, error_model, judged_runs, read_error_model
 
 NUMBERS = ("typical_error", "extrapolated", "machine", "software", "data_type", "model", "runs")
@@ -44,11 +43,3 @@ def test_what_was_left_out_by_hand() -> None:
     result = LeftOut("class", errors, widths, np.ones(5))
     assert result.held == pytest.approx(4 / 5)
     assert result.median_width == pytest.approx(2 * np.sinh(0.3))
-
-
-def test_the_tool_prints_the_parameters(capsys: pytest.CaptureFixture[str]) -> None:
-    main()
-    printed = capsys.readouterr()
-    shipped = error_model_file().read_text("utf-8").splitlines()
-    assert shipped[-1] in printed.out
-    assert "each class left out: " in printed.err

@@ -1,15 +1,7 @@
-"""Script that measures tiny sizes as one rank, which the environment names: FOLDER PART... [fit]"""
+"""Sizes of measurements that take seconds."""
 
-import sys
-from dataclasses import replace
-from pathlib import Path
-
-import torch
-
-from calibrate.benchmarks.measure import measure
-from calibrate.benchmarks.sizes import BenchmarkPart, Sizes
+from calibrate.benchmarks.sizes import Sizes
 from calibrate.torch_model.models import LayerSize
-from simtrain.errors import InputError
 
 _LAYER = LayerSize(64, 2, 32, 1)
 TINY = Sizes(
@@ -28,23 +20,3 @@ TINY = Sizes(
     overlap=_LAYER,
     num_iterations=2,
 )
-
-
-FITTED = replace(TINY, array_bytes=(1024, 4096, 65536, 262144))
-"""As many sizes of each collective as a fit needs."""
-
-
-def main() -> None:
-    """Measure FITTED if the last word is `fit`, else TINY."""
-    torch.set_num_threads(1)
-    folder, *words = sys.argv[1:]
-    parts = [BenchmarkPart(word) for word in words if word != "fit"]
-    try:
-        sizes = FITTED if words[-1] == "fit" else TINY
-        measure(Path(folder), "cpu", sizes, parts, dtype="bf16")
-    except InputError as error:
-        sys.exit(str(error))
-
-
-if __name__ == "__main__":
-    main()

@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from calibrate.benchmarks import ranks as ranks_module
-from simtrain.errors import InputError
 from tests.helpers.command_line import Outcome, call
 
 pytestmark = pytest.mark.slow
@@ -29,22 +27,6 @@ def test_cuda_without_a_gpu_is_refused(tmp_path: Path) -> None:
     done = command("-o", str(tmp_path), "--device", "cuda")
     assert done.exit_code == 2
     assert "E702 torch finds no CUDA device" in done.stderr
-
-
-def test_more_processes_than_gpus_or_missing_nccl_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name, value in (("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2"), ("RANK", "0")):
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    with pytest.raises(InputError, match="2 processes on a node"), ranks_module.joined("cuda"):
-        pass
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setattr("torch.cuda.set_device", lambda _: None)
-    monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: False)
-    with pytest.raises(InputError, match="E714"), ranks_module.joined("cuda"):
-        pass
 
 
 def test_an_interrupt_prints_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,39 +1,28 @@
 """Measurements of a machine: complete files, resumed files, and refused measurements."""
 
 import json
-import subprocess
-import sys
-import time
 from collections import Counter
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from calibrate.benchmarks import measure as measuring
 from calibrate.benchmarks.collectives import groups_that_matter
-from calibrate.benchmarks.iterations import iteration_cases
-from calibrate.benchmarks.layers import layer_points
 from calibrate.benchmarks.measure import header
-from calibrate.benchmarks.products import multiplies_fp8, product_points, run_of
 from calibrate.benchmarks.ranks import Ranks
-from calibrate.benchmarks.sizes import BenchmarkPart, sizes_for
-from calibrate.benchmarks.timing import Timer, random_data, summary
+from calibrate.benchmarks.sizes import BenchmarkPart
+from calibrate.benchmarks.timing import Timer, summary
 from calibrate.records.file import RecordFile, identity, read_records
 from calibrate.records.schema import (
     FILE_NAME,
     AttentionRecord,
     GemmRecord,
-    GemmWork,
-    IterationRecord,
     LayerRecord,
     Timing,
 )
 from simtrain.errors import InputError
-from simtrain.scenario import Scenario
 from tests.helpers.measure_tiny import TINY
 
 pytestmark = pytest.mark.slow
@@ -42,7 +31,6 @@ pytestmark = pytest.mark.slow
 measure = partial(measuring.measure, dtype="bf16")
 ALONE = [BenchmarkPart.PRODUCTS, BenchmarkPart.KERNELS, BenchmarkPart.LAYERS]
 UNTRAINED = [*ALONE, BenchmarkPart.COLLECTIVES]
-SCRIPT = Path(__file__).parents[2] / "helpers/measure_tiny.py"
 
 
 @pytest.fixture(autouse=True)
@@ -63,20 +51,6 @@ def record(m: int = 1) -> GemmRecord:
     return GemmRecord(m=m, n=2, k=3, time=Timing(median_s=1e-3, spread_s=0.0, num_samples=5))
 
 
-def start(folder: Path, *parts: BenchmarkPart) -> Any:
-    words = [sys.executable, str(SCRIPT), str(folder), *parts]
-    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for_lines(folder: Path, count: int) -> None:
-    path = folder / FILE_NAME
-    for _ in range(3000):
-        if path.exists() and path.read_bytes().count(b"\n") >= count:
-            return
-        time.sleep(0.005)
-    raise AssertionError(f"{path} never had {count} lines")
-
-
 def identities(folder: Path) -> Counter[str]:
     return Counter(map(identity, read_records(folder)[1]))
 
@@ -90,23 +64,6 @@ def test_a_complete_file_has_every_point_once(complete: Path) -> None:
     assert (found.backend, found.num_ranks, found.num_sms) == ("none", 1, 1)
     assert found.software["torch"] == torch.__version__
     assert found.command.startswith("python -m calibrate")
-
-
-def test_fp8_products_multiply_their_operands() -> None:
-    """A CPU can compute fp8 products, but only a GPU measures them. With a scale of 1 the bf16
-    result equals the product of the rounded operands.
-    """
-    assert not multiplies_fp8("cpu")
-    points = product_points(TINY, Timer("cpu", 0.01))
-    assert {point.what["dtype"] for point in points} == {"bf16"}
-    one = GemmWork(m=32, n=48, k=64, dtype="fp8")
-    data = random_data("cpu", torch.bfloat16)
-    data._next = 0
-    found = run_of(one, data)()
-    data._next = 0
-    left, right = data.take(32, 64), data.take(48, 64)
-    expected = left.to(torch.float8_e4m3fn).float() @ right.to(torch.float8_e4m3fn).float().t()
-    torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)
 
 
 def test_fused_attention_is_measured_alone_and_in_layers_that_are_held_out(complete: Path) -> None:
@@ -125,50 +82,12 @@ def test_fused_attention_is_measured_alone_and_in_layers_that_are_held_out(compl
     ]
 
 
-@pytest.mark.ci
-def test_iterations_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = iteration_cases(1, sizes_for("cpu", quick=True))[:1]
-    monkeypatch.setattr("calibrate.benchmarks.iterations.iteration_cases", lambda *_, **__: cases)
-    assert measure(tmp_path, "cpu", TINY, [BenchmarkPart.ITERATIONS]).num_added == 1
-    assert measure(tmp_path, "cpu", TINY, [BenchmarkPart.ITERATIONS]).num_added == 0
-    (trained,) = read_records(tmp_path)[1]
-    assert isinstance(trained, IterationRecord)
-    assert (trained.scenario, trained.time.num_samples) == (cases[0], 2)
-
-
-def test_several_ranks_run_all_five_strategies() -> None:
-    points = layer_points(TINY, Timer("cpu", 0.01, Ranks(0, 2, 2)))
-    scenarios = [Scenario.model_validate(point.what["scenario"]) for point in points[:5]]
-    assert [each.strategy for each in scenarios] == [
-        "baseline",
-        "sequence",
-        "full",
-        "selective",
-        "selective+sequence",
-    ]
-    assert sum(not point.what["held_out"] for point in points) == 1
-
-
 def test_an_incomplete_last_line_is_measured_again(complete: Path, tmp_path: Path) -> None:
     whole = (complete / FILE_NAME).read_bytes()
     (tmp_path / FILE_NAME).write_bytes(whole[:-7])
     assert len(read_records(tmp_path)[1]) == 48
     assert measure(tmp_path, "cpu", TINY, UNTRAINED).num_added == 1
     assert identities(tmp_path) == identities(complete)
-
-
-@pytest.mark.ci
-def test_a_killed_measurement_resumes(complete: Path, tmp_path: Path) -> None:
-    process = start(tmp_path, BenchmarkPart.LAYERS)
-    wait_for_lines(tmp_path, 3)
-    process.kill()
-    process.communicate()
-    kept = read_records(tmp_path)[1]
-    assert 2 <= len(kept) < 8
-    measure(tmp_path, "cpu", TINY, [BenchmarkPart.LAYERS])
-    assert read_records(tmp_path)[1][: len(kept)] == kept
-    layers = [each for each in read_records(complete)[1] if isinstance(each, LayerRecord)]
-    assert identities(tmp_path) == Counter(map(identity, layers))
 
 
 def test_groups_inside_and_across_nodes_by_hand() -> None:
@@ -188,17 +107,6 @@ def test_groups_inside_and_across_nodes_by_hand() -> None:
 def test_a_summary_is_the_median_and_half_the_quartile_distance() -> None:
     # Quartiles of 1 to 5 are 2, 3 and 4.
     assert summary([5.0, 1.0, 4.0, 2.0, 3.0]) == Timing(median_s=3.0, spread_s=1.0, num_samples=5)
-
-
-def test_runs_alternate_and_parts_keep_their_order() -> None:
-    timer = Timer("cpu", 1e-3)
-    turns: list[int] = []
-    timer.time([lambda: turns.append(0), lambda: turns.append(1)])
-    assert all(now != after for now, after in pairwise(turns))
-    parts: list[int] = []
-    forward, backward = timer.time_parts([lambda: parts.append(0), lambda: parts.append(1)])
-    assert parts == [0, 1] * (len(parts) // 2)
-    assert forward.num_samples == backward.num_samples
 
 
 def test_rounds_repeat_until_the_two_fastest_agree() -> None:

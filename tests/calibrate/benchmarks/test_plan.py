@@ -1,9 +1,8 @@
 """The division of time by a made-up clock, and bytes of kernels by data type."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import pytest
 
@@ -73,28 +72,3 @@ def test_nothing_begins_after_the_last_second() -> None:
         assert (count - 1) * slow < budget_s or count == 100
         # Both parts begin if each has time for a point.
         assert count >= min(2, budget_s // slow)
-
-
-def test_ranks_that_wait_for_each_other_end_the_samples() -> None:
-    """Samples of a millisecond, of which each takes ten budgets to begin on a busy machine."""
-    clock = Clock()
-    timer = Timer("cpu", 1.0, clock=clock)
-
-    def late() -> list[float]:
-        clock.now_s += 10.0
-        return [1e-3]
-
-    (time,) = timer._undisturbed(late, 1e-3)
-    assert (time.num_samples, clock.now_s) == (2, 20.0)
-
-
-def test_a_slow_run_has_few_samples_and_one_round() -> None:
-    """Work of ten budgets is timed three times, where a fast machine takes 50 samples."""
-
-    def endless() -> Iterator[Any]:
-        while True:
-            yield [10.0]
-
-    samples, timer = endless(), Timer("cpu", 1.0)
-    (time,) = timer._undisturbed(lambda: next(samples), 10.0)
-    assert time.num_samples == 3

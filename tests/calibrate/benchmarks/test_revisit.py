@@ -1,17 +1,15 @@
 """Records that a fit would doubt are measured again; ranks stop if torchrun ends."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from calibrate.benchmarks import measure as measuring
 from calibrate.benchmarks.measure import header
-from calibrate.benchmarks.ranks import Ranks, check_launcher
+from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import BenchmarkPart
 from calibrate.records.file import MeasurementPoint, RecordFile, read_records
 from calibrate.records.schema import FILE_NAME, KernelRecord, Measurement, Timing, doubtful
-from simtrain.errors import InputError
 from tests.helpers.measure_tiny import TINY
 
 pytestmark = pytest.mark.slow
@@ -68,11 +66,3 @@ def test_doubtful_records_are_measured_again(
     """
     found = measured(tmp_path, monkeypatch, [SLOW, SLOW, SMALL], [LARGE] * 3, [OTHER])
     assert found == [SMALL, LARGE, OTHER]
-
-
-def test_ranks_stop_if_torchrun_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_launcher(-1)  # started by no torchrun: a shell may go
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    check_launcher(os.getppid())
-    with pytest.raises(InputError, match="E715 torchrun is gone"):
-        check_launcher(-1)

@@ -1,6 +1,5 @@
 """Logs of nccl-tests adapt the links and the network of a profile, and nothing else."""
 
-import math
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -9,14 +8,11 @@ import pytest
 
 from calibrate.fit.adapt import adapt_links
 from calibrate.fit.base import Base
-from calibrate.fit.links import measured_collective
 from calibrate.records.nccl_tests import Log, bus_factor
 from calibrate.records.schema import CollectiveRecord
-from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.load import load_profile
-from simtrain.workload.work import CollectiveKind
 from tests.helpers.command_line import call, refused
 from tests.helpers.measured_records import took
 
@@ -79,56 +75,11 @@ def test_the_adapted_links_have_the_rates_of_the_logs() -> None:
     assert profile.network.whole_node_efficiency.value == pytest.approx(190 / 400, rel=0.05)
 
 
-PUBLISHED = {
-    # aws-samples/awsome-distributed-training at 7217859f, micro-benchmarks/nccl-tests/README.md
-    (2, "EFA, p5"): (
-        *((1 << 26, 601.5e-6), (1 << 28, 1468.2e-6), (1 << 30, 4607.6e-6)),
-        *((1 << 32, 17286e-6), (1 << 34, 66132e-6)),
-    ),
-    # coreweave/nccl-tests at cb86553, README.md
-    (8, "InfiniBand"): (
-        *((1 << 29, 2984.6e-6), (1 << 30, 5808e-6), (1 << 31, 11163e-6)),
-        *((1 << 32, 22181e-6), (1 << 33, 43980e-6)),
-    ),
-}
-
-
-@pytest.mark.parametrize("nodes", PUBLISHED)
-def test_published_all_reduces_over_h100_nodes_change_the_network_alone(
-    nodes: tuple[int, str],
-) -> None:
-    base, (num_nodes, _) = Base.load("h100_sxm"), nodes
-    rows = log("all_reduce", iter(PUBLISHED[nodes]), 8 * num_nodes, num_nodes)
-    fit = adapt_links(base, [rows], "mine")
-    before, after = dict(entries_of(base.profile)), dict(entries_of(fit.profile))
-    changed = {name for name, entry in after.items() if entry != before[name]}
-    assert changed == {"inter_node.whole_node_efficiency"}
-    off = []
-    for profile in (base.profile, fit.profile):
-        model = DurationModel(profile)
-        group = 8 * num_nodes, num_nodes
-        seconds = (
-            (model.seconds(measured_collective(CollectiveKind.ALL_REDUCE, size, *group)), time_s)
-            for size, time_s in PUBLISHED[nodes][-3:]
-        )
-        off.append(max(abs(math.log(predicted / time_s)) for predicted, time_s in seconds))
-    assert off[1] < 0.1
-    assert off[1] <= off[0]
-
-
 def test_logs_that_show_nothing_are_refused() -> None:
     few = log("all_reduce", iter([(1 << 20, 1e-4), (1 << 24, 1e-3)]), 8)
     with pytest.raises(InputError, match="E720 the logs change nothing") as caught:
         adapt_links(Base.load("h100_sxm"), [few], "mine")
     assert "2 sizes of all_reduce over 8 ranks" in str(caught.value)
-
-
-def test_a_log_of_another_device_or_group_is_warned_of() -> None:
-    used = log("all_reduce", times(8, 20e-6, 200e9), 8)
-    unused = log("send_recv", times(2, 10e-6, 225e9, "send_recv"), 2, 2)
-    device, group = adapt_links(Base.load("a100_sxm4_80gb"), [used, unused], "mine").warnings[::2]
-    assert H100 in device and "a100" in device
-    assert "is of" in group or "not used" in group
 
 
 def test_the_command_writes_a_profile_that_loads(tmp_path: pathlib.Path) -> None:

@@ -14,7 +14,6 @@ from calibrate.fit.figures import (
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.result import Fit
 from calibrate.records.schema import AttentionRecord, Measurement
-from calibrate.validation import validate_profile
 from simtrain.base.entry import Entry
 from simtrain.durations.model import AttentionMachine, attention_seconds
 from simtrain.hardware.profile import AttentionEfficiency
@@ -22,7 +21,6 @@ from simtrain.studies.simulation import simulate
 from simtrain.workload.work import FusedAttention
 from tests.helpers.measured_records import header, took, unproductive
 from tests.helpers.toys import a100, small
-from tests.helpers.validation_records import HEADER, layer, layer_record
 
 pytestmark = pytest.mark.slow
 
@@ -71,30 +69,6 @@ def test_the_fit_recovers_the_kernel_that_made_the_records() -> None:
     assert simulate(fused, fit.profile).iteration_time_s > 0
 
 
-def test_one_outlier_hardly_changes_the_attention_fit() -> None:
-    odd = record(16, 2048, faster=0.5)
-    kernel = fitted(*(record(*s) for s in SHAPES if s != (16, 2048)), odd).profile.fused_attention
-    assert kernel is not None
-    assert kernel.forward_efficiency.value == pytest.approx(180 / 312, rel=0.03)
-
-
-def test_without_a_datasheet_no_efficiency_exceeds_one() -> None:
-    """The peak is then the rate of the fastest product, which a kernel can exceed on some CPUs."""
-    fast = fitted(*(record(*shape, faster=4.0) for shape in SHAPES), device="some CPU")
-    kernel = fast.profile.fused_attention
-    assert kernel is not None
-    assert kernel.forward_efficiency.value == 1.0
-    found = {residuals.title: residuals for residuals in fast.residuals}
-    assert found["fused attention forward"].mean_abs_error > 0.5
-
-
-def test_a_kernel_above_the_datasheets_peak_is_set_aside() -> None:
-    fast = record(64, 8192, faster=3.0)
-    (doubt,) = fitted(*(record(*shape) for shape in SHAPES), fast).doubts
-    assert doubt.name == "a record of kind attention"
-    assert "above the datasheet's 312" in doubt.reason
-
-
 def published(softmax_channels: float) -> TrainingAttentionFigures:
     """Return the rates that a paper would publish for `MACHINE`.
 
@@ -140,13 +114,3 @@ def test_the_fit_recovers_the_kernel_from_published_rates() -> None:
     # Backward was timed from 16 heads on.
     assert (seen.heads, seen.seq_length, seen.head_size) == ((16, 64), (1024, 8192), (64, 128))
     assert all(each.max_abs_error < 0.01 for each in residuals)
-
-
-FUSED = layer_record(layer("none") | {"attention_backend": "fused"})
-
-
-def test_layers_with_fused_attention_are_validated() -> None:
-    found = validate_profile(a100(), HEADER, [FUSED, layer_record(layer("full"))])
-    (part,) = found.parts
-    assert {row.labels[1] for row in part.rows} == {"baseline, fused", "full"}
-    assert part.max_abs_error == 0

@@ -63,14 +63,3 @@ def test_other_entries_are_copied_and_none_counts_as_fitted(tmp_path: pathlib.Pa
     assert changed == {"gpu.memory_capacity"}
     assert entries["gemm.tiles"].source.startswith("copied from h100_sxm, it is nearly the same: ")
     assert not any(entry.fitted_on for entry in entries.values())
-
-
-def test_entries_and_sections_scale_and_can_be_left_out(tmp_path: pathlib.Path) -> None:
-    scaled = 'scaled: [{entries: [memory_bound.kernels], factor: 0.5, why: "half of it"}]\n'
-    text = f"{FILE}{scaled}left_out: [gemm.by_dtype.fp8_block]\n"
-    entries, base = fitted(tmp_path, text), dict(entries_of(load_profile("h100_sxm")))
-    name = "memory_bound.kernels.softmax.forward"
-    assert entries[name].value == pytest.approx(0.5 * base[name].value, rel=1e-3)
-    assert entries[name].source.startswith("scaled from h100_sxm by 0.5, half of it: ")
-    gone = {*base} - {*entries}
-    assert gone and all(entry.startswith("gemm.by_dtype.fp8_block.") for entry in gone)

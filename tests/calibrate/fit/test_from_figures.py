@@ -14,7 +14,6 @@ from simtrain.base.strict_yaml import load_document
 from simtrain.durations.model import GemmMachine
 from simtrain.errors import InputError
 from simtrain.hardware.profile import Tile
-from tests.helpers.command_line import call
 from tests.helpers.toys import a100
 
 pytestmark = pytest.mark.slow
@@ -86,15 +85,6 @@ def test_bad_figures_are_refused(old: str, new: str, says: str, tmp_path: pathli
         fit_figures(path)
     assert f"{path}:{line}:" in str(caught.value)
     assert says in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["missing.yaml", "empty.yaml"])
-def test_the_command_refuses_bad_input_with_exit_code_2(name: str, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "empty.yaml").write_text("", encoding="utf-8")
-    done = call("calibrate", "fit", str(tmp_path / name))
-    assert done.exit_code == 2
-    assert done.stdout == ""
-    assert f"{tmp_path / name}: E10" in done.stderr
 
 
 def test_the_speed_of_weight_gradients_is_relative_to_forward_products_by_hand() -> None:

@@ -13,7 +13,6 @@ from calibrate.fit.links import measured_collective
 from calibrate.fit.result import Fit
 from calibrate.records.file import RecordFile, read_records
 from calibrate.records.schema import (
-    CollectiveRecord,
     GemmRecord,
     KernelRecord,
     LaunchRecord,
@@ -204,15 +203,6 @@ def first_gemm_of(records: list[Measurement], seconds: float) -> list[Measuremen
     return [with_time(records[0], seconds), *records[1:]]
 
 
-def noisy(records: list[Measurement], every: int) -> list[Measurement]:
-    return [
-        with_time(record, record.time.median_s, 1.5)
-        if isinstance(record, GemmRecord) and number % every == 0
-        else record
-        for number, record in enumerate(records)
-    ]
-
-
 @pytest.mark.parametrize(
     ("records", "section", "why"),
     [
@@ -239,19 +229,6 @@ def test_a_section_of_too_few_records_is_copied_from_the_nearest_profile(
     assert fit.profile.uncertainty.value > complete.value
 
 
-def test_a_collective_of_too_few_sizes_is_copied_and_the_others_are_fitted() -> None:
-    few = [
-        record
-        for place, record in enumerate(linked())
-        if not (
-            isinstance(record, CollectiveRecord) and record.op == "all_reduce" and place % 10 > 2
-        )
-    ]
-    links = fitted([*unproductive(), *few], num_ranks=8, backend="nccl").profile.links
-    assert links.all_gather.source.startswith("measured on")
-    assert links.all_reduce.source.startswith("copied from a100_sxm4_80gb, 3 sizes of all_reduce")
-
-
 def test_a_cpu_takes_nothing_from_a_gpu() -> None:
     cpu = {"device": "Some CPU", "num_sms": 2, "num_ranks": 2, "software": {"torch": "2.13.0"}}
     profile = fitted([LaunchRecord(time=took(3e-6))], **cpu).profile
@@ -268,14 +245,6 @@ def test_impossible_records_are_set_aside_and_change_nothing(without_first: Fit)
         (doubt,) = fit.doubts
         assert doubt.name.startswith("2048 × 2048 × 2048 TN bf16") and says in doubt.reason
         assert fit.data["gemm"] == without_first.data["gemm"]
-
-
-def test_many_noisy_records_are_used_and_widen_the_statement(one_gpu: Fit) -> None:
-    """At most a quarter is set aside: a busy machine gets a profile, too."""
-    calm, busy = one_gpu, fitted(noisy(alone(), 1))
-    assert len(busy.doubts) == 11  # of 44 products
-    assert calm.profile.uncertainty and busy.profile.uncertainty
-    assert busy.profile.uncertainty.value > 2 * calm.profile.uncertainty.value
 
 
 def test_rates_are_fitted_by_layout() -> None:
@@ -318,20 +287,3 @@ def test_the_command_fits_a_folder(folder: pathlib.Path) -> None:
     tree = profile.collectives.tree
     assert tree.value == load_profile("h100_sxm").collectives.tree.value
     assert "h100_sxm" in tree.source and "NVIDIA/nccl" in tree.source
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("{folder} --base nowhere", "nowhere"),
-        ("{folder} --software megatron_core", "E908 is for tables of runs"),
-        ("{folder}/..", "E710 no measurements to read"),
-        ("{folder}/missing", "E710 no measurements to read"),
-    ],
-)
-def test_the_command_refuses_with_exit_code_2(
-    folder: pathlib.Path, arguments: str, says: str
-) -> None:
-    done = call("calibrate", "fit", *arguments.format(folder=folder).split())
-    assert done.exit_code == 2
-    assert says in done.stderr

@@ -124,27 +124,6 @@ def test_fitted_entries_name_the_runs_and_all_others_stay() -> None:
     assert issue_s == pytest.approx(4 * before["host.issue"].value, rel=0.1)
 
 
-def test_what_all_runs_set_becomes_an_entry() -> None:
-    (run, *_) = runs(0)
-    assert run.scenario is not None
-    changes = {"hardware.inter_node.num_adapters": 4}
-    measured = MeasuredRun("a", "", "", 1, run.scenario.replace(changes), run.iteration_time_s)
-    network = profile_of(fitted_to([measured]).data).network
-    assert network.num_adapters.value == 4
-    assert "set by all measured runs" in network.num_adapters.source
-
-
-def test_one_run_that_determines_a_factor_moves_it_and_keeps_the_error_of_the_base() -> None:
-    """The host limits this run: it determines the host's time."""
-    run = runs(0)[2]
-    fit = fitted_to([run])
-    before, after = (
-        abs(fit.comparison("", times).errors[0]) for times in (fit.before_s, fit.fitted_s)
-    )
-    assert after < before
-    assert fit.held_out_s.tolist() == fit.before_s.tolist()
-
-
 @pytest.mark.parametrize("factor", [1.0, 1.02, 0.98, 1.05])
 def test_one_run_never_widens_or_narrows_the_interval_of_the_base(
     tmp_path: pathlib.Path, factor: float
@@ -161,31 +140,6 @@ def test_one_run_never_widens_or_narrows_the_interval_of_the_base(
     after = simulate(scenario.replace({"cluster": str(output)}))
     assert after.interval.within == pytest.approx(before.interval.within, rel=0.07)
     assert errors.measured_runs[-1].num_runs == 1 and errors.measured_runs[-1].seen == "fitted"
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("number", [0, 5, 10, 15])
-@pytest.mark.parametrize("wrong", [0.7, 1.5])
-def test_a_factor_that_the_runs_do_not_determine_keeps_its_value(number: int, wrong: float) -> None:
-    """However far off runs are, and however wide the factor's prior is."""
-    for measured in (runs(0)[number : number + 1], runs(1)[number : number + 3]):
-        far_off = [replace(run, iteration_time_s=run.iteration_time_s * wrong) for run in measured]
-        fit = fitted_to(far_off)
-        for entries, value, deviation in fit.estimates():
-            assert value == 0 or deviation < 0.9 * entries.width
-
-
-def test_errors_that_a_base_states_narrow_its_priors() -> None:
-    profile = load_profile(BASE)
-    assert PRODUCTS.least_width < PRODUCTS.width(profile, 1.0) < PRODUCTS.default_width
-    assert PRODUCTS.width(profile, 0.03) == 0.01
-    name, *_ = PRODUCTS.entries
-    only_one = replace(PRODUCTS, entries=(name,))
-    speed = profile.gemm.in_situ_speed.model_copy(update={"fitted_on": None})
-    unstated = profile.model_copy(
-        update={"gemm": profile.gemm.model_copy(update={"in_situ_speed": speed})}
-    )
-    assert only_one.width(unstated, 1.0) == PRODUCTS.default_width
 
 
 def table(path: pathlib.Path, measured: list[MeasuredRun]) -> pathlib.Path:
@@ -214,25 +168,6 @@ def test_the_command_writes_a_profile_and_the_errors_of_its_runs(tmp_path: pathl
     assert (group.num_runs, group.seen) == (16, "fitted")
     shown = call("run", "table5_22b_present", "--set", f"cluster={output}")
     assert "judged on 16 measured iterations" in " ".join(shown.stdout.split())
-
-
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (("nowhere.csv",), "E101"),
-        (("nowhere",), "E710"),
-        (("runs.csv", "--set", "model.vocab_size=-1"), "E724"),
-    ],
-)
-def test_wrong_words_are_refused(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    table(tmp_path / "runs.csv", runs(0)[:2])
-    done = call("calibrate", "fit", *words, "--base", BASE, "-o", "mine.yaml")
-    assert done.exit_code == 2
-    assert code in done.stderr
-    assert not (tmp_path / "mine.yaml").exists()
 
 
 def test_runs_that_cannot_be_simulated_are_left_out_and_say_why() -> None:

@@ -7,15 +7,13 @@ import pytest
 from calibrate.fit.base import Base
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.links import LinkFit, fit_links
-from calibrate.fit.network import Load, NetworkFit
+from calibrate.fit.network import Load
 from calibrate.fit.result import Fit
 from calibrate.records.schema import CollectiveRecord, Measurement
 from simtrain.base.mesh import Group
 from simtrain.durations.collectives import collective_seconds, transfer_seconds
-from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
-from tests.helpers.measured_records import header, linked, took, unproductive
+from tests.helpers.measured_records import header, linked, unproductive
 from tests.helpers.network_records import ALONE, SEND_S, STEP_S, crossing
 
 pytestmark = pytest.mark.slow
@@ -70,41 +68,6 @@ def test_the_fitted_network_predicts_the_measured_times(two_nodes: Fit) -> None:
         else:
             continue
         assert found == pytest.approx(record.time.median_s, rel=2e-3)
-
-
-def test_an_adapter_shared_by_eight_ranks_counts_once() -> None:
-    """One ring alone uses the whole adapter, as do eight rings together."""
-    shares = {Load.WHOLE: ALONE / 8, Load.CONCURRENT: ALONE / 8, Load.ALONE: ALONE}
-    records = [r for r in crossing(8, shares, ALONE / 8) if isinstance(r, CollectiveRecord)]
-    network = NetworkFit(records, 8, None)
-    assert network.num_adapters == 1
-    assert network.adapter_bytes_per_s == pytest.approx(ALONE, rel=1e-3)
-    assert network.efficiency[Load.WHOLE] == pytest.approx(1.0, rel=1e-3)
-
-
-def test_one_outlier_hardly_changes_the_network_fit() -> None:
-    records = [r for r in crossing(1, {Load.WHOLE: 10e9}, 8e9) if isinstance(r, CollectiveRecord)]
-    slow = records[0].model_copy(update={"time": took(20 * records[0].time.median_s)})
-    network = NetworkFit([slow, *records[1:]], 1, None)
-    share = network.num_adapters * network.adapter_bytes_per_s
-    assert network.step_latency_s == pytest.approx(STEP_S, rel=0.02)
-    assert share * network.efficiency[Load.WHOLE] == pytest.approx(10e9, rel=0.02)
-
-
-def test_nodes_of_one_rank_need_no_links_inside() -> None:
-    records = crossing(1, {Load.WHOLE: 10e9}, 8e9)
-    profile = fitted([*unproductive(), *records], num_ranks=2).profile
-    assert profile.intra_node is None
-    assert profile.cluster.num_gpus == 2
-    network = profile.network
-    assert network.concurrent_efficiency.value == network.whole_node_efficiency.value
-    model = {"num_layers": 2, "hidden_size": 4096, "num_attention_heads": 32, "seq_length": 2048}
-    data = {
-        "model": model,
-        "batch": {"micro": 1, "global": 1},
-        "parallelism": {"pipeline": 2, "scatter_gather": False},
-    }
-    assert simulate(Scenario.model_validate(data), profile).iteration_time_s > 0
 
 
 def test_too_few_collectives_across_nodes_are_listed_and_the_network_is_copied() -> None:

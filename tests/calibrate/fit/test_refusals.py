@@ -10,12 +10,11 @@ from calibrate.fit.links import fit_slowdown
 from calibrate.fit.result import Fit
 from calibrate.records.schema import (
     HostRecord,
-    KernelRecord,
     Measurement,
     OverlapRecord,
 )
 from simtrain.base.accuracy import Comparison
-from tests.helpers.measured_records import alone, header, kernels, took, unproductive, without
+from tests.helpers.measured_records import header, took, unproductive
 
 pytestmark = pytest.mark.slow
 
@@ -33,37 +32,6 @@ def test_good_fits_pass_and_poor_fits_warn() -> None:
     (warning,) = far_off([off_by(1.0), off_by(2.0, 1.0, 3.9)])
     assert warning.startswith("parts: the fit is off by a factor 1.98 in the mean")
     assert warning.endswith("part 3.9, measured 10 and fitted 39 us")
-
-
-def scattered(factor: float) -> list[Measurement]:
-    """Return two kernels of each size, the second of which takes `factor` times as long."""
-    names = ("one", "another")
-    return [
-        record.model_copy(
-            update={
-                "name": f"{names[turn]} {record.name}",
-                "time": took(record.time.median_s * factor**turn),
-            }
-        )
-        for record in kernels(1.5e12, 1.6e12, 3e-6)
-        for turn in range(2)
-        if isinstance(record, KernelRecord)
-    ]
-
-
-@pytest.mark.ci
-def test_the_worse_the_fit_the_wider_is_its_statement() -> None:
-    """Half of the kernels take `factor` times as long, so the mean factor of any line is at least
-    the root of `factor`.
-    """
-    says = []
-    for factor in (1.0, 9.0, 100.0):
-        fit = fitted([*without(KernelRecord, alone()), *scattered(factor)])
-        warned = any(warning.startswith("fused kernels: ") for warning in fit.warnings)
-        assert warned == (factor > 1)
-        assert fit.profile.uncertainty is not None
-        says.append(fit.profile.uncertainty.value)
-    assert says[0] < 0.1 < 1 < says[1] < says[2]
 
 
 def beside(compute: float, collective: float) -> OverlapRecord:

@@ -6,11 +6,8 @@ from hypothesis import strategies as st
 
 from calibrate.fit.figures import CollectiveCurveFigures
 from calibrate.fit.links import fit_curves
-from simtrain.base.mesh import Group
-from simtrain.durations.collectives import ring_seconds, wire_bytes
 from simtrain.hardware.algorithms.nccl import most_of_link, ring_bytes, switch_s
-from simtrain.hardware.cluster import CollectiveCurve
-from simtrain.workload.work import Collective, CollectiveKind
+from simtrain.workload.work import CollectiveKind
 
 NVLS_BUS_GB_PER_S = 475.0
 """About what nccl-tests prints for large all-reduces of 8 H100s by NVLS, over links of 450 GB/s."""
@@ -36,13 +33,3 @@ def test_no_bus_bandwidth_is_above_what_the_switch_lets_the_link_carry(
     seconds = switch_s(array_bytes, num_ranks, 0.0, link)
     bus = ring_bytes("all_reduce", array_bytes, num_ranks) / seconds
     assert bus <= most_of_link(num_ranks) * link * (1 + 1e-12)
-
-
-def test_a_ring_that_leaves_the_node_never_exceeds_the_links_of_the_node() -> None:
-    curve = CollectiveCurve.model_validate(
-        {"num_ranks": 8, "latency": "0 us", "array_bytes": ["1 MB"], "efficiency": [1.2]}
-    )
-    inside = Collective(CollectiveKind.ALL_REDUCE, 1 << 30, Group(("tp",), 8, 8))
-    across = Collective(CollectiveKind.ALL_REDUCE, 1 << 30, Group(("tp",), 16, 8))
-    assert ring_seconds(inside, curve, 1e9) == pytest.approx(wire_bytes(inside) / 1.2e9)
-    assert ring_seconds(across, curve, 1e9) == pytest.approx(wire_bytes(across) / 1e9)

@@ -13,7 +13,6 @@ from calibrate.records.file import RecordFile
 from calibrate.records.kineto import read_trace
 from calibrate.records.schema import AttentionRecord, CollectiveRecord, GemmRecord
 from simtrain.errors import InputError
-from tests.helpers.command_line import refused
 
 BF16 = "c10::BFloat16"
 DEVICE = {"name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85 << 30, "numSms": 132}
@@ -157,13 +156,3 @@ def test_traces_and_logs_join_the_records_of_a_folder(tmp_path: pathlib.Path) ->
     other = trace(tmp_path, deviceProperties=[DEVICE | {"name": "NVIDIA A100-SXM4-80GB"}])
     with pytest.raises(InputError, match="E712 it is of another machine"):
         machine_records(by_kind([folder, other]), 8)
-
-
-def test_sources_that_no_fit_takes_together_are_refused(tmp_path: pathlib.Path) -> None:
-    table, figures = tmp_path / "runs.csv", tmp_path / "figures.yaml"
-    for file in (table, figures):
-        file.write_text("a,b\n", "utf-8")
-    for pair in ([table, figures], [trace(tmp_path), table], [figures, figures]):
-        with pytest.raises(InputError, match="E723"):
-            by_kind(pair)
-    assert "E723" in refused("calibrate", "fit", str(table))

@@ -150,7 +150,6 @@ def assert_keeps_what_the_ops_say(
 
 @pytest.mark.ci
 def test_two_ranks_equal_the_plain_layer(tmp_path: pathlib.Path) -> None:
-    """tests/calibrate/test_several_ranks.py tests four ranks."""
     assert_ranks_equal_the_plain_layer(tmp_path, TWO_RANKS)
 
 
