@@ -1,19 +1,14 @@
-"""Dense models: published numbers of parameters, and layers of every kind counted by hand."""
+"""Dense models: published numbers of parameters, kernels and communication by hand."""
 
-from collections.abc import Iterable
-from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
 
 from simtrain.iteration.memory.working import pass_memory
-from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.workload.ops import Op, total_flops
+from simtrain.workload.ops import Op, Phase
 from simtrain.workload.record import record_pass
-from simtrain.workload.work import Collective, FusedAttention
-from tests.helpers.dense_models import CHOICES, dense
+from simtrain.workload.work import Collective, Elementwise, FusedAttention
 from tests.helpers.toys import plan_of, scenario_with
 
 PUBLISHED = {
@@ -49,103 +44,6 @@ def test_a_shipped_model_has_its_published_number_of_parameters(name: str) -> No
 
 def ops_of(scenario: Scenario, kind: Any) -> list[Op]:
     return [*record_pass(plan_of(scenario).layers_pass(1, kind)).ops]
-
-
-def weights_by_hand(scenario: Scenario) -> int:
-    """Return the elements of a layer's matrices: Q, K, V, projection, one or two up, and down."""
-    m = scenario.model
-    queries, keys = (n * m.kv_channels for n in (m.num_attention_heads, m.num_query_groups))
-    matrices = 3 if m.activation in ("swiglu", "geglu") else 2
-    return m.hidden_size * (2 * queries + 2 * keys + matrices * m.ffn_hidden_size)
-
-
-def vectors_by_hand(scenario: Scenario) -> tuple[int, int]:
-    """Return the elements of a layer's sharded biases, and of its norms and replicated biases."""
-    m = scenario.model
-    outputs = (m.num_attention_heads + 2 * m.num_query_groups) * m.kv_channels
-    up = m.ffn_hidden_size * (2 if m.activation in ("swiglu", "geglu") else 1)
-    divided = (outputs if m.qkv_biases else 0) + (up if m.biases else 0)
-    of_norm = 2 if m.normalization == "layer_norm" else 1
-    norms = 1 if m.parallel_attention_mlp == "one_norm" else 2
-    whole = of_norm * (norms * m.hidden_size + (2 * m.kv_channels if m.qk_norm else 0))
-    return divided, whole + (2 * m.hidden_size if m.biases else 0)
-
-
-@given(dense())
-def test_parameters_by_hand(scenario: Scenario) -> None:
-    model, t = scenario.model, scenario.parallelism.tensor
-    divided, whole = vectors_by_hand(scenario)
-    weights = weights_by_hand(scenario)
-    (stage,) = plan_of(scenario).stage_parameters
-    assert stage.layers == Fraction(weights + divided, t) + whole
-    tables = model.vocab_size * (1 if model.tied_embeddings else 2)
-    tables += model.seq_length if model.position_embedding == "learned" else 0
-    final = 2 if model.normalization == "layer_norm" else 1
-    expected = weights + divided + whole + (tables + final) * model.hidden_size
-    assert plan_of(scenario).num_parameters == expected
-
-
-@given(dense())
-def test_flops_by_hand(scenario: Scenario) -> None:
-    """2 FLOPs per weight and token. A product with scores has 2 s² c per head;
-    fused, half of it.
-    """
-    m, t = scenario.model, scenario.parallelism.tensor
-    tokens = m.seq_length * scenario.batch.micro
-    linear = 2 * tokens * weights_by_hand(scenario)
-    product = 2 * tokens * m.seq_length * m.num_attention_heads * m.kv_channels
-    fused = scenario.attention_backend == "fused"
-    forward, backward = (total_flops(ops_of(scenario, kind)) for kind in ("F", "B"))
-    assert forward == Fraction(linear + (product if fused else 2 * product), t)
-    scores = Fraction(5 * product, 2) if fused else 4 * product
-    assert backward == Fraction(2 * linear + scores, t)
-
-
-@given(dense())
-def test_saved_bytes_by_hand(scenario: Scenario) -> None:
-    """Saved: inputs of norms and products, Q, K, V, context, input and output of the activation,
-    dropout masks, scores.
-
-    Unfused attention saves keys and values of groups repeated for each head.
-    """
-    m, split = scenario.model, scenario.parallelism
-    tokens = m.seq_length * scenario.batch.micro
-    a, g, c = m.num_attention_heads, m.num_query_groups, m.kv_channels
-    gated = m.activation in ("swiglu", "geglu")
-    # Inputs and outputs of norms, and dropout masks. If attention and MLP are parallel, all norms
-    # read the layer's input, which is saved once, and there is one mask.
-    kept, masks = {"none": (4, 2), "one_norm": (2, 1), "two_norms": (3, 1)}[
-        m.parallel_attention_mlp
-    ]
-    local = tokens * m.hidden_size * (kept * 2 + (masks if m.hidden_dropout else 0))
-    rows = a * tokens
-    divided = 2 * tokens * (2 * (a + g) * c + (a + g) * c * m.qk_norm)
-    divided += 2 * tokens * m.ffn_hidden_size * (3 if gated else 2)
-    if scenario.attention_backend == "fused":
-        divided += 4 * rows
-    else:
-        divided += rows * m.seq_length * (5 if m.attention_dropout else 2)
-        divided += 2 * 2 * tokens * a * c if g < a else 0
-    expected = Fraction(local, split.tensor if split.sequence_parallel else 1)
-    memory = pass_memory(plan_of(scenario).layers_pass(1, "F"))
-    assert memory.remaining_bytes == expected + Fraction(divided, split.tensor)
-    assert pass_memory(plan_of(scenario).layers_pass(1, "B")).remaining_bytes == 0
-
-
-@given(dense())
-def test_tensor_parallel_communication_equals_gpts(scenario: Scenario) -> None:
-    """Communication depends only on the number of tokens and the hidden size."""
-    plain = scenario_with(TINY).model
-    gpt = scenario.replace({f"model.{field}": getattr(plain, field) for field in CHOICES})
-    for kind in ("F", "B"):
-        assert collectives(ops_of(scenario, kind)) == collectives(ops_of(gpt, kind))
-
-
-TINY = {"num_layers": 1, "hidden_size": 8, "num_attention_heads": 1, "seq_length": 8}
-
-
-def collectives(ops: Iterable[Op]) -> list[Collective]:
-    return [op.work for op in ops if isinstance(op.work, Collective)]
 
 
 # ------------------------------------------------------------------------------- kernels one by one
@@ -216,20 +114,6 @@ def test_unfused_attention_repeats_keys_and_values() -> None:
     assert not moved(unfused.replace({"model.num_query_groups": 8}), "repeated")
 
 
-def test_without_dropout_and_biases_there_are_no_kernels_of_them() -> None:
-    scenario = llama(attention_dropout=0)
-    plan = plan_of(scenario)
-    names = [op.name for kind in ("F", "B") for op in record_pass(first_pass(plan, kind)).ops]
-    assert not [name for name in names if "dropout" in name or "bias" in name]
-    with_biases = plan_of(scenario.replace({"model.biases": True, "model.qkv_biases": True}))
-    names = [op.name for op in record_pass(first_pass(with_biases, "B")).ops]
-    assert len([name for name in names if "bias gradient" in name]) == 2 * 4
-
-
-def first_pass(plan: Plan, kind: Any) -> Any:
-    return plan.chunk_pass(plan.chunks[0], kind, saves_all=False)
-
-
 @pytest.mark.parametrize("norms", ["one_norm", "two_norms"])
 @pytest.mark.parametrize("dropout", [0, 0.1])
 def test_parallel_attention_and_mlp_are_added_by_one_kernel(norms: str, dropout: float) -> None:
@@ -245,3 +129,91 @@ def test_parallel_attention_and_mlp_are_added_by_one_kernel(norms: str, dropout:
     # Attention and MLP both read the norm's output, or the layer's input. Two kernels sum their
     # gradients and that of the residual.
     assert len(moved(one, "residual sum")) == 2
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("rank", [None, 24])
+def test_communication_of_latent_attention(sequence: bool, rank: int | None) -> None:
+    """With sequence parallelism, latents are gathered in both passes, and their gradients are
+    reduce-scattered. Without it, the gradients are all-reduced.
+    """
+    sizes = {"q_lora_rank": rank, "kv_lora_rank": 40, "qk_pos_emb_head_dim": 16}
+    one = scenario_with(
+        {"num_layers": 1, "hidden_size": 128, "num_attention_heads": 4, "seq_length": 64}
+        | {"biases": False, "hidden_dropout": 0, "latent_attention": sizes},
+        parallelism={"tensor": 2, "sequence_parallel": sequence},
+        attention_backend="fused",
+    )
+    found = [
+        sorted(
+            (str(op.work.kind), op.work.array_bytes // (2 * 64))
+            for op in ops
+            if isinstance(op.work, Collective) and "MLP" not in op.name
+        )
+        for ops in (ops_of(one, "F"), ops_of(one, "B"))
+    ]
+    query = rank or 128
+    if not sequence:
+        assert found == [
+            [("all_reduce", 128)],
+            [("all_reduce", each) for each in sorted([query, 40])],
+        ]
+        return
+    gathered = [("all_gather", each) for each in sorted([16, 40, query])]
+    again = [("all_gather", each) for each in sorted([40, query, 128])]
+    scattered = [("reduce_scatter", each) for each in sorted([16, 40, query])]
+    assert found == [[*gathered, ("reduce_scatter", 128)], [*again, *scattered]]
+
+
+S, B, H = 24, 2, 32
+SIZE, WIDE = 2 * S * B * H, 4 * S * B * H
+"""Bytes of the hidden states in bf16 and in fp32."""
+GPT = {"num_layers": 1, "hidden_size": H, "num_attention_heads": 4, "seq_length": S}
+NAMES = [f"{part} layer norm{step}" for part in ("attention", "MLP") for step in (" to fp32", "")]
+
+
+def with_norms(*, checkpointed: bool, **sections: Any) -> Scenario:
+    """Return a layer whose norms are checkpointed or not."""
+    software = {"checkpointed_fp32_norms": checkpointed}
+    return scenario_with(GPT, batch={"micro": B, "global": B}, software=software, **sections)
+
+
+def ops_by_phase(scenario: Scenario, kind: Any) -> dict[tuple[str, Phase], Op]:
+    """Return the ops of a pass of a layer, each of which has a name of its own in its phase."""
+    ops = ops_of(scenario, kind)
+    found = {(op.name, op.phase): op for op in ops}
+    assert len(found) == len(ops)
+    return found
+
+
+def traffic(op: Op) -> tuple[int, int]:
+    """Return the bytes that a memory-bound op reads and writes."""
+    assert isinstance(op.work, Elementwise)
+    return op.work.read_bytes, op.work.write_bytes
+
+
+def test_both_norms_of_a_layer_cast_and_run_again() -> None:
+    """A norm's gradient reads that of its output in bf16 and the copy, and writes one in fp32."""
+    scenario = with_norms(checkpointed=True)
+    there, back = ops_by_phase(scenario, "F"), ops_by_phase(scenario, "B")
+    for cast, norm in (NAMES[:2], NAMES[2:]):
+        for phase, ops in ((Phase.FORWARD, there), (Phase.RECOMPUTE, back)):
+            assert traffic(ops[cast, phase]) == (SIZE, WIDE)
+            assert traffic(ops[norm, phase]) == (WIDE, SIZE)
+        gradient = back[f"{norm} gradient", Phase.INPUT_GRADIENT]
+        assert traffic(gradient) == (SIZE + WIDE, WIDE)
+        from_fp32 = back[f"{norm} from fp32 gradient", Phase.INPUT_GRADIENT]
+        assert traffic(from_fp32) == (WIDE, SIZE)
+    again = [name for name, phase in back if phase is Phase.RECOMPUTE]
+    assert sorted(again) == sorted(NAMES)
+
+
+def test_checkpointed_norms_save_what_fused_ones_save() -> None:
+    """The input in bf16: the copy is made again."""
+    kept = [
+        pass_memory(plan_of(with_norms(checkpointed=flag)).layers_pass(1, "F")).remaining_bytes
+        for flag in (False, True)
+    ]
+    assert kept[0] == kept[1]
+    back = plan_of(with_norms(checkpointed=True)).layers_pass(1, "B")
+    assert pass_memory(back).remaining_bytes == 0

@@ -63,19 +63,6 @@ def test_the_backward_exchange_sends_the_same_bytes(
     assert wire_bytes(forward.work) == wire_bytes(backward.work)
 
 
-def test_an_all_reduce_has_no_backward_op() -> None:
-    plan, block = plan_of(small()), Exchanged(blocks.all_reduce)
-    assert [op.name for op in one_pass(plan, "F", block)] == ["exchange"]
-    assert one_pass(plan, "B", block) == []
-
-
-def test_a_group_of_one_rank_exchanges_nothing() -> None:
-    plan = plan_of(small())
-    for exchange in (blocks.all_gather, blocks.all_to_all, blocks.send):
-        block = Exchanged(exchange, Group(("cp",), 1, 1))
-        assert one_pass(plan, "F", block) == one_pass(plan, "B", block) == []
-
-
 def test_an_all_to_all_takes_the_time_of_a_reduce_scatter_and_is_extrapolated() -> None:
     """Each rank sends the same bytes. A profile has no curve for all-to-alls."""
     model = DurationModel(a100())

@@ -1,14 +1,10 @@
 """Replicas of experts: reductions, shards and memory, counted by hand."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simtrain.base.mesh import Group
-from simtrain.errors import InputError
 from simtrain.iteration.memory.buffers import model_states
 from simtrain.workload.chunk import Chunk, parameters
 from simtrain.workload.ops import Op, Tensor
@@ -21,7 +17,6 @@ from simtrain.workload.optimizer import (
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import Collective, CollectiveKind
-from tests.helpers.expert_models import moe
 from tests.helpers.toys import plan_of, small
 
 DATA, EXPERT_DATA = Group(("dp",), 8, 8), Group(("dp",), 2, 2)
@@ -108,59 +103,3 @@ def test_experts_have_a_separate_gradient_norm() -> None:
     norms = {stage: step_ops(options(stage), held)["norm_reduction"] for stage in (0, 1)}
     assert sent(norms[0]) == [(CollectiveKind.ALL_REDUCE, 4, 4)]
     assert sent(norms[1]) == [(CollectiveKind.ALL_REDUCE, 4, 8)] * 2
-
-
-@settings(max_examples=12, deadline=None)
-@given(
-    tensor=st.sampled_from([1, 2]),
-    expert=st.sampled_from([1, 2, 4]),
-    shards=st.sampled_from([2, 4, 8]),
-    context=st.sampled_from([1, 2]),
-)
-def test_states_of_experts_have_as_many_replicas_as_other_states(
-    tensor: int, expert: int, shards: int, context: int
-) -> None:
-    """torchtitan shards experts over efsdp = fsdp x tp / (ep x etp) ranks, so both have equally
-    many replicas.
-    """
-    copy = shards * context * tensor
-    grid = {"tensor": tensor, "data": 8, "expert": expert, "context": context}
-    if tensor > 1:
-        grid["expert_tensor"] = 1
-    fused: dict[str, Any] = {"attention_backend": "fused"}
-    memory = {"zero_stage": 1, "shard_over": shards}
-    if copy % expert:
-        with pytest.raises(InputError, match="E486"):
-            moe(grid=grid, memory=memory, **fused)
-        return
-    options = plan_of(moe(grid=grid, memory=memory, **fused)).step_options
-    assert options.expert_data is not None
-    assert options.expert_data.num_ranks == copy // expert
-    assert options.data.num_ranks == shards * context
-    joined = [
-        one.num_ranks if one else 1
-        for one in (options.replicate_group, options.expert_replicate_group)
-    ]
-    assert joined == [8 // shards] * 2
-
-
-def test_shards_of_experts_are_summed_over_their_own_replicas() -> None:
-    """1000 dense parameters are sharded over 4 ranks, and 603 of experts over 2. Then shards of 250
-    and of 302 are summed over two replicas each.
-    """
-    data, expert_data = Group(("dp",), 4, 4), Group(("dp",), 2, 2)
-    replicate_group = Group(("dp",), 2, 1, joins_shards=True)
-    one = replace(
-        options(1),
-        data=data,
-        expert_data=expert_data,
-        replicate_group=replicate_group,
-        expert_replicate_group=replicate_group,
-    )
-    whole, sharded = CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER
-    expected = [(sharded, 4000, 4), (sharded, 2412, 2), (whole, 1000, 2), (whole, 1208, 2)]
-    assert sent(data_reduction(one, 1603, 603)) == expected
-    states = model_states(one, 1603, 603)
-    assert states.optimizer_bytes == 12 * (250 + 302)
-    alone = replace(one, expert_data=Group(("dp",), 1, 1))
-    assert sent(data_reduction(alone, 1603, 603))[1:] == [(whole, 1000, 2), (whole, 2412, 2)]

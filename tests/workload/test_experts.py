@@ -1,28 +1,31 @@
-"""Mixture-of-experts layers: parameters, FLOPs, sent and saved bytes, counted by hand."""
+"""Experts: parameters, places, sent bytes and laws of their layers, counted by hand."""
 
-import itertools
-from fractions import Fraction
+import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from simtrain.durations.model import DurationModel
 from simtrain.iteration.memory.working import pass_memory
-from simtrain.scenario import load_scenario
-from simtrain.workload.ops import total_flops, total_model_flops
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.workload.blocks.router import RandomChoice, expected_places
+from simtrain.workload.chunk import parameters
+from simtrain.workload.gpt import TransformerLayer, gpt_blocks
+from simtrain.workload.ops import Op
 from simtrain.workload.work import CollectiveKind, Elementwise, Gemm, GroupedGemm, KernelFamily
 from tests.helpers.expert_models import (
     EXPERTS,
     FFN,
-    HEADS,
     HIDDEN,
-    SEQ,
     TOKENS,
     TOP_K,
     layer,
     moe,
     sent,
 )
-from tests.helpers.toys import plan_of
+from tests.helpers.toys import a100, plan_of, scenario_with
 
 PUBLISHED = {
     # 2 V h + h + L (2 h² + 2 h · 1,024 + 8 · 3 h f + 8 h + 2 h): V = 32,000, h = 4,096, L = 32,
@@ -118,94 +121,6 @@ def test_dispatch_by_all_gather_gathers_all_tokens() -> None:
     }
 
 
-GRIDS: list[dict[str, Any]] = [
-    {},
-    {"expert": 1},
-    {"tensor": 2, "data": 4},
-    {"tensor": 2, "data": 4, "expert_tensor": 1},
-    {"tensor": 2, "data": 4, "expert": 2, "expert_dispatch": "all_gather"},
-]
-SIZES: list[dict[str, Any]] = [
-    {},
-    {"capacity_factor": 1.25},
-    {"capacity_factor": 0.5},
-    {"router_dtype": "fp32"},
-    {"shared_ffn_hidden_size": 48},
-]
-LAYERS = [
-    (grid, size)
-    for grid, size in itertools.product(GRIDS, SIZES)
-    if "capacity_factor" not in size or "expert_dispatch" not in grid
-]
-
-
-@pytest.mark.parametrize(("grid", "size"), LAYERS)
-def test_flops_by_hand(grid: dict[str, Any], size: dict[str, Any]) -> None:
-    """2 FLOPs per weight and token that uses it; 2 · 2 s² h per sequence for products with scores.
-
-    The counts are sums over tensor-parallel ranks, because each routes its own tokens.
-    """
-    scenario = moe(size, grid)
-    t = scenario.parallelism.tensor
-    local = TOKENS // t
-    capacity = size.get("capacity_factor")
-    padded = local * TOP_K
-    if capacity:
-        padded = EXPERTS * -(-local * TOP_K * int(100 * capacity) // (100 * EXPERTS))
-    dense = 4 * HIDDEN * HIDDEN + 3 * HIDDEN * size.get("shared_ffn_hidden_size", 0)
-    attention = 2 * 2 * 2 * SEQ * SEQ * HIDDEN
-    routed = EXPERTS * HIDDEN
-    expected = 2 * TOKENS * (dense + routed) + attention
-    forward = layer(scenario)
-    assert t * total_flops(forward) == expected + 2 * t * padded * 3 * HIDDEN * FFN
-    useful = min(padded, local * TOP_K)
-    assert t * total_model_flops(forward) == expected + 2 * t * useful * 3 * HIDDEN * FFN
-    assert total_flops(layer(scenario, "B")) == 2 * total_flops(forward)
-
-
-@pytest.mark.parametrize(("grid", "size"), LAYERS)
-def test_parameters_of_a_rank_by_hand(grid: dict[str, Any], size: dict[str, Any]) -> None:
-    scenario = moe(size, grid)
-    split, plan = scenario.parallelism, plan_of(scenario)
-    (stage,) = plan.stage_parameters
-    own = Fraction(EXPERTS * 3 * HIDDEN * FFN, split.expert * split.ranks_of_expert)
-    shared = 3 * HIDDEN * size.get("shared_ffn_hidden_size", 0)
-    dense = Fraction(4 * HIDDEN * HIDDEN + shared, split.tensor) + EXPERTS * HIDDEN + 4 * HIDDEN
-    assert stage.experts == own
-    assert stage.layers == own + dense
-    replicas = 8 // (split.expert * split.ranks_of_expert)
-    group = plan.step_options.expert_data
-    assert group is not None
-    assert group.num_ranks == replicas
-    assert plan.step_options.data.num_ranks == split.data
-
-
-@pytest.mark.parametrize(("grid", "size"), LAYERS)
-def test_saved_bytes_by_hand(grid: dict[str, Any], size: dict[str, Any]) -> None:
-    """Saved: inputs and outputs of norms; Q, K, V, context and scores of attention; inputs of
-    products and activations; probabilities, choices and the order of tokens of the router.
-    """
-    scenario = moe(size, grid)
-    split = scenario.parallelism
-    t, local = split.tensor, TOKENS // split.tensor
-    router = 4 if size.get("router_dtype") == "fp32" else 2
-    norms = 4 * 2 * local * HIDDEN
-    core = 2 * 4 * TOKENS * HIDDEN // t + 2 * HEADS // t * TOKENS * SEQ
-    scores = local * EXPERTS * (router + 4 + 1) + local * TOP_K * (4 + 8)
-    sent_rows = local * TOP_K
-    if capacity := size.get("capacity_factor"):
-        sent_rows = EXPERTS * -(-local * TOP_K * int(100 * capacity) // (100 * EXPERTS))
-    rows = sent_rows * split.ranks_of_expert
-    experts = rows * (2 * HIDDEN + 2 * 3 * FFN // split.ranks_of_expert + router)
-    order = 8 * (rows if split.expert_dispatch == "all_gather" else sent_rows)
-    shared = 2 * 3 * TOKENS * size.get("shared_ffn_hidden_size", 0) // t
-    (scatter,) = (op for op in layer(scenario) if op.name == "router scatter")
-    assert isinstance(scatter.work, Elementwise)
-    assert scatter.work.write_bytes == local * EXPERTS * (router + 1)
-    memory = pass_memory(plan_of(scenario).layers_pass(1, "F"))
-    assert memory.remaining_bytes == norms + core + scores + experts + order + shared
-
-
 @pytest.mark.parametrize(
     ("software", "memory", "accumulates", "sums"),
     [
@@ -240,3 +155,130 @@ def test_experts_sum_weight_gradients_as_other_linear_layers(
         for name, size in sizes.items()
     }
     assert added == (expected if sums else dict.fromkeys(sizes))
+
+
+def products(ops: list[Op], *names: str) -> list[Any]:
+    return [op.work for op in ops if op.name.startswith(names)]
+
+
+def test_one_expert_has_the_same_products_as_a_dense_layer() -> None:
+    one = moe({"num": 1, "top_k": 1}, {"expert": 1, "data": 8})
+    dense = scenario_with(
+        {**one.model.model_dump(exclude={"experts"}), "ffn_hidden_size": FFN},
+        batch={"micro": 2, "global": 16},
+        parallelism={"data": 8},
+    )
+    model = DurationModel(a100())
+    for kind in ("F", "B"):
+        grouped = products(layer(one, kind), "experts up", "experts down")
+        plain = products(layer(dense, kind), "gate and up", "down")
+        assert len(grouped) == len(plain) == (2 if kind == "F" else 4)
+        for mine, other in zip(grouped, plain, strict=True):
+            assert isinstance(other, Gemm)
+            assert mine.product == other
+            assert mine.flops == other.flops
+            assert model.seconds(mine) == model.seconds(other)
+
+
+def loads_of(scenario: Scenario) -> list[float]:
+    """Return the imbalance of each layer."""
+    return [
+        block.experts.imbalance
+        for block in gpt_blocks(scenario).blocks
+        if isinstance(block, TransformerLayer) and block.experts
+    ]
+
+
+def loads(**experts: Any) -> list[float]:
+    """Return the imbalance of each layer of a model of 1,000 layers on 8 expert-parallel ranks."""
+    grid = {"expert": 8, "data": 8}
+    return loads_of(moe(experts | {"num": 8}, grid, model={"num_layers": 1000}))
+
+
+def test_drawn_loads_of_layers_have_their_mean_and_at_most_all_tokens() -> None:
+    """The mean of 1,000 draws of an exponential excess of 0.5 is off by 0.016 in the mean."""
+    assert loads(imbalance=1.5) == [1.5] * 1000
+    drawn = loads(imbalance=1.5, imbalance_seed=1)
+    assert drawn == loads(imbalance=1.5, imbalance_seed=1) != loads(imbalance=1.5, imbalance_seed=2)
+    assert sum(drawn) / 1000 == pytest.approx(1.5, abs=0.05)
+    assert 1 <= min(drawn) < 1.01 and max(loads(imbalance=7.5, imbalance_seed=1)) == 8
+
+
+def test_full_recompute_routes_and_exchanges_again() -> None:
+    there = sent(moe(recompute="full"), "B")
+    assert there == sent(moe(), "F") + sent(moe(), "B")
+    memory = pass_memory(plan_of(moe(recompute="full")).layers_pass(1, "F"))
+    assert memory.remaining_bytes == 2 * TOKENS * HIDDEN
+
+
+def test_first_dense_layers_and_layer_frequency_place_experts() -> None:
+    model = {"num_layers": 8, "ffn_hidden_size": 128}
+    scenario = moe({"first_dense_layers": 3, "layer_frequency": 2}, model=model)
+    plan = plan_of(scenario)
+    blocks = [block for block in plan.model.blocks if block.is_unit]
+    assert [block.experts is not None for block in blocks] == [  # type: ignore[attr-defined]
+        *(False, False, False, False, True, False, True, False)
+    ]
+    own = parameters((plan.model,), plan.microbatch)
+    assert own.experts == 2 * 2 * 3 * HIDDEN * FFN
+
+
+# ---------------------------------------------------------------------------------------- rules
+
+
+DEEPSEEK_V3 = RandomChoice(256, 8, 8, 4)
+
+
+@pytest.mark.parametrize(
+    ("choice", "places", "expected"),
+    [
+        # One of two experts: it is in one of the places.
+        (RandomChoice(2, 1), 2, 1.0),
+        # Two of four experts in two places: of 6 choices, 2 are in one place.
+        (RandomChoice(4, 2), 2, 2 * (1 - 1 / 6)),
+        # All experts are chosen.
+        (RandomChoice(8, 8), 4, 4.0),
+        # Two groups of two, one is chosen, and both of its experts: one of two places.
+        (RandomChoice(4, 2, 2, 1), 2, 1.0),
+        # The same groups over four places, one for each expert.
+        (RandomChoice(4, 2, 2, 1), 4, 2.0),
+        # Eight experts without groups on eight nodes of 32: a node is missed if all are elsewhere.
+        (RandomChoice(256, 8), 8, 8 * (1 - math.comb(224, 8) / math.comb(256, 8))),
+        # DeepSeek-V3: a group on each node, four of which are chosen, and 8 of their 128 experts.
+        (DEEPSEEK_V3, 8, 4 * (1 - math.comb(96, 8) / math.comb(128, 8))),
+        # Its ranks: 64 places of 4 experts, 32 of them in chosen groups.
+        (DEEPSEEK_V3, 64, 32 * (1 - math.comb(124, 8) / math.comb(128, 8))),
+        # Two groups on each of 4 nodes: none, one or both are chosen (15, 40 and 15 of 70).
+        (
+            DEEPSEEK_V3,
+            4,
+            4 * (1 - (15 + 40 * math.comb(96, 8) / math.comb(128, 8)) / 70
+                 - 15 / 70 * math.comb(64, 8) / math.comb(128, 8)),
+        ),
+    ],
+)  # fmt: skip
+def test_places_by_hand(choice: RandomChoice, places: int, expected: float) -> None:
+    assert expected_places(choice, places) == pytest.approx(expected, rel=1e-12)
+
+
+@st.composite
+def choices(draw: st.DrawFn) -> RandomChoice:
+    groups = draw(st.sampled_from([1, 2, 4, 8]))
+    size = draw(st.sampled_from([2, 4, 8]))
+    chosen = draw(st.integers(1, groups))
+    top_k = draw(st.integers(1, chosen * size))
+    return RandomChoice(groups * size, top_k, groups, chosen)
+
+
+@given(choices(), st.sampled_from([1, 2, 4, 8, 16]))
+def test_a_token_reaches_between_one_place_and_all_that_it_can(
+    choice: RandomChoice, places: int
+) -> None:
+    expected = expected_places(choice, places)
+    assert 1 - 1e-9 <= expected <= min(choice.top_k, places) + 1e-9
+    if places >= choice.groups:
+        # No more than the places of the chosen groups.
+        assert expected <= choice.chosen * places / choice.groups + 1e-9
+    # Limited groups can only bring experts closer together.
+    free = RandomChoice(choice.num, choice.top_k)
+    assert expected <= expected_places(free, places) + 1e-9

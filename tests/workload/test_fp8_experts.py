@@ -7,8 +7,8 @@ import pytest
 from simtrain.scenario import Scenario
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import StepOps
-from simtrain.workload.work import Collective, CollectiveKind, Elementwise, Gemm, GroupedGemm
-from tests.helpers.expert_models import layer, moe, sent
+from simtrain.workload.work import Collective, Elementwise, Gemm, GroupedGemm
+from tests.helpers.expert_models import layer, moe
 from tests.helpers.toys import plan_of
 
 H, F, HEADS, TOKENS, EXPERTS, TOP_K, RANKS = 256, 384, 4, 128, 8, 2, 4
@@ -175,29 +175,3 @@ def latent(recipe: str, tensor: int = 2, **more: Any) -> Scenario:
     model = {"latent_attention": LATENT, "qk_norm": True, "experts": None, "seq_length": TOKENS}
     grid = {"tensor": tensor, "expert": 1, "data": 2}
     return experts_in(fp8(recipe), model=model | more, grid=grid)
-
-
-def test_each_down_projection_casts_the_output_of_the_norm() -> None:
-    """Each rank casts its own 128 tokens, row-wise and transposed, and also their gradients.
-    Nothing is gathered.
-    """
-    there, back = (kernels(layer(latent("delayed"), kind)) for kind in ("F", "B"))
-    own = TOKENS
-    for name, width in (("query down", 128), ("key and value down", 256 + 32)):
-        assert there[f"{name} input to fp8"] == (2 * own * H, 2 * own * H)
-        assert back[f"{name} gradient to fp8"] == (2 * own * width, 2 * own * width)
-        assert products(latent("delayed"), "F")[name].dtype == "fp8"
-    assert there["attention RMS norm"] == (2 * own * H, 2 * own * H)
-
-
-def test_up_projections_gather_latents_that_their_norms_cast() -> None:
-    scenario = latent("delayed")
-    there, back = (kernels(layer(scenario, kind)) for kind in ("F", "B"))
-    own = TOKENS
-    gathered = sent(scenario)
-    for name, width in (("query", 128), ("key and value", 256)):
-        assert there[f"{name} latent norm"] == (2 * own * width, own * width)
-        assert gathered[CollectiveKind.ALL_GATHER, 2 * TOKENS * width, 2] >= 1
-        assert back[f"{name} up input transpose"] == (2 * TOKENS * width, 2 * TOKENS * width)
-    # The rotated part of the keys stays in bf16.
-    assert gathered[CollectiveKind.ALL_GATHER, 2 * 2 * TOKENS * 32, 2] == 1

@@ -101,20 +101,3 @@ def casts(scenario: Scenario) -> Counter[str]:
     for ops in plan.steps[0].values():
         count(ops, 1)
     return counted
-
-
-@pytest.mark.parametrize("cluster", ["h100_sxm", "b200_sxm"])
-@pytest.mark.parametrize("recipe", ["delayed", "tensorwise"])
-def test_casts_of_an_iteration_by_hand(recipe: str, cluster: str) -> None:
-    """Each microbatch casts the inputs of 12 linear layers and the gradients of 11: the first QKV
-    product has no input gradient. Weights in bf16 are cast once more, all in one kernel.
-    """
-    inputs, gradients = 4 * LAYERS, 4 * LAYERS - 1
-    of_operands = MICROBATCHES * (inputs + gradients)
-    is_found = recipe == "tensorwise"
-    kept = casts(tuned(recipe, cluster, keeps=True))
-    assert (kept["to fp8"], kept["transpose"]) == (of_operands, 0)
-    # A norm whose output an adapter reads does not find the largest number.
-    assert kept["largest"] == is_found * of_operands
-    in_bf16 = casts(tuned(recipe, cluster, keeps=False))
-    assert in_bf16 == kept + Counter({"to fp8": 1, "largest": int(is_found)})

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
 from simtrain.workload.work import Elementwise, GroupedGemm
 from tests.helpers.expert_models import layer
-from tests.helpers.toys import plan_of
 from tests.workload.test_fp8_experts import EXPERTS, OWN, PADDING, RANKS, ROWS, F, H, experts_in
 
 MXFP8 = {"compute": "fp8", "fp8_recipe": "mxfp8"}
@@ -59,33 +57,6 @@ def test_epilogues_move_the_bytes_of_what_they_run() -> None:
     plain = works(with_software(), "F")["experts up"].product
     more = product.product.moved_bytes - plain.moved_bytes
     assert more == product.epilogue_bytes // OWN
-
-
-def test_the_host_launches_kernels_for_each_expert_unless_grouped() -> None:
-    """A cast and a product for each of two experts; with delayed scaling one kernel casts all."""
-
-    def launched(scenario: Scenario, kind: str = "F") -> dict[str, int]:
-        return {op.name: op.num_kernels for op in layer(scenario, kind)}
-
-    plain = with_software()
-    delayed = plain.replace({"precision.fp8_recipe": "delayed"})
-    cast, product = "experts up input to fp8", "experts up"
-    assert [launched(plain)[name] for name in (cast, product)] == [OWN, OWN]
-    assert [launched(delayed)[name] for name in (cast, product)] == [1, OWN]
-    for entry in ("grouped_products", "fused_grouped_mlp"):
-        for kind in ("F", "B"):
-            assert {*launched(with_software(**{entry: True}), kind).values()} == {1}
-    assert launched(plain, "B")["experts down weight gradient"] == OWN
-
-
-def test_fused_experts_save_what_unfused_ones_save() -> None:
-    memories = [
-        pass_memory(plan_of(with_software(**software)).layers_pass(1, "F"))
-        for software in ({}, {"fused_grouped_mlp": True})
-    ]
-    assert memories[0].remaining_bytes == memories[1].remaining_bytes
-    back = plan_of(with_software(fused_grouped_mlp=True)).layers_pass(1, "B")
-    assert pass_memory(back).remaining_bytes == 0
 
 
 def test_a_stash_copies_what_experts_save() -> None:

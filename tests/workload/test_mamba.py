@@ -181,18 +181,6 @@ def test_context_parallel_ranks_exchange_tokens_for_channels(scenario: Scenario,
         )
 
 
-def test_context_parallel_ranks_divide_the_work_of_the_scan() -> None:
-    sizes = {"num_heads": 4, "head_dim": 16, "state_dim": 8, "num_groups": 2}
-    model = {"hidden_size": 64, "seq_length": 1024, "mamba": sizes}
-    whole, split = (
-        hybrid("M", model, parallelism={"context": n}, batch={"micro": 1, "global": 1})
-        for n in (1, 2)
-    )
-    for one, other in zip(passes(whole), passes(split), strict=True):
-        assert total_flops(one) == 2 * total_flops(other)
-        assert total_model_flops(one) == 2 * total_model_flops(other)
-
-
 EXPERTS = {"num": 4, "top_k": 2, "ffn_hidden_size": 64}
 MODEL = {"hidden_size": 64, "seq_length": 64, "ffn_hidden_size": 128, "experts": EXPERTS}
 MODEL |= {"mamba": {"num_heads": 4, "head_dim": 16, "state_dim": 8, "num_groups": 2}}

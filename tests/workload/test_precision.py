@@ -1,4 +1,4 @@
-"""Training in fp8 and fp32, and optimizer states in bf16, counted by hand."""
+"""Training in fp32, fp8 and fp4, and optimizer states in bf16, counted by hand."""
 
 from typing import Any
 
@@ -8,6 +8,8 @@ from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate, simulate_memory
+from simtrain.workload.chunk import Chunk
+from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import StepOps
 from simtrain.workload.work import Collective, Elementwise, Gemm
@@ -47,10 +49,6 @@ def fp8(recipe: str = "delayed", **more: Any) -> dict[str, Any]:
     return {"compute": "fp8", "fp8_recipe": recipe} | more
 
 
-def named(ops: tuple[Op, ...]) -> dict[str, Op]:
-    return {op.name: op for op in ops}
-
-
 def moved(ops: tuple[Op, ...]) -> dict[str, tuple[int, int]]:
     """Return the bytes that each kernel reads and writes, by name."""
     kernels = ((op.name, op.work) for op in ops)
@@ -69,9 +67,6 @@ def sent(ops: tuple[Op, ...]) -> dict[tuple[str, str], int]:
         for name, one in collectives
         if isinstance(one, Collective)
     }
-
-
-# ------------------------------------------------------------------------------------ products
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -96,9 +91,6 @@ def test_only_products_of_linear_layers_are_in_fp8() -> None:
         assert weight.accumulate
     assert set(found) == {"logits", "logits input gradient", "logits weight gradient"}
     assert {(work.dtype, work.element_bytes) for work in found.values()} == {("bf16", 2)}
-
-
-# --------------------------------------------------------------------------- casts and gathers
 
 
 def test_casts_of_delayed_scaling_under_sequence_parallelism() -> None:
@@ -160,9 +152,6 @@ def test_casts_of_blockwise_scaling_write_both_copies_with_their_scales() -> Non
     assert sent(backward)["MLP g redone", "all_gather"] == copy(TOKENS * H)
     assert sent(backward)["MLP ḡ", "all_gather"] == 2 * copy(TOKENS * H)
     assert moved(backward)["down gradient transpose"] == (TOKENS * H, TOKENS * H)
-
-
-# -------------------------------------------------------------------------------------- memory
 
 
 @pytest.mark.parametrize(("recipe", "scales"), [("delayed", 0), ("blockwise", 4 / 128)])
@@ -241,9 +230,6 @@ def test_training_in_fp32_has_no_master_weights_and_converts_no_logits() -> None
     assert {op.work.dtype for op in ops if isinstance(op.work, Gemm)} == {"fp32"}
 
 
-# ---------------------------------------------------------------------------------------- time
-
-
 def test_mfu_is_relative_to_the_bf16_peak() -> None:
     result = simulate(modern(fp8()))
     both = result.mfu_by_peak
@@ -266,3 +252,117 @@ def test_mxfp8_runs_if_the_profile_has_its_products() -> None:
     own = TOKENS // T * H
     assert moved(forward)["MLP RMS norm output to fp8"] == (2 * own, 2 * (own + own // 32))
     assert not any("transpose" in name for name in moved(forward + backward))
+
+
+# NVFP4. A copy of n numbers has n / 2 bytes, and n / 16 bytes of scales.
+
+FP4 = {"compute": "fp4"}
+OWN, WHOLE = TOKENS // T * H, TOKENS * H
+
+
+def fp4(tensor: int = T, precision: dict[str, Any] | None = None, **sections: Any) -> Scenario:
+    """Return two layers in fp4."""
+    return modern(FP4 | (precision or {}), tensor, **({"cluster": "gb200"} | sections))
+
+
+def copy(elements: int) -> int:
+    """Return the bytes of numbers and of their scales."""
+    return elements // 2 + elements // 16
+
+
+def test_casts_find_two_largest_values_first_and_write_both_copies() -> None:
+    """No norm finds them, because columns are transformed before. Ranks that gather a tensor agree
+    on both, two fp32 numbers.
+    """
+    forward, backward = layer_ops(fp4())
+    there, back = moved(forward), moved(backward)
+    for norm in ("attention RMS norm", "MLP RMS norm"):
+        assert there[norm] == (2 * OWN, 2 * OWN)
+        assert there[f"{norm} output largest"] == (2 * OWN, 0)
+        assert there[f"{norm} output to fp4"] == (2 * OWN, 2 * copy(OWN))
+    for name, width in (("projection", CONTEXT), ("down", FFN)):
+        elements = TOKENS * width // T
+        assert there[f"{name} input largest"] == (2 * elements, 0)
+        assert there[f"{name} input to fp4"] == (2 * elements, 2 * copy(elements))
+        assert back[f"{name} gradient to fp4"] == (2 * OWN, 2 * copy(OWN))
+    for name, width in (("QKV", QKV), ("gate and up", 2 * FFN)):
+        elements = TOKENS * width // T
+        assert back[f"{name} gradient to fp4"] == (2 * elements, 2 * copy(elements))
+    agreed = {name for (name, kind), size in sent(forward + backward).items() if size == 8}
+    assert agreed == {
+        *("attention RMS norm output largest", "MLP RMS norm output largest"),
+        *("projection gradient largest", "down gradient largest"),
+    }
+
+
+def test_ranks_gather_fp4_and_rearrange_gathered_columns() -> None:
+    """Rows for forward products, columns for weight gradients, both of a row-parallel gradient."""
+    forward, backward = layer_ops(fp4())
+    assert sent(forward)["MLP g", "all_gather"] == copy(WHOLE)
+    assert sent(forward)["MLP ḡ", "reduce_scatter"] == 2 * WHOLE
+    assert sent(backward)["MLP g redone", "all_gather"] == copy(WHOLE)
+    assert sent(backward)["MLP ḡ", "all_gather"] == 2 * copy(WHOLE)
+    back = moved(backward)
+    transposes = {name: size for name, size in back.items() if name.endswith("transpose")}
+    assert transposes == dict.fromkeys(
+        (f"{name} {tensor} transpose" for name, tensor in GATHERED), (copy(WHOLE), copy(WHOLE))
+    )
+    assert not any("transpose" in name for name in moved(forward))
+
+
+GATHERED = (
+    *(("QKV", "input"), ("gate and up", "input")),
+    *(("projection", "gradient"), ("down", "gradient")),
+)
+
+
+def test_a_layer_saves_columns_of_inputs_in_four_bits() -> None:
+    in_fp4 = 2 * TOKENS * H + TOKENS * CONTEXT + TOKENS * FFN
+    in_bf16 = (
+        *(2 * TOKENS * H, TOKENS * QKV, TOKENS * CONTEXT, TOKENS * 2 * FFN),
+        2 * TOKENS * HEADS,  # log-sum-exp in fp32
+    )
+    assert saved_bytes(layer_ops(fp4())[0]) == (copy(in_fp4) + 2 * sum(in_bf16)) / T
+
+
+def test_weights_stay_in_bf16_beside_both_fp4_copies() -> None:
+    """ZeRO gathers bf16. Then a pass finds the largest value, and a kernel writes both copies."""
+    scenario = fp4(
+        parallelism={"data": 2}, batch={"micro": 1, "global": 2}, memory={"zero_stage": 1}
+    )
+    stage, weights = simulate_memory(scenario).stages[0], 2 * WEIGHTS // T
+    total = 2 * VOCAB * H // T + weights + 5 * H
+    assert stage.states.parameters_bytes == 2 * total
+    assert stage.buffers_bytes["fp4 copies of weights"] == 2 * copy(weights)
+    step = step_of(scenario)
+    assert sent(step["parameter_gather"]) == {("parameter all-gather", "all_gather"): 2 * total}
+    assert moved(step["weight_cast"]) == {
+        "weights largest": (2 * weights, 0),
+        "weights to fp4": (2 * weights, 2 * copy(weights)),
+    }
+
+
+# ------------------------------------------------------------------------------ layers in bf16
+
+ENDS = {"first_layers_bf16": 1, "last_layers_bf16": 2}
+
+
+@pytest.mark.parametrize("precision", [FP4, fp8("tensorwise")])
+def test_layers_at_both_ends_are_those_of_a_model_in_bf16(precision: dict[str, Any]) -> None:
+    def layers(precision: dict[str, Any]) -> list[Any]:
+        scenario = modern(precision, cluster="gb200").replace({"model.num_layers": 8})
+        runs = gpt_blocks(scenario).runs[1:-1]
+        chunks = [(layer, scenario) for layer, times in runs for _ in range(times)]
+        return [
+            [ops_of(pass_with(scenario, Chunk(((layer, 1),)), kind)) for kind in ("F", "B")]
+            for layer, scenario in chunks
+        ]
+
+    mixed, narrow, wide = layers(precision | ENDS), layers(precision), layers({})
+
+    def names(ops: Any) -> list[tuple[Any, Any]]:
+        return [(op.name, op.work) for kind in ops for op in kind]
+
+    for number in range(8):
+        expected = wide if number < 1 or number >= 6 else narrow
+        assert names(mixed[number]) == names(expected[number])

@@ -15,7 +15,6 @@ from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import (
     Action,
-    Schedule,
     most_outstanding,
     one_f_one_b,
     save_all_actions,
@@ -25,7 +24,6 @@ from simtrain.workload.model_ends import FinalNorm
 from simtrain.workload.ops import Op, Phase, total_flops
 from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.record import record_pass
-from tests.helpers.schedule_strategies import schedules
 from tests.helpers.toys import (
     a100,
     chunk_with,
@@ -214,22 +212,6 @@ def test_the_windows_of_appendix_c(stage: int, expected: list[int]) -> None:
         assert kept_microbatches(plan, stage, kind) == expected
 
 
-def test_a_microbatch_that_saves_everything_recomputes_nothing() -> None:
-    mixed, none, everything = (
-        IterationSeconds.of(nine_microbatches(**recompute), machine_of(a100()))
-        for recompute in (
-            {"strategy": "full", "keep_microbatches": 1},
-            {"strategy": "none"},
-            {"strategy": "full"},
-        )
-    )
-    for microbatch, pure in ((4, none), (5, everything)):
-        for action in (Action(0, "F", microbatch), Action(0, "B", microbatch)):
-            assert ops_of(mixed.plan.pass_of(action)) == ops_of(pure.plan.pass_of(action))
-            times = [of.machine.time(of.plan.pass_of(action)) for of in (mixed, pure)]
-            assert times[0] == times[1]
-
-
 def test_hfu_counts_the_recompute_of_the_other_microbatches() -> None:
     """Stages save all activations of 3, 3, 5 and 9 of nine microbatches, so 16 of 36 backward
     passes recompute.
@@ -255,17 +237,6 @@ def test_at_most_the_given_number_of_microbatches_saves_everything(
         signs = {"F": 1, "B": -1}
         changes = [signs[action.kind] * bool(next(keeps)) for action in actions]
         assert max(itertools.accumulate(changes)) == min(num_kept, window)
-
-
-@given(schedules(), st.integers(0, 8))
-def test_saving_more_microbatches_keeps_those_saved_before(
-    schedule: Schedule, num_kept: int
-) -> None:
-    fewer, more = (
-        save_all_actions(schedule, [number] * schedule.num_stages)
-        for number in (num_kept, num_kept + 1)
-    )
-    assert not (fewer & ~more).any()
 
 
 # Iteration times.

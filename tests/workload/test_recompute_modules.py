@@ -14,8 +14,8 @@ from simtrain.scenario.section import MODULES
 from simtrain.workload.ops import Op, Phase, total_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective
-from tests.helpers.dense_models import dense
 from tests.helpers.expert_models import EXPERTS, FFN, HEADS, HIDDEN, SEQ, TOKENS, TOP_K, moe
+from tests.helpers.layers import layers
 from tests.helpers.toys import plan_of, scenario_with
 
 S, B, H, A, T = 24, 2, 32, 4, 2
@@ -197,10 +197,7 @@ def subsets(scenario: Scenario) -> st.SearchStrategy[list[str]]:
     return st.lists(st.sampled_from([m for m in MODULES if m not in absent]), unique=True)
 
 
-EXPERT_LAYERS = [moe({"shared_ffn_hidden_size": 64}, grid) for grid, _ in LAYERS]
-
-
-@given(st.one_of(dense(), st.sampled_from(EXPERT_LAYERS)), st.data())
+@given(layers(), st.data())
 @settings(max_examples=25, deadline=None)
 def test_modules_free_all_tensors_and_conserve_flops(
     scenario: Scenario, data: st.DataObject

@@ -15,8 +15,7 @@ from simtrain.workload.ops import Op, Phase, total_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.saved_ops import layer_tensors
 from simtrain.workload.tape import record
-from tests.helpers.dense_models import dense
-from tests.helpers.expert_models import moe
+from tests.helpers.layers import layers
 from tests.helpers.toys import plan_of, scenario_with
 
 S, B, H, HEADS, GROUPS, FFN = 64, 2, 32, 4, 2, 48
@@ -114,7 +113,7 @@ def test_full_recompute_stops_before_the_last_product_of_its_unit(layers: int) -
 
 
 @settings(max_examples=25)
-@given(st.data(), st.one_of(dense(), st.just(moe())))
+@given(st.data(), layers())
 def test_any_set_of_ops_runs_the_same_backward_pass_and_leaves_nothing(
     data: st.DataObject, scenario: Scenario
 ) -> None:

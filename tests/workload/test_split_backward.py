@@ -4,12 +4,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.iteration.memory.report import memory_report
-from simtrain.iteration.memory.working import MemoryReplay, pass_memory
+from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action, Custom, Kind, Schedule, looped
@@ -101,30 +99,3 @@ def plans(**sections: Any) -> tuple[Plan, Plan]:
     split = replace(whole)
     vars(split)["order"] = replace(whole.order, family=Custom(actions=split_schedule()))
     return whole, split
-
-
-def test_a_stage_keeps_tensors_of_its_pending_weight_gradients() -> None:
-    """I frees the tensors that no weight gradient reads, and W frees the rest."""
-    _, split = plans()
-    first, last = split.model_chunks.different
-    sizes = {
-        chunk: [
-            pass_memory(split.chunk_pass(chunk, kind, saves_all=False)).remaining_bytes
-            for kind in ("F", "I")
-        ]
-        for chunk in (first, last)
-    }
-    kept, deferred = sizes[last]
-    replay, starts = MemoryReplay.of(split), split.schedule.rank_starts[1:-1]
-    on_first, on_last = np.split(replay.after_bytes, starts)
-    assert on_last.tolist() == [kept, deferred, deferred + kept, 2 * deferred, deferred, 0]
-    kept, deferred = sizes[first]
-    assert on_first.tolist() == [kept, 2 * kept, kept + deferred, kept, deferred, 0]
-    report = memory_report(split, a100())
-    for memory, dynamic in zip(report.stages, np.split(replay.dynamic_bytes, starts), strict=True):
-        working = sum(
-            size
-            for name, size in memory.buffers_bytes.items()
-            if name in ("recomputed tensors", "working tensors")
-        )
-        assert memory.activations_bytes + working == dynamic.max()

@@ -1,6 +1,5 @@
 """Multi-token prediction: parameters, FLOPs, bytes and communication counted by hand."""
 
-from collections import Counter
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +10,6 @@ from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.workload.ops import Op, total_flops
 from simtrain.workload.record import record_pass
-from simtrain.workload.work import Collective
 from tests.helpers.toys import plan_of, scenario_with
 
 H, A, S, B, V, FFN = 64, 4, 32, 2, 512, 160
@@ -86,41 +84,6 @@ def test_flops_by_hand(t: int) -> None:
     }
     assert added["F"] == 2 * Fraction(products + scores, t)
     assert added["B"] == 2 * Fraction(2 * products + Fraction(5, 2) * scores, t)
-
-
-def test_communication_by_hand() -> None:
-    """Count the collectives that a module adds under sequence parallelism, by kind and by bytes in
-    units of the hidden states.
-    """
-    found = []
-    for kind in ("F", "B"):
-        counts = [
-            Counter(
-                (str(op.work.kind), Fraction(op.work.array_bytes, 2 * TOKENS * H))
-                for op in last_ops(plan_of(predicting(number, parallelism=split(2, 2))), kind)
-                if isinstance(op.work, Collective)
-            )
-            for number in (0, 1)
-        ]
-        found.append(counts[1] - counts[0])
-    row = Fraction(4, 2 * H)
-    gather, scatter = "all_gather", "reduce_scatter"
-    # Reduce-scatters of the embedding and, twice, of the layer. All-gathers of the projection's
-    # input and output, twice of the layer, and of the logits' input. Three all-reduces of the loss.
-    assert found[0] == {
-        (scatter, 1): 1 + 2,
-        (gather, 2): 1,
-        (gather, 1): 1 + 2 + 1,
-        ("all_reduce", row): 3,
-    }
-    # Column-parallel products gather their input again and reduce-scatter its gradient. All other
-    # collectives gather gradients.
-    assert found[1] == {
-        (gather, 2): 1,
-        (scatter, 2): 1,
-        (gather, 1): 1 + 1 + (2 + 2) + 1,
-        (scatter, 1): 2 + 1,
-    }
 
 
 def test_full_recompute_keeps_the_inputs_of_a_module() -> None:

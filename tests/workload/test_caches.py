@@ -1,12 +1,39 @@
-"""Values that plans share. Caches compare them by identity."""
+"""Recordings are freed at once, and equal values of plans are one object."""
 
+from __future__ import annotations
+
+import gc
 import pickle
 
 from hypothesis import given
 
+from simtrain import load_scenario
+from simtrain.iteration.plan import microbatch_of
 from simtrain.scenario import Scenario
+from simtrain.studies.evaluation import Evaluator
+from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.hashing import shared
+from simtrain.workload.tape import record
 from tests.helpers.toys import layer_scenarios, plan_of
+
+
+def test_a_recording_has_no_reference_cycles() -> None:
+    """A search runs without the garbage collector, and its caches drop many recordings."""
+    scenario = load_scenario("deepseek_v3")
+    blocks = [block for block, _ in gpt_blocks(scenario).runs]
+    microbatch = microbatch_of(
+        scenario, scenario.mesh(Evaluator().profile_of(scenario).cluster.domains)
+    )
+    # Objects of other tests are not examined.
+    gc.freeze()
+    gc.disable()
+    try:
+        for block in blocks:
+            record.__wrapped__(block, microbatch)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 @given(layer_scenarios())
