@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9439,
     "docs/update": 840,
     "benchmarks": 1919,
-    "tests": 48499,
+    "tests": 47966,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
