@@ -2,14 +2,16 @@
 
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import yaml
 from pydantic import BaseModel
 
 from simtrain.base.entry import Entry
+from simtrain.base.resources import find_profile
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
-from tests.helpers.bad_profiles import BAD_PROFILES, BadProfile
 from tests.helpers.toys import a100
 
 
@@ -34,14 +36,27 @@ def refused(profile: str | pathlib.Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("case", BAD_PROFILES, ids=lambda case: case.name)
-def test_a_bad_profile_is_reported_with_its_line(case: BadProfile, tmp_path: pathlib.Path) -> None:
+CASES = yaml.safe_load(pathlib.Path(__file__).with_name("bad_profiles.yaml").read_text("utf-8"))
+SHIPPED = find_profile("a100_sxm4_80gb").read_text("utf-8")
+COLLECTIVES = SHIPPED[SHIPPED.index("collectives:\n") : SHIPPED.index("fused_attention:\n")]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_a_bad_profile_is_reported_with_its_line(
+    case: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    old = COLLECTIVES if case["old"] == "collectives" else case["old"]
+    assert old in SHIPPED
+    text, line = SHIPPED.replace(old, case["new"], 1), 1 + SHIPPED[: SHIPPED.index(old)].count("\n")
+    if "at" in case:
+        starts = [each.startswith(case["at"]) for each in text.splitlines()]
+        line = 1 + starts.index(True)
     path = tmp_path / "bad.yaml"
-    path.write_text(case.text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     message = refused(path)
-    assert message.startswith(f"{path}:{case.line}:")
-    assert message.splitlines()[1].startswith(f" {case.line} | ")
-    for words in case.excerpts:
+    assert message.startswith(f"{path}:{line}:")
+    assert message.splitlines()[1].startswith(f" {line} | ")
+    for words in case["says"]:
         assert words in message
 
 

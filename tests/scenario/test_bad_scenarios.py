@@ -1,30 +1,42 @@
 """Errors of malformed and illegal scenarios: place, code, message and fix."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError
 from simtrain.scenario import RULES, Scenario, load_scenario
 from simtrain.scenario.remedies import changed, suggest, suggest_together
-from tests.helpers.bad_scenarios import ILLEGAL, UNREADABLE, WRONG_VALUES, BadScenario, adding
 from tests.helpers.scenario_texts import MINIMAL, edited, scenario_of
 
-ALL = UNREADABLE + WRONG_VALUES + ILLEGAL
+CASES = yaml.safe_load(Path(__file__).with_name("bad_scenarios.yaml").read_text("utf-8"))
+CASES += [
+    {"name": "UTF-16", "text": MINIMAL.encode("utf-16"), "heads": [":1:1: E103"]},
+    {"name": "not UTF-8", "text": MINIMAL.encode() + b"name: caf\xe9\n", "heads": [":9:10: E103"]},
+    {"name": "endless", "add": f"name: 1{'0' * 5000}\n", "heads": [":9:7: E110"]},
+]
 
 
-@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
-def test_a_bad_scenario_reports_all_its_errors(case: BadScenario, tmp_path: Path) -> None:
-    path = tmp_path / "x.yaml"
-    path.write_bytes(case.content if isinstance(case.content, bytes) else case.content.encode())
+def adding(text: str) -> str:
+    """Return the minimal scenario with more lines, from line 9."""
+    return MINIMAL + text
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_a_bad_scenario_reports_all_its_errors(case: dict[str, Any], tmp_path: Path) -> None:
+    path, text = tmp_path / "x.yaml", case.get("text", MINIMAL + case.get("add", ""))
+    text = edited(case["old"], case["new"]) if "old" in case else text
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError) as caught:
         load_scenario(path)
     heads = [str(problem).removeprefix(str(path)) for problem in caught.value.problems]
-    assert len(heads) == len(case.heads)
-    for head, expected in zip(heads, case.heads, strict=True):
+    assert len(heads) == len(case["heads"])
+    for head, expected in zip(heads, case["heads"], strict=True):
         assert head.startswith(f"{expected} ")
-    for words in case.excerpts:
+    for words in case.get("says", ()):
         assert words in str(caught.value.problems[0])
     assert all(problem.fix or problem.code == "E207" for problem in caught.value.problems)
 
