@@ -46,7 +46,7 @@ class Comparer(ABC):
 COMPARERS = Parts[Comparer]("comparers", Comparer, ())
 
 
-@options_first("scenarios changes schedules top out details overrides gpus")
+@options_first("scenarios changes schedules top out overrides gpus")
 def compare(
     questions: Questions,
     *,
@@ -55,7 +55,6 @@ def compare(
     top: Annotated[int, typer.Option(min=1)] = 5,
     out: OutOption = None,
     output: Output,
-    details: bool = False,
     allow_oom: AllowOomOption = False,
 ) -> None:
     """Compare scenarios: why one is slower; for one alone, which single changes save most.
@@ -67,15 +66,14 @@ def compare(
             peak memory and order.
         top: the most changes of one scenario to print.
         out: page (.html) on all scenarios; with --schedules, with all timelines.
-        details: also simulate each scenario with more of each resource of the cluster. Pages, JSON,
-            CSV and Markdown always have it.
 
     Each scenario is compared with the first one, and the difference is split into causes that add
     up to it. --set applies to all scenarios. Scenarios that set a field of variation are drawn 100
     times, for the mean and a percentile.
 
     For one scenario, single changes on the same GPUs with the same global batch are simulated.
-    Several changes together: simtrain search.
+    Several changes together: simtrain search. Each scenario is also simulated
+    with more of each resource of its cluster: what to buy first.
 
     Traces of PyTorch's profiler beside one scenario (files .json or .json.gz, or a folder, one rank
     each) show where the real iteration loses time against the simulated one: by kind of kernels,
@@ -83,13 +81,13 @@ def compare(
 
     Example: simtrain compare table5_175b_full table5_175b_present
 
-    Example: simtrain compare llama3_70b --top 3 --details
+    Example: simtrain compare llama3_70b --top 3
 
     Example: simtrain compare llama3_70b --schedules --set batch.global=16
 
     Example: simtrain compare table5_175b_present trace.json.gz
     """
-    of_scenarios: dict[str, object] = {"--change": changes, "--details": details}
+    of_scenarios: dict[str, object] = {"--change": changes}
     for comparer in COMPARERS.values():
         if files := [name for name in questions.scenarios if comparer.takes(Path(name))]:
             others = of_scenarios | {"--schedules": schedules, "-o": out}
@@ -104,9 +102,8 @@ def compare(
         _compare_schedules(questions.each()[0], out, output)
         return
     named = _load(questions, changes or [])
-    with_hardware = details or output.format != "table" or out is not None
     is_alone = len(named) == 1
-    columns = [_column(*each, allow_oom or is_alone, with_hardware) for each in named]
+    columns = [_column(*each, allow_oom or is_alone) for each in named]
     if is_alone:
         _advise(columns[0], top, out, output)
         _suggest_a_change(questions)
@@ -134,14 +131,14 @@ def _load(questions: Questions, changes: list[str]) -> list[tuple[str, Scenario]
     return [*loaded, (" ".join([first.scenario, *changes]), copy)]
 
 
-def _column(name: str, scenario: Scenario, allow_oom: bool, with_hardware: bool) -> ScenarioColumn:
-    """Simulate a scenario, and also with better hardware if wanted."""
+def _column(name: str, scenario: Scenario, allow_oom: bool) -> ScenarioColumn:
+    """Simulate a scenario, and also with better hardware."""
     from simtrain.studies.comparison import column_of
     from simtrain.studies.simulation import result_of, simulate_fitting
 
     with status(f"simulating {name}") as show_status:
         simulate = result_of if allow_oom else partial(simulate_fitting, on_progress=show_status)
-        return column_of(name, scenario, with_hardware, show_status, simulate)
+        return column_of(name, scenario, show_status, simulate)
 
 
 def _show_several(
@@ -171,7 +168,7 @@ def _document(questions: Questions, changes: list[str], comparison: Comparison) 
         for each, run in zip(comparison.scenarios, words, strict=True)
     ]
     compared = [*questions.scenarios, *questions.changes.words, *as_words("--change", changes)]
-    return report_document(runs, comparison, shlex.join([*compared, "--details"]))
+    return report_document(runs, comparison, shlex.join(compared))
 
 
 def _advise(column: ScenarioColumn, top: int, out: Path | None, output: Output) -> None:

@@ -198,7 +198,7 @@ def _write_page(question: Question, file: Path, scenario: Scenario, _: Result) -
 
     words = shlex.join(question.words)
     subjects = [Subject(question.scenario, scenario, words)]
-    write_document(subjects_document(subjects, words, True, lambda description: None), file)
+    write_document(subjects_document(subjects, words, lambda description: None), file)
 
 
 def _show_settings(scenario: Scenario, output: Output) -> None:

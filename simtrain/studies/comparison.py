@@ -15,8 +15,7 @@ from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.advice import Advice, advise
 from simtrain.studies.answer import Answer
-from simtrain.studies.sensitivity import Sensitivity
-from simtrain.studies.sensitivity import sensitivity as sensitivity_of
+from simtrain.studies.sensitivity import Sensitivity, sensitivity
 from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.studies.variation import DrawnTimes, draw_if_varied
 
@@ -31,7 +30,7 @@ class ScenarioColumn(PlainData):
     Args:
         name: the name or path that the user wrote, with changes.
         result: the simulated iteration.
-        sensitivity: iteration times with more of each resource, if they were computed.
+        sensitivity: iteration times with more of each resource.
         drawn: the iteration drawn many times, if the scenario sets a field of `variation`.
     """
 
@@ -48,7 +47,7 @@ class ScenarioColumn(PlainData):
 
     name: str
     result: Result
-    sensitivity: Sensitivity | None = None
+    sensitivity: Sensitivity
     drawn: DrawnTimes | None = None
 
 
@@ -122,7 +121,6 @@ class Comparison(Answer):
 def compare(
     *scenarios: Scenario | Result,
     top: int = 5,
-    details: bool = True,
     on_progress: Callable[[str], None] = lambda description: None,
 ) -> Comparison:
     """Say why scenarios are slower or faster than the first; of a single one, what to change.
@@ -130,7 +128,6 @@ def compare(
     Args:
         scenarios: scenarios, or results of `run`.
         top: the most changes of a single scenario to advise.
-        details: simulate each scenario again with more of each resource of the cluster.
         on_progress: receives a description of the next simulation.
 
     Raises:
@@ -144,7 +141,7 @@ def compare(
         if not isinstance(scenario, Scenario | Result):
             raise wrong_type(scenario, "Scenario or Result", "write compare(scenario, other)")
         name = scenario_of(scenario).name or letter_of(number)
-        columns.append(column_of(name, scenario, details, on_progress))
+        columns.append(column_of(name, scenario, on_progress))
     if len(columns) > 1:
         return Comparison.of(columns)
     return Comparison(columns, advice=advise(columns[0].result, top, on_progress=on_progress))
@@ -153,22 +150,20 @@ def compare(
 def column_of(
     name: str,
     scenario: Scenario | Result,
-    with_sensitivity: bool,
     on_progress: Callable[[str], None],
     simulate: Callable[[Any], Result] = result_of,
 ) -> ScenarioColumn:
-    """Simulate a scenario; if wanted, also with more of each resource of its cluster.
+    """Simulate a scenario, also with more of each resource of its cluster.
 
     With `recompute: auto`, more of a resource may choose another recompute than `result` has.
     """
+
+    def on_resource(resource: str) -> None:
+        on_progress(f"simulating {name} on better hardware, {resource}")
+
     on_progress(f"simulating {name}")
-    result, better = simulate(scenario), None
-    if with_sensitivity:
-
-        def on_resource(resource: str) -> None:
-            on_progress(f"simulating {name} on better hardware, {resource}")
-
-        better = sensitivity_of(scenario, on_progress=on_resource)
+    result = simulate(scenario)
+    better = sensitivity(scenario, on_progress=on_resource)
     return ScenarioColumn(name, result, better, draw_if_varied(result))
 
 

@@ -13,7 +13,7 @@ from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.iteration.report.result import Result
 from simtrain.studies.advice import Advice
 from simtrain.studies.comparison import Comparison, ScenarioColumn, letter_of
-from simtrain.studies.sensitivity import FACTOR, Sensitivity
+from simtrain.studies.sensitivity import FACTOR
 from simtrain.studies.variation import DrawnTimes
 from simtrain.units import counted, format_bytes, format_seconds, four_digits, gib
 from simtrain.views.kinds import (
@@ -52,17 +52,15 @@ def compare_view(comparison: Comparison) -> View:
     """Show the scenarios side by side, why they differ, and what better hardware would save."""
     scenarios, differences = comparison.scenarios, comparison.differences
     named = {letter_of(number): column for number, column in enumerate(scenarios)}
-    of_advice = advice_view(comparison.advice).parts if comparison.advice else ()
-    if comparison.advice and not _sensitivities(named):
-        return View([*of_advice, Headline(comparison.headline)])
-    parts: list[Part] = [Facts([(letter, column.name) for letter, column in named.items()])]
-    parts += [_side_by_side(named), _changed_fields(named)]
+    parts: list[Part] = [*advice_view(comparison.advice).parts] if comparison.advice else []
+    if comparison.advice is None:
+        parts += [Facts([(letter, column.name) for letter, column in named.items()])]
+        parts += [_side_by_side(named), _changed_fields(named)]
     for letter, difference in zip([*named][1:], differences, strict=True):
         parts += [_causes(letter, difference), Paragraphs(_sentences(letter, difference), None)]
-    parts += [_resources(named)] if _sensitivities(named) else []
     has_answer = differences or comparison.advice
     line = [Headline(comparison.headline)] if has_answer else []
-    return View([*of_advice, *parts, remarks(_remarks(named)), *line])
+    return View([*parts, _resources(named), remarks(_remarks(named)), *line])
 
 
 def _side_by_side(columns: dict[str, ScenarioColumn]) -> Table:
@@ -212,12 +210,8 @@ def _sentences(letter: str, difference: Difference) -> list[str]:
     return sentences
 
 
-def _sensitivities(columns: dict[str, ScenarioColumn]) -> list[Sensitivity]:
-    return [column.sensitivity for column in columns.values() if column.sensitivity]
-
-
 def _resources(columns: dict[str, ScenarioColumn]) -> Table:
-    sensitivities = _sensitivities(columns)
+    sensitivities = [column.sensitivity for column in columns.values()]
     largest = max(max(sensitivities[0].saved.values()), 1e-9)
     rows = [
         Row(
@@ -242,12 +236,11 @@ def _resources(columns: dict[str, ScenarioColumn]) -> Table:
 
 
 def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
-    if any(column.sensitivity for column in named.values()):
-        yield (
-            f"{FACTOR - 1:.0%} better: bandwidths, rates and memory times {FACTOR}; latencies and "
-            f"the host's time per kernel divided by {FACTOR}. Each iteration is simulated again."
-        )
-        yield ("More memory saves time only with recompute: auto, which is then chosen again.")
+    yield (
+        f"{FACTOR - 1:.0%} better: bandwidths, rates and memory times {FACTOR}; latencies and the "
+        f"host's time per kernel divided by {FACTOR}. Each iteration is simulated again."
+    )
+    yield "More memory saves time only with recompute: auto, which is then chosen again."
     yield from mfu_remarks(column.result.scenario for column in named.values())
     for name, column in named.items():
         fit = column.result.memory.fit

@@ -100,7 +100,6 @@ def report(
     scenarios: Scenario | Result | Iterable[Scenario | Result],
     out: str | Path,
     *,
-    sensitivity: bool = True,
     on_progress: ProgressCallback = lambda description: None,
 ) -> Path:
     """Write a report: one HTML file that opens in a browser and needs no network.
@@ -108,7 +107,6 @@ def report(
     Args:
         scenarios: scenarios, or results of `simulate`; several are compared with the first.
         out: the file to write, such as "report.html"; an existing one is replaced.
-        sensitivity: simulate each also with more of each resource of the cluster.
         on_progress: receives a description of the next simulation.
 
     Returns:
@@ -122,14 +120,13 @@ def report(
     check_html_file(file)
     check_writable(file, "the report")
     compared = subjects[0].arguments if len(subjects) == 1 else ""
-    write_document(subjects_document(subjects, compared, sensitivity, on_progress), file)
+    write_document(subjects_document(subjects, compared, on_progress), file)
     return file
 
 
 def subjects_document(
     subjects: Sequence[Subject],
     compared: str,
-    with_sensitivity: bool,
     on_progress: ProgressCallback,
 ) -> HtmlDocument:
     """Simulate the subjects and build the report on them.
@@ -137,19 +134,15 @@ def subjects_document(
     Args:
         subjects: scenarios or results.
         compared: what follows `simtrain compare` to compare them; by default their names.
-        with_sensitivity: as for `report`.
         on_progress: as for `report`.
     """
     columns, runs = [], []
     for name, scenario, arguments in subjects:
-        column = column_of(name, scenario, with_sensitivity, on_progress)
+        column = column_of(name, scenario, on_progress)
         result, drawn = column.result, column.drawn
         columns.append(column)
         runs.append(ReportedRun(name, result, arguments, tuple(warnings_on(result)), drawn))
     on_progress("writing the report")
-    # A single scenario without better hardware leaves nothing to compare.
-    if not with_sensitivity and len(columns) == 1:
-        return report_document(runs, None, compared)
     comparison = Comparison.of(columns) if len(columns) > 1 else Comparison(columns)
     return report_document(runs, comparison, compared)
 
@@ -177,14 +170,13 @@ def _subjects(scenarios: Scenario | Result | Iterable[Scenario | Result]) -> lis
 
 
 def report_document(
-    runs: Sequence[ReportedRun], comparison: Comparison | None = None, compared: str = ""
+    runs: Sequence[ReportedRun], comparison: Comparison, compared: str = ""
 ) -> HtmlDocument:
     """Build the report on one or several iterations.
 
     Args:
         runs: the iterations.
-        comparison: the iterations side by side, and with better hardware. Without it, no section
-            says what the time depends on.
+        comparison: the iterations side by side, and with better hardware.
         compared: what follows `simtrain compare` to compute it again; by default the names.
     """
     names = [run.name for run in runs]
@@ -195,7 +187,7 @@ def report_document(
     words = f"{lead}, simulated by simtrain. Select a number to see its exact value and source."
     sections = [*_sections(runs, comparison, compared or " ".join(names))]
     answers = [result_headline(run.result, run.drawn) for run in runs]
-    if comparison and comparison.differences:
+    if comparison.differences:
         answers = [Headline(comparison.headline)]
     lead = joined(*(part_html(each, "") for each in answers), element("p", words))
     return HtmlDocument(" against ".join(titles), lead, sections, foot=joined(*_foot(runs)))
@@ -209,7 +201,7 @@ def _foot(runs: Sequence[ReportedRun]) -> Iterator[Html]:
 
 
 def _sections(
-    runs: Sequence[ReportedRun], comparison: Comparison | None, compared: str
+    runs: Sequence[ReportedRun], comparison: Comparison, compared: str
 ) -> Iterator[HtmlSection]:
     def of_each(build: Callable[[ReportedRun], Html]) -> Html:
         """Build a part for each run, below the run's name if there are several."""
@@ -217,15 +209,15 @@ def _sections(
             return build(runs[0])
         return joined(*(joined(element("h3", breakable(run.name)), build(run)) for run in runs))
 
-    middle = [HtmlSection("breakdown", "Where the time goes", of_each(_breakdown))]
-    if comparison:
-        # Whoever compares asks first for the difference.
-        place = 0 if comparison.differences else 1
-        title = "Comparison" if len(runs) > 1 else "What the time depends on"
-        body = view_html(compare_view(comparison), f"simtrain compare {compared} --allow-oom")
-        middle.insert(place, HtmlSection("comparison", title, body))
+    title = "Comparison" if len(runs) > 1 else "What the time depends on"
+    body = view_html(compare_view(comparison), f"simtrain compare {compared} --allow-oom")
+    middle = [
+        HtmlSection("breakdown", "Where the time goes", of_each(_breakdown)),
+        HtmlSection("comparison", title, body),
+    ]
     yield HtmlSection("answer", "Answer", of_each(_answer))
-    yield from middle
+    # Whoever compares asks first for the difference.
+    yield from reversed(middle) if comparison.differences else middle
     if any(run.drawn for run in runs):
         yield HtmlSection("variation", "How iterations vary", of_each(_variation))
     figures = timelines({run.name: run.result for run in runs})
