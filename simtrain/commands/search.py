@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +22,9 @@ from simtrain.studies.search.request import SearchRequest
 
 if TYPE_CHECKING:
     from simtrain.scenario import Scenario
+    from simtrain.studies.planning import TrainingPlan
     from simtrain.studies.search.result import SearchResult
+    from simtrain.views.view import View
 
 OBJECTIVE_HELP = "; ".join(f"{name} ({each.text})" for name, each in OBJECTIVES.items())
 
@@ -123,16 +125,48 @@ def search(
 
     Example: simtrain search gpt3_175b --tokens 300B --days 60 --gpus 256..1024
     """
+    from simtrain.commands.progress import first_interrupt, progress_bar
+    from simtrain.studies.found_files import names_of_ranks, prepare_folder
+    from simtrain.studies.planning import search as study
+
     if tokens is None:
-        of_training = _written({name: fields.pop(name) for name in _OF_TRAINING})
-        refuse(
-            of_training | {"--cluster": clusters}, "is for a whole training", "add --tokens 300B"
-        )
-        _search(question, fields, output, out, vary or [], hold or [], details)
-        return
-    unread = _written({"top": fields.pop("top")}) | {"--vary": vary, "--hold": hold}
-    refuse(unread, "has no effect with --tokens")
-    _plan(question, fields | {"tokens": tokens}, clusters, output, out, details)
+        fields = _fields_of_layouts(fields, clusters, vary or [], hold or [])
+    else:
+        fields = _fields_of_training(fields, tokens, clusters, {"--vary": vary, "--hold": hold})
+    base = _base(question, fields["gpus"])
+    is_page = out is not None and (tokens is not None or out.suffix in PAGES)
+    if out is not None and is_page:
+        check_file(out)
+    elif out is not None:
+        prepare_folder(out, names_of_ranks(base, fields["top"]))
+    with progress_bar() as on_progress, first_interrupt() as interrupted:
+        answer = study(base, **fields, interrupted=interrupted, on_progress=on_progress)
+    _show(answer, output, details, out, is_page)
+
+
+def _fields_of_layouts(
+    fields: dict[str, Any], clusters: list[str] | None, vary: list[str], hold: list[str]
+) -> dict[str, Any]:
+    """Return the fields of a search for layouts; refuse those of a whole training (E908)."""
+    from simtrain.studies.search.request import read_vary
+
+    of_training = _written({name: fields.pop(name) for name in _OF_TRAINING})
+    refuse(of_training | {"--cluster": clusters}, "is for a whole training", "add --tokens 300B")
+    return fields | {"vary": read_vary(vary), "hold": hold, "refines": True}
+
+
+def _fields_of_training(
+    fields: dict[str, Any],
+    tokens: str,
+    clusters: list[str] | None,
+    of_layouts: Mapping[str, object],
+) -> dict[str, Any]:
+    """Return the fields of a search for clusters; refuse those that only layouts have (E908)."""
+    top = _written({"top": fields.pop("top")})
+    refuse({**top, **of_layouts}, "has no effect with --tokens")
+    ranked = {DEFAULT: "time", "time": "time", "cost": "cost"}.get(fields["objective"])
+    refuse({"--objective": ranked is None}, "ranks no whole training", "write time or cost")
+    return fields | {"tokens": tokens, "objective": ranked, "clusters": clusters or ()}
 
 
 def _written(fields: Mapping[str, Any]) -> dict[str, bool]:
@@ -150,82 +184,34 @@ def _base(question: Question, gpus: Sequence[int]) -> Scenario:
     return with_scaled_batch(base, *gpus)
 
 
-def _search(
-    question: Question,
-    fields: dict[str, Any],
+def _show(
+    answer: SearchResult | TrainingPlan,
     output: Output,
-    out: Path | None,
-    vary: list[str],
-    hold: list[str],
     details: bool,
+    out: Path | None,
+    is_page: bool,
 ) -> None:
-    """Print the ranking, and write a scenario per layout or the page."""
-    from simtrain.commands.progress import first_interrupt, progress_bar
+    """Print an answer, and write its page or a scenario per layout."""
     from simtrain.render.html.document import write_document
     from simtrain.render.html.pages import study_document
-    from simtrain.studies.found_files import names_of_ranks, prepare_folder, write_scenarios
-    from simtrain.studies.search.request import read_vary
-    from simtrain.studies.search.run import search as search_layouts
+    from simtrain.studies.found_files import write_scenarios
+    from simtrain.studies.planning import TrainingPlan
+    from simtrain.studies.search.result import SearchResult
+    from simtrain.views.plan import plan_view
     from simtrain.views.search import search_view
 
-    base = _base(question, fields["gpus"])
-    page, out = (out, None) if out and out.suffix in PAGES else (None, out)
-    if page:
-        check_file(page)
-    if out:
-        prepare_folder(out, names_of_ranks(base, fields["top"]))
-    with progress_bar() as on_progress, first_interrupt() as interrupted:
-        result = search_layouts(
-            base,
-            **fields,
-            interrupted=interrupted,
-            on_progress=on_progress,
-            vary=read_vary(vary),
-            hold=hold,
-            refines=True,
-        )
-    files = write_scenarios(result, out) if out else []
-    view = partial(search_view, result, details)
-    show(output, _as_json(result, files), view, result.base.cluster)
-    if page:
-        write_document(study_document(search_view(result, details=True)), page)
-
-
-def _plan(
-    question: Question,
-    fields: dict[str, Any],
-    clusters: list[str] | None,
-    output: Output,
-    out: Path | None,
-    details: bool,
-) -> None:
-    """Print a row per cluster and number of GPUs, and write the page."""
-    from simtrain.commands.progress import first_interrupt, progress_bar
-    from simtrain.render.html.document import write_document
-    from simtrain.render.html.pages import study_document
-    from simtrain.studies.planning import plan
-    from simtrain.views.plan import plan_view
-
-    ranked = {DEFAULT: "time", "time": "time", "cost": "cost"}
-    chosen = ranked.get(fields["objective"])
-    refuse({"--objective": chosen is None}, "ranks no whole training", "write time or cost")
-    base = _base(question, fields["gpus"])
-    if out is not None:
-        check_file(out)
-    with progress_bar() as on_progress, first_interrupt() as interrupted:
-        fields |= {"objective": chosen, "clusters": clusters or ()}
-        result = plan(
-            SearchRequest(base, **fields, interrupted=interrupted, on_progress=on_progress)
-        )
-    show(output, result, lambda: plan_view(result, details), result.made_on)
-    if out is not None:
-        write_document(study_document(plan_view(result, details=True)), out)
-    if result.fastest is None:
+    data = answer.to_dict()
+    view: Callable[..., View]
+    if isinstance(answer, TrainingPlan):
+        view = partial(plan_view, answer)
+    else:
+        view = partial(search_view, answer)
+    if isinstance(answer, SearchResult) and out is not None and not is_page:
+        for row, file in zip(data["ranked"], write_scenarios(answer, out), strict=False):
+            row["file"] = str(file)
+        data["best"] = data["ranked"][0]
+    show(output, data, partial(view, details), answer.made_on)
+    if out is not None and is_page:
+        write_document(study_document(view(details=True)), out)
+    if isinstance(answer, TrainingPlan) and answer.fastest is None:
         raise typer.Exit(MISSED)
-
-
-def _as_json(result: SearchResult, files: list[Path]) -> dict[str, Any]:
-    data = result.to_dict()
-    for row, file in zip(data["ranked"], files, strict=False):
-        row["file"] = str(file)
-    return data | {"best": data["ranked"][0]}

@@ -295,7 +295,7 @@ def test_the_profile_of_a_file_is_found_from_any_folder(
 def test_an_existing_file_is_refused_before_the_search(
     file: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simtrain.studies.search.run.search", None)
+    monkeypatch.setattr("simtrain.studies.planning.search", None)
     (tmp_path / "small_01.yaml").write_text("mine", "utf-8")
     errors = refused("search", str(file), "--gpus", "2", "-o", str(tmp_path))
     assert "small_01.yaml: E113 the file exists" in errors
