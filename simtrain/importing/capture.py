@@ -34,7 +34,7 @@ from simtrain.commands.printing import emit
 from simtrain.errors import InputError, Location, Problem
 from simtrain.importing import recorder
 from simtrain.importing.megatron.arguments import KNOWN
-from simtrain.importing.megatron.launch import headers_of, images_in, variables_of
+from simtrain.importing.megatron.launch import headers_of, variables_of
 from simtrain.importing.shell.syntax import CAPTURED, Lines
 
 LAUNCHERS = "torchrun", "deepspeed", "accelerate", "srun", "mpirun", "mpiexec"
@@ -317,7 +317,6 @@ def _text(captured: Capture, script: str) -> str:
         if values and name not in written:
             option = name.replace("tasks", "ntasks").replace("_", "-")
             headers.append(f"#SBATCH --{option}={values[0].split('(')[0]}")
-    images = [f"# {image}" for image in images_in(script)]
     commands = [shlex.join(launch.words) for launch in captured.launches]
     heading = f"{CAPTURED} {' '.join(captured.command.split())}"
-    return "\n".join([heading, *headers, *images, *commands, ""])
+    return "\n".join([heading, *headers, *commands, ""])

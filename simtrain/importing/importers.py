@@ -49,8 +49,8 @@ class Megatron(Importer):
     name = "megatron"
     metavar = "SOURCE"
     argument = (
-        "Shell script that starts Megatron-LM, file with its arguments, log of a run, test "
-        "config (model_config.yaml), or the arguments themselves in quotes."
+        "Shell script that starts Megatron-LM, file with its arguments, log of a run, or the "
+        "arguments themselves in quotes."
     )
     place = 1
     kinds = _kinds(name)

@@ -43,7 +43,6 @@ class Setting:
         unknown: what its value depends on and the source does not contain, such as "$1".
         reason: why it is unknown, such as "which line 12 sets in a loop".
         variable: the variable that decides its value, if the value is unknown, or "".
-        is_pattern: whether its value is a pattern without quotes, which files could match.
     """
 
     name: str
@@ -53,7 +52,6 @@ class Setting:
     unknown: str | None = None
     reason: str = ""
     variable: str = ""
-    is_pattern: bool = False
 
     @property
     def words(self) -> str:

@@ -60,7 +60,6 @@ ON_A100 = """\
 """
 GPT_SCENARIO = f"""\
 {ON_A100}\
-# Taken for one value each, which is not known: $1 of --save
 # Imported by simtrain from Megatron-LM's arguments in run.sh.
 model:
   num_layers: 48                  # --num-layers, line 12

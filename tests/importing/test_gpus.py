@@ -107,22 +107,6 @@ def test_a_printed_config_has_the_gpu_of_its_log() -> None:
     assert draft.finished()[0].cluster == "h200_sxm"
 
 
-STACKS = {
-    "--container-image=nvcr.io#nvidia/pytorch:22.04-py3": "megatron_2022",
-    "--container-image=nvcr.io#nvidia/pytorch:24.07-py3": "megatron_core",
-    "": "megatron_core",
-}
-
-
-@pytest.mark.parametrize("option", STACKS)
-def test_the_container_image_says_the_release(option: str) -> None:
-    script = f"#!/bin/bash\n{TRAIN.replace('srun', f'srun {option}')}\n"
-    scenario, _ = import_megatron(written("run.sh", script))
-    assert scenario.software.stack == STACKS[option]
-    later = import_megatron(written("run.sh", script.replace("--bf16", "--bf16 --swiglu")))[0]
-    assert later.software.stack == "megatron_core"
-
-
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=lambda gpu: gpu.name)
 def test_every_gpu_is_read_by_its_name(gpu: NamedGpu) -> None:
     name = gpu.name

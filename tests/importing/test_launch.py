@@ -59,34 +59,11 @@ def test_a_number_of_gpus_that_is_unknown_is_asked_for(launch: str) -> None:
     assert import_megatron(script, gpus=64)[0].num_gpus == 64
 
 
-SETTINGS = f'X="x.py --a ("\nA="{BASE} --save-interval 3"\nTP=2\n# --num-layers 7\n'
-SUBMITTED = f"""ARGS=({BASE})
-COMMAND="cd x; python pretrain_gpt.py ${{ARGS[@]}}"
-sbatch <<END
-#SBATCH --nodes=2 --gpus-per-node=4
-srun bash -c "$COMMAND"
-END
-"""
-
-
-def test_arguments_in_a_variable_alone_are_read() -> None:
-    direct, _ = import_megatron(BASE)
-    for script, gpus in ((SETTINGS, 1), (SUBMITTED, 8)):
-        scenario, _ = import_megatron(written("run.sh", f"#!/bin/bash\n{script}"))
-        assert scenario.model == direct.model and scenario.num_gpus == gpus
-
-
 def test_a_script_that_starts_another_one_is_no_training() -> None:
     script = written("run.sh", f"#!/bin/bash\nexec bash inner.sh {BASE}\n")
     with pytest.raises(InputError, match="E875 bash starts no training script") as caught:
         import_megatron(script)
     assert "import the script that starts torchrun" in str(caught.value)
-
-
-def test_several_variables_are_not_taken_for_one_command() -> None:
-    script = written("run.sh", f"#!/bin/bash\n{SETTINGS}B='--tensor-model-parallel-size 8'\n")
-    with pytest.raises(InputError, match="E875 2 commands"):
-        import_megatron(script)
 
 
 def test_of_several_commands_the_one_with_layers_trains() -> None:

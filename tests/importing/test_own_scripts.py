@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.shell.script_reader import Environment, read_script
+from simtrain.importing.shell.script_reader import read_script
 from simtrain.importing.shell.syntax import Lines
 from tests.helpers.command_line import call, refused
 from tests.helpers.imported import BASE, import_megatron, mutated, written
@@ -85,13 +85,12 @@ VARIABLES = {"NNODES": "3", "SIZE": "7B", "WIDE": "yes", "DEEP": "1", "GPUS_PER_
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash to ask")
 def test_variables_of_env_have_the_effect_that_they_have_in_bash(tmp_path: Path) -> None:
-    scripts = [ordinary_script(seed) for seed in range(60)]
+    scripts = [ordinary_script(seed) for seed in range(25)]
     exports = "".join(f"export {name}={value}\n" for name, value in VARIABLES.items())
     actual = arguments_in_bash([exports + script for script in scripts], tmp_path)
-    environment = Environment(answers=VARIABLES)
     shares = []
     for script, expected in zip(scripts, actual, strict=True):
-        commands = read_script(script, Lines(script, "run.sh"), environment).commands
+        commands = read_script(script, Lines(script, "run.sh"), answers=VARIABLES).commands
         (words,) = (words[1:] for words in commands if words[0].text == "torchrun")
         assert expected is None or agrees(words, expected), script
         shares += [word.unknown is None for word in words]
@@ -110,9 +109,9 @@ def test_env_says_what_a_script_does_not_decide_and_nothing_else(line: str) -> N
 
 
 UNKNOWN = (
-    *("N=$(count)", "for N in 1 2; do :; done", "source setup.sh", "[ -f x ] && N=4", "((N++))"),
-    *("[[ $HOSTNAME == *dev* ]] && N=4 || N=2", "read N", "eval $(program)", "N=$HOSTNAME"),
-    *("N=$((M + 1))", "case $(uname) in L*) N=4;; esac", "shopt -s nullglob; N=4", ""),
+    *("N=$(count)", "for N in 1 2; do :; done", "[ -f x ] && N=4", "((N++))"),
+    *("[[ $HOSTNAME == *dev* ]] && N=4 || N=2", "read N", "N=$HOSTNAME"),
+    *("N=$((M + 1))", "case $(uname) in L*) N=4;; esac", ""),
 )
 
 
@@ -135,121 +134,23 @@ def test_a_remedy_of_an_unknown_value_never_leads_to_the_same_error(line: str, p
         assert import_megatron(script, [f"{field}=2048"])[0]
 
 
-HYBRID = (
-    "--hidden-size 512 --num-attention-heads 8 --group-query-attention --num-query-groups 2 "
-    "--seq-length 1024 --max-position-embeddings 1024 --bf16 --is-hybrid-model --squared-relu "
-    "--disable-bias-linear --position-embedding-type none --normalization RMSNorm "
-    "--attention-backend flash --use-mcore-models --export-model-type MambaModel "
-    "--tokenizer-type HuggingFaceTokenizer --micro-batch-size 1 "
-)
-EXPERTS = (
-    "--num-experts 8 --moe-router-topk 2 --moe-grouped-gemm --moe-permute-fusion "
-    "--moe-router-score-function sigmoid --moe-router-enable-expert-bias --moe-router-dtype fp32 "
-    "--moe-token-dispatcher-type allgather --moe-shared-expert-intermediate-size 512 "
-    "--enable-experimental --use-fused-weighted-squared-relu "
-)
-PATTERNS = {
-    "--hybrid-override-pattern M-M-M*- --mamba-num-heads 16": "M-M-M*-",
-    "--hybrid-layer-pattern M-M*-M- --mamba-state-dim 256 --num-layers 7": "M-M*-M-",
-    "--hybrid-override-pattern MM-M*-M --mamba-head-dim 80 --mamba-num-heads 8": "MM-M*-M",
-    f"--hybrid-override-pattern MEMEM*EM --mamba-num-heads 16 {EXPERTS}": "MEMEM*EM",
-    "--hybrid-layer-pattern M-M*|-MM- --pipeline-model-parallel-size 2": None,
-}
-SETTINGS = """\
-#!/bin/bash
-if [ -z ${{CHECKPOINT}} ]; then
-    CHECKPOINT=nvidia/Nemotron-H-8B-Base-8K
-    TOKENIZER_MODEL=nvidia/Nemotron-H-8B-Base-8K
-else
-    TOKENIZER_MODEL=${{CHECKPOINT}}
-fi
-MODEL_ARGS=" \\
-    --trust-remote-code {} \\
-"
-"""
-
-
-@pytest.mark.parametrize("pattern", [text for text, letters in PATTERNS.items() if letters])
-def test_a_pattern_without_quotes_is_kept_and_said(pattern: str) -> None:
-    script = written("nemotron.sh", SETTINGS.format(HYBRID + pattern))
-    outcome = call("import", "megatron", script, "--gpus", "8")
-    assert outcome.exit_code == 0, outcome.stderr
-    assert f'layer_pattern: "{PATTERNS[pattern]}"' in outcome.stdout
-    assert "vocab_size: 131072" in outcome.stdout
-    notes = " ".join(line.lstrip("# ") for line in outcome.stdout.splitlines()[:8])
-    assert "is a pattern without quotes: bash would put in its place a file" in notes
-
-
-@pytest.mark.parametrize("command", ["run", "search", "cost --tokens 1B"])
+@pytest.mark.parametrize("command", ["run", "cost --tokens 1B"])
 def test_every_command_asks_for_a_batch_and_takes_the_one_that_it_writes(command: str) -> None:
-    script = written("nemotron.sh", SETTINGS.format(HYBRID + next(iter(PATTERNS))))
+    script = written("train.sh", f"#!/bin/bash\npython a.py {BASE} --micro-batch-size 1\n")
     name, *options = command.split()
     errors = refused(name, script, "--gpus", "8", *options, "--set", "cluster=h100_sxm")
     message, fix = errors.splitlines()
-    assert message == "nemotron.sh: E881 the file does not say the batch"
+    assert message == "train.sh: E881 the file does not say the batch"
     assert call(*shlex.split(fix)[2:]).exit_code == 0
 
 
-CONFIG = """\
-ENV_VARS:
-  CUBLAS_WORKSPACE_CONFIG: :4096:8
-  TOKENIZER: nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16
-BEFORE_SCRIPT: |
-  python -m torch.distributed.run quantize.py --num-layers 3
-MODEL_ARGS:
-  --hidden-size: 512
-  --num-attention-heads: 8
-  --hybrid-layer-pattern: M-M*|-MM-
-  --spec: "[megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec]"
-  --mamba-num-heads: 16
-  --seq-length: 1024
-  --max-position-embeddings: ${POSITIONS}
-  --tokenizer-type: HuggingFaceTokenizer
-  --tokenizer-model: ${TOKENIZER}
-  --pipeline-model-parallel-size: 2
-  --micro-batch-size: 2
-  --global-batch-size: 16
-  --lr: 1.0e-5
-  --bf16: true
-  --data-path: ${DATA_PATH}/text
-TEST_TYPE: regular
-"""
-
-
-def test_a_config_of_a_functional_test_is_a_scenario() -> None:
-    scenario, text = import_megatron(written("model_config.yaml", CONFIG), gpus=8)
-    assert scenario.model.layer_pattern == "M-M*-MM-" and scenario.model.vocab_size == 131072
-    assert scenario.parallelism.layout == "Et*4|t*4L" and scenario.num_gpus == 8
-    assert "# --micro-batch-size, line 17" in text
-    errors = refused("run", "model_config.yaml")
-    assert "E881 the file does not say how many GPUs it uses" in errors
-    assert call("run", "model_config.yaml", "--gpus", "8").exit_code == 0
-
-
-def test_an_unknown_value_of_a_config_is_said_by_env() -> None:
-    config = CONFIG.replace("--hidden-size: 512", "--hidden-size: ${WIDTH}")
-    errors = refused("import", "megatron", written("model_config.yaml", config))
-    assert "model_config.yaml:7:3: E874 --hidden-size is $WIDTH" in errors
-    assert "add --env WIDTH=..." in errors
-    assert import_megatron("model_config.yaml", env={"WIDTH": "512"})[0].model.hidden_size == 512
-
-
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_mutation_of_a_script_is_an_answer_or_an_error(seed: int) -> None:
     draw = random.Random(seed)
-    hybrid = SETTINGS.format(HYBRID + list(PATTERNS)[3])
-    for _ in range(60):
-        written("mutated.sh", mutated(draw.choice([OWN, hybrid, CONFIG]), draw))
+    for _ in range(30):
+        written("mutated.sh", mutated(OWN, draw))
         try:
             env = {"LENGTH": "8192", "MICRO": "2"}
             import_megatron("mutated.sh", ignore_unknown=draw.random() < 0.5, env=env)
         except InputError as error:
             assert str(error)
-
-
-def test_a_script_whose_launches_block() -> None:
-    script = f"export CUDA_LAUNCH_BLOCKING=1\ntorchrun --nproc_per_node 8 pretrain_gpt.py {BASE}\n"
-    text = import_megatron(written("run.sh", script), ["cluster=h100_sxm"])[1]
-    assert "blocking_launches: true         # CUDA_LAUNCH_BLOCKING, line 1" in text
-    script = written("run.sh", script.replace("BLOCKING=1", "BLOCKING=0"))
-    assert "blocking_launches" not in import_megatron(script, ["cluster=h100_sxm"])[1]

@@ -53,11 +53,7 @@ class MegatronDraft(Draft):
         _read_pattern(source, None)  # An unknown layer is a clearer error than unknown arguments.
         self.assumptions += source.assumptions
         self.hides_arguments = source.hides
-        self.machine, self.year = source.machine, source.year
-        for setting in self.settings.values():
-            if setting.is_pattern and setting.name in MAPPED:
-                words = f"{setting.words} is a pattern without quotes"
-                self._assume(f"{words}: bash would put in its place a file whose name matches it")
+        self.machine = source.machine
         self.problems: dict[str, Problem] = {str(n): p for n, p in enumerate(source.problems)}
         names = {
             setting.spelled
@@ -73,7 +69,6 @@ class MegatronDraft(Draft):
             self.report("unknown", problem)
         self.tool = source.tool
         self.launch, self.is_printed = source.launch, source.is_printed
-        self.blocking = source.blocking
         self.is_config = source.table is not TABLE
         self.tensor, self.pipeline, self.context = (
             self.override(f"parallelism.{axis}") or self.integer(name) or 1

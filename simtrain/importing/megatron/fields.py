@@ -797,8 +797,6 @@ def _set_norms(draft: MegatronDraft) -> None:
 
 # ---------------------------------------------------------------------------- kernels and precision
 
-_CORE = 2023
-"""Year of Megatron-Core's first release."""
 _WHOLE = "full_iteration"
 """Scope of one CUDA graph of all forward and backward passes of an iteration."""
 _GRAPHS = ("enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl")
@@ -819,13 +817,9 @@ def _set_software(draft: MegatronDraft) -> None:
     """Set the software stack, and the entries that arguments change and that have an effect."""
     stack, comment = stack_of_framework(draft.tool) or DEFAULT_STACK, "the framework of the source"
     old = next(filter(draft.given, GROUPS["until_2022"]), None)
-    if not any(map(draft.given, GROUPS["since_2023"])) and (old or (draft.year or _CORE) < _CORE):
-        stack = "megatron_2022"
-        comment = draft.origin(old) if old else f"its container image is of {draft.year}"
+    if old and not any(map(draft.given, GROUPS["since_2023"])):
+        stack, comment = "megatron_2022", draft.origin(old)
     draft.set_because("software.stack", stack, comment)
-    if blocking := draft.blocking:
-        line = f", line {blocking.place.line}" if blocking.place and blocking.place.line else ""
-        draft.set_because("software.blocking_launches", True, blocking.name + line, blocking.place)
     model = draft.data["model"]
     biases = model["biases"]
     matters = {

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from simtrain.importing.gpus import NamedMachine, gpus_in
 from simtrain.importing.settings import Setting
+from simtrain.importing.shell.expansion import Argument
 from simtrain.importing.shell.syntax import Lines
-from simtrain.importing.shell.values import Argument
 from simtrain.importing.table import WordsFile
 
 _FILE = WordsFile(Path(__file__).with_suffix(".toml"))
@@ -24,7 +24,6 @@ _PYTHON = re.compile(r"(?:\S*/)?(?:python[\d.]*|bash|sh|torchrun)")
 _HEADER = re.compile(r"^#SBATCH[ \t]+(\S[^\n]*)", re.MULTILINE)
 _ANY_HEADER = re.compile(r"^#(?:SBATCH|PBS|BSUB|\$)[ \t]+(\S[^\n]*)", re.MULTILINE)
 _COUNT = re.compile(r"(?:gpu:|gres:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d{1,7})")
-_IMAGE = re.compile(r"\b(?:pytorch|nemo)[:+](\d\d)\.(\d\d)(?!\d)")
 _ALL_GPUS = ("gpu", "auto")
 """Values of --nproc-per-node that stand for all GPUs of a node."""
 
@@ -50,17 +49,6 @@ def machine_of(
                 if gpus:
                     return NamedMachine(gpus, f"{flag} {value}", lines.location(word.offset))
     return None
-
-
-def images_in(script: str) -> list[str]:
-    """Return the container images of PyTorch or NeMo that a script names, such as nemo:24.07."""
-    return [image[0] for image in _IMAGE.finditer(script)]
-
-
-def year_of_image(script: str) -> int | None:
-    """Return the year of the newest container image of PyTorch or NeMo that a script names."""
-    years = [2000 + int(image[1]) for image in _IMAGE.finditer(script)]
-    return max(years, default=None)
 
 
 def headers_of(script: str, lines: Lines) -> dict[str, Setting]:
@@ -121,39 +109,13 @@ def launch_of(
         if processes and processes.value in _ALL_GPUS:
             unknown = replace(processes, unknown=processes.value)
             processes = settings.get("gpus_per_node", unknown)
-        if not processes or (not nodes and hidden_options(words)):
+        if not processes or (not nodes and any(word.may_be_arguments for word in words)):
             return ()
         return (processes, nodes) if nodes else (processes,)
     for names in (("tasks",), ("tasks_per_node", "nodes"), ("gpus",), ("gpus_per_node", "nodes")):
         if all(name in settings for name in names):
             return tuple(settings[name] for name in names)
     return ()
-
-
-def hidden_options(
-    words: Sequence[Argument], starters: Iterable[Sequence[Argument]] = ()
-) -> list[Argument]:
-    """Return the unknown words of a launch that may be options of it.
-
-    Args:
-        words: the words before the arguments of Megatron-LM.
-        starters: the commands with srun or mpirun that may start them.
-    """
-    commands = [words]
-    commands += [
-        [*_before_program(each)] for each in starters if each and each[0].text in _STARTERS
-    ]
-    return [
-        word
-        for command in commands
-        for before, word in zip([None, *command], command, strict=False)
-        if word.may_be_arguments and not (before and _takes_value(before.text))
-    ]
-
-
-def _takes_value(option: str) -> bool:
-    is_option = option.startswith("-") and "=" not in option
-    return is_option and option not in _FILE.section("flags")["without_value"]
 
 
 def _before_program(command: Sequence[Argument]) -> Iterator[Argument]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 from simtrain.base.input_file import MOST_BYTES_OF_LOG, text_of_kind
-from simtrain.base.strict_yaml import as_scalar, parse_document
 from simtrain.errors import InputError, Location, Problem
 from simtrain.importing.gpus import NamedMachine, machine_of_log
 from simtrain.importing.importers import Megatron
@@ -23,28 +21,18 @@ from simtrain.importing.megatron.arguments import (
 )
 from simtrain.importing.megatron.launch import (
     headers_of,
-    hidden_options,
     launch_of,
     machine_of,
     variables_of,
-    year_of_image,
 )
 from simtrain.importing.settings import Setting
-from simtrain.importing.shell.script_reader import (
-    Environment,
-    ScriptReader,
-    read_script,
-    words_of,
-)
+from simtrain.importing.shell.expansion import Argument
+from simtrain.importing.shell.script_reader import read_script, words_of
 from simtrain.importing.shell.syntax import Lines
-from simtrain.importing.shell.values import Argument
 from simtrain.importing.table import WordTable
 
 TEXT = "the arguments"
 """The file name in errors if the arguments are passed as text."""
-_TOKENIZER, _TOKENIZER_FLAG = "TOKENIZER_MODEL", "--tokenizer-model"
-"""The variable of Megatron-LM's files of settings whose value its scripts pass with this flag."""
-_BLOCKING = "CUDA_LAUNCH_BLOCKING"
 _LAUNCHERS = re.compile(r"torchrun|(python|deepspeed|accelerate|srun|mpirun|mpiexec)[\d.]*")
 
 
@@ -62,8 +50,6 @@ class Source:
         problems: words that belong to no argument.
         assumptions: what the script leaves open and is taken for granted.
         machine: the GPUs that the source names.
-        year: that of its container image.
-        blocking: the variable of a script with which the host waits for each kernel.
     """
 
     file: str
@@ -76,8 +62,6 @@ class Source:
     problems: tuple[Problem, ...] = ()
     assumptions: tuple[str, ...] = ()
     machine: NamedMachine | None = None
-    year: int | None = None
-    blocking: Setting | None = None
 
     @property
     def hides(self) -> bool:
@@ -100,40 +84,30 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
         path = Path(text_or_file)
         text = text_of_kind(path, *Megatron.kinds, most_bytes=MOST_BYTES_OF_LOG)
         text, file = text.replace("\r\n", "\n"), text_or_file
-    lines = Lines(text, file)
-    launch, script, blocking = tuple[Setting, ...](), None, None
-    machine = None
-    environment, problems = Environment(answers=env or {}), list[Problem]()
-    assumptions, single = list[str](), list[str]()
-    is_printed = prints_arguments(lines.lines)
-    if is_printed:
+    lines, answers, problems = Lines(text, file), env or {}, list[Problem]()
+    launch, script = tuple[Setting, ...](), None
+    assumptions, machine = tuple[str, ...](), None
+    if is_printed := prints_arguments(lines.lines):
         settings = _printed(lines)
         machine = machine_of_log(lines.lines, file)
-    elif Megatron.kinds[2].sign_in(text):
-        settings = _given(words_of_config(text, lines, environment), lines, problems, single)
     elif _begins_with_argument(text):
         # Without comments and line breaks, the text is one command.
-        words = words_of(_without_comments(text), lines, environment)
-        settings = _given(words, lines, problems, single)
+        text = re.sub(r"(?<!\S)#[^\n]*", lambda comment: " " * len(comment[0]), text)
+        settings = _given(words_of(text, lines, answers), lines, problems)
     else:
         headers = headers_of(text, lines)
-        environment = replace(environment, variables=variables_of(headers))
-        reader = read_script(text, lines, environment)
-        variable = reader.variable(_BLOCKING)
-        if variable and variable.text.strip() == "1":
-            blocking = Setting(_BLOCKING, _BLOCKING, variable.text, _place(lines, variable))
-        launch, script, words, hidden = _training_command(reader, lines, headers)
+        reader = read_script(text, lines, variables_of(headers), answers)
+        words = _training_command(reader.commands, lines)
+        at = _script_at(words)
+        launch = launch_of(words[: at + 1], reader.commands, headers, lines)
+        if at >= 0:
+            script = Setting("script", words[at].text, words[at].text, _place(lines, words[at]))
         machine = machine_of(text, reader.commands, lines)
-        settings = _given(words, lines, problems, single)
+        settings = _given(words[at + 1 :], lines, problems)
         if reader.preparations:
-            commands = "; ".join(dict.fromkeys(reader.preparations))
-            assumptions.append(f"Taken to set no variable that the script uses: {commands}")
-        if hidden:
-            names = ", ".join(dict.fromkeys(map(str, hidden)))
-            assumptions.append(f"Taken to change no number of GPUs of the launch: {names}")
+            names = "; ".join(dict.fromkeys(reader.preparations))
+            assumptions = (f"Taken to set no variable that the script uses: {names}",)
     arguments = {argument.name: argument for argument in settings}
-    if single:
-        assumptions.append(f"Taken for one value each, which is not known: {', '.join(single)}")
     if not arguments:
         raise InputError.of("E875", "the source has no arguments", Location(file), "add arguments")
     return Source(
@@ -143,10 +117,8 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
         script,
         is_printed,
         problems=tuple(problems),
-        assumptions=tuple(assumptions),
+        assumptions=assumptions,
         machine=machine,
-        year=year_of_image(text),
-        blocking=blocking,
     )
 
 
@@ -159,10 +131,6 @@ def _begins_with_argument(text: str) -> bool:
     lines = (line.strip() for line in text.split("\n"))
     first = next((line for line in lines if line and not line.startswith("#")), "")
     return first.startswith("--")
-
-
-def _without_comments(text: str) -> str:
-    return re.sub(r"(?<!\S)#[^\n]*", lambda comment: " " * len(comment[0]), text)
 
 
 def _header_prefix(line: str) -> str | None:
@@ -198,48 +166,35 @@ def _printed(lines: Lines) -> Iterator[Setting]:
 _WITHOUT_BRACKETS = dict.fromkeys(map(ord, "[]',"), " ")
 
 
-def _training_command(
-    reader: ScriptReader, lines: Lines, headers: Mapping[str, Setting]
-) -> tuple[tuple[Setting, ...], Setting | None, list[Argument], list[str]]:
-    """Return the launch, the training script and the arguments of the command that trains.
+def _training_command(commands: Sequence[list[Argument]], lines: Lines) -> list[Argument]:
+    """Return the words of the command that trains.
 
-    The last are the unknown options of the launch, with their lines.
+    Raises:
+        InputError: there is none, or several (E875).
     """
-    # A file of settings has the arguments in a variable alone, and a script that submits another
-    # one to Slurm has the command in a variable.
-    trainings = _trainings(reader.commands)
-    for is_training in (_is_no_function, _starts_script, _has_layers, _is_no_eval):
+    trainings = [
+        words
+        for words in commands
+        if words[0].text not in ("echo", "printf")
+        and any(map(_is_megatron, words[_script_at(words) + 1 :]))
+    ]
+    for is_training in (_starts_script, _has_layers):
         trainings = [*filter(is_training, trainings)] or trainings
-    hidden = next(filter(_hides_arguments, reader.commands), None)
-    if not trainings and hidden:
-        word = next(word for word in hidden if word.unknown and word.may_be_arguments)
-        reason = word.reason or "which the script does not define"
-        message = f"the arguments of {hidden[0].text} are not known: {word.unknown}, {reason}"
-        raise _no_launch(message, lines, word)
-    if not trainings:
-        # Nothing says how several variables belong together.
-        variables = _trainings(reader.values())
-        trainings = [*filter(_starts_script, variables)] or variables
-        tokenizer = reader.variable(_TOKENIZER)
-        if tokenizer and not any(word.text == _TOKENIZER_FLAG for word in chain(*trainings)):
-            flag = Argument(_TOKENIZER_FLAG, tokenizer.offset)
-            trainings = [[*words, flag, tokenizer] for words in trainings]
     if len(trainings) != 1:
-        raise _no_launch(f"{len(trainings) or 'no'} commands with arguments of Megatron-LM", lines)
+        hidden = next(filter(_hides_arguments, commands), None)
+        if hidden and not trainings:
+            word = next(word for word in hidden if word.unknown and word.may_be_arguments)
+            reason = word.reason or "which the script does not define"
+            message = f"the arguments of {hidden[0].text} are not known: {word.unknown}, {reason}"
+            raise _no_launch(message, lines, word)
+        number = len(trainings) or "no"
+        raise _no_launch(f"{number} commands with arguments of Megatron-LM", lines)
     (words,) = trainings
-    at = _script_at(words)
     program = words[0]
-    if program.is_function:
-        raise _no_launch(f"{program.text} is a function, which is not read", lines, program)
-    if at < 0 and not (program.unknown or program.text.startswith("-")):
+    if not (_starts_script(words) or program.unknown or program.text.startswith("-")):
         message = f"{program.text} starts no training script, whose name ends with .py"
         raise _no_launch(message, lines, program)
-    launch = launch_of(words[: at + 1], reader.commands, headers, lines)
-    name = words[at].text
-    training = Setting("script", name, name, _place(lines, words[at])) if at >= 0 else None
-    unknown = hidden_options(words[: at + 1], reader.commands) if launch else []
-    options = [f"{word.unknown} (line {lines.number(word.offset)})" for word in unknown]
-    return launch, training, words[at + 1 :], options
+    return words
 
 
 def _no_launch(message: str, lines: Lines, word: Argument | None = None) -> InputError:
@@ -259,15 +214,6 @@ def _starts_script(words: list[Argument]) -> bool:
     return _script_at(words) >= 0
 
 
-def _is_no_function(words: list[Argument]) -> bool:
-    return not words[0].is_function
-
-
-def _is_no_eval(words: list[Argument]) -> bool:
-    """Whether a command is not the `eval` of a text that is among the commands too."""
-    return words[0].text != "eval"
-
-
 def _has_layers(words: list[Argument]) -> bool:
     return any(word.text.partition("=")[0] == "--num-layers" for word in words)
 
@@ -275,16 +221,6 @@ def _has_layers(words: list[Argument]) -> bool:
 def _script_at(words: list[Argument]) -> int:
     """Return the position of the training script among the words of a command, or -1."""
     return next((at for at, word in enumerate(words) if word.text.endswith(".py")), -1)
-
-
-def _trainings(commands: Iterable[list[Argument]]) -> list[list[Argument]]:
-    """Return the commands with arguments of Megatron-LM."""
-    return [
-        words
-        for words in commands
-        if words[0].text not in ("echo", "printf")
-        and any(map(_is_megatron, words[_script_at(words) + 1 :]))
-    ]
 
 
 def _is_megatron(word: Argument) -> bool:
@@ -303,13 +239,11 @@ def _named(flag: str) -> tuple[str, bool]:
     return name, True
 
 
-def _given(
-    words: Iterable[Argument], lines: Lines, problems: list[Problem], single: list[str]
-) -> Iterator[Setting]:
+def _given(words: Iterable[Argument], lines: Lines, problems: list[Problem]) -> Iterator[Setting]:
     """Yield the arguments in words: flags that start with "--", each with the values after it.
 
-    Words that belong to no argument are added to `problems`. Unknown words that may be several, and
-    are taken for the one value of an argument, are added to `single`.
+    Words that belong to no argument are added to `problems`. An unknown word behind a flag that has
+    a value is taken for one value.
     """
     flags: list[tuple[str, Argument, list[Argument]]] = []
     for word in words:
@@ -325,18 +259,8 @@ def _given(
         value = " ".join(word.text for word in values) if values else str(value_alone)
         source = next((value for value in values if value.unknown), word)
         unknown = source.unknown if values else None
-        if unknown and source.may_be_arguments:
-            single.append(f"{unknown} of {flag}")
-        yield Setting(
-            name,
-            flag,
-            value,
-            _place(lines, word),
-            unknown,
-            source.reason,
-            source.variable,
-            any(value.is_pattern for value in values),
-        )
+        place = _place(lines, word)
+        yield Setting(name, flag, value, place, unknown, source.reason, source.variable)
 
 
 def _can_be_value(word: Argument, flag: str, values: list[Argument]) -> bool:
@@ -401,56 +325,3 @@ def unknown_value(
 
 def _place(lines: Lines, word: Argument) -> Location:
     return Location(TEXT) if lines.file == TEXT else lines.location(word.offset)
-
-
-_ARGUMENTS, _VARIABLES = "MODEL_ARGS", "ENV_VARS"
-_IN_BRACKETS = re.compile(r"\[([^]]+)\]")
-
-
-def words_of_config(text: str, lines: Lines, environment: Environment) -> Iterator[Argument]:
-    """Yield the words of the arguments: each flag, and its value unless that is true.
-
-    Args:
-        text: the config.
-        lines: its lines.
-        environment: values of variables that the config does not have.
-
-    Raises:
-        InputError: the text is no YAML, or MODEL_ARGS has no arguments (E875).
-    """
-    document = parse_document(text, lines.file)
-    variables = document.data.get(_VARIABLES)
-    known = {
-        str(name): as_scalar(value)
-        for name, value in (variables if isinstance(variables, dict) else {}).items()
-        if "$" not in as_scalar(value)
-    }
-    environment = replace(environment, answers={**known, **environment.answers})
-    arguments = document.data.get(_ARGUMENTS)
-    if not isinstance(arguments, dict):
-        section = document.positions.of_key((_ARGUMENTS,)) or Location(lines.file)
-        fix = "write arguments as keys: --num-layers: 12"
-        raise InputError.of("E875", f"{_ARGUMENTS} has no arguments", section, fix)
-    for flag, value in arguments.items():
-        place = document.positions.of_key((_ARGUMENTS, flag))
-        offset = _offset(place, lines) if place else 0
-        yield Argument(str(flag), offset)
-        if value is not True and value is not None:
-            yield _value(value, offset, lines.file, environment)
-
-
-def _value(value: object, offset: int, file: str, environment: Environment) -> Argument:
-    """Return the value of an argument as one word; a list and a text in brackets are several."""
-    if isinstance(value, bool):
-        return Argument(str(value), offset)
-    text = " ".join(map(as_scalar, value)) if isinstance(value, list) else as_scalar(value)
-    brackets = _IN_BRACKETS.fullmatch(text.strip())
-    text = brackets[1] if brackets else text
-    words = words_of(text, Lines(text, file), environment)
-    unknown = next((word for word in words if word.unknown), Argument("", offset))
-    written = " ".join(word.text for word in words)
-    return replace(unknown, text=written, offset=offset, may_be_arguments=False)
-
-
-def _offset(place: Location, lines: Lines) -> int:
-    return lines.starts[(place.line or 1) - 1] + (place.column or 1) - 1
