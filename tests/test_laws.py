@@ -43,7 +43,7 @@ EVALUATORS = [
     Evaluator(allow_oom=True, breakdowns=True, engine=engine) for engine in ("auto", "simpy")
 ]
 STILL = {"kernels": 0, "collectives": 0, "gpu_spread": 0, "pauses": {"per_gpu_hour": 0}}
-DRAWN, MORE, RECORDED = 36, 216, 4
+DRAWN, MORE, RECORDED = 30, 180, 4
 
 
 @functools.cache

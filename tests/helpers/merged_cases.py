@@ -15,8 +15,8 @@ from tests.test_every_field import BASE, CASES, VARIATION_CASES
 
 _CHOICES = (
     *("schedule", "cluster", "software.stack", "recompute.strategy", "model.activation"),
-    *("parallelism.expert_dispatch"),
-    *("parallelism.context_communication", "precision.compute", "precision.fp8_recipe"),
+    *("parallelism.expert_dispatch", "parallelism.context_communication"),
+    *("precision.compute", "precision.fp8_recipe"),
     *("offload.unit", "memory.nvme"),
 )
 """Fields whose values are features of their own: each value is a case."""

@@ -116,8 +116,3 @@ def test_given_actions_are_an_order_like_any_other(order: Order) -> None:
     assert given_order.merges_passes is order.merges_passes
     assert given_order != order
     assert given_order == replace(order, family=Custom(actions=actions))
-
-
-def test_names_of_pytorch_belong_to_one_schedule() -> None:
-    names = [name for family in NAMED.values() for name in family.torch_names]
-    assert len(names) == len({*names})

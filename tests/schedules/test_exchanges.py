@@ -1,12 +1,15 @@
-"""Exchanges between the actions of ranks, compared with Megatron-LM's calls, worked out by hand."""
+"""Placements of virtual stages, and the messages and exchanges between their ranks."""
 
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.engine import DeadlockError, simulate
+from simtrain.errors import InputError
 from simtrain.schedules import (
     Action,
     Exchange,
@@ -15,11 +18,14 @@ from simtrain.schedules import (
     Schedule,
     StagePlacement,
     Step,
+    back_and_forth,
     blocking_steps,
     family_of,
     gpipe,
     interleaved,
+    looped,
     one_f_one_b,
+    time_slots,
     waiting_stages,
 )
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
@@ -29,6 +35,7 @@ from tests.helpers.schedule_strategies import (
     random_order,
     schedules,
 )
+from tests.helpers.v_shaped import VShaped
 
 
 def text(step: Step) -> str:
@@ -55,14 +62,6 @@ def test_exchanges_of_1f1b_by_hand() -> None:
     ]
 
 
-def test_1f1b_without_steady_phase_has_no_two_way_exchanges() -> None:
-    assert lines(one_f_one_b(3, 1)) == [
-        "0F0 [+0F0] [-1B0] 0B0",
-        "[-0F0] 1F0 [+1F0] [-2B0] 1B0 [+1B0]",
-        "[-1F0] 2F0 2B0 [+2B0]",
-    ]
-
-
 def test_exchanges_of_gpipe_by_hand() -> None:
     assert lines(gpipe(3, 2))[1] == (
         "[-0F0] 1F0 [+1F0] [-0F1] 1F1 [+1F1] [-2B0] 1B0 [+1B0] [-2B1] 1B1 [+1B1]"
@@ -83,11 +82,6 @@ def test_exchanges_of_interleaved_by_hand() -> None:
         " 5F0 5B0 [+5B0 -4F1] 5F1 5B1 [+5B1 -4F2] 5F2 5B2 [+5B2 -3B0]"
         " 2B0 [+2B0 -3B1] 2B1 [+2B1 -3B2] 2B2 [+2B2]",
     ]
-
-
-def test_a_steady_interleaved_exchange_has_four_messages() -> None:
-    steady = "[+4F2 +4B0 -0F3 -5B1]"  # rank 1 of 3 in the middle of a longer run
-    assert steady in lines(interleaved(3, 2, 6))[1]
 
 
 @given(blocking_schedules())
@@ -167,3 +161,71 @@ def test_stages_wait_where_the_engine_deadlocks_in_any_order(
 ) -> None:
     schedule = replace(random_order(placement, n, seed), name="custom")
     assert bool(waiting_stages(schedule)) is blocks_forever(schedule)
+
+
+MICROBATCHES = st.integers(1, 5)
+SEEDS = st.integers(0, 2**20)
+
+
+def test_placements_by_hand() -> None:
+    assert looped(3, 2).ranks == (0, 1, 2, 0, 1, 2)
+    assert looped(3, 2).virtual_stages == ((0, 3), (1, 4), (2, 5))
+    assert back_and_forth(3, 2).ranks == (0, 1, 2, 2, 1, 0)
+    assert back_and_forth(3, 2).virtual_stages == ((0, 5), (1, 4), (2, 3))
+    assert back_and_forth(2, 3).ranks == (0, 1, 1, 0, 0, 1)
+    assert back_and_forth(4, 1) == looped(4, 1)
+
+
+@given(placements())
+def test_chunks_of_ranks_are_all_virtual_stages_once(placement: StagePlacement) -> None:
+    for virtual_stage, rank in enumerate(placement.ranks):
+        chunk = placement.chunks[virtual_stage]
+        assert placement.virtual_stages[rank][chunk] == virtual_stage
+    assert {*map(len, placement.virtual_stages)} == {placement.num_chunks}
+    assert placement.num_ranks * placement.num_chunks == placement.num_virtual_stages
+
+
+@given(placements(), MICROBATCHES, SEEDS)
+@settings(max_examples=60)
+def test_neighbours_on_different_ranks_exchange_messages(
+    placement: StagePlacement, n: int, seed: int
+) -> None:
+    messages = Messages.of(random_order(placement, n, seed))
+    ranks, ends = placement.ranks, Counter[tuple[int, int]]()
+    for message, step in zip(messages, messages.step.tolist(), strict=True):
+        sender, receiver = message.producer.virtual_stage, message.consumer.virtual_stage
+        assert (message.sender, message.receiver) == (ranks[sender], ranks[receiver])
+        assert message.receiver == (message.sender + step) % placement.num_ranks
+        ends[sender, receiver] += 1
+    pairs = [(v, v + 1) for v in range(len(ranks) - 1) if ranks[v] != ranks[v + 1]]
+    assert ends == {pair: n for low, high in pairs for pair in ((low, high), (high, low))}
+
+
+@given(placements(), MICROBATCHES, SEEDS)
+@settings(max_examples=60)
+def test_files_keep_their_placement(placement: StagePlacement, n: int, seed: int) -> None:
+    schedule = random_order(placement, n, seed)
+    read = Schedule.from_csv(schedule.to_csv(), schedule.name)
+    assert read == schedule
+    assert read.placement.ranks == placement.ranks
+
+
+def test_an_action_off_the_v_is_refused() -> None:
+    text = VShaped().build(2, 2, 1).to_csv()
+    assert text == "0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n"
+    with pytest.raises(InputError) as error:
+        Schedule.from_csv("0F0,3F0,3B0,0B0,2B0\n1F0,2F0,1B0\n", "custom")
+    assert "E404 3F0 does not belong on rank 0" in str(error.value)
+    assert "rank 0 of 2 holds virtual stages [0, 2]" in str(error.value)
+
+
+@given(st.integers(2, 6), st.integers(1, 12))
+@settings(max_examples=40)
+def test_the_v_of_the_tests_can_run_and_is_balanced(p: int, n: int) -> None:
+    """Its bubble is at most that of 1F1B with passes of two chunks, and all ranks hold as much."""
+    schedule = VShaped().build(p, 2, n)
+    schedule.validate()
+    slots = time_slots(schedule)
+    assert slots.min() >= 0
+    assert np.bincount(schedule.rank).tolist() == [4 * n] * p
+    assert slots.max() + 1 <= 4 * (n + p - 1)

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from simtrain.errors import InputError
@@ -12,13 +11,11 @@ from simtrain.scenario import Scenario, load_scenario
 from simtrain.schedules import (
     FileVersion,
     build,
-    gpipe,
     interleaved,
     one_f_one_b,
     read_schedule,
     time_slots,
 )
-from simtrain.studies.search.run import search
 from simtrain.studies.simulation import simulate
 from simtrain.studies.sweep.grid import load_sweep
 from tests.helpers.command_line import call
@@ -51,11 +48,6 @@ def toy(text: str, **sections: Any) -> Scenario:
     return scenario_with(model, parallelism=split, schedule="order.csv", **sections)
 
 
-def test_an_order_of_its_own_runs_asynchronously_by_default() -> None:
-    by_default, written = toy(ZERO_BUBBLE, overlap={}), toy(ZERO_BUBBLE)
-    assert simulate(by_default).iteration_time_s == simulate(written).iteration_time_s
-
-
 def test_an_order_of_its_own_blocks_if_asked() -> None:
     """Exchanges only add time: no less than with asynchronous transfers; both engines agree."""
     scenario = toy(ZERO_BUBBLE, overlap={"pipeline": False})
@@ -63,26 +55,6 @@ def test_an_order_of_its_own_blocks_if_asked() -> None:
     assert blocking.iteration_time_s > overlapped.iteration_time_s
     assert simulate(scenario, engine="simpy").iteration_time_s == blocking.iteration_time_s
     assert blocking.memory.peaks_bytes == overlapped.memory.peaks_bytes
-
-
-def test_reductions_of_an_order_of_its_own_are_aligned_if_asked() -> None:
-    """Stage 0 reduces during its last pass, stage 1 after all its passes, as Megatron-LM's 1F1B."""
-    sections = {"parallelism": {"data": 2}, "batch": {"micro": 1, "global": 8}}
-    overlap = OVERLAP | {"data_parallel": True}
-    for aligns in (None, True):
-        more = {} if aligns is None else {"align_gradient_reduction": True}
-        result = simulate(toy(ZERO_BUBBLE, overlap=overlap | more, **sections))
-        spans = [*result.timeline.spans()]
-        begins = [
-            min(span.start_s for span in spans if span.stream == f"data {stage}")
-            for stage in (0, 1)
-        ]
-        passes = [
-            [span.end_s for span in spans if span.stream == f"stage {stage}" and "W" in span.name]
-            for stage in (0, 1)
-        ]
-        assert begins[0] < max(passes[0])
-        assert (begins[1] >= max(passes[1])) is bool(aligns)
 
 
 def without_scenario(result: Result) -> dict[str, Any]:
@@ -177,15 +149,6 @@ def test_gradients_are_reduced_after_the_last_weight_gradient(text: str) -> None
         assert buckets[0].start_s == last[0].end_s
 
 
-def test_the_last_backward_and_first_forward_actions_of_named_schedules() -> None:
-    for one in (one_f_one_b(3, 5), gpipe(2, 3), interleaved(2, 3, 4)):
-        last = one.microbatch[one.last_backwards]
-        assert set(last.tolist()) == {one.num_microbatches - 1}
-        assert not one.microbatch[one.first_forwards].any()
-        for found in (one.last_backwards, one.first_forwards):
-            assert np.array_equal(one.virtual_stage[found], np.arange(one.num_virtual_stages))
-
-
 def test_a_path_is_relative_to_the_scenario() -> None:
     Path("inside").mkdir()
     Path("inside/mine.csv").write_text(ZERO_BUBBLE)
@@ -278,11 +241,6 @@ def test_files_that_do_not_fit_the_scenario_are_refused(
     with pytest.raises(InputError) as raised:
         toy(text, **sections)
     assert message in str(raised.value) and fix in str(raised.value)
-
-
-def test_a_search_refuses_a_file() -> None:
-    with pytest.raises(InputError, match="E837 the schedule is the file order"):
-        search(toy(ZERO_BUBBLE), [2])
 
 
 def test_one_stage_may_run_in_any_order() -> None:

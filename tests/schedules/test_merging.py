@@ -19,7 +19,6 @@ from simtrain.schedules import (
     read_schedule,
     time_slots,
 )
-from tests.schedules.test_schedules import GOLDEN
 
 ONE_STAGE = "0F0,(0F1;0B0)OVERLAP_F_B,(0F2;0B1)OVERLAP_F_B,0B2\n"
 
@@ -49,12 +48,6 @@ def test_a_schedule_has_cells_and_actions() -> None:
     ]
     assert schedule.cell.tolist() == time_slots(schedule).tolist() == [0, 1, 1, 2, 2, 3]
     assert schedule == build("1f1b", 1, 1, 3, OrderOptions(merges=True)) != build("1f1b", 1, 1, 3)
-
-
-def test_an_interleaved_order_by_hand() -> None:
-    """The warm-up has one forward more than Megatron-LM's 2(p - r - 1) + (m - 1)p."""
-    text = (GOLDEN / "interleaved_merged_p2_m2_n4.csv").read_text()
-    assert build("interleaved", 2, 2, 4, OrderOptions(merges=True)).to_csv() == text
 
 
 @given(p=st.integers(1, 6), m=st.integers(1, 4), groups=st.integers(1, 4))
@@ -112,8 +105,3 @@ def test_a_file_with_a_merged_order_has_its_name(sizes: Any, tmp_path: Path) -> 
     file = tmp_path / "order.csv"
     file.write_text(build(*sizes, OrderOptions(merges=True)).to_csv())
     assert read_schedule(FileVersion.of(str(file))) == build(*sizes, OrderOptions(merges=True))
-
-
-def test_several_stages_without_interleaving_are_refused() -> None:
-    with pytest.raises(InputError, match="E430 schedule 1f1b with merged passes on 2 stages"):
-        build("1f1b", 2, 1, 4, OrderOptions(merges=True))

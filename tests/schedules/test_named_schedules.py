@@ -1,8 +1,9 @@
-"""Schedules with split backward passes: their frameworks' orders, bubbles and peaks."""
+"""Schedules with split backward passes and of two directions: orders, bubbles and peaks."""
 
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,31 +11,18 @@ from hypothesis import strategies as st
 from simtrain.engine import simulate
 from simtrain.errors import InputError
 from simtrain.scenario.check import load_scenario, load_unchecked
-from simtrain.schedules import NAMED, OrderOptions, Schedule, build, interleaved, most_outstanding
-from tests.helpers.pipelines import PipelineSeconds, pipeline_program
-
-GOLDEN = Path(__file__).parent / "golden"
-
-
-@pytest.mark.parametrize(
-    ("name", "p", "m", "n"),
-    [
-        ("looped_bfs", 4, 2, 4),
-        ("zb_h1", 4, 1, 8),
-        ("zb_h2", 4, 1, 8),
-        ("zb1p", 4, 1, 8),
-        ("zb1p", 4, 2, 8),
-        ("zbv", 4, 2, 8),
-        ("v_half", 4, 2, 8),
-        ("v_min", 4, 2, 8),
-        ("gis", 4, 2, 8),
-        ("gis_h", 4, 2, 8),
-    ],
+from simtrain.schedules import (
+    NAMED,
+    Action,
+    MergedActions,
+    OrderOptions,
+    Schedule,
+    build,
+    most_outstanding,
+    time_slots,
 )
-def test_schedules_equal_the_golden_files(name: str, p: int, m: int, n: int) -> None:
-    """Orders of V-Half and V-Min are those of sail-sg's scheduler; the others follow from rules."""
-    text = (GOLDEN / f"{name}_p{p}_m{n}_{m}_chunks.csv").read_text()
-    assert build(name, p, m, n).to_csv() == text
+from simtrain.schedules.stage_placement import two_directions
+from tests.helpers.pipelines import PipelineSeconds, pipeline_program
 
 
 def seconds(schedule: Schedule, forward: int, inputs: int, weights: int) -> tuple[int, int]:
@@ -166,10 +154,6 @@ def test_interleaved_groups_equal_megatrons_table(
     assert lines == [megatron_groups(rank, p, m, n, group) for rank in range(p)]
 
 
-def test_the_default_group_is_one_microbatch_per_stage() -> None:
-    assert build("interleaved", 4, 2, 8, OrderOptions(4)).ranks == interleaved(4, 2, 8).ranks
-
-
 def torch_ranks(kind: str, p: int, m: int, n: int) -> list[list[str]]:
     """Return the order of a class of torch.distributed.pipelining.schedules, without its runtime.
 
@@ -232,3 +216,88 @@ def test_a_schedule_of_two_chunks_runs_without_their_number_and_refuses_another(
     assert load_scenario("llama3_70b", ["schedule=zbv"]).num_chunks == 2
     with pytest.raises(InputError, match=r"E312 schedule is zbv .*interleave is 1"):
         load_scenario("llama3_70b", ["schedule=zbv", "parallelism.interleave=1"])
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("p", range(1, 8))
+def test_dualpipev_equals_pytorchs_order(p: int) -> None:
+    from torch.distributed.pipelining.schedules import ScheduleDualPipeV
+
+    for n in range(2 * p, 2 * p + 9):
+        theirs = SimpleNamespace(pp_group_size=p, _n_microbatches=n)
+        order = ScheduleDualPipeV._calculate_single_rank_operations
+        lines = [",".join(map(str, order(theirs, rank))) + "\n" for rank in range(p)]
+        assert build("dualpipev", p, 2, n).to_csv() == "".join(lines)
+
+
+@given(half=st.integers(1, 3), more=st.integers(0, 4))
+@settings(max_examples=10)
+def test_dualpipe_is_two_dualpipevs_that_meet(half: int, more: int) -> None:
+    """Ranks of one half run the order of DualPipeV's ranks on half of the microbatches.
+
+    The ranks of the other half run the same, mirrored, on the other copy of the model.
+    """
+    p, n = 2 * half, 2 * (2 * half + more)
+    whole, part = build("dualpipe", p, 1, n), build("dualpipev", half, 2, n // 2)
+    for rank in range(p):
+        mirrored = min(rank, p - 1 - rank)
+        near, _ = part.placement.virtual_stages[mirrored]
+        first_copy = rank < half
+        for action, other in zip(whole.ranks[rank], part.ranks[mirrored], strict=True):
+            is_first = (other.virtual_stage == near) is first_copy
+            stage = rank if is_first else 2 * p - 1 - rank
+            microbatch = other.microbatch + (0 if is_first else n // 2)
+            assert action == Action(stage, other.kind, microbatch)
+
+
+@st.composite
+def lanes(draw: st.DrawFn) -> tuple[Schedule, int]:
+    """Draw a schedule, and the number of ranks until its lanes turn or meet."""
+    half, more = draw(st.integers(1, 4)), draw(st.integers(0, 6))
+    if draw(st.booleans()):
+        return build("dualpipev", half, 2, 2 * half + more), half
+    return build("dualpipe", 2 * half, 1, 2 * (2 * half + more)), half
+
+
+@given(lanes(), st.integers(1, 4), st.integers(1, 4), st.integers(0, 4))
+@settings(max_examples=15)
+def test_the_bubble_of_equal_stages(
+    drawn: tuple[Schedule, int], forward_s: int, weight_s: int, hidden_s: int
+) -> None:
+    """(p/2 - 1)(F&B + B - 3W) (DeepSeek-V3's Table 2), if F = I >= W."""
+    (schedule, half), weight_s = drawn, min(weight_s, forward_s)
+    backward_s = forward_s + weight_s
+    merged_s = forward_s + backward_s - min(hidden_s, forward_s)
+    passes_s = {"F": forward_s, "B": backward_s, "I": forward_s, "W": weight_s}
+    seconds = PipelineSeconds(
+        lambda action: passes_s[action.kind], lambda message, sends: 0.0, merged_s=merged_s
+    )
+    program, tasks = pipeline_program(schedule, seconds, True)
+    cells = ~schedule.follows_merged
+    busy_s = np.bincount(schedule.rank[cells], program.duration_s[tasks.first[cells]])
+    bubble_s = simulate(program).makespan_s - busy_s.min()
+    assert bubble_s == (half - 1) * (merged_s + backward_s - 3 * weight_s)
+
+
+@given(lanes())
+@settings(max_examples=10)
+def test_each_rank_keeps_one_microbatch_more_than_lanes_have_stages(
+    drawn: tuple[Schedule, int],
+) -> None:
+    """p + 1 for DualPipe on p stages (DeepSeek-V3's Table 2)."""
+    schedule, half = drawn
+    assert most_outstanding(schedule).tolist() == [2 * half + 1] * schedule.num_stages
+    schedule.validate()
+    assert (time_slots(schedule) >= 0).all() and not schedule.merges_ends
+    first = schedule.cells[0]
+    assert any(isinstance(cell, MergedActions) for cell in first) or schedule.num_stages == 2
+
+
+def test_a_placement_of_two_directions() -> None:
+    placement = two_directions(4, 1)
+    assert placement.ranks == (0, 1, 2, 3, 3, 2, 1, 0)
+    assert placement.virtual_stages[1] == (1, 6)
+    assert (placement.stages_per_copy, placement.num_chunks, placement.interleave) == (4, 2, 1)
+    assert [*placement.microbatches(3, 8)] == [0, 1, 2, 3]
+    assert [*placement.microbatches(4, 8)] == [4, 5, 6, 7]
