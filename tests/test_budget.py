@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9439,
     "docs/update": 840,
     "benchmarks": 1919,
-    "tests": 47148,
+    "tests": 46924,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
