@@ -1,4 +1,4 @@
-"""Eleven kinds of programs in torch, small, as people write them who do not know simtrain."""
+"""Nine kinds of programs in torch, small, as people write them who do not know simtrain."""
 
 from typing import Any
 
@@ -124,23 +124,6 @@ def frozen_vision_tower() -> Step:
     return model, (torch.zeros(2, 16, WIDTH), tokens()), loss, adam(model)
 
 
-def recurrent(kind: str = "LSTM", **options: Any) -> Step:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-            layers = {"num_layers": 2, "batch_first": True, "dropout": 0.1}
-            self.layers = getattr(nn, kind)(WIDTH, 2 * WIDTH, **layers | options)
-            channels = self.layers.proj_size or 2 * WIDTH
-            self.head = nn.Linear(channels * (1 + self.layers.bidirectional), VOCABULARY)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.head(self.layers(self.embedding(x))[0])
-
-    model = Model()
-    return model, tokens(), next_token, adam(model)
-
-
 class Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -185,31 +168,6 @@ def encoder_and_decoder() -> Step:
     return model, batch, loss, adam(model)
 
 
-def speech() -> Step:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.front = nn.Sequential(
-                nn.Conv1d(1, WIDTH, 10, 5), nn.GELU(), nn.Conv1d(WIDTH, WIDTH, 3, 2), nn.GELU()
-            )
-            self.places = nn.Conv1d(WIDTH, WIDTH, 16, padding=8, groups=4)
-            self.blocks = nn.Sequential(*(Block(is_causal=False) for _ in range(2)))
-            self.head = nn.Linear(WIDTH, 32)
-
-        def forward(self, wave: Tensor) -> Tensor:
-            x = self.front(wave[:, None])
-            x = x + self.places(x)[..., : x.shape[-1]]
-            return self.head(self.blocks(x.transpose(1, 2)))
-
-    def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        scores = model(batch[0]).log_softmax(-1).transpose(0, 1)
-        lengths = [torch.full((2,), number) for number in (scores.shape[0], batch[1].shape[1])]
-        return F.ctc_loss(scores, batch[1], *lengths)
-
-    model = Model()
-    return model, (torch.zeros(2, 1600), torch.zeros(2, 12, dtype=torch.long)), loss, adam(model)
-
-
 def state_space() -> Step:
     """Scan chunks of a sequence, as Mamba-2 does without its kernels."""
 
@@ -246,7 +204,7 @@ def convolution_and_attention() -> Step:
             )
             self.deeper = nn.Conv2d(32, WIDTH, 3, stride=2, padding=1)
             self.attention = Attention(is_causal=False)
-            self.up = nn.ConvTranspose2d(WIDTH, 16, 2, stride=2)
+            self.up = nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(WIDTH, 16, 3, padding=1))
             self.out = nn.Sequential(nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 3, 1))
 
         def forward(self, image: Tensor) -> Tensor:
@@ -314,10 +272,8 @@ def accumulation_in_the_loss() -> Step:
 KINDS = {
     "a diffusion transformer": diffusion_transformer,
     "a frozen vision tower before a decoder": frozen_vision_tower,
-    "a recurrent model": recurrent,
     "a mixture with its own exchanges": mixture_with_own_exchanges,
     "an encoder and a decoder": encoder_and_decoder,
-    "speech": speech,
     "a state space": state_space,
     "convolutions and attention": convolution_and_attention,
     "adapters by hand": adapters_by_hand,

@@ -1,6 +1,4 @@
-"""Stand-ins for `DistributedDataParallel` and `SyncBatchNorm`.
-
-The reducer in C++ of the former takes no fake tensors.
+"""A stand-in for `DistributedDataParallel`, whose reducer in C++ takes no fake tensors.
 
 Source: torch/csrc/distributed/c10d/reducer.cpp. Gradients are divided by the number of ranks and
 copied into buckets; a full bucket is all-reduced while the backward pass goes on; at its end all
@@ -177,46 +175,3 @@ class Replicas(nn.Module):
         if self._arrived:
             self._make_buckets(self._arrived)
         self._arrived = None
-
-
-def synced_batch_norm(norm: Any, x: Tensor) -> Tensor:
-    """Stand for the forward pass of `SyncBatchNorm` (torch/nn/modules/_functions.py)."""
-    group = norm.process_group or dist.group.WORLD
-    if not norm.training or dist.get_world_size(group) == 1:
-        return torch.nn.modules.batchnorm._BatchNorm.forward(norm, x)
-    if norm.num_batches_tracked is not None:
-        norm.num_batches_tracked.add_(1)
-    output: Tensor = _SyncedNorm.apply(x, norm.weight, norm.bias, norm.eps, group)
-    return output
-
-
-class _SyncedNorm(torch.autograd.Function):
-    """Normalizes by the mean and variance of all ranks, which gather their own."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, group: Any
-    ) -> Tensor:
-        dimensions = [each for each in range(x.dim()) if each != 1]
-        variance, mean = (each.float() for each in torch.var_mean(x, dimensions))
-        local = torch.cat([mean, variance, mean.new_ones(1)])  # and the number of elements
-        everyones = local.new_empty(dist.get_world_size(group), local.numel())
-        dist.all_gather([*everyones], local, group=group)
-        ctx.group, ctx.eps = group, eps
-        ctx.has_weight, ctx.has_bias = weight is not None, bias is not None
-        ctx.save_for_backward(x, weight, mean, variance)
-        scale = mean if weight is None else weight
-        return x * scale.to(x.dtype).view(-1, *[1] * (x.dim() - 2))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        x, weight, mean, variance = ctx.saved_tensors
-        has_parameters = ctx.has_weight or ctx.has_bias
-        needs = [True, has_parameters, has_parameters]
-        of_x, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
-            gradient, x, weight, None, None, mean, variance, True, ctx.eps, needs
-        )
-        sums = torch.cat([mean, variance])
-        dist.all_reduce(sums, group=ctx.group)
-        weights = of_weight if ctx.has_weight else None, of_bias if ctx.has_bias else None
-        return of_x, *weights, None, None

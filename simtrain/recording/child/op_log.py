@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,12 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from simtrain.recording.child.known_values import KnownValues
 from simtrain.recording.child.problems import Unrecordable
-from simtrain.recording.child.repeated_results import RepeatedResults
 from simtrain.recording.child.streams import Streams
-from simtrain.recording.child.tensors import as_product, texts_of
-
-_WRAPPER = re.compile(r"\b_fsdp_wrapped_module(\.|$)")
-"""The name under which FullyShardedDataParallel keeps the module that it wraps."""
+from simtrain.recording.child.tensors import check_product, texts_of
 
 
 class Modules:
@@ -43,8 +38,7 @@ class Modules:
 
     def name(self, model: torch.nn.Module) -> None:
         """Name the modules of a model as its parameters are named."""
-        named = model.named_modules()
-        self.names = {id(each): _WRAPPER.sub("", name).rstrip(".") for name, each in named}
+        self.names = {id(each): name for name, each in model.named_modules()}
 
     @property
     def is_running(self) -> bool:
@@ -280,8 +274,7 @@ class OpLog(TorchDispatchMode):
         """Bytes of each living storage."""
         self.held_bytes = 0
         self.lifetimes = Lifetimes()
-        self._results = RepeatedResults(self.live)
-        self.values = KnownValues(self._results)
+        self.values = KnownValues()
         self.num_ops = 0
         self._remarks: dict[str, None] = {}
         self._made_by: dict[int, int] = {}
@@ -306,7 +299,7 @@ class OpLog(TorchDispatchMode):
                 return func(*args, **kwargs)
         signature = self._signature(func)
         if signature.is_view:  # it makes no storage and runs no kernel
-            return self._results.run(func, args, kwargs)
+            return func(*args, **kwargs)
         read = [*_tensors((*args, *kwargs.values()))]
         if read and not any(isinstance(x, FakeTensor) for x in read):
             with unset_fake_temporarily():  # numbers of ranks, which meshes of devices look up
@@ -349,7 +342,7 @@ class OpLog(TorchDispatchMode):
         self.num_ops += 1
         if self.num_ops > _MOST_OPS:
             why = "it takes minutes; loops over the tokens of a sequence run as many ops"
-            fix = "take fewer tokens or layers, or a layer that loops by itself, such as nn.LSTM"
+            fix = "take fewer tokens or layers"
             raise Unrecordable(f"a step of more than {_MOST_OPS:,} ops", why, fix)
 
     def remark(self, text: str) -> None:
@@ -359,21 +352,6 @@ class OpLog(TorchDispatchMode):
     @property
     def remarks(self) -> tuple[str, ...]:
         return *self.values.remarks(), *self._remarks
-
-    @contextmanager
-    def repeated(self, times: int) -> Iterator[None]:
-        """Log the ops inside the `with` block as often; they keep no memory."""
-        first = len(self.ops)
-        yield
-        body = [
-            replace(op, waits=[], makes_bytes=0, frees_bytes=0, gradient_bytes=0)
-            for op in self.ops[first:]
-        ]
-        for _ in range(times - 1):
-            for op in body:
-                self._count()
-                self.streams.issue(op.stream, len(self.ops))
-                self.ops.append(replace(op))
 
     def _signature(self, func: Any) -> _Signature:
         """Return what the schema of an op says of it; each is read once."""
@@ -403,8 +381,8 @@ class OpLog(TorchDispatchMode):
             and schema.name not in _PLACES
             and not (isinstance(value, float) and not math.isfinite(value))
         }
-        transposed = bool(op.options.pop("transposed", False))
-        op.op, op.reads, op.writes = as_product(name, read, written, transposed=transposed)
+        check_product(name, transposed=bool(op.options.pop("transposed", False)))
+        op.reads, op.writes = texts_of(read), texts_of(written)
         if func in collective_ops:
             group = CollectiveOp.get_process_group(func, args)
             op.group = tuple(dist.get_process_group_ranks(group))
@@ -432,7 +410,7 @@ class OpLog(TorchDispatchMode):
         self._append(op)
 
     def _append(self, op: LoggedOp) -> None:
-        if not self.ops:  # FullyShardedDataParallel drops old gradients before its first op
+        if not self.ops:
             op.makes_bytes, op.frees_bytes = self._before.makes_bytes, self._before.frees_bytes
         self.ops.append(op)
 

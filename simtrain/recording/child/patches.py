@@ -26,14 +26,12 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed import device_mesh, fsdp
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import _sharding_prop
-from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn.attention import flex_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 from torch.utils._pytree import tree_map
 
-from simtrain.recording.child import data_parallel, kernels, recurrences
+from simtrain.recording.child import data_parallel, kernels
 from simtrain.recording.child.op_log import OpLog
 from simtrain.recording.child.problems import Unrecordable
 from simtrain.recording.child.streams import stand_ins
@@ -47,7 +45,6 @@ _EAGER = (
 )
 _CHOICE = "_default_to_fused_or_foreach"
 """The function by which torch's optimizers choose their kernels."""
-_FLAGS = "_propagate_use_strided_shard_flag"
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
@@ -77,8 +74,6 @@ def patches(log: OpLog) -> Iterator[Patch]:
     yield Patch(torch.cuda, _of_cuda(streams), "programs name CUDA, and get the recording's device")
     for kind in (torch.autocast, torch.amp.GradScaler):
         yield Patch(kind, {"__init__": _named(kind.__init__)}, "their device may be CUDA")
-    flat = fsdp.FullyShardedDataParallel
-    yield Patch(flat, {"__init__": _placed(flat.__init__)}, "its device may be CUDA")
     set_default = torch.set_default_device
     yield Patch(
         torch,
@@ -111,8 +106,6 @@ def patches(log: OpLog) -> Iterator[Patch]:
     for owner in (torch.nn.parallel, torch.nn.parallel.distributed):
         replicas = {"DistributedDataParallel": data_parallel.Replicas}
         yield Patch(owner, replicas, "its reducer in C++ takes no fake tensors")
-    synced = {"forward": data_parallel.synced_batch_norm}
-    yield Patch(torch.nn.SyncBatchNorm, synced, "its kernels exist on GPUs alone")
     yield Patch(
         F,
         {
@@ -127,7 +120,6 @@ def patches(log: OpLog) -> Iterator[Patch]:
         {"flex_attention": functools.partial(kernels.flexible_attention, log.remark)},
         "it is compiled to one kernel, and CPUs have no backward pass of it",
     )
-    yield Patch(torch._VF, recurrences.stand_ins(log), "cuDNN runs recurrences; CPUs hide products")
     truncated = {"trunc_normal_": kernels.truncated_normal}
     yield Patch(torch.nn.init, truncated, "torch's function checks values")
     select = kernels.selecting(checkpoint.create_selective_checkpoint_contexts)
@@ -137,19 +129,13 @@ def patches(log: OpLog) -> Iterator[Patch]:
     for owner in _importers(getattr(optimizers, _CHOICE, None), _CHOICE):
         yield Patch(owner, {_CHOICE: kernels.chooses_foreach}, "optimizers choose as on GPUs", True)
     address = {"data_ptr": _address_of_tensor(torch.Tensor.data_ptr)}
-    why = "flat parameters and Accelerate tell storages apart by address; fake ones have none"
+    why = "Accelerate tells storages apart by address; fake ones have none"
     yield Patch(torch.Tensor, address, why)
     storage = torch.UntypedStorage
     resize = {"data_ptr": _address_of_storage(storage.data_ptr), "resize_": log.resized()}
     yield Patch(storage, resize, why + "; fully_shard frees and allocates by resizing")
     no_references = SimpleNamespace(getweakrefs=lambda tensor: [])
     yield Patch(torch.utils, {"weakref": no_references}, "Module.to swaps tensors without", True)
-    yield Patch(
-        _sharding_prop,
-        {_FLAGS: _flags_once(getattr(_sharding_prop, _FLAGS, None))},
-        "DTensor looks at all placements for each parameter of an optimizer, a third of the time",
-        True,
-    )
     yield from _of_triton(log)
     yield from _refusals()
 
@@ -206,17 +192,6 @@ def _named(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(self: Any, device_type: str, *args: Any, **options: Any) -> Any:
         return method(self, _DEVICE if _is_cuda(device_type) else device_type, *args, **options)
-
-    return call
-
-
-def _placed(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method whose argument `device_id` may be a GPU or its number."""
-
-    @functools.wraps(method)
-    def call(self: Any, *args: Any, device_id: Any = None, **options: Any) -> Any:
-        place = torch.device(_DEVICE) if isinstance(device_id, int) else _moved(device_id)
-        return method(self, *args, device_id=place, **options)
 
     return call
 
@@ -346,25 +321,6 @@ def _address_of_tensor(original: Callable[[Tensor], int]) -> Callable[[Tensor], 
     return address
 
 
-def _flags_once(propagate: Any) -> Callable[[Any, Any], None]:
-    """Return a function that looks at placements that differ, in linear time.
-
-    An optimizer updates all parameters with one op.
-    """
-    latest: list[Any] = [None, None]
-
-    def once(strategy: Any, schema: Any) -> None:
-        if latest[0] is not schema:
-            first: dict[Any, Any] = {}
-            for spec in schema.args_spec:
-                if any(isinstance(each, _StridedShard) for each in spec.placements):
-                    first.setdefault(spec.use_strided_shard_as_shard_order, spec)
-            latest[:] = schema, SimpleNamespace(args_spec=[*first.values()])
-        propagate(strategy, latest[1])
-
-    return once
-
-
 # What cannot be recorded
 
 
@@ -384,14 +340,9 @@ def _refusals() -> Iterator[Patch]:
     yield Patch(offload, {"__init__": refuse}, one_memory)
     saved = {"save_on_cpu": refusing("save_on_cpu", one_memory, keep)}
     yield Patch(torch.autograd.graph, saved, one_memory)
-    flat_offload = fsdp.CPUOffload.__init__
-
-    def checked(self: Any, offload_params: bool = False) -> None:
-        if offload_params:
-            raise Unrecordable("CPUOffload", one_memory, keep)
-        flat_offload(self, offload_params)
-
-    yield Patch(fsdp.CPUOffload, {"__init__": checked}, one_memory)
+    flat, sharded = "FullyShardedDataParallel", "it has flat parameters, which torch replaces"
+    refuse = refusing(flat, sharded, "shard the model with fully_shard")
+    yield Patch(fsdp.FullyShardedDataParallel, {"__init__": refuse}, sharded)
     lengths = "the lengths of its sequences are values, which tensors of a recording lack"
     pad = "pad the sequences to one length"
     for owner, names in (

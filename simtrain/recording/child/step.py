@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.fsdp._traversal_utils import _get_fsdp_handles
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
@@ -98,15 +97,15 @@ def step_of(
 ) -> Step:
     """Return a logged step; `sizes` are its fields from `gradients_bytes` to `microbatches`."""
     gradients_bytes, held_bytes, sequences, tokens, microbatches = sizes
-    parameters, elements = [*model.parameters()], _elements_of(model)
+    parameters = [*model.parameters()]
     # torchtitan's optimizers are containers of others.
     optimizers = [optimizer, *getattr(optimizer, "optimizers", ())] if optimizer else []
     states = [*tree_leaves([dict(each.state) for each in optimizers])]
     return Step(
         log.ops,
         log.lifetimes.all(),
-        sum(elements.values()),
-        sum(elements[id(each)] for each in parameters if each.requires_grad),
+        sum(each.numel() for each in parameters),
+        sum(each.numel() for each in parameters if each.requires_grad),
         bytes_of(parameters),
         bytes_of(states),
         gradients_bytes,
@@ -298,18 +297,3 @@ def _process_group(gpus: int) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
-
-
-def _elements_of(model: torch.nn.Module) -> dict[int, int]:
-    """Return the elements of the whole model's parameters, by the identity of this rank's part.
-
-    Parts of flat parameters have the elements of this rank; the first part stands for all of them.
-    """
-    sizes = {id(each): each.numel() for each in model.parameters()}
-    for handle in _get_fsdp_handles(model):
-        flat = handle.flat_param
-        parts = [each for each in (flat, *(flat._params or ())) if id(each) in sizes]
-        sizes |= {id(each): 0 for each in parts}
-        trained = [each for each in parts if each.requires_grad] or parts
-        sizes[id(trained[0])] = sum(flat._numels)
-    return sizes

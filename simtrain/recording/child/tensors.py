@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 
@@ -58,46 +58,19 @@ def texts_of(tensors: Iterable[torch.Tensor]) -> list[str]:
 
 
 _PRODUCTS = re.compile(
-    r"aten\.(_?linalg_(?!vector_norm|cross)|cholesky|triangular_|_cdist|_trilinear|_int_mm|lu_"
+    r"aten\.(_?linalg_(?!vector_norm|cross)|mv|addmv|v?dot|addbmm|cholesky|triangular_|_cdist|_trilinear|_int_mm|lu_"
     r"|\w*rnn|\w*lstm|\w*gru|ormqr|geqrf|_scaled_grouped_mm|_efficient_|_flash_|matrix_exp)"
 )
 """Ops with products that no rule of durations counts. Those of norms and layers have stand-ins."""
 
 
-def as_product(
-    name: str, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor], *, transposed: bool
-) -> tuple[str, list[str], list[str]]:
-    """Return an op with its tensors, as those of a matrix product or a plain convolution.
-
-    Vectors are matrices of one column, and a transposed convolution is one from its output to its
-    input (`transposed`).
+def check_product(name: str, *, transposed: bool) -> None:
+    """Refuse an op with products that nothing counts, such as a transposed convolution.
 
     Raises:
-        Unrecordable: it has products that nothing counts.
+        Unrecordable: it is such an op.
     """
-    reads, writes = texts_of(read), texts_of(written)
-    if name in ("aten.mv", "aten.addmv"):
-        vector = [_text(read[-1].dtype, [*read[-1].shape, 1])]
-        results = [_text(each.dtype, [*each.shape, 1]) for each in written]
-        return name.replace("mv", "mm"), reads[:-1] + vector, results
-    if name in ("aten.dot", "aten.vdot"):
-        left, right = ([1, read[0].numel()], [read[0].numel(), 1])
-        dtype = read[0].dtype
-        return "aten.mm", [_text(dtype, left), _text(dtype, right)], [_text(dtype, [1, 1])]
-    if transposed and name == "aten.convolution":
-        return name, [*writes, reads[1]], reads[:1]
-    if transposed and name == "aten.convolution_backward":
-        gradient, x, *others = reads
-        return name, [x, gradient, *others], [gradient if each == x else each for each in writes]
-    if name == "aten.addbmm":
-        number, rows, inner = read[1].shape
-        sizes = [rows, number * inner], [number * inner, read[2].shape[2]]
-        return "aten.mm", [_text(read[1].dtype, each) for each in sizes], writes
-    if _PRODUCTS.match(name):
+    if transposed or _PRODUCTS.match(name):
+        what = "a transposed convolution" if transposed else name
         why = "it has products whose time is not known"
-        raise Unrecordable(f"{name}", why, "leave it out while recording, or write it with matmul")
-    return name, reads, writes
-
-
-def _text(dtype: torch.dtype, sizes: Iterable[int]) -> str:
-    return f"{_NAMES.get(dtype) or str(dtype).removeprefix('torch.')}[{','.join(map(str, sizes))}]"
+        raise Unrecordable(what, why, "leave it out while recording, or write it with matmul")
