@@ -159,12 +159,11 @@ def _show_several(
 def _document(questions: Questions, changes: list[str], comparison: Comparison) -> HtmlDocument:
     """Return the page on all scenarios; it names the commands that print its tables."""
     from simtrain.render.html.report import ReportedRun, report_document
-    from simtrain.studies.warnings import warnings_on
 
     words = [question.words for question in questions.each()]
     words += [[*words[0], *as_words("--set", changes)]] if changes else []
     runs = [
-        ReportedRun(each.name, each.result, shlex.join(run), warnings_on(each.result), each.drawn)
+        ReportedRun(each.name, each.result, shlex.join(run), each.drawn)
         for each, run in zip(comparison.scenarios, words, strict=True)
     ]
     compared = [*questions.scenarios, *questions.changes.words, *as_words("--change", changes)]

@@ -256,16 +256,14 @@ def _show_result(
 ) -> None:
     from simtrain.iteration.report.remarks import RunReport
     from simtrain.studies.variation import VariedRun
-    from simtrain.studies.warnings import warnings_on
     from simtrain.views.result import result_view
 
-    warnings = warnings_on(result)
     words = shlex.join(["simtrain", "run", *question.words, "--show", "sources"])
     next_step = f"From a second down to its source: {words}"
-    data = VariedRun(RunReport(result, warnings), drawn)
+    data = VariedRun(RunReport(result), drawn)
     show_answer(
         output,
         data,
-        lambda: result_view(result, [*warnings, next_step], drawn),
+        lambda: result_view(result, [next_step], drawn),
         result.scenario.cluster,
     )

@@ -27,7 +27,6 @@ from simtrain.iteration.variation.drawn import DrawnIteration, sources_of
 from simtrain.scenario import Scenario
 from simtrain.studies.answer import json_text
 from simtrain.studies.simulation import result_of
-from simtrain.studies.warnings import warnings_on
 from simtrain.units import format_seconds
 
 _DEFAULT_DRAWS, _MOST_DRAWS = 100, 1_000_000
@@ -229,7 +228,7 @@ class VariedRun(PlainData):
 
 def result_json(result: Result) -> str:
     """Return what `simtrain run --format json` prints."""
-    report = RunReport(result, warnings_on(result))
+    report = RunReport(result)
     data = VariedRun(report, draw_if_varied(result)).to_dict()
     return json_text(data, result.scenario.cluster)
 

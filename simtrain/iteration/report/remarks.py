@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -32,21 +32,15 @@ _OF_OTHERS = ValidatedOn(
 
 @dataclass(frozen=True, slots=True)
 class RunReport(PlainData):
-    """What `simtrain run --format json` prints: a result, and what is said of it.
-
-    Args:
-        result: the simulated iteration.
-        warnings: more remarks, which are not of the result alone (`studies/warnings.py`).
-    """
+    """What `simtrain run --format json` prints: a result, and what is said of it."""
 
     json_fields: ClassVar = keys("**result remarks settings evidence validated_on=errors")
 
     result: Result
-    warnings: Sequence[Sentence] = ()
 
     @property
     def remarks(self) -> list[dict[str, Any]]:
-        return [sentence_json(text) for text in (*remarks_on(self.result), *self.warnings)]
+        return [sentence_json(text) for text in remarks_on(self.result)]
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -41,7 +41,6 @@ from simtrain.scenario.resolved import resolved_settings
 from simtrain.studies.comparison import Comparison, column_of
 from simtrain.studies.simulation import scenario_of
 from simtrain.studies.variation import DrawnTimes
-from simtrain.studies.warnings import warnings_on
 from simtrain.units import format_bytes
 from simtrain.views.compare import compare_view
 from simtrain.views.memory import memory_view
@@ -84,7 +83,6 @@ class ReportedRun:
     name: str
     result: Result
     arguments: str = ""
-    remarks: Sequence[str] = ()
     drawn: DrawnTimes | None = None
 
     def command(self, options: str = "") -> str:
@@ -141,7 +139,7 @@ def subjects_document(
         column = column_of(name, scenario, on_progress)
         result, drawn = column.result, column.drawn
         columns.append(column)
-        runs.append(ReportedRun(name, result, arguments, tuple(warnings_on(result)), drawn))
+        runs.append(ReportedRun(name, result, arguments, drawn))
     on_progress("writing the report")
     comparison = Comparison.of(columns) if len(columns) > 1 else Comparison(columns)
     return report_document(runs, comparison, compared)
@@ -235,7 +233,7 @@ def _scope(runs: Sequence[ReportedRun], run: ReportedRun) -> str:
 
 
 def _answer(run: ReportedRun) -> Html:
-    said = result_remarks(run.result, run.remarks)
+    said = result_remarks(run.result)
     return view_html(View([main_facts(run.result, run.drawn), said]), run.run_command)
 
 
