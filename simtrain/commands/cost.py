@@ -29,13 +29,13 @@ TrainingFields = Annotated[
     dict[str, Any],
     Fields(
         CostRequest,
-        "tokens days goodput spares checkpoint interval recovery draws seed price pue co2",
+        "tokens days goodput spares checkpoint interval draws seed price",
         {"goodput": Annotated[float | str, typer.Option(metavar="SHARE"), Written(read_goodput)]},
     ),
 ]
 
 
-@options_first("scenario tokens days gpus goodput price pue co2 details overrides")
+@options_first("scenario tokens days gpus goodput price details overrides")
 def cost(
     question: Question,
     fields: TrainingFields,
@@ -50,8 +50,7 @@ def cost(
         details: also print where the hours go, and what the answer hangs on.
 
     Prices and power come from the hardware profile, with their sources, unless --price replaces the
-    price. A figure that the profile lacks is listed as missing. --pue and --co2 add what the energy
-    of the site takes and emits.
+    price. A figure that the profile lacks is listed as missing.
 
     Nodes fail by kind at the rates of the profile (reliability), each with its source. A failure is
     found, a spare replaces the node, and the training starts again from its last checkpoint. Many
@@ -78,8 +77,8 @@ def cost(
 
 
 def _refuse_draws(fields: dict[str, Any], details: bool) -> None:
-    defaults = {"checkpoint": "async", "recovery": "all", "draws": 100, "seed": 0}
-    names = ("days", "spares", "checkpoint", "interval", "recovery", "draws", "seed")
+    defaults = {"checkpoint": "async", "draws": 100, "seed": 0}
+    names = ("days", "spares", "checkpoint", "interval", "draws", "seed")
     changed = {f"--{name}": fields[name] != defaults.get(name) for name in names}
     refuse(changed | {"--details": details}, "needs drawn failures", "remove --goodput")
     if fields["tokens"] is None:

@@ -196,12 +196,10 @@ class Restart(Strict):
     Args:
         process_groups: start of the processes and their groups.
         warm_up: the additional time of the first iterations.
-        reconfiguration: with recovery by replica, time for which all other replicas wait.
     """
 
     process_groups: Entry[NonNegativeSeconds]
     warm_up: Entry[NonNegativeSeconds]
-    reconfiguration: Entry[NonNegativeSeconds]
 
 
 class Reliability(Strict):

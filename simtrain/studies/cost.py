@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -40,7 +39,6 @@ from simtrain.units import (
 )
 
 KWH_J = 3.6e6
-_TONNE_G = 1e6
 _POWERS = {
     "gpu_busy_power": ("compute", "recompute", "optimizer"),
     "gpu_waiting_power": (
@@ -61,34 +59,28 @@ class Terms:
     num_tokens: int
     goodput: float | Literal["auto"] = 1.0
     price: Price | None = None
-    pue: float = 1.0
-    co2_g_per_kwh: float | None = None
 
     @classmethod
     def read(cls, request: CostRequest | SearchRequest) -> Terms:
         """Parse and check the texts of a command line or a call.
 
         Raises:
-            InputError: tokens (E841), a goodput (E842), a PUE or emissions (E840), or a price
-                (E848) is invalid.
+            InputError: tokens (E841), a goodput (E842) or a price (E848) is invalid.
         """
-        goodput, pue, co2 = request.goodput, request.pue, request.co2
+        goodput = request.goodput
         if goodput != "auto" and not (isinstance(goodput, Real) and 0 < goodput <= 1):
+            is_number = isinstance(goodput, Real)
+            message = f"a goodput of {goodput:g}" if is_number else f"goodput is {goodput!r}"
             fix = "write a number above 0 and at most 1, such as 0.9, or auto"
-            raise _refused("E842", "--goodput", "goodput", goodput, fix)
-        if not isinstance(pue, Real) or not 1 <= pue < math.inf:
-            raise _refused("E840", "--pue", "PUE", pue, "write a number from 1 on, such as 1.2")
-        if co2 is not None and not (isinstance(co2, Real) and 0 <= co2 < math.inf):
-            fix = "write the grams of CO2 per kWh, such as 380"
-            raise _refused("E840", "--co2", "CO2 per kWh", co2, fix)
+            raise InputError.of("E842", message, Location("--goodput"), fix)
         price = read_money(parse_price, request.price, "E848", "--price")
         ends_by_days = goodput == "auto" and request.tokens is None
-        return cls(1 if ends_by_days else read_tokens(request.tokens), goodput, price, pue, co2)
+        return cls(1 if ends_by_days else read_tokens(request.tokens), goodput, price)
 
 
 @dataclass(frozen=True, slots=True)
 class Energy(PlainData):
-    """Energy of a site for a training, in kWh.
+    """Energy of the nodes of a training, in kWh.
 
     Args:
         mean: from the powers of what GPUs do, and of hosts and network.
@@ -122,10 +114,7 @@ class TrainingCost(Answer):
         price: total price in `currency`; None if the profile has no price.
         gpu_energy_j: energy of the GPU boards; None if unknown.
         node_energy_j: energy of the GPUs' share of their nodes; None if unknown.
-        pue: energy of the site over that of its nodes.
-        site_energy_kwh: energy of the site, `node_energy_j` times `pue`; None if unknown.
-        energy: energy of the site from what GPUs do; None if the profile lacks a power.
-        co2_t: emissions of the site's energy, in tonnes; None if they are not counted or unknown.
+        energy: energy of the nodes from what GPUs do; None if the profile lacks a power.
         sources: source of each profile entry that was used.
         missing: profile entries that are missing.
         evidence: what predictions with the profile rest on.
@@ -137,8 +126,8 @@ class TrainingCost(Answer):
         """scenario cluster num_gpus num_tokens num_iterations iteration_time_s
         interval_s=interval goodput failures time_s time_interval_s
         gpu_hours price price_interval currency
-        gpu_energy_j node_energy_j pue site_energy_kwh energy_kwh=energy
-        co2_t sources missing evidence calibrated=evidence.judged assumptions training"""
+        gpu_energy_j node_energy_j energy_kwh=energy
+        sources missing evidence calibrated=evidence.judged assumptions training"""
     )
     json_omits_none: ClassVar = frozenset({"training"})
 
@@ -157,10 +146,7 @@ class TrainingCost(Answer):
     currency: str | None
     gpu_energy_j: float | None
     node_energy_j: float | None
-    pue: float
-    site_energy_kwh: float | None
     energy: Energy | None
-    co2_t: float | None
     sources: dict[str, str]
     missing: tuple[str, ...]
     evidence: Evidence
@@ -262,11 +248,8 @@ def cost_of_result(result: Result, terms: Terms, drawn: Goodput | None = None) -
     node, gpu_s = costs.node_power, scenario.num_gpus * time_s
     num_nodes = scenario.num_gpus / profile.cluster.gpus_per_node.value
     node_energy_j = node.value * num_nodes * time_s if node else None
-    site_kwh = None if node_energy_j is None else node_energy_j * terms.pue / KWH_J
+    nameplate_kwh = None if node_energy_j is None else node_energy_j / KWH_J
     shares = profile, result.breakdown_s, scenario.num_gpus
-    energy = energy_of(*shares, time_s, goodput, ends, terms.pue, site_kwh)
-    kwh = energy.mean if energy else site_kwh
-    co2 = terms.co2_g_per_kwh
     entries = {"price": price, "gpu_power": costs.gpu_power, "node_power": node}
     sources = {name: entry.source for name, entry in entries.items() if entry is not None}
     return TrainingCost(
@@ -285,10 +268,7 @@ def cost_of_result(result: Result, terms: Terms, drawn: Goodput | None = None) -
         currency=price.value.currency if price else None,
         gpu_energy_j=costs.gpu_power.value * gpu_s if costs.gpu_power else None,
         node_energy_j=node_energy_j,
-        pue=terms.pue,
-        site_energy_kwh=site_kwh,
-        energy=energy,
-        co2_t=None if kwh is None or co2 is None else kwh * co2 / _TONNE_G,
+        energy=energy_of(*shares, time_s, goodput, ends, nameplate_kwh),
         sources=sources,
         missing=tuple(name for name in entries if name not in sources),
         evidence=result.evidence,
@@ -303,7 +283,6 @@ def energy_of(
     time_s: float,
     goodput: float,
     ends: Ends,
-    pue: float,
     nameplate_kwh: float | None,
 ) -> Energy | None:
     """Return the energy of a training; None if the profile lacks a power.
@@ -318,8 +297,7 @@ def energy_of(
         time_s: the whole time.
         goodput: share of the time that iterations take.
         ends: of the 90 % interval of the time, relative to it.
-        pue: energy of the site over that of its nodes.
-        nameplate_kwh: energy of the site at the maximum power of its nodes; None if unknown.
+        nameplate_kwh: energy at the maximum power of the nodes; None if unknown.
     """
     costs = profile.running_costs or RunningCosts()
     powers: dict[str, Entry[float] | None] = {name: getattr(costs, name) for name in _POWERS}
@@ -336,7 +314,7 @@ def energy_of(
     network = costs.network_power if num_nodes > 1 else None
     for entry in (costs.host_power, costs.fan_power, network):
         power_w += num_nodes * entry.value if entry else 0.0
-    mean, (low, high) = power_w * time_s * pue / KWH_J, ends
+    mean, (low, high) = power_w * time_s / KWH_J, ends
     busy, waiting = shares["gpu_busy_power"], shares["gpu_waiting_power"]
     return Energy(mean, mean * low, mean * high, nameplate_kwh, busy, waiting)
 
@@ -347,9 +325,3 @@ def read_money(parse: Callable[[str], T], written: str | None, code: str, option
         return None if written is None else parse(written)
     except UnitError as error:
         raise InputError.of(code, str(error), Location(option), error.fix) from error
-
-
-def _refused(code: str, option: str, name: str, value: object, fix: str) -> InputError:
-    is_number = isinstance(value, Real)
-    message = f"a {name} of {value:g}" if is_number else f"{name} is {value!r}"
-    return InputError.of(code, message, Location(option), fix)

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result
     from simtrain.scenario import Scenario
 
-CheckpointMode = Literal["async", "blocking", "memory"]
-Recovery = Literal["all", "replica"]
+CheckpointMode = Literal["async", "blocking"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +28,12 @@ class CostRequest:
         spares: nodes that wait to replace others. Default: with them, all nodes of the training
             are there with a probability of 95 %.
         checkpoint: async (default): a checkpoint stops the training for a snapshot and is written
-            beside it; blocking: until it is written; memory: as async, but to the host memory of
-            another node over the network, and loaded from there (Gemini, Wang et al. 2023).
+            beside it; blocking: until it is written.
         interval: time between checkpoints: "600 s". Default: the one that loses least by Young's
             formula, but at least the time to write one.
-        recovery: what a failure stops: all replicas (default), or one replica, without which the
-            others go on after a reconfiguration.
         draws: trainings that are drawn. Default: 100.
         seed: of the random numbers: a whole number from 0 on.
         price: price per GPU, instead of the profile's, which is that on demand: "2.5 USD/h".
-        pue: energy of the site over that of its nodes (power usage effectiveness): 1.2. The
-            default of 1 leaves out cooling and power conversion.
-        co2: emissions of electricity, in grams of CO2 per kWh: 380.
         on_progress: receives a phase, and how many of how many trainings are drawn.
     """
 
@@ -53,10 +46,7 @@ class CostRequest:
     spares: int | None = None
     checkpoint: CheckpointMode = "async"
     interval: str | None = None
-    recovery: Recovery = "all"
     draws: int = 100
     seed: int = 0
     price: str | None = None
-    pue: float = 1.0
-    co2: float | None = None
     on_progress: Callable[[str, int, int], None] = lambda phase, done, total: None

@@ -8,13 +8,12 @@ from simtrain.hardware.evidence import sentences_of
 from simtrain.studies.cost import TrainingCost
 from simtrain.studies.goodput.goodput import DrawnFigure, Goodput
 from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds, four_digits, short_interval
-from simtrain.views.kinds import BAR, ENTRY, FOUR_DIGITS, SHARE, TEXT, amount
+from simtrain.views.kinds import BAR, FOUR_DIGITS, SHARE, TEXT, amount
 from simtrain.views.view import Column, Facts, Heading, Headline, Part, Row, Table, View, remarks
 
 _DATA = (
     *("scenario", "cluster", "num_gpus", "num_tokens", "num_iterations", "iteration_time_s"),
     *("time_s", "gpu_hours", "price", "currency", "gpu_energy_j", "node_energy_j"),
-    *("pue", "site_energy_kwh", "co2_t"),
 )
 
 
@@ -49,8 +48,6 @@ def cost_view(cost: TrainingCost, is_table: bool = True, details: bool = False) 
 def cost_remarks(costs: Sequence[TrainingCost]) -> Iterator[str]:
     """What costs with the same terms take for granted, where prices come from, what is missing."""
     yield from dict.fromkeys(text for cost in costs for text in cost.assumptions)
-    if any(_has_site(cost) for cost in costs):
-        yield f"The site's energy is that of the nodes times a PUE of {costs[0].pue:g}."
     for cost in {cost.cluster: cost for cost in costs}.values():
         if "price" in cost.sources:
             yield f"{cost.cluster}, price: {cost.sources['price']}"
@@ -76,28 +73,16 @@ def _facts(cost: TrainingCost) -> Iterator[tuple[str, str]]:
         ends = short_interval(cost.price_interval)
         price = f"{amount(cost.price)} {cost.currency}"
         yield "price", price + f" ({ends})" * (not is_given)
-    at_most, energy, site_kwh = "", cost.energy, cost.site_energy_kwh
-    if energy is not None:
+    if (energy := cost.energy) is not None:
         ends = short_interval({"p5": energy.p5, "p95": energy.p95}, 1e3)
-        name = "energy of the site" if _has_site(cost) else "energy of the nodes"
-        yield name, f"{amount(energy.mean / 1e3)} MWh ({ends})"
+        yield "energy of the nodes", f"{amount(energy.mean / 1e3)} MWh ({ends})"
         if energy.nameplate is not None:
             yield "energy by nameplates", f"at most {amount(energy.nameplate / 1e3)} MWh"
     else:
-        at_most = "at most "
         if cost.gpu_energy_j is not None:
             yield "energy of the GPUs", f"at most {format_energy(cost.gpu_energy_j)}"
         if cost.node_energy_j is not None:
             yield "energy of their nodes", f"at most {format_energy(cost.node_energy_j)}"
-        if site_kwh is not None and _has_site(cost):
-            yield "energy of the site", f"at most {amount(site_kwh)} kWh"
-    if cost.co2_t is not None:
-        yield "CO2", f"{at_most}{amount(cost.co2_t)} tonnes"
-
-
-def _has_site(cost: TrainingCost) -> bool:
-    """Return whether the energy of the site adds to what the energy of the nodes says."""
-    return cost.pue > 1 or cost.co2_t is not None
 
 
 def _duration(time_s: float) -> str:
@@ -114,28 +99,21 @@ _HOURS = (
     Column("share", "of the time", SHARE),
     Column("bar", "", BAR),
 )
-_HINGES = (
-    Column("entry", "entry", ENTRY),
-    Column("value", "value", FOUR_DIGITS),
-    Column("change", "if doubled", SHARE),
-)
 
 
 def goodput_view(goodput: Goodput) -> View:
-    """Show the ratio, where the hours go, and what it hangs on."""
+    """Show the ratio, and where the hours go."""
     days = goodput.days.mean
     hours = [
         Row((cause, lost.mean, lost.p5, lost.p95, lost.mean / 24 / days, lost.mean / 24 / days))
         for cause, lost in sorted(goodput.lost_hours.items(), key=lambda item: -item[1].mean)
         if lost.p95
     ]
-    hinges = [Row((each.entry, each.value, each.change)) for each in goodput.hinges]
     return View(
         [
             Heading(f"{goodput.scenario}: a training of {goodput.num_gpus:,} GPUs"),
             Facts([*_fleet_facts(goodput)]),
             Table("hours", "Where the hours go", _HOURS, hours),
-            Table("hinges", "What the answer hangs on", _HINGES, hinges),
             remarks(_draw_notes(goodput)),
         ]
     )
@@ -189,7 +167,6 @@ def _draw_notes(goodput: Goodput) -> Iterator[str]:
             f"{goodput.reliability} stand in."
         )
     yield "Slow nodes are not counted: no rate of them is published by node."
-    yield from (f"{hinge.entry}: {hinge.source}." for hinge in goodput.hinges)
     yield (
         "Times between failures, repairs and discoveries are exponential, all other times are "
         "constant; restarts can fail again."

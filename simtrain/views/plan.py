@@ -101,11 +101,8 @@ def _columns(plan: TrainingPlan) -> list[Column]:
         Column("price", f"price,\n{_currency(plan)}".strip(",\n"), AMOUNT),
         Column("price_interval", "90 %\ninterval", _PRICE_INTERVAL, "of the price"),
         Column("node_energy_j", "energy\nof nodes,\nMWh", _MWH, "at most"),
-        Column("co2_t", "CO2,\ntonnes", AMOUNT),
         Column("remark", "", TEXT),
     ]
-    if not any(cost.co2_t is not None for cost in plan.costs):
-        del columns[-2]
     return columns
 
 
@@ -116,7 +113,6 @@ def _record(row: PlanRow, plan: TrainingPlan) -> dict[str, Any]:
         return record | {"remark": row.status.value}
     split = row.best.scenario.parallelism
     marks = [_MISSES[miss] for miss in row.misses]
-    marks += [] if marks else [f"about on {'time' if at == 'days' else at}" for at in row.about]
     marks += ["fastest"] * (row is plan.fastest) + ["cheapest"] * (row is plan.cheapest)
     of_cost = (column.name for column in _columns(plan) if hasattr(row.cost, column.name))
     return {name: getattr(row.cost, name) for name in of_cost} | {

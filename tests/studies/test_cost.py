@@ -1,8 +1,6 @@
 """The cost of a training and its energy, calculated by hand, and the output of `simtrain cost`."""
 
-import csv
 import functools
-import io
 import json
 import pathlib
 
@@ -77,16 +75,11 @@ def test_goodput_divides_time_price_and_energy() -> None:
     assert "take 20 % of the training time" in slowed.to_dict()["assumptions"][0]
 
 
-def test_the_price_of_a_user_and_emissions_by_hand() -> None:
-    """Half a node of 6.5 kW with a PUE of 1.2."""
-    price = Price(per_hour=2.0, currency="EUR")
-    cost, plain = cost_of(10_000_000, price=price, pue=1.2, co2_g_per_kwh=400.0), cost_of(10**7)
+def test_the_price_of_a_user_by_hand() -> None:
+    cost, plain = cost_of(10**7, price=Price(per_hour=2.0, currency="EUR")), cost_of(10**7)
     assert (cost.price, cost.currency) == (pytest.approx(2.0 * cost.gpu_hours), "EUR")
     assert "AWS" in plain.sources["price"] and "AWS" not in cost.sources["price"]
-    kwh = 3.25 * 1.2 * cost.time_s / 3600
-    assert cost.site_energy_kwh == pytest.approx(kwh, rel=1e-12)
-    assert cost.co2_t == pytest.approx(kwh * 400e-6, rel=1e-12)
-    assert plain.co2_t is None and plain.node_energy_j == cost.node_energy_j
+    assert plain.node_energy_j == cost.node_energy_j
 
 
 @given(num_tokens=st.integers(1, 10**13), more=st.integers(0, 10**13))
@@ -133,7 +126,7 @@ def energy(breakdown_s: dict[str, float], num_gpus: int = 8, goodput: float = 1.
     """Return the energy of an hour on H100s with a breakdown."""
     profile, nameplate_kwh = load_profile("h100_sxm"), 10.2 * num_gpus / 8
     times = 3600.0, goodput, (0.9, 1.2)
-    found = energy_of(profile, breakdown_s, num_gpus, *times, 1.0, nameplate_kwh)
+    found = energy_of(profile, breakdown_s, num_gpus, *times, nameplate_kwh)
     assert found is not None
     return found
 
@@ -178,10 +171,9 @@ def test_energy_is_between_idle_and_nameplate(
 
 def test_a_cost_has_energy_and_its_nameplate_and_fans() -> None:
     base = load_scenario("llama3_70b")
-    cost = simtrain.cost(base, "1B", goodput=1.0, pue=1.2, co2=332)
+    cost = simtrain.cost(base, "1B", goodput=1.0)
     kwh = cost.to_dict()["energy_kwh"]
-    assert kwh["p5"] < kwh["mean"] < kwh["nameplate"] == cost.site_energy_kwh
-    assert cost.co2_t == pytest.approx(kwh["mean"] * 332 / 1e6)
+    assert kwh["p5"] < kwh["mean"] < kwh["nameplate"] == (cost.node_energy_j or 0) / KWH_J
     assert simtrain.cost(load_scenario("table5_22b_present"), "1B").energy is None
     immersed = base.replace({"hardware.running_costs.fan_power": "0 W"})
     with_fans, without = (simtrain.cost(each, "1B", goodput=1.0) for each in (base, immersed))
@@ -214,18 +206,6 @@ def test_the_command_prints_days_price_and_energy(small: str) -> None:
     assert "failures, checkpoints and evaluations are excluded" in page
 
 
-def test_the_page_has_the_energy_of_the_site(small: str) -> None:
-    options = ("cost", small, "--set", "cluster=h100_sxm", "--tokens", "1B", "--pue", "1.2")
-    page = call(*options, "--co2", "380").stdout
-    for words in ("energy of the site", " tonnes", "a PUE of 1.2"):
-        assert words in page
-    data = json.loads(call(*options, "--co2", "380", "--format=json").stdout)
-    (row,) = csv.DictReader(io.StringIO(call(*options, "--co2", "380", "--format=csv").stdout))
-    for name in ("price", "site_energy_kwh", "co2_t"):
-        assert float(row[name]) == data[name] > 0
-    assert "| CO2 |" in call(*options, "--co2", "380", "--format=md").stdout
-
-
 def test_the_command_names_missing_entries(small: str) -> None:
     done = call("cost", small, "--tokens", "300B", "--goodput", "1", "--set", "cluster=trn1")
     assert done.exit_code == 0
@@ -238,9 +218,6 @@ def test_the_command_names_missing_entries(small: str) -> None:
     ("option", "value", "words"),
     [
         *(("--goodput", value, "--goodput: E842 ") for value in ("0", "-0.5", "1.5", "nan", "x")),
-        ("--pue", "0.9", "E840 a PUE of 0.9"),
-        ("--pue", "nan", "E840 a PUE of nan"),
-        ("--co2", "-1", "E840 a CO2 per kWh of -1"),
         ("--price", "3 USD", "--price: E848 "),
         ("--price", "0 USD/h", "--price: E848 "),
         ("--price", "3", 'write "3 USD/h"'),

@@ -73,23 +73,19 @@ class Fleet:
     """A training, its machines and how they recover.
 
     Args:
-        num_nodes, num_replicas: of the training.
+        num_nodes: of the training.
         spares: nodes that wait to replace others.
         causes: reasons for which it stops.
         checkpoint: how it saves its state.
         restart_s: from the end of a diagnosis to the next iteration, once enough nodes are there.
-        reconfiguration_s: with recovery by replica, time for which the other replicas wait; None if
-            a failure stops all replicas until the restart.
         corruption: None if it does not happen.
     """
 
     num_nodes: int
-    num_replicas: int
     spares: int
     causes: tuple[Cause, ...]
     checkpoint: Checkpointing
     restart_s: float
-    reconfiguration_s: float | None = None
     corruption: Corruption | None = None
 
     @property
@@ -114,25 +110,20 @@ class TrainingFacts:
     """What of a training decides its fleet, besides the entries of a profile.
 
     Args:
-        num_gpus, gpus_per_node, num_replicas: of the training.
+        num_gpus, gpus_per_node: of the training.
         num_parameters: of the model.
         iteration_time_s: time of an iteration.
-        network_bytes_per_s: of all nodes together.
         checkpoint: how checkpoints are written.
         interval_s: time between them; None for the best one.
-        by_replica: whether a failure stops one replica only.
         spares: nodes that wait; None for as many as are needed 95 % of the time.
     """
 
     num_gpus: int
     gpus_per_node: int
-    num_replicas: int
     num_parameters: int
     iteration_time_s: float
-    network_bytes_per_s: float = math.inf
     checkpoint: CheckpointMode = "async"
     interval_s: float | None = None
-    by_replica: bool = False
     spares: int | None = None
 
     @property
@@ -177,21 +168,18 @@ def fleet_of(facts: TrainingFacts, reliability: Reliability) -> Fleet:
     loading_s = _copy_s(facts, reliability, read)
     return Fleet(
         num_nodes=facts.num_nodes,
-        num_replicas=facts.num_replicas,
         spares=_spares(facts, causes) if facts.spares is None else facts.spares,
         causes=(*causes, planned),
         checkpoint=_checkpointing(facts, reliability, failures_per_s),
         restart_s=restart.process_groups.value + loading_s + restart.warm_up.value,
-        reconfiguration_s=restart.reconfiguration.value if facts.by_replica else None,
         corruption=corruption,
     )
 
 
 def _copy_s(facts: TrainingFacts, reliability: Reliability, storage_bytes_per_s: float) -> float:
-    """Return the time to copy a checkpoint to or from the storage, or the memory of other nodes."""
-    in_memory = facts.checkpoint == "memory"
+    """Return the time to copy a checkpoint to or from the storage."""
     copied = facts.num_parameters * reliability.checkpoints.bytes_per_parameter.value
-    return copied / (facts.network_bytes_per_s if in_memory else storage_bytes_per_s)
+    return copied / storage_bytes_per_s
 
 
 def _checkpointing(
@@ -246,8 +234,7 @@ def hours_lost_per_hour(fleet: Fleet) -> dict[str, float]:
 
     A failure costs the time u to the next iteration, half an interval, and the rest of a write,
     which an asynchronous checkpoint loses too. Silent corruption also loses the time until it is
-    found. With recovery by replica, a failure stops all replicas for the reconfiguration, and one
-    of them until it is back, unless most of them are away at once. Waiting for nodes is left out.
+    found. Waiting for nodes is left out.
     """
     each, failures = fleet.checkpoint, fleet.failures
     lost_s = each.interval_s / 2 + each.write_s
@@ -255,15 +242,10 @@ def hours_lost_per_hour(fleet: Fleet) -> dict[str, float]:
     found_s = math.fsum(cause.per_s * cause.found_s for cause in failures)
     found_s = found_s / per_s if per_s else 0.0
     restart_s = recovery_s(found_s, fleet.restart_s, per_s) - found_s
-    longest_s = fleet.restart_s + max((cause.found_s for cause in failures), default=0.0)
-    few_are_away = per_s * longest_s < fleet.num_replicas / 2
     hours = {}
     for cause in fleet.causes:
         if cause.is_planned:
             down_s = each.loadable_s + restart_s
-        elif fleet.reconfiguration_s is not None and few_are_away:
-            away_s = cause.found_s + fleet.restart_s
-            down_s = fleet.reconfiguration_s + away_s / fleet.num_replicas
         else:
             down_s = cause.found_s + restart_s + lost_s
         hours[cause.name] = cause.per_s * down_s

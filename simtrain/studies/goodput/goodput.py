@@ -12,8 +12,6 @@ import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import InputError, Location, did_you_mean
-from simtrain.hardware.entries import entries_of, with_changed
-from simtrain.hardware.sections import Reliability
 from simtrain.iteration.report.result import Result
 from simtrain.studies.goodput.fleet import (
     Fleet,
@@ -25,7 +23,7 @@ from simtrain.studies.goodput.fleet import (
     hours_lost_per_hour,
 )
 from simtrain.studies.goodput.training import HOURS, WORK, Training, draw_training
-from simtrain.studies.training_requests import CheckpointMode, CostRequest, Recovery
+from simtrain.studies.training_requests import CheckpointMode, CostRequest
 from simtrain.studies.variation import mean_time_s
 from simtrain.units import (
     DAY_S,
@@ -42,7 +40,6 @@ _MOST_HOURS = 10.0
 """An hour of iterations that takes longer is a training that hardly gets on."""
 _MOST_EVENTS = 1e7
 """Failures and stops of all trainings that a study draws: more take longer than minutes."""
-_NUM_HINGES = 3
 
 Ends = tuple[float, float]
 """The ends of a 90 % interval, relative to the predicted value."""
@@ -90,25 +87,6 @@ class DrawnFigure(PlainData):
 
 
 @dataclass(frozen=True, slots=True)
-class Hinge(PlainData):
-    """An entry of the profile that the ratio hangs on.
-
-    Args:
-        entry: its name.
-        value: as the profile has it.
-        source: of the value.
-        change: what twice the value changes of the ratio, by the closed form.
-    """
-
-    json_fields: ClassVar = keys("entry value source change_if_doubled=change")
-
-    entry: str
-    value: float
-    source: str
-    change: float
-
-
-@dataclass(frozen=True, slots=True)
 class Goodput(PlainData):
     """The goodput of a training that was drawn many times.
 
@@ -125,7 +103,6 @@ class Goodput(PlainData):
         fleet: nodes, failures, recovery and checkpoints.
         seed: of the random numbers.
         trainings: what was drawn.
-        hinges: the entries that the ratio hangs on most, the strongest first.
     """
 
     json_fields: ClassVar = keys(
@@ -136,7 +113,7 @@ class Goodput(PlainData):
         checkpoint_write_s=fleet.checkpoint.loadable_s
         checkpoint_blocking_s=fleet.checkpoint.blocking_s
         restart_s=fleet.restart_s closed_form_ratio=closed_form
-        young_interval_s tokens interruptions_by_cause hinges"""
+        young_interval_s tokens interruptions_by_cause"""
     )
 
     scenario: str | None
@@ -150,7 +127,6 @@ class Goodput(PlainData):
     fleet: Fleet
     seed: int
     trainings: tuple[Training, ...]
-    hinges: tuple[Hinge, ...]
 
     def __repr__(self) -> str:
         figures = f"{self.effective_ratio.mean:.1%} of {four_digits(self.days.mean)} days"
@@ -253,7 +229,6 @@ def draw_trainings(result: Result, request: CostRequest) -> Goodput:
         fleet=fleet,
         seed=request.seed,
         trainings=tuple(_drawn(request, fleet, work_s, limit_s)),
-        hinges=_hinges(facts, reliability),
     )
 
 
@@ -280,15 +255,6 @@ def _drawn(request: CostRequest, fleet: Fleet, work_s: float, limit_s: float) ->
         if longest_s < limit_s and training.time_s >= longest_s:
             raise _never_ends(training.seconds)
         yield training
-
-
-def _hinges(facts: TrainingFacts, reliability: Reliability) -> tuple[Hinge, ...]:
-    now, hinges = expected_ratio(fleet_of(facts, reliability)), []
-    for name, entry in entries_of(reliability):
-        doubled = with_changed(reliability, name, lambda value: 2 * value)
-        change = expected_ratio(fleet_of(facts, doubled)) - now
-        hinges.append(Hinge(f"reliability.{name}", float(entry.value), entry.source, change))
-    return tuple(sorted(hinges, key=lambda hinge: -abs(hinge.change))[:_NUM_HINGES])
 
 
 def check_length(fleet: Fleet, work_s: float, limit_s: float, draws: int) -> None:
@@ -326,22 +292,14 @@ def _never_ends(lost: dict[str, float]) -> InputError:
 
 
 def _facts(result: Result, request: CostRequest, interval_s: float | None) -> TrainingFacts:
-    scenario, profile = result.scenario, result.profile
-    network, num_gpus = profile.inter_node, scenario.num_gpus
-    of_node = math.inf
-    if network is not None:
-        of_node = network.num_adapters.value * network.adapter_bandwidth.value
-        of_node *= network.whole_node_efficiency.value
+    scenario = result.scenario
     return TrainingFacts(
-        num_gpus=num_gpus,
-        gpus_per_node=profile.cluster.gpus_per_node.value,
-        num_replicas=scenario.parallelism.data,
+        num_gpus=scenario.num_gpus,
+        gpus_per_node=result.profile.cluster.gpus_per_node.value,
         num_parameters=result.num_parameters,
         iteration_time_s=mean_time_s(result),
-        network_bytes_per_s=num_gpus / profile.cluster.gpus_per_node.value * of_node,
         checkpoint=request.checkpoint,
         interval_s=interval_s,
-        by_replica=request.recovery == "replica",
         spares=request.spares,
     )
 
@@ -366,13 +324,10 @@ def _checked(request: CostRequest) -> tuple[int | None, float | None]:
             end = f"to {most:,}" if math.isfinite(most) else "on"
             fix = f"write a whole number from {least} {end}"
             raise _refused(option, f"{option} is {value!r}", fix)
-    for option, word, words in (
-        ("--checkpoint", request.checkpoint, get_args(CheckpointMode)),
-        ("--recovery", request.recovery, get_args(Recovery)),
-    ):
-        if word not in words:
-            fix = f"{did_you_mean(str(word), words)}write {' or '.join(words)}"
-            raise _refused(option, f"{option} is {word!r}", fix)
+    word, words = request.checkpoint, get_args(CheckpointMode)
+    if word not in words:
+        fix = f"{did_you_mean(str(word), words)}write {' or '.join(words)}"
+        raise _refused("--checkpoint", f"--checkpoint is {word!r}", fix)
     try:
         interval_s = None if request.interval is None else parse_seconds(request.interval)
     except UnitError as error:
@@ -382,9 +337,6 @@ def _checked(request: CostRequest) -> tuple[int | None, float | None]:
 
 
 def _check_checkpoints(fleet: Fleet, request: CostRequest) -> None:
-    if request.checkpoint == "memory" and fleet.num_nodes == 1:
-        option, fix = "--checkpoint memory", "write --checkpoint async, or more --gpus"
-        raise _refused(option, f"{option} with 1 node", fix, "a node that fails loses its memory")
     each = fleet.checkpoint
     write_s = max(each.write_s, each.blocking_s)
     if each.interval_s < write_s:

@@ -21,11 +21,7 @@ Steps = Generator[simpy.Event, Any, None]
 
 WORK, LOST, SAVING = "work", "lost work", "checkpoints"
 DETECTION, DIAGNOSIS, RESTART, WAITING = "detection", "diagnosis", "restart", "waiting for nodes"
-RECONFIGURATION, MISSING = "reconfiguration", "missing replicas"
-HOURS = (
-    *(WORK, LOST, SAVING, DETECTION, DIAGNOSIS, RESTART),
-    *(WAITING, RECONFIGURATION, MISSING),
-)
+HOURS = (WORK, LOST, SAVING, DETECTION, DIAGNOSIS, RESTART, WAITING)
 """What the time of a training goes to; the parts add up to it."""
 
 
@@ -74,9 +70,8 @@ def draw_training(
 class SavedWork:
     """The position of a training in seconds of work, and its checkpoints.
 
-    Work goes on at a speed (1 without missing replicas). After each interval of work a
-    checkpoint stops it; the state can be loaded after a write. A write takes no longer than an
-    interval, so the checkpoint before the latest one can always be loaded.
+    After each interval of work a checkpoint stops it; the state can be loaded after a write. A
+    write takes no longer than an interval, so the checkpoint before the latest one can be loaded.
     """
 
     def __init__(self, checkpoint: Checkpointing) -> None:
@@ -87,46 +82,38 @@ class SavedWork:
         self._saved_s = 0.0  # position that can be loaded
         self._latest = (math.inf, 0.0)  # when the latest checkpoint can be loaded, its position
 
-    def time_to(self, target_s: float, speed: float) -> float:
+    def time_to(self, target_s: float) -> float:
         """Return the seconds until a position is reached, checkpoints on the way included."""
         left_s = target_s - self.position_s
-        if not speed or math.isinf(left_s):
+        if math.isinf(left_s):
             return math.inf
         each = self._checkpoint
         # A checkpoint that would begin at the target itself is not written.
         stops = max(0, math.ceil((left_s + self._since_s) / each.interval_s) - 1)
-        return self._blocked_s + left_s / speed + stops * each.blocking_s
+        return self._blocked_s + left_s + stops * each.blocking_s
 
-    def advance(self, now_s: float, elapsed_s: float, speed: float) -> tuple[float, float]:
-        """Work for a time; return seconds of work, and seconds for which checkpoints stopped it.
-
-        Args:
-            now_s: when the time begins.
-            elapsed_s: the time.
-            speed: seconds of work per second.
-        """
+    def advance(self, now_s: float, elapsed_s: float) -> float:
+        """Work for a time from now on; return the seconds for which checkpoints stopped it."""
         each = self._checkpoint
         stopped_s = min(self._blocked_s, elapsed_s)
         self._blocked_s -= stopped_s
         left_s, begin_s = elapsed_s - stopped_s, now_s + stopped_s
-        to_first_s = (each.interval_s - self._since_s) / speed
+        to_first_s = each.interval_s - self._since_s
         if left_s < to_first_s or self._blocked_s > 0:
-            work_s = left_s * speed
-            self._since_s += work_s
-            self.position_s += work_s
-            return work_s, stopped_s
+            self._since_s += left_s
+            self.position_s += left_s
+            return stopped_s
         # Checkpoints are counted, not walked through: the first, then `full` whole cycles.
-        cycle_s = each.blocking_s + each.interval_s / speed
+        cycle_s = each.blocking_s + each.interval_s
         full, rest_s = divmod(left_s - to_first_s, cycle_s)
         last_s = self.position_s + each.interval_s - self._since_s + full * each.interval_s
         self._saved_s = max(self._saved_s, last_s - each.interval_s)
         self._latest = begin_s + to_first_s + full * cycle_s + each.loadable_s, last_s
         stop_s = min(rest_s, each.blocking_s)
         self._blocked_s = each.blocking_s - stop_s
-        self._since_s = (rest_s - stop_s) * speed
-        work_s = last_s + self._since_s - self.position_s
+        self._since_s = rest_s - stop_s
         self.position_s = last_s + self._since_s
-        return work_s, stopped_s + full * each.blocking_s + stop_s
+        return stopped_s + full * each.blocking_s + stop_s
 
     def save(self) -> None:
         """Count everything so far as saved: a checkpoint was written while nothing else ran."""
@@ -157,8 +144,6 @@ class _Run:
         self.env = simpy.Environment()
         self.pool = simpy.Container(self.env, init=fleet.spares)
         self.saved = SavedWork(fleet.checkpoint)
-        self.missing = 0  # replicas that are not there while the others run
-        self.is_back = self.env.event()  # a missing replica is there again
         self.corrupted_s = self._after(fleet.corruption.per_s if fleet.corruption else 0.0)
         self.found_s, self.clean_s = math.inf, 0.0
         self.rates = np.cumsum([cause.per_s for cause in fleet.causes])
@@ -169,17 +154,12 @@ class _Run:
     def _after(self, per_s: float) -> float:
         return self.env.now + self.rng.exponential(1 / per_s) if per_s else math.inf
 
-    @property
-    def _speed(self) -> float:
-        return 1 - self.missing / self.fleet.num_replicas
-
     def _train(self) -> Steps:
         yield from self._restart()
         total = float(self.rates[-1]) if len(self.rates) else 0.0
         fails_s = self._after(total)
         while self.env.now < self.limit_s:
-            speed = self._speed
-            done_s = self.env.now + self.saved.time_to(self.work_s, speed)
+            done_s = self.env.now + self.saved.time_to(self.work_s)
             times = {
                 "done": min(done_s, self.limit_s),
                 "failure": fails_s,
@@ -187,9 +167,9 @@ class _Run:
                 "corruption found": self.found_s,
             }
             event = min(times, key=times.__getitem__)
-            is_reached = yield from self._work(max(0.0, times[event] - self.env.now), speed)
-            if not is_reached:
-                continue
+            start_s = self.env.now
+            yield self.env.timeout(max(0.0, times[event] - start_s))
+            self.training.seconds[SAVING] += self.saved.advance(start_s, self.env.now - start_s)
             match event:
                 case "done":
                     break
@@ -203,22 +183,6 @@ class _Run:
                     yield from self._undo_corruption()
         self.training.seconds[WORK] += self.saved.position_s
 
-    def _work(self, elapsed_s: float, speed: float) -> Generator[simpy.Event, Any, bool]:
-        """Work for a time, or until a missing replica is back; return whether the time is over."""
-        start_s = self.env.now
-        timeout = self.env.timeout(elapsed_s)
-        yield timeout | self.is_back if self.missing else timeout
-        is_back = self.is_back.triggered
-        if is_back:
-            self.is_back = self.env.event()
-        elapsed_s = self.env.now - start_s
-        work_s, stopped_s = self.saved.advance(start_s, elapsed_s, speed)
-        seconds = self.training.seconds
-        seconds[SAVING] += stopped_s
-        if speed < 1:  # what is done more slowly than with all nodes costs the difference
-            seconds[MISSING] += elapsed_s - stopped_s - work_s
-        return not is_back
-
     def _lose(self, position_s: float) -> None:
         self.training.seconds[LOST] += self.saved.go_back(position_s)
 
@@ -229,11 +193,6 @@ class _Run:
             yield from self._restart()
             return
         self._count_interruption(cause.name)
-        if self.fleet.reconfiguration_s is not None and self.missing + 1 < self.fleet.num_replicas:
-            self.missing += 1
-            self.env.process(self._recover_replica(cause))
-            yield from self._spend(RECONFIGURATION, self.fleet.reconfiguration_s)
-            return
         self._lose(self.saved.saved_at(self.env.now))
         yield from self._find(cause)
         yield from self._restart()
@@ -261,17 +220,6 @@ class _Run:
             cause = self.unplanned[int(np.searchsorted(self.unplanned_rates, drawn, side="right"))]
             self._count_interruption(cause.name)
             yield from self._find(cause)
-
-    def _recover_replica(self, cause: Cause) -> Steps:
-        """Bring a replica back while the others run; it copies its state from one of them."""
-        yield self.env.timeout(cause.detection_s + cause.diagnosis_s)
-        if cause.repair_s:
-            self.env.process(self._repair(cause.repair_s))
-            yield self.pool.get(1)
-        yield self.env.timeout(self.fleet.restart_s)
-        self.missing -= 1
-        if not self.is_back.triggered:
-            self.is_back.succeed()
 
     def _replace_node(self, repair_s: float) -> Steps:
         """Take a spare; without one, wait for a repair."""

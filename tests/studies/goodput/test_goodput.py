@@ -40,9 +40,6 @@ def test_llama_3_is_interrupted_as_published() -> None:
     assert result.interruptions.mean == pytest.approx(419, rel=0.12)
     assert 0.88 < result.effective_ratio.mean < 0.94
     assert result.closed_form == pytest.approx(result.effective_ratio.mean, abs=0.02)
-    assert result.hinges[0].entry == "reliability.gpu.per_gpu_day"
-    by_replica = small(base, gpus=16384, days=54, draws=4, recovery="replica")
-    assert by_replica.effective_ratio.mean > result.effective_ratio.mean
 
 
 @pytest.mark.parametrize("name", ["table5_22b_present", "llama3_8b"])
@@ -120,7 +117,7 @@ def test_no_failures_are_the_plain_training() -> None:
 def test_gpus_add_replicas_and_nodes_and_keep_the_batch() -> None:
     base = scenario().replace({"batch.global": 32})
     result, alone = small(base, gpus=64), small(base)
-    assert (result.num_gpus, result.fleet.num_replicas, result.fleet.num_nodes) == (64, 8, 8)
+    assert (result.num_gpus, result.fleet.num_nodes) == (64, 8)
     for study in (result, alone):
         tokens = study.tokens_per_s * study.iteration_time_s
         assert tokens == pytest.approx(32 * base.model.seq_length)
@@ -153,8 +150,6 @@ def test_a_profile_without_failures_takes_those_of_another_one() -> None:
         ({"seed": 1.5}, "E886"),
         ({"gpus": 12}, "E886"),
         ({"checkpoint": "sync"}, "E886"),
-        ({"recovery": "none"}, "E886"),
-        ({"checkpoint": "memory"}, "E886"),
         ({"interval": "often"}, "E887"),
         ({"interval": "1 ms"}, "E888"),
     ],
@@ -165,7 +160,6 @@ def test_wrong_questions_are_errors(fields: dict[str, object], code: str) -> Non
     assert caught.value.problems[0].code == code
 
 
-@pytest.mark.parametrize("recovery", ["all", "replica"])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -179,11 +173,11 @@ def test_wrong_questions_are_errors(fields: dict[str, object], code: str) -> Non
     ids=str,
 )
 def test_a_training_that_never_ends_is_refused_by_what_an_hour_costs(
-    changes: dict[str, object], recovery: Any
+    changes: dict[str, object],
 ) -> None:
     base = scenario().replace({f"hardware.reliability.{name}": v for name, v in changes.items()})
     calls = [
-        lambda: simtrain.cost(base, "300B", draws=40, recovery=recovery),
+        lambda: simtrain.cost(base, "300B", draws=40),
         lambda: simtrain.cost(base, "300B", goodput="auto"),
     ]
     for ask in calls:
@@ -202,16 +196,3 @@ def test_wrong_rates_are_errors(rate: str) -> None:
     outcome = call("cost", "table5_22b_present", "--days", "1", *words)
     assert outcome.exit_code == 2
     assert "per_gpu_day" in outcome.stderr
-
-
-def test_checkpoints_in_memory_take_the_network() -> None:
-    """8 nodes of 8 adapters with 25 GB/s each, at the efficiency of whole nodes."""
-    base = scenario().replace({"batch.global": 32})
-    in_memory, in_storage = (small(base, gpus=64, checkpoint=to) for to in ("memory", "async"))
-    profile = load_profile(base.cluster)
-    assert profile.inter_node is not None and profile.reliability is not None
-    bytes_per_s = 8 * 8 * 25e9 * profile.inter_node.whole_node_efficiency.value
-    num_parameters = simtrain.run(base).num_parameters
-    copied = num_parameters * profile.reliability.checkpoints.bytes_per_parameter.value
-    assert in_memory.fleet.checkpoint.write_s == pytest.approx(copied / bytes_per_s)
-    assert in_memory.fleet.checkpoint.write_s < in_storage.fleet.checkpoint.write_s

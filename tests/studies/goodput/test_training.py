@@ -1,7 +1,6 @@
 """Whole trainings against closed forms: Daly, Erlang, Kokolis, and sums of their time."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,7 +43,7 @@ def drawn(fleet: Fleet, draws: int, work_s: float, limit_s: float = math.inf) ->
 
 def a_fleet(*causes: Cause, **fields: object) -> Fleet:
     """Return a fleet of 100 nodes that fail for these causes."""
-    defaults = {"num_nodes": 100, "num_replicas": 4, "spares": 10**6, "restart_s": 0.0}
+    defaults = {"num_nodes": 100, "spares": 10**6, "restart_s": 0.0}
     return Fleet(**defaults | {"checkpoint": SYNCHRONOUS} | fields, causes=causes)  # type: ignore[arg-type]
 
 
@@ -94,17 +93,9 @@ def test_default_spares_are_for_the_repairs_of_one_node(num_gpus: int) -> None:
         kind.per_gpu_day.value * (kind.repair.value if kind.repair else 0) / 86_400
         for kind in (reliability.gpu, reliability.network, reliability.host, reliability.software)
     )
-    spares = fleet_of(TrainingFacts(num_gpus, 8, 1, 10**9, 10.0), reliability).spares
+    spares = fleet_of(TrainingFacts(num_gpus, 8, 10**9, 10.0), reliability).spares
     assert spares == spares_for(num_gpus // 8, 1 / (1 + away))
     assert spares < num_gpus / 8 / 10
-
-
-def test_recovery_by_replica_by_hand() -> None:
-    """Of 4 replicas, a failure stops all for 30 s, and one for 60 + 40 + 600 s."""
-    cause = Cause("x", 1e-6, detection_s=60.0, diagnosis_s=40.0)
-    checkpoint = Checkpointing(3600.0, 0.0)
-    fleet = Fleet(4, 4, 0, (cause,), checkpoint, restart_s=600.0, reconfiguration_s=30.0)
-    assert expected_ratio(fleet) == pytest.approx(1 - 1e-6 * (30 + 700 / 4))
 
 
 def test_the_ratio_of_kokolis_by_hand() -> None:
@@ -113,7 +104,7 @@ def test_the_ratio_of_kokolis_by_hand() -> None:
     The restart may fail too: its mean is (exp(600 rate) - 1) / rate.
     """
     rate = 128 * 6.5e-3 / 86_400
-    fleet = Fleet(128, 1, 0, (Cause("x", rate),), Checkpointing(3600.0, 30.0), restart_s=600.0)
+    fleet = Fleet(128, 0, (Cause("x", rate),), Checkpointing(3600.0, 30.0), restart_s=600.0)
     lost = math.expm1(600 * rate) + 1800 * rate
     assert expected_ratio(fleet) == pytest.approx((1 - lost) / (1 + 30 / 3600))
     assert lost == pytest.approx(rate * (600 + 1800), rel=1e-3)
@@ -148,41 +139,40 @@ class Stepwise:
         self.each, self.position, self.since, self.blocked = each, 0.0, 0.0, 0.0
         self.saved = [(0.0, 0.0)]
 
-    def advance(self, now: float, elapsed: float, speed: float) -> tuple[float, float]:
-        """Work until the time is over."""
-        work = stopped = 0.0
+    def advance(self, now: float, elapsed: float) -> float:
+        """Work until the time is over; return how long checkpoints stopped it."""
+        stopped = 0.0
         while elapsed > 0:
             if self.blocked > 0:
                 step = min(self.blocked, elapsed)
                 self.blocked -= step
                 stopped += step
             else:
-                step = min((self.each.interval_s - self.since) / speed, elapsed)
-                reaches = step < elapsed or self.since + step * speed >= self.each.interval_s
-                self.since += step * speed
-                self.position += step * speed
-                work += step * speed
+                step = min(self.each.interval_s - self.since, elapsed)
+                reaches = step < elapsed or self.since + step >= self.each.interval_s
+                self.since += step
+                self.position += step
                 if reaches and self.since >= self.each.interval_s * (1 - 1e-12):
                     self.since, self.blocked = 0.0, self.each.blocking_s
                     self.saved.append((now + step + self.each.loadable_s, self.position))
             now, elapsed = now + step, elapsed - step
-        return work, stopped
+        return stopped
 
 
 @given(
     interval=st.floats(10, 100),
     blocking=st.floats(0, 5),
     write=st.floats(0, 10),
-    pieces=st.lists(st.tuples(st.floats(0.1, 400), st.floats(0.2, 1)), min_size=1, max_size=6),
+    pieces=st.lists(st.floats(0.1, 400), min_size=1, max_size=6),
 )
 def test_pieces_of_any_length_are_as_one_step_after_another(
-    interval: float, blocking: float, write: float, pieces: list[tuple[float, float]]
+    interval: float, blocking: float, write: float, pieces: list[float]
 ) -> None:
     each = Checkpointing(interval, blocking, write)
     saved_work, stepwise, now = SavedWork(each), Stepwise(each), 0.0
-    for elapsed, speed in pieces:
-        assert saved_work.advance(now, elapsed, speed) == pytest.approx(
-            stepwise.advance(now, elapsed, speed), abs=1e-6
+    for elapsed in pieces:
+        assert saved_work.advance(now, elapsed) == pytest.approx(
+            stepwise.advance(now, elapsed), abs=1e-6
         )
         now += elapsed
         assert saved_work.position_s == pytest.approx(stepwise.position, abs=1e-6)
@@ -196,7 +186,7 @@ def test_pieces_of_any_length_are_as_one_step_after_another(
 def test_a_checkpoint_that_is_not_written_yet_cannot_be_loaded() -> None:
     """Checkpoints begin at 10, 20 and 30 s, and are written 6 s later."""
     saved_work = SavedWork(Checkpointing(10.0, 0.0, 6.0))
-    saved_work.advance(0.0, 35.0, 1.0)
+    saved_work.advance(0.0, 35.0)
     assert (saved_work.saved_at(35.0), saved_work.saved_at(36.0)) == (20.0, 30.0)
     assert saved_work.go_back(20.0) == 15.0
 
@@ -206,15 +196,14 @@ def test_a_checkpoint_that_is_not_written_yet_cannot_be_loaded() -> None:
     blocking=st.floats(0, 5),
     first=st.floats(0, 300),
     rest=st.floats(1, 1000),
-    speed=st.floats(0.2, 1),
 )
 def test_the_time_to_a_position_reaches_it(
-    interval: float, blocking: float, first: float, rest: float, speed: float
+    interval: float, blocking: float, first: float, rest: float
 ) -> None:
     saved_work = SavedWork(Checkpointing(interval, blocking))
-    saved_work.advance(0.0, first, speed)
+    saved_work.advance(0.0, first)
     target = saved_work.position_s + rest
-    saved_work.advance(first, saved_work.time_to(target, speed), speed)
+    saved_work.advance(first, saved_work.time_to(target))
     assert saved_work.position_s == pytest.approx(target, abs=1e-6 + interval * 1e-9)
 
 
@@ -275,34 +264,13 @@ def test_a_planned_stop_loses_no_work() -> None:
     assert training.seconds[RESTART] == pytest.approx(10.0 * (training.planned + 1))
 
 
-def test_replicas_that_go_on_lose_less_than_all_that_stop() -> None:
-    cause = Cause("x", 1 / 1000, detection_s=60.0, diagnosis_s=540.0)
-    by_replica = a_fleet(cause, num_replicas=64, reconfiguration_s=180.0, restart_s=60.0)
-    (one,) = drawn(by_replica, 1, 1e6)
-    (other,) = drawn(replace(by_replica, reconfiguration_s=None), 1, 1e6)
-    assert one.effective_ratio > other.effective_ratio
-    # Each failure stops all for 180 s, and one of 64 replicas for 660 s.
-    expected = 1 / (1 + (180 + 660 / 64) / 1000 + 30 / 400)
-    assert one.effective_ratio == pytest.approx(expected, abs=0.01)
-
-
-def test_recovery_by_replica_is_that_of_the_closed_form() -> None:
-    """Failures are rare: never are two replicas away at once."""
-    cause = Cause("x", 1 / 200_000, detection_s=60.0, diagnosis_s=40.0)
-    each = Checkpointing(interval_s=4000.0, blocking_s=0.0)
-    fleet = a_fleet(cause, checkpoint=each, restart_s=600.0, reconfiguration_s=30.0)
-    ratios = [each.effective_ratio for each in drawn(fleet, 40, work_s=2e7)]
-    assert_mean(ratios, expected_ratio(fleet), also=1e-5)
-
-
 @given(
     rates=st.lists(st.floats(1e-6, 1e-3), min_size=1, max_size=3),
     times=st.lists(st.floats(0.0, 2000.0), min_size=4, max_size=4),
     interval_s=st.floats(50.0, 5000.0),
     blocking_s=st.floats(0.0, 40.0),
     spares=st.integers(0, 3),
-    num_replicas=st.integers(1, 8),
-    options=st.tuples(st.booleans(), st.booleans()),
+    is_corrupt=st.booleans(),
     seed=st.integers(0, 10**6),
 )
 def test_the_parts_of_a_training_add_up_to_its_time(
@@ -311,12 +279,10 @@ def test_the_parts_of_a_training_add_up_to_its_time(
     interval_s: float,
     blocking_s: float,
     spares: int,
-    num_replicas: int,
-    options: tuple[bool, bool],
+    is_corrupt: bool,
     seed: int,
 ) -> None:
     detection_s, diagnosis_s, restart_s, write_s = times
-    by_replica, is_corrupt = options
     causes = [
         Cause(str(n), rate, detection_s, diagnosis_s, 3000.0 * n) for n, rate in enumerate(rates)
     ]
@@ -324,10 +290,8 @@ def test_the_parts_of_a_training_add_up_to_its_time(
         *causes,
         Cause(PLANNED, 1e-5, is_planned=True),
         spares=spares,
-        num_replicas=num_replicas,
         restart_s=restart_s,
         checkpoint=Checkpointing(interval_s, blocking_s, min(write_s, interval_s)),
-        reconfiguration_s=30.0 if by_replica else None,
         corruption=Corruption(2e-5, 3000.0, 3000.0) if is_corrupt else None,
     )
     seeds = np.random.SeedSequence(seed), np.random.SeedSequence(seed)
