@@ -153,7 +153,6 @@ def _trainings(content: Mapping[str, Any]) -> list[list[str]]:
         facts = TrainingFacts(
             num_gpus=run["gpus"],
             gpus_per_node=8,
-            num_replicas=max(1, run["gpus"] // run["gpus_of_replica"]),
             num_parameters=int(float(run["parameters"])),
             iteration_time_s=20.0,
         )

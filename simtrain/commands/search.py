@@ -17,7 +17,6 @@ from simtrain.commands.declare import Fields, Written, options_first
 from simtrain.commands.options import OutOption, refuse
 from simtrain.commands.output import PAGES, Output, check_file, show
 from simtrain.commands.question import Question, SearchQuestion
-from simtrain.studies.objectives import DEFAULT, OBJECTIVES, ObjectiveName
 from simtrain.studies.search.request import SearchRequest
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from simtrain.studies.planning import TrainingPlan
     from simtrain.studies.search.result import SearchResult
     from simtrain.views.view import View
-
-OBJECTIVE_HELP = "; ".join(f"{name} ({each.text})" for name, each in OBJECTIVES.items())
 
 
 def _gpus(written: list[str], _: str) -> tuple[int, ...]:
@@ -46,14 +43,15 @@ SearchFields = Annotated[
     dict[str, Any],
     Fields(
         SearchRequest,
-        "gpus objective top seconds days budget goodput price pue co2",
+        "gpus top seconds days budget objective goodput price",
         {
             "gpus": Annotated[
                 tuple[int, ...],
-                typer.Option(help="Numbers of GPUs: 256,512, or powers of two: 128..4096."),
+                typer.Option(
+                    help="Number of GPUs; with --tokens also several: 256,512, or 128..4096."
+                ),
                 Written(_gpus, list[str]),
             ],
-            "objective": Annotated[ObjectiveName, typer.Option(help=f"Rank by: {OBJECTIVE_HELP}.")],
             "top": Annotated[int, typer.Option(min=1)],
             "budget": Annotated[str | None, typer.Option(metavar="PRICE")],
             "goodput": Annotated[
@@ -62,8 +60,6 @@ SearchFields = Annotated[
                 Written(read_goodput),
             ],
             "price": Annotated[str | None, typer.Option(help="With --tokens: as for cost.")],
-            "pue": Annotated[float, typer.Option(help="With --tokens: as for cost.")],
-            "co2": Annotated[float | None, typer.Option(help="With --tokens: as for cost.")],
         },
     ),
 ]
@@ -72,7 +68,7 @@ ClustersOption = Annotated[
     typer.Option("--cluster", autocompletion=shipped_profiles),
     Written(_names),
 ]
-_OF_TRAINING = ("days", "budget", "goodput", "price", "pue", "co2")
+_OF_TRAINING = ("days", "budget", "objective", "goodput", "price")
 
 
 @options_first(
@@ -98,8 +94,8 @@ def search(
         tokens: search clusters and numbers of GPUs for a training of so many: 300B, 1.5T, 450e9.
         clusters: with --tokens: hardware profiles, a100_sxm4_80gb,h100_sxm. Default: the scenario's
             cluster.
-        vary: search these values of a field: batch.micro=1,2 or overlap.userbuffers (all values of
-            a flag or a choice). May be repeated.
+        vary: search these values of a layout's field: batch.micro=1,2, or all schedules: schedule.
+            May be repeated.
         hold: keep the scenario's value of a field or a section: overlap. May be repeated.
         details: also print what was searched, and what prices rest on.
 
@@ -108,6 +104,7 @@ def search(
     adds expert parallelism, with expert_tensor of 1 or equal to tensor; for long sequences, context
     parallelism. Then options of overlap, memory and recompute of the two best layouts are changed
     one at a time. A field set by --set or named by --hold keeps its value; --vary searches others.
+    Fields that are not of a layout are compared by simtrain sweep.
 
     Ranked are layouts that surely fit. Faster ones that may not fit follow below, marked with *.
 
@@ -121,7 +118,7 @@ def search(
 
     With experts: simtrain search mixtral_8x7b --gpus 64 --vary parallelism.expert=2,4,8
 
-    Example: simtrain search table5_22b_present --gpus 8 --objective time --top 5 --seconds 30
+    Example: simtrain search table5_22b_present --gpus 8 --top 5 --seconds 30
 
     Example: simtrain search gpt3_175b --tokens 300B --days 60 --gpus 256..1024
     """
@@ -164,9 +161,7 @@ def _fields_of_training(
     """Return the fields of a search for clusters; refuse those that only layouts have (E908)."""
     top = _written({"top": fields.pop("top")})
     refuse({**top, **of_layouts}, "has no effect with --tokens")
-    ranked = {DEFAULT: "time", "time": "time", "cost": "cost"}.get(fields["objective"])
-    refuse({"--objective": ranked is None}, "ranks no whole training", "write time or cost")
-    return fields | {"tokens": tokens, "objective": ranked, "clusters": clusters or ()}
+    return fields | {"tokens": tokens, "clusters": clusters or ()}
 
 
 def _written(fields: Mapping[str, Any]) -> dict[str, bool]:

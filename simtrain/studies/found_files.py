@@ -12,8 +12,7 @@ from simtrain.base.strict_yaml import yaml_text
 from simtrain.errors import InputError, Location
 from simtrain.scenario import Scenario, load_unchecked
 from simtrain.studies.search.result import Candidate, SearchResult
-from simtrain.studies.search.space import num_gpus_in_words
-from simtrain.units import format_bytes, format_seconds
+from simtrain.units import counted, format_bytes, format_seconds
 
 _WHAT = "scenarios"
 
@@ -36,8 +35,7 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
     with writing_to(folder, _WHAT):
         for path, (name, layout, origin) in zip(paths, files, strict=True):
             description = (
-                f"{origin} by {result.objective.name} on "
-                f"{num_gpus_in_words([layout.scenario.num_gpus])}: "
+                f"{origin} by time on {counted(layout.scenario.num_gpus, 'GPU')}: "
                 f"{format_seconds(layout.iteration_time_s)}, "
                 f"{format_bytes(layout.peak_bytes)} at its peak"
             )

@@ -25,8 +25,23 @@ def with_gpus(subject: Subject, gpus: int | None, scale_batch: bool = False) -> 
 
 
 def with_scaled_batch(scenario: Scenario, gpus: int) -> Scenario:
-    """Return a scenario whose global batch grows by the factor to this number of GPUs."""
-    return scenario.replace({"batch.global": scenario.batch.global_ * gpus // scenario.num_gpus})
+    """Return a scenario whose global batch grows by the factor to this number of GPUs.
+
+    Raises:
+        InputError: the grown batch has no whole number of sequences (E886).
+    """
+    now = scenario.batch.global_
+    batch, rest = divmod(now * gpus, scenario.num_gpus)
+    if rest:
+        step = scenario.num_gpus // math.gcd(now, scenario.num_gpus)
+        raise InputError.of(
+            "E886",
+            f"a global batch of {now} on {scenario.num_gpus} GPUs has no whole size on {gpus}",
+            Location(f"--scale-batch --gpus {gpus}"),
+            f"write --gpus as a multiple of {step}, or --set batch.global without --scale-batch",
+            "a batch has whole sequences",
+        )
+    return scenario.replace({"batch.global": batch})
 
 
 def changes_to(base: Scenario, gpus: int, scale_batch: bool) -> dict[str, object]:

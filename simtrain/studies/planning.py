@@ -33,8 +33,6 @@ from simtrain.units import (
 
 Miss = Literal["days", "budget", "no price"]
 """A limit that a row misses. "no price": there is a budget, but the price is unknown."""
-_ABOUT = 0.01
-"""Difference from a limit, as a share of it, that no prediction can tell."""
 _MOST_GPUS = 2**24
 """More GPUs than any cluster has: a larger number is a typing error."""
 _LEAST_BUDGET_S = 1e-6
@@ -88,14 +86,13 @@ class CostLimits:
         money = read_money(parse_money, budget, "E844", "--budget")
         return cls(days, Budget(*money) if money else None)
 
-    def of_cost(self, cost: TrainingCost) -> Iterator[tuple[Miss, float]]:
-        """Yield what is limited, and its share of the limit; an unknown price is above any."""
-        if self.days is not None:
-            yield "days", cost.time_s / (self.days * DAY_S)
+    def missed_by(self, cost: TrainingCost) -> Iterator[Miss]:
+        if self.days is not None and cost.time_s > self.days * DAY_S:
+            yield "days"
         if self.budget is not None and cost.price is None:
-            yield "no price", math.inf
-        elif self.budget is not None and cost.price is not None:
-            yield "budget", cost.price / self.budget.amount
+            yield "no price"
+        elif self.budget is not None and (cost.price or 0.0) > self.budget.amount:
+            yield "budget"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -112,12 +109,11 @@ class PlanRow(PlainData):
             or a bound.
         errors: problems of the search, if no layout was found.
         cost: time, price and energy of the training run; None without a layout.
-        misses: limits that the row misses by more than 1 %.
-        about: limits that the row is within 1 % of.
+        misses: limits that the row misses.
     """
 
     json_fields: ClassVar = keys(
-        """cluster num_gpus status meets_limits misses about exact gap layout=best cost problems"""
+        """cluster num_gpus status meets_limits misses exact gap layout=best cost problems"""
     )
 
     cluster: str
@@ -129,7 +125,6 @@ class PlanRow(PlainData):
     errors: tuple[Problem, ...] = ()
     cost: TrainingCost | None = None
     misses: tuple[Miss, ...] = ()
-    about: tuple[Miss, ...] = ()
 
     @property
     def problems(self) -> list[dict[str, str | None]]:
@@ -360,10 +355,7 @@ def _searched(
 def _costed(row: PlanRow, terms: Terms, limits: CostLimits) -> PlanRow:
     assert row.best is not None, "only a layout has a cost"
     cost = cost_of_result(simulate(row.best.evaluation.scenario), terms)
-    shares = [*limits.of_cost(cost)]
-    misses = tuple(name for name, share in shares if share > 1 + _ABOUT)
-    about = tuple(name for name, share in shares if abs(share - 1) <= _ABOUT)
-    return replace(row, cost=cost, misses=misses, about=about)
+    return replace(row, cost=cost, misses=tuple(limits.missed_by(cost)))
 
 
 def _check(request: SearchRequest) -> None:

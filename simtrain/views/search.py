@@ -10,8 +10,8 @@ from simtrain.scenario import Scenario
 from simtrain.schedules import default_name
 from simtrain.studies.changes import policy_words, setting_in_words
 from simtrain.studies.search.exact_search import End
-from simtrain.studies.search.result import Candidate, RankedLayout, Refinement, SearchResult
-from simtrain.studies.search.space import Point, in_short, num_gpus_in_words
+from simtrain.studies.search.result import Candidate, RankedLayout, SearchResult
+from simtrain.studies.search.space import Point, in_short
 from simtrain.units import counted, format_bytes, format_seconds, gib
 from simtrain.views.kinds import NUMBER, TEXT
 from simtrain.views.result import fit_tone
@@ -33,11 +33,9 @@ _TEXTS = (_RECOMPUTE, _SEQUENCE)
 _CONTEXT, _LENGTHS = "con-\ntext", "first/\nlast"
 _NONE = {_CONTEXT: "1", _LENGTHS: ""}
 """What columns without information have in each row."""
-_GPUS, _FREE, _MFU = "GPUs", "free\nGiB", "MFU"
+_FREE, _MFU = "free\nGiB", "MFU"
 MAY_NOT_FIT = "*"
 """Mark of a layout that fits by prediction, but not surely."""
-_USEFUL_GAP = 1.0
-"""Largest distance from the optimum that says something about the best layout."""
 
 
 def search_view(result: SearchResult, details: bool = False) -> View:
@@ -61,40 +59,36 @@ def search_view(result: SearchResult, details: bool = False) -> View:
 
 def _title(result: SearchResult) -> str:
     return (
-        f"{result.base.name} on {num_gpus_in_words(result.gpus)} of {result.base.cluster}, "
-        f"by {result.objective.name}, within {format_bytes(result.limit_bytes)} per GPU"
+        f"{result.base.name} on {counted(result.best.scenario.num_gpus, 'GPU')} of "
+        f"{result.base.cluster}, within {format_bytes(result.limit_bytes)} per GPU"
     )
 
 
 def _answers(result: SearchResult) -> Iterator[tuple[str, str | Cell]]:
-    is_sure = result.best.fit.fits_surely
-    name = "Best that surely fits" if is_sure else "Best, may not fit"
-    saves = "".join(f"; {words}" for words in result.against_base(result.best))
-    yield name, _answer(result.best, result, saves)
+    best, refinement = result.best, result.refinement
+    name = "Best that surely fits" if best.fit.fits_surely else "Best, may not fit"
+    saves = "".join(f"; {words}" for words in result.against_base(result.answer))
+    if refinement and refinement.changes:
+        changes = ", ".join(setting_in_words(*change) for change in refinement.changes.items())
+        yield name, _answer(refinement.layout, result, f", {changes}{saves}")
+        saves, name = "", "Without changed options"
+    yield name, _answer(best, result, saves)
     if result.faster:
-        better = result.objective.better.capitalize()
-        yield f"{better}, may not fit", _answer(result.faster[0], result)
-    if result.refinement and result.refinement.changes:
-        yield "Options that help", _refined(result.refinement, result)
+        yield "Faster, may not fit", _answer(result.faster[0], result)
 
 
 def _answer(layout: Candidate, result: SearchResult, more: str = "") -> Cell:
     settings = in_short(Point.of(layout.scenario))
-    gpus = f"{layout.scenario.num_gpus} GPUs, " if len(result.gpus) > 1 else ""
     doubt = _doubt(layout, result)
     return Cell(
         layout.iteration_time_s,
-        f"{_figures(layout, result)}; {gpus}tensor x pipeline x data {settings}{more}{doubt}",
+        f"{_figures(layout)}; tensor x pipeline x data {settings}{more}{doubt}",
     )
 
 
-def _figures(layout: Candidate, result: SearchResult) -> str:
-    """Return the time, the objective and the peak: "8.957 s, 52.36 GiB"."""
-    objective = result.objective
-    figures = [format_seconds(layout.iteration_time_s)]
-    if objective.name != "time" and not objective.ranks_memory:
-        figures.append(objective.words(objective.key(layout.evaluation)[0]))
-    return ", ".join([*figures, f"{gib(layout.peak_bytes)} GiB"])
+def _figures(layout: Candidate) -> str:
+    """Return the time and the peak: "8.957 s, 52.36 GiB"."""
+    return f"{format_seconds(layout.iteration_time_s)}, {gib(layout.peak_bytes)} GiB"
 
 
 def _doubt(layout: Candidate, result: SearchResult) -> str:
@@ -102,29 +96,16 @@ def _doubt(layout: Candidate, result: SearchResult) -> str:
     return "" if fit.fits_surely else f": {fit.doubt}"
 
 
-def _refined(refinement: Refinement, result: SearchResult) -> Cell:
-    layout, best = refinement.layout, result.ranked[0]
-    less = 1 - layout.iteration_time_s / best.iteration_time_s
-    changes = ", ".join(setting_in_words(*change) for change in refinement.changes.items())
-    return Cell(
-        layout.iteration_time_s,
-        f"{_figures(layout, result)}; number {refinement.rank} with {changes}: "
-        f"{100 * less:.1f} % less time than number 1{_doubt(layout, result)}",
-    )
-
-
 def _doubts(result: SearchResult) -> Iterator[str]:
     if not result.is_safe:
         yield "No layout surely fits: these fit by prediction, but may not in reality."
     interval = result.interval
-    said = f"90 % interval of number 1: {interval.ends}"
-    if not result.objective.ranks_memory:
-        said += (
-            f". Predictions that differ by less than {100 * interval.least_difference:.1f} % "
-            "cannot be told apart for certain"
-        )
-        if (number := result.num_alike) > 1:
-            said += f": numbers 1 {'and' if number == 2 else 'to'} {number}"
+    said = (
+        f"90 % interval of number 1: {interval.ends}. Predictions that differ by less than "
+        f"{100 * interval.least_difference:.1f} % cannot be told apart for certain"
+    )
+    if (number := result.num_alike) > 1:
+        said += f": numbers 1 {'and' if number == 2 else 'to'} {number}"
     yield f"{said}."
     if result.evidence.is_weak:
         yield result.evidence.sentence
@@ -152,7 +133,7 @@ def _table(result: SearchResult) -> Table:
         "",
         columns,
         rows,
-        optional=(_MFU, _FREE, _GPUS),
+        optional=(_MFU, _FREE),
         layout="dense",
         num_keys=1,
         data=data,
@@ -201,7 +182,6 @@ def _record(candidate: Candidate) -> dict[str, Any]:
 def _row(candidate: RankedLayout, result: SearchResult) -> dict[str, str]:
     scenario, split, run = candidate.scenario, candidate.scenario.parallelism, candidate.run
     return {
-        **({_GPUS: str(scenario.num_gpus)} if len(result.gpus) > 1 else {}),
         "ten-\nsor": str(split.tensor),
         "pipe-\nline": str(split.pipeline),
         "data": str(split.data),
@@ -214,7 +194,6 @@ def _row(candidate: RankedLayout, result: SearchResult) -> dict[str, str]:
         _SEQUENCE: "yes" if split.sequence_parallel else "",
         "ZeRO": str(scenario.memory.zero_stage),
         "time": format_seconds(run.iteration_time_s),
-        **result.objective.column(candidate),
         _MFU: f"{run.mfu:.1%}",
         "peak\nGiB": gib(candidate.evaluation.peak_bytes),
         _FREE: gib(result.limit_bytes - candidate.evaluation.peak_bytes),
@@ -273,41 +252,36 @@ def _certainty(result: SearchResult) -> str:
 
 
 def _proved(result: SearchResult) -> str:
-    outcome, legal, objective = result.outcome, len(result.legal.points), result.objective
+    """Say how close the answer is to the optimum, or why that is not known."""
+    outcome, legal = result.outcome, len(result.legal.points)
+    found = "; with changed options it is the best found, without a proof"
+    found *= bool(result.refinement and result.refinement.changes)
     if result.exact:
-        return f"Exact among {counted(legal, 'layout')}: {_none_better(result)}."
-    if outcome.bound is None or result.gap_of_bounded > _USEFUL_GAP:
-        simulated = counted(outcome.num_simulated, "layout")
-        return f"Best found: simulated {simulated} of {legal:,}; others can be better."
-    said, of_rest = f"Evaluated {outcome.num_seen:,} of {legal:,}; ", ""
-    if outcome.num_proved:
-        numbers = "number 1" if outcome.num_proved == 1 else f"numbers 1 to {outcome.num_proved}"
-        return f"{said}no other that surely fits is better than {numbers}."
-    if result.gap is None:
-        said = f"Bounded {outcome.num_bounded:,} of {legal:,}: of these, "
-        of_rest = "; the rest can be better"
-    gap, best = result.gap_of_bounded, objective.key(result.best.evaluation)[0]
+        return f"Exact among {counted(legal, 'layout')}: {_none_better(result)}{found}."
+    if outcome.bound is None or result.gap is None:
+        return (
+            f"Best found: simulated {outcome.num_simulated:,} of {counted(legal, 'layout')}. How "
+            "far it is from the optimum is not known, because "
+            f"{legal - outcome.num_bounded:,} have no bound yet: search longer."
+        )
     return (
-        f"{said}no other that surely fits can be {objective.better} than "
-        f"{objective.words(outcome.bound)} (best found {objective.words(best)}: at most "
-        f"{100 * gap:.{0 if gap >= 0.1 else 1}f} % from the optimum{' of these' * bool(of_rest)})"
-        f"{of_rest}."
+        f"Evaluated {outcome.num_seen:,} of {legal:,}; no other that surely fits can be faster "
+        f"than {format_seconds(outcome.bound)}: number 1 is at most "
+        f"{100 * result.gap:.{0 if result.gap >= 0.1 else 1}f} % from the optimum{found}."
     )
 
 
 def _none_better(result: SearchResult) -> str:
     """Say than what no layout is better, of those that surely fit and of all."""
-    objective = result.objective
-    better = f"is {objective.better} than"
     if not result.is_safe:
-        return f"none that fits {better} number 1"
-    of_safe = f"none that surely fits {better} number 1"
+        return "none that fits is faster than number 1"
+    of_safe = "none that surely fits is faster than number 1"
     if not result.fastest_exact:
         return of_safe
     if not result.faster:
-        return f"none {better} number 1, whether it surely fits or not"
-    fastest = objective.words(objective.key(result.faster[0].evaluation)[0])
-    return f"{of_safe}, and none that may fit {better} {fastest}"
+        return "none is faster than number 1, whether it surely fits or not"
+    fastest = format_seconds(result.faster[0].iteration_time_s)
+    return f"{of_safe}, and none that may fit is faster than {fastest}"
 
 
 def _in_words(fields: Sequence[str]) -> str:
@@ -321,8 +295,8 @@ def _details(result: SearchResult) -> Iterator[str]:
     yield from _by_rank("Recompute", result.ranked, _recompute_in_words)
     if refinement := result.refinement:
         tried = f"of {counted(refinement.num_tried, 'change')} of single settings"
-        better = f"None {tried} of the best layouts is better."
-        yield f"Options that help: the best found {tried}." if refinement.changes else better
+        none = f"None {tried} of the best layouts is better."
+        yield f"Changed options: the best found {tried}." if refinement.changes else none
     yield (
         f"Of {result.legal.num_configurations:,} layouts, {legal:,} are legal; "
         f"{outcome.num_fitting:,} of the {outcome.num_seen:,} that were evaluated fit; "

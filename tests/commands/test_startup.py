@@ -104,7 +104,7 @@ def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]
     }
     # Options of commands list the objects of registries; guests have commands and importers.
     registries = (
-        *("simtrain.studies.objectives", "simtrain.render.traces", "simtrain.importing"),
+        *("simtrain.render.traces", "simtrain.importing"),
         *(
             "simtrain.base.input_file",
             "simtrain.studies.training_requests",

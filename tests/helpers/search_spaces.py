@@ -10,7 +10,6 @@ from simtrain.scenario import RULES, Scenario
 from simtrain.scenario.section import Origin
 from simtrain.schedules import default_name
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.objectives import OBJECTIVES
 from simtrain.studies.search.exact_search import Explorer
 from simtrain.studies.search.space import COORDINATES, Point, Prefix, Space
 
@@ -128,8 +127,8 @@ BASES = {
 }
 
 
-def space(name: str = "plain", *gpus: int) -> Space:
-    return Space(BASES[name], gpus or (4,))
+def space(name: str = "plain", gpus: int = 4) -> Space:
+    return Space(BASES[name], gpus)
 
 
 def all_points(searched: Space) -> list[Point]:
@@ -174,5 +173,5 @@ def point(*dense: Any, context: int = 1, expert: int = 1, shared: int | None = N
 def every(name: str) -> tuple[Explorer, tuple[Point, ...]]:
     """Return all legal points of a space, and an explorer to evaluate them."""
     searched = space(name)
-    explorer = Explorer(searched, EVALUATOR, OBJECTIVES["time"], limit_bytes=2**60)
+    explorer = Explorer(searched, EVALUATOR, limit_bytes=2**60)
     return explorer, tuple(legal_by_enumeration(searched))

@@ -83,3 +83,10 @@ def test_a_sweep_has_its_base_on_them(tmp_path: Path) -> None:
     sql = "select distinct num_gpus from results"
     assert call("sweep", out, "--query", sql, "--format=csv").stdout == "num_gpus\n128\n"
     assert "an axis sets" in refused("sweep", "interleave", "-o", out + "2", "--gpus", "128")
+
+
+def test_a_search_refuses_a_batch_that_does_not_grow_to_whole_sequences() -> None:
+    words = ("search", NAME, "--scale-batch", "--set", "batch.global=8", "--gpus")
+    errors = refused(*words, "100")
+    assert "--scale-batch --gpus 100: E886 a global batch of 8 on 64 GPUs" in errors
+    assert "a multiple of 8" in errors

@@ -65,7 +65,7 @@ def by_combination(plan: TrainingPlan) -> dict[tuple[str, int], PlanRow]:
 
 @pytest.mark.parametrize(("cluster", "num_gpus"), [*itertools.product(CLUSTERS, GPUS)])
 def test_a_row_equals_search_and_cost(cluster: str, num_gpus: int) -> None:
-    best = search(small_scenario(cluster=cluster), (num_gpus,)).ranked[0]
+    best = search(small_scenario(cluster=cluster), num_gpus).ranked[0]
     row = by_combination(unlimited())[cluster, num_gpus]
     assert row.best is not None and row.exact and row.gap == 0
     assert row.best.scenario == best.scenario
@@ -74,18 +74,15 @@ def test_a_row_equals_search_and_cost(cluster: str, num_gpus: int) -> None:
     assert row.cost == cost and cost.iteration_time_s == best.run.iteration_time_s
 
 
-def test_the_table_has_intervals_and_the_site_in_full_precision() -> None:
-    found = plan(gpus=[2], co2=400.0)
+def test_the_table_has_intervals_in_full_precision() -> None:
+    found = plan(gpus=[2])
     table = plan_view(found).tables["plan"]
     for record, cost in zip(table.records(), found.costs, strict=True):
-        kwh = cost.energy.mean if cost.energy else cost.site_energy_kwh
-        assert kwh is not None and cost.price_interval is not None
-        assert record["co2_t"] == pytest.approx(kwh * 400e-6)
+        assert cost.price_interval is not None
         for end in ("p5", "p95"):
             assert record[f"time_interval_s_{end}"] == cost.time_interval_s[end]
             assert record[f"price_interval_{end}"] == cost.price_interval[end]
     plain = plan_view(unlimited()).tables["plan"]
-    assert "co2_t" not in plain.records()[0]
     headings = [column.name for column in plain.columns]
     at = [headings.index(name) for name in ("time_interval_s", "price_interval")]
     assert all("–" in text_of(row.cells[i], plain.columns[i]) for row in plain.rows for i in at)
@@ -117,27 +114,6 @@ def test_a_limit_equal_to_a_row_excludes_all_worse_rows(number: int) -> None:
         assert found.cheapest is min(met, key=lambda row: row.cost.price)  # type: ignore
     else:
         assert found.fastest is None and found.cheapest is None
-
-
-@pytest.mark.parametrize(
-    ("share", "misses", "about"),
-    [(0.5, 1, 0), (0.989, 1, 0), (0.9912, 0, 1), (1.0, 0, 1), (1.009, 0, 1), (1.02, 0, 0)],
-)
-def test_a_limit_within_a_hundredth_is_neither_met_nor_missed(
-    share: float, misses: bool, about: bool
-) -> None:
-    """No prediction is that close: 20,024,075 is not over a budget of 20,000,000."""
-    (cost,) = plan(["h100_sxm"], [2]).costs
-    assert cost.price is not None
-    days, budget = share * cost.time_s / 86_400, str(share * cost.price)
-    for name, limits in {"days": {"days": days}, "budget": {"budget": budget}}.items():
-        found = plan(["h100_sxm"], [2], **limits)
-        (row,) = found.rows
-        assert (row.misses == (name,)) == misses == (found.fastest is None)
-        assert (row.about == (name,)) == about
-        (cells,) = (row.cells for row in plan_view(found).tables["plan"].rows)
-        words = {"days": "about on time", "budget": "about on budget"}[name]
-        assert (words in cells[-1]) == about
 
 
 def test_a_row_without_a_price_meets_no_budget_unless_a_price_is_given(
@@ -194,7 +170,7 @@ def test_a_cluster_gets_enough_nodes_for_the_gpus() -> None:
     found = plan_of(one_node, ["a100_sxm4_80gb"], [8, 16])
     assert found.added_nodes == {"a100_sxm4_80gb": 2}
     large = small_scenario(hardware={"cluster": {"num_nodes": 2}}, batch={"global": 16})
-    (best,) = search(large, (16,), top=1).ranked
+    (best,) = search(large, 16, top=1).ranked
     row = by_combination(found)["a100_sxm4_80gb", 16]
     assert row.best is not None
     assert row.best.run.iteration_time_s == best.run.iteration_time_s

@@ -18,12 +18,12 @@ MIB = 2**20
 
 
 @functools.cache
-def searched(objective: str = "time", **arguments: Any) -> SearchResult:
+def searched(**arguments: Any) -> SearchResult:
     """Search with memory in which some layouts surely fit and faster ones may not."""
     explorer, points = every("narrow")
     peaks = sorted({explorer.peak_bytes(point) for point in points})
     scenario = with_memory("narrow", peaks[len(peaks) // 2])
-    return search(scenario, (4,), objective, top=4, **arguments)
+    return search(scenario, 4, top=4, **arguments)
 
 
 def lines_of(result: SearchResult, details: bool = False) -> list[str]:
@@ -76,7 +76,7 @@ def test_exactly_the_rows_that_may_not_fit_are_marked() -> None:
 @pytest.mark.slow
 def test_a_first_layout_that_may_not_fit_is_called_so() -> None:
     least = min(map(every("narrow")[0].peak_bytes, every("narrow")[1]))
-    none_surely = search(with_memory("narrow", least + MIB), (4,))
+    none_surely = search(with_memory("narrow", least + MIB), 4)
     assert [*facts_of(none_surely)] == ["Best, may not fit"]
     assert any(
         text.startswith("No layout surely fits") for text in search_view(none_surely).sentences

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import functools
 import heapq
-import itertools
 import math
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -25,12 +23,13 @@ from typing import Any, NamedTuple, TypeVar
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.planned import PlannedIteration
 from simtrain.studies.evaluation import Evaluation, Evaluator
-from simtrain.studies.objectives import Key, Objective
 from simtrain.studies.search.bounds import Bounds
-from simtrain.studies.search.space import Point, Prefix, Space, in_short, split_of
+from simtrain.studies.search.space import Point, Space, in_short
 from simtrain.units import format_seconds
 from simtrain.workload.recompute import SAVE_ALL
 
+Key = tuple[float, float]
+"""Iteration time and peak memory; equal times are ranked by memory."""
 ProgressCallback = Callable[[str, int, int, str], None]
 """Reports progress: the phase of a search, steps done, total steps, and the best so far."""
 NUM_FASTER = 3
@@ -39,10 +38,6 @@ _TELL_EVERY = 64
 """Steps between two updates of the progress bar; a new best updates it at once."""
 _FIRST_ANSWER = 256
 """Points with a first bound before the best of them is simulated; then whenever they double."""
-_TURN = 6
-"""Points of a split over ranks that get a first bound in turn."""
-_BEHIND = (math.inf, math.inf)
-"""Key of a split of which no point is known to fit."""
 _FAILED_BYTES = sys.maxsize
 """Peak of a point that cannot be evaluated: it never fits."""
 _T = TypeVar("_T")
@@ -84,7 +79,6 @@ class Explorer:
     Args:
         space: the searched space.
         evaluator: simulates scenarios and computes their memory.
-        objective: ranks the points.
         limit_bytes: the largest peak that fits.
         safe_bytes: the largest peak of a point that may be the best; by default every peak that
             fits. Points with larger peaks are ranked apart.
@@ -94,12 +88,10 @@ class Explorer:
         self,
         space: Space,
         evaluator: Evaluator,
-        objective: Objective,
         limit_bytes: int,
         safe_bytes: int | None = None,
     ) -> None:
-        self.space, self.evaluator, self.objective = space, evaluator, objective
-        self.limit_bytes = limit_bytes
+        self.space, self.evaluator, self.limit_bytes = space, evaluator, limit_bytes
         self.safe_bytes = limit_bytes if safe_bytes is None else safe_bytes
         self.failures: dict[Point, Exception] = {}
         self._machine = evaluator.machine_of(space.base)
@@ -166,7 +158,9 @@ class Explorer:
             if point not in self.failures:
                 self._too_large[alike] = point.micro
             return None
-        return self.attempt(point, lambda point: self._bound(point, peak_bytes, "busy_s"), None)
+        return self.attempt(
+            point, lambda point: (self.bounds.busy_s(self._plan(point)), peak_bytes), None
+        )
 
     def close_key(self, point: Point) -> Key | None:
         """Return a close lower bound of a point's key; None if the point does not fit."""
@@ -174,16 +168,16 @@ class Explorer:
         if peak_bytes > self.limit_bytes:
             return None
         return self.attempt(
-            point, lambda point: self._bound(point, peak_bytes, "iteration_s"), None
+            point, lambda point: (self.bounds.iteration_s(self._plan(point)), peak_bytes), None
         )
 
-    def _bound(self, point: Point, peak_bytes: int, bound: str) -> Key:
-        plan = self._plan(point)
-        least_s: float = getattr(self.bounds, bound)(plan)
-        return self.objective.key_of(plan.scenario, least_s, peak_bytes)
-
     def key(self, point: Point) -> Key | None:
-        return self.attempt(point, lambda point: self.objective.key(self.evaluation(point)), None)
+        return self.attempt(point, lambda point: key_of(self.evaluation(point)), None)
+
+
+def key_of(evaluation: Evaluation) -> Key:
+    """Return the ranking key of an evaluation; without a time it ranks last."""
+    return evaluation.run.iteration_time_s if evaluation.run else math.inf, evaluation.peak_bytes
 
 
 class QueuePlace(NamedTuple):
@@ -211,10 +205,9 @@ class SearchOutcome:
         num_simulated: number of fitting points that were simulated for the ranking.
         stopped: why the search was stopped, if it was.
         nearest: the point with the smallest peak, if no point fits.
-        bound: lower bound of the objective over the points with a bound and a safe peak.
+        bound: lower bound of the time of all points with a safe peak; None if some have none yet.
         num_bounded: number of points with a bound: all, unless the search was stopped early.
-        num_proved: number of points that are proved to be the best of these points.
-        exact: whether all of the best are.
+        exact: whether the best are proved to be the best of all.
         faster: the best of the points that are better than `best`, but may not fit.
         faster_exact: whether the first of `faster`, or else of `best`, is the best of all legal
             points that fit or may not fit.
@@ -228,7 +221,6 @@ class SearchOutcome:
     nearest: Point | None = None
     bound: float | None = None
     num_bounded: int = 0
-    num_proved: int = 0
     exact: bool = False
     faster: tuple[Point, ...] = ()
     faster_exact: bool = False
@@ -283,7 +275,6 @@ class _Search:
     num_bounded: int = 0
     fits: dict[int, bool] = field(default_factory=dict)
     simulated: dict[int, QueuePlace] = field(default_factory=dict)
-    least: dict[Prefix, Key] = field(default_factory=dict)
     num_steps: int = 0
     best_in_short: str = ""
 
@@ -296,14 +287,16 @@ class _Search:
         self.num_steps += 1
 
     def bound(self, base_point: Point) -> None:
-        """Queue every point that may fit with its quick bound; simulate the best early."""
+        """Queue every point that may fit with its quick bound; simulate the best early.
+
+        The base's own layout is first, because somebody chose it; likely layouts of all splits over
+        ranks follow, so that a search that is stopped has seen the layouts that matter.
+        """
         answer_at = 1
-        for done, number in enumerate(self.order(base_point), start=1):
+        order = sorted(range(len(self.points)), key=partial(self.distance, base_point))
+        for done, number in enumerate(order, start=1):
             self.report("bounding", done)
-            point = self.points[number]
-            if place := self.put(number, self.explorer.least_key(point), 0):
-                split = split_of(point)
-                self.least[split] = min(place.key, self.least.get(split, place.key))
+            self.put(number, self.explorer.least_key(self.points[number]), 0)
             self.num_bounded = done
             if done == answer_at or (self.queue and not self.simulated and done >= _FIRST_ANSWER):
                 answer_at = max(2 * done, _FIRST_ANSWER)
@@ -311,30 +304,7 @@ class _Search:
                 self.passed.clear()
                 heapq.heapify(self.queue)
 
-    def order(self, base_point: Point) -> Iterator[int]:
-        """Yield the numbers of points in the order in which they get their first bounds.
-
-        The base's own layout is first, because somebody chose it. A few likely points of each split
-        over ranks follow. Then the split with the least bound until now goes on, so that a search
-        that is stopped has seen the layouts that matter.
-        """
-        likely = sorted(range(len(self.points)), key=partial(self.distance, base_point))
-        splits = defaultdict[Prefix, list[int]](list)
-        for number in likely:
-            splits[split_of(self.points[number])].append(number)
-        turns = [((-math.inf, 0.0), turn, split) for turn, split in enumerate(splits)]
-        rest = {split: iter(numbers) for split, numbers in splits.items()}
-        while turns:
-            _, turn, split = turns[0]
-            some = [*itertools.islice(rest[split], _TURN)]
-            yield from some
-            if len(some) == _TURN:
-                heapq.heapreplace(turns, (self.least.get(split, _BEHIND), turn, split))
-            else:
-                heapq.heappop(turns)
-
     def distance(self, base_point: Point, number: int) -> tuple[Any, ...]:
-        """Return the place of a point among those of its split: the likeliest are the least."""
         point = self.points[number]
         return (
             point != base_point,
@@ -383,22 +353,12 @@ class _Search:
                 self.put_closer(place)
             else:
                 (safe if self.is_safe(place) else risky).append(heapq.heappop(self.queue))
-        if not safe and self.passed:
-            # Nothing is left in the queue: rank what may not fit.
-            self.queue, self.passed = self.passed, []
-            heapq.heapify(self.queue)
-            return risky + self.rank_all(top - len(risky))
-        return safe + risky
-
-    def rank_all(self, number: int) -> list[QueuePlace]:
-        """Take the best points out of the queue, whether they are safe or not."""
-        best = list[QueuePlace]()
-        while self.queue and len(best) < number:
-            if self.queue[0].closeness < 2:
-                self.put_closer(self.queue[0])
-            else:
-                best.append(heapq.heappop(self.queue))
-        return best
+        if safe or len(risky) >= top or not self.passed:
+            return safe + risky
+        # Nothing is left in the queue: rank what may not fit.
+        self.queue, self.passed = self.passed, []
+        heapq.heapify(self.queue)
+        return risky + self.rank(top - len(risky), top - len(risky))
 
     def nearest(self) -> Point:
         """Return the point with the smallest peak; quick bounds leave out most others."""
@@ -415,7 +375,7 @@ class _Search:
 
     def is_safe(self, place: QueuePlace) -> bool:
         """Whether the peak of a point is safe, or the bound of it in a bound of its key."""
-        return self.explorer.objective.peak_of(place.key) <= self.explorer.safe_bytes
+        return place.key[1] <= self.explorer.safe_bytes
 
     @property
     def best(self) -> list[QueuePlace]:
@@ -437,7 +397,6 @@ class _Search:
         is_answer = has_bounds and (is_safe or not safe)
         left = safe if is_safe else all_left
         first, fastest = min(left, default=best[-1]), [*faster, *best][0]
-        num_proved = sum(place <= first for place in best) * is_answer
         is_complete = len(best) == self.top or not left
         return SearchOutcome(
             self.points_at(best),
@@ -445,10 +404,9 @@ class _Search:
             sum(self.fits.values()),
             len(self.simulated),
             stopped,
-            bound=min(best[0], first).key[0],
+            bound=min(best[0], first).key[0] if has_bounds else None,
             num_bounded=self.num_bounded,
-            num_proved=num_proved,
-            exact=is_answer and is_complete and num_proved == len(best),
+            exact=is_answer and is_complete and best[-1] <= first,
             faster=self.points_at(faster),
             faster_exact=has_bounds and fastest <= min(all_left, default=fastest),
         )

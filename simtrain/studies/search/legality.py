@@ -57,27 +57,16 @@ def rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
 
 def rules_of_base(space: Space, of_cluster: Sequence[Rule] = ()) -> list[Rule]:
     """Select the rules that read no coordinate: all points of a space break them, or none does."""
-    variants = [_RuleReads(space.variant(settings)) for settings in space.all_settings]
-
-    def is_of_base(rule: Rule) -> bool:
-        outcomes = [reads.of(rule, ()) for reads in variants]
-        same = len({is_broken for is_broken, _ in outcomes}) == 1
-        return same and not any(places for _, places in outcomes)
-
-    return [*filter(is_of_base, (*RULES, *of_cluster))]
+    reads = _RuleReads(space)
+    return [rule for rule in (*RULES, *of_cluster) if not reads.of(rule, ())[1]]
 
 
 def legal_points(space: Space, of_cluster: Sequence[Rule] = ()) -> LegalPoints:
     """Find all points of a space that break no rule of the framework and of the cluster."""
-    points: list[Point] = []
-    removed: Counter[str] = Counter()
-    variants = [space.variant(settings) for settings in space.all_settings]
-    for variant in variants:
-        reads = _RuleReads(variant)
-        trees = [_DecisionTree(rule, reads) for rule in (*RULES, *of_cluster)]
-        _Walk(variant, points, removed).add((), [(tree, tree.root) for tree in trees])
-    num_configurations = sum(variant.num_points() for variant in variants)
-    return LegalPoints(tuple(points), removed, num_configurations)
+    reads, walk = _RuleReads(space), _Walk(space)
+    trees = [_DecisionTree(rule, reads) for rule in (*RULES, *of_cluster)]
+    walk.add((), [(tree, tree.root) for tree in trees])
+    return LegalPoints(tuple(walk.points), walk.removed, space.num_points())
 
 
 _Open = list[tuple["_DecisionTree", "_Node"]]
@@ -99,16 +88,16 @@ class _Ends:
 
 @dataclass
 class _Walk:
-    """Walks the tree of a variant's points.
+    """Walks the tree of a space's points.
 
     The last coordinates have the same choices after all others. So their legal values follow from
     the state of the open rules and the coordinates that these read, and are listed once for each.
     Of the options of the base, the first legal combination counts: as much is on as can be.
     """
 
-    variant: Space
-    points: list[Point]
-    removed: Counter[str]
+    space: Space
+    points: list[Point] = field(default_factory=list)
+    removed: Counter[str] = field(default_factory=Counter)
     _ends: dict[tuple[object, ...], dict[tuple[int, ...], dict[Prefix, _Ends]]] = field(
         default_factory=dict
     )
@@ -119,9 +108,9 @@ class _Walk:
         if len(prefix) >= _NUM_FIRST:
             ends = self.ends(prefix, open_rules)
             self.removed.update(ends.removed)
-            self.points += (self.variant.point(prefix + end) for end in ends.legal)
+            self.points += (self.space.point(prefix + end) for end in ends.legal)
             return
-        for choice in self.variant.choices(prefix):
+        for choice in self.space.choices(prefix):
             longer, above = prefix + choice, _Ends()
             still_open = self.follow(longer, open_rules, above)
             self.removed.update(above.removed)
@@ -143,10 +132,10 @@ class _Walk:
     def new_ends(self, prefix: Prefix, open_rules: _Open) -> _Ends:
         """List the legal last coordinates after `prefix`."""
         is_option = len(prefix) >= len(COORDINATES)
-        if is_option and len(prefix) == len(COORDINATES) + len(self.variant.options):
+        if is_option and len(prefix) == len(COORDINATES) + len(self.space.options):
             return _Ends([()])
         all_ends = _Ends()
-        for choice in self.variant.choices(prefix):
+        for choice in self.space.choices(prefix):
             if is_option:
                 # Only the last choice of an option, in which all is off, removes a layout.
                 all_ends.removed.clear()
@@ -170,7 +159,7 @@ class _Walk:
                 node = tree.follow(node, prefix, ends.reads)
             if node is _BROKEN:
                 is_option = len(prefix) > len(COORDINATES)
-                number = 1 if is_option else self.variant.num_points(prefix)
+                number = 1 if is_option else self.space.num_points(prefix)
                 ends.removed[tree.rule.code] += number
                 return None
             if node is not _KEPT:

@@ -11,7 +11,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from simtrain.errors import InputError, Location
-from simtrain.studies.objectives import DEFAULT
 
 if TYPE_CHECKING:
     from simtrain.hardware.profile import HardwareProfile
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from simtrain.studies.search.space import Space
 
 Varied = Mapping[str, Sequence[Any] | None]
-"""Values by field; None for all that the field can have."""
-_OF_THE_MACHINE = ("cluster", "hardware")
+"""Values by field; None for all that a search can try."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,7 @@ class SearchRequest:
 
     Args:
         base: model, global batch and cluster.
-        gpus: number of GPUs, or several to compare: 256,512.
-        objective: name of the objective.
+        gpus: number of GPUs; with `tokens`, also several to compare: 256,512.
         top: length of the ranking.
         seconds: time budget. After it the search returns the best so far and how much is proved of
             it: nothing, if some legal layouts have no bound yet. Evaluations in progress are
@@ -40,25 +37,23 @@ class SearchRequest:
         interrupted: called repeatedly; True ends the search like a spent budget.
         on_progress: receives the phase, the steps done, the total steps, and the best so far.
         only_best: skip the layouts that are better but may not fit.
-        vary: values by field ({"overlap.userbuffers": [True, False]}); None for all values that a
-            flag or a choice can have.
+        vary: values by field of a layout ({"batch.micro": [1, 2]}); None for all schedules.
         hold: fields and sections that keep the scenario's values.
         tokens: also search clusters and numbers of GPUs for a training of so many: "300B". On each
             of them the fastest layout is also the cheapest. What follows is for `tokens` alone.
         clusters: names or paths of hardware profiles; by default that of the base. A cluster with
             fewer GPUs than the largest of `gpus` gets more nodes.
+        objective: sort the rows by time or cost.
         days: maximum training time, in days.
         budget: maximum price: 2M, 500K, 2M USD.
         goodput: as for `cost`, but 1 by default.
         price: price per GPU of all clusters, such as "2.5 USD/h", instead of each profile's.
-        pue, co2: as for `cost`.
         refines: also change single settings of the best layouts.
         evaluator: an evaluator with cached kernel times of the cluster makes the search faster.
     """
 
     base: Scenario
     gpus: int | Sequence[int]
-    objective: str = DEFAULT
     _: KW_ONLY
     top: int = 10
     seconds: float | None = None
@@ -69,12 +64,11 @@ class SearchRequest:
     hold: Sequence[str] = ()
     tokens: int | str | None = None
     clusters: Sequence[str] = ()
+    objective: Literal["time", "cost"] = "time"
     days: float | None = None
     budget: str | None = None
     goodput: float | Literal["auto"] = 1.0
     price: str | None = None
-    pue: float = 1.0
-    co2: float | None = None
     refines: bool = False
     evaluator: Evaluator | None = None
 
@@ -96,13 +90,17 @@ class SearchRequest:
                 "search with --set schedule=1f1b; then simulate the best layout with a file for it",
                 "a search changes the numbers of stages, chunks and microbatches; a file cannot",
             )
-        check_counts({"gpus": as_list(self.gpus), "top": (self.top,)})
+        gpus = as_list(self.gpus)
+        check_counts({"gpus": gpus, "top": (self.top,)})
+        if len(gpus) > 1:
+            fix = "write one, or add tokens=300e9 to compare numbers of GPUs"
+            raise InputError.of("E834", "a layout has one number of GPUs", Location("--gpus"), fix)
         check_budget(self.seconds)
 
     def check_gpus(self, profile: HardwareProfile) -> None:
         """Refuse numbers of GPUs that the cluster of this profile does not have (E832)."""
         cluster = profile.cluster
-        if (number := max(as_list(self.gpus))) > cluster.num_gpus:
+        if (number := self.num_gpus) > cluster.num_gpus:
             raise InputError.of(
                 "E832",
                 f"{number} GPUs are more than the {cluster.num_gpus} of {self.base.cluster} "
@@ -112,6 +110,10 @@ class SearchRequest:
                 "every rank of the job needs its own GPU",
             )
 
+    @property
+    def num_gpus(self) -> int:
+        return as_list(self.gpus)[0]
+
     def space(self) -> Space:
         """Return the layouts to search.
 
@@ -120,8 +122,8 @@ class SearchRequest:
         """
         from simtrain.studies.search.space import Space
 
-        varied, gpus = check_varied(self.base, self.vary), tuple(as_list(self.gpus))
-        space = Space(self.base, gpus, varied, check_held(self.hold))
+        varied = check_varied(self.base, self.vary)
+        space = Space(self.base, self.num_gpus, varied, check_held(self.hold))
         if "recompute" in space.held and self.base.recompute.is_open:
             fix, place = "remove it: a search tries the policies", Location("recompute")
             raise InputError.of("E838", "auto is a choice among policies", place, fix)
@@ -157,7 +159,7 @@ def check_budget(seconds: float | None) -> None:
 
 
 def read_vary(options: Sequence[str]) -> dict[str, Sequence[Any] | None]:
-    """Parse options such as `batch.micro=1,2` or `overlap.userbuffers`.
+    """Parse options such as `batch.micro=1,2` or `schedule`.
 
     Raises:
         InputError: a value is not YAML.
@@ -184,8 +186,8 @@ def check_varied(base: Scenario, vary: Varied) -> dict[str, tuple[Any, ...]]:
     """Return the validated values of fields that a search varies.
 
     Raises:
-        InputError: a field or a value does not exist; the field is of the machine, is set by
-            --set, has no list of all values (E838); `recompute: auto` is among the values (E838).
+        InputError: a field or a value does not exist (E802); the field is none of a layout or is
+            set by --set, or `recompute: auto` is among the values (E838).
     """
     from simtrain.base.strict_yaml.reading import dotted
     from simtrain.studies.sweep.fields import field_path
@@ -199,31 +201,29 @@ def check_varied(base: Scenario, vary: Varied) -> dict[str, tuple[Any, ...]]:
 
 
 def _values(base: Scenario, name: str, written: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Return the values of a field; () for those that a coordinate has in any case."""
+    """Return the values of a field; () for those that a search tries in any case."""
     from simtrain.scenario import RecomputePolicy
     from simtrain.scenario.section import is_change
     from simtrain.schedules import NAMED
-    from simtrain.studies.changes import all_values, value_at
+    from simtrain.studies.changes import value_at
     from simtrain.studies.search.space import FIELDS
 
     def refused(message: str, fix: str) -> InputError:
         return InputError.of("E838", message, Location(f"--vary {name}"), fix)
 
     path, places = tuple(name.split(".")), base.positions.places
-    if path[0] in _OF_THE_MACHINE:
+    if path[0] == "cluster":
         line = "simtrain search --tokens 1T --cluster NAME,NAME"
         raise refused("a search has one machine", f"compare machines with {line}")
+    if name not in FIELDS.values():
+        raise refused(f"{name} is not of a layout", "compare its values with simtrain sweep")
     if any(is_change(at.value) for where, at in places.items() if where[: len(path)] == path):
         raise refused(f"{name} is set by --set and varied", "remove one of them")
     if written is None and name == "schedule":
         return tuple(NAMED)
-    if written is None and name in FIELDS.values():
+    if written is None:
         return ()
-    chosen = all_values(name) if written is None else tuple(written)
-    if not chosen:
-        fix = f"write them: --vary {name}=1,2"
-        raise refused(f"{name} has no list of all its values", fix)
-    values = tuple(dict.fromkeys(value_at(base.replace({name: value}), name) for value in chosen))
+    values = tuple(dict.fromkeys(value_at(base.replace({name: value}), name) for value in written))
     for value in values:
         policy = isinstance(value, RecomputePolicy)
         if policy and value.is_open:

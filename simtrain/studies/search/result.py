@@ -19,11 +19,10 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.studies.answer import Answer
 from simtrain.studies.changes import setting_in_words
 from simtrain.studies.evaluation import Evaluation, Evaluator, Run
-from simtrain.studies.objectives import Objective
 from simtrain.studies.search.exact_search import SearchOutcome
 from simtrain.studies.search.legality import LegalPoints
 from simtrain.studies.search.space import COORDINATES, Point, Settings, in_short
-from simtrain.units import HOUR_S, Price, format_bytes, format_seconds
+from simtrain.units import format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,22 +158,12 @@ class RankedLayout(Candidate):
     """A layout of a ranking.
 
     Args:
-        price: of a GPU; None if the profile has none.
         fit: whether it surely fits.
     """
 
-    json_fields: ClassVar = Candidate.json_fields | keys("price_of_million_tokens fit")
+    json_fields: ClassVar = Candidate.json_fields | keys("fit")
 
-    price: Price | None
     fit: FitVerdict
-
-    @property
-    def price_of_million_tokens(self) -> float | None:
-        """Price of a million tokens in the profile's currency; None without a price."""
-        if self.price is None:
-            return None
-        num_tokens = self.scenario.batch.global_ * self.scenario.model.seq_length
-        return self.price.per_hour * self.gpu_seconds / HOUR_S / num_tokens * 1e6
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -183,8 +172,6 @@ class SearchResult(Answer):
 
     Args:
         base: the scenario that was searched.
-        gpus: the numbers of GPUs that were searched.
-        objective: ranks the layouts.
         limit_bytes: the largest peak that fits.
         safe_bytes: the largest peak of a ranked layout, unless no layout is below it.
         legal: the legal layouts.
@@ -203,20 +190,18 @@ class SearchResult(Answer):
     """
 
     json_fields: ClassVar = keys(
-        """scenario=base.name cluster=base.cluster gpus calibrated=evidence.judged evidence
-        objective=objective.name limit_bytes safe_bytes currency=best.price.currency
+        """scenario=base.name cluster=base.cluster calibrated=evidence.judged evidence
+        limit_bytes safe_bytes
         num_configurations=legal.num_configurations num_legal num_illegal_by_rule
         left_out_where_illegal=left_out varied held
         num_seen=outcome.num_seen num_fitting=outcome.num_fitting
         num_bounded=outcome.num_bounded num_simulated=outcome.num_simulated exact
-        stopped=outcome.stopped **bound gap gap_of_bounded best
+        stopped=outcome.stopped lower_bound_iteration_time_s=outcome.bound gap best
         interval_s=interval ranked faster
         fastest_exact base_layout refined=refinement failures"""
     )
 
     base: Scenario
-    gpus: tuple[int, ...]
-    objective: Objective
     limit_bytes: int
     safe_bytes: int
     legal: LegalPoints
@@ -264,17 +249,10 @@ class SearchResult(Answer):
     def gap(self) -> float | None:
         """Largest possible distance of the best from the optimum, as a share of the optimum.
 
-        For tokens per second: by how much the optimum may exceed the best, as a share of the best.
-        None if some legal layouts have no bound.
+        None if some legal layouts have no bound yet.
         """
-        return self.gap_of_bounded if self.outcome.num_bounded == self.num_legal else None
-
-    @property
-    def gap_of_bounded(self) -> float:
-        """As `gap`, of the legal layouts with a bound: the first `num_bounded` of them."""
-        bound, best = self.outcome.bound, self.objective.key(self.best.evaluation)[0]
-        assert bound is not None, "a layout that fits has a bound"
-        return (bound / best if best < 0 else best / bound) - 1
+        bound = self.outcome.bound
+        return None if bound is None else self.best.iteration_time_s / bound - 1
 
     @property
     def made_on(self) -> str:
@@ -283,10 +261,7 @@ class SearchResult(Answer):
     @property
     def headline(self) -> str:
         """The answer in one line: the best that surely fits, and what it saves."""
-        layout: Candidate = self.best
-        refinement = self.refinement
-        if refinement and refinement.changes and self.fit_of(refinement.layout).fits_surely:
-            layout = refinement.layout
+        layout = self.answer
         scenario, split = layout.scenario, layout.scenario.parallelism
         interval = Evaluator().interval(layout.evaluation.scenario, layout.iteration_time_s)
         line = iteration_line(scenario, layout.run, interval, self.fit_of(layout))
@@ -305,20 +280,18 @@ class SearchResult(Answer):
         return [f"{words} the scenario's own {format_seconds(base_s)}"]
 
     @property
-    def bound(self) -> dict[str, float | None]:
-        """The proved bound of the best, named after the objective's field."""
-        side = "upper" if self.objective.is_maximised else "lower"
-        bound = self.outcome.bound if self.gap is not None else None
-        quantity = None if bound is None else self.objective.quantity(bound)
-        return {f"{side}_bound_{self.objective.field}": quantity}
-
-    @property
     def num_illegal_by_rule(self) -> dict[str, int]:
         return dict(sorted(self.legal.removed.items()))
 
     @property
     def best(self) -> RankedLayout:
         return self.ranked[0]
+
+    @property
+    def answer(self) -> Candidate:
+        """The best layout, with the options that a refinement changed; as safe as the ranking."""
+        refinement = self.refinement
+        return refinement.layout if refinement and refinement.changes else self.best
 
     @property
     def is_safe(self) -> bool:
@@ -329,10 +302,6 @@ class SearchResult(Answer):
 
     @property
     def num_alike(self) -> int:
-        """Number of first layouts that are as good as the best, as far as predictions can tell.
-
-        The objective is one of time.
-        """
-        values = [self.objective.key(layout.evaluation)[0] for layout in self.ranked]
-        most = 1 + self.interval.least_difference
-        return sum(max(value / values[0], values[0] / value) <= most for value in values)
+        """Number of first layouts that are as good as the best, as far as predictions can tell."""
+        most_s = (1 + self.interval.least_difference) * self.best.iteration_time_s
+        return sum(layout.iteration_time_s <= most_s for layout in self.ranked)

@@ -15,13 +15,14 @@ from simtrain.iteration.memory.report import FitVerdict, surely_fitting_bytes
 from simtrain.scenario import REASONS, Scenario, check_scenario
 from simtrain.studies.changes import Change, all_values, changes_of, policies_near
 from simtrain.studies.evaluation import Evaluation, Evaluator
-from simtrain.studies.objectives import Key, objective_of
 from simtrain.studies.on_machine import refuse_program
 from simtrain.studies.search.exact_search import (
     Explorer,
+    Key,
     ProgressCallback,
     SearchOutcome,
     Stop,
+    key_of,
     search_all,
     stop_after,
 )
@@ -40,10 +41,9 @@ from simtrain.studies.search.space import (
     Space,
     in_short,
     is_within,
-    num_gpus_in_words,
 )
 from simtrain.studies.simulation import checked_profile
-from simtrain.units import format_bytes
+from simtrain.units import counted, format_bytes
 
 _SHARE_OF_LAYOUTS = 0.7
 """Share of a time budget after which layouts are refined."""
@@ -85,7 +85,7 @@ def search_layouts(request: SearchRequest) -> SearchResult:
     share = _SHARE_OF_LAYOUTS if request.refines else 1.0
     stop_layouts = stop_after(request.seconds and share * request.seconds, request.interrupted)
     refuse_program(request.base)
-    objective, evaluator = objective_of(request.objective), request.evaluator or Evaluator()
+    evaluator = request.evaluator or Evaluator()
     profile = evaluator.profile_of(request.base)
     request.check_gpus(profile)
     limit_bytes = profile.gpu.memory_capacity.value
@@ -93,7 +93,7 @@ def search_layouts(request: SearchRequest) -> SearchResult:
     space = request.space()
     check_scenario(request.base, rules_of_base(space, rules_on(profile)))
     legal, base_point = _legal_points(space, profile)
-    explorer = Explorer(space, evaluator, objective, limit_bytes, safe_bytes)
+    explorer = Explorer(space, evaluator, limit_bytes, safe_bytes)
     outcome = search_all(
         explorer,
         legal.points,
@@ -105,16 +105,14 @@ def search_layouts(request: SearchRequest) -> SearchResult:
     )
     if not outcome.best:
         raise _none_fits(explorer, outcome, profile)
-    price = profile.running_costs.price if profile.running_costs else None
 
     def ranked(point: Point) -> RankedLayout:
         evaluation = explorer.evaluation(point)
         fit = FitVerdict(evaluation.peak_bytes, limit_bytes, evaluation.host_fits)
-        amount = price.value if price else None
-        return RankedLayout(space.scenario(point), evaluation, point, price=amount, fit=fit)
+        return RankedLayout(space.scenario(point), evaluation, point, fit=fit)
 
     best, base_layout = tuple(map(ranked, outcome.best)), None
-    no_base = "does not fit" if base_point else f"is not legal on {num_gpus_in_words(space.gpus)}"
+    no_base = "does not fit" if base_point else f"is not legal on {counted(space.gpus, 'GPU')}"
     if request.base.recompute.is_open:
         no_base = "chooses its recompute"
     if base_point and not request.only_best and explorer.peak_bytes(base_point) <= limit_bytes:
@@ -125,8 +123,6 @@ def search_layouts(request: SearchRequest) -> SearchResult:
         refinement = climber.refine(_refined_fields(space, check_held(request.hold)))
     return SearchResult(
         request.base,
-        space.gpus,
-        objective,
         limit_bytes,
         safe_bytes,
         legal,
@@ -159,15 +155,15 @@ def _legal_points(space: Space, profile: HardwareProfile) -> tuple[LegalPoints, 
         raise _none_legal(space, legal)
     # The cluster's other rules, which every point or none breaks.
     checked_profile(space.scenario(legal.points[0]), profile)
-    for base_point in space.own_points():
-        if base_point in legal.points:
-            return legal, base_point
-        for point in legal.points if space.options else ():
-            if point._replace(off=()) == base_point:
-                return legal, point
-        with suppress(InputError):
-            checked_profile(space.scenario(base_point), profile)
-            return replace(legal, points=(*legal.points, base_point)), base_point
+    base_point = space.own_point()
+    if base_point is None or base_point in legal.points:
+        return legal, base_point
+    for point in legal.points if space.options else ():
+        if point._replace(off=()) == base_point:
+            return legal, point
+    with suppress(InputError):
+        checked_profile(space.scenario(base_point), profile)
+        return replace(legal, points=(*legal.points, base_point)), base_point
     return legal, None
 
 
@@ -185,7 +181,7 @@ def _refined_fields(space: Space, kept: Sequence[str]) -> dict[str, Iterable[Any
             field = f"{section}.{name}"
             if field not in FIELDS.values() and field not in _UNREFINED:
                 fields[field] = _NUMBERS.get(field) or all_values(field)
-    changed = [*kept, *base.changed_values, *(field for field, _ in space.all_settings[0])]
+    changed = [*kept, *base.changed_values]
     fields = {
         field: values
         for field, values in fields.items()
@@ -217,7 +213,7 @@ class _Climber:
         is_safe = self.best[0].peak_bytes <= self.explorer.safe_bytes
         self.most_bytes = self.explorer.safe_bytes if is_safe else self.explorer.limit_bytes
         ends = [self.climb(start, fields) for start in self.best[:_STARTS]]
-        keys = [self.explorer.objective.key(end.evaluation) for end, _ in ends]
+        keys = [key_of(end.evaluation) for end, _ in ends]
         place = keys.index(min(keys))
         layout, changes = ends[place]
         evaluations = [each[1] for each in self.tried.values() if each is not None]
@@ -248,7 +244,7 @@ class _Climber:
         return best, changes
 
     def key(self, layout: Candidate) -> Key:
-        return self.explorer.objective.key(layout.evaluation)
+        return key_of(layout.evaluation)
 
     def changed(self, layout: Candidate, change: Change) -> Candidate | None:
         """Return a layout with a change; None if it is illegal, or too large to be as safe."""
@@ -285,7 +281,7 @@ class _Climber:
 
 def _none_legal(space: Space, legal: LegalPoints) -> InputError:
     """Build the error for a space without legal layouts: how many each rule removed (E831)."""
-    gpus = num_gpus_in_words(space.gpus)
+    gpus = counted(space.gpus, "GPU")
     reason = f"no tensor x pipeline x data x context with the fixed fields uses {gpus}"
     if legal.removed:
         reason = "rules removed" + "".join(
@@ -316,7 +312,7 @@ def _none_fits(
         raise failure
     space, limit_bytes = explorer.space, explorer.limit_bytes
     peak_bytes = explorer.peak_bytes(outcome.nearest)
-    ways = ["on more GPUs"] if max(space.gpus) < profile.cluster.num_gpus else []
+    ways = ["on more GPUs"] if space.gpus < profile.cluster.num_gpus else []
     if profile.host_link is not None and not space.base.memory.offload_optimizer:
         ways.append("with --set memory.offload_optimizer=true")
     ways.append("on a cluster whose GPUs have more memory")

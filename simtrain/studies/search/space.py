@@ -2,9 +2,8 @@
 
 The model and the global batch are fixed. The space only lists values that can be legal:
 microbatches that divide the global batch, and numbers of chunks that divide the layers or for which
-there is a pipeline layout. Fields that are not coordinates have several values in variants: spaces
-with another base. Settings of the base that only some layouts can have, such as overlap of an
-interleaved schedule in an imported scenario, are off in the others: the rules decide where.
+there is a pipeline layout. Settings of the base that only some layouts can have, such as overlap of
+an interleaved schedule in an imported scenario, are off in the others: the rules decide where.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from simtrain.scenario.parallelism import layout_of_chunks
 from simtrain.scenario.schema import STACK_DEFAULTS
 from simtrain.scenario.section import Section, divisors
 from simtrain.schedules import NAMED, StagePlacement, default_name
-from simtrain.studies.changes import POLICIES, ZERO_STAGES, Change, combinations_of, value_at
+from simtrain.studies.changes import POLICIES, ZERO_STAGES, value_at
 
 LONG_SEQUENCE = 32_768
 """Sequence length from which context parallelism is searched by default."""
@@ -51,8 +50,8 @@ Read = Callable[[int], Any]
 class Point(NamedTuple):
     """A layout: parallel sizes, chunks and lengths of stages, microbatch, recompute, ZeRO stage.
 
-    `settings` says of which variant of a space it is a point; `off` what each option of the base is
-    instead, if the layout cannot have it.
+    `off` says what each option of the base is instead, if the layout cannot have it; `settings`
+    what a refinement changed.
     """
 
     tensor: int
@@ -91,43 +90,34 @@ _EVEN = (None, None)
 
 
 class Space:
-    """Layouts around a base scenario for given numbers of GPUs.
+    """Layouts around a base scenario for a number of GPUs.
 
     An overridden field (`--set batch.micro=1`) keeps its value.
 
     Args:
         base: the scenario.
-        gpus: the numbers of GPUs.
-        vary: values of fields, instead of the default ones. By default, context parallelism has 1
-            rank for short sequences; for long ones, or if the base has several ranks, all numbers
-            that leave `LEAST_TOKENS` per rank. Expert parallelism has all divisors of the experts.
+        gpus: the number of GPUs.
+        vary: values of coordinates' fields, instead of the default ones. By default, context
+            parallelism has 1 rank for short sequences; for long ones, or if the base has several
+            ranks, all numbers that leave `LEAST_TOKENS` per rank. Expert parallelism has all
+            divisors of the experts.
         hold: fields and sections that keep the base's values.
-        settings: the variant of a space that this space is.
     """
 
     def __init__(
         self,
         base: Scenario,
-        gpus: tuple[int, ...],
+        gpus: int,
         vary: Mapping[str, Sequence[Any]] = MappingProxyType({}),
         hold: Sequence[str] = (),
-        settings: Settings = (),
     ) -> None:
-        self.base, self.gpus, self.settings = base, tuple(sorted(set(gpus))), settings
-        self._asked = dict(vary), tuple(hold)
-        self._now = Point.of(base)
+        self.base, self.gpus, self._hold, self._now = base, gpus, hold, Point.of(base)
         self._vary = {name: vary[field] for name, field in FIELDS.items() if field in vary}
         self.held = {
             name
             for name, field in FIELDS.items()
             if name not in self._vary and (_is_overridden(base, field) or is_within(field, hold))
         }
-        others = {field: vary[field] for field in vary if field not in FIELDS.values()}
-        self.all_settings: tuple[Settings, ...] = tuple(
-            tuple(change.values.items()) for change in combinations_of(others)
-        )
-        """The settings of the variants; of one without any if no such field is varied."""
-        self.variant = functools.cache(self._new_variant)
         self._section = functools.cache(self._new_section)
         self._cuts = functools.cache(self._stage_cuts)
         self._contexts = tuple(self._values("context", self._contexts_by_default))
@@ -167,35 +157,25 @@ class Space:
     def point(self, prefix: Prefix) -> Point:
         """Return the point of a whole prefix."""
         off = prefix[len(COORDINATES) :]
-        return Point._make((*prefix[: len(COORDINATES)], self.settings, off if any(off) else ()))
+        return Point._make((*prefix[: len(COORDINATES)], (), off if any(off) else ()))
 
-    def own_points(self) -> Iterator[Point]:
-        """Yield the base's own layout on each number of GPUs, if it has only asked values.
+    def own_point(self) -> Point | None:
+        """Return the base's own layout on the number of GPUs, if it has only asked values.
 
         A base whose recompute is open (`auto`) has none: a search tries the policies.
         """
         layout = self._now
         allowed = self._vary | {"context": self._contexts, "expert": self._experts}
-        of_base = [
-            settings
-            for settings in self.all_settings
-            if all(value_at(self.base, field) == value for field, value in settings)
-        ]
         is_searched = all(getattr(layout, name) in allowed[name] for name in allowed)
-        if not of_base or not is_searched or self.base.recompute.is_open:
-            return
-        layout = layout._replace(settings=of_base[0])
+        if not is_searched or self.base.recompute.is_open:
+            return None
         if self.base.model.experts is not None:
             layout = layout._replace(expert_tensor=layout.expert_tensor or layout.tensor)
-        for number in self.gpus:
-            data, rest = divmod(number, layout.tensor * layout.pipeline * layout.context)
-            if data and not rest:
-                yield layout._replace(data=data)
+        data, rest = divmod(self.gpus, layout.tensor * layout.pipeline * layout.context)
+        return layout._replace(data=data) if data and not rest else None
 
     def scenario(self, point: Point) -> Scenario:
         """Build the scenario at a point and derive its defaults again; legality is not checked."""
-        if point.settings != self.settings:
-            return self.variant(point.settings).scenario(point)
         off = point.off or ((),) * len(self.options)
         return self.built((*point[: len(COORDINATES)], *off).__getitem__)
 
@@ -243,21 +223,6 @@ class Space:
             return False
         return not read(COORDINATES.index("sequence_parallel"))
 
-    # ------------------------------------------------------------------------- variants
-
-    def _new_variant(self, settings: Settings) -> Space:
-        """Return the space whose base has these settings.
-
-        Raises:
-            InputError: a setting is invalid.
-        """
-        if settings == self.settings:
-            return self
-        vary, hold = self._asked
-        coordinates = {field: vary[field] for field in vary if field in FIELDS.values()}
-        base = Change(dict(settings)).applied_to(self.base)
-        return Space(base, self.gpus, coordinates, hold, settings)
-
     # ------------------------------------------------------------------------- what differs
 
     @functools.cached_property
@@ -291,16 +256,12 @@ class Space:
             limited = [experts.model_copy(update={"imbalance": float(n)}) for n in most]
             limited += [experts.model_copy(update={"imbalance": 1.0, "imbalance_seed": None})]
             options.append(((), *((("model.experts", each),) for each in limited)))
-        chosen = [field for field, _ in self.settings]
-        return [option for option in options if option[-1][0][0] not in chosen]
+        return options
 
     def varied(self, points: Sequence[Point]) -> tuple[str, ...]:
         """Return the fields that have several values among these points."""
         columns = zip(FIELDS.values(), _columns(points, len(COORDINATES)), strict=True)
-        varied = [field for field, values in columns if len(values) > 1]
-        if len({point.settings for point in points}) > 1:
-            varied += [field for field, _ in self.all_settings[0]]
-        return tuple(varied)
+        return tuple(field for field, values in columns if len(values) > 1)
 
     def left_out(self, points: Sequence[Point]) -> tuple[str, ...]:
         """Return the settings of the base that some of these points do not have."""
@@ -317,14 +278,14 @@ class Space:
         if self.base.model.experts is None:
             absent |= {"expert", "expert_tensor"}
         left_out = {*self.varied(points), *refined, *(FIELDS[name] for name in absent)}
-        fields = dict.fromkeys([*FIELDS.values(), *self._asked[1]])
+        fields = dict.fromkeys([*FIELDS.values(), *self._hold])
         return tuple(field for field in fields if field not in left_out)
 
     # ------------------------------------------------------------------------- splits over ranks
 
     @functools.cached_property
     def splits(self) -> list[Prefix]:
-        """The splits over each number of GPUs: the values of the first coordinates."""
+        """The splits over the GPUs: the values of the first coordinates."""
         allowed = [
             (place, self._vary.get(name, [getattr(self._now, name)]))
             for place, name in enumerate(_SPLIT)
@@ -332,14 +293,13 @@ class Space:
         ]
         return [
             split
-            for number in self.gpus
-            for split in self._splits(number)
+            for split in self._all_splits()
             if all(split[place] in values for place, values in allowed)
         ]
 
-    def _splits(self, num_gpus: int) -> Iterator[Prefix]:
+    def _all_splits(self) -> Iterator[Prefix]:
         for context in self._contexts:
-            groups, rest = divmod(num_gpus, context)
+            groups, rest = divmod(self.gpus, context)
             for tensor in divisors(groups) if not rest else ():
                 for pipeline in divisors(groups // tensor):
                     data = groups // tensor // pipeline
@@ -358,8 +318,8 @@ class Space:
         now, length = self._now.context, self.base.model.seq_length
         if now == 1 and length < LONG_SEQUENCE:
             return [1]
-        most, sizes = max(now, length // LEAST_TOKENS), map(divisors, self.gpus)
-        return sorted({number for numbers in sizes for number in numbers if number <= most})
+        most = max(now, length // LEAST_TOKENS)
+        return [number for number in divisors(self.gpus) if number <= most]
 
     @property
     def _experts_by_default(self) -> list[int]:
@@ -484,11 +444,6 @@ def balanced_layout(base: Scenario, placement: StagePlacement) -> str | None:
     return layout_of_chunks(["E" + chunks[0], *chunks[1:-1], end])
 
 
-def num_gpus_in_words(numbers: Sequence[int]) -> str:
-    """Format numbers of GPUs: "1 GPU", "8 or 16 GPUs"."""
-    return f"{' or '.join(map(str, numbers))} GPU{'' if list(numbers) == [1] else 's'}"
-
-
 def in_short(point: Point) -> str:
     """Format a layout: "4 x 16 x 8, interleave 3, micro 2, recompute full"."""
     parts = {
@@ -503,11 +458,6 @@ def in_short(point: Point) -> str:
         f"recompute {point.recompute.strategy}": True,
     }
     return ", ".join(words for words, is_said in parts.items() if is_said)
-
-
-def split_of(point: Point) -> Prefix:
-    """Return the parallel sizes of a layout."""
-    return point[: len(_SPLIT)]
 
 
 def is_within(field: str, fields: Iterable[str]) -> bool:

@@ -235,7 +235,7 @@ def v_shaped(monkeypatch: pytest.MonkeyPatch) -> Scenario:
 def test_a_search_of_a_new_schedule_is_exact(added: str, request: pytest.FixtureRequest) -> None:
     """The schedule declares nothing about its bounds."""
     scenario: Scenario = request.getfixturevalue(added)
-    layouts = Space(scenario, (4,))
+    layouts = Space(scenario, 4)
     expected = []
     for point in legal_points(layouts).points:
         layout = layouts.scenario(point)
@@ -243,7 +243,7 @@ def test_a_search_of_a_new_schedule_is_exact(added: str, request: pytest.Fixture
         evaluation = EVALUATOR.evaluate(layout)
         assert evaluation.run is not None
         expected.append((evaluation.run.iteration_time_s, evaluation.peak_bytes))
-    result = search(scenario, (4,), top=5)
+    result = search(scenario, 4, top=5)
     ranked = [(one.run.iteration_time_s, one.evaluation.peak_bytes) for one in result.ranked]
     assert ranked == sorted(expected)[:5]
     assert result.exact

@@ -58,8 +58,7 @@ def test_every_argument_is_described_where_it_is_declared() -> None:
         ({"gpus": (-8,)}, "gpus is -8"),
         ({"gpus": (8.0,)}, r"gpus is 8\.0"),
         ({"gpus": (True,)}, "gpus is True"),
-        ({"gpus": (4,), "top": 0}, "top is 0"),
-        ({"gpus": (4,), "objective": "speed"}, "objective is 'speed'"),
+        ({"gpus": 4, "top": 0}, "top is 0"),
     ],
 )
 def test_invalid_arguments_are_errors(arguments: dict[str, Any], message: str) -> None:
@@ -76,21 +75,21 @@ def test_numbers_of_gpus_are_one_number_or_a_list(gpus: Any) -> None:
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), True, "5"])
 def test_an_invalid_budget_is_an_error(seconds: float) -> None:
     with pytest.raises(InputError, match="E834 seconds is "):
-        search(BASES["narrow"], (4,), seconds=seconds)
+        search(BASES["narrow"], 4, seconds=seconds)
 
 
 def test_a_recompute_that_is_open_is_refused(file: pathlib.Path) -> None:
     """A search tries the policies. An open recompute of the file is not held."""
     with pytest.raises(InputError, match="E838 auto is a choice among policies"):
-        search(load_unchecked(file, ["recompute=auto"]), (4,))
+        search(load_unchecked(file, ["recompute=auto"]), 4)
     file.write_text(f"{FILE}recompute: {{strategy: full, keep_microbatches: auto}}\n")
-    result = search(load_unchecked(file), (2,), top=1, refines=True)
+    result = search(load_unchecked(file), 2, top=1, refines=True)
     assert result.exact and not result.failures
 
 
 def test_more_gpus_than_the_cluster_has_are_an_error() -> None:
     with pytest.raises(InputError, match=r"E832 5000 GPUs .* 4480 .* \(560 nodes of 8\)"):
-        search(BASES["plain"], (8, 5000))
+        search(BASES["plain"], 5000)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,7 @@ def test_a_base_that_is_illegal_for_every_split_has_the_error_of_the_scenario(
     """
     heads = "model.num_attention_heads=2" if code == "E330" else "model.num_layers=16"
     with pytest.raises(InputError) as caught:
-        search(load_unchecked(file, [heads, field]), (2,))
+        search(load_unchecked(file, [heads, field]), 2)
     with pytest.raises(InputError) as of_run:
         simtrain.load_scenario(file, [heads, field])
     assert [problem.code for problem in caught.value.problems] == [code]
@@ -118,7 +117,7 @@ def test_a_base_that_is_illegal_for_every_split_has_the_error_of_the_scenario(
 
 def test_if_nothing_is_legal_the_error_names_the_rules() -> None:
     with pytest.raises(InputError) as caught:
-        search(BASES["plain"], (7,))
+        search(BASES["plain"], 7)
     message = str(caught.value)
     assert caught.value.exit_code == 2
     assert re.match(r"E831 none of \d+ layouts on 7 GPUs is legal", message)
@@ -128,7 +127,7 @@ def test_if_nothing_is_legal_the_error_names_the_rules() -> None:
 def remedy(scenario: Scenario, capacity: str) -> str:
     memory = {"hardware.gpu.memory_capacity": capacity}
     with pytest.raises(DoesNotFitError) as caught:
-        search(scenario.replace(memory), (4,))
+        search(scenario.replace(memory), 4)
     return str(caught.value.problems[0].fix)
 
 
@@ -147,7 +146,7 @@ def test_the_remedies_of_a_space_in_which_nothing_fits(file: pathlib.Path) -> No
 
 def varying(name: str, *options: str) -> Space:
     varied = check_varied(BASES[name], read_vary(options))
-    return Space(BASES[name], (4,), vary=varied)
+    return Space(BASES[name], 4, vary=varied)
 
 
 @pytest.mark.parametrize(
@@ -155,20 +154,8 @@ def varying(name: str, *options: str) -> Space:
     [
         (("batch.micro=1,4",), "batch.micro", {1, 4}),
         (("parallelism.tensor=2",), "parallelism.tensor", {2}),
-        (("overlap.data_parallel",), "overlap.data_parallel", {False, True}),
-        (
-            ("overlap.data_parallel=true", "overlap.gradient_buckets"),
-            "overlap.gradient_buckets",
-            {"layer", "megatron"},
-        ),
-        (
-            ("recompute.modules=[mlp],[core_attention]",),
-            "recompute.modules",
-            {("mlp",), ("core_attention",)},
-        ),
         (("recompute=full",), "recompute.strategy", {"full"}),
-        (("schedule=gpipe", "overlap.data_parallel"), "schedule", {"gpipe"}),
-        (("model.seq_length=256,512",), "model.seq_length", {256, 512}),
+        (("schedule=gpipe",), "schedule", {"gpipe"}),
     ],
 )
 def test_a_search_has_these_values_of_a_field(
@@ -182,18 +169,9 @@ def test_a_search_has_these_values_of_a_field(
     assert len({*points}) == len(points)
 
 
-def test_variants_are_the_searches_with_each_value_set() -> None:
-    points = legal_points(varying("narrow", "overlap.data_parallel=true,false")).points
-    alone = [
-        legal_points(Space(BASES["narrow"].replace({"overlap.data_parallel": value}), (4,))).points
-        for value in (True, False)
-    ]
-    assert [point._replace(settings=()) for point in points] == [*alone[0], *alone[1]]
-
-
 def test_a_held_field_keeps_the_value_of_the_file() -> None:
     fields = check_held(["parallelism.tensor", "memory", "recompute"])
-    points = legal_points(Space(base(parallelism={"tensor": 2}), (4,), hold=fields)).points
+    points = legal_points(Space(base(parallelism={"tensor": 2}), 4, hold=fields)).points
     assert {(one.tensor, one.zero_stage, one.recompute.strategy) for one in points} == {
         (2, 0, "none")
     }
@@ -205,7 +183,7 @@ def test_a_held_field_keeps_the_value_of_the_file() -> None:
         ("overlap.userbufers", "E802 .*did you mean overlap.userbuffers"),
         ("cluster=h100_sxm", "E838 a search has one machine"),
         ("memory.zero_stage=1,2", "E838 memory.zero_stage is set by --set and varied"),
-        ("memory.shard_over", "E838 memory.shard_over has no list of all its values"),
+        ("memory.shard_over=2", "E838 memory.shard_over is not of a layout"),
         ("recompute=auto", "E838 auto is a choice"),
         ("batch.micro=0", "E204 batch.micro is 0"),
     ],
@@ -217,25 +195,13 @@ def test_fields_that_cannot_be_varied(option: str, message: str) -> None:
         )
 
 
-def test_a_varied_field_keeps_the_rules_of_the_cluster() -> None:
-    """H100s of DGX machines have no NVMe: their layouts with it are counted as illegal."""
-    hosts = {"zero_stage": 3, "offload_optimizer": True, "offload_parameters": True}
-    scenario = base(memory=hosts, cluster="h100_sxm", software="deepspeed_2022")
-    result = search(scenario, gpus=4, vary={"memory.nvme": ["none", "all"]}, only_best=True)
-    assert result.exact and not result.failures
-    assert result.num_illegal_by_rule["E978"] > 0
-    assert {layout.point.settings for layout in result.ranked if layout.point} == {
-        (("memory.nvme", "none"),)
-    }
-
-
 # ------------------------------------------------------------------------- refinement
 
 
 def refined(**arguments: Any) -> Any:
     fields = ("parallelism.pipeline", "batch.micro", "memory.zero_stage")
     scenario = holding(base(batch={"global": 8}), ("parallelism", "sequence_parallel"))
-    return search(scenario, (4,), top=3, hold=fields, refines=True, **arguments)
+    return search(scenario, 4, top=3, hold=fields, refines=True, **arguments)
 
 
 def test_a_refined_layout_is_legal_and_no_slower_than_the_best() -> None:
@@ -249,15 +215,16 @@ def test_a_refined_layout_is_legal_and_no_slower_than_the_best() -> None:
     assert set(data["changes"]) <= {*refinement.fields}
     assert not {*refinement.fields} & {*result.held}
     view = search_view(result, details=True)
-    (said,) = (fact for name, fact in view.parts[1].rows if name == "Options that help")
-    assert said.value == refinement.layout.iteration_time_s
-    assert f"number {refinement.rank} with " in said.text
+    said = dict(view.parts[1].rows)
+    assert said["Best that surely fits"].value == refinement.layout.iteration_time_s
+    assert said["Without changed options"].value == best.iteration_time_s
+    assert result.headline.startswith(str(view.parts[-1].text).partition(" (")[0])
     assert any(line.startswith("Refined: ") for line in view.sentences)
 
 
 def test_held_settings_are_not_refined() -> None:
     fields = ("overlap", "memory", "placement", "parallelism", "recompute", "batch", "schedule")
-    result = search(base(), (1,), hold=fields, refines=True)
+    result = search(base(), 1, hold=fields, refines=True)
     assert not result.refinement.changes and not result.refinement.fields
     lines = [*map(str, search_view(result, details=True).sentences)]
     assert "None of 0 changes of single settings of the best layouts is better." in lines
@@ -269,7 +236,7 @@ def test_held_settings_are_not_refined() -> None:
 def test_the_file_of_each_layout_has_the_same_iteration_time(
     tmp_path: pathlib.Path,
 ) -> None:
-    result = search(BASES["offloaded"], (4,), top=4)
+    result = search(BASES["offloaded"], 4, top=4)
     paths = write_scenarios(result, tmp_path / "deep" / "folder")
     assert [path.name for path in paths] == [f"small_0{rank}.yaml" for rank in (1, 2, 3, 4)]
     for path, one in zip(paths, result.ranked, strict=True):
@@ -287,7 +254,7 @@ def test_the_profile_of_a_file_is_found_from_any_folder(
     (tmp_path / "mine.yaml").write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     base = BASES["plain"].model_copy(update={"cluster": "mine.yaml"})
-    (path,) = write_scenarios(search(base, (1,), top=1), tmp_path / "out")
+    (path,) = write_scenarios(search(base, 1, top=1), tmp_path / "out")
     monkeypatch.chdir(tmp_path / "out")
     assert simtrain.run(simtrain.load_scenario(path)).iteration_time_s > 0
 
@@ -320,28 +287,20 @@ def test_the_command_prints_json(file: pathlib.Path, tmp_path: pathlib.Path) -> 
         assert ran["made_with"] == data["made_with"]
         head = pathlib.Path(one["file"]).read_text("utf-8").partition("\n")[0]
         assert all(words in head for words in data["made_with"].values())
-        # `simtrain cost` rounds up to whole iterations; with 1T tokens the difference is small.
-        cost = json.loads(
-            call("cost", one["file"], "--tokens", "1T", "--goodput", "1", "--format=json").stdout
-        )
-        assert data["currency"] == cost["currency"]
-        assert one["price_of_million_tokens"] == pytest.approx(cost["price"] / 1e6, rel=1e-6)
 
 
 def test_the_command_prints_a_table(file: pathlib.Path) -> None:
-    options = ("--gpus", "2", "--gpus", "4", "--set", "recompute=none", "--top", "3")
-    outcome = call("search", str(file), *options, "--objective", "cost")
+    options = ("--gpus", "4", "--set", "recompute=none", "--top", "3")
+    outcome = call("search", str(file), *options)
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     lines = outcome.stdout.splitlines()
-    assert "small on 2 or 4 GPUs of a100_sxm4_80gb, by cost, within 80 GiB per GPU" in lines
+    assert "small on 4 GPUs of a100_sxm4_80gb, within 80 GiB per GPU" in lines
     assert "…" not in outcome.stdout
     rows = [line.split() for line in lines if re.fullmatch(r"[123] .*", line)]
     assert [row[0] for row in rows] == ["1", "2", "3"]
-    assert all(row[1] in ("2", "4") for row in rows), "the column of GPUs"
-    assert any("USD/" in line for line in lines)
     assert any(line.startswith("Exact among ") for line in lines)
     assert any(line.startswith("Best that surely fits") for line in lines)
-    more = call("search", str(file), *options, "--objective", "cost", "--details").stdout
+    more = call("search", str(file), *options, "--details").stdout
     assert "\nHeld: " in more
 
 
@@ -351,6 +310,7 @@ def test_the_command_prints_a_table(file: pathlib.Path) -> None:
         (("--gpus", "37"), 2, "E831"),
         (("--gpus", "4", "--set", "model.seq_length=2000000"), 3, "E830"),
         (("--gpus", "0"), 2, "--gpus"),
+        (("--gpus", "2,4"), 2, "--gpus: E834"),
         (("--gpus", "4", "--set", "model.num_layers=none"), 2, "E203"),
     ],
 )
@@ -378,7 +338,7 @@ def test_an_interrupted_command_prints_the_best_so_far(
     monkeypatch.setattr("simtrain.commands.progress.first_interrupt", lambda: pressed)
     outcome = call("search", str(file), "--gpus", "4")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    assert re.search(r"Interrupted. (Best found: simulated 1 layout|Bounded 1) of", outcome.stdout)
+    assert re.search(r"Interrupted. Best found: simulated 1 of", outcome.stdout)
 
 
 def test_the_first_ctrl_c_sets_a_flag_and_the_second_raises() -> None:

@@ -94,7 +94,7 @@ def test_a_new_rule_needs_no_change_of_the_search(
     breaks: Callable[[Scenario], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rule can read any part of a scenario, in any way."""
-    rule, searched = new_rule(breaks), space("plain", 4, 8)
+    rule, searched = new_rule(breaks), space("plain", 8)
     monkeypatch.setattr("simtrain.studies.search.legality.RULES", (rule,))
     every = all_points(searched)
     legal = legal_points(searched)
@@ -103,7 +103,7 @@ def test_a_new_rule_needs_no_change_of_the_search(
 
 
 def test_every_point_or_none_breaks_a_rule_of_the_base() -> None:
-    searched = Space(base(model={"hidden_size": 500}, attention_backend="fused"), (4,))
+    searched = Space(base(model={"hidden_size": 500}, attention_backend="fused"), 4)
     of_base = {rule.code for rule in rules_of_base(searched)}
     assert {"E302", "E330"} <= of_base
     broken_somewhere = [
@@ -116,7 +116,7 @@ def test_every_named_schedule_is_searched_unless_it_is_held() -> None:
     """The scenario's own comes first; a single stage has no other."""
     for hold in (("schedule",), ()):
         scenario = base(schedule="gpipe", batch={"global": 8}, model={"num_layers": 8})
-        searched = Space(scenario, (2, 4), hold=hold)
+        searched = Space(scenario, 4, hold=hold)
         points = legal_points(searched).points
         schedules = {one.schedule for one in points}
         assert schedules == {"gpipe"} if hold else schedules >= {"1f1b", "gpipe", "interleaved"}
@@ -139,7 +139,7 @@ def test_every_named_schedule_is_searched_unless_it_is_held() -> None:
 )
 def test_overridden_fields_keep_their_values(override: str, name: str, values: set[object]) -> None:
     """This holds also if the override makes the file itself illegal."""
-    searched = Space(load_unchecked("table5_22b_present", [override]), (8,))
+    searched = Space(load_unchecked("table5_22b_present", [override]), 8)
     points = all_points(searched)
     found = {getattr(point, name) for point in points}
     if "block" in override:
@@ -165,7 +165,7 @@ def test_models_with_experts_have_all_expert_parallel_splits() -> None:
     assert values(searched, "expert") == {1, 2, 4}
     assert {(one[0], one[5]) for one in splits} == {(1, 1), (2, 2), (2, 1), (4, 4), (4, 1)}
     scenario = base(model=EXPERT_MODEL, parallelism={"expert_tensor": 2})
-    given = Space(scenario, (8,), {"parallelism.expert": (2,)})
+    given = Space(scenario, 8, {"parallelism.expert": (2,)})
     assert values(given, "expert") == {2}
     assert {one.expert_tensor for one in all_points(given) if one.tensor == 8} == {8, 2, 1}
 
@@ -176,7 +176,7 @@ def test_long_sequences_have_context_parallel_splits() -> None:
     def contexts(length: int, *sizes: int, now: int = 1) -> set[object]:
         scenario = base(model={"seq_length": length}, parallelism={"context": now})
         vary = {"parallelism.context": sizes} if sizes else {}
-        return values(Space(scenario, (48,), vary), "context")
+        return values(Space(scenario, 48, vary), "context")
 
     assert contexts(32767) == {1}
     assert contexts(32768) == {1, 2, 3, 4, 6, 8}
@@ -197,7 +197,7 @@ FLAGGED = {
                 "align_parameter_gather": True,
             },
         ),
-        (4,),
+        4,
     ),
     "sharding flags": (
         base(
@@ -208,7 +208,7 @@ FLAGGED = {
                 "reduce_every_microbatch": False,
             },
         ),
-        (4,),
+        4,
     ),
     "context flags": (
         base(
@@ -216,10 +216,10 @@ FLAGGED = {
             parallelism={"context": 4, "context_communication": "a2a+p2p", "context_a2a": 2},
             attention_backend="fused",
         ),
-        (4,),
+        4,
     ),
-    "flags of experts": (base(model=EXPERT_MODEL, parallelism={"expert": 2}), (2, 4)),
-    "layout": (base(parallelism={"pipeline": 4, "layout": "E|tt|t|tL"}), (4, 8)),
+    "flags of experts": (base(model=EXPERT_MODEL, parallelism={"expert": 2}), 4),
+    "layout": (base(parallelism={"pipeline": 4, "layout": "E|tt|t|tL"}), 8),
     "gathered chunks": (
         base(
             model={"tied_embeddings": False},
@@ -228,7 +228,7 @@ FLAGGED = {
             overlap={"data_parallel": True},
             software="torchtitan",
         ),
-        (8,),
+        8,
     ),
 }
 
@@ -259,7 +259,7 @@ def test_the_own_pipeline_layout_is_that_of_its_number_of_chunks() -> None:
 def test_the_imbalance_is_at_most_the_number_of_expert_parallel_ranks() -> None:
     scenario = base(model=EXPERT_MODEL, parallelism={"expert": 2})
     scenario = scenario.replace({"model.experts.imbalance_seed": 1})
-    searched = Space(holding(scenario, ("recompute",), ("batch", "micro")), (4,))
+    searched = Space(holding(scenario, ("recompute",), ("batch", "micro")), 4)
     made = [*map(searched.scenario, legal_points(searched).points)]
     found = {
         (one.parallelism.expert, one.model.experts.imbalance, one.model.experts.imbalance_seed)
@@ -271,7 +271,7 @@ def test_the_imbalance_is_at_most_the_number_of_expert_parallel_ranks() -> None:
 
 
 def test_each_layout_has_the_defaults_of_the_software_stack() -> None:
-    searched = Space(BASES["defaults of megatron_core"], (4,))
+    searched = Space(BASES["defaults of megatron_core"], 4)
     assert not searched.options
     points = legal_points(searched).points
     scenarios = [searched.scenario(one) for one in points]
@@ -299,7 +299,7 @@ def test_divisors(number: int) -> None:
 def test_uneven_stages_are_as_even_as_whole_chunks_allow(layers: int, stages: int) -> None:
     """Lengths of both ends, or a layout of all chunks; the loss counts as layers too."""
     scenario = base(model={"num_layers": layers, "vocab_size": 1024}, batch={"global": 32})
-    searched = Space(scenario, (stages,))
+    searched = Space(scenario, stages)
     for one in legal_points(searched).points:
         if one.pipeline == stages and layers >= 2 * stages:
             of_stage = [0] * stages
