@@ -254,10 +254,10 @@ def _certainty(result: SearchResult) -> str:
 def _proved(result: SearchResult) -> str:
     """Say how close the answer is to the optimum, or why that is not known."""
     outcome, legal = result.outcome, len(result.legal.points)
-    found = "; with changed options it is the best found, without a proof"
-    found *= bool(result.refinement and result.refinement.changes)
+    unproved = "; with changed options it is the best found, without a proof"
+    unproved *= bool(result.refinement and result.refinement.changes)
     if result.exact:
-        return f"Exact among {counted(legal, 'layout')}: {_none_better(result)}{found}."
+        return f"Exact among {counted(legal, 'layout')}: {_none_better(result)}{unproved}."
     if outcome.bound is None or result.gap is None:
         return (
             f"Best found: simulated {outcome.num_simulated:,} of {counted(legal, 'layout')}. How "
@@ -267,7 +267,7 @@ def _proved(result: SearchResult) -> str:
     return (
         f"Evaluated {outcome.num_seen:,} of {legal:,}; no other that surely fits can be faster "
         f"than {format_seconds(outcome.bound)}: number 1 is at most "
-        f"{100 * result.gap:.{0 if result.gap >= 0.1 else 1}f} % from the optimum{found}."
+        f"{100 * result.gap:.{0 if result.gap >= 0.1 else 1}f} % from the optimum{unproved}."
     )
 
 
