@@ -10,7 +10,7 @@ from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError
 from simtrain.scenario import RULES, Scenario, load_scenario
 from simtrain.scenario.remedies import changed, suggest, suggest_together
-from tests.helpers.scenario_texts import MINIMAL, edited, scenario_of
+from tests.helpers.scenario_texts import MINIMAL, edited
 
 CASES = yaml.safe_load(Path(__file__).with_name("bad_scenarios.yaml").read_text("utf-8"))
 CASES += [
@@ -71,12 +71,6 @@ def first_remedies(scenario: Scenario) -> list[Scenario]:
     return []
 
 
-def test_a_remedy_removes_no_field_that_is_not_set() -> None:
-    lines = "  qkv_biases: true\n  latent_attention: {kv_lora_rank: 512}\n  num_layers"
-    with pytest.raises(InputError, match=r"write model\.qkv_biases"):
-        scenario_of(edited("  num_layers", lines) + "attention_backend: fused\n")
-
-
 def test_the_override_that_causes_an_error_is_its_place(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     overlap = "overlap: {data_parallel: true, gradient_buckets: megatron}\n"
@@ -84,21 +78,6 @@ def test_the_override_that_causes_an_error_is_its_place(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         load_scenario(path, ["memory.zero_stage=2"])
     assert str(caught.value.problems[0]).startswith("--set memory.zero_stage=2: E362 ")
-
-
-def test_a_whole_message_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("x.yaml").write_text(adding("parallelism:\n  tensor: 128\n"), "utf-8")
-    with pytest.raises(InputError) as caught:
-        load_scenario("x.yaml")
-    assert str(caught.value) == (
-        "x.yaml:10:11: E301 parallelism.tensor is 128, which does not divide "
-        "model.num_attention_heads (64)\n"
-        " 10 |   tensor: 128\n"
-        "    |           ^\n"
-        "  reason: tensor parallelism gives each rank whole attention heads\n"
-        "  fix: write parallelism.tensor: 64 or 32, or model.num_attention_heads: 128 or 256"
-    )
 
 
 def test_a_missing_file_names_similar_ones(tmp_path: Path) -> None:

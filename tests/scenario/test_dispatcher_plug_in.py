@@ -85,15 +85,3 @@ def test_rules_know_it(outsider: Outsider) -> None:
     assert "E496" in error
     error = outsider.refused("run", "qwen3_30b_a3b", "--set", f"{CHOICE[1]}_2")
     assert "hybridep, copy_engines" in error and "did you mean copy_engines?" in error
-
-
-@pytest.mark.ci
-def test_help_and_files_of_other_tools_know_it(outsider: Outsider) -> None:
-    outsider.call("show", "fields", "-o", "scenario.yaml")
-    template = (outsider.folder / "scenario.yaml").read_text("utf-8").replace("#", "")
-    assert "copy_engines sends tokens as deepep does, by copy engines" in " ".join(template.split())
-    script = outsider.call("export", "--to", "megatron", "qwen3_30b_a3b", *CHOICE)
-    assert "--moe-flex-dispatcher-backend copy" in script
-    file = outsider.folder / "run.sh"
-    file.write_text(script, "utf-8")
-    assert "expert_dispatch: copy_engines" in outsider.call("import", "megatron", str(file))

@@ -17,9 +17,7 @@ from simtrain.scenario.remedies import (
     suggest_together,
 )
 from simtrain.scenario.rule import Rule, default_of, is_set, requires
-from simtrain.scenario.rule import value_getter as getter
 from simtrain.scenario.rules import RULES
-from simtrain.schedules import NAMED
 from tests.helpers.scenario_values import FIELD_VALUES, nested, random_values
 
 BY_EXAMPLE = [rule for rule in EVERY_RULE if not rule.example.endswith(".")]
@@ -100,21 +98,6 @@ def test_every_remedy_of_any_valid_values_breaks_no_further_rule(number: int) ->
                     assert state and broken_codes(state, EVERY_RULE) <= before - {rule.code}
 
 
-@pytest.mark.parametrize("schedule", NAMED)
-def test_kept_microbatches_of_sizes_that_no_schedule_has(schedule: str) -> None:
-    """The rule about outstanding microbatches leaves these sizes to other rules."""
-    for stages in (2, 3, 4):
-        for chunks in (1, 2, 3):
-            values = {
-                "schedule": schedule,
-                "parallelism.pipeline": stages,
-                "parallelism.interleave": chunks,
-                "recompute.strategy": "full",
-                "recompute.keep_microbatches": 1,
-            }
-            violations(Scenario.model_validate(nested(values)))
-
-
 # ----------------------------------------------------------------------------- how rules are made
 
 
@@ -143,19 +126,3 @@ def test_a_setting_of_a_section_that_is_left_out_needs_nothing() -> None:
     assert scenario.model.experts is None and needing.check(scenario) is None
     needed = requires("E300", "memory.zero_stage", {field: is_set}, why="", example="", off=3)
     assert needed.check(scenario) == f"memory.zero_stage is 0 while {field} is not set"
-
-
-def test_a_default_of_the_software_stack_is_resolved() -> None:
-    scenario = Scenario.model_validate(nested({}))
-    assert scenario.overlap.tensor_parallel is None
-    value = getter("overlap.tensor_parallel")(scenario)
-    assert value is scenario.overlaps_tensor_parallel
-
-
-def test_an_error_that_no_value_fixes_says_what_to_change_in_words() -> None:
-    scenario = example_of(BY_EXAMPLE[0])
-    rule = Rule("E399", "a test", "", lambda scenario: "batch.micro is 4 with model.num_layers 48")
-    fix = problem_of(scenario, rule, rule.check(scenario) or "", [rule]).fix
-    assert fix == "change several of these fields together: batch.micro, model.num_layers"
-    hinted = Rule("E399", "a test", "", rule.check, hint="use another model")
-    assert problem_of(scenario, hinted, "batch.micro is 4", [hinted]).fix == "use another model"

@@ -54,21 +54,12 @@ def test_an_example_of_a_command_has_the_error(
     assert f"{one.code} " in outcome.stderr
 
 
-def test_most_examples_are_tried() -> None:
-    assert len(COMMANDS) + len(IN_FILES) > 0.6 * len(EVERY)
-
-
 @pytest.mark.parametrize("written", ["E310", "e310", "310"])
 def test_a_code_is_explained(written: str) -> None:
     outcome = call("show", written)
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     for text in (EVERY["E310"].what, EVERY["E310"].fix, EVERY["E310"].example):
         assert " ".join(text.split()) in " ".join(outcome.stdout.split())
-
-
-def test_without_a_code_all_codes_are_listed() -> None:
-    lines = call("show", "errors").stdout.splitlines()
-    assert [line[:4] for line in lines if not line.startswith(" ")] == list(EVERY)
 
 
 def test_an_unknown_code_is_refused() -> None:

@@ -3,12 +3,10 @@
 import pytest
 
 from simtrain.iteration.plan import Plan
-from simtrain.scenario import Scenario, check_scenario, load_scenario
-from simtrain.scenario.resolved import resolved_settings
+from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import checked_profile, simulate
 from simtrain.workload.issue import LaunchKind
 from simtrain.workload.record import record_pass
-from tests.helpers.command_line import refused
 
 BRIDGE = "software=megatron_bridge@26.04"
 
@@ -28,14 +26,6 @@ def of_recipe(name: str, cluster: str, *assignments: str) -> tuple[bool, tuple[s
 )
 def test_a_scenario_overrides_the_recipe(setting: str, expected: tuple[bool, object]) -> None:
     assert of_recipe("llama3_8b", "gb300", setting) == expected
-
-
-def test_settings_say_that_the_recipe_decides() -> None:
-    one = load_scenario("llama3_8b", [BRIDGE, "cluster=gb300"])
-    found = {setting.field: setting for setting in resolved_settings(one).settings}
-    setting = found["software.cuda_graphs"]
-    assert (setting.value, setting.decided_by) == (True, "software stack")
-    assert "Llama 3 8B" in setting.source
 
 
 def launches(scenario: Scenario, kind: str) -> list[LaunchKind]:
@@ -73,14 +63,3 @@ def test_more_graphs_are_never_slower(name: str) -> None:
     seconds = [result.iteration_time_s for result in times_s]
     assert seconds == sorted(seconds, reverse=True)
     assert seconds[-1] < seconds[0]
-
-
-def test_modules_beside_whole_graphs_are_refused() -> None:
-    words = ["--set", "software.cuda_graphs=true", "--set", "software.cuda_graph_modules=[attn]"]
-    assert "E380" in refused("run", "llama3_8b", *words)
-
-
-def test_a_recipe_breaks_no_rule() -> None:
-    for name in ("llama3_8b", "qwen3_30b_a3b"):
-        one = load_scenario(name, [BRIDGE, "cluster=gb200", "recompute=full"])
-        assert check_scenario(one) is None

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from simtrain.base.resources import list_stacks
 from simtrain.scenario import Scenario, check_scenario
-from simtrain.scenario.resolved import settings_of
 from simtrain.studies.simulation import simulate
 
 INTERLEAVED: dict[str, Any] = {"pipeline": 4, "interleave": 2, "data": 2}
@@ -61,14 +59,6 @@ CORES = ["megatron_core", "megatron_bridge", "nemo", "mlperf_nvidia"]
 RECIPES = CORES[1:]
 
 
-BOUNDS = ["neuronx_distributed"]  # overlaps are not published: it has all, so that times are bounds
-
-
-@pytest.mark.parametrize("stack", [name for name in list_stacks() if name not in CORES + BOUNDS])
-def test_other_stacks_neither_align_nor_overlap_the_pipeline(stack: str) -> None:
-    assert overlaps(scenario(stack, INTERLEAVED)) == (False, False, False)
-
-
 def data_parallel(one: Scenario) -> tuple[bool, bool, str]:
     return one.overlaps_data_parallel, one.overlaps_parameter_gather, one.gradient_type
 
@@ -108,14 +98,3 @@ def test_defaults_of_recipes_take_the_time_and_memory_of_the_same_values_written
     result = simulate(plain)
     assert result.iteration_time_s == same.iteration_time_s < other.iteration_time_s
     assert result.memory.peaks_bytes == same.memory.peaks_bytes != other.memory.peaks_bytes
-
-
-@pytest.mark.parametrize("name", ["pipeline", "align_gradient_reduction", "align_parameter_gather"])
-def test_a_written_value_overrides_the_stack(name: str) -> None:
-    written = GATHERED | {name: False}
-    one = scenario("megatron_core", INTERLEAVED, written)
-    assert settings_of(one)[f"overlap.{name}"] is False
-    assert sum(overlaps(one)) == 2
-    other = scenario("megatron_2022", INTERLEAVED, GATHERED | {name: True})
-    assert settings_of(other)[f"overlap.{name}"] is True
-    assert sum(overlaps(other)) == 1

@@ -10,7 +10,6 @@ from simtrain.base.resources import list_profiles, list_stacks
 from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.scenario.resolved import resolved_settings
 from simtrain.scenario.software import (
     Circumstances,
     as_of,
@@ -60,13 +59,6 @@ def test_entries_hold_for_the_runs_that_meet_all_conditions() -> None:
     assert [speed_of("1.10", run) for run in (EXPERTS, DENSE, other, None)] == [
         *("faster", "fast", "fast", "fast")
     ]
-
-
-def test_entries_keep_their_places_in_the_file() -> None:
-    for run, line in ((EXPERTS, 10), (DENSE, 7)):
-        places = as_of(parse_document(STACK, "ours.yaml"), "1.10", run).positions
-        place = places.of_value(("speed", "source"))
-        assert place is not None and place.line == line
 
 
 @pytest.mark.parametrize(
@@ -183,13 +175,3 @@ def test_defaults_of_a_release_never_make_a_scenario_illegal(changes: dict[str, 
         assert one.expert_dispatch in expected
     if "model.experts.capacity_factor" not in changes:
         assert not one.merges_passes
-
-
-def test_a_scenario_overrides_the_defaults_of_a_release() -> None:
-    one = qwen(BRIDGE, **{"parallelism.expert_dispatch": "deepep", "software.cuda_graphs": False})
-    assert (one.expert_dispatch, one.facts.cuda_graphs) == ("deepep", False)
-    deciders = {each.field: each for each in resolved_settings(qwen(f"{BRIDGE}@26.06")).settings}
-    graphs = deciders["software.cuda_graphs"]
-    assert (graphs.value, graphs.decided_by) == (True, "software stack")
-    assert "4249" in graphs.source
-    assert deciders["parallelism.expert_dispatch"].value == "hybridep"

@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from simtrain.errors import InputError, Problem
 from simtrain.scenario import (
     Batch,
     Model,
-    Overlap,
     Parallelism,
     Scenario,
     check,
@@ -28,7 +26,6 @@ from simtrain.scenario import (
 from simtrain.scenario.rule import Rule
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search.run import search
-from simtrain.studies.search.space import Space
 from simtrain.studies.simulation import simulate, simulate_fitting, simulate_memory
 from tests.helpers.scenario_texts import MINIMAL, scenario_of
 
@@ -136,21 +133,6 @@ def test_a_section_replaces_the_whole_section(section: object) -> None:
     assert scenario.schedule == "1f1b"
 
 
-def test_replace_changes_neither_the_scenario_nor_its_argument() -> None:
-    scenario = load_scenario(NAME, ["hardware.gpu.num_sms=100"])
-    changes = {"hardware.gpu.memory_capacity": "40 GiB", "overlap": {"pipeline": True}}
-    changed = scenario.replace(changes)
-    assert changed.hardware == {"gpu": {"num_sms": 100, "memory_capacity": "40 GiB"}}
-    assert scenario == load_scenario(NAME, ["hardware.gpu.num_sms=100"])
-    assert changes["overlap"] == {"pipeline": True}
-    assert changed.overlap == Overlap(pipeline=True)
-
-
-def test_a_search_keeps_replaced_values() -> None:
-    scenario = load_scenario("table5_22b_present").replace({"batch.micro": 2})
-    assert Space(scenario, (8,)).held == {"micro"}
-
-
 # ---------------------------------------------------------------------------------------- errors
 
 
@@ -163,14 +145,6 @@ def test_an_error_of_a_replaced_value_is_not_at_its_old_line() -> None:
     changed = scenario.replace({"recompute": "none", "recompute.distribute": True})
     (problem,) = problems_of(lambda: check_scenario(changed))
     assert str(problem.location) == "changed in Python"
-
-
-def test_an_error_of_an_unchanged_value_is_at_its_line() -> None:
-    scenario = load_unchecked(NAME).replace({"description": "x"})
-    assert scenario.positions.of_value(("description",)).line is None
-    for name in ("parallelism.tensor", "model.hidden_size"):
-        path = tuple(name.split("."))
-        assert scenario.positions.of_value(path) == load_scenario(NAME).positions.of_value(path)
 
 
 @pytest.mark.parametrize(
@@ -212,12 +186,6 @@ def test_wrong_changes_are_refused(changes: Mapping[str, Any], head: str, fix: s
     problem = problems_of(lambda: scenario_of(MINIMAL).replace(changes))[0]
     assert str(problem).startswith(f"changed in Python: {head}")
     assert problem.fix is not None and problem.fix.startswith(fix)
-
-
-def test_an_integer_of_numpy_is_refused_with_its_type() -> None:
-    (problem,) = problems_of(lambda: python_built().replace({"parallelism.tensor": np.int64(4)}))
-    assert problem.message == "parallelism.tensor must be an integer, not the int64 4"
-    assert problem.fix == "write int(4)"
 
 
 # ------------------------------------------------------------------------------------- model_copy
@@ -336,13 +304,6 @@ def test_constructors_refuse_values_that_files_may_not_have(
     build: Callable[[], object], says: str
 ) -> None:
     assert str(problems_of(build)[0]).startswith(says)
-
-
-@pytest.mark.parametrize("overrides", [{"recompute": "full"}, "recompute=full"])
-def test_overrides_that_are_no_list_are_refused_in_words_of_python(overrides: Any) -> None:
-    with pytest.raises(InputError, match=r"overrides: E112 .*not a list") as caught:
-        load_scenario("gpt2_1_5b", overrides)
-    assert "--set" not in str(caught.value) and ".replace(" in str(caught.value)
 
 
 def test_a_scenario_is_checked_once_and_its_copies_again(monkeypatch: pytest.MonkeyPatch) -> None:

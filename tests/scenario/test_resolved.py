@@ -5,7 +5,7 @@ import json
 import pytest
 
 from simtrain.scenario import load_scenario
-from simtrain.scenario.resolved import ResolvedSetting, resolved_settings, settings_of
+from simtrain.scenario.resolved import ResolvedSetting, resolved_settings
 from simtrain.scenario.software import load_stack
 from tests.helpers.command_line import call, refused
 
@@ -34,25 +34,11 @@ def test_a_file_has_a_place() -> None:
     assert setting("parallelism.tensor", "parallelism.tensor=4").decided_by == "--set"
 
 
-def test_entries_of_the_stack_have_its_values_and_sources() -> None:
-    fused = setting("software.fused_rotary")
-    assert (fused.value, fused.source) == (True, MEGATRON.fused_rotary.source)
-    overridden = setting("software.fused_rotary", "software.fused_rotary=false")
-    assert (overridden.value, overridden.decided_by) == (False, "--set")
-    assert setting("software.host_issue").decided_by == "default"
-
-
 def test_a_default_of_the_stack_holds_for_layouts_that_can_have_it() -> None:
     interleaved = "parallelism.interleave=5"
     assert setting("overlap.pipeline").value is False
     assert setting("overlap.pipeline", interleaved).value is True
     assert setting("overlap.pipeline", interleaved).decided_by == "software stack"
-
-
-def test_every_setting_is_listed_once() -> None:
-    scenario = load_scenario("deepseek_v3")
-    names = [each.field for each in resolved_settings(scenario).settings]
-    assert names == [*settings_of(scenario)]
 
 
 def test_run_prints_the_settings_and_simulates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ from simtrain.scenario import (
     check_scenario,
     load_scenario,
 )
-from simtrain.scenario.remedies import broken_codes, changed, suggest
+from simtrain.scenario.remedies import broken_codes
 from simtrain.schedules import OrderOptions, build, most_outstanding
-from tests.helpers.scenario_texts import MINIMAL, fixes_of, scenario_data, scenario_of
+from tests.helpers.scenario_texts import MINIMAL, fixes_of, scenario_of
 from tests.helpers.uneven_pipelines import (
     layers_are_placed_by_hand,
     layers_by_hand,
@@ -203,27 +203,6 @@ def test_a_legal_scenario_has_whole_quantities(data: Mapping[str, Any]) -> None:
     ]
 
 
-@settings(max_examples=30)
-@given(EITHER)
-def test_every_remedy_is_legal_or_leaves_fewer_rules_broken(data: Mapping[str, Any]) -> None:
-    scenario = Scenario.model_validate(data)
-    before = broken_codes(scenario, RULES)
-    for rule in RULES:
-        if message := rule.check(scenario):
-            fixes = suggest(scenario, rule, message, RULES).items()
-            ways = [{field: value} for field, values in fixes for value in values]
-            states = [changed(scenario, way) for way in ways]
-            assert all(one and broken_codes(one, RULES) <= before - {rule.code} for one in states)
-            legal = [is_legal_by_hand(one) for one in states if one]
-            assert before != {rule.code} or all(legal)
-
-
-def test_two_stages_interleave_only_with_overlapped_transfers() -> None:
-    text = MINIMAL + "parallelism: {pipeline: 2, interleave: 3}\n"
-    assert "overlap.pipeline: true" in fixes_of(text, "E310")
-    scenario_of(text + "overlap: {pipeline: true}\n")
-
-
 def test_more_passes_than_can_be_laid_out_are_refused() -> None:
     """The limit is a million forward passes: stages times chunks times microbatches."""
     text = MINIMAL + "parallelism: {pipeline: 4, interleave: 3}\n"
@@ -232,40 +211,6 @@ def test_more_passes_than_can_be_laid_out_are_refused() -> None:
     scenario_of(text.replace("global: 64", f"global: {most}"))
     first, *_ = fixes_of(text.replace("global: 64", f"global: {most + group}"), "E332")
     assert first == f"batch.global: {most}"
-
-
-FROM_KEPT = ["keep_microbatches: 0", "strategy: selective", "strategy: full"]
-PIPELINE = "parallelism: {tensor: 4, pipeline: 4}\n"
-
-
-@pytest.mark.parametrize(
-    ("grid", "strategy", "code"),
-    [("{pipeline: 4}", "none", "E322"), ("{tensor: 4}", "full", "E323")],
-)
-def test_no_limit_of_kept_microbatches_is_reported_if_none_can_be_kept(
-    grid: str, strategy: str, code: str
-) -> None:
-    text = f"parallelism: {grid}\nrecompute: {{strategy: {strategy}, keep_microbatches: 99}}\n"
-    assert broken_codes(Scenario.model_validate(scenario_data(MINIMAL + text)), RULES) == {code}
-    assert "recompute.keep_microbatches: 0" in fixes_of(MINIMAL + text, code)
-
-
-def test_an_unread_field_is_to_be_removed() -> None:
-    """A dense layer would read the field, but the only layer has experts."""
-    experts = "{num: 2, top_k: 1, ffn_hidden_size: 256}"
-    text = MINIMAL.replace("num_layers: 48", "num_layers: 1\n  ffn_hidden_size: 512")
-    with pytest.raises(InputError) as caught:
-        scenario_of(text.replace("batch:", f"  experts: {experts}\n  biases: false\nbatch:"))
-    (problem,) = caught.value.problems
-    assert problem.code == "E477" and problem.fix
-    assert problem.fix.startswith("remove model.ffn_hidden_size")
-
-
-def test_a_scenario_built_in_python_is_checked_without_a_place() -> None:
-    scenario = Scenario.model_validate(scenario_data(MINIMAL + "parallelism: {tensor: 7}\n"))
-    with pytest.raises(InputError) as caught:
-        check_scenario(scenario)
-    assert caught.value.problems[0].location is None
 
 
 HAS_ALL: dict[str, Any] = {

@@ -7,8 +7,8 @@ import pytest
 
 from simtrain.base.resources import find_profile, find_scenario, list_scenarios
 from simtrain.base.strict_yaml import parse_document
-from simtrain.errors import InputError, Location
-from simtrain.scenario import RecomputePolicy, Scenario, load_scenario
+from simtrain.errors import InputError
+from simtrain.scenario import Scenario, load_scenario
 from tests.helpers.scenario_texts import MINIMAL, edited, scenario_of
 
 TABLE_3 = {  # layers, hidden, heads, pipeline, interleave, micro, global, GPUs
@@ -69,15 +69,7 @@ def test_strategies_have_the_papers_names(
     assert scenario_of(MINIMAL + text + f"{sequence_parallel}}}\n").strategy == strategy
 
 
-FULL_SECTION = "{strategy: full, method: uniform, num_layers: 1, keep_microbatches: 0}"
 LONG = "recompute: {strategy: full, method: block, num_layers: 2}\n"
-
-
-def test_a_word_is_short_for_its_section() -> None:
-    short, long = (scenario_of(MINIMAL + f"recompute: {one}\n") for one in ("full", FULL_SECTION))
-    assert short.recompute == long.recompute == RecomputePolicy(strategy="full")
-    again = Scenario.model_validate(short.model_dump(by_alias=True))
-    assert again.recompute == short.recompute
 
 
 @pytest.mark.parametrize("written", ["", "recompute: selective\n", LONG])
@@ -92,15 +84,6 @@ def test_overrides_reach_recompute_in_either_form(
     stays = written == LONG and override.startswith("recompute.")
     assert recompute.strategy == "full"
     assert (recompute.method, recompute.num_layers) == (("block", 2) if stays else ("uniform", 1))
-
-
-def test_scatter_gather_is_on_unless_the_sequence_is_already_split() -> None:
-    def scatters(parallelism: str) -> bool:
-        return scenario_of(MINIMAL + f"parallelism: {parallelism}\n").parallelism.scatter_gather
-
-    assert scatters("{tensor: 8}") is True
-    assert scatters("{tensor: 8, sequence_parallel: true}") is False
-    assert scatters("{tensor: 8, scatter_gather: false}") is False
 
 
 def test_every_shipped_scenario_loads_and_cites_its_source() -> None:
@@ -124,52 +107,12 @@ def test_table_5_runs_the_configurations_of_table_3(model: str) -> None:
         assert (scenario.model.seq_length, scenario.model.vocab_size) == (2048, 51200)
 
 
-def test_dp530b_is_the_530b_model_with_eight_replicas() -> None:
-    one, eight = load_scenario("table5_530b_present"), load_scenario("dp530b")
-    assert (eight.num_gpus, eight.batch.global_) == (2240, 2240)
-    assert eight.model == one.model
-    assert eight.num_microbatches == one.num_microbatches
-    assert not eight.overlap.data_parallel
-
-
-def test_table_4_is_one_layer_of_the_22b_model() -> None:
-    names = ("baseline", "sequence", "full", "selective", "selective_sequence")
-    scenarios = [load_scenario(f"table4_{name}") for name in names]
-    assert [scenario.strategy for scenario in scenarios] == [
-        name.replace("_", "+") for name in names
-    ]
-    assert {numbers(scenario) for scenario in scenarios} == {(1, 6144, 64, 1, 1, 4, 4, 8)}
-
-
 def test_a_scenario_is_named_after_its_file_unless_it_has_a_name(tmp_path: Path) -> None:
     path = tmp_path / "what-if.yaml"
     path.write_text(MINIMAL, "utf-8")
     assert load_scenario(path).name == "what-if"
     assert load_scenario(str(path), ["name=other"]).name == "other"
     assert load_scenario(path, ["name="]).name == "what-if"
-
-
-def test_overrides_reach_every_field_and_derive_defaults_anew() -> None:
-    scenario = load_scenario(
-        "table5_175b_present",
-        ["parallelism.interleave=1", "model.hidden_size=24576", "hardware.gpu.memory=40 GiB"],
-    )
-    assert scenario.schedule == "1f1b"
-    assert scenario.model.ffn_hidden_size == 4 * 24576
-    assert scenario.hardware == {"gpu": {"memory": "40 GiB"}}
-
-
-def test_hardware_overrides_keep_their_positions() -> None:
-    scenario = scenario_of(MINIMAL + "hardware:\n  gpu:\n    memory: 40 GiB\n")
-    document = scenario.hardware_document
-    assert document.data == {"gpu": {"memory": "40 GiB"}}
-    assert str(document.positions.of_value(("gpu", "memory"))) == "x.yaml:11:13"
-    assert scenario_of(MINIMAL).hardware_document.data == {}
-
-
-def test_a_scenario_has_the_positions_of_its_values() -> None:
-    positions = scenario_of(MINIMAL).positions
-    assert positions.of_value(("batch", "global")) == Location("x.yaml", 8, 11, "  global: 64")
 
 
 def test_a_path_wins_over_a_shipped_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Software stacks: hand counts of eager PyTorch's kernels, slow hosts, and remarks in reports."""
 
-import functools
 import itertools
 from dataclasses import replace
 from pathlib import Path
@@ -9,15 +8,13 @@ from typing import Any, get_args
 import pytest
 
 from simtrain.base.resources import find_stack, list_stacks
-from simtrain.base.strict_yaml import load_document
 from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import Machine
-from simtrain.iteration.report.result import Result
-from simtrain.scenario import Scenario, Software, check_scenario, load_scenario, software
+from simtrain.scenario import Scenario, check_scenario, software
 from simtrain.scenario.software import (
     DEFAULT_STACK,
     AttentionKernel,
@@ -29,7 +26,6 @@ from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import PassKind
 from simtrain.workload.work import Collective, Elementwise, FusedAttention, Gemm
-from tests.helpers.command_line import call
 from tests.helpers.scenario_texts import MINIMAL, scenario_of
 from tests.helpers.small_layers import FFN, GPT, HEADS, LLAMA, ROWS, VOCAB, B, H, N, S, scenario
 from tests.helpers.toys import a100, chunk_with, machine_of, ops_of, pass_with, plan_of, saved_bytes
@@ -118,13 +114,6 @@ def test_bias_dropout_and_residual_of_eager_pytorch_by_hand() -> None:
     assert moved(found) == (4 + 5 + 6) * N
     assert saved_bytes(found) == N
     assert moved(ops(one, "B", "")) == moved(ops(fused, "B", ""))
-
-
-def test_parallel_branches_are_added_one_by_one() -> None:
-    model = LLAMA | {"parallel_attention_mlp": "one_norm"}
-    found = ops(unfused(model, "fused_dropout_add"), "F", "attention and MLP")
-    assert [op.name for op in found] == ["attention and MLP branches", "attention and MLP sum"]
-    assert moved(found) == 2 * 6 * N
 
 
 def test_a_masked_softmax_of_eager_pytorch_by_hand() -> None:
@@ -259,16 +248,6 @@ def test_the_host_of_the_scenario_precedes_that_of_the_stack() -> None:
     assert both.host_issue_s == pytest.approx(30e-6)
 
 
-def test_a_blocking_message_is_posted_by_the_stacks_host() -> None:
-    times_s = [
-        simulate(
-            scenario(GPT, {"host_issue": issue}, parallelism={"pipeline": 2})
-        ).breakdown.pipeline_communication_s
-        for issue in ("10 us", "20 us")
-    ]
-    assert times_s[1] > times_s[0]
-
-
 def test_attention_at_half_speed_takes_twice_the_time_beyond_its_latency() -> None:
     def kernel_s(speed: float) -> float:
         one = scenario(
@@ -304,11 +283,9 @@ def test_flash_attention_2_takes_longer_by_the_profiles_ratio() -> None:
 @pytest.mark.parametrize(
     ("words", "stack"),
     [
-        ("dgxc-benchmarking", "nemo"),
         ("NeMo", "nemo"),
         ("mbridge 26.02", "megatron_bridge"),
         ("MLPerf Training 5.1, NeMo", "mlperf_nvidia"),
-        ("llm-foundry", "llm_foundry"),
         ("torchtitan vanilla TP; bf16; compile", "torchtitan_compiled"),
         ("torchtitan eager (no torch.compile)", "torchtitan"),
         ("an eager description of something else", None),
@@ -319,30 +296,6 @@ def test_the_stack_of_a_framework_is_the_one_with_most_of_its_words(
     words: str, stack: str | None
 ) -> None:
     assert stack_of_framework(words) == stack
-
-
-def test_each_framework_has_one_stack() -> None:
-    names = [name for stack in list_stacks() for name in load_stack(stack).frameworks]
-    assert len(names) == len(set(names))
-    assert all(name == name.lower() for name in names)
-
-
-@pytest.mark.parametrize("name", [name for name in list_stacks() if load_stack(name).base])
-def test_a_variation_has_the_entries_of_its_base_except_its_own(name: str) -> None:
-    variation = load_stack(name)
-    assert variation.base is not None
-    base, written = load_stack(variation.base), dict(load_document(find_stack(name)).data)
-    for section in written.pop("releases", []):  # those that hold for all runs
-        written |= {key: entry for key, entry in section.items() if "when" not in section}
-    own = {*written} - {"release"} - {"version", "name", "description", "base", "frameworks"}
-    assert len(own) < len(base.facts) / 2
-    for entry in base.facts:
-        source = variation if entry in own else base
-        assert getattr(variation, entry) == getattr(source, entry)
-        if entry in own:
-            assert variation.facts[entry] != base.facts[entry]
-            assert written[entry]["source"] == getattr(variation, entry).source
-    assert not {*variation.frameworks} & {*base.frameworks}
 
 
 VARIATION = """\
@@ -377,8 +330,6 @@ def test_a_variation_is_its_written_out_form(tmp_path: Path) -> None:
     ("base", "more", "code", "line", "excerpt"),
     [
         ("nemo", "", "E206", 3, "base is nemo, which has a base itself"),
-        ("[nemo]", "", "E203", 3, "base"),
-        ("megatron_core", "fused_norm: {value: true, source: x}\n", "E201", 6, "fused_norm"),
         ("megatron_core", "cuda_graphs: {value: true}\n", "E202", 6, "cuda_graphs.source"),
         ("megatron_core", "gradients: {value: fp8, source: x}\n", "E205", 6, "gradients.value"),
     ],
@@ -413,62 +364,8 @@ def test_each_shipped_stack_runs_and_is_named(name: str) -> None:
     assert result.scenario.attention_backend == stack.attention_backend.value
 
 
-EXPERTS_MODEL = {name: size for name, size in LLAMA.items() if name != "ffn_hidden_size"} | {
-    "experts": {"num": 4, "top_k": 2, "ffn_hidden_size": FFN}
-}
-
-
 _WITHOUT_CALLS = {"host_call": "0 s"}
 """Times of the GPU alone, for layers so small that they wait for the calls of a framework."""
-
-
-@functools.cache
-def result_of(software: tuple[tuple[str, Any], ...], model: str) -> Result:
-    sections: dict[str, Any] = {"parallelism": {"tensor": 2, "pipeline": 2}}
-    sections["batch"] = {"micro": B, "global": 2 * B}
-    if software[-1][0] == "fully_shard":
-        sections |= {"parallelism": {"data": 2}, "memory": {"zero_stage": 3}}
-    if software[-1][0] == "norm_in_linear":
-        sections["recompute"] = {"modules": ["mlp"]}
-    models = {"LLAMA": LLAMA, "GPT": GPT, "EXPERTS": EXPERTS_MODEL}
-    if model == "EXPERTS":
-        sections["parallelism"] = {}
-    return simulate(scenario(models[model], dict(software), **sections))
-
-
-# The default machine's newest kernel is FlashAttention-2, and it has no fp8.
-_OTHERS = "stack", "attention_kernel", "fp8_columns", "fused_grouped_mlp", "paged_stash"
-
-
-@pytest.mark.parametrize("entry", [name for name in Software.model_fields if name not in _OTHERS])
-def test_every_entry_moves_time_or_memory(entry: str) -> None:
-    models = dict.fromkeys(("expert_workspaces", "grouped_products"), "EXPERTS")
-    models["fused_dropout_add"] = "GPT"
-    counts = dict.fromkeys(("torch_workspaces", "linear_workspaces", "expert_workspaces"), (0, 2))
-    values = {
-        "host_issue": ("10 us", "90 us"),
-        "host_call": ("10 us", "90 us"),
-        "cuda_graph_modules": ((), ("attn",)),
-        "attention_speed": (0.5, 1.0),
-        "cross_entropy_fusion": ("native", "te"),
-        "cublas_workspace": ("4 MiB", "32 MiB"),
-    }
-    needs: dict[str, tuple[tuple[str, Any], ...]] = {
-        "attention_speed": (("stack", "megatron_core"), ("host_call", "0 s")),
-        "separate_masking": (("fused_softmax", False),),
-        "cublas_workspace": (("stack", "megatron_core"),),
-        "cuda_graph_modules": (("host_call", "90 us"),),
-        "grouped_products": (("host_issue", "90 us"),),
-        "complex_rotary": (("fused_rotary", False),),
-        "repeated_keys": (("stack", "megatron_core"), ("host_call", "0 s")),
-        "cross_entropy_fusion": (("fused_cross_entropy", True),),
-    }
-    found = [
-        result_of((*needs.get(entry, ()), (entry, value)), models.get(entry, "LLAMA"))
-        for value in (values | counts).get(entry, (False, True))
-    ]
-    peaks = [result.memory.peaks_bytes for result in found]
-    assert found[0].iteration_time_s != found[1].iteration_time_s or peaks[0] != peaks[1]
 
 
 def test_scenarios_override_entries_of_their_stack() -> None:
@@ -504,19 +401,7 @@ def test_less_fused_stacks_are_slower() -> None:
         ("software: {host_issue: -1 us}\n", "E206", "must not be negative"),
         ("software: {fused_softmax: 1}\n", "E203", "software.fused_softmax"),
         ("software: {attention_speed: 0}\n", "E204", "software.attention_speed"),
-        ("software: {cross_entropy_fusion: te}\n", "E380", "the cross entropy is not fused"),
-        ("software: {cublas_workspace: 32 MiB}\n", "E380", "PyTorch keeps no workspaces"),
         ("software: {cublas_workspace: 0 B}\n", "E206", "software.cublas_workspace"),
-        (
-            "attention_backend: fused\nsoftware: {fused_softmax: false}\n",
-            "E380",
-            "fused attention has no separate softmax",
-        ),
-        (
-            "software: {cuda_graphs: true, host_issue: 9 us}\n",
-            "E380",
-            "CUDA graphs launch whole passes",
-        ),
         (
             "memory: {in_place_cross_entropy: true}\nsoftware: {fused_cross_entropy: true}\n",
             "E381",
@@ -532,17 +417,3 @@ def test_wrong_stacks_and_entries_are_refused(text: str, code: str, excerpt: str
     assert problem.location is not None
     assert problem.location.line in (9, 10)
     assert problem.fix
-
-
-def test_an_unknown_stack_suggests_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean torchtitan"):
-        load_scenario("table4_full", ["software=torchtitn"])
-
-
-def test_the_page_names_the_stack_and_says_when_the_host_limits() -> None:
-    words = ["table4_full", "--set", "software=deepspeed_2022"]
-    slow = call("run", *words, "--set", "software.host_issue=20 ms")
-    assert "deepspeed_2022 (host_issue: the scenario's)" in slow.stdout
-    assert "Host-bound: GPUs wait for kernel launches in" in slow.stdout
-    fast = call("run", *words)
-    assert "Host-bound" not in fast.stdout
