@@ -57,8 +57,7 @@ class ImportRequest:
         gpus: number of GPUs, in place of what the file says.
         overrides: fields to set, such as "parallelism.tensor=8".
         env: values of variables of a script that it does not decide, such as {"NNODES": "4"}.
-        model: the model's config.json, or the script that trains it, if it is another file.
-        config: the config of the file, if it has several.
+        model: the model's config.json, if it is not in the folder of the source.
         ignore_unknown: leave out settings that simtrain does not know, and list them. Commands
             other than import always do.
         capture: run the script in your shell, with recorders in place of torchrun, python, srun,
@@ -71,7 +70,6 @@ class ImportRequest:
     overrides: Sequence[str] = ()
     env: Mapping[str, str] | None = None
     model: str | PathLike[str] = ""
-    config: str = ""
     ignore_unknown: bool = False
     capture: bool = False
 
@@ -127,8 +125,6 @@ class Importer(ABC):
     """Whether the argument can be the options of another tool, which begin with "--"."""
     reads_model: ClassVar[bool] = False
     """Whether the model can be in another file, which `--model` names."""
-    reads_configs: ClassVar[bool] = False
-    """Whether a source can contain several configs, one of which `--config` names."""
     reads_variables: ClassVar[bool] = False
     """Whether a source can have variables, whose values `--env` says."""
     place: ClassVar[int] = 100

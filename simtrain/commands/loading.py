@@ -88,7 +88,6 @@ def check_options(request: ImportRequest, importer: Importer | None) -> None:
     unread = {
         "--env": request.env and not (importer and importer.reads_variables),
         "--model": request.model and not (importer and importer.reads_model),
-        "--config": request.config and not (importer and importer.reads_configs),
         "--capture": request.capture and not (importer and importer.reads_variables),
     }
     refuse(unread, message)

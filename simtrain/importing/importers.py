@@ -122,15 +122,14 @@ class Torchtitan(Importer):
 
     A comment on each field names the key that it comes from. A job does not contain its number of
     GPUs: if its sharding degree is -1, add --gpus. simtrain contains the sizes of each flavor of
-    a model. A Python file is read as text, not run; --config names one of several configs in it.
+    a model. Of a config in Python, write the keys of its sections in such a file.
 
-    Example: simtrain import torchtitan config_registry.py --config llama3_70b --gpus 128
+    Example: simtrain import torchtitan job.toml --gpus 128
     """
 
     name = "torchtitan"
     metavar = "JOB"
-    argument = "TOML file of a torchtitan job, or Python file with functions that return configs."
-    reads_configs = True
+    argument = "TOML file of a torchtitan job."
     place = 3
     kinds = _kinds(name)
 

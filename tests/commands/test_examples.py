@@ -12,7 +12,6 @@ from tests.helpers.command_line import call, commands
 from tests.helpers.imported import GPT
 from tests.importing.test_bridge import EVEN
 from tests.importing.test_torchtitan import JOB
-from tests.importing.test_torchtitan_python import REGISTRY
 
 CONFIG = {
     "model_type": "llama",
@@ -55,7 +54,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     (folder / "config.json").write_text(json.dumps(CONFIG), "utf-8")
     (folder / "ds_config.json").write_text('{"train_batch_size": 64}', "utf-8")
     (folder / "job.toml").write_text(JOB, "utf-8")
-    (folder / "config_registry.py").write_text(REGISTRY, "utf-8")
     (folder / "config.yaml").write_text(EVEN.replace("size: 128", "size: 1024"), "utf-8")
     (folder / "runs.csv").write_text(RUNS, "utf-8")
     shutil.copy(find_profile("h100_sxm"), folder / "my_cluster.yaml")

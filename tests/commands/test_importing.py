@@ -89,7 +89,7 @@ def test_a_folder_with_a_config_is_the_config(command: str) -> None:
     assert "E102" in refused(*command.split(), "empty")
 
 
-@pytest.mark.parametrize("option", ["--gpus", "--env", "--ignore-unknown", "--model", "--config"])
+@pytest.mark.parametrize("option", ["--gpus", "--env", "--ignore-unknown", "--model"])
 def test_every_command_that_reads_a_scenario_has_the_options_of_imports(option: str) -> None:
     lacking = []
     for name, command in commands().items():
@@ -121,7 +121,6 @@ def test_options_say_the_same_to_run_and_to_import() -> None:
         ("run llama3_8b --env A=3", "is only for files of other tools"),
         ("run config.json --env A=3", "has no effect on a config of a model on Hugging Face"),
         ("run train.sh --model config.json", "has no effect on a shell script"),
-        ("run train.sh --show memory --config x", "has no effect on a shell script"),
     ],
 )
 def test_an_option_that_a_source_does_not_read_is_refused(words: str, message: str) -> None:

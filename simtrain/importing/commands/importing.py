@@ -94,7 +94,6 @@ def _command_of(importer: Importer) -> Callable[..., None]:
     write_scenario.__doc__ = inspect.getdoc(importer)
     is_read = {
         "model": importer.reads_model,
-        "config": importer.reads_configs,
         "gpus": True,
         "env": importer.reads_variables,
         "ignore_unknown": True,

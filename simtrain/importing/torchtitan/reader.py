@@ -1,4 +1,4 @@
-"""Import a torchtitan job: a TOML file, or a Python file whose functions return configs.
+"""Import a torchtitan job, a TOML file.
 
 Defaults follow torchtitan's job_config.py. torchtitan always uses sequence parallelism with tensor
 parallelism, fused attention, and a gradient reduction in fp32 that overlaps with the backward pass.
@@ -6,9 +6,8 @@ parallelism, fused attention, and a gradient reduction in fp32 that overlaps wit
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,7 +22,6 @@ from simtrain.importing.hugging_face.model_config import fields_of_config
 from simtrain.importing.importers import Torchtitan
 from simtrain.importing.settings import Setting, toml_settings
 from simtrain.importing.table import WordsFile
-from simtrain.importing.torchtitan.python_config import Built, PythonSource, Unknown, unknown_in
 from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
 from simtrain.scenario.parallelism import layout_of_chunks
 from simtrain.schedules import NAMED, default_name
@@ -76,7 +74,6 @@ _ALL_DEBUG: dict[str, Any] = _FILE.section("fields_of_debug")
 _MISSING: dict[str, str] = _FILE.section("missing")
 _VARIANTS = ("_flex_attn", "_varlen_attn", "_non_fused_qkv", "_fused_qkv", "_flex", "_varlen")
 """Endings of flavors that have other kernels and the same sizes."""
-_NAMES = tuple(dict.fromkeys(name for name, _ in (*_SHIPPED, *PUBLISHED, *_FORMER)))
 FLAVORS = ", ".join(" ".join(pair) for pair in (*_SHIPPED, *PUBLISHED, *_FORMER))
 """All names and flavors, for errors."""
 _NOT_OF_TORCHTITAN = ("seq_length", "mtp_num_layers")
@@ -140,7 +137,9 @@ class JobDraft(Draft):
             what=f"torchtitan's job in {request.file}",
             default="default of torchtitan",
             table=TABLE,
-            settings=_settings(request.file, request.config),
+            settings=toml_settings(
+                text_of_kind(Path(request.file), *Torchtitan.kinds), request.file
+            ),
         )
         name, flavor = (self.settings.get(f"model.{key}") for key in ("name", "flavor"))
         pair = [str(each.value) if each else "" for each in (name, flavor)]
@@ -156,25 +155,10 @@ class JobDraft(Draft):
         return self.setting(key).value
 
     def setting(self, key: str) -> Setting:
-        """Return a key with its value or its default.
-
-        Raises:
-            InputError: a config in Python does not determine the value.
-        """
+        """Return a key with its value or its default."""
         word = self.table.mapped.get(key)
-        setting = self.given(key)
-        if setting is None:
-            return Setting(key, key, word.default if word else None, Location(self.file))
-        if not setting.unknown:
-            return setting
-        if word and (value := self.override(word.field)) is not None:
-            return replace(setting, value=value, unknown=None)
-        raise InputError.of(
-            "E874",
-            f"{key} depends on {setting.unknown}, {setting.reason}",
-            setting.place,
-            "write its value in the file" + (f", or add --set {word.field}=..." if word else ""),
-        )
+        default = word.default if word else None
+        return self.given(key) or Setting(key, key, default, Location(self.file))
 
     def value(self, key: str) -> Any:
         word = self.table.mapped[key]
@@ -241,8 +225,6 @@ class JobDraft(Draft):
             self.set_because(f"model.{field}", value, f"{name} {flavor}: {source}")
         for note in notes:
             self.note(f"{name} {flavor}", note)
-        if self["model_spec.num_mtp_layers"]:
-            self.fill("model_spec.num_mtp_layers")
         self.fill("training.seq_len")
 
     def _parallelism(self) -> None:
@@ -449,10 +431,8 @@ class JobDraft(Draft):
             name = "compile.components"
             self.set("software.fused_cross_entropy", has_compiled_loss, name)
         key = "training.disable_cuda_graphs"
-        if not self[key] and (self.given(key) or self.given("training.uses_cuda_graphs")):
-            self.set(
-                "software.cuda_graphs", True, key, otherwise="default of torchtitan since 2026"
-            )
+        if self.given(key) and not self[key]:
+            self.set("software.cuda_graphs", True, key)
 
     def _precision(self) -> None:
         key = "training.mixed_precision_param"
@@ -549,128 +529,3 @@ def _chunks_of_modules(parts: Any, num_layers: int) -> list[str]:
     text = _LAYER.sub("t", text).replace("tok_embeddings", "E").replace("norm,output", "L")
     are_known = re.fullmatch(r"[EtL]([,|][EtL])*", text)
     return text.replace(",", "").split("|") if in_order and are_known else []
-
-
-# ----------------------------------------------------------------------------------------- sources
-
-
-def _settings(file: str, config: str) -> dict[str, Setting]:
-    """Return the keys of a job as `section.key`."""
-    text = text_of_kind(Path(file), *Torchtitan.kinds)
-    if file.endswith(".py") or Torchtitan.kinds[1].sign_in(text):
-        return _python_settings(text, file, config or None)
-    if config:
-        message = f"--config is {config}, but the file has one config"
-        raise InputError.of("E875", message, Location(file), "remove --config")
-    return toml_settings(text, file)
-
-
-_SECTIONS = {"training", "parallelism", "model_spec", "model"}
-"""Fields of a config; an object without any is no config."""
-_CLASSES: dict[str, dict[str, Any]] = _FILE.section("classes")
-"""The keys that a class of an object stands for."""
-_KEY_OF_CLASS: dict[str, str] = _FILE.section("key_of_class")
-"""Fields whose object's class has a meaning, with the key of the name of other classes."""
-_CONVERTERS: dict[str, str] = _FILE.section("converters")
-_MOVED: dict[str, str] = _FILE.section("moved")
-_MODELS = "model_spec", "model"
-
-_Pair = tuple[str, Any, ast.AST]
-
-
-def _python_settings(text: str, file: str, config: str | None) -> dict[str, Setting]:
-    """Return the keys of the config that a function of a Python file returns.
-
-    Args:
-        text: the Python file.
-        file: its path, whose folder names the model.
-        config: the function; by default the only one.
-
-    Raises:
-        InputError: the syntax is wrong, or the file has no such config or several.
-    """
-    source = PythonSource(text, file)
-    name, job = source.config(config, lambda value: bool(_SECTIONS & value.fields.keys()))
-    settings: dict[str, Setting] = {}
-    for key, value, node in _pairs(job, name, file):
-        key = _MOVED.get(key, key)
-        unknown, place = unknown_in(value), source.place(node)
-        if unknown:
-            settings[key] = Setting(key, key, None, place, unknown.text, unknown.reason)
-        else:
-            settings[key] = Setting(key, key, value, place)
-    return settings
-
-
-def _pairs(job: Built, name: str, file: str) -> Iterator[_Pair]:
-    """Yield the key, value and expression of each field of a job."""
-    special = (*_KEY_OF_CLASS, "model_converters", *_MODELS)
-    for path, value, node in job.leaves():
-        if path[0] in special:
-            continue
-        if not isinstance(value, Built):
-            yield ".".join(path), value, node
-        elif not value.is_object and len(path) == 1:
-            yield ".".join(path), unknown_in(value), node
-    recompute = job.fields.get("activation_checkpoint", job)
-    for key in special:
-        value, node = job.fields.get(key), job.places.get(key, job.node)
-        if not isinstance(value, Built):
-            if key == "activation_checkpoint" and key in job.fields and value is None:
-                yield "activation_checkpoint.mode", "none", node
-            elif value is not None:
-                yield key, value, node
-        elif key == "model_converters":
-            yield from _converters(value.fields.get("converters", []), value.node)
-        elif key in _MODELS and value.symbol.name.endswith("model_registry"):
-            yield from _registered_model(value, name, file)
-        else:
-            yield from _section(key, value)
-    if not (isinstance(recompute, Built) and "selective_ac_option" in recompute.fields):
-        # Configs in Python are newer than the choice of every nth layer.
-        yield "activation_checkpoint.selective_ac_option", "op", job.node
-
-
-def _section(key: str, value: Built) -> Iterator[_Pair]:
-    """Yield the keys of an object's fields, and what its class stands for."""
-    for path, inner, node in value.leaves((key,)) if key != "loss" else ():
-        if not isinstance(inner, Built):
-            yield ".".join(path), inner, node
-    if key in _KEY_OF_CLASS:
-        last = value.symbol.last
-        for name, meant in _CLASSES.get(last, {_KEY_OF_CLASS[key]: last}).items():
-            yield name, meant, value.node
-
-
-def _converters(converters: Any, node: ast.AST) -> Iterator[_Pair]:
-    """Yield the names of converters, and the options of torchao's float8."""
-    if not isinstance(converters, list) or not all(isinstance(each, Built) for each in converters):
-        lost = unknown_in(converters) or Unknown("converters", "no list of converters")
-        yield "model.converters", lost, node
-        return
-    lasts = [each.symbol.last for each in converters]
-    names = [_CONVERTERS.get(last, last.removesuffix("Converter")) for last in lasts]
-    if names:
-        yield "model.converters", names, node
-    for each, converter in zip(converters, names, strict=True):
-        for field, value in each.fields.items() if converter == "float8" else ():
-            yield f"float8.{field}", value, each.places[field]
-
-
-def _registered_model(value: Built, config: str, file: str) -> Iterator[_Pair]:
-    """Yield the name and flavor of model_registry("8B", ...).
-
-    The name is in the function's module, the file's folder, or the config's name.
-    """
-    fields = dict(value.fields)
-    flavor = value.positional[0] if value.positional else fields.pop("flavor", "debugmodel")
-    folder = Path(file).resolve().parent.name
-    modules = [word for word in value.symbol.name.split(".")[:-1] if word in _NAMES]
-    starts = [name for name in _NAMES if config.startswith(f"{name}_")]
-    name = [folder, *starts, *modules][-1] if folder not in _NAMES or modules else folder
-    yield "model.flavor", flavor, value.node
-    yield "model.name", name, value.node
-    if (converters := fields.pop("converters", None)) is not None:
-        yield from _converters(converters, value.places["converters"])
-    for field, inner in fields.items():
-        yield f"model_spec.{field}", inner, value.places[field]
