@@ -14,7 +14,6 @@ from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.views.operators import modules_table
 from tests.helpers.command_line import call, refused
-from tests.helpers.poisoned import GARBAGE, outcome, poisoned
 from tests.helpers.random_recordings import MODULES, recorded_scenarios
 from tests.helpers.recorded_programs import (
     WEIGHT,
@@ -98,15 +97,6 @@ def test_the_peak_is_that_of_its_holders(result: Result) -> None:
     assert stage.activations_bytes == kinds["saved"]
     assert stage.buffers_bytes.get("working tensors", 0) == kinds["temporary"]
     assert stage.states.gradients_bytes == kinds["gradients"]
-
-
-@pytest.mark.parametrize("byte", GARBAGE)
-def test_iterations_do_not_read_garbage(byte: int, tmp_path: Path) -> None:
-    for values in recorded_scenarios(3, byte, tmp_path):
-        drawn = Scenario.model_validate(values)
-        expected = outcome(drawn)
-        with poisoned(byte):
-            assert outcome(drawn) == expected
 
 
 STUDIES = [

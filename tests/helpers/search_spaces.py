@@ -2,7 +2,10 @@
 
 import functools
 import itertools
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from simtrain.base.strict_yaml import Positions
 from simtrain.errors import Location
@@ -44,86 +47,13 @@ def with_memory(name: str, num_bytes: int) -> Scenario:
 
 
 BASES = {
-    "narrow": holding(base(model={"num_layers": 8}), ("memory", "zero_stage")),
-    "plain": base(),
-    "uneven": base(
-        model={"num_layers": 6, "tied_embeddings": False},
-        parallelism={"pipeline": 4, "first_stage_layers": 2, "last_stage_layers": 2},
-    ),
-    "prime": holding(
-        base(model={"num_layers": 7}, batch={"global": 8}),
-        ("memory", "zero_stage"),
-        ("parallelism", "sequence_parallel"),
-    ),
-    "overlapped": base(overlap={"pipeline": True, "data_parallel": True}, batch={"global": 8}),
-    "defaults of megatron_core": holding(
-        base(
-            software="megatron_core",
-            attention_backend="unfused",
-            overlap={"data_parallel": True},
-            batch={"global": 8},
-        ),
-        ("batch", "micro"),
-    ),
-    "gpipe": base(schedule="gpipe", precision={"compute": "fp16", "gradients": "fp16"}),
-    "offloaded": base(memory={"offload_optimizer": True}, model={"vocab_size": 1004}),
-    "states on the host": base(
-        memory={
-            "offload_optimizer": True,
-            "offload_gradients": True,
-            "offload_parameters": True,
-            "delayed_update": True,
-            "nvme": "optimizer",
-        },
-        overlap={"data_parallel": True},
-        cluster="v100_dgx2",
-    ),
-    "experts": holding(
-        base(
-            model=EXPERT_MODEL,
-            parallelism={"expert": 2},
-            overlap={"data_parallel": True, "align_gradient_reduction": True},
-        ),
-        ("recompute",),
-        ("batch", "micro"),
-    ),
-    "long": holding(
-        base(
-            model={"num_query_groups": 4},
-            parallelism={"context": 2, "context_communication": "a2a"},
-            overlap={"userbuffers": True},
-            attention_backend="fused",
-            cluster="h100_sxm",
-        ),
-        ("memory", "zero_stage"),
-        ("batch", "micro"),
-    ),
-    "fp8": holding(
-        base(
-            model={"biases": False},
-            precision={"compute": "fp8"},
-            attention_backend="fused",
-            software="megatron_core",
-            cluster="h100_sxm",
-        ),
-        ("memory", "zero_stage"),
-    ),
-    "token prediction in a layout": holding(
-        base(
-            model={"mtp_num_layers": 1, "position_embedding": "rope"},
-            parallelism={"pipeline": 2, "layout": "Ett|ttmL"},
-        ),
-        ("memory", "zero_stage"),
-    ),
-    "interleaved": holding(
-        base(
-            model={"num_layers": 8},
-            parallelism={"pipeline": 2, "interleave": 2},
-            schedule="interleaved",
-            batch={"global": 16},
-        ),
-        ("memory", "zero_stage"),
-    ),
+    name: holding(
+        base(**{key: value for key, value in sections.items() if key != "set"}),
+        *(tuple(field.split(".")) for field in sections.get("set", ())),
+    )
+    for name, sections in yaml.safe_load(
+        Path(__file__).with_suffix(".yaml").read_text("utf-8")
+    ).items()
 }
 
 
