@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9439,
     "docs/update": 839,
     "benchmarks": 1791,
-    "tests": 45452,
+    "tests": 44884,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
