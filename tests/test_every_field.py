@@ -108,7 +108,6 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "model.experts.router_groups": (GROUPS, 4),
     "model.experts.router_group_top_k": (GROUPS, 1),
     "model.experts.imbalance": (SPLIT_EXPERTS, 1.5),
-    "model.experts.imbalance_seed": (SPLIT_EXPERTS | {"model.experts.imbalance": 1.5}, 1),
     "model.layer_pattern": (HYBRID, "MM*-"),
     "model.mamba.num_heads": (HYBRID, 16),
     "model.mamba.head_dim": (HYBRID, 32),

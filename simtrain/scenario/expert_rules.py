@@ -297,24 +297,6 @@ def _most_imbalance(s: Scenario) -> str | None:
 
 
 @rule(
-    "E440",
-    "a seed draws how far the loads of layers are above the mean, around imbalance - 1, but not "
-    "for layers with a pattern",
-    _with("imbalance_seed: 1"),
-)
-def _seed_of_imbalance(s: Scenario) -> str | None:
-    if (each := s.model.experts) is None or each.imbalance_seed is None:
-        return None
-    if each.imbalance > 1 and s.model.layer_pattern is None:
-        return None
-    return (
-        f"model.experts.imbalance_seed is {each.imbalance_seed} while layers have no imbalance, "
-        "or a "
-        f"pattern ({_IMBALANCE} is {each.imbalance})"
-    )
-
-
-@rule(
     "E486",
     "the ranks that shard one copy of the other states hold whole copies of the experts "
     "(torchtitan's efsdp is fsdp x tp / (ep x etp))",

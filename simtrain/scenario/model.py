@@ -157,9 +157,6 @@ class Experts(Section):
         goes to experts of any group.
     imbalance: tokens of the most loaded expert-parallel rank, as a multiple of the mean; 1.0 by
         default. All simulated ranks have this load.
-    imbalance_seed: seed of the loads of the layers. By default (null) all layers have the same
-        imbalance. With a seed each layer's excess above the mean is drawn from an exponential
-        distribution, which assumes least of a positive number with a known mean: `imbalance` - 1.
     """
 
     num: Count = Field(examples=[8])
@@ -178,7 +175,6 @@ class Experts(Section):
     router_groups: Count | None = Field(default=None, examples=[8])
     router_group_top_k: Count | None = Field(default=None, examples=[4])
     imbalance: Annotated[float, Field(ge=1, le=1e6)] = Field(default=1.0, examples=[1.2])
-    imbalance_seed: CountOrZero | None = Field(default=None, examples=[1])
 
     def has_layer(self, number: int) -> bool:
         return number >= self.first_dense_layers and number % self.layer_frequency == 0

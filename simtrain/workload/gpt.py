@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import random
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -509,8 +508,7 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
     if model.experts is not None or model.full_attention_every is not None or any(in_bf16):
         mlp = _expert_mlp(scenario, model.experts) if model.experts else None
         every = model.full_attention_every
-        loads = _layer_loads(scenario) if model.experts else (1.0,) * model.num_layers
-        layers = _layers(layer, model.experts, mlp, every, in_bf16, loads)
+        layers = _layers(layer, model.num_layers, model.experts, mlp, every, in_bf16)
     if model.lora and not _first_layer_has_gradient(scenario):
         layers = _without_first_gradient(layers)
     normalization, number = model.normalization, model.mtp_num_layers
@@ -548,45 +546,30 @@ def _blocks(
 @functools.lru_cache(maxsize=1024)
 def _layers(
     dense: TransformerLayer,
+    num_layers: int,
     which: Experts | None,
     mlp: ExpertMlp | None,
     full_attention_every: int | None,
     in_bf16: tuple[int, int],
-    loads: tuple[float, ...],
 ) -> _Runs:
     """Return runs of equal layers; `which` selects layers with experts.
 
-    `in_bf16` are the numbers of layers in bf16 at the start and at the end of the model, `loads`
-    [layers] those of the fullest rank of experts, as multiples of the mean.
+    `in_bf16` are the numbers of layers in bf16 at the start and at the end of the model.
     """
-    (first, last), num_layers = in_bf16, len(loads)
+    first, last = in_bf16
 
-    def kind(layer: int) -> tuple[float, bool, bool]:
-        load = loads[layer] if which is not None and which.has_layer(layer) else 0.0
+    def kind(layer: int) -> tuple[bool, bool, bool]:
+        has_experts = which is not None and which.has_layer(layer)
         is_full = full_attention_every is not None and (layer + 1) % full_attention_every == 0
-        return load, is_full, layer < first or layer >= num_layers - last
+        return has_experts, is_full, layer < first or layer >= num_layers - last
 
     layers: _Runs = ()
-    for (load, is_full, wide), run in itertools.groupby(range(num_layers), kind):
-        experts = replace(mlp, imbalance=load) if mlp and load else None
+    for (has_experts, is_full, wide), run in itertools.groupby(range(num_layers), kind):
+        experts = mlp if has_experts else None
         window = None if is_full else dense.window
         layer = replace(dense, experts=experts, window=window)
         layers += ((layer.kept_in_bf16() if wide else layer, len([*run])),)
     return layers
-
-
-def _layer_loads(scenario: Scenario) -> tuple[float, ...]:
-    """Return [layers], tokens of the fullest rank of experts, as multiples of the mean.
-
-    At most all tokens, which is the number of expert-parallel ranks times the mean.
-    """
-    section, num_layers = scenario.model.experts, scenario.model.num_layers
-    assert section is not None, "the model has no experts"
-    if section.imbalance_seed is None:
-        return (section.imbalance,) * num_layers
-    rng, mean = random.Random(section.imbalance_seed), section.imbalance - 1
-    most = float(scenario.parallelism.expert)
-    return tuple(min(1 + rng.expovariate(1 / mean), most) for _ in range(num_layers))
 
 
 def _first_layer_has_gradient(scenario: Scenario) -> bool:

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from simtrain.durations.model import DurationModel
 from simtrain.iteration.memory.working import pass_memory
-from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario import load_scenario
 from simtrain.workload.blocks.router import RandomChoice, expected_places
 from simtrain.workload.chunk import parameters
-from simtrain.workload.gpt import TransformerLayer, gpt_blocks
 from simtrain.workload.ops import Op
 from simtrain.workload.work import CollectiveKind, Elementwise, Gemm, GroupedGemm, KernelFamily
 from tests.helpers.expert_models import (
@@ -178,30 +177,6 @@ def test_one_expert_has_the_same_products_as_a_dense_layer() -> None:
             assert mine.product == other
             assert mine.flops == other.flops
             assert model.seconds(mine) == model.seconds(other)
-
-
-def loads_of(scenario: Scenario) -> list[float]:
-    """Return the imbalance of each layer."""
-    return [
-        block.experts.imbalance
-        for block in gpt_blocks(scenario).blocks
-        if isinstance(block, TransformerLayer) and block.experts
-    ]
-
-
-def loads(**experts: Any) -> list[float]:
-    """Return the imbalance of each layer of a model of 1,000 layers on 8 expert-parallel ranks."""
-    grid = {"expert": 8, "data": 8}
-    return loads_of(moe(experts | {"num": 8}, grid, model={"num_layers": 1000}))
-
-
-def test_drawn_loads_of_layers_have_their_mean_and_at_most_all_tokens() -> None:
-    """The mean of 1,000 draws of an exponential excess of 0.5 is off by 0.016 in the mean."""
-    assert loads(imbalance=1.5) == [1.5] * 1000
-    drawn = loads(imbalance=1.5, imbalance_seed=1)
-    assert drawn == loads(imbalance=1.5, imbalance_seed=1) != loads(imbalance=1.5, imbalance_seed=2)
-    assert sum(drawn) / 1000 == pytest.approx(1.5, abs=0.05)
-    assert 1 <= min(drawn) < 1.01 and max(loads(imbalance=7.5, imbalance_seed=1)) == 8
 
 
 def test_full_recompute_routes_and_exchanges_again() -> None:

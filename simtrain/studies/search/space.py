@@ -251,10 +251,10 @@ class Space:
             if value_at(self.base, field) not in (None, off):
                 options.append(((), ((field, off),)))
         if experts is not None and experts.imbalance > 1:
-            # The imbalance is at most the number of expert-parallel ranks; 1 draws no loads.
+            # The imbalance is at most the number of expert-parallel ranks.
             most = sorted(n for n in self._experts if 1 < n < experts.imbalance)[::-1]
             limited = [experts.model_copy(update={"imbalance": float(n)}) for n in most]
-            limited += [experts.model_copy(update={"imbalance": 1.0, "imbalance_seed": None})]
+            limited += [experts.model_copy(update={"imbalance": 1.0})]
             options.append(((), *((("model.experts", each),) for each in limited)))
         return options
 
