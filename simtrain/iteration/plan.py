@@ -39,7 +39,7 @@ from simtrain.workload.passes import Pass, PassKind, PassOptions
 from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.record import MergedPass, record_pass
 from simtrain.workload.recorded_step import RecordedStep
-from simtrain.workload.saved_ops import check_saved_ops
+from simtrain.workload.segments import check_saved_ops
 from simtrain.workload.shard_groups import Sharding, sharding_of
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import (

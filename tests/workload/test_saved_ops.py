@@ -13,7 +13,7 @@ from simtrain.scenario import Scenario, check_scenario
 from simtrain.scenario.section import OP_KINDS
 from simtrain.workload.ops import Op, Phase, total_flops
 from simtrain.workload.record import record_pass
-from simtrain.workload.saved_ops import layer_tensors
+from simtrain.workload.segments import layer_tensors
 from simtrain.workload.tape import record
 from tests.helpers.layers import layers
 from tests.helpers.toys import plan_of, scenario_with

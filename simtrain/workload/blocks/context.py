@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from simtrain.base.mesh import Group
 from simtrain.errors import InputError
-from simtrain.workload.blocks.attention_core import AttentionCore
+from simtrain.workload.blocks.attention import AttentionCore
 from simtrain.workload.issue import Handle, IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import Context
