@@ -163,26 +163,7 @@ def _memory(rng: random.Random, split: Values) -> Values:
     memory: Values = {"zero_stage": rng.randint(0, most)}
     if rng.random() < 0.25:
         memory["offload_optimizer"] = True
-        memory |= _host_states(rng, split, memory["zero_stage"])
     return memory | _flags(rng, "deallocate_outputs")
-
-
-def _host_states(rng: random.Random, split: Values, zero_stage: int) -> Values:
-    """Draw what else is on the host: pipelines copy nothing in passes (rule E976)."""
-    if split["pipeline"] > 1:
-        return {}
-    alone = split["data"] == 1
-    states = {
-        "offload_gradients": alone or zero_stage >= 2,
-        "offload_parameters": alone or zero_stage == 3,
-        "delayed_update": True,
-    }
-    drawn: Values = {name: True for name, can in states.items() if can and rng.random() < 0.5}
-    if drawn.get("offload_parameters") and not alone and rng.random() < 0.3:
-        drawn["parameter_owners"] = "one"
-    if drawn.get("delayed_update"):
-        drawn["sub_group_size"] = rng.choice([1_000, 1_000_000_000])
-    return drawn
 
 
 def _attention_backend(rng: random.Random, cluster: str) -> str:

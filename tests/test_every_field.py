@@ -64,7 +64,6 @@ HYBRID = FUSED | {
 }
 LORA: Changes = {"model.lora": {"rank": 8}}
 BLOCKWISE: Changes = {"precision": {"compute": "fp8", "fp8_recipe": "blockwise"}}
-ON_HOST: Changes = {"cluster": "v100_dgx2", "memory.offload_optimizer": True}
 ZERO_3 = HIDDEN | {"memory.zero_stage": 3}
 
 CASES: dict[str, tuple[Changes, Any]] = {
@@ -161,15 +160,6 @@ CASES: dict[str, tuple[Changes, Any]] = {
         2,
     ),
     "memory.offload_optimizer": ({"cluster": "a100_sxm4_80gb"}, True),
-    "memory.offload_gradients": (ON_HOST, True),
-    "memory.offload_parameters": (ON_HOST, True),
-    "memory.parameter_owners": (
-        ZERO_3 | ON_HOST | {"memory.offload_parameters": True},
-        "one",
-    ),
-    "memory.delayed_update": (ON_HOST, True),
-    "memory.nvme": (ON_HOST, "optimizer"),
-    "memory.sub_group_size": (ON_HOST | {"memory.nvme": "optimizer"}, 100_000),
     "memory.deallocate_outputs": (PIPELINE, False),
     "memory.in_place_cross_entropy": ({"model.vocab_size": 102400}, False),
     "software.stack": ({}, "deepspeed_2022"),
@@ -250,11 +240,9 @@ CASES: dict[str, tuple[Changes, Any]] = {
         PIPELINE | {"software": "megatron_core", "software.host_call": "0 s"},
         1,
     ),
-    "offload.unit": (WAITING | {"offload.unit": "layer"}, "chunk"),
+    "offload.unit": (WAITING, "layer"),
     "offload.modules": (WAITING | {"offload.unit": "layer"}, ["qkv_linear"]),
     "offload.layers": (WAITING | {"offload.unit": "layer"}, 1),
-    "offload.chunks": (WAITING | {"offload.unit": "chunk"}, 1),
-    "offload.device": (WAITING | {"offload.unit": "layer", "cluster": "v100_dgx2"}, "nvme"),
     "overlap.merged_passes": (SPLIT_EXPERTS, True),
     "overlap.delayed_weight_gradients": (SPLIT_EXPERTS | {"overlap.merged_passes": True}, True),
 }

@@ -78,7 +78,6 @@ _LIMITS = (
     ("inter_node.*", Limit.NETWORK),
     ("cluster.levels", Limit.NETWORK),
     ("host*", Limit.HOST),
-    ("nvme.*", Limit.HOST),
     ("gpu.peak_flops", Limit.TENSOR_CORES),
 )
 """The limit of each entry. Of entries that the model multiplies, the first here is named."""

@@ -375,17 +375,9 @@ class DurationModel:
 
     def _host_bytes_per_s(self, work: HostWork) -> float:
         """One GPU's share of a resource of its node, given the ranks that use it."""
-        if work.resource is HostResource.SWAP:
-            disk = HostResource.NVME_WRITE if work.leaves else HostResource.NVME_READ
-            path = (HostResource.LINK, disk)
-            return min(self._host_bytes_per_s(replace(work, resource=each)) for each in path)
         gpus = self.profile.cluster.gpus_per_node.value
         users = gpus if work.users is None else min(work.users, gpus)
-        link, disks = self.profile.host_link, self.profile.nvme
-        if work.resource in (HostResource.NVME_READ, HostResource.NVME_WRITE):
-            assert disks is not None, "scenario.check refuses states on NVMe without nvme"
-            is_read = work.resource is HostResource.NVME_READ
-            return (disks.read_bandwidth if is_read else disks.write_bandwidth).value / users
+        link = self.profile.host_link
         assert link is not None, "scenario.check refuses offloading without a host_link"
         is_adam = work.resource is HostResource.ADAM
         of_each = (link.adam_bandwidth if is_adam else link.bandwidth).value

@@ -222,17 +222,6 @@ class HostLink(Strict):
     single_bandwidth: Entry[BytesPerSecond] | None = None
 
 
-class Nvme(Strict):
-    """The NVMe disks of a node: bandwidths between disks and host memory, and their capacity.
-
-    The GPUs of a node that use them share the bandwidths. Disks read and write at the same time.
-    """
-
-    read_bandwidth: Entry[BytesPerSecond]
-    write_bandwidth: Entry[BytesPerSecond]
-    capacity: Entry[Bytes]
-
-
 class RunningCosts(Strict):
     """Price and power, used for cost estimates only; each entry may be missing.
 
@@ -266,8 +255,8 @@ class Interference(Strict):
 class HardwareProfile(Strict):
     """A hardware profile: all numbers of a cluster.
 
-    Offloading needs `host_link`, to disks also `nvme`, and fused attention needs
-    `fused_attention`. `intra_node` is required with several GPUs per node, `inter_node` with
+    Offloading needs `host_link`, and fused attention needs `fused_attention`.
+    `intra_node` is required with several GPUs per node, `inter_node` with
     several nodes. `uncertainty` is the relative error that nine of ten times stay below, as the
     profile's own fit has it.
 
@@ -292,7 +281,6 @@ class HardwareProfile(Strict):
     memory_bound: MemoryBound
     host: Host
     host_link: HostLink | None = None
-    nvme: Nvme | None = None
     overlap: Interference
     intra_node: IntraNode | None = None
     inter_node: InterNode | None = None

@@ -120,11 +120,6 @@ RESOURCES = {
         "copies of offloaded states and activations",
         rates=("host_link.bandwidth", "host_link.single_bandwidth"),
     ),
-    "nvme": Resource(
-        "NVMe disks",
-        "reads and writes of states on disks",
-        rates=("nvme.read_bandwidth", "nvme.write_bandwidth"),
-    ),
 }
 """The resources by the names of JSON."""
 

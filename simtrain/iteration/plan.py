@@ -32,7 +32,6 @@ from simtrain.workload.optimizer import (
     StepOps,
     bucket_ops,
     buckets_of,
-    group_sizes,
     step_ops,
 )
 from simtrain.workload.passes import Pass, PassKind, PassOptions
@@ -112,7 +111,6 @@ def actions_deferring(schedule: Schedule, number: int) -> NDArray[np.bool_]:
 
 
 Flags = NDArray[np.bool_]
-MIDDLE_TURN, LAST_TURN = 1, 2
 PassKey: TypeAlias = tuple[int, Kind, bool]
 """A pass: the number of its chunk among the different ones, its kind, and whether it saves all."""
 
@@ -124,14 +122,10 @@ class Variant(NamedTuple):
         skips_sync: it skips communication with other replicas: it reduces no gradients or, in a
             pipeline, its parameters are gathered already.
         defers: it leaves out the weight gradient of the output layer.
-        turn: the first microbatch's gradients are the sum on the host (turn 0). Those of the next
-            ones are added to it (`MIDDLE_TURN`), and those of the last one complete it
-            (`LAST_TURN`). A single microbatch does both in turn 0.
     """
 
     skips_sync: bool = False
     defers: bool = False
-    turn: int = 0
 
 
 SKIPS_SYNC, DEFERS = Variant(skips_sync=True), Variant(defers=True)
@@ -203,8 +197,7 @@ class Plan:
     @cached_property
     def options(self) -> PassOptions:
         scenario, mesh = self.scenario, self.mesh
-        shards = scenario.memory.zero_stage >= 2 or scenario.memory.copies_in_passes
-        sharding = sharding_of(scenario, mesh) if shards else None
+        sharding = sharding_of(scenario, mesh) if scenario.memory.zero_stage >= 2 else None
         facts = scenario.facts
         launch_s, call_s = scenario.host_issue_s, facts.host_call
         if facts.cuda_graphs:
@@ -264,11 +257,6 @@ class Plan:
     def steps(self) -> tuple[StepOps, ...]:
         different = dict.fromkeys(self.stage_parameters)
         return tuple(step_ops(self.step_options, parameters) for parameters in different)
-
-    @cached_property
-    def update_sizes(self) -> tuple[tuple[int, ...], ...]:
-        different = dict.fromkeys(self.stage_parameters)
-        return tuple(group_sizes(self.step_options, parameters) for parameters in different)
 
     @cached_property
     def order(self) -> Order:
@@ -428,15 +416,6 @@ class Plan:
             last = self.model_chunks.numbers[-1]
             options = shared(replace(self.options, defers_output_gradient=True))
             yield DEFERS, options, lambda key: key[:2] == (last, "B")
-        if sharding and sharding.host and self.has_turns:
-            for turn in (MIDDLE_TURN, LAST_TURN):
-                host = replace(sharding.host, adds_sum=True, is_last=turn == LAST_TURN)
-                options = with_sharding(replace(sharding, host=host))
-                yield Variant(turn=turn), options, lambda key: key[1] in ("B", "W")
-
-    @property
-    def has_turns(self) -> bool:
-        return self.scenario.memory.offload_gradients and self.scenario.num_microbatches > 1
 
     @property
     def num_deferred(self) -> int:

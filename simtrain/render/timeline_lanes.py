@@ -43,7 +43,7 @@ OWN, LINKS, BUCKETS, HOST_COPIES = range(NUM_LANES)
 _LANES = np.full(len(StageStream), OWN, np.int32)  # all stages wait for shared collectives
 _LANES[StageStream.SENDS_FORWARD : StageStream.RECEIVES_BACKWARD + 1] = LINKS
 _LANES[StageStream.BUCKETS] = BUCKETS
-_LANES[StageStream.FROM_HOST : StageStream.NVME_WRITES + 1] = HOST_COPIES
+_LANES[StageStream.FROM_HOST : StageStream.TO_HOST + 1] = HOST_COPIES
 
 
 def lanes_of(bars: Spans) -> Ints:

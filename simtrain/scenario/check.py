@@ -16,7 +16,7 @@ from simtrain.base.strict_yaml import YamlDocument, apply_overrides, data_of, in
 from simtrain.errors import InputError, Location, Problem, wrong_type
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.expert_rules import dispatcher_rule
-from simtrain.scenario.memory_rules import NO_DISKS, NO_HOST_COPIES, NO_NVME
+from simtrain.scenario.memory_rules import NO_HOST_COPIES
 from simtrain.scenario.precision_rules import products_rule, userbuffer_node_rule
 from simtrain.scenario.rule import Rule
 from simtrain.scenario.rules import RULES, size_rule
@@ -27,9 +27,7 @@ EVERY_RULE = (
     *RULES,
     size_rule(1, 1),
     NO_HOST_LINK,
-    NO_DISKS,
     NO_HOST_COPIES,
-    NO_NVME,
     NO_FUSED_ATTENTION,
     products_rule(()),
     dispatcher_rule(()),
@@ -135,14 +133,13 @@ def check_cluster(
     *,
     nvlink_gpus: int,
     has_host_link: bool,
-    has_nvme: bool,
     has_fused_attention: bool,
     product_types: Collection[str],
     dispatchers: Collection[str],
 ) -> None:
     """Refuse a scenario that the cluster cannot run, or whose timings its profile lacks.
 
-    NVLink connects `nvlink_gpus` GPUs. `has_host_link`, `has_nvme` and `has_fused_attention` say
+    NVLink connects `nvlink_gpus` GPUs. `has_host_link` and `has_fused_attention` say
     whether the profile has these sections; `product_types` are the data types of its matrix
     products, and `dispatchers` have an entry.
 
@@ -153,7 +150,6 @@ def check_cluster(
     rules.append(dispatcher_rule(dispatchers))
     rules.append(userbuffer_node_rule(nvlink_gpus))
     rules += [] if has_host_link else [NO_HOST_LINK, NO_HOST_COPIES]
-    rules += [] if has_nvme else [NO_NVME, NO_DISKS]
     rules += [] if has_fused_attention else [NO_FUSED_ATTENTION]
     check_scenario(scenario, rules, kept=RULES)
 

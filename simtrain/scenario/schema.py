@@ -580,7 +580,6 @@ class Scenario(Section):
             and self.model.mtp_num_layers <= (split.pipeline > 1)
             and self.memory.zero_stage < 2
             and self.offload.unit == "none"
-            and not self.memory.copies_in_passes
         )
 
     @property

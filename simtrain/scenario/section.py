@@ -236,11 +236,6 @@ _FlagOrCount = Annotated[
     Discriminator(lambda value: "flag" if isinstance(value, bool) else "count"),
 ]
 
-StatesOnNvme = Literal["none", "optimizer", "parameters", "all"]
-"""Offloaded states that are on NVMe."""
-ParameterOwners = Literal["all", "one"]
-"""Replicas that each offloaded parameter belongs to."""
-
 
 class MemoryOptions(Section):
     """Options that trade time for memory, besides recompute.
@@ -265,25 +260,6 @@ class MemoryOptions(Section):
         chunk gathers it layer by layer, and everything is reduced after all passes.
     offload_optimizer: true keeps optimizer states on the host, where the CPUs run Adam; false by
         default.
-    offload_gradients: true copies the gradients of each layer to the host as soon as they are
-        reduced, beside the backward pass, so that the GPU never holds all of them (ZeRO-Offload,
-        Section 4.1). Later microbatches bring the sum back and add to it, as DeepSpeed does. It
-        needs offload_optimizer.
-    offload_parameters: true keeps parameters on the host too (ZeRO-Infinity). Before a layer needs
-        its parameters, each rank copies its shard to its GPU, and the ranks gather them.
-        overlap.prefetch is the number of layers that are gathered ahead; copies run one layer
-        farther ahead, and reads from NVMe two. It needs offload_optimizer.
-    parameter_owners: who copies an offloaded parameter. all (default): each rank has a shard of it
-        and copies this over its own link (ZeRO-Infinity's bandwidth-centric partitioning). one: one
-        rank has all of it, copies it over one link and broadcasts it.
-    delayed_update: true lets the host's Adam run beside the passes of the next iteration, which
-        still use the parameters of the iteration before (ZeRO-Offload's one-step delayed parameter
-        update). It needs offload_optimizer.
-    nvme: which offloaded states are on NVMe instead of in the host's memory: none (default);
-        optimizer, with the gradients if these are offloaded; parameters; or all.
-    sub_group_size: with nvme or a delayed update, number of parameters that Adam updates at once
-        (DeepSpeed's sub_group_size). NVMe reads the states of the next ones and writes those of the
-        last ones meanwhile.
     deallocate_outputs: true (default) frees the output of a stage after it is sent (paper, Appendix
         B).
     in_place_cross_entropy: true if the loss subtracts the maximum of the fp32 logits in place, as
@@ -297,36 +273,13 @@ class MemoryOptions(Section):
     reduce_every_microbatch: bool = Field(default=True, examples=["false"])
     gathered_chunks: Count | None = Field(default=None, examples=["2"])
     offload_optimizer: bool = Field(default=False, examples=["true"])
-    offload_gradients: bool = Field(default=False, examples=["true"])
-    offload_parameters: bool = Field(default=False, examples=["true"])
-    parameter_owners: ParameterOwners = Field(default="all", examples=["one"])
-    delayed_update: bool = Field(default=False, examples=["true"])
-    nvme: StatesOnNvme = Field(default="none", examples=["optimizer"])
-    sub_group_size: Count = Field(default=1_000_000_000, examples=[100_000_000])
     deallocate_outputs: bool = Field(default=True, examples=["false"])
     in_place_cross_entropy: bool | None = Field(default=None, examples=["false"])
-
-    @property
-    def optimizer_on_nvme(self) -> bool:
-        return self.nvme in ("optimizer", "all")
-
-    @property
-    def parameters_on_nvme(self) -> bool:
-        return self.nvme in ("parameters", "all")
-
-    @property
-    def updates_beside(self) -> bool:
-        return self.delayed_update or self.nvme != "none"
-
-    @property
-    def copies_in_passes(self) -> bool:
-        return self.offload_gradients or self.offload_parameters
 
 
 # The section `offload` of a scenario: which activations wait on the host.
 
-OffloadUnit = Literal["none", "layer", "chunk"]
-OffloadDevice = Literal["host", "nvme"]
+OffloadUnit = Literal["none", "layer"]
 OffloadModule = Literal[
     "attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"
 ]
@@ -347,20 +300,15 @@ class Offload(Section):
 
     `offload: layer` is short for `offload: {unit: layer}`.
 
-    unit: what is copied at once: nothing (none, default); the tensors of a layer (layer), after its
-        forward pass and one layer before its backward pass, as Transformer Engine and Megatron-Core
-        do; or those of a whole chunk (chunk), one backward pass ahead, as PipeOffload does. If
-        another field is set, the default is layer.
+    unit: what is copied at once: nothing (none, default); or the tensors of a layer (layer), after
+        its forward pass and one layer before its backward pass, as Transformer Engine and
+        Megatron-Core do. If another field is set, the default is layer.
     modules: whose saved tensors are copied; by default ([]) all that layers save. Names of
         Megatron-Core (offload_modules): attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm,
         expert_fc1, moe_act; or names of ops, as run --show ops prints them. The tensors are
         those that the module reads and its backward pass needs.
     layers: number of layers whose tensors are copied, the first ones of each chunk; by default
         (null) all (cpu_offloading_num_layers, without a pipeline).
-    device: where the tensors wait. host (default): in the host's memory. nvme: on the disks of the
-        node, to which they stream through a buffer of the host (ZeRO-Infinity, Section 5.1.2).
-    chunks: number of chunks per stage whose tensors are copied, the first ones, which wait longest;
-        by default (null) all (offload_chunk_num of PipeOffload).
     """
 
     unit: OffloadUnit = Field(default="none", examples=["layer"])
@@ -368,12 +316,6 @@ class Offload(Section):
         tuple[str, ...], Field(strict=False), AfterValidator(_in_order_of_layers)
     ] = Field(default=(), examples=["[core_attn, attn_proj]"])
     layers: Count | None = Field(default=None, examples=[4])
-    chunks: Count | None = Field(default=None, examples=[1])
-    device: OffloadDevice = Field(default="host", examples=["nvme"])
-
-    @property
-    def swaps(self) -> bool:
-        return self.device == "nvme"
 
     @model_validator(mode="before")
     @classmethod

@@ -49,7 +49,7 @@ class Evaluation:
         peak_bytes: peak memory of the fullest stage.
         capacity_bytes: memory of a GPU.
         run: None if the scenario does not fit, unless the evaluator allows that.
-        host_fits: the hosts have the memory and the NVMe for what is offloaded to them.
+        host_fits: the hosts have the memory for what is offloaded to them.
         chosen_recompute: the chosen strategy in words, if recompute was `auto`.
     """
 

@@ -93,7 +93,6 @@ def check_on(scenario: Scenario, profile: HardwareProfile) -> None:
         cluster.num_nodes.value,
         nvlink_gpus=cluster.nvlink_gpus,
         has_host_link=profile.host_link is not None,
-        has_nvme=profile.nvme is not None,
         has_fused_attention=profile.fused_attention is not None,
         product_types=profile.product_types,
         dispatchers=profile.dispatcher_names,

@@ -90,13 +90,6 @@ def _saving_memory(scenario: Scenario) -> Iterator[Change]:
             "memory.offload_optimizer": [True],
         },
     )
-    if scenario.parallelism.pipeline > 1:
-        return
-    states = {"memory.offload_optimizer": True, "memory.offload_gradients": True}
-    if not scenario.memory.offload_gradients:
-        yield Change(states)
-    if not scenario.memory.offload_parameters:
-        yield Change(states | {"memory.offload_parameters": True})
 
 
 def does_not_fit(

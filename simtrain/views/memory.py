@@ -130,17 +130,13 @@ def _interval(report: MemoryReport) -> str:
 
 
 def _on_host(report: MemoryReport) -> Iterator[str]:
-    """Say how much memory and NVMe a node's host needs, if something is offloaded to it."""
+    """Say how much memory a node's host needs, if something is offloaded to it."""
     if host := report.host:
         known = (
             f"of {gib(host.capacity_bytes)} GiB" if host.capacity_bytes else "(its size is open)"
         )
         subject = host.subject.capitalize()
         yield f"{subject} on the host: at most {gib(host.needed_bytes)} GiB per node {known}."
-        if host.nvme_bytes:
-            capacity = gib(host.nvme_capacity_bytes or 0)
-            of = host.nvme_subject.removeprefix("offloaded ").capitalize()
-            yield f"{of} on NVMe: {gib(host.nvme_bytes)} GiB per node of {capacity} GiB."
 
 
 def _outside_tensors(report: MemoryReport) -> str:

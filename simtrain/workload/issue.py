@@ -4,7 +4,6 @@ Framework code launches a collective, runs a product, and waits for the collecti
 `IssueOrder` in the same way, and it records the resulting dependencies. There are four streams:
 kernels, data-parallel collectives, collectives between equal shards (HSDP's all-reduce), and other
 collectives. Each stream is a FIFO, and a collective also waits for the kernel issued before it.
-Copies to and from the host, reads from NVMe and writes to it have a stream each, and wait likewise.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TypeAlias
 
 from simtrain.base.mesh import Axis
 from simtrain.workload.ops import Op, Tensor
-from simtrain.workload.work import Collective, HostResource, HostWork
+from simtrain.workload.work import Collective
 
 
 class Stream(IntEnum):
@@ -27,21 +26,10 @@ class Stream(IntEnum):
     COMMUNICATION = 1
     DATA = 2
     SHARDS = 3
-    TO_HOST = 4
-    FROM_HOST = 5
-    NVME_READS = 6
-    NVME_WRITES = 7
 
 
 def stream_of(op: Op) -> Stream:
     """Return the stream on which an op runs."""
-    if isinstance(op.work, HostWork):
-        match op.work.resource:
-            case HostResource.NVME_READ:
-                return Stream.NVME_READS
-            case HostResource.NVME_WRITE:
-                return Stream.NVME_WRITES
-        return Stream.TO_HOST if op.work.leaves else Stream.FROM_HOST
     group = op.work.group if isinstance(op.work, Collective) else op.stream_group
     if group is None:
         return Stream.COMPUTE

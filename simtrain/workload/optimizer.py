@@ -27,18 +27,14 @@ for all other parameters, each over its group (Megatron-LM's expert-data-paralle
 
 An offloaded optimizer (Ren et al., "ZeRO-Offload", 2021) has its states on the host. The rank's
 shard of the gradients is copied to the host, the host clips and runs Adam, and the parameters are
-copied back. Passes copy offloaded gradients, and compute the norms of layers. Offloaded parameters
-stay on the host. A delayed update, or one of states on NVMe, is not in these ops
-(`update_ops`).
+copied back.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 from simtrain.base.mesh import Group
 from simtrain.workload.chunk import Chunk, Parameters, layer_parameters
@@ -48,68 +44,10 @@ from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Microbatch, Parameter, record
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, HostResource, HostWork, KernelFamily
 
-# The update of parameters on the host as groups of them: NVMe reads, Adam, and NVMe writes.
-#
-# With a delayed update or with states on NVMe, the update has streams of its own: while Adam
-# updates one group, NVMe reads the states of the next one and writes those of the last one.
-#
-# Sources: Ren et al., "ZeRO-Offload" (2021), Section 5.2; Rajbhandari et al., "ZeRO-Infinity"
-# (2021), Section 5.2.2; DeepSpeed's runtime/swap_tensor/pipelined_optimizer_swapper.py.
-
-UpdateKind = Literal["read", "adam", "write"]
-UPDATE_KINDS: tuple[UpdateKind, ...] = ("read", "adam", "write")
-NUM_BUFFERS = 3
-"""Groups whose states are in the host's memory at once: read, updated and written."""
 ADAM_READS = 4
 """Gradient, master weight, momentum, variance (all fp32)."""
 ADAM_WRITES = 3
 """Master weight, momentum, variance."""
-
-
-def group_sizes(options: StepOptions, parameters: Parameters) -> tuple[int, ...]:
-    """Return the number of parameters in each group that a rank updates at once; the last is rest.
-
-    Empty if the update has no streams of its own, or nothing is trained.
-    """
-    trained = parameters.trained
-    number = options.held(trained.total, trained.experts, from_stage=1)
-    if not options.updates_beside or not number:
-        return ()
-    whole, rest = divmod(number, options.sub_group_size)
-    return (options.sub_group_size,) * whole + ((rest,) if rest else ())
-
-
-def update_op(options: StepOptions, kind: UpdateKind, size: int) -> Op | None:
-    """Return the work of a kind on a group of `size` parameters; None if it has none.
-
-    NVMe reads what Adam reads, and gradients if these are on NVMe. It writes what Adam writes, and
-    the parameters of the model in the compute type if these are on NVMe.
-    """
-    states, users = sum(options.state_bytes), options.users
-    match kind:
-        case "read":
-            if not options.optimizer_on_nvme:
-                return None
-            gradients = FP32_BYTES if options.offloads_gradients else 0
-            work = HostWork(size * (states + gradients), HostResource.NVME_READ, users)
-            return Op("optimizer states from NVMe", work, Phase.OPTIMIZER)
-        case "adam":
-            moved = (ADAM_READS + ADAM_WRITES) * FP32_BYTES
-            work = HostWork(size * moved, HostResource.ADAM, users)
-            return Op("Adam on the host", work, Phase.OPTIMIZER)
-        case "write":
-            written = states * options.optimizer_on_nvme
-            written += options.element_bytes * options.parameters_on_nvme
-            work = HostWork(size * written, HostResource.NVME_WRITE, users, leaves=True)
-            return Op("states to NVMe", work, Phase.OPTIMIZER) if written else None
-
-
-def update_ops(options: StepOptions, parameters: Parameters) -> Iterator[Op]:
-    """Yield all work of an update, group by group."""
-    for size in group_sizes(options, parameters):
-        for kind in UPDATE_KINDS:
-            if op := update_op(options, kind, size):
-                yield op
 
 
 STEP_FIELDS = (
@@ -212,7 +150,7 @@ def _to_host(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
     num_bytes = _held(options, parameters, from_stage=1) * options.gradient_bytes
     work = HostWork(num_bytes, HostResource.LINK, options.users, leaves=True)
     op = Op("gradients to host", work, Phase.OPTIMIZER)
-    return (op,) if options.offloads and not options.offloads_gradients else ()
+    return (op,) if options.offloads else ()
 
 
 def _gradient_norm(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
@@ -220,8 +158,6 @@ def _gradient_norm(options: StepOptions, parameters: Parameters) -> tuple[Op, ..
 
     With offload, the host converts and unscales them.
     """
-    if options.offloads_gradients:
-        return (_stream("gradient norm", FP32_BYTES, FP32_BYTES),)  # of the norms of layers
     num_held = _held(options, parameters, from_stage=1)
     fp32, gradient_bytes = num_held * FP32_BYTES, num_held * options.shard_gradient_bytes
     ops: list[Op] = []
@@ -251,12 +187,12 @@ def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
     gradients = _held(options, parameters, from_stage=2) * options.shard_gradient_bytes
     zero = _stream("gradient zero", 0, gradients)
     if options.offloads:
-        adam = None if options.updates_beside else update_op(options, "adam", num_held)
+        on_host = HostWork((ADAM_READS + ADAM_WRITES) * fp32, HostResource.ADAM, options.users)
         back = HostWork(model, HostResource.LINK, options.users)
         return (
-            *([adam] if adam else []),
-            *([] if options.offloads_parameters else [_parameters_from_host(back)]),
-            *([] if options.offloads_gradients else [zero]),
+            Op("Adam on the host", on_host, Phase.OPTIMIZER),
+            Op("parameters from host", back, Phase.OPTIMIZER),
+            zero,
         )
     casts = _shard_casts(options, parameters)
     if options.narrow_states:
@@ -373,10 +309,6 @@ def _held(options: StepOptions, parameters: Parameters, *, from_stage: int) -> i
 def _stream(name: str, read_bytes: int, write_bytes: int) -> Op:
     stream = KernelFamily.STREAM
     return elementwise(name, read_bytes, write_bytes, Phase.OPTIMIZER, family=stream)
-
-
-def _parameters_from_host(work: HostWork) -> Op:
-    return Op("parameters from host", work, Phase.OPTIMIZER)
 
 
 def _all_reduce(name: str, num_bytes: int, group: Group) -> Op:

@@ -83,7 +83,6 @@ class PassRecord:
             second.
         gathered_bytes: peak of the parameters that ZeRO has gathered.
         bucket_bytes: peak of the gradients that ZeRO has not reduced yet.
-        staged_bytes: peak of the parameters that the host has read from NVMe and not copied yet.
         exchanged: what ZeRO holds from each segment on at which that changes.
     """
 
@@ -94,7 +93,6 @@ class PassRecord:
     follows: tuple[tuple[int, int], ...] = ()
     gathered_bytes: int = 0
     bucket_bytes: int = 0
-    staged_bytes: int = 0
     exchanged: tuple[ExchangedBytes, ...] = ()
 
     @property
@@ -183,14 +181,6 @@ class PassBuilder:
             self.wait(handle)
         return handle
 
-    def copy(self, op: Op, *, after: Handle | None = None) -> Handle:
-        """Append a copy to or from the host, after a collective or another copy if given."""
-        handle = len(self.segments)
-        self.add(one_op_segment(op))
-        if after is not None:
-            self.follows.append((handle, after))
-        return handle
-
     def wait(self, handle: Handle | None) -> None:
         if handle is not None:
             self.waits.append((len(self.segments), handle))
@@ -202,12 +192,11 @@ class PassBuilder:
         self,
         gathered_bytes: int,
         bucket_bytes: int,
-        staged_bytes: int = 0,
         exchanged: Iterable[ExchangedBytes] = (),
     ) -> PassRecord:
         work = tuple(self.segments), tuple(self.owners), tuple(self.layer_ends)
         waits, peaks = (tuple(self.waits), tuple(self.follows)), (gathered_bytes, bucket_bytes)
-        return PassRecord(*work, *waits, *peaks, staged_bytes, tuple(exchanged))
+        return PassRecord(*work, *waits, *peaks, tuple(exchanged))
 
 
 @lru_cache(maxsize=4096)

@@ -236,8 +236,7 @@ def _sharded(
     if reduces:
         shards.reduce(ROOT)
         shards.finish()
-    peaks = shards.gathered_bytes, shards.bucket_bytes, shards.staged_bytes
-    return builder.record(*peaks, shards.exchanged)
+    return builder.record(shards.gathered_bytes, shards.bucket_bytes, shards.exchanged)
 
 
 def _reduction(pass_: Pass, sharding: Sharding) -> PassRecord:
@@ -254,7 +253,7 @@ def _reduction(pass_: Pass, sharding: Sharding) -> PassRecord:
     for unit in units:
         shards.reduce(unit)
     shards.finish()
-    return builder.record(shards.gathered_bytes, shards.bucket_bytes, shards.staged_bytes)
+    return builder.record(shards.gathered_bytes, shards.bucket_bytes)
 
 
 def _gathering(pass_: Pass, sharding: Sharding) -> PassRecord:

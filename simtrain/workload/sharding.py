@@ -23,11 +23,6 @@ Experts may have another number of replicas than the other parameters. They are 
 reduced over their own group, in collectives of their own: torchtitan makes the experts of a layer
 their own unit of fully_shard and prefetches it together with the rest of the layer (`apply_fsdp` in
 torchtitan/models/llama4/infra/parallelize.py), and Megatron-FSDP gives them buffers of their own.
-Offloaded gradients leave for the host when their reduction ends, and the next reduction waits for
-this copy. Later microbatches bring the sum back while their gradients are reduced, add to it on the
-GPU and copy it out again. Offloaded parameters take three steps, each with a stream of its own: a
-read from NVMe, a copy to the GPU, and the gather. While a layer computes, the next ones are
-gathered, the one after them is copied and the one after that is read (ZeRO-Infinity, Section 6.2).
 
 PyTorch waits for the experts' parameters inside a layer, and reduces their gradients there. Here a
 layer waits for both gathers at its start, and starts both reductions at its end.
@@ -45,7 +40,7 @@ from simtrain.workload.fp8 import recipe_of
 from simtrain.workload.issue import Handle
 from simtrain.workload.ops import Op, Phase, collective, elementwise
 from simtrain.workload.passes import ExchangedBytes, Pass, PassBuilder
-from simtrain.workload.shard_groups import HostCopies, ShardGroups, Sharding
+from simtrain.workload.shard_groups import ShardGroups, Sharding
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily
 
 
@@ -68,9 +63,7 @@ class ShardedPass:
     A unit's parameters are gathered before its use; with overlap, those of the next units are
     prefetched. The reductions of one unit at most run at a time. `gathered_bytes` and
     `bucket_bytes` are the peaks of unsharded parameters and gradients, which exist besides the
-    rank's shards; with offload also of the shards that come from the host and go to it.
-    `staged_bytes` is the peak of parameters in the buffers of the host between NVMe and the GPU.
-    `exchanged` has both over time.
+    rank's shards. `exchanged` has both over time.
 
     Args:
         order: receives the ops.
@@ -83,9 +76,7 @@ class ShardedPass:
         self, order: PassBuilder, pass_: Pass, sharding: Sharding, used: Iterable[int]
     ) -> None:
         self.order, self.sharding, self.batch = order, sharding, pass_.options.microbatch
-        self.host = sharding.host
-        alone = self.host is not None and sharding.groups.data.num_ranks == 1
-        self.overlaps = alone or "dp" in pass_.options.overlap.asynchronous
+        self.overlaps = "dp" in pass_.options.overlap.asynchronous
         self.is_forward = pass_.kind == "F"
         self.parts = {
             unit: _parts(sharding, parameters, gathers_fp8=self.batch.fp8_weights == "gathered")
@@ -95,17 +86,12 @@ class ShardedPass:
         self.gathered: set[_Part] = set()
         self.resharded: set[_Part] = set()
         self.whole: set[_Part] = set()
-        self.gathered_bytes = self.bucket_bytes = self.staged_bytes = 0
+        self.gathered_bytes = self.bucket_bytes = 0
         self.exchanged: list[ExchangedBytes] = []
         self._held = ExchangedBytes(0, 0, 0, 0)
         self._gathering: deque[list[Handle | None]] = deque()
         self._reducing: list[tuple[_Part, Handle | None]] = []
         self._buffer: _Part | None = None
-        # Units that the host reads, and that are copied to the GPU, until they are gathered.
-        self._reads: dict[int, list[Handle]] = {}
-        self._copies: dict[int, list[Handle]] = {}
-        self._sums: dict[_Part, Handle] = {}
-        self._leaving: list[tuple[_Part, Handle]] = []
         if not sharding.shards_parameters:
             return
         needed = [unit for unit in used if self.parts[unit]]
@@ -131,14 +117,12 @@ class ShardedPass:
                 self.order.wait(handle)
                 self._copy_out(part)
         if self.overlaps:
-            self._fetch_ahead()
             for following in self.upcoming[len(self._gathering) : self.sharding.prefetch]:
                 self._gather(following)
         if not self.sharding.fully_shards:
             for handle in handles:
                 self.order.wait(handle)
         self.resharded.difference_update(parts)
-        self._copies.pop(unit, None)
 
     def free(self, unit: int) -> None:
         """Free a unit's parameters, unless they stay unsharded until its backward pass."""
@@ -166,14 +150,11 @@ class ShardedPass:
 
     def finish(self) -> None:
         """Wait for the last reductions and add their results to the rank's shards."""
-        for _, handle in (*self._leaving, *self._reducing):
+        for _, handle in self._reducing:
             self.order.wait(handle)
-        self._leaving = []
         for part, _ in self._reducing:
             self.whole.discard(part)
-            if self.host and self.host.gradients:
-                self._finish_on_host(part, self.host)
-            elif self.sharding.accumulates and not self.sharding.fully_shards:
+            if self.sharding.accumulates and not self.sharding.fully_shards:
                 shard_bytes = self._shard_bytes(part)
                 self.order.compute(_pass_over("gradient accumulate", 2 * shard_bytes, shard_bytes))
         self._reducing = []
@@ -198,12 +179,6 @@ class ShardedPass:
             op = collective("gradient shard all-reduce", *work, phase, holds_bytes=0)
             handle = self.order.launch(op, after=handle)
         self._reducing.append((part, handle))
-        if self.host and self.host.gradients:
-            if self.host.adds_sum:
-                self._sums[part] = self.order.copy(self.host.sum_in(self._shard_bytes(part)))
-                self._count_buckets()
-            else:
-                self._send(part, self.host, after=handle)
         if sharding.fully_shards:
             self._add_reduced(part)
         if sharding.fully_shards or not self.overlaps:
@@ -215,84 +190,12 @@ class ShardedPass:
         self._held = self._held._replace(start=len(self.order.segments), **changes)
         self.exchanged.append(self._held)
 
-    def _finish_on_host(self, part: _Part, host: HostCopies) -> None:
-        """Add the sum of earlier microbatches, if any, and compute the norm of complete gradients.
-
-        DeepSpeed computes it on the GPU too (`norm_for_param_grads` in stage3.py).
-        """
-        shard_bytes = self._shard_bytes(part)
-        if host.adds_sum:
-            self.order.wait(self._sums.pop(part))
-            self.order.compute(_pass_over("gradient accumulate", 2 * shard_bytes, shard_bytes))
-        if host.is_last:
-            self.order.compute(_pass_over("gradient norm", shard_bytes, 0))
-        if host.adds_sum:
-            self._send(part, host)
-
-    def _send(self, part: _Part, host: HostCopies, *, after: Handle | None = None) -> None:
-        """Copy a reduced gradient to the host, and write complete ones to NVMe."""
-        handle = self.order.copy(host.gradients_out(self._shard_bytes(part)), after=after)
-        self._leaving.append((part, handle))
-        self._count_buckets()
-        if host.gradients_on_nvme and host.is_last:
-            shard = -(-part.elements // part.groups.data.num_ranks)
-            self.order.copy(host.write(shard), after=handle)
-
-    def _fetch_ahead(self) -> None:
-        """Read and copy the parameters of the units after those that are gathered."""
-        for following in self.upcoming[: self.sharding.prefetch + 2]:
-            self._read(following)
-        for following in self.upcoming[: self.sharding.prefetch + 1]:
-            self._copy(following)
-
-    def _read(self, unit: int) -> None:
-        """Read a unit's parameters from NVMe, unless that is done."""
-        host = self.host
-        if host is None or not host.parameters_on_nvme or unit in self._reads | self._copies:
-            return
-        phase = self._phase
-        self._reads[unit] = [
-            self.order.copy(host.read(self._fetched_bytes(part, host), phase))
-            for part in self.parts[unit]
-        ]
-        staged = sum(
-            self._fetched_bytes(part, host) for of in self._reads for part in self.parts[of]
-        )
-        self.staged_bytes = max(self.staged_bytes, staged)
-
-    def _copy(self, unit: int) -> list[Handle | None]:
-        """Copy a unit's parameters to the GPU, unless that is done; return the copies."""
-        host, parts = self.host, self.parts[unit]
-        if host is None or not host.parameters:
-            return [None] * len(parts)
-        if unit not in self._copies:
-            self._read(unit)
-            read = self._reads.get(unit, [None] * len(parts))
-            self._copies[unit] = [
-                self.order.copy(
-                    host.parameters_in(self._fetched_bytes(part, host), self._phase), after=after
-                )
-                for part, after in zip(parts, read, strict=True)
-            ]
-            self._count_gathered()
-        return [*self._copies[unit]]
-
-    def _fetched_bytes(self, part: _Part, host: HostCopies) -> int:
-        ranks = part.groups.data.num_ranks
-        return host.copied_elements(part.elements, ranks) * self.batch.element_bytes
-
     def _gather(self, unit: int) -> None:
-        copies = self._copy(unit)
-        self._reads.pop(unit, None)
-        parts = zip(self.parts[unit], copies, strict=True)
-        self._gathering.append([self._gather_part(part, copy) for part, copy in parts])
+        self._gathering.append([*map(self._gather_part, self.parts[unit])])
 
-    def _gather_part(self, part: _Part, copy: Handle | None) -> Handle | None:
+    def _gather_part(self, part: _Part) -> Handle | None:
         if part.has_one_rank:
-            if copy is not None:
-                self.gathered.add(part)
-                self._count_gathered()
-            return copy
+            return None
         sharding, groups = self.sharding, part.groups
         self.gathered.add(part)
         self._count_gathered()
@@ -302,7 +205,7 @@ class ShardedPass:
             self._copy_in(part, group)
         work = CollectiveKind.ALL_GATHER, num_bytes, group
         op = collective("parameter gather", *work, self._phase, holds_bytes=0)
-        return self.order.launch(op, after=copy)
+        return self.order.launch(op)
 
     def _copy_in(self, part: _Part, group: Group) -> None:
         """Cast a rank's shard of a unit to a flat array, and copy it into the gathered buffer.
@@ -346,8 +249,6 @@ class ShardedPass:
 
     def _is_copied(self, part: _Part) -> bool:
         """Whether a part's unsharded parameters are another array than the rank's shard."""
-        if self.host and self.host.parameters:
-            return True
         return self.sharding.fully_shards or not part.has_one_rank
 
     @property
@@ -366,11 +267,6 @@ class ShardedPass:
         if self.sharding.fully_shards and self.overlaps:
             reduced = sum(part.elements for part, _ in self._reducing)
             held_bytes += reduced * self.batch.gradient_bytes
-        # Without a reduction the gradients themselves leave, which are still whole.
-        leaving = (
-            part for part, _ in self._leaving if not (part.has_one_rank and part in self.whole)
-        )
-        held_bytes += sum(map(self._shard_bytes, (*leaving, *self._sums)))
         self.bucket_bytes = max(self.bucket_bytes, held_bytes)
         self._note(bucket=held_bytes)
 
@@ -378,13 +274,6 @@ class ShardedPass:
         held_bytes = sum(map(self._gathered_bytes, self.gathered))
         if self._buffer is not None:
             held_bytes += self._gathered_bytes(self._buffer)
-        if self.host:
-            copied = (part for unit in self._copies for part in self.parts[unit])
-            held_bytes += sum(
-                self._fetched_bytes(part, self.host)
-                for part in copied
-                if not (part.has_one_rank and part in self.gathered)
-            )
         for part in self.resharded:
             if group := part.groups.reshard_group:
                 held_bytes += self._gathered_bytes(part, group.num_ranks)

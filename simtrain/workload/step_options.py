@@ -48,11 +48,6 @@ class StepOptions:
         state_bytes: bytes per parameter of master weight, momentum and variance.
         replicate_group: ranks that hold equal shards; None if `data` contains all replicas.
         keeps_gradients: gradients of all microbatches are added unsharded, even with ZeRO.
-        offloads_gradients, offloads_parameters: as the scenario's fields.
-        delays_update: the host's update is of the gradients of the iteration before.
-        updates_beside: the host's update has streams of its own (`optimizer.update_ops`).
-        optimizer_on_nvme, parameters_on_nvme: states that are on NVMe.
-        sub_group_size: parameters that are then updated at once.
         users: ranks that use their hosts at the same time.
         expert_data, expert_replicate_group, expert_model: as `data`, `replicate_group` and
             `model`, for the parameters of experts; None for a dense model.
@@ -82,13 +77,6 @@ class StepOptions:
     expert_model: Group | None = None
     fused_adam: bool = True
     fully_shards: bool = False
-    offloads_gradients: bool = False
-    offloads_parameters: bool = False
-    delays_update: bool = False
-    updates_beside: bool = False
-    optimizer_on_nvme: bool = False
-    parameters_on_nvme: bool = False
-    sub_group_size: int = 1
     users: int | None = None
     recorded: RecordedStep | None = None
 
@@ -132,13 +120,6 @@ class StepOptions:
                 expert_data=expert_data,
                 expert_replicate_group=expert_replicate_group,
                 expert_model=of_experts.group("tp", "ep", *_STAGES) if of_experts else None,
-                offloads_gradients=memory.offload_gradients,
-                offloads_parameters=memory.offload_parameters,
-                delays_update=memory.delayed_update,
-                updates_beside=memory.updates_beside,
-                optimizer_on_nvme=memory.optimizer_on_nvme,
-                parameters_on_nvme=memory.parameters_on_nvme,
-                sub_group_size=memory.sub_group_size if memory.updates_beside else 1,
                 users=mesh.num_ranks if memory.offload_optimizer else None,
                 recorded=recorded,
             )
@@ -161,7 +142,7 @@ class StepOptions:
 
     @property
     def reduces_in_passes(self) -> bool:
-        return self.zero_stage >= 2 or self.reduces_during_backward or self.offloads_gradients
+        return self.zero_stage >= 2 or self.reduces_during_backward
 
     @property
     def shard_gradient_bytes(self) -> int:

@@ -375,16 +375,11 @@ class TokenExchange(Collective):
 class HostResource(StrEnum):
     """The resource that limits work on the host.
 
-    LINK: the link between a GPU and its host. ADAM: the host's memory, while Adam runs. NVME_READ,
-    NVME_WRITE: the disks of a node, which read and write at the same time. SWAP: the link and the
-    disks, between which bytes stream through a buffer of the host.
+    LINK: the link between a GPU and its host. ADAM: the host's memory, while Adam runs.
     """
 
     LINK = "link"
     ADAM = "adam"
-    NVME_READ = "nvme_read"
-    NVME_WRITE = "nvme_write"
-    SWAP = "swap"
 
 
 @dataclass(frozen=True, slots=True)

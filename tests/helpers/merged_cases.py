@@ -16,8 +16,7 @@ from tests.test_every_field import BASE, CASES, VARIATION_CASES
 _CHOICES = (
     *("schedule", "cluster", "software.stack", "recompute.strategy", "model.activation"),
     *("parallelism.expert_dispatch", "parallelism.context_communication"),
-    *("precision.compute", "precision.fp8_recipe"),
-    *("offload.unit", "memory.nvme"),
+    *("precision.compute", "precision.fp8_recipe", "offload.unit"),
 )
 """Fields whose values are features of their own: each value is a case."""
 _FUSED: dict[str, Any] = {"attention_backend": "fused"}

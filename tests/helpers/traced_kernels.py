@@ -60,12 +60,6 @@ TRACED: dict[str, Scenario] = {
     "experts": moe(
         {"shared_ffn_hidden_size": 64}, overlap={"shared_expert": True}, software=_AT_ONCE
     ),
-    "states on the host": zero(
-        3,
-        memory={"offload_optimizer": True, "offload_gradients": True, "offload_parameters": True},
-        overlap={"data_parallel": True},
-        software=_AT_ONCE,
-    ),
     "context": small(CONTEXT, attention_backend="fused", software=_AT_ONCE),
     "fp8": modern(
         fp8(),

@@ -13,12 +13,11 @@ from simtrain.iteration.report.result import Result
 from simtrain.render.traces.write import write_trace
 from tests.helpers.toys import ONE_STAGE, run, small, zero
 
-ON_HOST = {"offload_optimizer": True, "offload_gradients": True, "delayed_update": True}
 RESULTS = {
     "pipeline": run(small()),
     "buckets": run(small({"data": 2}, overlap={"data_parallel": True}, recompute="full")),
     "one stage": run(small(ONE_STAGE)),
-    "states on the host": run(zero(2, memory=ON_HOST)),
+    "states on the host": run(zero(2, memory={"offload_optimizer": True})),
 }
 Event = dict[str, Any]
 Thread = tuple[str, str]

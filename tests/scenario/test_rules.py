@@ -216,7 +216,6 @@ def test_more_passes_than_can_be_laid_out_are_refused() -> None:
 HAS_ALL: dict[str, Any] = {
     "nvlink_gpus": 8,
     "has_host_link": True,
-    "has_nvme": True,
     "has_fused_attention": True,
     "product_types": ("bf16",),
     "dispatchers": (),

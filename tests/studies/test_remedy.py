@@ -184,24 +184,3 @@ def test_illegal_changes_are_not_remedies() -> None:
     assert not fields & {"memory.zero_stage", "parallelism.sequence_parallel"}
     with pytest.raises(InputError):
         simulate_memory(small({"tensor": 1, "pipeline": 1}, memory={"zero_stage": 1}))
-
-
-def test_a_model_beyond_a_gpu_moves_its_states_to_the_host() -> None:
-    """Ten billion parameters train on one V100 of 32 GB (Ren et al. 2021)."""
-    scenario = Scenario.model_validate(
-        {
-            "model": {
-                "num_layers": 50,
-                "hidden_size": 4096,
-                "num_attention_heads": 32,
-                "seq_length": 1024,
-            },
-            "batch": {"micro": 8, "global": 16},
-            "precision": {"compute": "fp16", "gradients": "fp16"},
-            "recompute": "full",
-            "cluster": "v100_dgx2",
-        }
-    )
-    remedy = cheapest_change(scenario, Evaluator(), lambda attempt: None)
-    assert remedy is not None and remedy.evaluation.fits
-    assert remedy.change.values["memory.offload_gradients"] is True

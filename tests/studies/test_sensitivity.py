@@ -92,7 +92,7 @@ def test_compute_without_latencies_depends_on_two_resources() -> None:
     before_s = simulate(alone, ideal).iteration_time_s
     assert simulate(alone, faster).iteration_time_s == pytest.approx(before_s / 1.1, rel=1e-12)
     saved = sensitivity(alone, ideal).saved
-    idle = {"nvlink_bandwidth", "network_bandwidth", "host", "host_link", "nvme", *LATENCIES}
+    idle = {"nvlink_bandwidth", "network_bandwidth", "host", "host_link", *LATENCIES}
     assert {name for name in saved if not saved[name]} == idle | {"memory_capacity"}
 
 

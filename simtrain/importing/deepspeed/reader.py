@@ -268,43 +268,20 @@ class DeepSpeedDraft(Draft):
         self.set("precision.gradients", dtype, name, otherwise=f"{self.default} at stage {stage}")
 
     def _offload(self, stage: int) -> None:
-        """Set which states are on the host and on NVMe."""
+        """Set whether the optimizer states are on the host."""
         names = f"{_ZERO}.offload_optimizer.device", f"{_ZERO}.cpu_offload"
-        device, swaps_parameters = self._device(*names), self._offload_parameters(stage)
+        device = self._device(*names)
         if device == "none":
             return
         if not stage:
             self.note(self.origin(*names), "no effect at stage 0")
             return
         self.set("memory.offload_optimizer", True, *names)
+        if device == "nvme":
+            self.note(self.origin(*names), "simulated in the host's memory")
         if stage >= 2:
-            # stage_1_and_2.py and stage3.py copy gradients to the host as soon as they are reduced.
-            detail = "gradients leave with the optimizer states"
-            self.set("memory.offload_gradients", True, *names, detail=detail)
-        on_nvme = {"optimizer": device == "nvme", "parameters": swaps_parameters}
-        states = [name for name, is_there in on_nvme.items() if is_there]
-        if not states:
-            return
-        value = "all" if len(states) > 1 else states[0]
-        self.set("memory.nvme", value, names[0], f"{_ZERO}.offload_param.device")
-        if group := self.count(f"{_ZERO}.sub_group_size"):
-            self.set("memory.sub_group_size", group, f"{_ZERO}.sub_group_size")
-        flags = [f"{_ZERO}.offload_optimizer.pipeline_{way}" for way in ("read", "write")]
-        if on_nvme["optimizer"] and not all(map(self.flag, flags)):
-            text = "NVMe reads, Adam and NVMe writes one after another: slower"
-            self.note(self.origin(*flags, otherwise="pipeline_read, pipeline_write: off"), text)
-
-    def _offload_parameters(self, stage: int) -> bool:
-        """Set whether parameters are on the host; return whether they are on NVMe."""
-        names = f"{_ZERO}.offload_param.device", f"{_ZERO}.cpu_offload_param"
-        device = self._device(*names)
-        if device == "none":
-            return False
-        if stage != 3:
-            self.note(self.origin(*names), f"no effect at stage {stage}")
-            return False
-        self.set("memory.offload_parameters", True, *names)
-        return device == "nvme"
+            text = "gradients leave beside the backward pass; simulated after it"
+            self.note(self.origin(*names), text)
 
     def _device(self, key: str, older_key: str) -> str:
         """Return where states are: cpu, nvme or none."""

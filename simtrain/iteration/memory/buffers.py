@@ -99,15 +99,11 @@ def model_states(
 
     of_experts = num_expert if num_fp8 else 0
     return ModelStates(
-        parameters_bytes=0
-        if options.offloads_parameters
-        else options.weights_bytes(
+        parameters_bytes=options.weights_bytes(
             options.held(num_parameters, num_expert, from_stage=3),
             options.held(num_fp8, of_experts, from_stage=3),
         ),
-        gradients_bytes=0
-        if options.offloads_gradients
-        else num_trained * options.gradient_bytes
+        gradients_bytes=num_trained * options.gradient_bytes
         if options.keeps_gradients
         else num_held(2) * options.shard_gradient_bytes,
         optimizer_bytes=0 if options.offloads else sum(options.state_bytes) * num_held(1),

@@ -107,7 +107,7 @@ class FitVerdict(PlainData):
     Args:
         peak_bytes: predicted peak of the fullest stage.
         capacity_bytes: memory of a GPU, or the part of it that may be used.
-        host_fits: the hosts have the memory and the NVMe for what is offloaded to them.
+        host_fits: the hosts have the memory for what is offloaded to them.
     """
 
     json_fields: ClassVar = keys("state probability")

@@ -285,7 +285,7 @@ def makes_gradients(plan: Plan) -> bool:
 
 def _is_timed(sharding: Sharding) -> bool:
     is_in_passes = sharding.reduces and sharding.accumulates and sharding.shards_parameters
-    return sharding.fully_shards and is_in_passes and sharding.host is None
+    return sharding.fully_shards and is_in_passes
 
 
 @functools.lru_cache(maxsize=65536)

@@ -22,10 +22,7 @@ from simtrain.iteration.plan import actions_deferring
 from simtrain.iteration.programs.iteration_tasks import (
     BUCKETS,
     FROM_HOST,
-    HOST,
     NUM_GROUPS,
-    NVME_READS,
-    NVME_WRITES,
     TO_HOST,
     IterationTasks,
     TaskNames,
@@ -35,7 +32,6 @@ from simtrain.iteration.programs.iteration_tasks import (
 )
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    HostUpdatePart,
     IterationPart,
     IterationStructure,
     OffloadPart,
@@ -43,7 +39,6 @@ from simtrain.iteration.programs.parts import (
     PassPart,
     ReceiveGatherPart,
     actions_skipping_sync,
-    microbatch_turns,
 )
 from simtrain.iteration.programs.pass_tasks import RecentCache
 from simtrain.iteration.programs.pipeline import (
@@ -57,7 +52,6 @@ from simtrain.iteration.programs.pipeline import (
 )
 from simtrain.schedules import KINDS
 from simtrain.schedules.gathered_chunks import gathers_of
-from simtrain.workload.optimizer import NUM_BUFFERS
 
 _CACHED_TASKS = 3_000_000
 """Limit of the tasks of all cached structures, at about 60 bytes each."""
@@ -124,10 +118,7 @@ class _Builder:
         norms = self.add_step("norm")
         # All ranks wait for the norm over all stages.
         self.add_barrier_all_reduce("norm_reduction", self.stages, shared_streams + 1)
-        updated = self.add_host_update()
-        updates = self.add_step("update")
-        if len(updated) and len(updates):
-            self.add_waits(updates, updated)
+        self.add_step("update")
         self.add_step("parameter_gather")
         self.add_step("weight_cast")
 
@@ -217,7 +208,7 @@ class _Builder:
         defers = actions_deferring(schedule, structure.num_deferred)
         columns_of = (
             *(self.chunk, schedule.kind, self.saves_all),
-            *(sync_skips, defers, microbatch_turns(schedule, has_turns=structure.has_turns)),
+            *(sync_skips, defers),
         )
         passes = (column[actions] for column in columns_of)
         merges = self.merges[actions]
@@ -312,7 +303,6 @@ class _Builder:
             return np.zeros(len(self.chunk), np.int32)
         sizes = [[len(of_pass) for of_pass in units] for units in self.structure.offload.units]
         number: Ints = np.array(sizes, np.int32)[self.chunk, self.saves_all.astype(int)]
-        number[~np.array(self.structure.offload.copies_stage)[self.schedule.virtual_stage]] = 0
         return number
 
     def passes_by_layer(self) -> Flags:
@@ -382,34 +372,6 @@ class _Builder:
         self.last[stages], self.awaited_elsewhere[stages] = tasks, -1
         return tasks
 
-    def add_host_update(self) -> Ints:
-        """Add an update of the host that has streams of its own; return each stage's last Adam.
-
-        A group is read while there is a buffer for it: the group that used it before is written. A
-        delayed update begins with the iteration; another one after the gradient norm.
-        """
-        structure, num_stages = self.structure, len(self.stages)
-        if not structure.update_kinds:
-            return np.zeros(0, np.int32)
-        streams = {"read": NVME_READS, "adam": HOST, "write": NVME_WRITES}
-        last = np.full(num_stages, -1, np.int32)
-        for stage, step in zip(self.stages.tolist(), self.steps.tolist(), strict=True):
-            begins = [] if structure.delays_update else [self.last[stage]]
-            begins += [] if structure.delays_update else [self.awaited_elsewhere[stage]]
-            freed: list[Ints] = []  # for each group, the task after which its buffer is free
-            for group, size in enumerate(structure.update_sizes[step]):
-                awaited = [*begins, *(freed[group - NUM_BUFFERS] if group >= NUM_BUFFERS else [])]
-                for kind in structure.update_kinds:
-                    key = HostUpdatePart(kind, step, size)
-                    part = self.numbers.setdefault(key, len(self.numbers))
-                    task = self.add(streams[kind] * num_stages + stage, np.array([part]))
-                    self.add_waits(np.full(len(awaited), task[0]), np.array(awaited, np.int32))
-                    awaited = [task[0]]
-                    if kind == "adam":
-                        last[stage] = task[0]
-                freed.append(task)
-        return last
-
     def add_barrier_all_reduce(self, field: str, stages: Ints, stream: int) -> None:
         part = self.numbers.setdefault(OptimizerPart(field), len(self.numbers))
         (task,) = self.add([stream], part)
@@ -420,9 +382,9 @@ class _Builder:
 
 def _pass_part(is_cut: int, _: int, number: int, by_layer: int, *passes: int) -> PassPart:
     """Return the part of these columns; the second six are of a backward pass that is merged."""
-    chunk, kind, saves_all, skips_sync, defers, turn, merges, *beside = passes
+    chunk, kind, saves_all, skips_sync, defers, merges, *beside = passes
     span = number if is_cut else None
     merged = _pass_part(0, 0, 0, 0, *beside, 0) if merges else None
     key = chunk, KINDS[kind], bool(saves_all)
     skips = bool(skips_sync), bool(defers)
-    return PassPart(*key, *skips, span, bool(by_layer), merged, turn)
+    return PassPart(*key, *skips, span, bool(by_layer), merged)

@@ -13,7 +13,6 @@ from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.engine.program import starts_of
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    HostUpdatePart,
     IterationPart,
     OffloadPart,
     OptimizerPart,
@@ -30,13 +29,11 @@ from simtrain.schedules.stage_placement import ring_neighbour
 #
 # A stage computes on one stream and has a link to either neighbour on the ring of stages. Messages
 # are on the link to their receiver, in the order in which the stage sends them. Copies to the host
-# and back have a stream each, because PCIe and NVLink-C2C carry both directions at full speed. An
-# update of the host beside the passes has one for Adam, and one each for reads and writes of NVMe.
+# and back have a stream each, because PCIe and NVLink-C2C carry both directions at full speed.
 
-COMPUTE, TO_NEXT, TO_PREVIOUS, BUCKETS, TO_HOST, FROM_HOST = range(6)
-HOST, NVME_READS, NVME_WRITES, NUM_GROUPS = range(6, 10)
+COMPUTE, TO_NEXT, TO_PREVIOUS, BUCKETS, TO_HOST, FROM_HOST, NUM_GROUPS = range(7)
 """Groups of one stream per stage. Stream `group * num_stages + stage` is that of a stage."""
-LINK_STEPS = np.array([0, 1, -1, 0, 0, 0, 0, 0, 0], np.int32)
+LINK_STEPS = np.array([0, 1, -1, 0, 0, 0], np.int32)
 """[groups], step from the stage of a stream to the stage that receives its messages."""
 
 SHARED = EMBEDDING, MODEL = "embedding", "model"
@@ -52,9 +49,6 @@ def stream_names(num_stages: int) -> tuple[str, ...]:
         *(f"data {stage}" for stage in range(num_stages)),
         *(f"to host {stage}" for stage in range(num_stages)),
         *(f"from host {stage}" for stage in range(num_stages)),
-        *(f"host {stage}" for stage in range(num_stages)),
-        *(f"NVMe reads {stage}" for stage in range(num_stages)),
-        *(f"NVMe writes {stage}" for stage in range(num_stages)),
         *SHARED,
     )
 
@@ -94,12 +88,6 @@ _STEP_LABELS = {
     "weight_cast": ("weight casts", "optimizer"),
 }
 
-_UPDATE_LABELS = {
-    "read": "optimizer states from NVMe",
-    "adam": "Adam on the host",
-    "write": "states to NVMe",
-}
-
 
 def label_of(part: IterationPart) -> tuple[str, str]:
     """Return the name and the kind of a part's tasks; the name contains an action or a message."""
@@ -124,8 +112,6 @@ def label_of(part: IterationPart) -> tuple[str, str]:
             return f"{{action}} {'to' if to_host else 'from'} host", "host copy"
         case OptimizerPart(name=name):
             return _STEP_LABELS[name]
-        case HostUpdatePart(kind=kind):
-            return _UPDATE_LABELS[kind], "host update"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,8 +143,8 @@ class IterationTasks:
     """The tasks of an iteration.
 
     The compute streams of the stages are the first streams. Stream `data 3` has the buckets of
-    stage 3, `to host 3` and `from host 3` its copies, `host 3`, `NVMe reads 3` and `NVMe writes 3`
-    an update on its host; `embedding` and `model` have collectives over several stages.
+    stage 3, `to host 3` and `from host 3` its copies; `embedding` and `model` have collectives over
+    several stages.
 
     Args:
         graph: tasks, streams and dependencies.
@@ -220,8 +206,7 @@ class IterationTasks:
         """Compute streams, streams that each stage may wait for, and their categories.
 
         The others are in the order of `idle_seconds`: links to the next stage (out, in) and the
-        previous one, embedding, buckets, norm, copies from the host; an update of the
-        host, its reads of NVMe and its writes count as the norm does.
+        previous one, embedding, buckets, norm, copies from the host.
         """
         num_stages, stages = self.num_stages, np.arange(self.num_stages, dtype=np.int32)
         embedding = NUM_GROUPS * num_stages
@@ -234,9 +219,8 @@ class IterationTasks:
             BUCKETS * num_stages + stages,
             np.full_like(stages, embedding + SHARED.index(MODEL)),
             FROM_HOST * num_stages + stages,
-            *(group * num_stages + stages for group in (HOST, NVME_READS, NVME_WRITES)),
         )
-        categories = np.array([0, 0, 0, 0, 0, 1, 2, 3, 2, 2, 2], np.int32)
+        categories = np.array([0, 0, 0, 0, 0, 1, 2, 3], np.int32)
         part_of = np.tile(categories, (len(stages), 1))
         return stages, np.stack(others, axis=1).astype(np.int32), part_of
 

@@ -18,22 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.durations.model import DurationModel
-from simtrain.engine.compiled import Ints
 from simtrain.errors import InputError
 from simtrain.iteration.memory.working import saved_tensors, unsharded
-from simtrain.iteration.plan import LAST_TURN, MIDDLE_TURN, SKIPS_SYNC, PassKey, PassOrder, Plan
+from simtrain.iteration.plan import SKIPS_SYNC, PassKey, PassOrder, Plan
 from simtrain.scenario.section import OFFLOAD_MODULES
 from simtrain.schedules import KINDS, Schedule
 from simtrain.workload.model_ends import number_distinct
 from simtrain.workload.ops import Op, Phase, Tensor
-from simtrain.workload.optimizer import UPDATE_KINDS, UpdateKind, update_op
 from simtrain.workload.passes import Pass, PassKind
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import HostResource, HostWork
 
 # Copies of saved activations to the host and back: their bytes, and the units that are copied.
 #
-# A unit is a layer of a chunk, or all layers of it. Embedding and head are never copied. Source of
+# A unit is a layer of a chunk. Embedding and head are never copied. Source of
 # what a module's tensors are: Megatron-Core's fine-grained activation offloading, which copies the
 # tensors that the module's autograd functions save.
 
@@ -56,13 +54,11 @@ class OffloadLayout:
     Args:
         units: for each different chunk, whether each unit has tensors to copy, if the pass
             recomputes as the scenario says, and if it saves everything.
-        copies_stage: [virtual stages], whether tensors of its chunk are copied.
         bucket_layers: for each different chunk, the layers of each gradient bucket, in the order of
             the backward pass; empty without buckets.
     """
 
     units: tuple[tuple[tuple[bool, ...], tuple[bool, ...]], ...]
-    copies_stage: tuple[bool, ...]
     bucket_layers: tuple[tuple[int, ...], ...] = ()
 
 
@@ -76,12 +72,10 @@ def offload_layout(plan: Plan) -> OffloadLayout | None:
         return None
     _check_modules(plan)
     numbers = range(len(plan.model_chunks.different))
-    first_chunks = plan.scenario.offload.chunks or plan.order.num_chunks
     return OffloadLayout(
         tuple(
             (_has_bytes(plan, number, False), _has_bytes(plan, number, True)) for number in numbers
         ),
-        tuple(chunk < first_chunks for chunk in plan.order.placement.chunks),
         tuple(buckets.num_layers for buckets in plan.buckets) if plan.has_buckets else (),
     )
 
@@ -93,18 +87,16 @@ def offloaded_bytes(plan: Plan, chunk: int, saves_all: bool) -> tuple[int, ...]:
         return ()
     section = plan.scenario.offload
     of_layers = _bytes_of_layers(unsharded(plan.passes[key]), section.modules)
-    of_layers = tuple(
+    return tuple(
         num_bytes if section.layers is None or layer < section.layers else 0
         for layer, num_bytes in enumerate(of_layers)
     )
-    return of_layers if section.unit == "layer" else (sum(of_layers),)
 
 
 def offload_op(plan: Plan, chunk: int, saves_all: bool, unit: int, *, to_host: bool) -> Op:
     """Return the copy of a unit to the host or back."""
     num_bytes, users = offloaded_bytes(plan, chunk, saves_all)[unit], plan.mesh.num_ranks
-    resource = HostResource.SWAP if plan.scenario.offload.swaps else HostResource.LINK
-    work = HostWork(num_bytes, resource, users, leaves=to_host)
+    work = HostWork(num_bytes, HostResource.LINK, users, leaves=to_host)
     if to_host:
         return Op("activations to host", work, Phase.FORWARD)
     return Op("activations from host", work, Phase.INPUT_GRADIENT)
@@ -206,28 +198,6 @@ def actions_skipping_sync(schedule: Schedule, rule: SyncSkipRule) -> NDArray[np.
     return quiet
 
 
-# ------------------------------------------------------------------------------
-# The turns of backward passes that add their gradients to a sum on the host.
-
-
-def microbatch_turns(schedule: Schedule, *, has_turns: bool) -> Ints:
-    """Return [actions], the turn of each pass (`Variant`); 0 without turns.
-
-    The passes of a virtual stage that end the gradients of a microbatch, which are whole backward
-    passes or weight gradients, take turns: the first one has turn 0, the last one the last turn.
-    """
-    turns = np.zeros(len(schedule.kind), np.int32)
-    if not has_turns:
-        return turns
-    ends = [KINDS.index(kind) for kind in ("B", "W")]
-    backward = np.flatnonzero(np.isin(schedule.kind, ends))
-    turns[backward] = MIDDLE_TURN
-    turns[schedule.last_backwards] = LAST_TURN
-    _, firsts = np.unique(schedule.virtual_stage[backward], return_index=True)
-    turns[backward[firsts]] = 0
-    return turns
-
-
 _SHAPE_BYTES = 24
 """A shape is three integers of 64 bits (`_communicate_shapes` in p2p_communication.py)."""
 
@@ -243,7 +213,6 @@ class PassPart:
         saves_all: it recomputes nothing.
         skips_sync: it skips communication with other replicas (`sync_skip_rule`).
         defers: it leaves out the weight gradient of the output layer.
-        turn: which of the variants that differ by what has run before (`Variant`).
         span: number of the bucket, in the order in which the last backward pass or the first
             forward pass runs the buckets; None for the whole pass.
         by_layer: the spans are layers, which are copied to the host, instead of buckets.
@@ -258,7 +227,6 @@ class PassPart:
     span: int | None = None
     by_layer: bool = False
     beside: PassPart | None = None
-    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,21 +327,6 @@ class OptimizerPart:
     step: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HostUpdatePart:
-    """Work of an update of the host that has streams of its own, on one group of parameters.
-
-    Args:
-        kind: Adam, or what NVMe reads or writes.
-        step: number of the stage's optimizer step among the different ones.
-        size: parameters of the group.
-    """
-
-    kind: UpdateKind
-    step: int
-    size: int
-
-
 IterationPart: TypeAlias = (
     PassPart
     | TransferPart
@@ -382,7 +335,6 @@ IterationPart: TypeAlias = (
     | BucketPart
     | OffloadPart
     | OptimizerPart
-    | HostUpdatePart
 )
 
 
@@ -410,11 +362,6 @@ class IterationStructure:
             ahead and reduces each after its last backward pass; None without.
         num_deferred: microbatches whose weight gradients of the output layer run after all passes.
         offload: which activations are copied to the host; None for none.
-        update_sizes: for each different step, the groups of an update of the host that has streams
-            of its own; empty without one.
-        update_kinds: what this update does with each group.
-        delays_update: this update is of the gradients of the iteration before.
-        has_turns: backward passes add their gradients to a sum on the host, in turns.
     """
 
     pass_order: PassOrder
@@ -434,10 +381,6 @@ class IterationStructure:
     num_deferred: int
     offload: OffloadLayout | None = None
     most_gathered: int | None = None
-    update_sizes: tuple[tuple[int, ...], ...] = ()
-    update_kinds: tuple[UpdateKind, ...] = ()
-    delays_update: bool = False
-    has_turns: bool = False
 
     def transfer(self, num_sends: int, levels_crossed: int, num_states: int) -> TransferPart:
         return TransferPart(num_sends, levels_crossed, num_states, self.exchanges_shapes)
@@ -474,12 +417,4 @@ def structure_of(plan: Plan) -> IterationStructure:
         num_deferred=plan.num_deferred,
         offload=offload_layout(plan),
         most_gathered=plan.most_gathered,
-        update_sizes=plan.update_sizes if plan.step_options.updates_beside else (),
-        update_kinds=tuple(
-            kind for kind in UPDATE_KINDS if update_op(plan.step_options, kind, size=1)
-        )
-        if plan.step_options.updates_beside
-        else (),
-        delays_update=scenario.memory.delayed_update,
-        has_turns=plan.has_turns,
     )

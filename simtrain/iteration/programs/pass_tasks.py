@@ -1,10 +1,9 @@
 """Makes the ops of a pass tasks on streams, simulates them, and breaks down the time.
 
 The host has a stream, on which it launches kernels and runs ahead of the GPU, until it has to
-read a result, such as the counts of tokens for experts. The GPU has one for compute; three for
-data-parallel collectives, collectives between equal shards, and other collectives; and four for
-offloaded states: copies in each direction, and reads and writes of NVMe. A kernel starts when it is
-launched, its stream is free, and the tasks that it waits for have ended.
+read a result, such as the counts of tokens for experts. The GPU has one for compute, and three for
+data-parallel collectives, collectives between equal shards, and other collectives. A kernel starts
+when it is launched, its stream is free, and the tasks that it waits for have ended.
 Concurrent kernels and collectives share the GPU: its multiprocessors, memory bandwidth and power.
 Merged passes share all streams.
 """
@@ -73,8 +72,7 @@ class RecentCache(Generic[Key, Value]):
 
 HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
 DATA, SHARDS = "data", "equal shards"
-COPIES = "states to host", "states from host", "NVMe reads", "NVMe writes"
-STREAMS = HOST, COMPUTE, COMMUNICATION, DATA, SHARDS, *COPIES
+STREAMS = HOST, COMPUTE, COMMUNICATION, DATA, SHARDS
 """Streams by number: the host, then those of `Stream`."""
 
 _KINDS = ("launch", *Phase)
@@ -82,12 +80,10 @@ _CACHED = 4096
 """Number of segments whose seconds and loads a machine caches."""
 
 # Arguments of `idle_seconds` for exposed communication: category 0 are collectives that are not
-# data-parallel, category 1 are data-parallel ones, category 2 are copies of offloaded states.
+# data-parallel, category 1 are data-parallel ones.
 _OWN = np.array([STREAMS.index(COMPUTE)], np.int32)
-_OTHERS = np.array(
-    [[STREAMS.index(stream) for stream in (COMMUNICATION, DATA, SHARDS, *COPIES)]], np.int32
-)
-_PART_OF = np.array([[0, 1, 1, 2, 2, 2, 2]], np.int32)
+_OTHERS = np.array([[STREAMS.index(stream) for stream in (COMMUNICATION, DATA, SHARDS)]], np.int32)
+_PART_OF = np.array([[0, 1, 1]], np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +91,8 @@ class PassTime:
     """Time of a pass of a chunk by cause; the causes add up to the duration.
 
     Communication fields count exposed time only. When a data-parallel and another collective are
-    exposed at the same time, the time is charged to the other one, and that of an exposed copy of
-    offloaded states to either. `layer_ends_s` are the ends of the layers' work.
+    exposed at the same time, the time is charged to the other one. `layer_ends_s` are the ends of
+    the layers' work.
     """
 
     compute_s: float
@@ -105,11 +101,10 @@ class PassTime:
     exposed_data_s: float
     launch_s: float
     layer_ends_s: tuple[float, ...]
-    exposed_host_s: float = 0.0
 
     @property
     def duration_s(self) -> float:
-        exposed_s = self.exposed_communication_s, self.exposed_data_s, self.exposed_host_s
+        exposed_s = self.exposed_communication_s, self.exposed_data_s
         return math.fsum((self.compute_s, self.recompute_s, *exposed_s, self.launch_s))
 
 
@@ -166,7 +161,7 @@ def simulate_pass(record: RankRecord, machine: PassMachine, engine: Engine = "au
     kernel_s = (ends_s - timeline.start_s[1::2])[is_kernel]
     compute_s, recompute_s = np.bincount(is_recompute, kernel_s, 2).tolist()
     idle_s = find_idle_seconds(timeline, _OWN, _OTHERS, _PART_OF, engine)[0]
-    exposed_s, data_s, host_s = idle_s.tolist()
+    exposed_s, data_s = idle_s.tolist()
     # Merged passes are not cut into spans, which end with layers.
     last_ops = np.zeros(0, np.int32)
     if isinstance(record, PassRecord):
@@ -176,9 +171,8 @@ def simulate_pass(record: RankRecord, machine: PassMachine, engine: Engine = "au
         recompute_s,
         exposed_s,
         data_s,
-        max(0.0, makespan_s - compute_s - recompute_s - exposed_s - data_s - host_s),
+        max(0.0, makespan_s - compute_s - recompute_s - exposed_s - data_s),
         tuple(np.maximum.accumulate(ends_s)[last_ops].tolist()),
-        host_s,
     )
 
 
@@ -223,7 +217,7 @@ def pass_program(record: RankRecord, machine: PassMachine, *, has_calls: bool = 
     duration_s[1::2] = seconds
     if not runs_side_by_side:
         return Program(graph, duration_s)
-    # Launches and copy engines put no load on the GPU.
+    # Launches put no load on the GPU.
     load = np.zeros(len(duration_s))
     load[1::2] = loads
     loaded = load[load > 0]

@@ -375,13 +375,12 @@ def spread(values: Ints, counts: Ints) -> tuple[Ints, Ints]:
 #
 # A unit of tensors is copied to the host when the pass that saves them has ended, or its span if
 # the pass is cut into layers. It is copied back while the stage runs the backward pass, or the span
-# of one, that precedes the one that reads it: one chunk or one layer ahead. The first backward pass
+# of one, that precedes the one that reads it: one layer ahead. The first backward pass
 # of a stage has none before it, and its tensors come back during the action before it. Tensors stay
 # on the GPU if they would come back before they are saved.
 #
-# Sources: Megatron-LM's fine_grained_activation_offload.py (`on_group_commit_forward`,
-# `on_group_start_backward`, `should_bulk_offload`) for layers; sail-sg's zero-bubble repository
-# (scheduler/offloading.py) for chunks.
+# Source: Megatron-LM's fine_grained_activation_offload.py (`on_group_commit_forward`,
+# `on_group_start_backward`, `should_bulk_offload`).
 
 _WEIGHTS = KINDS.index("W")
 
@@ -424,13 +423,12 @@ class OffloadCopies:
             saves_all: [actions], whether each action's microbatch recomputes nothing.
             by_layer: [actions], whether each action is cut into layers.
         """
-        copied = np.array(layout.copies_stage)[schedule.virtual_stage]
         microbatch = schedule.virtual_stage * schedule.num_microbatches + schedule.microbatch
         reads = (schedule.kind != _FORWARD) & (schedule.kind != _WEIGHTS)
         reader_of = np.zeros(microbatch.max() + 1, np.int32)
         reader_of[microbatch[reads]] = np.flatnonzero(reads)
         columns = []
-        for action in np.flatnonzero((schedule.kind == _FORWARD) & copied).tolist():
+        for action in np.flatnonzero(schedule.kind == _FORWARD).tolist():
             for unit, exists in enumerate(layout.units[chunk[action]][int(saves_all[action])]):
                 if exists:
                     columns.append((action, unit))

@@ -18,7 +18,6 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    HostUpdatePart,
     IterationPart,
     IterationStructure,
     OffloadPart,
@@ -40,13 +39,13 @@ from simtrain.iteration.programs.pass_tasks import (
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment, Stream, stream_of
 from simtrain.workload.ops import Op, total_flops, total_model_flops
-from simtrain.workload.optimizer import step_ops, update_op, update_ops
+from simtrain.workload.optimizer import step_ops
 from simtrain.workload.passes import PassOptions
 from simtrain.workload.record import RankPass, record_of, record_pass
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm, TokenExchange
 
-OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | OffloadPart | OptimizerPart | HostUpdatePart
+OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | OffloadPart | OptimizerPart
 """Parts of an iteration that are ops one after another."""
 _CACHED = 8192
 """Number of passes, and of optimizer steps, whose times a machine caches."""
@@ -160,7 +159,7 @@ class IterationSeconds:
                 return self._pass_s(part)
             case TransferPart():
                 return part.seconds(self.machine.model, self.plan.sent_bytes)
-            case ReceiveGatherPart() | BucketPart() | OffloadPart() | HostUpdatePart():
+            case ReceiveGatherPart() | BucketPart() | OffloadPart():
                 return self.machine.op_seconds(self.ops_of(part))
             case SynchronizationPart():
                 # Posting a message takes the host the time of a kernel launch; the GPU waits.
@@ -190,9 +189,6 @@ class IterationSeconds:
                     numbers = range(len(self.steps))
                     step = max(numbers, key=lambda number: self.steps[number].get(name, 0.0))
                 return self.plan.steps[step].get(name, ())
-            case HostUpdatePart(kind=kind, size=size):
-                op = update_op(self.plan.step_options, kind, size)
-                return () if op is None else (op,)
 
     def adapter_load(self, part: IterationPart) -> float:
         """Return the fraction of a GPU's share of adapters that a part uses, per direction.
@@ -263,8 +259,6 @@ class IterationSeconds:
                 yield from segment.ops
         for step in self.plan.steps:
             yield from itertools.chain.from_iterable(step.values())
-        for parameters in dict.fromkeys(self.plan.stage_parameters):
-            yield from update_ops(self.plan.step_options, parameters)
         if self.plan.mesh.pp > 1 and self.plan.receive_gather:
             yield self.plan.receive_gather
         if self.plan.has_buckets or self.plan.most_gathered:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    HostUpdatePart,
     IterationPart,
     OffloadPart,
     OptimizerPart,
@@ -39,8 +38,7 @@ class Breakdown(PlainData):
         tensor_communication_s: all collectives in passes, except data-parallel ones.
         pipeline_communication_s: messages between stages.
         data_communication_s: gathers of parameters and reductions of gradients.
-        host_copies_s: copies of activations from the host that a backward pass waits for, and of
-            offloaded states that no kernel or collective hides.
+        host_copies_s: copies of activations from the host that a backward pass waits for.
         bubble_s: the remaining idle time.
         optimizer_s: the optimizer step.
     """
@@ -110,7 +108,6 @@ KIND_LABELS = {
     "embedding": "gradients of shared embeddings",
     "norm": "gradient norm over all ranks",
     "optimizer": "optimizer step",
-    "host update": "update on the host beside the passes",
     "parameter gather": "parameter all-gather",
 }
 """What each kind of an iteration's tasks is, for readers."""
@@ -161,11 +158,8 @@ def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
                 launch_s=time.launch_s,
                 tensor_communication_s=time.exposed_communication_s,
                 data_communication_s=time.exposed_data_s,
-                host_copies_s=time.exposed_host_s,
             )
-        case PassPart() | TransferPart() | BucketPart():
-            return Breakdown()
-        case OffloadPart() | HostUpdatePart():
+        case PassPart() | TransferPart() | BucketPart() | OffloadPart():
             return Breakdown()
     return Breakdown(**{field_of(part): seconds.of_part(part)})
 
@@ -180,7 +174,5 @@ def field_of(part: IterationPart) -> str:
         case OptimizerPart(name="sequence_parallel"):
             return "tensor_communication_s"
         case OptimizerPart(name=name) if name != "embedding":
-            return "optimizer_s"
-        case HostUpdatePart():
             return "optimizer_s"
     return "pipeline_communication_s"

@@ -20,7 +20,6 @@ from simtrain.iteration.programs.iteration_tasks import (
 )
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    HostUpdatePart,
     IterationPart,
     OffloadPart,
     OptimizerPart,
@@ -83,9 +82,6 @@ class StageStream(IntEnum):
     MODEL = 7
     FROM_HOST = 8
     TO_HOST = 9
-    HOST = 10
-    NVME_READS = 11
-    NVME_WRITES = 12
 
 
 _RECEIVES = StageStream.RECEIVES_FORWARD, StageStream.RECEIVES_BACKWARD
@@ -98,9 +94,6 @@ _OF_GROUP = np.array(
         StageStream.BUCKETS,
         StageStream.TO_HOST,
         StageStream.FROM_HOST,
-        StageStream.HOST,
-        StageStream.NVME_READS,
-        StageStream.NVME_WRITES,
     ],
     np.int32,
 )
@@ -297,8 +290,6 @@ def activity_of(part: IterationPart) -> Activity:
             return Activity.TRANSFER
         case OffloadPart():
             return Activity.HOST_COPY
-        case HostUpdatePart(kind=kind):
-            return Activity.OPTIMIZER if kind == "adam" else Activity.HOST_COPY
         case OptimizerPart():
             return Activity.OPTIMIZER if field_of(part) == "optimizer_s" else Activity.REDUCTION
 

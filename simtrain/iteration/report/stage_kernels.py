@@ -12,7 +12,6 @@ from simtrain.engine import Timeline
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    HostUpdatePart,
     IterationPart,
     OffloadPart,
     OptimizerPart,
@@ -130,8 +129,6 @@ def _other_spans(result: Result, spans: Spans) -> Spans:
 
 
 def _longest_op(seconds: IterationSeconds, part: IterationPart) -> Op | None:
-    if not isinstance(
-        part, ReceiveGatherPart | BucketPart | OffloadPart | OptimizerPart | HostUpdatePart
-    ):
+    if not isinstance(part, ReceiveGatherPart | BucketPart | OffloadPart | OptimizerPart):
         return None
     return max(seconds.ops_of(part), key=lambda op: seconds.machine.model.seconds(op.work))

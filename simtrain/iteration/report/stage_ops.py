@@ -18,7 +18,6 @@ from simtrain.engine import exposed_seconds
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    HostUpdatePart,
     OffloadPart,
     OptimizerPart,
     PassPart,
@@ -139,7 +138,7 @@ def _concurrent_ops(result: Result, stage: int) -> Iterator[_Ops]:
             match tasks.parts[number]:
                 case TransferPart() as part:
                     yield OpKey(*_MESSAGES[stream], part, field_of(part)), len(equal), *sums
-                case (BucketPart() | OffloadPart() | OptimizerPart() | HostUpdatePart()) as part:
+                case (BucketPart() | OffloadPart() | OptimizerPart()) as part:
                     yield from _divided(iteration.seconds, part, len(equal), *sums)
 
 

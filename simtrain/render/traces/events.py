@@ -37,9 +37,6 @@ _OF_STAGE = {
     StageStream.BUCKETS: "gradient and parameter buckets",
     StageStream.TO_HOST: "copies to host",
     StageStream.FROM_HOST: "copies from host",
-    StageStream.HOST: "update on the host",
-    StageStream.NVME_READS: "reads of the update",
-    StageStream.NVME_WRITES: "writes of the update",
 }
 _SHARED = {
     StageStream.EMBEDDING: EMBEDDING,

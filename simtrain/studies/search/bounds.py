@@ -6,9 +6,7 @@ Time. A rank runs its passes one after another on one compute stream, in the sch
 2. The first pass of the walk waits for a forward pass of every earlier virtual stage, in a chain.
 3. After the last pass of the walk that computes input gradients follows one of every earlier
    virtual stage, in a chain. Weight gradients that are split off can run meanwhile.
-4. A rank then reduces its gradients and runs its optimizer step on the same stream. An update of
-   the host has streams of its own: each of them is busy after the passes or, with a delayed update,
-   within the iteration.
+4. A rank then reduces its gradients and runs its optimizer step on the same stream.
 
 So for every rank (1) + (4) of all passes is a bound; (2) + (1) + (4) of those of the walk; and
 (2) + (1) + (3) + (4) of those of the walk without split-off weight gradients, with (4) of the rank
@@ -45,11 +43,9 @@ from simtrain.iteration.programs.seconds import Machine
 from simtrain.schedules import KINDS, Kind, Order
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment, Stream, stream_of
-from simtrain.workload.optimizer import update_ops
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions
-from simtrain.workload.work import HostResource, HostWork
 
 _ROUNDING = 1 - 1e-9
 """Margin for sums in another order, which differ in their last digits."""
@@ -138,9 +134,6 @@ class Bounds:
             without_split_s = passes_s(virtual_stages, inputs_s)
             chained_s = before_s[first] + without_split_s + after_s[first] + first_step_s
             iteration_s = max(iteration_s, walk_s + step_s, chained_s)
-        if plan.step_options.delays_update:
-            of_stages = dict.fromkeys(plan.stage_parameters)
-            iteration_s = max(iteration_s, *(self._update_s(plan, each) for each in of_stages))
         return _ROUNDING * iteration_s
 
     def _steps_s(
@@ -153,7 +146,6 @@ class Bounds:
         different = dict.fromkeys(plan.stage_parameters)
         times = {
             parameters: math.fsum(self.machine.step_seconds(plan.step_options, parameters).values())
-            + (0.0 if plan.step_options.delays_update else self._update_s(plan, parameters))
             for parameters in different
         }
         steps_s = [times[parameters] for parameters in plan.stage_parameters]
@@ -164,15 +156,6 @@ class Bounds:
             step_s + sum(seconds(plan.reductions[numbers[stage]]) for stage in virtual_stages)
             for step_s, virtual_stages in zip(steps_s, ranks, strict=True)
         ]
-
-    def _update_s(self, plan: Plan, parameters: Parameters) -> float:
-        """Return the time of the busiest stream of an update of the host beside the passes."""
-        busy_s = [0.0] * len(Stream)
-        busy_s += [0.0]  # Adam's
-        for op in update_ops(plan.step_options, parameters):
-            is_adam = isinstance(op.work, HostWork) and op.work.resource is HostResource.ADAM
-            busy_s[-1 if is_adam else stream_of(op)] += self.machine.model.seconds(op.work)
-        return max(busy_s)
 
     def _add_up_pass(self, chunk_pass: Pass) -> list[float]:
         """Return for how long a pass keeps the host and each of its streams busy."""

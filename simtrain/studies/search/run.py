@@ -57,7 +57,6 @@ _NUMBERS = {"overlap.prefetch": (1, 2)}
 _UNREFINED = (
     # What a version of the framework does: no one chooses them for a layout.
     *("overlap.tensor_parallel", "memory.in_place_cross_entropy", "memory.deallocate_outputs"),
-    "memory.delayed_update",  # changes what is trained: its parameters are a step older
 )
 
 

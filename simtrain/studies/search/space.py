@@ -34,8 +34,7 @@ _MAY_BE_OFF = (
     *("overlap.align_parameter_gather", "memory.reshard_after_forward", "memory.gathered_chunks"),
     *("overlap.userbuffers", "overlap.parameter_gather", "parallelism.context_a2a"),
     *("overlap.prefetch", "overlap.deferred_output_gradients", "memory.reduce_every_microbatch"),
-    *("memory.shard_over", "memory.offload_gradients", "memory.offload_parameters"),
-    *("memory.parameter_owners", "memory.delayed_update", "parallelism.context_communication"),
+    *("memory.shard_over", "parallelism.context_communication"),
 )
 """Settings of a base that layouts can lack; each after the settings that it needs."""
 

@@ -5,21 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.errors import InputError
-from simtrain.hardware.load import load_profile
 from simtrain.iteration.memory.host_memory import OffloadMemory
-from simtrain.iteration.memory.working import MemoryReplay
 from simtrain.iteration.planned import run_iteration
 from simtrain.iteration.programs.parts import offloaded_bytes
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate
 from simtrain.views.memory import memory_sentence
 from tests.helpers.toys import a100, changed, plan_of, run, scenario_with
 
@@ -37,12 +32,6 @@ CASES: dict[str, dict[str, Any]] = {
     "modules": {
         "parallelism": {"pipeline": 4},
         "offload": {"modules": ["core_attn", "attn_proj", "h→4h"]},
-    },
-    "chunks": {"parallelism": {"pipeline": 4}, "offload": "chunk"},
-    "half of gis": {
-        "parallelism": {"pipeline": 4, "interleave": 4},
-        "schedule": "gis",
-        "offload": {"unit": "chunk", "chunks": 2},
     },
     "layers of gis_h": {
         "parallelism": {"pipeline": 4, "interleave": 2},
@@ -120,28 +109,6 @@ def test_slow_copies_delay_backward_passes_and_the_causes_add_up(name: str) -> N
         assert exposed[stage] == pytest.approx(result.stages[stage].host_copies_s, rel=1e-6)
 
 
-def test_at_most_two_whole_chunks_stay_if_copies_take_no_time() -> None:
-    """By hand: with 1F1B a stage holds the chunk of its pass and the one that it reads next.
-
-    Without copies stage r holds p - r. The last stage needs each chunk at once and copies none.
-    """
-    result, plan = result_of("chunks", FAST), plan_of(scenario_of("chunks"))
-    chunk_bytes = [pass_.saved_bytes for pass_ in _forward_memories(result)]
-    for stage, memory in enumerate(result.memory_report.stages[:-1]):
-        copied = sum(offloaded_bytes(plan, plan.model_chunks.numbers[stage], saves_all=False))
-        # Tensors of the embedding stay on the first stage for all its microbatches.
-        kept = (4 - stage) * (chunk_bytes[stage] - copied)
-        assert memory.activations_bytes <= 2 * copied + kept
-        assert memory.activations_bytes >= 2 * copied
-    last = without_copies("chunks").memory_report.stages[-1]
-    assert result.memory_report.stages[-1].activations_bytes == last.activations_bytes
-
-
-def _forward_memories(result: Result) -> list[Any]:
-    replay, numbers = MemoryReplay.of(result.plan), result.plan.model_chunks.numbers
-    return [replay.passes[number, "F", False, 0] for number in numbers]
-
-
 def test_one_layer_is_copied_while_the_next_one_runs() -> None:
     """Without a pipeline all layers but the last wait on the host; the job has one GPU."""
     result = result_of("layers", FAST)
@@ -153,7 +120,7 @@ def test_one_layer_is_copied_while_the_next_one_runs() -> None:
 
 
 def test_host_memory_is_checked() -> None:
-    scenario = scenario_of("chunks")
+    scenario = scenario_of("layers of stages")
     needed = run(scenario).memory_report.host
     assert needed is not None and needed.fits
     small = run(scenario, host_link__memory=needed.needed_bytes - 1).memory_report
@@ -169,60 +136,6 @@ def test_a_tensor_stays_if_another_module_saves_it() -> None:
     both, alone = (offloaded_bytes(each, 1, saves_all=False) for each in (plan, core))
     norms = 1024 * 1024 * 2
     assert [whole - part for whole, part in zip(both, alone, strict=True)] == 4 * [output + norms]
-
-
-# ------------------------------------------------------------------------------------- on disks
-
-CHECKPOINTS = scenario_with(
-    MODEL | {"seq_length": 1024},
-    batch={"micro": 2, "global": 8},
-    recompute="full",
-    precision={"compute": "fp16"},
-    cluster="v100_dgx2",
-)
-ON_DISKS = CHECKPOINTS.replace({"offload": {"device": "nvme"}})
-
-
-def test_disks_hold_the_checkpoints_of_zero_infinity() -> None:
-    """ZeRO-Infinity, Equation 3: 2 bsz seq hd bytes for each layer that is a checkpoint.
-
-    The last layer's is read at once and stays on the GPU. The host holds what is on its way.
-    """
-    host = simulate(ON_DISKS).memory_report.host
-    checkpoint = 2 * 2 * 1024 * 1024
-    assert host is not None
-    assert host.nvme_bytes == 15 * checkpoint and host.nvme_states_bytes == 0
-    assert checkpoint <= host.needed_bytes <= 2 * checkpoint
-    in_memory = simulate(CHECKPOINTS.replace({"offload": "layer"})).memory_report.host
-    assert in_memory is not None
-    assert (in_memory.needed_bytes, in_memory.nvme_bytes) == (host.nvme_bytes, 0)
-
-
-@given(
-    read=st.floats(1e7, 1e12),
-    write=st.floats(1e7, 1e12),
-    link=st.floats(1e7, 1e12),
-    gpus=st.sampled_from([1, 4, 16]),
-)
-@settings(max_examples=20)
-def test_a_copy_is_as_fast_as_the_slower_of_its_link_and_the_disks(
-    read: float, write: float, link: float, gpus: int
-) -> None:
-    """The ranks of a node share both; one rank alone has at most its own link."""
-    scenario = ON_DISKS.replace({"parallelism.tensor": gpus})
-    own = 12e9
-    profile = changed(
-        load_profile("v100_dgx2"),
-        host_link__bandwidth=link,
-        nvme__read_bandwidth=read,
-        nvme__write_bandwidth=write,
-    )
-    result = Result(run_iteration(plan_of(scenario), Machine(DurationModel(profile))))
-    copies, time = OffloadMemory.of(result.iteration), result.timeline
-    for moves, disks in ((copies.out, write), (copies.back, read)):
-        seconds = time.end_s[moves] - time.start_s[moves]
-        rate = min(disks / gpus, link * 16 / gpus, own)
-        np.testing.assert_allclose(seconds, copies.task_bytes[moves] / rate, rtol=1e-6)
 
 
 def test_an_unknown_module_is_refused() -> None:

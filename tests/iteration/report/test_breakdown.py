@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from simtrain.iteration.programs.iteration_tasks import label_of
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    HostUpdatePart,
     OffloadPart,
     OptimizerPart,
     PassPart,
@@ -84,6 +83,5 @@ def test_every_kind_of_task_has_a_label() -> None:
         *(TransferPart(1, 0), ReceiveGatherPart(), SynchronizationPart(1)),
         *(OffloadPart(0, False, 0, to_host=to_host) for to_host in (False, True)),
         *map(OptimizerPart, STEP_FIELDS),
-        HostUpdatePart("adam", 0, 1),
     ]
     assert {label_of(part)[1] for part in parts} == set(KIND_LABELS)

@@ -57,9 +57,6 @@ def pipeline(**sections: Any) -> Scenario:
     return base(**{"model": {"num_layers": 12}, "batch": {"global": 24}} | sections)
 
 
-ON_HOST = "offload_gradients", "offload_parameters", "delayed_update"
-
-
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
     """Draw legal scenarios with all kinds of tasks, most of them with several stages."""
@@ -105,8 +102,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             "zero_stage": zero_stage,
             "reduce_every_microbatch": zero_stage < 2 or draw(st.booleans()),
             "reshard_after_forward": zero_stage < 3 or draw(st.booleans()),
-            "offload_optimizer": (on_host := draw(st.booleans())),
-            **{name: on_host and draw(st.integers(0, 3)) == 0 for name in ON_HOST},
+            "offload_optimizer": draw(st.booleans()),
         },
         cluster=draw(st.sampled_from(["a100_sxm4_80gb", "h100_sxm"])),
         hardware=draw(st.sampled_from([{}, {"host": {"issue": "0 s"}}])),
