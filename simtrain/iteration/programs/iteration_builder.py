@@ -381,7 +381,7 @@ class _Builder:
 
 
 def _pass_part(is_cut: int, _: int, number: int, by_layer: int, *passes: int) -> PassPart:
-    """Return the part of these columns; the second six are of a backward pass that is merged."""
+    """Return the part of these columns; the second five are of a backward pass that is merged."""
     chunk, kind, saves_all, skips_sync, defers, merges, *beside = passes
     span = number if is_cut else None
     merged = _pass_part(0, 0, 0, 0, *beside, 0) if merges else None
