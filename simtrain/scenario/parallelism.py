@@ -133,7 +133,7 @@ class Parallelism(Section):
     pipeline: number of pipeline stages (--pipeline-model-parallel-size); 1 by default. Each stage
         has equally many layers unless first_stage_layers, last_stage_layers or layout is set.
     interleave: number of chunks (virtual stages) per stage. The default is the only number that
-        the schedule allows (2 for zbv, v_half, v_min and dualpipev; that of a file), otherwise 1.
+        the schedule allows (2 for zbv and dualpipev; that of a file), otherwise 1.
     microbatch_group_size: microbatches that a chunk runs before the next chunk does
         (--microbatch-group-size-per-virtual-pipeline-stage); `pipeline` by default (null). The last
         group may be smaller, but each has at least one microbatch per stage.

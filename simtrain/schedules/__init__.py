@@ -30,8 +30,6 @@ from simtrain.schedules.exchanges import (
 )
 from simtrain.schedules.family import NO_OPTIONS, Custom, Order, OrderOptions, ScheduleFamily
 from simtrain.schedules.one_f_one_b import (
-    Gis,
-    GisH,
     GPipe,
     Interleaved,
     LoopedBfs,
@@ -39,6 +37,7 @@ from simtrain.schedules.one_f_one_b import (
     Zb1p,
     ZbH1,
     ZbH2,
+    Zbv,
 )
 from simtrain.schedules.schedule import Schedule, cells_of, most_outstanding, save_all_actions
 from simtrain.schedules.stage_placement import (
@@ -47,7 +46,6 @@ from simtrain.schedules.stage_placement import (
     common_placements,
     looped,
 )
-from simtrain.schedules.v_shaped import VHalf, VMin, Zbv
 
 _HOUSE: tuple[ScheduleFamily, ...] = (
     OneFOneB(),
@@ -58,10 +56,6 @@ _HOUSE: tuple[ScheduleFamily, ...] = (
     ZbH2(),
     Zb1p(),
     Zbv(),
-    VHalf(),
-    VMin(),
-    Gis(),
-    GisH(),
     DualPipeV(),
     DualPipe(),
 )
@@ -93,7 +87,7 @@ def build(name: str, p: int, m: int, n: int, options: OrderOptions = NO_OPTIONS)
     Options that the schedule does not have are left out.
 
     Raises:
-        InputError: the schedule does not have these sizes (E411 to E413, E430, E458).
+        InputError: the schedule does not have these sizes (E411 to E413, E430).
     """
     return Order(NAMED[name].with_options(options), p, m, n).actions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from simtrain.schedules.actions import KINDS, Action, Kind
 from simtrain.schedules.exchanges import ExchangeSlots, Messages, slots_of_blocks
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.schedule import Ints, Schedule
+from simtrain.schedules.stage_placement import StagePlacement, back_and_forth
 
 # Orders of warm-up forwards, then alternating forwards and backwards, then the last backwards.
 #
@@ -140,16 +142,6 @@ class SplitWarmupFamily(WarmupFamily):
 
     def most_outstanding(self, p: int, m: int, n: int) -> int:
         return super(WarmupFamily, self).most_outstanding(p, m, n)
-
-
-def first_microbatches(schedule: Schedule, n: int) -> Schedule:
-    """Return the schedule without the actions of microbatches from n on."""
-    is_kept = schedule.microbatch < n
-    starts = np.concatenate([[0], np.cumsum(is_kept)])[schedule.rank_starts].astype(np.int32)
-    virtual_stage, kind, microbatch = (
-        column[is_kept] for column in (schedule.virtual_stage, schedule.kind, schedule.microbatch)
-    )
-    return Schedule(schedule.name, schedule.placement, n, starts, virtual_stage, kind, microbatch)
 
 
 class OneFOneB(WarmupFamily):
@@ -315,44 +307,6 @@ def _received_before(messages: Messages) -> Ints:
     return received
 
 
-# ------------------------------------------------------------------------------
-# Interleaving strategies of PipeOffload (Wan et al. 2025): groups of few microbatches.
-
-
-class Gis(SplitWarmupFamily):
-    """GIS: interleaved 1F1B with one warm-up forward less per later stage.
-
-    A stage sends the input gradient before it computes the weight gradient, so its neighbour does
-    not wait for the latter. Source: `GroupBuildingBlockScheduler` of sail-sg's zero-bubble
-    repository.
-    """
-
-    name = "gis"
-    fewest_chunks, most_chunks = 2, None
-
-    def num_warmup_forwards(self, rank: int, p: int, m: int, n: int) -> int:
-        return min((m - 1) * self.group_of(p, n) + p - rank - 1, m * n)
-
-    def weight_delay(self, rank: int, p: int) -> int:
-        return 0
-
-    def group_of(self, p: int, n: int) -> int:
-        return p
-
-    def build(self, p: int, m: int, n: int) -> Schedule:
-        group = self.group_of(p, n)
-        return first_microbatches(super().build(p, m, -(-n // group) * group), n)
-
-
-class GisH(Gis):
-    """GIS-H: groups of half as many microbatches need less memory, with a longer bubble."""
-
-    name = "gis_h"
-
-    def group_of(self, p: int, n: int) -> int:
-        return -(-p // 2)
-
-
 # ZB-H1 (Qi et al. 2023): 1F1B whose late weight gradients fill the bubble at the end.
 
 
@@ -437,3 +391,57 @@ class Zb1p(SplitWarmupFamily):
 
 def _rounds(p: int, n: int) -> int:
     return max(1, n // p)
+
+
+# ------------------------------------------------------------------------------
+# ZB-V (Qi et al. 2024): two chunks per stage, placed as a V, with 1F1B's memory on every stage.
+
+
+_Pass = tuple[Kind, int]
+"""The kind and the chunk of a pass."""
+
+
+class Zbv(ScheduleFamily):
+    """PyTorch's `ScheduleZBVZeroBubble`. Without bubble if F, I and W take equally long."""
+
+    name = "zbv"
+    fewest_chunks = most_chunks = 2
+    torch_names = ("zbvzerobubble",)
+
+    def placement(self, p: int, m: int) -> StagePlacement:
+        return back_and_forth(p, m)
+
+    def build(self, p: int, m: int, n: int) -> Schedule:
+        """Return the order of actions of legal sizes.
+
+        Fewer than 2p - 1 microbatches run in the order of 2p - 1 without the others.
+        """
+        placement, ranks = self.placement(p, m), []
+        for rank, stages in enumerate(placement.virtual_stages):
+            numbers = {(kind, chunk): itertools.count() for kind in "FIW" for chunk in range(2)}
+            passes = _passes(rank, p, max(2 * p - 1, n))
+            actions = [
+                Action(stages[chunk], kind, next(numbers[kind, chunk])) for kind, chunk in passes
+            ]
+            ranks.append([action for action in actions if action.microbatch < n])
+        return Schedule.of(self.name, placement, n, ranks)
+
+
+def _passes(rank: int, p: int, n: int) -> Iterator[_Pass]:
+    """Yield the kind and the chunk of each pass of a rank; each one runs the next microbatch."""
+    later, num_started = p - rank, 2 * p - rank - 1
+    forwards: list[_Pass] = [("F", 0), ("F", 1)]
+    inputs: list[_Pass] = [("I", 0), ("I", 1)]
+    weights: list[_Pass] = [("W", 0), ("W", 1)]
+    backwards = [[inputs[chunk], weights[chunk]] for chunk in range(2)]
+    yield from forwards[:1] * (2 * later - 1)
+    yield from forwards[::-1] * rank
+    yield from [forwards[1], *backwards[1]] * later
+    steady = [*backwards[0], forwards[1], *backwards[1]]
+    yield from [forwards[0], *steady] * (n - num_started)
+    # The second chunk still has the forwards that the first one is ahead.
+    yield from steady * (later - 1)
+    yield from inputs * rank
+    yield from backwards[0] * later
+    yield from weights[1:] * rank
+    yield from weights[:1] * rank

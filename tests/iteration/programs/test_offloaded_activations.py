@@ -33,9 +33,9 @@ CASES: dict[str, dict[str, Any]] = {
         "parallelism": {"pipeline": 4},
         "offload": {"modules": ["core_attn", "attn_proj", "h→4h"]},
     },
-    "layers of gis_h": {
+    "layers of zbv": {
         "parallelism": {"pipeline": 4, "interleave": 2},
-        "schedule": "gis_h",
+        "schedule": "zbv",
         "offload": "layer",
     },
     "beside buckets": {
