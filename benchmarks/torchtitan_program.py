@@ -1,4 +1,4 @@
-"""torchtitan's Llama of 2024 in short, for `simtrain import torch` (docs/recorded_programs).
+"""torchtitan's Llama of 2024 in short, for `simtrain import --record` (docs/recorded_programs).
 
 Sources, all of pytorch/torchtitan at commit 1d5815c4b: models/llama/model.py, models/norms.py and
 parallelisms/parallelize_llama.py (`apply_ac`, `apply_fsdp`). docs/performance.md there has the

@@ -11,7 +11,7 @@ from simtrain.errors import printable
 from simtrain.render.html.elements import element
 from simtrain.render.plain_text import csv_text
 from simtrain.views.view import TEXT, Column, Row, Table
-from tests.helpers.command_line import call
+from tests.helpers.command_line import MACHINE, call
 
 CONTROLS = "\x1b[31m\x00\x01\r\x7f\x9b\u202e\ud800\ufffe"
 SCENARIO = """\
@@ -68,7 +68,7 @@ def test_an_imported_scenario_has_none_and_can_be_read_again(file: str) -> None:
     pathlib.Path("ds.json").write_text(json.dumps(config), "utf-8")
     pathlib.Path("config.json").write_text(json.dumps(model), "utf-8")
     for option in ((), ("-o", "new.yaml")):
-        outcome = call("import", "deepspeed", "ds.json", "--gpus", "8", *option)
+        outcome = call("import", "ds.json", "--gpus", "8", *MACHINE, *option)
         assert outcome.exit_code == 0, outcome.stderr
         assert is_clean(outcome.stdout + outcome.stderr)
     assert is_clean(pathlib.Path("new.yaml").read_text("utf-8"))

@@ -38,7 +38,7 @@ WRITERS = [
     "show template -o new.yaml",
     "show fields -o new.yaml",
     "show llama3_70b -o new.yaml",
-    "import megatron job.sh -o new.yaml",
+    "import job.sh --set cluster=h100_sxm -o new.yaml",
     "search gpt2_1_5b --gpus 1 --top 1 --set model.num_layers=2 --set batch.global=2 -o new",
     "validate runs.csv --cluster h100_sxm -o new.yaml",
 ]

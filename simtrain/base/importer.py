@@ -7,6 +7,7 @@ kind are recognised by them.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +38,14 @@ class ImportDraft(Protocol):
     def num_settings(self) -> int:
         """The number of settings that were read."""
 
+    @property
+    def unknown_machine(self) -> str:
+        """What is not known of the machine, as a sentence; "" if its profile is."""
+
+    @property
+    def likely_clusters(self) -> tuple[str, str]:
+        """The profiles of the likeliest two machines."""
+
     def is_default(self, name: str) -> bool:
         """Whether no setting of the source decides a field, such as "parallelism.data"."""
 
@@ -61,8 +70,7 @@ class ImportRequest:
         ignore_unknown: leave out settings that simtrain does not know, and list them. Commands
             other than import always do.
         capture: run the script in your shell, with recorders in place of torchrun, python, srun,
-            mpirun and deepspeed, and import what it would start: exact, and the only option that
-            runs your script.
+            mpirun and deepspeed, and import what it would start. This runs your script.
     """
 
     source: str | PathLike[str] = field(kw_only=False)
@@ -96,39 +104,25 @@ class ImportRequest:
         """Return the text of the source, a file of an importer's kinds.
 
         Raises:
-            InputError: the file cannot be read, is of another kind (E116), or has the sign of none
-                of the importer's kinds (E741).
+            InputError: the file cannot be read, or is of another kind (E116).
         """
         from simtrain.base.input_file import text_of_kind
 
-        text = text_of_kind(Path(self.source), *importer.kinds)
-        if not any(kind.sign_in(text) for kind in importer.kinds):
-            raise importer.no_sign(self)
-        return text
+        return text_of_kind(Path(self.source), *importer.kinds)
 
 
 class Importer(ABC):
-    """Converts what another tool reads or writes to a scenario.
-
-    The docstring of its class is the help of its command, with an example.
-    """
+    """Converts what another tool reads or writes to a scenario."""
 
     name: ClassVar[str]
-    """Its command: `simtrain import NAME`."""
-    metavar: ClassVar[str] = "FILE"
-    """What the command's help calls its argument."""
-    argument: ClassVar[str] = "File to import."
-    """What the argument is."""
     kinds: ClassVar[tuple[FileKind, ...]]
-    """The kinds of files that it reads. Errors about other files name the first."""
-    reads_options: ClassVar[bool] = False
-    """Whether the argument can be the options of another tool, which begin with "--"."""
+    """The kinds of files that it reads, which `simtrain import FILE` recognises by their signs."""
     reads_model: ClassVar[bool] = False
     """Whether the model can be in another file, which `--model` names."""
     reads_variables: ClassVar[bool] = False
     """Whether a source can have variables, whose values `--env` says."""
     place: ClassVar[int] = 100
-    """Where it is tried: lower first, for files that have the signs of several importers."""
+    """Of a file with the signs of several importers, the lowest counts; equal ones are an error."""
     is_model: ClassVar[bool] = False
     """Whether a source describes a model alone, without GPUs and batch."""
 
@@ -144,18 +138,6 @@ class Importer(ABC):
     def opened(self, request: ImportRequest) -> Iterator[ImportRequest]:
         yield request
 
-    def no_sign(self, request: ImportRequest) -> InputError:
-        """Return the error about a file without the sign of the importer's kinds (E741)."""
-        noun = self.kinds[0].noun
-        signs = " or ".join(kind.sign.pattern for kind in self.kinds)
-        return InputError.of(
-            "E741",
-            f"no line has the sign of {noun}",
-            Location(request.file),
-            f"write the path of {noun}, which has a match of {signs}",
-            "another file would be imported with the default of every field",
-        )
-
 
 _IMPORTERS = Parts[Importer]("importers", Importer, ())
 
@@ -169,20 +151,65 @@ def importer_of_file(source: str | PathLike[str]) -> Importer | None:
     """Return the importer of a file, or of a folder with a config.json.
 
     None for scenarios, unknown files and what is no file.
+
+    Raises:
+        InputError: the file has the signs of several importers (E741).
     """
-    path = Path(source)
     with suppress(OSError, ValueError):
-        if path.is_dir():
-            path /= "config.json"
+        path = _file_of(source)
         if path.is_file():  # a pipe can be read only once
             from simtrain.base.input_file import MOST_BYTES_OF_LOG, open_input
 
             with open_input(path) as file:
-                return importer_of(file.read(MOST_BYTES_OF_LOG).decode("utf-8", "replace"))
+                text = file.read(MOST_BYTES_OF_LOG).decode("utf-8", "replace")
+            return _importer_of(text, str(path))
     return None
 
 
-def importer_of(text: str) -> Importer | None:
+def needed_importer(source: str) -> Importer:
+    """Return the importer of a file that must have one.
+
+    Raises:
+        InputError: the file cannot be read, is no file of another tool (E116), or has the signs of
+            no importer or of several (E741).
+    """
+    from simtrain.base.input_file import MOST_BYTES_OF_LOG, FileKind, text_of_kind
+
+    path = _file_of(source)
+    if _NAME_OF_MODEL.fullmatch(source) and not path.exists():
+        message = "there is no such file; it reads like the name of a model on Hugging Face"
+        fix = f"hf download {source} config.json --local-dir . && simtrain import config.json"
+        raise InputError.of("E101", message, Location(source), fix)
+    kinds = [kind for each in importers() for kind in each.kinds]
+    other = FileKind("a file of another tool", re.compile(r"\Z."))
+    text = text_of_kind(path, other, *kinds, most_bytes=MOST_BYTES_OF_LOG)
+    if importer := _importer_of(text, source):
+        return importer
+    nouns = ", ".join(dict.fromkeys(kind.noun for kind in kinds))
+    message, reason = "has the sign of no file that can be imported", f"these have one: {nouns}"
+    raise InputError.of("E741", message, Location(source), "write the path of one", reason)
+
+
+_NAME_OF_MODEL = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+
+
+def _file_of(source: str | PathLike[str]) -> Path:
+    inside = Path(source, "config.json")
+    return inside if inside.is_file() else Path(source)
+
+
+def _importer_of(text: str, file: str) -> Importer | None:
     """Return the importer of a file with this text; None for scenarios and unknown files."""
-    kinds = ((each, kind) for each in importers() for kind in each.kinds)
-    return next((importer for importer, kind in kinds if kind.sign_in(text)), None)
+    signs = [
+        (each, kind, sign)
+        for each in importers()
+        for kind in each.kinds
+        if (sign := kind.sign_in(text))
+    ]
+    first = [each for each in signs if each[0].place == signs[0][0].place]
+    if len({each.name for each, _, _ in first}) > 1:
+        lines = [(kind.noun, text.count("\n", 0, sign.start()) + 1) for _, kind, sign in first]
+        message = f"may be {' or '.join(f'{noun} (line {line})' for noun, line in lines)}"
+        fix = "remove the lines that belong to another tool"
+        raise InputError.of("E741", message, Location(file, max(line for _, line in lines)), fix)
+    return signs[0][0] if signs else None

@@ -162,17 +162,12 @@ class FileKind:
 
     noun: str
     sign: re.Pattern[str]
-    command: str
+    command: str = "simtrain import {file} -o scenario.yaml"
     other: re.Pattern[str] = re.compile("")
 
     def sign_in(self, text: str) -> re.Match[str] | None:
         sign = self.sign.search(text)
         return sign if sign and self.other.search(text) else None
-
-
-def import_line(name: str) -> str:
-    """Return what to do with a file that an importer reads."""
-    return f"simtrain import {name} {{file}} -o scenario.yaml"
 
 
 def _line(pattern: str) -> re.Pattern[str]:
@@ -210,8 +205,8 @@ _TEXTS = (
     FileKind(
         "a program in Python",
         _line(r"^(?:import [\w., ]+|from [\w.]+ import .+|def \w+\(.*|class \w+.*:)$"),
-        "simtrain import megatron LAUNCH.sh, the script that launches it; or simtrain import "
-        "torchtitan {file}, if its functions return configs",
+        "simtrain import LAUNCH.sh, the script that launches it; or simtrain import --record "
+        "{file}:FUNCTION",
     ),
     FileKind(
         "a picture",
@@ -227,7 +222,7 @@ _TEXTS = (
         "open it in a browser; simtrain show scenarios lists what can be simulated",
     ),
 )
-_CONFIG = "simtrain import hf config.json, of the same model"
+_CONFIG = "simtrain import config.json, of the same model"
 _BINARY = (
     FileKind("a file of weights", re.compile(r'\A[^{]{1,7}\x00\{[ \t]{0,9}"'), _CONFIG),
     FileKind("a zip archive or a checkpoint of PyTorch", re.compile(r"\APK\x03\x04"), _CONFIG),

@@ -10,7 +10,6 @@ import os
 import re
 import sys
 import textwrap
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from inspect import getdoc
@@ -141,22 +140,12 @@ class _Commands(Mapping[str, Any]):
     """Commands by name, each imported and built at its first use: most calls use one."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
-        self._sources: dict[str, str] = {}
-        # Commands that plug-ins add to a group, such as "import torch", by the group.
-        self._inner = defaultdict[str, dict[str, str]](dict)
-        for name, source in sources.items():
-            group, _, inner = name.partition(" ")
-            if inner:
-                self._inner[group][inner] = source
-            else:
-                self._sources[name] = source
+        self._sources = dict(sources)
         self._commands: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._commands:
-            command = self._commands[name] = _built(name, self._sources[name])
-            for inner, inner_source in self._inner[name].items():
-                command.commands[inner] = _built(inner, inner_source)
+            self._commands[name] = _built(name, self._sources[name])
         return self._commands[name]
 
     def __iter__(self) -> Iterator[str]:

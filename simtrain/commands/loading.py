@@ -41,7 +41,7 @@ def load_scenario(
 
     Raises:
         InputError: the file, the overrides or the combination is wrong, or the source leaves the
-            number of GPUs or the batch open (E881).
+            machine, the number of GPUs or the batch open (E881).
     """
     from simtrain.base.importer import importer_of_file
     from simtrain.scenario import check_scenario
@@ -68,7 +68,8 @@ def load_unchecked(request: ImportRequest) -> Scenario:
     """Load or import a scenario whose layout is to be chosen, without checking it.
 
     Raises:
-        InputError: the file or the overrides are wrong, or the source leaves the batch open (E881).
+        InputError: the file or the overrides are wrong, or the source leaves the machine or
+            the batch open (E881).
     """
     from simtrain.base.importer import importer_of_file
     from simtrain.scenario import load_unchecked as load
@@ -156,7 +157,6 @@ def _import(
     """Return the scenario of a source, which the user names so, after overrides, unchecked."""
     check_options(request, importer)
     request = replace(request, ignore_unknown=True)
-    command = ["simtrain", *sys.argv[1:]]
     try:
         draft = importer.draft(request)
     except InputError as error:
@@ -166,27 +166,43 @@ def _import(
         if not replicas:
             raise
         first, *others = error.problems
-        line = shlex.join([*command, "--set", replicas])
-        raise InputError([*others, replace(first, fix=line)]) from None
+        raise InputError([*others, replace(first, fix=_command("--set", replicas))]) from None
     scenario: Scenario = draft.scenario().replace({"name": Path(source).stem})
     if not is_layout_open and _has_default_layout(importer, draft):
         if importer.is_model:
             gpus = _enough_gpus(scenario, request.gpus or _FEWEST_GPUS)
             options = [word for override in request.overrides for word in ("--set", override)]
-            command = ["simtrain", "search", request.file, "--gpus", str(gpus), *options]
-            line = shlex.join([*command, *_usual_batch(scenario, gpus, options)])
+            words = ["simtrain", "search", request.file, "--gpus", str(gpus), *options]
+            line = shlex.join([*words, *_usual_batch(scenario, gpus, options)])
             raise _open(source, "the layout and the batch: it describes a model alone", line)
         replicas = _legal_replicas(importer, request) or "parallelism.data=1"
-        line = shlex.join([*command, "--set", replicas])
+        line = _command("--set", replicas, *_machine_option(draft))
         raise _open(source, "how many GPUs it uses", line)
     if draft.is_default("batch.global"):
-        words = _usual_batch(scenario, _FEWEST_GPUS, command)
+        words = _usual_batch(scenario, _FEWEST_GPUS, sys.argv)
         if not importer.is_model:
             number = _usual_sequences(scenario, scenario.model.seq_length, 1)
-            words = ["--set", f"batch.global={number}"]
-        raise _open(source, "the batch", shlex.join([*command, *words]))
+            words = ["--set", f"batch.global={number}", *_machine_option(draft)]
+        raise _open(source, "the batch", _command(*words))
+    check_machine(draft, source)
     _say_what_was_read(importer, draft, source, " --capture" * request.capture)
     return scenario
+
+
+def _command(*options: str) -> str:
+    """Return the command line with more options, which are before the words after "--"."""
+    words = [*sys.argv[1:], "--"]
+    place = words.index("--")
+    return shlex.join(["simtrain", *words[:place], *options, *words[place:-1]])
+
+
+def check_machine(draft: ImportDraft, source: str, *, in_python: bool = False) -> None:
+    """Refuse a source that does not say its machine, on which every time depends (E881)."""
+    if draft.unknown_machine:
+        first, second = (f"cluster={name}" for name in draft.likely_clusters)
+        lines = f"{_command('--set', first)}; or {_command('--set', second)}"
+        lines = f'write overrides=["{first}"], or ["{second}"]' if in_python else lines
+        raise InputError.of("E881", draft.unknown_machine, Location(source), lines)
 
 
 def _legal_replicas(importer: Importer, request: ImportRequest) -> str:
@@ -221,12 +237,16 @@ def _has_default_layout(importer: Importer, draft: ImportDraft) -> bool:
     return all(draft.is_default(f"parallelism.{axis}") for axis in axes)
 
 
+def _machine_option(draft: ImportDraft) -> list[str]:
+    return ["--set", f"cluster={draft.likely_clusters[0]}"] if draft.unknown_machine else []
+
+
 def _open(source: str, what: str, line: str) -> InputError:
     return InputError.of("E881", f"the file does not say {what}", Location(source), line)
 
 
 def say_assumptions(draft: ImportDraft) -> None:
-    """Say what a source leaves open and its scenario takes for granted, such as the GPU."""
+    """Say what a source leaves open and its scenario takes for granted."""
     for text in draft.assumptions:
         emit(f"{text}.\n", sys.stderr)
 

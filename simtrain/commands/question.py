@@ -47,6 +47,7 @@ def read_variables(texts: list[str], option: str) -> dict[str, str]:
 
 
 _IMPORT_FORMS = {
+    "gpus": Annotated[int | None, typer.Option(min=1)],
     "env": Annotated[
         dict[str, str] | None,
         typer.Option(

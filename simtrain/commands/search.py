@@ -130,6 +130,8 @@ def search(
         fields = _fields_of_layouts(fields, clusters, vary or [], hold or [])
     else:
         fields = _fields_of_training(fields, tokens, clusters, {"--vary": vary, "--hold": hold})
+    if clusters:
+        question = question.changed([f"cluster={clusters[0]}"])
     base = _base(question, fields["gpus"])
     is_page = out is not None and (tokens is not None or out.suffix in PAGES)
     if out is not None and is_page:

@@ -35,6 +35,14 @@ MOVED = {
     "explain": "simtrain run SCENARIO --show sources; of an error code: simtrain show E310",
     "explore": "simtrain reproduce explore -o explore.html",
     "goodput": "simtrain cost SCENARIO --tokens 300B --details",
+    "import torch": "simtrain import --record FILE.py:FUNCTION",
+    **dict.fromkeys(
+        [
+            f"import {name}"
+            for name in ("bridge", "deepspeed", "hf", "megatron", "nemo", "torchtitan")
+        ],
+        "simtrain import FILE",
+    ),
     "init": "simtrain show template -o scenario.yaml",
     "memory": "simtrain run SCENARIO --show memory",
     "plan": "simtrain search SCENARIO --gpus 64..256 --tokens 300B",
@@ -53,6 +61,7 @@ MOVED = {
 MOVED_OPTIONS = {
     "--csv": "--format csv",
     "--figure": "--show sources, mfu, hfu or peak_memory",
+    "--hf": "--record CONFIG.json",
     "--json": "--format json",
     "--markdown": "--format md",
     "--max-memory": "--set hardware.gpu.memory_capacity='40 GiB'",
@@ -98,15 +107,22 @@ def usage_error(context: Any, words: Sequence[str], error: Any) -> InputError:
     return InputError.of(_CODES[type(error).__name__], message, place, fix)
 
 
+def former_command(command: str, word: str) -> InputError | None:
+    """Return the error of a word after a command that was a command once, or None."""
+    former = " ".join([*command.split()[1:], word])
+    if former not in MOVED:
+        return None
+    message = f'there is no command "{word}" any more'
+    return InputError.of("E901", message, Location(command), MOVED[former])
+
+
 def unknown_command(context: Any, words: Sequence[str]) -> InputError:
     """Return the error of a first word that is no command of a group."""
     (name, *rest), commands = words, [*context.command.commands]
     line, similar = shlex.join(rest), get_close_matches(name, commands, n=1)
     place = Location(context.command_path)
-    former = " ".join([*context.command_path.split()[1:], name])
-    if former in MOVED:
-        message = f'there is no command "{name}" any more'
-        return InputError.of("E901", message, place, MOVED[former])
+    if error := former_command(context.command_path, name):
+        return error
     message = f'there is no command "{name}"; the commands are {", ".join(commands)}'
     meant = {"help": f"{line} --help".lstrip(), "version": "--version"}.get(name, "")
     if similar:

@@ -23,7 +23,7 @@ from simtrain.base.strict_yaml import (
 )
 from simtrain.base.strict_yaml.reading import Place
 from simtrain.errors import InputError, Location, Problem, printable
-from simtrain.importing.gpus import A100, B200, BLACKWELL, H100, HOPPER, NamedMachine
+from simtrain.importing.gpus import BLACKWELL, HOPPER, NamedMachine
 from simtrain.importing.settings import (
     MAX_NAMES,
     Effect,
@@ -63,6 +63,8 @@ class Draft:
         ignored: the settings of the notes, as the source spells them.
         overrides: assignments of --set and of --gpus.
         num_settings: the number of settings that were read.
+        unknown_machine: what is not known of the machine, after `scenario`; "" if it is.
+        likely_clusters: the profiles of the likeliest two machines.
     """
 
     request: ImportRequest
@@ -81,6 +83,8 @@ class Draft:
     ignored: list[str] = field(default_factory=list)
     overrides: tuple[str, ...] = field(init=False)
     num_settings: int = field(init=False)
+    unknown_machine: str = field(init=False, default="")
+    likely_clusters: tuple[str, str] = field(init=False, default=("", ""))
 
     def __post_init__(self) -> None:
         self.file = self.file or self.request.file
@@ -322,36 +326,31 @@ class Draft:
         return next(words, "")
 
     def _set_cluster(self) -> None:
-        """Set the cluster: that of the source's GPU, or one with the data type of the products."""
+        """Set the cluster: that of the source's GPU, or else the likeliest, which is not used."""
         if self.override_text("cluster") is not None:
             return
         precision = self.data.get("precision", {})
         compute, recipe = precision.get("compute"), precision.get("fp8_recipe")
-        gpu, capability = A100, 0
+        clusters, capability = ("h100_sxm", "a100_sxm4_80gb"), 0
         if compute == "fp4" or recipe == "mxfp8":
-            gpu, capability = B200, BLACKWELL
+            clusters, capability = ("b200_sxm", "gb200"), BLACKWELL
         elif compute == "fp8":
-            gpu, capability = H100, HOPPER
+            clusters, capability = ("h100_sxm", "b200_sxm"), HOPPER
+        self.likely_clusters = clusters
+        self.unknown_machine = "the file does not say its machine"
         if self.machine:
             named = self.machine.gpu(capability)
-            self._assume(self.machine.assumption(named))
+            text = self.machine.assumption(named)
             if named.cluster:
+                self.unknown_machine = ""
+                self._assume(text)
                 line = self.machine.place.line if self.machine.place else None
                 words = self.machine.words + (f", line {line}" if line else "")
                 comment = f"{words}: {named.name} ({named.form})"
                 self.set_because("cluster", named.cluster, comment, self.machine.place)
                 return
-        comment, needs = DEFAULT, ""
-        if capability:
-            needs = f"{compute} needs it or a later GPU, and "
-            article = "an" if gpu is H100 else "a"
-            comment = f"{compute} needs {article} {gpu.name} or a later GPU"
-            comment += "; the GPU is not in the source"
-        self._assume(
-            f"Simulated on {gpu.name} ({gpu.form}): {needs}the source does not say which GPU; "
-            "--set cluster=h200_sxm, for example, sets it"
-        )
-        self.set_because("cluster", gpu.cluster, comment)
+            self.unknown_machine = text
+        self.set_because("cluster", clusters[0], DEFAULT)
 
     def _assume(self, text: str) -> None:
         """Note what the source leaves open, once; the GPU, which matters most, comes first."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simtrain.base.importer import ImportRequest, importer_of_file
 from simtrain.base.request import takes
-from simtrain.commands.loading import check_options
+from simtrain.commands.loading import check_machine, check_options
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.check import check_overrides
 from simtrain.studies.gpus import with_gpus
@@ -21,8 +21,8 @@ def import_(request: ImportRequest) -> Scenario:
     file is loaded.
 
     Raises:
-        InputError: the source cannot be read, has unknown or invalid settings, or an argument is
-            invalid or has no effect on such a file.
+        InputError: the source cannot be read, has unknown or invalid settings or does not say its
+            machine, or an argument is invalid or has no effect on such a file.
     """
     check_overrides(request.overrides)
     path = Path(request.source)
@@ -33,5 +33,7 @@ def import_(request: ImportRequest) -> Scenario:
     if importer is None:
         return with_gpus(load_scenario(path, request.overrides), request.gpus)
     with importer.opened(request) as opened:
-        scenario: Scenario = importer.draft(opened).finished()[0]
+        draft = importer.draft(opened)
+        scenario: Scenario = draft.finished()[0]
+        check_machine(draft, request.file, in_python=True)
     return scenario if scenario.name else scenario.replace({"name": path.stem})

@@ -1,6 +1,6 @@
 """The importers and what each recognises; the modules that read sources are imported when one does.
 
-`--help` lists the importers, and files of another kind are recognised by them.
+Files of other kinds than a command reads are recognised by them, too.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simtrain.base.importer import Importer, ImportRequest
-from simtrain.base.input_file import FileKind, import_line
+from simtrain.base.input_file import FileKind
 
 if TYPE_CHECKING:
     from simtrain.importing.draft import Draft
@@ -24,37 +24,22 @@ _KINDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 def _kinds(importer: str) -> tuple[FileKind, ...]:
-    """Return the kinds of files of an importer."""
-    return tuple(
-        FileKind(
-            row["noun"],
-            re.compile(row["sign"], re.MULTILINE),
-            row.get("command", import_line(importer)),
-            re.compile(row.get("other", ""), re.MULTILINE),
-        )
-        for row in _KINDS[importer]
-    )
+    """Return the kinds of files of an importer, of which each row of its table is one."""
+    return tuple(map(_kind, _KINDS[importer]))
+
+
+def _kind(row: dict[str, Any]) -> FileKind:
+    fields = dict(row)
+    for name in {"sign", "other"} & row.keys():
+        fields[name] = re.compile(row[name], re.MULTILINE)
+    return FileKind(**fields)
 
 
 class Megatron(Importer):
-    """Convert the arguments of Megatron-LM to a scenario.
+    """Reads what starts Megatron-LM: a script, its arguments, or a log of a run."""
 
-    A comment on each field names the argument that it comes from. The first lines list the
-    arguments that are not modelled, with their effect. A script is parsed, not run: --env says the
-    variables that it does not define. Everything unknown or wrong is one answer.
-
-    Example: simtrain import megatron train.sh -o scenario.yaml --env NNODES=4
-    """
-
-    name = "megatron"
-    metavar = "SOURCE"
-    argument = (
-        "Shell script that starts Megatron-LM, file with its arguments, log of a run, or the "
-        "arguments themselves in quotes."
-    )
-    place = 1
+    name, place = "megatron", 1
     kinds = _kinds(name)
-    reads_options = True
     reads_variables = True
 
     @contextmanager
@@ -74,19 +59,10 @@ class Megatron(Importer):
 
 
 class DeepSpeed(Importer):
-    """Convert the config of DeepSpeed to a scenario.
+    """Reads DeepSpeed's JSON, and the config.json of the model beside it or of --model."""
 
-    The model is the config.json of a model on Hugging Face: that of --model, or the one in the
-    same folder.
-
-    Example: simtrain import deepspeed ds_config.json --model config.json --gpus 64
-    """
-
-    name = "deepspeed"
-    metavar = "SOURCE"
-    argument = "JSON file of DeepSpeed."
+    name, place = "deepspeed", 0
     reads_model = True
-    place = 0
     kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:
@@ -96,19 +72,10 @@ class DeepSpeed(Importer):
 
 
 class HuggingFace(Importer):
-    """Convert the config of a model on Hugging Face to a scenario.
+    """Reads the config.json of a model, which has no batch, layout or machine."""
 
-    A comment on each field names the key that it comes from. A config does not contain the batch,
-    the parallelism or the cluster: they have default values unless --set sets them.
-
-    Example: simtrain import hf config.json --set parallelism.tensor=8 --set batch.global=256
-    """
-
-    name = "hf"
-    metavar = "CONFIG"
-    argument = "config.json of a model, or the folder with it."
+    name, place = "hf", 2
     is_model = True
-    place = 2
     kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:
@@ -118,19 +85,9 @@ class HuggingFace(Importer):
 
 
 class Torchtitan(Importer):
-    """Convert the job file of torchtitan to a scenario.
+    """Reads a job of torchtitan, a TOML file."""
 
-    A comment on each field names the key that it comes from. A job does not contain its number of
-    GPUs: if its sharding degree is -1, add --gpus. simtrain contains the sizes of each flavor of
-    a model. Of a config in Python, write the keys of its sections in such a file.
-
-    Example: simtrain import torchtitan job.toml --gpus 128
-    """
-
-    name = "torchtitan"
-    metavar = "JOB"
-    argument = "TOML file of a torchtitan job."
-    place = 3
+    name, place = "torchtitan", 2
     kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:
@@ -140,18 +97,9 @@ class Torchtitan(Importer):
 
 
 class MegatronBridge(Importer):
-    """Convert a printed config of Megatron-Bridge to a scenario.
+    """Reads a config that Megatron-Bridge prints, or a log with it."""
 
-    A comment on each field names the field that it comes from. A config does not contain its
-    number of GPUs: add --gpus. `cfg.print_yaml()` prints the config of a recipe.
-
-    Example: simtrain import bridge config.yaml --gpus 1024 --set cluster=h100_sxm
-    """
-
-    name = "bridge"
-    metavar = "CONFIG"
-    argument = "YAML that Megatron-Bridge prints, or a log with it."
-    place = 4
+    name, place = "bridge", 2
     kinds = _kinds(name)
 
     def draft(self, request: ImportRequest) -> Draft:

@@ -1,4 +1,4 @@
-"""`simtrain import torch`."""
+"""`simtrain import --record`."""
 
 from __future__ import annotations
 
@@ -6,27 +6,33 @@ import ast
 import json
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from simtrain.commands.declare import Written
-from simtrain.commands.options import OutOption, SetOption, refuse
+from simtrain.commands.options import refuse
+from simtrain.commands.recorder import Recorder
 from simtrain.errors import InputError, Location
 
 _SUFFIX = ".program.json.gz"
+_SECONDS = 600.0
 
 
 def _parse_program(text: str, option: str) -> tuple[Path, str]:
-    """Read SCRIPT.py:FUNCTION."""
+    """Read FILE.py:FUNCTION, or the path of a config.json without a function."""
+    if text.endswith(".json"):
+        return Path(text), ""
     script, colon, function = text.rpartition(":")
     if not colon or not function.isidentifier():
         message = f'"{text}" names no function of a Python file'
-        fix = f"write {text.rstrip(':') or 'train.py'}:FUNCTION, such as train.py:main"
-        raise InputError.of("E950", message, Location("SCRIPT.py:FUNCTION"), fix)
+        file = text.rstrip(":") or "train.py"
+        fix = f"write {file}:FUNCTION, such as train.py:main, or config.json"
+        raise InputError.of("E950", message, Location(option), fix)
     return Path(script), function
 
 
@@ -52,107 +58,108 @@ def _value(text: str) -> Any:
     return text
 
 
-def _source(
-    program: tuple[Path, str] | None, config: Path | None, of_config: dict[str, bool]
-) -> tuple[Path, str]:
-    """Return the script and its function, or a config and no function."""
-    if config is not None:
-        refuse({"SCRIPT.py:FUNCTION": program}, "has no effect with --hf")
-        return config, ""
-    refuse(of_config, "is only for --hf", "parallelize the model in the program")
-    if program is None:
-        fix = "write SCRIPT.py:FUNCTION, or --hf config.json"
-        raise InputError.of("E903", "a program is missing", Location("SCRIPT.py:FUNCTION"), fix)
-    return program
+@dataclass(frozen=True, slots=True)
+class TorchRecorder(Recorder):
+    """A torch program of which `simtrain import` records a training step, without GPUs.
 
-
-def import_torch(
-    program: Annotated[
-        tuple[Path, str] | None,
-        typer.Argument(metavar="SCRIPT.py:FUNCTION"),
-        Written(_parse_program),
-    ] = None,
-    *,
-    hf: Annotated[Path | None, typer.Option(metavar="CONFIG.json")] = None,
-    fsdp: bool = False,
-    tp: Annotated[int, typer.Option(min=1)] = 1,
-    ep: Annotated[int, typer.Option(min=1)] = 1,
-    gpus: Annotated[int, typer.Option(min=1, max=1 << 20)] = 1,
-    microbatches: Annotated[int, typer.Option(min=1, max=4096)] = 1,
-    arguments: Annotated[
-        dict[str, Any] | None, typer.Option("--arg"), Written(_parse_arguments, list[str])
-    ] = None,
-    out: OutOption = None,
-    overrides: SetOption = None,
-    seconds: Annotated[float, typer.Option(min=1)] = 600.0,
-    force: bool = False,
-) -> None:
-    """Record a training step of any torch program, without GPUs, as a scenario.
+    It runs, as python FILE.py does, in a process of its own: with torch on its CPU, on tensors
+    without values and in a process group without other processes.
 
     Args:
-        program: the Python file and its function, which returns (model, batch, loss, optimizer).
-        hf: the config of a model of Hugging Face transformers, in place of a program. Arguments are
-            sequences (1) and tokens.
-        fsdp: for --hf, shard each layer with fully_shard.
-        tp: for --hf, ranks that share each layer, by the model's own plan.
-        ep: for --hf, ranks among which experts are divided, by the model's own plan.
-        gpus: number of ranks of the process group.
-        microbatches: how often forward and backward pass run before the optimizer, which adds up
-            their gradients.
-        arguments: a keyword argument of the function, such as layers=32. May be repeated.
-        out: scenario to write, with the recording beside it. Default: the script's name, here.
-        seconds: how long the program may run.
-        force: replace the files if they exist.
-
-    This runs the program, as python SCRIPT.py does, in a process of its own: with torch on its CPU,
-    on tensors without values and in a process group without other processes. The function builds
-    and parallelizes the model as it does on GPUs; its loss(model, batch) is a scalar.
-
-    Example: simtrain import torch train.py:main --gpus 64 --arg layers=32 -o run.yaml
-
-    Example: simtrain import torch --hf config.json --gpus 8 --fsdp --arg sequences=4
+        program: record a step of a torch program: its function, which builds and parallelizes the
+            model as on GPUs and returns (model, batch, loss, optimizer). Or the config.json of a
+            model of Hugging Face transformers, with the arguments sequences (1) and tokens. This
+            runs the program.
+        arguments: a keyword argument of the recorded function, such as layers=32. May be repeated.
+        fsdp: for a recorded config, shard each layer with fully_shard.
+        tp: for a recorded config, ranks that share each layer, by the model's own plan.
+        ep: for a recorded config, ranks among which experts are divided, by the model's own plan.
+        microbatches: how often recorded forward and backward passes run before the optimizer, which
+            adds up their gradients.
+        seconds: how long a recorded program may run.
     """
-    from simtrain.base.output_folder import check_new, replacing, write_text, writing_to
-    from simtrain.commands.printing import emit, status
-    from simtrain.recording.program import write_program
-    from simtrain.recording.record import RecordingRequest, record_program
-    from simtrain.scenario import load_scenario
 
-    script, function = _source(program, hf, {"--fsdp": fsdp, "--tp": tp > 1, "--ep": ep > 1})
-    out = out or Path(f"{script.stem}.yaml")
-    recording = out.with_name(f"{out.stem}{_SUFFIX}")
-    check_new(out, force)
-    check_new(recording, force)
-    command = shlex.join(["simtrain", *sys.argv[1:]])
-    values = dict(arguments or {})
-    if hf is not None:
-        values |= {"fsdp": fsdp, "tensor": tp, "experts": ep}
-    request = RecordingRequest(script, function, gpus, microbatches, values, seconds, command)
-    scenario_text(recording.name, command, overrides or ())  # refuses malformed ones at once
-    with status(f"recording {script}"):
-        recorded = record_program(request)
-    with writing_to(recording, "the recording"), replacing(recording) as unfinished:
-        write_program(recorded, unfinished)
-    text = scenario_text(recording.name, command, overrides or ())
-    write_text(out, text, "the scenario", read=load_scenario)
-    scenario = load_scenario(out)
-    num_ops = sum(len(run.ops) for runs in recorded.passes.values() for run in runs)
-    emit(
-        f"{out} runs {recording}: {recorded.num_parameters:,} parameters, {num_ops} different "
-        f"ops, on {scenario.num_gpus} GPUs of {scenario.cluster} with {scenario.software.stack}.\n"
-        f"simtrain run {shlex.quote(str(out))}\n"
-    )
+    name = "torch"
+
+    program: Annotated[
+        tuple[Path, str] | None,
+        typer.Option("--record", metavar="FILE.py:FUNCTION"),
+        Written(_parse_program),
+    ] = None
+    arguments: Annotated[
+        dict[str, Any] | None, typer.Option("--arg"), Written(_parse_arguments, list[str])
+    ] = None
+    fsdp: bool = False
+    tp: Annotated[int, typer.Option(min=1)] = 1
+    ep: Annotated[int, typer.Option(min=1)] = 1
+    microbatches: Annotated[int, typer.Option(min=1, max=4096)] = 1
+    seconds: Annotated[float, typer.Option(min=1)] = _SECONDS
+
+    @property
+    def options(self) -> dict[str, object]:
+        return {
+            "--record": self.program,
+            "--arg": self.arguments,
+            **self._of_config,
+            "--microbatches": self.microbatches > 1,
+            "--seconds": self.seconds != _SECONDS,
+        }
+
+    @property
+    def _of_config(self) -> dict[str, object]:
+        return {"--fsdp": self.fsdp, "--tp": self.tp > 1, "--ep": self.ep > 1}
+
+    def record(self, gpus: int, out: Path | None, overrides: Sequence[str], force: bool) -> None:
+        from simtrain.base.output_folder import check_new, replacing, write_text, writing_to
+        from simtrain.commands.printing import emit, status
+        from simtrain.recording.program import COMPILED, write_program
+        from simtrain.recording.record import RecordingRequest, record_program
+        from simtrain.scenario import load_scenario
+
+        assert self.program, "--record is given"
+        script, function = self.program
+        values = dict(self.arguments or {})
+        if function:
+            message = "is only for the config of a model"
+            refuse(self._of_config, message, "parallelize the model in the program")
+        else:
+            values |= {"fsdp": self.fsdp, "tensor": self.tp, "experts": self.ep}
+        out = out or Path(f"{script.stem}.yaml")
+        recording = out.with_name(f"{out.stem}{_SUFFIX}")
+        check_new(out, force)
+        check_new(recording, force)
+        command = shlex.join(["simtrain", *sys.argv[1:]])
+        request = RecordingRequest(
+            script, function, gpus, self.microbatches, values, self.seconds, command
+        )
+        scenario_text(recording.name, STACK, command, overrides)  # refuses malformed ones at once
+        with status(f"recording {script}"):
+            recorded = record_program(request)
+        with writing_to(recording, "the recording"), replacing(recording) as unfinished:
+            write_program(recorded, unfinished)
+        stack = COMPILED_STACK if COMPILED in recorded.remarks else STACK
+        text = scenario_text(recording.name, stack, command, overrides)
+        write_text(out, text, "the scenario", read=load_scenario)
+        scenario = load_scenario(out)
+        num_ops = sum(len(run.ops) for runs in recorded.passes.values() for run in runs)
+        emit(
+            f"{out} runs {recording}: {recorded.num_parameters:,} parameters, {num_ops} different "
+            f"ops, on {scenario.num_gpus} GPUs of {scenario.cluster} with "
+            f"{scenario.software.stack}.\nsimtrain run {shlex.quote(str(out))}\n"
+        )
 
 
-CLUSTER, SOFTWARE = "h100_sxm", "torchtitan"
-"""Defaults: torchtitan's software stack is PyTorch without a compiler."""
+CLUSTER = "h100_sxm"
+STACK, COMPILED_STACK = "torchtitan", "torchtitan_compiled"
+"""The software stacks of PyTorch without and with a compiler."""
 
 
-def scenario_text(recording: str, command: str, overrides: Iterable[str]) -> str:
+def scenario_text(recording: str, stack: str, command: str, overrides: Iterable[str]) -> str:
     """Return the file of a scenario that runs a recording.
 
     Args:
         recording: name of the recording, which is in the same folder.
+        stack: software stack.
         command: the command that recorded it.
         overrides: assignments of fields, such as "cluster=b200_sxm".
 
@@ -162,7 +169,7 @@ def scenario_text(recording: str, command: str, overrides: Iterable[str]) -> str
     from simtrain.base.strict_yaml import Positions, YamlDocument, apply_overrides, yaml_text
     from simtrain.scenario.section import spell_out_words
 
-    data: dict[str, Any] = {"program": recording, "cluster": CLUSTER, "software": SOFTWARE}
+    data: dict[str, Any] = {"program": recording, "cluster": CLUSTER, "software": stack}
     document = YamlDocument(data, Positions())
     for override in overrides:
         document = apply_overrides(spell_out_words(document), [override])

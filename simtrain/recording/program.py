@@ -3,7 +3,7 @@
 Files come from others: bytes, counts and products of counts are limited before anything is built,
 and every op has the tensors that its rule reads (`ops.toml`).
 
-`simtrain import torch` records a program. A scenario names the file, as in `program:
+`simtrain import --record` records a program. A scenario names the file, as in `program:
 gpt.program.json.gz`. The file is JSON, packed with gzip or not, so that people can read and compare
 recordings. Ops that repeat, such as those of equal layers, are written once with a count.
 """
@@ -39,6 +39,11 @@ _BITS = re.compile(r"[a-z]+(\d+)")
 
 BEFORE_STEP, EARLIER_GRADIENTS = "before the step", "gradients of earlier microbatches"
 """Words in the names of what ops free (`ProgramOp.frees_of`), beside `END_OF_STEP`, `GRADIENTS`."""
+COMPILED = (
+    "torch.compile is left out: the ops are those of the eager program. The software stack "
+    "torchtitan_compiled fuses kernels as a compiler does."
+)
+"""The remark of a recording whose program compiles its model or its loss."""
 OPS_DATA: dict[str, dict[str, str]] = tomllib.loads(
     Path(__file__).with_name("ops.toml").read_text("utf-8")
 )
@@ -354,13 +359,13 @@ def read_program(version: FileVersion) -> Program:
         InputError: the file cannot be read (E101, E102), or is no recording (E940).
     """
     place = Location(version.file)
-    fix = "record the program again: simtrain import torch SCRIPT.py:FUNCTION -o FILE"
+    fix = "record the program again: simtrain import --record SCRIPT.py:FUNCTION -o FILE"
     try:
         return Program.model_validate_json(_content(Path(version.file)))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        reason = "a recording is written by simtrain import torch, and checked as a whole"
+        reason = "a recording is written by simtrain import --record, and checked as a whole"
         words = first["msg"].removeprefix("Value error, ")
         message = f"is no recording of a program: {where}: {words}"
         raise InputError.of("E940", message, place, fix, reason) from None

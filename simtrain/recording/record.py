@@ -67,9 +67,9 @@ def record_program(request: RecordingRequest) -> Program:
             be recorded (E942 to E949, E954, E969, E979).
     """
     if request.function:
-        require("simtrain import torch", "torch")
+        require("simtrain import --record", "torch")
     else:
-        require("simtrain import torch --hf", "torch", "transformers")
+        require("simtrain import --record", "torch", "transformers")
     if not request.script.is_file():
         fix = similar_names_advice(request.script)
         raise InputError.of("E101", "no such file", Location(str(request.script)), fix)

@@ -19,7 +19,7 @@ _COMPUTE = {"bf16": "bf16", "f16": "fp16", "f32": "fp32"}
 
 
 class TorchPrograms(ProgramReader):
-    """Reads recordings of `simtrain import torch`."""
+    """Reads recordings of `simtrain import --record`."""
 
     name = "torch"
 

@@ -216,7 +216,7 @@ class Scenario(Section):
 
     name: name in reports; by default, the name of the file.
     description: one line that `simtrain show scenarios` prints.
-    program: path of a torch program that simtrain import torch has recorded, relative to the
+    program: path of a torch program that simtrain import --record has recorded, relative to the
         scenario's file. It takes the place of the model, and has its own batch, layout and data
         types: with it, only software, cluster, hardware and variation can be set.
     model: the transformer to train.

@@ -29,7 +29,7 @@ CORE = [
     "run gpt2_1_5b --show schedule",
     "show scenarios",
     "show profiles",
-    "import hf config.json",
+    "import config.json --set cluster=h100_sxm",
 ]
 # Python finds none of the packages in the first argument, as on macOS and Windows. Then the
 # commands run.

@@ -27,7 +27,7 @@ IMPORTER = """
 import re
 from dataclasses import replace
 
-from simtrain.base.input_file import FileKind, import_line
+from simtrain.base.input_file import FileKind
 from simtrain.base.importer import Importer
 
 ARGUMENTS = (
@@ -40,7 +40,7 @@ class Toy(Importer):
     "Convert a job."
 
     name = "toy"
-    kinds = (FileKind("a toy job", re.compile(r"^DEPTH [0-9]+"), import_line(name)),)
+    kinds = (FileKind("a toy job", re.compile(r"^DEPTH [0-9]+")),)
 
     def draft(self, request):
         from simtrain.importing.importers import Megatron
@@ -87,7 +87,11 @@ def test_an_installed_package_adds_parts(outsider: Outsider) -> None:
     job = outsider.folder / "toy.job"
     job.write_text("DEPTH 4\n", "utf-8")
     words = ("schedule=eager", "parallelism.pipeline=2", "software=ours", "overlap.pipeline=false")
-    settings = [word for each in (*words, "parallelism.data=1") for word in ("--set", each)]
+    settings = [
+        word
+        for each in (*words, "parallelism.data=1", "cluster=h100_sxm")
+        for word in ("--set", each)
+    ]
     printed = outsider.call("run", str(job), *settings)
     assert ", eager, " in printed and "software           ours" in printed
     help_text = outsider.call("--help")
@@ -114,7 +118,7 @@ def test_a_part_that_cannot_be_used_is_an_error(
     files = {"parts.py": text, "old.py": f"{text}class Old(GPipe):\n    blocks = True\n"}
     broken = Outsider.install(tmp_path, files, {kind: {"run": place}})
     # Importers are imported for files of other tools only.
-    words = ("import", "hf", "x") if kind == "importers" else ("run", "gpt2_1_5b")
+    words = ("import", "x") if kind == "importers" else ("run", "gpt2_1_5b")
     error = broken.refused(*words)
     assert "E740 simtrain." in error and reason in error
     assert "fix: mend the package outsider, or remove it: pip uninstall outsider" in error

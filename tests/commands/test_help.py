@@ -18,7 +18,7 @@ def test_version_prints_the_version_of_the_package() -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["", "run", "show", "import hf", "calibrate", "calibrate fit"])
+@pytest.mark.parametrize("command", ["", "run", "show", "import", "calibrate", "calibrate fit"])
 def test_h_prints_the_same_as_help(command: str) -> None:
     help = call(*command.split(), "--help")
     assert (help.exit_code, help.stderr) == (0, "")

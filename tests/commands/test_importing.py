@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.test_loading import CONFIG, JOB, SCRIPT
-from tests.helpers.command_line import call, commands, refused
+from tests.helpers.command_line import MACHINE, call, commands, refused
 from tests.helpers.imported import GPT
 from tests.importing.test_bridge import EVEN
 
@@ -23,19 +23,19 @@ FILES = {
     "bridge.yaml": EVEN,
 }
 IMPORTS = (
-    "megatron train.sh --ignore-unknown",
-    "hf config.json",
-    "hf config.json --gpus 64",
-    "hf config.json --gpus 8 --set model.seq_length=512",
-    "hf . --gpus 2 --set batch.global=64",
-    "deepspeed ds.json --model config.json --gpus 8",
+    "train.sh --ignore-unknown",
+    "config.json",
+    "config.json --gpus 64",
+    "config.json --gpus 8 --set model.seq_length=512",
+    ". --gpus 2 --set batch.global=64",
+    "ds.json --model config.json --gpus 8",
 )
 LONG_IMPORTS = (
-    "hf large.json --gpus 64",
-    "megatron gpt.sh",
-    "megatron large.sh",
-    "torchtitan job.toml",
-    "bridge bridge.yaml --gpus 64",
+    "large.json --gpus 64",
+    "gpt.sh",
+    "large.sh",
+    "job.toml",
+    "bridge.yaml --gpus 64",
 )
 
 
@@ -53,7 +53,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [*IMPORTS, *(pytest.param(words, marks=pytest.mark.ci) for words in LONG_IMPORTS)],
 )
 def test_an_import_ends_in_a_command_that_works(words: str) -> None:
-    outcome = call("import", *shlex.split(words), "-o", "scenario.yaml")
+    machine = () if words.startswith("train") else MACHINE
+    outcome = call("import", *shlex.split(words), *machine, "-o", "scenario.yaml")
     assert outcome.exit_code == 0, outcome.stderr
     _, _, command = outcome.stdout.strip().partition("Run it with: simtrain ")
     outcome = call(*shlex.split(command))
@@ -61,28 +62,28 @@ def test_an_import_ends_in_a_command_that_works(words: str) -> None:
 
 
 def test_a_model_that_does_not_fit_is_searched_at_a_usual_length() -> None:
-    words = call("import", "hf", "large.json", "--gpus", "64", "-o", "s.yaml").stdout
+    options = "--gpus", "64", "--set", "cluster=h200_sxm", "-o", "s.yaml"
+    words = call("import", "large.json", *options).stdout
     assert "simtrain search s.yaml --gpus 64 --set model.seq_length=8192 " in words
-    options = "--gpus", "64", "--set", "cluster=h200_sxm", "-o", "t.yaml"
-    words = call("import", "hf", "large.json", *options).stdout
-    assert "search t.yaml" in words and "cluster" not in words
+    assert "cluster" not in words
 
 
 def test_an_import_replaces_a_file_only_by_force() -> None:
     Path("o.yaml").write_text("mine\n", "utf-8")
-    errors = refused("import", "hf", "config.json", "-o", "o.yaml")
+    errors = refused("import", "config.json", "-o", "o.yaml")
     assert errors.startswith("o.yaml: E113 the file exists") and "--force" in errors
     assert Path("o.yaml").read_text("utf-8") == "mine\n"
-    assert call("import", "hf", "config.json", "-o", "o.yaml", "--force").exit_code == 0
+    assert call("import", "config.json", *MACHINE, "-o", "o.yaml", "--force").exit_code == 0
     assert "num_layers: 4" in Path("o.yaml").read_text("utf-8")
-    assert "add -o FILE" in refused("import", "hf", "config.json", "--force")
+    assert "add -o FILE" in refused("import", "config.json", "--force")
 
 
-@pytest.mark.parametrize("command", ["run", "import hf"])
+@pytest.mark.parametrize("command", ["run", "import"])
 def test_a_folder_with_a_config_is_the_config(command: str) -> None:
     Path("model").mkdir()
     Path("model/config.json").write_text(json.dumps(CONFIG), "utf-8")
-    words = "model", "--gpus", "8", "--set", "model.seq_length=512", "--set", "batch.global=8"
+    sizes = "--set", "model.seq_length=512", "--set", "batch.global=8"
+    words = "model", "--gpus", "8", *sizes, *MACHINE
     outcome = call(*command.split(), *words)
     assert outcome.exit_code == 0, outcome.stderr
     Path("empty").mkdir()
@@ -102,8 +103,8 @@ def test_every_command_that_reads_a_scenario_has_the_options_of_imports(option: 
 
 
 def test_options_say_the_same_to_run_and_to_import() -> None:
-    options = "--gpus", "64"
-    call("import", "torchtitan", "job.toml", *options, "-o", "job.yaml")
+    options = "--gpus", "64", *MACHINE
+    call("import", "job.toml", *options, "-o", "job.yaml")
     imported = call("run", "--show", "memory", "job.yaml")
     # Its batch is one per replica, which `import` multiplies and `run` keeps unless it is told.
     direct = call("run", "--show", "memory", "job.toml", *options, "--scale-batch")

@@ -14,7 +14,7 @@ ARGUMENTS = (
     "--max-position-embeddings 1024 --tensor-model-parallel-size 2 --micro-batch-size 1 "
     "--global-batch-size 12 --bf16 --deterministic-mode --some-new-flag"
 )
-SCRIPT = f"#!/bin/bash\n{{}} pretrain_gpt.py {ARGUMENTS}\n"
+SCRIPT = f"#!/bin/bash\n#SBATCH -p gpu-h100\n{{}} pretrain_gpt.py {ARGUMENTS}\n"
 CONFIG = {
     "model_type": "llama",
     "num_hidden_layers": 4,
@@ -56,7 +56,10 @@ def test_every_command_reads_a_script(command: str) -> None:
 
 @pytest.mark.parametrize("file", ["job.toml", "ds.json --set parallelism.data=2"])
 def test_other_sources_are_read_too(file: str) -> None:
-    assert "Imported " in call("run", "--show", "memory", *shlex.split(file)).stderr
+    assert (
+        "Imported "
+        in call("run", "--show", "memory", "--set", "cluster=h100_sxm", *shlex.split(file)).stderr
+    )
 
 
 def last_line(*arguments: str) -> list[str]:

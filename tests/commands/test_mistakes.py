@@ -89,7 +89,7 @@ def test_an_error_suggests_the_intended_command(
         ("search gpt2_1_5b --gpus 8 -o ''", "search -o"),
         ("compare gpt2_1_5b -o ''", "compare -o"),
         ("run gpt2_1_5b -o ''", "run -o"),
-        ("import hf config.json -o ''", "import hf -o"),
+        ("import config.json -o ''", "import -o"),
         ("calibrate fit ''", "calibrate fit ARGUMENT"),
     ],
 )

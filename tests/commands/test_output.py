@@ -31,22 +31,7 @@ PRINTED = {
     "show": "names",
 }
 """Commands and the names of tables, the first of them first."""
-WITHOUT_TABLES = {
-    *(
-        "show errors",
-        "explore",
-        "init",
-        "report",
-        "schedule show",
-        "schema",
-        "timeline",
-        "profile check",
-    ),
-    *("export", "import megatron"),
-    *("import hf", "import torchtitan", "import bridge", "import deepspeed"),
-    "import torch",
-    *("calibrate fit", "calibrate measure"),
-}
+WITHOUT_TABLES = {"export", "import", "calibrate fit", "calibrate measure"}
 """Commands that print no table, or write a file."""
 
 

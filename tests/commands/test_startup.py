@@ -18,8 +18,7 @@ SLOW = {
 }
 HELP = [
     *("calibrate", "calibrate fit", "calibrate measure", "calibrate check"),
-    *("import", "import hf", "import megatron", "import torchtitan"),
-    *("run", "compare", "search", "cost", "sweep", "reproduce", "show"),
+    *("import", "run", "compare", "search", "cost", "sweep", "reproduce", "show"),
 ]
 # Groups of commands, and the slow modules that each group may import besides the groups before it.
 GROUPS: dict[str, tuple[list[str], set[str]]] = {

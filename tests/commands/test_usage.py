@@ -40,7 +40,9 @@ WORDS = [
         # Former options, which commands that read the words of a script refuse too.
         ("run a --json", "run --json: E902 there is no option --json", "write --format json"),
         ("cost --csv", "cost --csv: E902 there is no option --csv", "write --format csv"),
-        ("import megatron a.sh --out=b.yaml", "megatron --out: E902 ", "write -o FILE"),
+        ("import a.sh --out=b.yaml", "import --out: E902 ", "write -o FILE"),
+        ("import hf config.json", 'import: E901 there is no command "hf"', "simtrain import FILE"),
+        ("import torch a.py:f", 'import: E901 there is no command "torch"', "import --record FILE"),
         # Missing arguments.
         ("run", "simtrain run: E903 Missing argument 'scenario'", "for example: simtrain run "),
         ("search a --tokens 1B", "search --gpus: E903 Missing option '--gpus'", "simtrain search "),

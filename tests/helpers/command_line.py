@@ -18,6 +18,8 @@ import typer
 from simtrain.commands.cli import app, main
 
 ROOT = pathlib.Path(__file__).parents[2]
+MACHINE = "--set", "cluster=h100_sxm"
+"""Options of a source that does not say its machine."""
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 

@@ -54,12 +54,7 @@ python -m torch.distributed.launch $DISTRIBUTED_ARGS pretrain_gpt.py \\
     --lr 1.0e-4 --train-iters 100 \\
     --save $CHECKPOINTS >& log.txt
 """
-ON_A100 = """\
-# Simulated on A100 (SXM, 80 GB): the source does not say which GPU; --set cluster=h200_sxm, for
-#   example, sets it
-"""
-GPT_SCENARIO = f"""\
-{ON_A100}\
+GPT_SCENARIO = """\
 # Imported by simtrain from Megatron-LM's arguments in run.sh.
 model:
   num_layers: 48                  # --num-layers, line 12
@@ -100,7 +95,7 @@ precision:
   gradients: fp32                 # --accumulate-allreduce-grads-in-fp32, line 25
 overlap:
   data_parallel: false            # default of Megatron-LM
-cluster: a100_sxm4_80gb           # default: not in the source
+cluster: h100_sxm                 # default: not in the source
 """
 
 LLAMA = """\

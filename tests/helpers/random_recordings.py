@@ -63,7 +63,7 @@ def random_recording(rng: random.Random) -> Program:
         "version": 1,
         "torch": "2.13.0",
         "f32_products": rng.choice(["fp32", "tf32"]),
-        "command": "simtrain import torch drawn.py:main",
+        "command": "simtrain import --record drawn.py:main",
         "gpus": gpus,
         "tensor": tensor,
         "sequences": sequences,

@@ -59,7 +59,7 @@ def linear_layers(**changes: Any) -> Program:
     data = {
         "version": 1,
         "torch": "2.13.0",
-        "command": "simtrain import torch layers.py:main",
+        "command": "simtrain import --record layers.py:main",
         "gpus": 1,
         "sequences": 1,
         "tokens": TOKENS,

@@ -3,17 +3,14 @@
 import re
 
 from simtrain.base.importer import ImportDraft, Importer, ImportRequest
-from simtrain.base.input_file import FileKind, import_line
+from simtrain.base.input_file import FileKind
 
 
 class Tiny(Importer):
-    """Convert a job of the tiny trainer to a scenario.
-
-    Example: simtrain import tiny job.toml --gpus 8
-    """
+    """Converts a job of the tiny trainer to a scenario."""
 
     name = "tiny"
-    kinds = (FileKind("a tiny job", re.compile(r"^\[tiny\]$", re.MULTILINE), import_line(name)),)
+    kinds = (FileKind("a tiny job", re.compile(r"^\[tiny\]$", re.MULTILINE)),)
 
     def draft(self, request: ImportRequest) -> ImportDraft:
         """Return the draft of a scenario."""

@@ -1,4 +1,4 @@
-"""Programs in torch, as a user writes them; `simtrain import torch` records them."""
+"""Programs in torch, as a user writes them; `simtrain import --record` records them."""
 
 import atexit
 import os
@@ -87,7 +87,7 @@ def llama(layers: int = 3, checkpoints: bool = False, sequences: int = 2) -> Ste
     return model, batch, loss, torch.optim.AdamW(model.parameters())
 
 
-def sharded(layers: int = 3, tensor: int = 1) -> Step:
+def sharded(layers: int = 3, tensor: int = 1, compiles: bool = False) -> Step:
     """Return a model that fully_shard shards, over ranks of tensor parallelism too."""
     model = Llama(layers, 64, 4, 256)
     world = dist.get_world_size()
@@ -99,7 +99,8 @@ def sharded(layers: int = 3, tensor: int = 1) -> Step:
         fully_shard(layer, mesh=mesh["dp"], mp_policy=precision)
     fully_shard(model, mesh=mesh["dp"], mp_policy=precision)
     batch = torch.zeros(2, LENGTH, dtype=torch.long)
-    return model, batch, loss, torch.optim.AdamW(model.parameters(), fused=True)
+    step = torch.compile(loss) if compiles else loss
+    return model, batch, step, torch.optim.AdamW(model.parameters(), fused=True)
 
 
 def flat(keeps_names: bool = True, strategy: str = "FULL_SHARD") -> Step:

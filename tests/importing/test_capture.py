@@ -11,7 +11,7 @@ import pytest
 from simtrain.errors import InputError
 from simtrain.importing.capture import Launch, capture
 from simtrain.importing.recorder import is_training
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import MACHINE, call, refused
 from tests.helpers.imported import BASE, GPT, LLAMA, import_megatron, written
 from tests.importing.test_launch import LAUNCHES
 
@@ -79,9 +79,9 @@ MICRO=$($BIN/python3 -c 'print(2)' || echo 2)
 """
 
 
-@pytest.mark.parametrize("command", ["import megatron", "run"])
+@pytest.mark.parametrize("command", ["import", "run"])
 def test_a_capture_gets_past_what_only_a_cluster_has(command: str) -> None:
-    words = *command.split(), written("train.sbatch", OF_A_CLUSTER), "--capture"
+    words = *command.split(), written("train.sbatch", OF_A_CLUSTER), "--capture", *MACHINE
     outcome = call(*words)
     assert outcome.exit_code == 0, outcome.stderr
     assert "Recorded, not started: torchrun a.py." in outcome.stderr
@@ -93,7 +93,7 @@ def test_a_capture_gets_past_what_only_a_cluster_has(command: str) -> None:
 
 def test_a_script_of_a_cluster_is_read_without_a_capture_too() -> None:
     script = OF_A_CLUSTER.replace("$($BIN/python3 -c 'print(2)' || echo 2)", "2")
-    outcome = call("run", written("train.sbatch", script), "--gpus", "32")
+    outcome = call("run", written("train.sbatch", script), "--gpus", "32", *MACHINE)
     assert outcome.exit_code == 0, outcome.stderr
     assert "line 5: source ~/no/such/env.sh" in outcome.stderr.replace("\n", " ")
 
@@ -143,15 +143,19 @@ def test_variables_of_slurm_are_those_of_the_headers_and_of_the_environment() ->
 
 def test_the_command_says_that_it_runs_the_script(capfd: pytest.CaptureFixture[str]) -> None:
     script = f"echo from the script\nfor N in 2; do torchrun --nproc_per_node $N a.py {BASE}; done"
-    words = "--gpus", "16", "--capture", "--", "bash", written("run.sh", script)
-    outcome = call("import", "megatron", *words)
+    words = "--gpus", "16", "--capture", *MACHINE, "--", "bash", written("run.sh", script)
+    outcome = call("import", *words)
     assert outcome.exit_code == 0 and "data: 16 " in outcome.stdout
     assert "Running: bash run.sh. Programs that it starts run" in outcome.stderr
     assert "Recorded, not started: torchrun a.py." in outcome.stderr
     assert capfd.readouterr().err == "from the script\n"
-    for command in ("import", "megatron"), ("run",):
-        words = call(*command, "--help", "--all").stdout.replace("│", "").split()
-        assert "option that runs your script" in " ".join(words)
+
+
+def test_a_command_that_does_not_say_its_machine_gets_one_before_its_words() -> None:
+    script = written("run.sh", f"torchrun a.py {BASE}")
+    errors = refused("import", "--capture", "--", "bash", script)
+    assert "E881 the file does not say its machine" in errors
+    assert "import --capture --set cluster=h100_sxm -- bash run.sh; or simtrain" in errors
 
 
 FAILURES: dict[str, tuple[Sequence[str], str]] = {
@@ -173,11 +177,11 @@ def test_a_capture_without_a_launcher_is_refused(name: str) -> None:
 
 def test_errors_name_the_command() -> None:
     script = written("run.sh", f"#!/bin/bash\ntorchrun a.py {BASE} --a-flag-of-ours 3\n")
-    errors = refused("import", "megatron", "--capture", "--", "bash", script)
+    errors = refused("import", "--capture", "--", "bash", script)
     assert "bash run.sh: E871 --a-flag-of-ours is not a known argument" in errors
 
 
 def test_several_sources_are_refused_without_capture() -> None:
-    errors = refused("import", "megatron", "run.sh", "other.sh")
-    assert 'E906 unexpected argument "other.sh"; the arguments are: SOURCE' in errors
-    assert errors.endswith("simtrain import megatron run.sh\n")
+    errors = refused("import", "run.sh", "other.sh")
+    assert 'E906 unexpected argument "other.sh"; one file is imported' in errors
+    assert errors.endswith("simtrain import run.sh\n")

@@ -142,7 +142,7 @@ def test_a_wrong_key_is_an_error(
 def test_a_config_without_a_model_says_how_to_name_one() -> None:
     config(ZERO)
     Path("config.json").rename("other.json")
-    with pytest.raises(InputError, match=r"import deepspeed ds.json --model config.json"):
+    with pytest.raises(InputError, match=r"import ds.json --model config.json"):
         import_deepspeed("ds.json")
     scenario, _ = import_deepspeed("ds.json", model="other.json", gpus=16)
     assert scenario == imported(ZERO)

@@ -1,11 +1,11 @@
-"""Errors of `simtrain import megatron`: place, code and remedy."""
+"""Errors of `simtrain import`: place, code and remedy."""
 
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import MACHINE, call, refused
 from tests.helpers.imported import BASE, GPT, written
 
 WRONG = {
@@ -47,7 +47,7 @@ WRONG = {
         "run.sh:19:1: E875 python starts no training script",
         "import the script that starts torchrun",
     ),
-    "no command": ("echo --num-layers 2\n", "run.sh: E875 no commands with arguments", "torchrun"),
+    "no command": ("#!/bin/sh\necho -l 2\n", "run.sh: E875 no commands with arguments", "torchrun"),
     "two commands": (GPT + GPT, "run.sh: E875 2 commands with arguments", "one text"),
     "an open quote": (
         'A="b\n',
@@ -70,29 +70,29 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_errors_have_their_place_and_a_fix(case: str) -> None:
     source, head, excerpt = WRONG[case]
-    errors = refused("import", "megatron", written("run.sh", source))
+    errors = refused("import", written("run.sh", source))
     assert errors.startswith(head)
     assert excerpt in errors and "fix:" in errors
 
 
 def test_a_number_of_gpus_completes_a_script() -> None:
-    split = f"{BASE} --tensor-model-parallel-size 2"
-    scenario = yaml.safe_load(call("import", "megatron", split, "--gpus", "8").stdout)
+    split = written("args.txt", f"{BASE} --tensor-model-parallel-size 2")
+    scenario = yaml.safe_load(call("import", split, "--gpus", "8", *MACHINE).stdout)
     assert (scenario["parallelism"]["data"], scenario["parallelism"]["tensor"]) == (4, 2)
-    errors = refused("import", "megatron", split, "--gpus", "7")
+    errors = refused("import", split, "--gpus", "7")
     assert errors.startswith("E880 --gpus is 7, not a multiple of") and "--gpus 8" in errors
 
 
 def test_the_command_writes_a_file_or_prints_it() -> None:
-    printed = call("import", "megatron", BASE, "--set", "batch.micro=2")
+    words = "import", written("args.txt", BASE), "--set", "batch.micro=2", *MACHINE
+    printed = call(*words)
     assert (printed.exit_code, printed.stderr) == (0, "")
-    outcome = call("import", "megatron", BASE, "-o", "o.yaml", "--set", "batch.micro=2")
+    outcome = call(*words, "-o", "o.yaml")
     assert outcome.stdout == (
         "Wrote o.yaml; 0 settings not modelled. Run it with: simtrain run o.yaml\n"
     )
     assert Path("o.yaml").read_text(encoding="utf-8") == printed.stdout
-    errors = refused("import", "megatron", BASE, "-o", "no/o.yaml")
-    assert "\nno/o.yaml: E113 cannot be written" in errors
-    again = call("import", "megatron", BASE, "-o", "o.yaml")
+    assert "no/o.yaml: E113 cannot be written" in refused(*words, "-o", "no/o.yaml")
+    again = call(*words, "-o", "o.yaml")
     assert (again.exit_code, again.stderr.splitlines()[0]) == (2, "o.yaml: E113 the file exists")
-    assert call("import", "megatron", "missing.sh").stderr.startswith("missing.sh: E101")
+    assert call("import", "missing.sh").stderr.startswith("missing.sh: E101")

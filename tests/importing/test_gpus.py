@@ -2,8 +2,10 @@
 
 import pytest
 
+import simtrain
+from simtrain.errors import InputError
 from simtrain.importing.gpus import GPUS, NamedGpu, gpus_in
-from tests.helpers.command_line import call
+from tests.helpers.command_line import refused
 from tests.helpers.imported import BASE, bridge_draft, import_megatron, written
 from tests.importing.test_bridge import EVEN
 
@@ -33,8 +35,8 @@ def cluster_of(headers: str, more: str = "") -> tuple[str, str]:
 @pytest.mark.parametrize("headers", SAID)
 def test_headers_say_the_gpu(headers: str) -> None:
     cluster, text = cluster_of(headers)
-    assert cluster == (SAID[headers] or "a100_sxm4_80gb")
-    assert text.startswith("# Simulated on A100") is (SAID[headers] is None)
+    assert cluster == (SAID[headers] or "h100_sxm")
+    assert ("h100_sxm                 # default: not" in text) is (SAID[headers] is None)
 
 
 def test_the_launcher_says_the_gpu_too() -> None:
@@ -46,7 +48,6 @@ ASSUMED = {
     "#SBATCH --constraint=a100|h100": "allows A100 and H100: A100 is taken",
     "#SBATCH --gres=gpu:h100_pcie:8": "no profile of this variant; SXM, 80 GB is taken",
     "#SBATCH --gres=gpu:a100_3g.20gb:1": "a whole A100 is taken, not a slice of it",
-    "#SBATCH --gres=gpu:t4:8": "simtrain has no profile of T4",
 }
 
 
@@ -61,19 +62,31 @@ def test_narrow_data_types_choose_among_the_gpus_that_are_allowed() -> None:
     assert cluster_of("#SBATCH --constraint=a100|h100|b200", "--fp8-format e4m3")[0] == "h100_sxm"
     narrow = "--fp8-format e4m3 --fp8-recipe mxfp8"
     assert cluster_of("#SBATCH --constraint=a100|h100|b200", narrow)[0] == "b200_sxm"
-    cluster, text = cluster_of("", "--fp8-format e4m3")
-    assert cluster == "h100_sxm"
-    assert text.startswith("# Simulated on H100 (SXM, 80 GB): fp8 needs it or a later GPU")
 
 
-def test_the_answer_begins_with_the_gpu_that_is_not_said() -> None:
-    written("run.sh", f"#!/bin/bash\n{TRAIN}\n")
-    outcome = call("run", "--show", "memory", "run.sh", "--gpus", "8")
-    assert outcome.stderr.startswith("Simulated on A100 (SXM, 80 GB): the source does not say")
-    assert "--set cluster=" in outcome.stderr.splitlines()[0]
-    assert "Simulated on" not in (
-        call("run", "--show", "memory", "run.sh", "--gpus", "8", "--set", "cluster=h100_sxm").stderr
-    )
+@pytest.mark.parametrize(
+    ("header", "more", "message", "clusters"),
+    [
+        ("", "", "the file does not say its machine", ("h100_sxm", "a100_sxm4_80gb")),
+        ("", "--fp8-format e4m3", "the file does not say its", ("h100_sxm", "b200_sxm")),
+        ("", "--fp8-format e4m3 --fp8-recipe mxfp8", "the file does", ("b200_sxm", "gb200")),
+        ("#SBATCH -G t4:8", "", "simtrain has no profile of T4", ("h100_sxm", "a100_sxm4_80gb")),
+    ],
+)
+@pytest.mark.parametrize("command", ["import", "run"])
+def test_a_machine_that_is_not_said_is_an_error_with_the_likeliest_two(
+    command: str, header: str, more: str, message: str, clusters: tuple[str, str]
+) -> None:
+    file = written("run.sh", f"#!/bin/bash\n{header}\n{TRAIN} {more}\n")
+    words = command, file, "--gpus", "8"
+    errors = refused(*words)
+    first, second = (f"simtrain {' '.join(words)} --set cluster={name}" for name in clusters)
+    assert errors.startswith("run.sh: E881 ") and message in errors
+    assert f"fix: {first}; or {second}" in errors
+    with pytest.raises(InputError, match="E881") as caught:
+        simtrain.import_(file, gpus=8)
+    assert f'write overrides=["cluster={clusters[0]}"]' in str(caught.value)
+    assert simtrain.import_(file, gpus=8, overrides=["cluster=gb200"]).cluster == "gb200"
 
 
 def test_a_log_says_the_gpu() -> None:
@@ -96,7 +109,7 @@ def test_a_log_says_the_gpu() -> None:
         "0: device name: NVIDIA H100 80GB HBM3": "h100_sxm",
         "| NVIDIA A100-SXM4-80GB  On | 00000000:07:00.0 |": "a100_sxm4_80gb",
         "GPU 0: NVIDIA B200 (UUID: GPU-1)": "b200_sxm",
-        "TransformerEngine: node h100-12": "a100_sxm4_80gb",
+        "TransformerEngine: node h100-12": "h100_sxm",
     }.items():
         assert import_megatron(written("log.txt", log.format(line)))[0].cluster == cluster
 

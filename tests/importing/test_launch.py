@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from simtrain.errors import InputError
-from tests.helpers.command_line import call
+from tests.helpers.command_line import MACHINE, call
 from tests.helpers.imported import (
     BASE,
     import_hugging_face,
@@ -90,11 +90,11 @@ READERS = {
 @pytest.mark.parametrize("kind", SOURCES)
 def test_gpus_decide_the_replicas_of_every_source(kind: str) -> None:
     source = written(*SOURCES[kind])
-    scenario, text = READERS[kind](source, gpus=16)
+    scenario, text = READERS[kind](source, ["cluster=h100_sxm"], gpus=16)
     assert scenario.num_gpus == 16
     (line,) = lines_of(text, "  data: ")
     assert line.endswith("# --gpus")
-    assert call("import", kind, source, "--gpus", "16").stdout == text
+    assert call("import", source, "--gpus", "16", *MACHINE).stdout == text
 
 
 def lines_of(text: str, start: str) -> Iterator[str]:

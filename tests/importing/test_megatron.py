@@ -1,4 +1,4 @@
-"""`simtrain import megatron`: each argument is mapped, without effect, or noted."""
+"""`simtrain import`: each argument is mapped, without effect, or noted."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -44,7 +44,7 @@ srun python pretrain_gpt.py $ARGS $CHUNKS --tensor-model-parallel-size $TP --seq
 
 
 def test_one_answer_says_everything_that_lacks() -> None:
-    errors = refused("import", "megatron", written("train.sh", OWN))
+    errors = refused("import", written("train.sh", OWN))
     heads = [line for line in errors.splitlines() if line.startswith("train.sh:")]
     assert [head.split()[1:4] for head in heads] == [
         ["E874", "--seq-length", "is"],
@@ -57,12 +57,11 @@ def test_one_answer_says_everything_that_lacks() -> None:
     assert "--ignore-unknown" in errors
 
 
-@pytest.mark.parametrize("command", ["import megatron", "run"])
+@pytest.mark.parametrize("command", ["import", "run"])
 def test_the_second_try_is_an_answer(command: str) -> None:
     words = [*command.split(), written("train.sh", OWN), "--ignore-unknown"]
     outcome = call(*words, "--env", "LENGTH=8192", "--env", "HOSTNAME=node-7")
     assert outcome.exit_code == 0, outcome.stderr
-    assert "Simulated on" not in outcome.stderr
     if command.startswith("import"):
         text = outcome.stdout
         # 128256 tokens, padded to a multiple of 128 x 4
@@ -74,10 +73,10 @@ def test_the_second_try_is_an_answer(command: str) -> None:
 
 def test_a_combination_that_is_refused_does_not_hide_what_is_unknown() -> None:
     script = OWN.replace("stage 4", "stage 5")
-    errors = refused("import", "megatron", written("train.sh", script))
+    errors = refused("import", written("train.sh", script))
     assert "does not divide 32 layers" not in errors or "--seq-length is $LENGTH" in errors
     values = "--env", "LENGTH=8192", "--env", "MICRO=2", "--ignore-unknown"
-    assert "does not divide 32 layers" in refused("import", "megatron", "train.sh", *values)
+    assert "does not divide 32 layers" in refused("import", "train.sh", *values)
 
 
 VARIABLES = {"NNODES": "3", "SIZE": "7B", "WIDE": "yes", "DEEP": "1", "GPUS_PER_NODE": "4"}

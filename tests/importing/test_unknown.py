@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simtrain.errors import InputError
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import MACHINE, call, refused
 from tests.helpers.imported import (
     BASE,
     import_hugging_face,
@@ -52,7 +52,7 @@ IMPORTERS = {
 @pytest.mark.parametrize("kind", SOURCES)
 def test_one_error_names_all_unknown_settings_and_the_way_on(kind: str) -> None:
     source = written(*SOURCES[kind])
-    errors = refused("import", kind, source)
+    errors = refused("import", source)
     assert errors.count("E871") == 1
     assert "2 unknown" in errors and "--ignore-unknown" in errors and "ignore_unknown" in errors
     assert all(name in errors.replace("-", "_") for name in ("new_key", "newer_key"))
@@ -61,7 +61,7 @@ def test_one_error_names_all_unknown_settings_and_the_way_on(kind: str) -> None:
 @pytest.mark.parametrize("kind", SOURCES)
 def test_unknown_settings_can_be_left_out_and_are_listed(kind: str) -> None:
     source = written(*SOURCES[kind])
-    outcome = call("import", kind, source, "--ignore-unknown", "-o", "o.yaml")
+    outcome = call("import", source, "--ignore-unknown", *MACHINE, "-o", "o.yaml")
     assert outcome.exit_code == 0 and "2 settings not modelled" in outcome.stdout
     text = Path("o.yaml").read_text(encoding="utf-8")
     ignored = [line for line in text.splitlines() if "ignored: simtrain does not know it" in line]
@@ -69,7 +69,7 @@ def test_unknown_settings_can_be_left_out_and_are_listed(kind: str) -> None:
         "new_key",
         "newer_key",
     ]
-    assert IMPORTERS[kind](source, ignore_unknown=True)[1] == text
+    assert IMPORTERS[kind](source, ["cluster=h100_sxm"], ignore_unknown=True)[1] == text
 
 
 def test_thousands_of_unknown_settings_get_a_bounded_error(monkeypatch: pytest.MonkeyPatch) -> None:

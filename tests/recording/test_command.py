@@ -1,4 +1,4 @@
-"""`simtrain import torch`: files, errors that name the program's line, and the page about it."""
+"""`simtrain import --record`: files, errors that name the program's line, and the page about it."""
 
 import json
 import os
@@ -34,16 +34,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_program_becomes_a_scenario_and_its_recording(folder: Path) -> None:
-    words = "--gpus", "8", "--arg", "layers=5", "--set", "cluster=b200_sxm", "-o", "my.yaml"
-    outcome = call("import", "torch", f"{PROGRAMS}:sharded", *words)
+    words = "--gpus", "8", "--arg", "layers=5", "--arg", "compiles=True", "-o", "my.yaml"
+    outcome = call("import", "--record", f"{PROGRAMS}:sharded", *words)
     assert outcome.exit_code == 0, outcome.stderr
     assert outcome.stdout.startswith("my.yaml runs my.program.json.gz: ")
     scenario = load_scenario("my.yaml")
-    assert (scenario.num_gpus, scenario.cluster) == (8, "b200_sxm")
+    assert (scenario.num_gpus, scenario.cluster) == (8, "h100_sxm")
+    assert scenario.software.stack == "torchtitan_compiled"
     program = read_program(FileVersion.of("my.program.json.gz"))
     assert program.command.endswith(" ".join(words))
     assert max(run.count for run in program.forward) == 3  # the first and the last layer differ
-    assert "E113" in refused("import", "torch", f"{PROGRAMS}:sharded", *words)
+    assert "E113" in refused("import", "--record", f"{PROGRAMS}:sharded", *words)
     assert call("run", "my.yaml").exit_code == 0
 
 
@@ -70,7 +71,7 @@ def test_errors_name_the_line_of_the_program(
 ) -> None:
     code, message, line = PROBLEMS[function]
     seconds = ("--seconds", "20") if function == "never_ends" else ()
-    error = refused("import", "torch", f"{PROGRAMS}:{function}", *seconds)
+    error = refused("import", "--record", f"{PROGRAMS}:{function}", *seconds)
     assert f"{code} {message}" in error or (code in error and message in error)
     assert line in error
     if line:
@@ -97,7 +98,7 @@ def test_a_config_runs_no_file_of_its_folder(folder: Path) -> None:
     for classes, error in CLASSES:
         text = json.dumps(config | {"architectures": classes, "auto_map": {"AutoModel": "x.Y"}})
         (folder / "config.json").write_text(text, encoding="utf-8")
-        words = "import", "torch", "--hf", "config.json", "--arg", "tokens=8", "--force"
+        words = "import", "--record", "config.json", "--arg", "tokens=8", "--force"
         if error:
             assert error in refused(*words)
         else:
@@ -117,7 +118,7 @@ def test_arguments_are_literals_of_python_or_json(text: str, value: Any) -> None
 @pytest.mark.ci
 @pytest.mark.parametrize("function", ["leaves_a_thread", "leaves_a_handler"])
 def test_a_program_ends_when_its_step_is_recorded(function: str, folder: Path) -> None:
-    words = "import", "torch", f"{PROGRAMS}:{function}", "--seconds", "60", "-o", "x.yaml"
+    words = "import", "--record", f"{PROGRAMS}:{function}", "--seconds", "60", "-o", "x.yaml"
     assert call(*words).exit_code == 0
 
 
@@ -135,7 +136,7 @@ def runs(process: int) -> bool:
 def test_no_process_of_the_program_is_left(folder: Path) -> None:
     """One ignores SIGTERM; another one returns from the function, as the program itself does."""
     words = "--arg", f"marker={folder / 'number'}", "-o", "x.yaml"
-    outcome = call("import", "torch", f"{PROGRAMS}:forks", *words)
+    outcome = call("import", "--record", f"{PROGRAMS}:forks", *words)
     assert outcome.exit_code == 0, outcome.stderr
     assert not runs(int((folder / "number").read_text()))
     assert call("run", "x.yaml").exit_code == 0
@@ -144,7 +145,7 @@ def test_no_process_of_the_program_is_left(folder: Path) -> None:
 @pytest.mark.ci
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads the states of processes")
 def test_ctrl_c_leaves_no_process_and_no_file(folder: Path) -> None:
-    command = [sys.executable, "-m", "simtrain", "import", "torch", f"{PROGRAMS}:waits"]
+    command = [sys.executable, "-m", "simtrain", "import", "--record", f"{PROGRAMS}:waits"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         [*command, "--arg", f"marker={folder / 'number'}"],
@@ -175,7 +176,7 @@ def test_ctrl_c_leaves_no_process_and_no_file(folder: Path) -> None:
 def test_command_lines_are_checked_before_anything_runs(
     words: list[str], code: str, folder: Path
 ) -> None:
-    assert code in refused("import", "torch", *words)
+    assert code in refused("import", "--record", *words)
 
 
 FRAMEWORKS = {"accelerate": "", "lightning": "", "torchtitan": "triton"}

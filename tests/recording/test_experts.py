@@ -48,7 +48,7 @@ def test_collectives_of_experts_are_those_of_real_processes(
 
 def recorded(gpus: int = 8, **arguments: Any) -> Program:
     step = recorder.record(programs.mixture, arguments, gpus)
-    text = program_of(step, {"command": "simtrain import torch x.py:mixture", "gpus": gpus})
+    text = program_of(step, {"command": "simtrain import --record x.py:mixture", "gpus": gpus})
     return Program.model_validate_json(text)
 
 

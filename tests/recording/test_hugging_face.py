@@ -267,5 +267,5 @@ def test_what_is_no_config_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "no_such_type"}', "utf-8")
     assert "config.json: E949 it is no config of transformers" in refused(
-        "import", "torch", "--hf", "config.json"
+        "import", "--record", "config.json"
     )

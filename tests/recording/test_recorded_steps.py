@@ -36,7 +36,7 @@ HIDDEN, HEADS, INNER, LAYERS = 64, 4, 256, 3
 @functools.cache
 def recorded(name: str, gpus: int = 1, **arguments: Any) -> Program:
     step = recorder.record(getattr(programs, name), arguments, gpus)
-    text = program_of(step, {"command": f"simtrain import torch x.py:{name}", "gpus": gpus})
+    text = program_of(step, {"command": f"simtrain import --record x.py:{name}", "gpus": gpus})
     return Program.model_validate_json(text)
 
 

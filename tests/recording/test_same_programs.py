@@ -45,7 +45,7 @@ def recorded(kind: str, *, is_small: bool) -> Program:
     """Record a model. That of its full size takes seconds: tensors have no values."""
     arguments = same_programs.arguments_of(kind, sizes_of(kind, is_small=is_small))
     step = recorder.record(same_programs.train, arguments, GPUS)
-    text = program_of(step, {"command": f"simtrain import torch x.py:{kind}", "gpus": GPUS})
+    text = program_of(step, {"command": f"simtrain import --record x.py:{kind}", "gpus": GPUS})
     return Program.model_validate_json(text)
 
 

@@ -42,7 +42,7 @@ def deepspeed_draft(request: ImportRequest) -> Draft:
     beside = Path(file).with_name("config.json")
     model = str(request.model) or (str(beside) if beside.is_file() else "")
     if not model or Path(model) == Path(file):
-        fix = f"simtrain import deepspeed {file} --model config.json --gpus 8, with the model's"
+        fix = f"simtrain import {file} --model config.json --gpus 8, with the model's"
         raise InputError.of("E881", f"{file} does not say the model", fix=f"{fix} config.json")
     draft = DeepSpeedDraft(
         hugging_face_draft(replace(request, source=model, model="")), file, config

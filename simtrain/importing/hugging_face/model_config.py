@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -38,14 +37,10 @@ def hugging_face_draft(request: ImportRequest) -> Draft:
         InputError: unreadable files, unsupported model types, unknown keys and invalid values.
     """
     file = request.file
-    # JSON is YAML, and the YAML reader keeps line numbers.
-    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", file) and not Path(file).exists():
-        message = "there is no such file; it reads like the name of a model on Hugging Face"
-        fix = f"hf download {file} config.json --local-dir . && simtrain import hf config.json"
-        raise InputError.of("E101", message, Location(file), fix)
     if (inside := Path(file, "config.json")).is_file():
         file = str(inside)
         request = replace(request, source=file)
+    # JSON is YAML, and the YAML reader keeps line numbers.
     document = load_kind(Path(file), *HuggingFace.kinds)
     if str(document.data.get("model_type")) in TEXT_MODELS:
         document = _text_model(document)
@@ -58,7 +53,7 @@ def hugging_face_draft(request: ImportRequest) -> Draft:
     return draft
 
 
-_RECORD = "record the model: simtrain import torch --hf {} --gpus 8 --fsdp"
+_RECORD = "record the model: simtrain import --record {} --gpus 8 --fsdp"
 
 
 def fields_of_config(document: YamlDocument, name: str) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -86,7 +86,7 @@ def _refuse_flavor(name: str, flavor: str, place: Location | None) -> NoReturn:
         f"the flavor {flavor} of {name} cannot be imported"
         + (f": simtrain has no {_MISSING[name]}" if name in _MISSING else ""),
         place,
-        f"write one of {FLAVORS}; or import the model from its config.json with simtrain import hf",
+        f"write one of {FLAVORS}; or import the model with simtrain import config.json",
         "simtrain has the sizes of some flavors only",
     )
 
@@ -148,7 +148,9 @@ class JobDraft(Draft):
             _refuse_flavor(pair[0], pair[1], flavor.place)
         self.refuse_unknown()
         if not self.settings.keys() & TABLE.mapped.keys():
-            raise Torchtitan().no_sign(request)
+            message, fix = "has no key of a job of torchtitan", "write the path of a job"
+            reason = "another file would be imported with the default of every field"
+            raise InputError.of("E741", message, Location(self.file), fix, reason)
 
     def __getitem__(self, key: str) -> Any:
         """Return the value of a key, or its default."""

@@ -35,14 +35,11 @@ from simtrain.recording.child import data_parallel, kernels
 from simtrain.recording.child.op_log import OpLog
 from simtrain.recording.child.problems import Unrecordable
 from simtrain.recording.child.streams import stand_ins
+from simtrain.recording.program import COMPILED
 
 _CUDA, _DEVICE = "cuda", "cpu"
 _CAPABILITY = 9, 0
 """What programs that choose kernels by the GPU are told: that it is as new as Hopper."""
-_EAGER = (
-    "torch.compile is left out: the ops are those of the eager program. Of the software stacks, "
-    "torchtitan_compiled fuses kernels as a compiler does."
-)
 _CHOICE = "_default_to_fused_or_foreach"
 """The function by which torch's optimizers choose their kernels."""
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
@@ -85,7 +82,7 @@ def patches(log: OpLog) -> Iterator[Patch]:
     )
     yield Patch(
         torch.nn.Module,
-        {"compile": lambda model, *args, **options: log.remark(_EAGER)},
+        {"compile": lambda model, *args, **options: log.remark(COMPILED)},
         "as torch.compile",
     )
     scripts = {"script": lambda function=None, *args, **options: function}
@@ -230,12 +227,12 @@ def _eager(log: OpLog) -> Callable[..., Any]:
         if model is None:
             return compile
         if isinstance(model, torch.nn.Module):
-            log.remark(_EAGER)
+            log.remark(COMPILED)
             return model
 
         @functools.wraps(model)
         def call(*args: Any, **kwargs: Any) -> Any:
-            log.remark(_EAGER)
+            log.remark(COMPILED)
             return model(*args, **kwargs)
 
         return call
