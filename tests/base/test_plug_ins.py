@@ -87,11 +87,8 @@ def test_an_installed_package_adds_parts(outsider: Outsider) -> None:
     job = outsider.folder / "toy.job"
     job.write_text("DEPTH 4\n", "utf-8")
     words = ("schedule=eager", "parallelism.pipeline=2", "software=ours", "overlap.pipeline=false")
-    settings = [
-        word
-        for each in (*words, "parallelism.data=1", "cluster=h100_sxm")
-        for word in ("--set", each)
-    ]
+    words = (*words, "parallelism.data=1", "cluster=h100_sxm")
+    settings = [word for each in words for word in ("--set", each)]
     printed = outsider.call("run", str(job), *settings)
     assert ", eager, " in printed and "software           ours" in printed
     help_text = outsider.call("--help")
