@@ -14,7 +14,7 @@ import sys
 from tests.helpers.command_line import ROOT
 
 BUDGET = {
-    "base": 2924,
+    "base": 2946,
     "schedules": 2353,
     "scenario": 7209,
     "hardware": 2720,
@@ -25,10 +25,10 @@ BUDGET = {
     "studies": 8313,
     "views": 2804,
     "render": 3874,
-    "commands": 2993,
+    "commands": 3053,
     "top": 651,
     "importing": 7703,
-    "recording": 4640,
+    "recording": 4649,
     "traces": 1892,
     "related_work": 95,
     "paper": 2494,
