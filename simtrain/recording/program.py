@@ -37,8 +37,6 @@ _TENSOR = re.compile(r"(?:(\d{1,9}) x )?([a-z]+[a-z0-9_]{0,30})\[([\d,*]{0,400})
 _MOST_ELEMENTS, _MOST_BITS = 1 << 60, 128
 _BITS = re.compile(r"[a-z]+(\d+)")
 
-BEFORE_STEP, EARLIER_GRADIENTS = "before the step", "gradients of earlier microbatches"
-"""Words in the names of what ops free (`ProgramOp.frees_of`), beside `END_OF_STEP`, `GRADIENTS`."""
 COMPILED = (
     "torch.compile is left out: the ops are those of the eager program. The software stack "
     "torchtitan_compiled fuses kernels as a compiler does."
@@ -59,7 +57,6 @@ def _without_controls(text: str) -> str:
 Word = Annotated[str, AfterValidator(_without_controls)]
 Bytes = Annotated[int, Field(ge=0, le=_MOST_BYTES_OF_MEMORY)]
 Scalar = bool | int | float | Word
-_BytesByName = Annotated[dict[Word, Bytes], Field(default_factory=dict)]
 _Texts = Annotated[list[str], Field(default_factory=list)]
 
 
@@ -120,11 +117,6 @@ def parse_tensor(text: str) -> ProgramTensor:
     return ProgramTensor(dtype, tuple(shape), stored, times, bool(transposed))
 
 
-def op_name(module: str, op: str) -> str:
-    """Return a module with its op, such as "layers.*.mlp.up: aten.mm"."""
-    return f"{module}: {op}" if module else op
-
-
 class ProgramOp(Strict):
     """An op of a step on one rank.
 
@@ -140,10 +132,7 @@ class ProgramOp(Strict):
         makes_bytes: memory that it allocates.
         frees_bytes: memory that is freed after it, before the next op.
         gradient_bytes: the part of `makes_bytes` that are gradients of parameters.
-        keeps_until: the parts of `makes_bytes` that outlive the pass, by the op after which they
-            are freed: "backward layers.*.mlp.up: aten.mm", or "end of the step".
-        frees_of: the parts of `frees_bytes` that other ops have made, by these: "forward
-            layers.*.norm: aten.add", or "gradients layers.*.mlp.up: aten.mm".
+        freed_gradient_bytes: the part of `frees_bytes` that are gradients of parameters.
     """
 
     op: Annotated[Word, Field(min_length=1)]
@@ -158,12 +147,11 @@ class ProgramOp(Strict):
     makes_bytes: Bytes = 0
     frees_bytes: Bytes = 0
     gradient_bytes: Bytes = 0
-    keeps_until: _BytesByName
-    frees_of: _BytesByName
+    freed_gradient_bytes: Bytes = 0
 
     @property
     def name(self) -> str:
-        return op_name(self.module, self.op)
+        return f"{self.module}: {self.op}" if self.module else self.op
 
     @field_validator("reads", "writes")
     @classmethod
@@ -180,6 +168,8 @@ class ProgramOp(Strict):
             raise ValueError(f"{self.op} takes tensors of sizes {patterns}, not {tensors:.200}")
         if self.gradient_bytes > self.makes_bytes:
             raise ValueError(f"gradient_bytes of {self.op} are more than its makes_bytes")
+        if self.freed_gradient_bytes > self.frees_bytes:
+            raise ValueError(f"freed_gradient_bytes of {self.op} are more than its frees_bytes")
         return self
 
     @property
@@ -309,11 +299,6 @@ class Program(Strict):
     @property
     def passes(self) -> dict[str, list[ProgramRun]]:
         return {"forward": self.forward, "backward": self.backward, "optimizer": self.optimizer}
-
-    @property
-    def names_lifetimes(self) -> bool:
-        runs = (run for runs in self.passes.values() for run in runs)
-        return any(op.keeps_until or op.frees_of for run in runs for op in run.ops)
 
     @property
     def data(self) -> int:

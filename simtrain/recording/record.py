@@ -10,14 +10,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import Any
 
 from simtrain.base.extras import require
 from simtrain.base.input_file import FileVersion, read_bytes, similar_names_advice
@@ -64,7 +62,7 @@ def record_program(request: RecordingRequest) -> Program:
 
     Raises:
         InputError: there is no such script (E101), torch is missing (E701), or the program cannot
-            be recorded (E942 to E949, E954, E969, E979).
+            be recorded (E942 to E949, E954).
     """
     if request.function:
         require("simtrain import --record", "torch")
@@ -93,15 +91,13 @@ def record_program(request: RecordingRequest) -> Program:
             message["arguments"] = {**config, **request.arguments}
         file = folder / "request.json"
         file.write_text(json.dumps(message), encoding="utf-8")
-        end = run_limited([*_PYTHON, str(file)], request.seconds, _environment(request))
+        status = run_limited([*_PYTHON, str(file)], request.seconds, _environment(request))
         if problem.is_file():
             raise _error(json.loads(read_bytes(problem, _MOST_BYTES)), request)
-        if end.printed_too_much:
-            raise _too_talkative(request)
-        if end.status is None:
+        if status is None:
             raise _too_slow(request)
-        if end.status or not recording.is_file():
-            raise _crash(end.status, request)
+        if status or not recording.is_file():
+            raise _crash(status, request)
         return read_program(FileVersion.of(str(recording)))
 
 
@@ -126,15 +122,8 @@ def _too_slow(request: RecordingRequest) -> InputError:
     return InputError.of("E947", message, place, fix, reason)
 
 
-def _too_talkative(request: RecordingRequest) -> InputError:
-    message = f"prints more than {MOST_OUTPUT_BYTES >> 20} MiB, and was ended"
-    fix = "print less, or not in a loop without end"
-    reason = "what a program prints is shown while it is recorded"
-    return InputError.of("E969", message, Location(_name(request)), fix, reason)
-
-
-def _crash(status: int | None, request: RecordingRequest) -> InputError:
-    how = f"signal {-status}" if status and status < 0 else f"exit code {status}"
+def _crash(status: int, request: RecordingRequest) -> InputError:
+    how = f"signal {-status}" if status < 0 else f"exit code {status}"
     message = f"ended with {how} and no recording"
     fix = "see its output above; a call of compiled code, or too little memory, may be the cause"
     return InputError.of("E948", message, Location(_name(request)), fix)
@@ -180,11 +169,6 @@ def _packages(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
     return "E945", message, None, "install it beside simtrain"
 
 
-def _memory(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
-    fix = "build on the default device, inside the function, so that tensors have no values"
-    return "E979", f"needs more memory than there is: {problem['message']}", _HAS_NO_VALUES, fix
-
-
 def _exit(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
     message = f"ends the program (exit code {problem['message']}) before a step"
     fix = f"let {request.function or 'it'} return (model, batch, loss, optimizer)"
@@ -218,33 +202,17 @@ _ERRORS: Mapping[str, Callable[[Mapping[str, Any], RecordingRequest], _Words]] =
     "package": _package,
     "packages": _packages,
     "exit": _exit,
-    "memory": _memory,
     "wrong": _wrong,
     "unrecordable": _unrecordable,
     "raised": _raised,
 }
 
 
-MOST_OUTPUT_BYTES = 8 << 20
-"""What a program may print. Programs that print each step or layer stay far below."""
-_SECONDS_TO_END, _POLL_S, _CHUNK_BYTES = 2.0, 0.05, 1 << 16
+_SECONDS_TO_END = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessEnd:
-    """How a process has ended.
-
-    Args:
-        status: its exit code; negative for a signal; None if it was ended because of a limit.
-        printed_too_much: the limit was that of its output, not of its time.
-    """
-
-    status: int | None
-    printed_too_much: bool = False
-
-
-def run_limited(command: list[str], seconds: float, variables: Mapping[str, str]) -> ProcessEnd:
-    """Run a command whose output goes to stderr; return how it has ended.
+def run_limited(command: list[str], seconds: float, variables: Mapping[str, str]) -> int | None:
+    """Run a command whose output goes to stderr; return its exit code, None if it took too long.
 
     All processes that it has started end with it, unless they leave its session.
 
@@ -254,31 +222,14 @@ def run_limited(command: list[str], seconds: float, variables: Mapping[str, str]
         variables: its environment.
     """
     process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        env=dict(variables),
+        command, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True, env=dict(variables)
     )
-    assert process.stdout is not None, "it is a pipe"
-    flooded = threading.Event()
-    # A process that has left the session may hold the pipe open for ever.
-    copier = threading.Thread(target=_copy, args=(process.stdout, flooded), daemon=True)
-    copier.start()
-    end_s = time.monotonic() + seconds
     try:
-        while process.poll() is None:
-            if flooded.is_set():
-                return ProcessEnd(None, printed_too_much=True)
-            if time.monotonic() > end_s:
-                return ProcessEnd(None)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_POLL_S)
-        return ProcessEnd(process.returncode)
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
     finally:
         _end(process)
-        copier.join(_SECONDS_TO_END)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -294,15 +245,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-
-
-def _copy(pipe: IO[bytes], flooded: threading.Event) -> None:
-    """Copy what a process prints to stderr, as it comes, up to the limit."""
-    left = MOST_OUTPUT_BYTES
-    with pipe:
-        while part := os.read(pipe.fileno(), _CHUNK_BYTES):
-            with suppress(OSError):  # stderr is closed
-                os.write(2, part[: max(0, left)])
-            left -= len(part)
-            if left < 0:
-                flooded.set()

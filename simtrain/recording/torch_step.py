@@ -18,7 +18,6 @@ import numpy as np
 from simtrain.base.mesh import Axis, Domains, Group, group_of_ranks
 from simtrain.base.plain_data import Number, Sentence
 from simtrain.recording.fusion import fused
-from simtrain.recording.holders import holders_at
 from simtrain.recording.program import Program, ProgramOp, ProgramRun, expanded
 from simtrain.recording.works import RecordedKernel, collective_work, has_rule, kernel_work
 from simtrain.scenario.software import PAPER_KERNELS, Kernels
@@ -26,9 +25,7 @@ from simtrain.workload.issue import LaunchKind, Segment, Stream, stream_of
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import Pass, PassRecord
 from simtrain.workload.recorded_step import (
-    GRADIENTS,
     BytesOverTime,
-    Holder,
     RecordedModel,
     RecordedStep,
     StateBytes,
@@ -58,18 +55,13 @@ class ProgramRecord(PassRecord):
 def _bytes_over_time(runs: Sequence[ProgramRun]) -> BytesOverTime:
     """Add up what the ops of a pass allocate and free."""
     ops = tuple(expanded(runs))
-    makes, frees, gradients = (
-        np.array([getattr(op, name) for op in ops], np.int64)
-        for name in ("makes_bytes", "frees_bytes", "gradient_bytes")
+    names = "makes_bytes", "frees_bytes", "gradient_bytes", "freed_gradient_bytes"
+    makes, frees, gradients, freed = (
+        np.array([getattr(op, name) for op in ops], np.int64) for name in names
     )
     after = np.cumsum(makes - frees)
-    freed = np.array([_freed_gradients(op) for op in ops], np.int64)
-    names = tuple(op.name for op in ops)
-    return BytesOverTime(names, after + frees, after, np.cumsum(gradients - freed) + freed)
-
-
-def _freed_gradients(op: ProgramOp) -> int:
-    return sum(size for name, size in op.frees_of.items() if name.startswith(GRADIENTS))
+    of_ops = tuple(op.name for op in ops)
+    return BytesOverTime(of_ops, after + frees, after, np.cumsum(gradients - freed) + freed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,11 +111,6 @@ class TorchStep(RecordedStep):
 
     def record_of(self, pass_: Pass) -> PassRecord:
         return self.forward if pass_.kind == "F" else self.backward
-
-    def holders_at(self, pass_number: int, op_number: int) -> tuple[Holder, ...] | None:
-        if not self.program.names_lifetimes:
-            return None
-        return holders_at(self.program, [*self.program.passes][pass_number], op_number)
 
     def remarks(self, seconds: Callable[[Work], float]) -> Iterator[str]:
         program, shares = self.program, self.unpriced(seconds)

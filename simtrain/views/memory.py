@@ -55,8 +55,7 @@ def memory_view(report: MemoryReport) -> View:
     buffers = [_buffers(report.fullest)] if report.fullest.buffers_bytes else []
     said = [memory_sentence(report), _peak_remark(report), _outside_tensors(report)]
     said += [_interval(report), *_on_host(report)]
-    holders = [_holders(report.fullest)] if report.fullest.holders else []
-    return View([_components(report), remarks(said), *buffers, *holders])
+    return View([_components(report), remarks(said), *buffers])
 
 
 def evenly_spaced(count: int, most: int) -> list[int]:
@@ -187,39 +186,3 @@ def _buffers(stage: StageMemory) -> Table:
         Column("meaning", "what it is", TEXT),
     )
     return Table("buffers", f"Buffers of stage {stage.stage} at its peak", columns, rows)
-
-
-def _holders(stage: StageMemory) -> Table:
-    """The ops of a recorded program that have made most of what the stage holds."""
-    holders = stage.holders or ()
-    most = sorted(holders, key=lambda each: -each.num_bytes)[:_MOST_HOLDERS]
-    rows = [
-        Row((each.kind, _without_namespace(each.made_by), each.num_bytes, _until(each.freed_after)))
-        for each in holders
-        if each in most
-    ]
-    if others := [each.num_bytes for each in holders if each not in most]:
-        rows.append(Row(("others", f"{len(others)} ops", sum(others), "")))
-    columns = (
-        Column("kind", "kind", TEXT),
-        Column("made_by", "made by", TEXT, "an op, with stars for numbers of layers"),
-        Column("num_bytes", "GiB", GIB, "at the stage's peak"),
-        Column("freed_after", "freed after", TEXT, "the op after which most of it is freed"),
-    )
-    title = f"What stage {stage.stage} holds at its peak"
-    return Table("holders", title, columns, rows, optional=("freed_after",))
-
-
-def _until(freed_after: str) -> str:
-    """Write "backward layers.*: aten.mm" as "layers.*: mm (backward)"."""
-    phase, _, op = freed_after.partition(" ")
-    is_op = phase in ("forward", "backward", "optimizer")
-    return f"{_without_namespace(op)} ({phase})" if is_op else freed_after
-
-
-def _without_namespace(op: str) -> str:
-    return op.replace("aten.", "")
-
-
-_MOST_HOLDERS = 12
-"""Rows of holders; the others are one row."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 Bytes = NDArray[np.int64]
 
-END_OF_STEP: Final = "end of the step"
-SAVED, TEMPORARY, GRADIENTS = "saved", "temporary", "gradients"
-"""Kinds of holders."""
-
 
 @dataclass(frozen=True, slots=True)
 class StateBytes:
@@ -35,26 +31,6 @@ class StateBytes:
     optimizer: int
     gradients: int
     other: int
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Bytes that a rank holds at a moment.
-
-    Args:
-        kind: "parameters", "gradients", "optimizer states", "batch and buffers", "saved" for a
-            later pass, "temporary" within a pass, or "unnamed" if the recording does not say.
-        made_by: the op that has made them, such as "layers.*.mlp.up: aten.mm"; "" for states.
-        made_in: its pass; "" for states and gradients.
-        freed_after: the op after which most of them are freed, with its pass, if they are saved.
-        num_bytes: how many.
-    """
-
-    kind: str
-    made_by: str
-    made_in: str
-    freed_after: str
-    num_bytes: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,10 +84,6 @@ class RecordedStep(ABC):
     @abstractmethod
     def record_of(self, pass_: Pass) -> PassRecord:
         """Return the ops of a forward or a backward pass."""
-
-    @abstractmethod
-    def holders_at(self, pass_number: int, op_number: int) -> tuple[Holder, ...] | None:
-        """Return who holds the memory of a rank while an op runs; None if the program is silent."""
 
     @abstractmethod
     def remarks(self, seconds: Callable[[Work], float]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 WIDTH, HEADS, LENGTH, VOCABULARY = 64, 4, 48, 256
-MICROBATCHES = 4
+MICROBATCHES = 2
 Step = tuple[nn.Module, Any, Any, torch.optim.Optimizer]
 
 

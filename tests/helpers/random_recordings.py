@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from simtrain.recording.program import Program, op_name, write_program
-from simtrain.workload.recorded_step import END_OF_STEP, GRADIENTS
+from simtrain.recording.program import Program, write_program
 
 Values = dict[str, Any]
 
@@ -181,17 +180,12 @@ def _add_memory(rng: random.Random, passes: dict[str, list[Values]]) -> None:
         ]
         of_end, end = rng.choice(ends) if ends and rng.random() < 0.8 else ("", {})
         _add(op, "makes_bytes", num_bytes)
-        name = op_name(op.get("module", ""), op["op"])
         is_gradient = phase == "backward" and of_end == "optimizer"
         if is_gradient:
             _add(op, "gradient_bytes", num_bytes)
-        if of_end != phase:
-            until = f"{of_end} {op_name(end.get('module', ''), end['op'])}" if end else END_OF_STEP
-            _add(op.setdefault("keeps_until", {}), until, num_bytes)
         if end:
             _add(end, "frees_bytes", num_bytes)
-            maker = f"{GRADIENTS if is_gradient else phase} {name}"
-            _add(end.setdefault("frees_of", {}), maker, num_bytes)
+            _add(end, "freed_gradient_bytes", num_bytes * is_gradient)
 
 
 def _add(values: Values, name: str, number: int) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from simtrain.iteration.report.result import Result
-from simtrain.recording.holders import UNNAMED, holders_at
-from simtrain.recording.program import Program, expanded, write_program
+from simtrain.recording.program import Program, write_program
 from simtrain.scenario import Scenario
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import FusedAttention, Work
@@ -81,38 +80,6 @@ def linear_layers(**changes: Any) -> Program:
     return Program.model_validate(data | changes)
 
 
-def named_layers() -> Program:
-    """Return `linear_layers` with the names of what is kept and freed, as torch records it."""
-    product = {"op": "aten.mm", "module": "layers.*", "reads": [X, W], "writes": [X]}
-    forward = product | {
-        "makes_bytes": 2 * SIZE,
-        "frees_bytes": SIZE,  # a copy of its own
-        "keeps_until": {"backward layers.*: aten.mm": SIZE},
-    }
-    weight = product | {
-        "op": "aten.t_mm",
-        "makes_bytes": WEIGHT,
-        "gradient_bytes": WEIGHT,
-        "keeps_until": {"optimizer aten._fused_adamw_": WEIGHT},
-    }
-    inputs = product | {
-        "makes_bytes": SIZE,
-        "frees_bytes": 2 * SIZE,
-        "frees_of": {"forward layers.*: aten.mm": SIZE, "backward head: aten.ones": SIZE},
-    }
-    ones = {"op": "aten.ones", "module": "head", "makes_bytes": LAYERS * SIZE}
-    step = {
-        "op": "aten._fused_adamw_",
-        "frees_bytes": LAYERS * WEIGHT,
-        "frees_of": {"gradients layers.*: aten.t_mm": LAYERS * WEIGHT},
-    }
-    return linear_layers(
-        forward=[run(forward, count=LAYERS)],
-        backward=[run(ones), run(weight, inputs, count=LAYERS)],
-        optimizer=[run(step)],
-    )
-
-
 def scenario_of(program: Program, folder: Path, **changes: Any) -> Scenario:
     """Write a program to a folder and return a scenario that runs it."""
     file = folder / f"{len([*folder.iterdir()])}.program.json"
@@ -138,16 +105,3 @@ def works(result: Result, *kinds: type) -> Counter[Any]:
         for _ in range(times)
         if isinstance(op.work, kinds)
     )
-
-
-def assert_all_bytes_have_a_name(program: Program) -> None:
-    """Check at every op that the holders have the bytes that were made and not freed."""
-    states = program.states
-    expected = states.parameters_bytes + states.optimizer_bytes + states.other_bytes
-    for phase, runs in program.passes.items():
-        for place, op in enumerate(expanded(runs)):
-            expected += op.makes_bytes
-            holders = holders_at(program, phase, place)
-            assert sum(each.num_bytes for each in holders) == expected
-            assert UNNAMED not in {each.kind for each in holders}
-            expected -= op.frees_bytes

@@ -1,13 +1,11 @@
 """Recorded programs in the engine: closed forms worked out by hand, and laws of drawn ones."""
 
-import io
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
-from rich.console import Console
 
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.load import load_profile
@@ -15,10 +13,7 @@ from simtrain.iteration.memory.report import allocator_bytes
 from simtrain.iteration.report.remarks import RunReport
 from simtrain.iteration.report.result import Result
 from simtrain.recording.program import Program, expanded
-from simtrain.render.terminal import terminal_page
 from simtrain.studies.simulation import simulate, simulate_memory
-from simtrain.views.memory import memory_view
-from simtrain.views.view import View
 from simtrain.workload.work import Elementwise, Gemm, KernelFamily
 from tests.helpers.recorded_programs import (
     HIDDEN,
@@ -28,7 +23,6 @@ from tests.helpers.recorded_programs import (
     WEIGHT,
     X,
     linear_layers,
-    named_layers,
     programs,
     run,
     scenario_of,
@@ -88,33 +82,6 @@ def test_the_peak_is_at_the_first_input_gradient(tmp_path: Path) -> None:
     assert (stage.peak_name, stage.peak_op) == ("0B0", "layers.*: aten.mm")
     tensors = stage.peak_bytes - stage.allocator_bytes
     assert stage.allocator_bytes == allocator_bytes(H100, tensors)
-
-
-def test_the_peak_says_who_holds_it_until_when(tmp_path: Path) -> None:
-    """The first input gradient: saved inputs are activations, what the pass frees is a buffer."""
-    report = simulate_memory(scenario_of(named_layers(), tmp_path))
-    (stage,) = report.stages
-    assert stage.activations_bytes == LAYERS * SIZE
-    assert stage.buffers_bytes["working tensors"] == (LAYERS + 1) * SIZE
-    assert stage.states.gradients_bytes == WEIGHT
-    tensors = stage.peak_bytes - stage.allocator_bytes
-    named = sum(each.num_bytes for each in stage.holders or ())
-    assert named == tensors - stage.buffers_bytes["workspaces of products"]
-    page = plain_page(memory_view(report))
-    assert "layers.*: mm (backward)" in page
-    assert report.to_dict()["stages"][0]["holders"][-1]["kind"] == "temporary"
-
-
-def test_recordings_without_names_have_no_holders(tmp_path: Path) -> None:
-    report = simulate_memory(scenario_of(linear_layers(), tmp_path))
-    assert "holders" not in report.to_dict()["stages"][0]
-    assert "freed after" not in plain_page(memory_view(report))
-
-
-def plain_page(view: View) -> str:
-    console = Console(file=io.StringIO(), width=160)
-    console.print(terminal_page(view))
-    return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def spelled_out(program: Program) -> Program:

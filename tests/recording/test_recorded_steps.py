@@ -11,11 +11,9 @@ import torch
 from benchmarks import torchtitan_program
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.recording import program_of
-from simtrain.recording.holders import holders_at
 from simtrain.recording.program import Program, ProgramOp, expanded, parse_tensor
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from simtrain.workload.recorded_step import SAVED
 from simtrain.workload.work import Collective, FusedAttention, Gemm
 from tests.helpers import torch_programs as programs
 from tests.helpers.real_processes import (
@@ -23,7 +21,7 @@ from tests.helpers.real_processes import (
     recorded_collectives,
     run_processes,
 )
-from tests.helpers.recorded_programs import assert_all_bytes_have_a_name, scenario_of, works
+from tests.helpers.recorded_programs import scenario_of, works
 
 pytestmark = [
     pytest.mark.slow,
@@ -82,7 +80,7 @@ def test_a_selective_checkpoint_keeps_what_its_policy_names() -> None:
 
 
 def test_equal_layers_are_written_once() -> None:
-    program = recorded("llama", layers=20)
+    program = recorded("llama", layers=6)
     num_written = sum(len(run.ops) for runs in program.passes.values() for run in runs)
     assert num_written == sum(
         len(run.ops) for runs in recorded("llama").passes.values() for run in runs
@@ -146,32 +144,6 @@ def test_modules_have_the_names_of_the_model_forward_and_backward() -> None:
         products = {op.module for op in expanded(runs) if op.op == "aten.mm"}
         layer = {f"layers.*.{name}" for name in ("q", "k", "v", "out", "gate", "up", "down")}
         assert products == layer | {"head"}
-
-
-@pytest.mark.parametrize(
-    ("name", "gpus", "arguments"),
-    [
-        ("llama", 1, {}),
-        ("llama", 1, {"checkpoints": True}),
-        ("sharded", 8, {"tensor": 2}),
-        ("replicated", 4, {}),
-    ],
-)
-def test_at_every_op_all_bytes_have_a_name(name: str, gpus: int, arguments: dict[str, Any]) -> None:
-    assert_all_bytes_have_a_name(recorded(name, gpus, **arguments))
-
-
-def test_saved_tensors_are_freed_by_the_backward_pass_of_their_layer() -> None:
-    """After the forward pass, the products up and gate are kept for the product after them."""
-    program = recorded("llama")
-    last = len([*expanded(program.forward)]) - 1
-    holders = holders_at(program, "forward", last)
-    saved = {each.made_by: each for each in holders if each.kind == SAVED}
-    of_layers = 2 * 2 * programs.LENGTH * INNER * LAYERS  # bf16, sequences
-    for name in ("gate", "up"):
-        product = saved[f"layers.*.{name}: aten.mm"]
-        assert product.num_bytes == of_layers
-        assert product.freed_after.startswith("backward layers.*")
 
 
 def test_later_microbatches_add_their_gradients(tmp_path: Path) -> None:
@@ -252,11 +224,3 @@ def test_collectives_by_hand_wait_where_the_program_waits(tmp_path: Path) -> Non
     )
     assert works(at_once, Collective) == works(at_the_end, Collective)
     assert at_the_end.breakdown.data_communication_s < at_once.breakdown.data_communication_s
-
-
-def test_a_recording_does_not_depend_on_what_was_recorded_before() -> None:
-    recorded.cache_clear()
-    first = recorded("sharded", gpus=8, tensor=2)
-    recorded("llama")
-    recorded.cache_clear()
-    assert recorded("sharded", gpus=8, tensor=2) == first

@@ -32,13 +32,7 @@ from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.schedules import Cell
 from simtrain.units import GIB, format_bytes, gib, significant
 from simtrain.workload.model_ends import number_distinct
-from simtrain.workload.recorded_step import (
-    GRADIENTS,
-    TEMPORARY,
-    BytesOverTime,
-    Holder,
-    RecordedStep,
-)
+from simtrain.workload.recorded_step import BytesOverTime, RecordedStep
 
 # Whether a predicted peak fits in the memory of a GPU, and how probably.
 #
@@ -190,14 +184,12 @@ class StageMemory(PlainData):
         peak_action: action or merged actions at the peak, such as 0F3; None for the optimizer step.
         peak_op: op at the peak.
         peak_time_s: start of the action; None if the iteration was not simulated.
-        holders: the ops of a recorded program that have made what it holds at the peak.
     """
 
     json_fields: ClassVar = keys(
         """stage peak_bytes peak_time_s peak_action=peak_name peak_op components_bytes
-        buffers_bytes holders"""
+        buffers_bytes"""
     )
-    json_omits_none: ClassVar = frozenset({"holders"})
 
     stage: int
     states: ModelStates
@@ -207,7 +199,6 @@ class StageMemory(PlainData):
     peak_action: Cell | None
     peak_op: str
     peak_time_s: float | None = None
-    holders: tuple[Holder, ...] | None = None
 
     def __repr__(self) -> str:
         peak = format_bytes(self.peak_bytes)
@@ -483,12 +474,7 @@ def recorded_report(
     gradients = before.gradients + int(of_pass.gradients[place])
     buffers = {OTHER_TENSORS: before.other}
     buffers[WORKSPACES] = sum(workspaces_bytes(plan, profile.memory))
-    dynamic_bytes, buffers[WORKING] = before.gradients + int(of_pass.held[place]), 0
-    holders = step.holders_at(number, place)
-    if holders is not None:
-        buffers[WORKING] = sum(each.num_bytes for each in holders if each.kind == TEMPORARY)
-        gradients = sum(each.num_bytes for each in holders if each.kind == GRADIENTS)
-    activations = dynamic_bytes - gradients - buffers[WORKING]
+    activations = before.gradients + int(of_pass.held[place]) - gradients
     states = ModelStates(before.parameters, gradients, before.optimizer)
     # The last microbatch is recorded, after the others.
     action = None
@@ -501,7 +487,6 @@ def recorded_report(
         *(0, states, activations, named, allocator_bytes(profile, tensors), action),
         of_pass.names[place],
         time_s,
-        holders=holders,
     )
     reserve = profile.memory.allocator_reserve.value
     return MemoryReport(profile.gpu.memory_capacity.value, (stage,), reserve)

@@ -90,69 +90,6 @@ class Modules:
                 handle.remove()
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetime:
-    """Bytes of a storage from one op to another.
-
-    Args:
-        num_bytes: how many.
-        made_by: number of the op that made them; None if they were there before the step.
-        freed_after: number of the last op before they were freed; None if the step keeps them.
-        is_gradient: they belong to the gradient of a parameter.
-    """
-
-    num_bytes: int
-    made_by: int | None
-    freed_after: int | None
-    is_gradient: bool
-
-
-class Lifetimes:
-    """The bytes that ops make and free. Storages may grow and shrink, as those of fully_shard."""
-
-    def __init__(self) -> None:
-        self.ended: list[Lifetime] = []
-        self._living: dict[int, list[tuple[int, int]]] = {}
-        """Of each storage, the ops that made its bytes, with their numbers of bytes."""
-        self.gradients: set[int] = set()
-
-    def grow(self, storage: int, num_bytes: int, op: int) -> None:
-        """Say that an op adds bytes to a storage."""
-        self._living.setdefault(storage, []).append((op, num_bytes))
-
-    def shrink(self, storage: int, num_bytes: int, op: int) -> None:
-        """Say that bytes of a storage are freed after an op: first those that were made last."""
-        made = self._living.get(storage, [])
-        is_gradient = storage in self.gradients
-        while num_bytes and made:
-            maker, part = made.pop()
-            freed = min(part, num_bytes)
-            self.ended.append(Lifetime(freed, maker, op, is_gradient))
-            num_bytes -= freed
-            if part > freed:
-                made.append((maker, part - freed))
-        if num_bytes:
-            self.ended.append(Lifetime(num_bytes, None, op, is_gradient))
-
-    def forget(self, storage: int) -> None:
-        """Say that a storage is gone: another one may have its address."""
-        self._living.pop(storage, None)
-        self.gradients.discard(storage)
-
-    def mark_gradients(self, storages: Iterable[int]) -> None:
-        """Say which storages have gradients of parameters now."""
-        self.gradients.update(storages)
-
-    def all(self) -> list[Lifetime]:
-        """Return all lifetimes, those that have not ended last."""
-        kept = [
-            Lifetime(num_bytes, op, None, storage in self.gradients)
-            for storage, made in self._living.items()
-            for op, num_bytes in made
-        ]
-        return [*self.ended, *kept]
-
-
 _PLAIN = {torch.Tensor, torch.nn.Parameter, FakeTensor}
 _SYNC = {op for op in sync_ops if op.namespace == "_c10d_functional"}
 _ALLOCATES = {
@@ -203,7 +140,7 @@ class LoggedOp:
         group: ranks of its collective, if it is one.
         waits: ops on other streams that it is the first to wait for.
         makes_bytes, frees_bytes: storages that it allocates, and that are freed until the next op.
-        gradient_bytes: how much of `makes_bytes` are gradients of parameters.
+        gradient_bytes, freed_gradient_bytes: how much of these are gradients of parameters.
     """
 
     op: str
@@ -219,6 +156,7 @@ class LoggedOp:
     makes_bytes: int = 0
     frees_bytes: int = 0
     gradient_bytes: int = 0
+    freed_gradient_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +211,8 @@ class OpLog(TorchDispatchMode):
         self.live: dict[int, int] = {}
         """Bytes of each living storage."""
         self.held_bytes = 0
-        self.lifetimes = Lifetimes()
+        self.gradients: set[int] = set()
+        """Storages with gradients of parameters."""
         self.values = KnownValues()
         self.num_ops = 0
         self._remarks: dict[str, None] = {}
@@ -412,6 +351,7 @@ class OpLog(TorchDispatchMode):
     def _append(self, op: LoggedOp) -> None:
         if not self.ops:
             op.makes_bytes, op.frees_bytes = self._before.makes_bytes, self._before.frees_bytes
+            op.freed_gradient_bytes = self._before.freed_gradient_bytes
         self.ops.append(op)
 
     def _stream_of(self, group: tuple[int, ...]) -> int:
@@ -435,7 +375,7 @@ class OpLog(TorchDispatchMode):
         if key in self.live:
             self._change(key, 0)
             del self.live[key]
-            self.lifetimes.forget(key)
+            self.gradients.discard(key)
             self._made_by.pop(key, None)
 
     def _change(self, key: int, num_bytes: int) -> None:
@@ -447,11 +387,10 @@ class OpLog(TorchDispatchMode):
             op, number = self.ops[-1] if self.ops else self._before, max(0, len(self.ops) - 1)
             if growth > 0:
                 op.makes_bytes += growth
-                self.lifetimes.grow(key, growth, number)
                 self._made_by[key] = number
             elif growth < 0:
                 op.frees_bytes -= growth
-                self.lifetimes.shrink(key, -growth, number)
+                op.freed_gradient_bytes -= growth * (key in self.gradients)
 
     def resized(self) -> Callable[..., Any]:
         """Return how to resize a storage, as fully_shard does, so that its bytes are counted."""
@@ -492,8 +431,8 @@ class OpLog(TorchDispatchMode):
 
     def mark_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
         """Mark the ops that have made the gradients of parameters."""
-        keys = {*map(_key, gradients)} & self.live.keys() - self.lifetimes.gradients
-        self.lifetimes.mark_gradients(keys)
+        keys = {*map(_key, gradients)} & self.live.keys() - self.gradients
+        self.gradients |= keys
         for key in keys:
             if key in self._made_by:
                 op = self.ops[self._made_by[key]]

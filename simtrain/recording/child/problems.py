@@ -29,7 +29,6 @@ _VALUE = "DataDependentOutputException", "DynamicOutputShapeException"
 """Errors of fake tensors, which have no values."""
 _VALUES = "UnsupportedFakeTensorException", "GuardOnDataDependentSymNode"
 _CUDA = "CUDA", "NVIDIA driver", "cuda devices", "cuda is not available"
-_MEMORY = "can't allocate memory", "not enough memory", "std::bad_alloc"
 _CALLS = {
     "aten._local_scalar_dense.default": ".item()",
     "aten.nonzero.default": "nonzero()",
@@ -56,8 +55,6 @@ def problem_of(error: BaseException, script: str) -> dict[str, Any]:
         message = _CALLS.get(str(getattr(error, "func", message)), message)
     elif isinstance(error, ImportError):
         name, message = ("package", error.name) if error.name else ("packages", message)
-    elif isinstance(error, MemoryError) or any(words in message for words in _MEMORY):
-        name, message = "memory", message or kind
     elif isinstance(error, SystemExit):
         name, message = "exit", str(error.code)
     elif any(words in message for words in _CUDA):

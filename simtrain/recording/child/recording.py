@@ -12,19 +12,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simtrain.recording.child.op_log import Lifetime, LoggedOp
+from simtrain.recording.child.op_log import LoggedOp
 from simtrain.recording.child.step import Step
 from simtrain.recording.program import (
-    BEFORE_STEP,
-    EARLIER_GRADIENTS,
     Program,
     ProgramOp,
     ProgramRun,
     ProgramStates,
-    op_name,
     program_text,
 )
-from simtrain.workload.recorded_step import END_OF_STEP, GRADIENTS
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _PASSES = "forward", "backward", "optimizer"
@@ -33,8 +29,7 @@ _PASSES = "forward", "backward", "optimizer"
 def program_of(step: Step, request: dict[str, Any]) -> str:
     """Return the text of the recording of a step."""
     groups: dict[tuple[int, ...], int] = {}
-    named = _Names(step)
-    passes: dict[str, Any] = {name: runs_of(step.ops, name, groups, named) for name in _PASSES}
+    passes: dict[str, Any] = {name: runs_of(step.ops, name, groups) for name in _PASSES}
     program = Program(
         **about(request),
         tensor=step.tensor,
@@ -75,50 +70,8 @@ def states_of(step: Step) -> ProgramStates:
     )
 
 
-class _Names:
-    """What each op keeps and frees, by the names of the ops that free and made it.
-
-    Args:
-        step: the step.
-    """
-
-    def __init__(self, step: Step) -> None:
-        self._ops = step.ops
-        self.keeps: list[dict[str, int]] = [{} for _ in step.ops]
-        self.frees: list[dict[str, int]] = [{} for _ in step.ops]
-        for each in step.lifetimes:
-            maker, last = each.made_by, each.freed_after
-            if maker is not None and (last is None or self._phase(last) != self._phase(maker)):
-                _add(self.keeps[maker], self._until(last), each.num_bytes)
-            if last is not None and maker != last:
-                _add(self.frees[last], self._of(each), each.num_bytes)
-
-    def _phase(self, number: int) -> str:
-        return self._ops[number].phase
-
-    def _until(self, number: int | None) -> str:
-        if number is None:
-            return END_OF_STEP
-        return f"{self._phase(number)} {self._name(number)}"
-
-    def _of(self, lifetime: Lifetime) -> str:
-        number = lifetime.made_by
-        if number is None:
-            return EARLIER_GRADIENTS if lifetime.is_gradient else BEFORE_STEP
-        phase = GRADIENTS if lifetime.is_gradient else self._phase(number)
-        return f"{phase} {self._name(number)}"
-
-    def _name(self, number: int) -> str:
-        op = self._ops[number]
-        return op_name(_NUMBER.sub("*", op.module), op.op)
-
-
-def _add(counts: dict[str, int], name: str, number: int) -> None:
-    counts[name] = counts.get(name, 0) + number
-
-
 def runs_of(
-    ops: Sequence[LoggedOp], phase: str, groups: dict[tuple[int, ...], int], named: _Names
+    ops: Sequence[LoggedOp], phase: str, groups: dict[tuple[int, ...], int]
 ) -> list[ProgramRun]:
     """Return the ops of a pass as runs; `groups` numbers the groups as they appear."""
     first = next((place for place, op in enumerate(ops) if op.phase == phase), 0)
@@ -136,8 +89,7 @@ def runs_of(
             makes_bytes=op.makes_bytes,
             frees_bytes=op.frees_bytes,
             gradient_bytes=op.gradient_bytes,
-            keeps_until=named.keeps[place],
-            frees_of=named.frees[place],
+            freed_gradient_bytes=op.freed_gradient_bytes,
         )
         for place, op in enumerate(ops)
         if op.phase == phase

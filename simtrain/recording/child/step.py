@@ -21,7 +21,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
 from simtrain.recording.child import streams
-from simtrain.recording.child.op_log import Lifetime, LoggedOp, Modules, OpLog
+from simtrain.recording.child.op_log import LoggedOp, Modules, OpLog
 from simtrain.recording.child.patches import patched
 from simtrain.recording.child.problems import WrongProgram
 
@@ -32,7 +32,6 @@ class Step:
 
     Args:
         ops: in order of issue.
-        lifetimes: the bytes that they make and free.
         num_parameters, num_trained: elements of the whole model's parameters, and of those with
             gradients.
         parameters_bytes: this rank's parameters.
@@ -46,7 +45,6 @@ class Step:
     """
 
     ops: list[LoggedOp]
-    lifetimes: list[Lifetime]
     num_parameters: int
     num_trained: int
     parameters_bytes: int
@@ -103,7 +101,6 @@ def step_of(
     states = [*tree_leaves([dict(each.state) for each in optimizers])]
     return Step(
         log.ops,
-        log.lifetimes.all(),
         sum(each.numel() for each in parameters),
         sum(each.numel() for each in parameters if each.requires_grad),
         bytes_of(parameters),
