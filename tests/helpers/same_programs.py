@@ -8,7 +8,7 @@ fp32 logits. Experts are those of transformers' Mixtral with grouped products.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -36,35 +36,26 @@ class Sizes:
 
 
 MODELS: Mapping[str, Sizes] = {
-    "gpt": Sizes(24, 2048, 16, 16, 8192, 50304, 2048, 128),
     "llama": Sizes(32, 4096, 32, 8, 14336, 128256, 8192, 128),
-    "qwen3": Sizes(36, 4096, 32, 8, 12288, 151936, 4096, 128),
     "mixtral": Sizes(4, 4096, 32, 8, 14336, 32000, 4096, 128, experts=8),
 }
-"""Llama 3 8B, Qwen3 8B, four layers of Mixtral 8x7B, and a GPT of 1.4 billion parameters."""
+"""Llama 3 8B, and four layers of Mixtral 8x7B."""
 SMALL: Mapping[str, Sizes] = {
-    "gpt": Sizes(3, 256, 4, 4, 1024, 512, 128, 64),
     "llama": Sizes(3, 256, 4, 2, 512, 512, 128, 64),
-    "qwen3": Sizes(3, 256, 4, 2, 512, 512, 128, 128),
     "mixtral": Sizes(3, 256, 4, 2, 512, 512, 128, 64, experts=8),
 }
 TOP_K = 2
-
-
-def norm_of(kind: str) -> Any:
-    return nn.LayerNorm if kind == "gpt" else partial(nn.RMSNorm, eps=1e-5)
+NORM = partial(nn.RMSNorm, eps=1e-5)
 
 
 class Attention(nn.Module):
-    def __init__(self, kind: str, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.kind, self.channels, self.repeats = kind, sizes.channels, sizes.heads // sizes.groups
+        self.channels, self.repeats = sizes.channels, sizes.heads // sizes.groups
         wide, narrow = (number * sizes.channels for number in (sizes.heads, sizes.groups))
-        linear = partial(nn.Linear, bias=kind == "gpt")
+        linear = partial(nn.Linear, bias=False)
         self.wq, self.wo = linear(sizes.hidden, wide), linear(wide, sizes.hidden)
         self.wk, self.wv = linear(sizes.hidden, narrow), linear(sizes.hidden, narrow)
-        if kind == "qwen3":
-            self.q_norm, self.k_norm = (nn.RMSNorm(sizes.channels, eps=1e-6) for _ in range(2))
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
         batch, length, _ = x.shape
@@ -72,18 +63,12 @@ class Attention(nn.Module):
             project(x).view(batch, length, -1, self.channels)
             for project in (self.wq, self.wk, self.wv)
         )
-        if self.kind == "qwen3":
-            query, key = self.q_norm(query), self.k_norm(key)
-        if self.kind != "gpt":
-            rotated = rotated_halves if self.kind == "qwen3" else rotated_complex
-            query, key = rotated(query, table), rotated(key, table)
+        query, key = rotated_complex(query, table), rotated_complex(key, table)
         heads = [query, self.repeated(key), self.repeated(value)]
         y = F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in heads), is_causal=True)
         return self.wo(y.transpose(1, 2).reshape(batch, length, -1))
 
     def repeated(self, x: Tensor) -> Tensor:
-        if self.repeats == 1:
-            return x
         batch, length, groups, channels = x.shape
         wide = x[:, :, :, None, :].expand(batch, length, groups, self.repeats, channels)
         return wide.reshape(batch, length, groups * self.repeats, channels)
@@ -94,32 +79,21 @@ def rotated_complex(x: Tensor, table: Tensor) -> Tensor:
     return torch.view_as_real(pairs * table[None, :, None, :]).flatten(3).type_as(x)
 
 
-def rotated_halves(x: Tensor, table: Tensor) -> Tensor:
-    cosine, sine = table[None, :, None, :].to(x.dtype).chunk(2, -1)
-    half = x.shape[-1] // 2
-    turned = torch.cat((-x[..., half:], x[..., :half]), -1)
-    return x * cosine + turned * sine
-
-
 class Mlp(nn.Module):
-    def __init__(self, kind: str, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.is_gated = kind != "gpt"
-        linear = partial(nn.Linear, bias=not self.is_gated)
-        self.up, self.down = linear(sizes.hidden, sizes.inner), linear(sizes.inner, sizes.hidden)
-        if self.is_gated:
-            self.gate = linear(sizes.hidden, sizes.inner)
+        linear = partial(nn.Linear, bias=False)
+        self.gate, self.up = (linear(sizes.hidden, sizes.inner) for _ in range(2))
+        self.down = linear(sizes.inner, sizes.hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.is_gated:
-            return self.down(F.silu(self.gate(x)) * self.up(x))
-        return self.down(F.gelu(self.up(x)))
+        return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
 class Experts(nn.Module):
     """As transformers' `MixtralSparseMoeBlock`, with `grouped_mm_experts_forward`."""
 
-    def __init__(self, kind: str, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         number, inner, hidden = sizes.experts, sizes.inner, sizes.hidden
         self.router = nn.Linear(hidden, number, bias=False)
@@ -144,11 +118,11 @@ class Experts(nn.Module):
 
 
 class Layer(nn.Module):
-    def __init__(self, kind: str, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.norm1, self.norm2 = (norm_of(kind)(sizes.hidden) for _ in range(2))
-        self.attention = Attention(kind, sizes)
-        self.mlp = (Experts if sizes.experts else Mlp)(kind, sizes)
+        self.norm1, self.norm2 = (NORM(sizes.hidden) for _ in range(2))
+        self.attention = Attention(sizes)
+        self.mlp = (Experts if sizes.experts else Mlp)(sizes)
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x), table)
@@ -156,21 +130,17 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    def __init__(self, kind: str, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.tokens = nn.Embedding(sizes.vocab, sizes.hidden)
-        self.places = nn.Embedding(sizes.length, sizes.hidden) if kind == "gpt" else None
-        self.layers = nn.ModuleList(Layer(kind, sizes) for _ in range(sizes.layers))
-        self.norm = norm_of(kind)(sizes.hidden)
+        self.layers = nn.ModuleList(Layer(sizes) for _ in range(sizes.layers))
+        self.norm = NORM(sizes.hidden)
         self.head = nn.Linear(sizes.hidden, sizes.vocab, bias=False)
         half = torch.ones(sizes.length, sizes.channels // 2)
-        table = half.repeat(1, 4) if kind == "qwen3" else torch.polar(half, half)
-        self.register_buffer("table", table, persistent=False)
+        self.register_buffer("table", torch.polar(half, half), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.tokens(tokens)
-        if self.places is not None:
-            x = x + self.places.weight
         for layer in self.layers:
             x = layer(x, self.table)
         return self.head(self.norm(x))
@@ -181,10 +151,10 @@ def loss(model: nn.Module, tokens: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
 
 
-def train(kind: str, sizes: Mapping[str, int], sequences: int = 1) -> tuple[Any, ...]:
+def train(sizes: Mapping[str, int]) -> tuple[Any, ...]:
     """Return the step of a model, sharded over all ranks."""
     of_model = Sizes(**sizes)
-    model = Decoder(kind, of_model)
+    model = Decoder(of_model)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     options = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32)}
     for layer in model.layers:
@@ -196,13 +166,12 @@ def train(kind: str, sizes: Mapping[str, int], sequences: int = 1) -> tuple[Any,
         nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
 
     optimizer.register_step_pre_hook(clip)
-    batch = torch.zeros(sequences, of_model.length, dtype=torch.long)
+    batch = torch.zeros(1, of_model.length, dtype=torch.long)
     return model, batch, loss, optimizer
 
 
-def by_hand(kind: str, sizes: Sizes, gpus: int, sequences: int = 1) -> dict[str, Any]:
+def by_hand(sizes: Sizes, gpus: int) -> dict[str, Any]:
     """Return the scenario of the same model, without its cluster."""
-    is_gpt = kind == "gpt"
     model: dict[str, Any] = {
         "num_layers": sizes.layers,
         "hidden_size": sizes.hidden,
@@ -212,34 +181,24 @@ def by_hand(kind: str, sizes: Sizes, gpus: int, sequences: int = 1) -> dict[str,
         "seq_length": sizes.length,
         "vocab_size": sizes.vocab,
         "tied_embeddings": False,
-        "activation": "gelu" if is_gpt else "swiglu",
-        "normalization": "layer_norm" if is_gpt else "rms_norm",
-        "position_embedding": "learned" if is_gpt else "rope",
-        "biases": is_gpt,
+        "activation": "swiglu",
+        "normalization": "rms_norm",
+        "position_embedding": "rope",
+        "biases": False,
         "hidden_dropout": 0,
         "attention_dropout": 0,
-        "qk_norm": kind == "qwen3",
     }
     if sizes.experts:
         experts = {"num": sizes.experts, "top_k": TOP_K, "ffn_hidden_size": sizes.inner}
         model["experts"] = experts
     else:
         model["ffn_hidden_size"] = sizes.inner
-    software: dict[str, Any] = {"stack": "torchtitan"}
-    if not is_gpt:
-        software["fused_rms_norm"] = True  # as torch runs it since 2.9
-    if kind == "qwen3":
-        software["complex_rotary"] = False
+    software = {"stack": "torchtitan", "fused_rms_norm": True}  # as torch runs it since 2.9
     return {
         "model": model,
         "parallelism": {"data": gpus},
-        "batch": {"micro": sequences, "global": gpus * sequences},
+        "batch": {"micro": 1, "global": gpus},
         "memory": {"zero_stage": 3},
         "overlap": {"data_parallel": True},
         "software": software,
     }
-
-
-def arguments_of(kind: str, sizes: Sizes, sequences: int = 1) -> dict[str, Any]:
-    """Return arguments of `train`."""
-    return {"kind": kind, "sizes": asdict(sizes), "sequences": sequences}

@@ -1,15 +1,12 @@
-"""Four models, recorded and written by hand: the same products, time and memory.
-
-What differs is named in docs/validation_details.md#recorded-programs.
-"""
+"""Models recorded and written by hand: the same products, time and memory."""
 
 import functools
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from docs.update.request import signed_percent
 from simtrain.iteration.report.result import Result
 from simtrain.recording.child import step as recorder
 from simtrain.recording.child.recording import program_of
@@ -18,9 +15,7 @@ from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm
 from tests.helpers import same_programs
-from tests.helpers.command_line import ROOT
 from tests.helpers.recorded_programs import scenario_of, works
-from tests.helpers.work_kinds import work_kinds
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,23 +23,15 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:FSDP2-wrapped module"),
 ]
 GPUS, CLUSTER = 8, "h100_sxm"
-LABELS = {
-    "gpt": "GPT, 24 layers of 2048",
-    "llama": "Llama 3 8B",
-    "qwen3": "Qwen3 8B",
-    "mixtral": "Mixtral 8x7B, 4 layers",
-}
 KINDS = [*same_programs.MODELS]
-WITHIN_TIME, WITHIN_MEMORY, WITHIN_BYTES = 0.01, 0.02, 0.01
-# torch fills gradients of slices of rotate_half with zeros and adds them; our kernel joins them.
-WITHIN_OTHERS = {"gpt": 0.02, "llama": 0.02, "qwen3": 0.09}
+WITHIN_TIME, WITHIN_MEMORY = 0.01, 0.02
 
 
 @functools.cache
 def recorded(kind: str, *, is_small: bool) -> Program:
     """Record a model. That of its full size takes seconds: tensors have no values."""
-    arguments = same_programs.arguments_of(kind, sizes_of(kind, is_small=is_small))
-    step = recorder.record(same_programs.train, arguments, GPUS)
+    sizes = asdict(sizes_of(kind, is_small=is_small))
+    step = recorder.record(same_programs.train, {"sizes": sizes}, GPUS)
     text = program_of(step, {"command": f"simtrain import --record x.py:{kind}", "gpus": GPUS})
     return Program.model_validate_json(text)
 
@@ -56,7 +43,7 @@ def sizes_of(kind: str, *, is_small: bool) -> same_programs.Sizes:
 
 def results(kind: str, folder: Path, *, is_small: bool) -> tuple[Result, Result]:
     """Simulate a recording, and the scenario by hand."""
-    by_hand = same_programs.by_hand(kind, sizes_of(kind, is_small=is_small), GPUS)
+    by_hand = same_programs.by_hand(sizes_of(kind, is_small=is_small), GPUS)
     scenarios = (
         scenario_of(recorded(kind, is_small=is_small), folder, cluster=CLUSTER),
         Scenario.model_validate(by_hand | {"cluster": CLUSTER}),
@@ -98,9 +85,6 @@ def test_time_and_memory_are_those_of_the_scenario_by_hand(kind: str, tmp_path: 
     assert ours.iteration_time_s == pytest.approx(theirs.iteration_time_s, rel=WITHIN_TIME)
     peaks = [result.memory.fullest.peak_bytes for result in both]
     assert peaks[0] == pytest.approx(peaks[1], rel=WITHIN_MEMORY)
-    quoted = (ROOT / "docs" / "validation_details.md").read_text(encoding="utf-8")
-    of_time = signed_percent(ours.iteration_time_s / theirs.iteration_time_s - 1)
-    assert f"| {LABELS[kind]} | {of_time} | {signed_percent(peaks[0] / peaks[1] - 1)} |" in quoted
 
 
 @pytest.mark.ci
@@ -109,21 +93,8 @@ def test_compiled_times_agree(kind: str, tmp_path: Path) -> None:
     """A recording fuses kernels that follow one another; by hand the stack says which are fused."""
     compiled = {"software": {"stack": "torchtitan_compiled"}, "cluster": CLUSTER}
     recording = scenario_of(recorded(kind, is_small=False), tmp_path, **compiled)
-    by_hand = same_programs.by_hand(kind, sizes_of(kind, is_small=False), GPUS) | compiled
+    by_hand = same_programs.by_hand(sizes_of(kind, is_small=False), GPUS) | compiled
     times_s = [
         simulate(each).iteration_time_s for each in (recording, Scenario.model_validate(by_hand))
     ]
     assert times_s[0] == pytest.approx(times_s[1], rel=WITHIN_TIME)
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("kind", ["gpt", "llama", "qwen3"])
-def test_kernels_of_each_kind_move_the_same_bytes(kind: str, tmp_path: Path) -> None:
-    """Each side counts the bytes of a kernel by its own rule. Small models have other shares."""
-    ours, theirs = map(work_kinds, results(kind, tmp_path, is_small=False))
-    assert {*ours} - {*theirs} <= {("other kernels", "optimizer")}
-    for key, of_hand in theirs.items():
-        within = WITHIN_OTHERS[kind] if key[0] == "other kernels" else WITHIN_BYTES
-        if key[0] != "all-reduce":  # of norms: their number of bytes does not matter
-            assert ours[key].num_bytes == pytest.approx(of_hand.num_bytes, rel=within), key
-            assert ours[key].flops == of_hand.flops
