@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9439,
     "docs/update": 839,
     "benchmarks": 1772,
-    "tests": 44082,
+    "tests": 43726,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
