@@ -3,12 +3,12 @@
 import pathlib
 
 import pytest
+from simtrain.schedules.v_shaped import Zbv
 
 from simtrain.base import plug_ins
 from simtrain.base.plug_ins import Parts
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.one_f_one_b import GPipe, OneFOneB
-from simtrain.schedules.v_shaped import Zbv
 from tests.helpers.command_line import ROOT
 from tests.helpers.outsider import Outsider
 
