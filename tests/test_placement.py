@@ -36,11 +36,6 @@ def test_stages_first_keeps_transfers_inside_nodes_and_spreads_replicas() -> Non
     assert replicas.mesh.group("tp") == stages.mesh.group("tp")
 
 
-def test_the_default_order_is_megatrons() -> None:
-    written = scenario("tp-cp-ep-dp-pp")
-    assert run(written).iteration_time_s == run(scenario()).iteration_time_s
-
-
 def test_without_a_pipeline_both_orders_take_equally_long() -> None:
     both = (run(scenario(order, pipeline=1)) for order in ("tp-cp-ep-dp-pp", STAGES_FIRST))
     assert len({result.iteration_time_s for result in both}) == 1
