@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9439,
     "docs/update": 839,
     "benchmarks": 1772,
-    "tests": 43726,
+    "tests": 43639,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
