@@ -23,15 +23,12 @@ SweepFields = Annotated[
     dict[str, Any],
     Fields(
         SweepRequest,
-        "ray shard part_size",
-        {
-            "part_size": Annotated[int | None, typer.Option(min=1)],
-        },
+        "ray",
     ),
 ]
 
 
-@options_first("source out query overrides workers ray shard part_size")
+@options_first("source out query overrides workers ray")
 def sweep(
     source: Annotated[str, typer.Argument(metavar="SWEEP", autocompletion=shipped_sweeps)],
     fields: SweepFields,
@@ -73,7 +70,6 @@ def sweep(
     """
     of_picture = {"--axes": axes, "--value": value}
     of_grid = {"--set": overrides, "--gpus": gpus, "--workers": workers, "--ray": fields["ray"]}
-    of_grid["--part-size"] = fields["part_size"]
     if query is not None:
         refuse(of_grid | of_picture | {"-o": out}, "has no effect with --query")
         _query(Path(source), query, output)

@@ -28,12 +28,7 @@ _MAX_ROWS = 40
 
 @dataclass(frozen=True)
 class Summary(PlainData):
-    """What a sweep's folder has when a run ends: all of its shards.
-
-    Args:
-        run: the sweep, its folder and its shard.
-        progress: counts of parts and points of the shard.
-    """
+    """What a sweep's folder has when a run ends."""
 
     json_fields: ClassVar = keys(
         """name=run.sweep.name out num_parts=progress.num_parts

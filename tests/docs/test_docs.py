@@ -277,12 +277,6 @@ def test_shell_blocks_parse(page: str) -> None:
             subprocess.run(["bash", "-n", "-c", block.text], check=True)
 
 
-def test_the_array_of_a_sweep_has_a_task_for_each_shard() -> None:
-    """Tasks count from 0, as shards do."""
-    (script,) = (one.text for one in blocks("docs/how_to/run_a_sweep.md") if "#SBATCH" in one.text)
-    assert "--array=0-7 " in script and '--shard "$SLURM_ARRAY_TASK_ID/8"' in script
-
-
 # ------------------------------------------------------------------------- the project around it
 
 

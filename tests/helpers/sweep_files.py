@@ -3,6 +3,7 @@
 import pathlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 import pyarrow.parquet
@@ -42,7 +43,8 @@ def sweep_of(
 ) -> Sweep:
     path = folder / "small.yaml"
     path.write_text(text, encoding="utf-8")
-    return load_sweep(path, overrides, part_size)
+    sweep = load_sweep(path, overrides)
+    return replace(sweep, part_size=part_size) if part_size else sweep
 
 
 def with_axes(*lines: str) -> str:
@@ -54,13 +56,11 @@ def run(
     out: pathlib.Path,
     make_executor: Callable[[], Executor] = SerialExecutor,
     in_flight: int = 1,
-    shard: tuple[int, int] = (0, 1),
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     folder = SweepFolder(out)
     folder.open(sweep.header)
-    parts = range(shard[0], sweep.num_parts, shard[1])
-    return SweepRun(sweep, folder, parts, make_executor, in_flight).compute(on_progress)
+    return SweepRun(sweep, folder, make_executor, in_flight).compute(on_progress)
 
 
 def files_of(out: pathlib.Path) -> dict[str, bytes]:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 from simtrain.errors import InputError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from simtrain.studies.sweep.run import Progress
 
 
@@ -30,13 +28,10 @@ class SweepRequest:
         out: folder for the results, to query later. None keeps only the rows.
         overrides: overrides of the base scenarios, such as "model.seq_length=4096".
         query: DuckDB SQL on the table `results` of a folder, in place of a run.
-        workers: processes, or parts that are computed together elsewhere; with 1 this process
-            computes everything, and None takes one per processor. A script with several workers
-            needs `if __name__ == "__main__":`, because workers import it.
-        executor: any `concurrent.futures.Executor` that computes parts, in place of processes.
+        workers: processes; with 1 this process computes everything, and None takes one per
+            processor. A script with several workers needs `if __name__ == "__main__":`, because
+            workers import it.
         ray: Ray cluster, host:port, whose processors compute in place of this machine.
-        shard: compute only every n-th part, starting at part i (from 0): i/n.
-        part_size: points per part.
         on_progress: called after each part.
     """
 
@@ -46,20 +41,11 @@ class SweepRequest:
     _: KW_ONLY
     query: str | None = None
     workers: int | None = 1
-    executor: Executor | None = None
     ray: str | None = None
-    shard: str = "0/1"
-    part_size: int | None = None
     on_progress: Callable[[Progress], None] = lambda progress: None
 
     def check(self) -> None:
-        """Refuse numbers below 1, and an executor beside a cluster (E834)."""
-        counts = {"workers": self.workers, "part_size": self.part_size}
-        counts = {name: count for name, count in counts.items() if count is not None}
-        for name, count in counts.items():
-            if type(count) is not int or count < 1:
-                fix = "write a whole number of at least 1"
-                raise InputError.of("E834", f"{name} is {count!r}", fix=fix)
-        if self.executor is not None and (self.ray or not hasattr(self.executor, "submit")):
-            fix = "give a concurrent.futures.Executor, and no ray beside it"
-            raise InputError.of("E834", f"executor is {self.executor!r}", fix=fix)
+        """Refuse a number of workers below 1 (E834)."""
+        if self.workers is not None and (type(self.workers) is not int or self.workers < 1):
+            fix = "write a whole number of at least 1"
+            raise InputError.of("E834", f"workers is {self.workers!r}", fix=fix)

@@ -26,11 +26,8 @@ BASE: Path = ("base",)
 """Pseudo-field: the name of the point's base scenario."""
 _HARDWARE, _WITHOUT_EFFECT = "hardware", {"name", "description"}
 _DERIVED = ("num_gpus", "num_microbatches")
-LARGEST = 2**63 - 1
-"""The largest integer that Parquet and SQL can store."""
 _TOKEN = re.compile(r"'[^']*'|\"[^\"]*\"|(?<![\w.])([^\W\d][\w.]*)")
 """Text in quotes, or a name."""
-_MOST_TEXT = 500
 
 
 @functools.cache
@@ -84,11 +81,6 @@ def field_path(name: str, location: Location | None) -> Path:
     raise InputError.of("E802", f'"{name}" is not a field of a scenario', location, fix)
 
 
-def storable(value: Any) -> Any:
-    """Replace integers above 64 bits, which columns cannot hold, by null."""
-    return None if isinstance(value, int) and abs(value) > LARGEST else value
-
-
 @dataclass(frozen=True, slots=True)
 class Condition:
     """A condition of a sweep file: an expression of SQL on the fields of a scenario.
@@ -105,16 +97,12 @@ class Condition:
         """Return whether it holds for each scenario; None if it has no value.
 
         Raises:
-            InputError: it is no expression (E810), names something that is no field (E812), or is
-                no condition on one point (E813).
+            InputError: it is no condition of SQL on the fields of a point (E810).
         """
         require("a constraint", "duckdb", "pyarrow")
         import duckdb
         import pyarrow
 
-        if len(self.text) > _MOST_TEXT:
-            fix = "split it into several constraints; all of them must hold"
-            raise self.refusal("E810", f"is longer than {_MOST_TEXT} characters", fix)
         attributes = attributes_by_name()
         names = {token[1] for token in _TOKEN.finditer(self.text)} & attributes.keys()
         columns: dict[str, list[Any]] = {"": [None] * len(scenarios)}
@@ -128,23 +116,18 @@ class Condition:
             answer = points.select(duckdb.SQLExpression(f"try({sql})"))
             kind, rows = str(answer.types[0]), answer.fetchall()
         except (duckdb.Error, pyarrow.ArrowException) as error:
-            code, fix = "E813", "compare numbers with numbers, and text with 'text'"
-            if isinstance(error, duckdb.ParserException):
-                code, fix = "E810", "write a comparison such as tensor * data == 64"
-            elif isinstance(error, duckdb.BinderException) and "not found" in str(error):
-                known = ", ".join(name for name in attributes if "." not in name)
-                code, fix = "E812", f"write text as 'text'; the names here are {known}"
+            names = ", ".join(name for name in attributes if "." not in name)
+            fix = f"compare numbers with numbers, and text with 'text'; fields are {names}"
             message = f"cannot be read: {str(error).partition(chr(10))[0]}"
-            raise self.refusal(code, message, fix) from error
+            raise self.refusal(message, fix) from error
         if kind not in ("BOOLEAN", '"NULL"') or len(rows) != len(scenarios):
             fix = "write a comparison: tensor * pipeline * data == num_gpus"
-            raise self.refusal("E813", "is neither true nor false", fix)
+            raise self.refusal("is neither true nor false", fix)
         return [holds for (holds,) in rows]
 
-    def refusal(self, code: str, message: str, fix: str, reason: str | None = None) -> InputError:
-        """Build the error of the condition."""
+    def refusal(self, message: str, fix: str, reason: str | None = None) -> InputError:
         message = f'the constraint "{self.text}" {message}'
-        return InputError.of(code, message, self.place, fix, reason)
+        return InputError.of("E810", message, self.place, fix, reason)
 
 
 def _value(scenario: Scenario, attribute: str) -> Any:
@@ -152,7 +135,7 @@ def _value(scenario: Scenario, attribute: str) -> Any:
     value: Any = scenario
     for key in attribute.split("."):
         value = getattr(value, key, None)
-    return storable(value)
+    return value
 
 
 @functools.cache

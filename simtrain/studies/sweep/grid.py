@@ -45,7 +45,7 @@ from simtrain.scenario import Scenario
 from simtrain.scenario.check import read_scenario, with_paths_beside
 from simtrain.scenario.section import spell_out_words
 from simtrain.studies.sweep.executors import versions
-from simtrain.studies.sweep.fields import BASE, LARGEST, Condition, field_path
+from simtrain.studies.sweep.fields import BASE, Condition, field_path
 
 Setting = tuple[Path, Any, Location | None]
 """A field, its value, and the place of the value in the sweep file."""
@@ -59,7 +59,7 @@ REPORTED = (
 OBJECTIVES = tuple(name for name in REPORTED if name != "capacity_bytes")
 MORE_IS_BETTER = frozenset({"mfu", "hfu", "tokens_per_s"})
 """Objectives to maximise; all others are minimised."""
-_MOST_IN_GRID, _MOST_VALUES = 10**9, 10_000
+_MOST_VALUES = 10_000
 # Parts are small enough to share and to lose, and large enough to be worth a file.
 _FEWEST_POINTS, _MOST_POINTS, _PARTS_WANTED = 16, 1000, 100
 _WITH_PATHS: tuple[Path, ...] = (("cluster",), ("schedule",))
@@ -103,10 +103,9 @@ class Axis:
     def column_type(self) -> type[Any]:
         """The narrowest type that represents every value: bool, int, float or str."""
         types = {type(value) for value in self.values if value is not None}
-        fits = all(abs(value) <= LARGEST for value in self.values if isinstance(value, int))
-        if len(types) == 1 and types <= {bool, int, float, str} and fits:
+        if len(types) == 1 and types <= {bool, int, float, str}:
             return types.pop()
-        return float if types == {int, float} and fits else str
+        return float if types == {int, float} else str
 
     @cached_property
     def paths(self) -> set[Path]:
@@ -195,7 +194,7 @@ class Sweep:
         """Return the points at which all conditions hold.
 
         Raises:
-            InputError: a condition is none, or has no value at a point (E810, E812, E813).
+            InputError: a condition is none, or has no value at a point (E810).
         """
         kept = dict(points)
         for condition in self.conditions:
@@ -204,7 +203,7 @@ class Sweep:
                     cells = ", ".join(f"{k}: {as_scalar(v)}" for k, v in self.cells(index).items())
                     message = "has no value: a field is null, or a number cannot be computed"
                     fix = 'write "x is null or ..." if x may be null; avoid x / 0 and large numbers'
-                    raise condition.refusal("E813", message, fix, f"at point {index}: {cells}")
+                    raise condition.refusal(message, fix, f"at point {index}: {cells}")
                 if not holds:
                     del kept[index]
         return kept
@@ -257,17 +256,12 @@ class Sweep:
         }
 
 
-def load_sweep(
-    sweep: str | FilePath | Mapping[str, Any],
-    overrides: Sequence[str] = (),
-    part_size: int | None = None,
-) -> Sweep:
+def load_sweep(sweep: str | FilePath | Mapping[str, Any], overrides: Sequence[str] = ()) -> Sweep:
     """Load a sweep file, a shipped sweep by its name, or what such a file contains.
 
     Args:
         sweep: the sweep.
         overrides: overrides of the base scenarios, such as "model.seq_length=4096".
-        part_size: points per part of the results; by default about a hundred parts.
 
     Raises:
         InputError: an error of the file, the overrides or the base scenarios, with its place; or
@@ -288,10 +282,6 @@ def load_sweep(
     axes, name = _axes(document), file.name or name
     bases = _bases(document, axes, tuple(overrides), name)
     num_points = math.prod(len(axis.values) for axis in axes)
-    if num_points > _MOST_IN_GRID:
-        message = f"the grid has {num_points:,} points, more than {_MOST_IN_GRID:,}"
-        fix = "use fewer values, or vary several fields together on one axis"
-        raise InputError.of("E807", message, place.of_key(("axes",)), fix)
     if file.objective not in OBJECTIVES:
         message = f'"{file.objective}" is not an objective'
         fix = f"{did_you_mean(file.objective, OBJECTIVES)}Write one of {', '.join(OBJECTIVES)}"
@@ -300,8 +290,7 @@ def load_sweep(
         Condition(text, place.of_value(("constraints", number)))
         for number, text in enumerate(file.constraints)
     )
-    wanted = min(_MOST_POINTS, max(_FEWEST_POINTS, -(-num_points // _PARTS_WANTED)))
-    part_size = part_size or wanted
+    part_size = min(_MOST_POINTS, max(_FEWEST_POINTS, -(-num_points // _PARTS_WANTED)))
     grid = Sweep(document.data, name, bases, axes, conditions, {}, part_size, tuple(overrides))
     grid = replace(grid, profiles=grid.checked())
     for condition in conditions:
@@ -424,12 +413,8 @@ def _bases(
 ) -> dict[str, YamlDocument]:
     """Return all base scenarios by name, the default first, with the overrides applied."""
     written, place = document.data.get("base"), document.positions.of_value(BASE)
-    named: list[tuple[Any, Location | None]] = []
-    is_always_set = False
-    for axis in (axis for axis in axes if BASE in axis.paths):
-        bases = [each[1:] for settings in axis.settings for each in settings if each[0] == BASE]
-        is_always_set = len(bases) == len(axis.values)
-        named += bases
+    settings = [each for axis in axes for of_value in axis.settings for each in of_value]
+    named = [(value, location) for path, value, location in settings if path == BASE]
     documents: dict[str, YamlDocument] = {}
     if isinstance(written, dict):
         of_file = with_paths_beside(section(document, BASE), place.file if place else "")
@@ -453,10 +438,6 @@ def _bases(
             raise InputError.of("E805", message, location, fix)
         path = find_scenario(beside(name, location.file) if location else name, location)
         documents[name] = read_scenario(path)
-    if written is not None and is_always_set:
-        message = "an axis sets base at every point, so this line has no effect"
-        fix = "remove it, or add its value to the axis"
-        raise InputError.of("E806", message, key(BASE), fix)
     for name, base in documents.items():
         for override in overrides:
             base = apply_overrides(spell_out_words(base), [override])

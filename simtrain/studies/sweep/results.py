@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -70,8 +70,8 @@ class SweepFolder:
             raise InputError.of("E822", message, Location(str(file)), _OTHER_FOLDER) from error
         return header  # type: ignore[no-any-return]
 
-    def open(self, header: Mapping[str, Any], part_size: int | None = None) -> int:
-        """Create the folder, or resume the same sweep in it; return the points per part.
+    def open(self, header: Mapping[str, Any]) -> None:
+        """Create the folder, or resume the same sweep in it.
 
         Raises:
             InputError: the folder has something else (E821), or cannot be written to.
@@ -92,11 +92,6 @@ class SweepFolder:
             message = f'the folder contains the results of another sweep, "{known.get("name")}"'
             reason = "the sweep, a base scenario, a profile, an override or a version differs"
             raise InputError.of("E821", message, place, _OTHER_FOLDER, reason)
-        size = int(known["part_size"])
-        if part_size not in (None, size):
-            message, fix = f"the results have parts of {size} points", "remove --part-size"
-            raise InputError.of("E821", message, place, fix)
-        return size
 
     def write(self, number: int, table: pyarrow.Table) -> None:
         """Write a part: its file exists complete, or not at all."""
@@ -123,7 +118,7 @@ class SweepFolder:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SweepRows(Answer):
-    """The result of a query; repeated column names get a number.
+    """The result of a query.
 
     Args:
         columns: names of the columns.
@@ -190,7 +185,7 @@ def query(folder: str | Path, sql: str) -> SweepRows:
     size, total = header["part_size"], header["num_points"]
     present = sum(min(size, total - int(Path(file).stem[5:]) * size) for file in files)
     plain_rows = tuple(tuple(map(_plain, row)) for row in rows)
-    return SweepRows(tuple(_distinct(names)), plain_rows, total - present)
+    return SweepRows(tuple(names), plain_rows, total - present)
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[Any]]:
@@ -202,19 +197,10 @@ def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str],
     if (kind := statements[0].type.name) not in _QUERIES:
         raise ValueError(f"{kind} is not a query; write a statement that returns rows")
     answer = connection.execute(statements[0])
-    return [column[0] for column in answer.description or ()], answer.fetchall()
-
-
-def _distinct(names: Sequence[str]) -> Iterator[str]:
-    """Make names unique: the second "mfu" becomes "mfu_2", unless that name is taken."""
-    seen: set[str] = set()
-    for name in names:
-        free_name, number = name, 1
-        while free_name in seen or (number > 1 and free_name in names):
-            number += 1
-            free_name = f"{name}_{number}"
-        seen.add(free_name)
-        yield free_name
+    names = [column[0] for column in answer.description or ()]
+    if len(names) != len({*names}):
+        raise ValueError("two of its columns have one name; write select mfu as other")
+    return names, answer.fetchall()
 
 
 def _plain(value: Any) -> Any:

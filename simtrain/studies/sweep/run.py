@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -21,7 +20,6 @@ from simtrain.scenario import RULES, Scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.sweep import SweepRequest
 from simtrain.studies.sweep.executors import connect, local_executor
-from simtrain.studies.sweep.fields import storable
 from simtrain.studies.sweep.grid import BREAKDOWN, REPORTED, Sweep, load_sweep
 from simtrain.studies.sweep.results import SweepFolder, SweepRows, query
 
@@ -56,7 +54,7 @@ class Progress:
     """Progress of a run.
 
     Args:
-        num_parts, num_points: in the shard.
+        num_parts, num_points: of the sweep.
         done, found: parts on disk now, and before this run.
         num_done: points of the parts on disk.
     """
@@ -70,18 +68,16 @@ class Progress:
 
 @dataclass(frozen=True)
 class SweepRun:
-    """A share of a sweep's parts, and what computes them.
+    """A sweep, and what computes its parts.
 
     Args:
         sweep, folder: the sweep, and where its results are.
-        parts: numbers of the share's parts.
         start: creates an executor.
         num_in_flight: parts submitted at a time.
     """
 
     sweep: Sweep
     folder: SweepFolder
-    parts: range
     start: Callable[[], Executor]
     num_in_flight: int = 1
 
@@ -90,27 +86,18 @@ class SweepRun:
         """Load a sweep, and create or resume its folder.
 
         Raises:
-            InputError: as for `sweep`; the shard is no i/n (E828).
+            InputError: as for `sweep`.
         """
         request.check()
-        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", request.shard.strip())
-        if not match or int(match[1]) >= int(match[2]):
-            fix = "write 0/4 for the first of four shards, 3/4 for the last"
-            message = f'"{request.shard}" is not a shard'
-            raise InputError.of("E828", message, Location("--shard"), fix)
-        sweep = load_sweep(request.sweep, request.overrides, request.part_size)
-        sweep = replace(sweep, part_size=folder.open(sweep.header, request.part_size))
-        parts = range(int(match[1]), sweep.num_parts, int(match[2]))
+        sweep = load_sweep(request.sweep, request.overrides)
+        folder.open(sweep.header)
         if request.ray:
             cluster = connect(request.ray, sweep.profiles)
-            return cls(sweep, folder, parts, lambda: cluster, 2 * cluster.num_processors)
-        workers = request.workers or num_processors()
-        if executor := request.executor:
-            return cls(sweep, folder, parts, lambda: executor, 2 * workers)
-        workers = max(1, min(workers, len(parts)))
+            return cls(sweep, folder, lambda: cluster, 2 * cluster.num_processors)
+        workers = max(1, min(request.workers or num_processors(), sweep.num_parts))
         # Two parts per worker, so that none waits for this process to write a file.
         in_flight = 2 * workers if workers > 1 else 1
-        return cls(sweep, folder, parts, partial(local_executor, workers), in_flight)
+        return cls(sweep, folder, partial(local_executor, workers), in_flight)
 
     def compute(self, on_progress: Callable[[Progress], None]) -> Progress:
         """Compute the parts that have no file.
@@ -119,22 +106,25 @@ class SweepRun:
             InputError: the folder cannot be written to, a condition has no value at a point, or a
                 worker dies (E850).
         """
-        sizes = {number: len(self.sweep.indices(number)) for number in self.parts}
-        there = {number for number in self.parts if self.folder.part(number).exists()}
+        sizes = [len(self.sweep.indices(number)) for number in range(self.sweep.num_parts)]
+        there = {number for number in range(len(sizes)) if self.folder.part(number).exists()}
         num_there = sum(map(sizes.__getitem__, there))
-        progress = Progress(len(sizes), sum(sizes.values()), len(there), len(there), num_there)
+        progress = Progress(len(sizes), sum(sizes), len(there), len(there), num_there)
         on_progress(progress)
-        with closing(self.start()) as executor:
+        executor = self.start()
+        try:
             for number, table in self._tables(executor, there):
                 self.folder.write(number, table)
                 num_done = progress.num_done + sizes[number]
                 progress = replace(progress, done=progress.done + 1, num_done=num_done)
                 on_progress(progress)
+        finally:
+            executor.shutdown(cancel_futures=True)
         return progress
 
     def _tables(self, executor: Executor, there: set[int]) -> Iterator[tuple[int, pyarrow.Table]]:
         """Yield the parts that are not there, each when it is done."""
-        missing = (number for number in self.parts if number not in there)
+        missing = (number for number in range(self.sweep.num_parts) if number not in there)
         running: dict[Future[pyarrow.Table], int] = {}
         try:
             while True:
@@ -152,15 +142,6 @@ class SweepRun:
                 "run the same command again, which resumes; with --workers 1 it shows the error",
                 "the system kills processes when memory runs out, and libraries can crash",
             ) from error
-
-
-@contextmanager
-def closing(executor: Executor) -> Iterator[Executor]:
-    """Leave an executor without waiting for calls that have not begun."""
-    try:
-        yield executor
-    finally:
-        executor.shutdown(cancel_futures=True)
 
 
 @without_garbage_collection()
@@ -198,7 +179,7 @@ _evaluator = functools.cache(Evaluator)
 
 def _row(scenario: Scenario) -> Row:
     """The result columns of one point, without the axes."""
-    row: Row = {"status": "illegal", "num_gpus": storable(scenario.num_gpus)}
+    row: Row = {"status": "illegal", "num_gpus": scenario.num_gpus}
     # Check the rules first: building an error with remedies takes far longer than a code.
     if broken := next((rule.code for rule in RULES if rule.check(scenario)), None):
         return row | {"rule": broken}
@@ -208,8 +189,7 @@ def _row(scenario: Scenario) -> Row:
     except InputError as error:
         return row | {"rule": error.problems[0].code}
     row["status"] = "ok" if evaluation.run else "does_not_fit"
-    for name in ("peak_bytes", "capacity_bytes"):
-        row[name] = storable(getattr(evaluation, name))
+    row |= {"peak_bytes": evaluation.peak_bytes, "capacity_bytes": evaluation.capacity_bytes}
     if run := evaluation.run:
         row |= {
             name: getattr(run, name) for name in ("iteration_time_s", "tokens_per_s", "mfu", "hfu")

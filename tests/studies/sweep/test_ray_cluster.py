@@ -22,8 +22,8 @@ from tests.helpers.command_line import ROOT, spawn
 from tests.helpers.sweep_files import BASE, files_of, run, sweep_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
-# 80 * 30 points in 240 parts, so the node joins and dies long before the sweep ends.
-NUM_PARTS, PART_SIZE = 240, 10
+# 80 * 30 points in 100 parts, so the node joins and dies long before the sweep ends.
+NUM_PARTS, PART_SIZE = 100, 24
 SWEEP = f"""{BASE}\
 axes:
   model.vocab_size: {{range: [512, {512 * 80}, 512]}}
@@ -128,7 +128,7 @@ def cluster() -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
 @contextmanager
 def sweep(path: pathlib.Path, address: str, *options: str) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-m", "simtrain", "sweep", str(path / "small.yaml")]
-    command += ["-o", str(path / "out"), "--part-size", str(PART_SIZE)]
+    command += ["-o", str(path / "out")]
     command += ["--ray", address, "--format=json", *options]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True) as process:
@@ -143,7 +143,7 @@ def test_a_node_that_dies_loses_only_its_current_part(
 ) -> None:
     address, node = cluster
     (tmp_path / "here").mkdir()
-    run(sweep_of(tmp_path / "here", SWEEP, part_size=PART_SIZE), tmp_path / "here" / "out")
+    run(sweep_of(tmp_path / "here", SWEEP), tmp_path / "here" / "out")
     sweep_of(tmp_path, SWEEP)
     parts = tmp_path / "out" / "parts"
 

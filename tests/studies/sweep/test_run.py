@@ -7,7 +7,7 @@ import pathlib
 import signal
 import sys
 import time
-from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Future
 from functools import partial
 from typing import Any
 
@@ -43,8 +43,13 @@ from tests.helpers.sweep_files import (
 def command(folder: pathlib.Path, *options: str) -> tuple[str, ...]:
     """Return the words of the small sweep with results in `folder / "out"`."""
     sweep_of(folder)
-    words = ("sweep", str(folder / "small.yaml"), "-o", str(folder / "out"))
-    return (*words, "--part-size", str(PART_SIZE), *options)
+    return ("sweep", str(folder / "small.yaml"), "-o", str(folder / "out"), *options)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let parts have as many points as those of `whole`."""
+    monkeypatch.setattr("simtrain.studies.sweep.grid._FEWEST_POINTS", PART_SIZE)
 
 
 def test_every_point_is_a_row_or_excluded(sweep: Sweep, whole: pathlib.Path) -> None:
@@ -105,22 +110,13 @@ def test_the_summary_counts_all_points_and_names_the_best(
     assert (data["best"]["index"], data["best"]["value"]) == (best, values[best])
 
 
-def test_python_gets_the_rows_and_may_give_any_executor(
-    whole: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_python_gets_the_rows(whole: pathlib.Path, tmp_path: pathlib.Path) -> None:
     sweep_of(tmp_path)
     file = tmp_path / "small.yaml"
-    with ThreadPoolExecutor(2) as pool:
-        answer = simtrain.sweep(file, tmp_path / "out", executor=pool, part_size=PART_SIZE)
+    assert simtrain.sweep(file, tmp_path / "out").records() == rows_of(whole)
     assert files_of(tmp_path / "out") == files_of(whole)
-    assert answer.records() == rows_of(whole)
-    assert simtrain.sweep(file).rows == answer.rows
-
-
-@pytest.mark.parametrize(("field", "value"), [("executor", "threads"), ("workers", 0)])
-def test_wrong_fields_of_a_request_are_refused(field: str, value: Any) -> None:
-    with pytest.raises(InputError, match=f"E834 {field} is {value!r}"):
-        simtrain.sweep("interleave", **{field: value})
+    with pytest.raises(InputError, match="E834 workers is 0"):
+        simtrain.sweep(file, workers=0)
 
 
 # ------------------------------------------------------------------------- workers that die
@@ -164,6 +160,9 @@ def test_two_processes_write_the_same_bytes(
 KILLED = """
 import multiprocessing, os, signal
 from simtrain.commands.cli import main
+import simtrain.studies.sweep.grid as grid
+
+grid._FEWEST_POINTS = 5
 
 def replace(source, target, renamed=[], rename=os.replace):
     renamed.append(target)
@@ -232,32 +231,18 @@ def test_ctrl_c_reports_the_parts_on_disk(
 # ------------------------------------------------------------------------------------- the folder
 
 
-def test_shards_share_the_parts(sweep: Sweep, whole: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    done = [run(sweep, tmp_path / "out", shard=(number, 3)) for number in range(3)]
-    assert [each.done for each in done] == [2, 2, 1]
-    assert [each.num_done for each in done] == [10, 9, 5]
-    assert files_of(tmp_path / "out") == files_of(whole)
-
-
-@pytest.mark.parametrize("shard", ["4/4", "1", "-1/4", "a/b", "0/0"])
-def test_a_shard_is_a_number_of_a_count(tmp_path: pathlib.Path, shard: str) -> None:
-    outcome = call("sweep", "interleave", "-o", str(tmp_path / "out"), f"--shard={shard}")
-    assert outcome.exit_code == 2 and "E828" in outcome.stderr
-
-
 def test_a_folder_of_something_else_is_refused(sweep: Sweep, tmp_path: pathlib.Path) -> None:
     out, other = tmp_path / "out", sweep_of(tmp_path, overrides=["model.vocab_size=1024"])
 
-    def refusal(folder: pathlib.Path, sweep: Sweep, part_size: int | None = None) -> str:
+    def refusal(folder: pathlib.Path, sweep: Sweep) -> str:
         with pytest.raises(InputError) as refused:
-            SweepFolder(folder).open(sweep.header, part_size)
+            SweepFolder(folder).open(sweep.header)
         assert all(problem.fix for problem in refused.value.problems)
         return str(refused.value)
 
     SweepFolder(out).open(sweep.header)
     assert "E821 the folder contains the results of another sweep" in refusal(out, other)
-    assert "E821 the results have parts of 5 points" in refusal(out, sweep, 7)
-    assert SweepFolder(out).open(sweep_of(tmp_path).header) == PART_SIZE
+    SweepFolder(out).open(sweep_of(tmp_path).header)
     (out / "sweep.json").write_text('{"hash": ')
     assert "E822 cannot be read" in refusal(out, sweep)
     (tmp_path / "texts").mkdir()
@@ -273,7 +258,8 @@ def test_a_full_disk_loses_no_finished_part(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     out = tmp_path / "out"
-    run(sweep, out, shard=(0, 3))
+    with pytest.raises(InputError, match="E850"):
+        run(sweep, out, LosingExecutor)
     finished = files_of(out)
     with monkeypatch.context() as patched:
         patched.setattr("os.replace", full)
@@ -303,7 +289,7 @@ def test_a_sweep_on_a_cluster_writes_the_same_bytes(
     ("failure", "expected"),
     [
         (RayTaskError(ZeroDivisionError()), ZeroDivisionError),
-        (RayTaskError(InputError.of("E813", "no value")), InputError),
+        (RayTaskError(InputError.of("E810", "no value")), InputError),
         (WorkerCrashedError("killed by signal 9"), InputError),
     ],
 )
