@@ -228,3 +228,20 @@ def test_accounted_ends_of_interleaved_stages_are_a_layout() -> None:
     text = text.replace("model:\n", "model:\n  account_for_loss_in_pipeline_split: true\n", 1)
     scenario, _ = bridge_draft(written("config.yaml", text), gpus=64).finished()
     assert scenario.parallelism.layout == "Et*7|(t*8|)*14t*7L"
+
+
+def test_packed_documents_are_noted_unless_their_lengths_are_given() -> None:
+    data = "dataset:\n  offline_packing_specs:\n    packed_sequence_size: 8192\n"
+    file = written("config.yaml", EVEN + data)
+    (note,) = (x for x in bridge_draft(file, gpus=64).notes if "packed_sequence_size" in x)
+    assert "batch.packed_lengths=[512]" in note
+    draft = bridge_draft(file, ["batch.packed_lengths=[512]"], gpus=64)
+    assert not [x for x in draft.notes if "packed_sequence_size" in x]
+    assert draft.finished()[0].documents == ((512, 16),)
+
+
+def test_adapters_are_noted() -> None:
+    peft = "peft:\n  _target_: megatron.bridge.peft.lora.LoRA\n  dim: 16\n"
+    draft = bridge_draft(written("config.yaml", EVEN + peft), gpus=64)
+    assert draft.finished()[0].model.lora is None
+    assert any("only adapters are trained" in note for note in draft.notes)

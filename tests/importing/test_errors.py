@@ -15,11 +15,6 @@ WRONG = {
         "did you mean --hidden-size?",
     ),
     "not a number": (GPT.replace("6144", "6k"), "run.sh:13:5: E872 --hidden-size 6k", "an integer"),
-    "fewer positions than tokens": (
-        GPT.replace("embeddings 2048", "embeddings 1024"),
-        "run.sh:16:5: E872 --max-position-embeddings 1024 is less than --seq-length 2048",
-        "write --max-position-embeddings 2048 or more, or --seq-length 1024 or less",
-    ),
     "not one of the choices": (
         GPT.replace("-backend unfused", "-backend quick"),
         "run.sh:27:5: E872 --attention-backend quick must be one of auto, flash",

@@ -44,12 +44,6 @@ def test_every_argument_is_in_exactly_one_list() -> None:
     assert not SPELLINGS.keys() & KNOWN
 
 
-def test_the_older_names_of_an_encoder_are_mapped_too() -> None:
-    older = BASE.replace("--num-layers", "--encoder-num-layers")
-    older = older.replace("--seq-length", "--encoder-seq-length")
-    assert import_megatron(older)[0] == import_megatron(BASE)[0]
-
-
 def flag_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 

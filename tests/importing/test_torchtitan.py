@@ -6,10 +6,9 @@ import pytest
 
 from simtrain import models
 from simtrain.errors import InputError
-from simtrain.importing.torchtitan.reader import MAPPED, PUBLISHED, TABLE, model_of_flavor
-from simtrain.scenario import Model, Scenario, load_scenario
+from simtrain.importing.torchtitan.reader import MAPPED, TABLE
+from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.section import DEFAULT_SAVED_OPS
-from simtrain.schedules import interleaved
 from simtrain.studies.simulation import simulate_memory
 from tests.helpers.command_line import MACHINE, call, refused
 from tests.helpers.imported import import_torchtitan, written
@@ -91,28 +90,6 @@ def test_a_pipeline_divides_the_local_batch() -> None:
     assert (scenario.batch.micro, scenario.num_microbatches, split.data) == (1, 8, 1)
 
 
-@pytest.mark.parametrize("name", ["PipelineScheduleMulti", "InterleavedZeroBubble"])
-def test_a_schedule_from_a_file_is_kept(name: str) -> None:
-    """PyTorch's runtime sends asynchronously. The file has two chunks per stage."""
-    Path("mine.csv").write_text(interleaved(4, 2, 8).to_csv())
-    job = (
-        JOB.replace(
-            "tensor_parallel_degree = 4  # inside a node",
-            f'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "{name}"\n'
-            'pipeline_parallel_schedule_csv = "mine.csv"',
-        )
-        .replace("local_batch_size = 2", "local_batch_size = 8")
-        .replace("shard_degree = 8", "shard_degree = 1")
-    )
-    one = imported(job)
-    assert (one.schedule, one.schedule_family.name, one.num_chunks) == (
-        "mine.csv",
-        "interleaved",
-        2,
-    )
-    assert one.overlap.pipeline
-
-
 def test_405b_on_512_gpus_is_divided_over_stages_tensors_and_replicas() -> None:
     """126 layers on 8 stages: 16 per stage, 15 at both ends. Parameters stay unsharded after the
     forward pass, and gradients are reduced once.
@@ -132,40 +109,6 @@ def test_405b_on_512_gpus_is_divided_over_stages_tensors_and_replicas() -> None:
     assert imported(always).memory.reshard_after_forward is True
     even = text_of(job.replace('"405B"', '"8B"').replace("8192", "4096"))
     assert "Et*4|t*5|(t*4|)*5t*3L" in even
-
-
-def names(first: int, end: int) -> list[str]:
-    return [f"layers.{number}" for number in range(first, end)]
-
-
-PARTS = [["tok_embeddings", *names(0, 12)], names(12, 20), names(20, 32), ["norm", "output"]]
-
-
-@pytest.mark.parametrize(
-    ("key", "layout"),
-    [
-        (f"module_fqns_per_model_part = {PARTS}", "Et*12|t*8|t*12|L"),
-    ],
-)
-def test_named_stages_are_a_layout(key: str, layout: str) -> None:
-    job = JOB.replace("tensor_parallel_degree = 4", f"pipeline_parallel_degree = 4\n{key}")
-    job = job.replace("local_batch_size = 2", "local_batch_size = 8")
-    split = imported(job).parallelism
-    assert (split.layout, split.interleave) == (layout, 1)
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        'module_fqns_per_model_part = [["tok_embeddings"], ["layers.0"], ["norm"], ["output"]]',
-        'module_fqns_per_model_part = ["tok_embeddings", "layers.0"]',
-        f"module_fqns_per_model_part = {PARTS[::-1]}",
-    ],
-)
-def test_other_named_stages_are_refused(key: str) -> None:
-    job = JOB.replace("tensor_parallel_degree = 4", f"pipeline_parallel_degree = 4\n{key}")
-    with pytest.raises(InputError, match=f"E872 parallelism.{key.split()[0]} is "):
-        text_of(job)
 
 
 def test_shards_and_their_replicas_are_mapped() -> None:
@@ -334,12 +277,6 @@ def test_the_command_writes_a_file() -> None:
     done = call("import", "job.toml", "-o", "o.yaml", *MACHINE, "--set", "batch.global=32")
     assert done.exit_code == 0
     assert load_scenario("o.yaml").batch.global_ == 32
-
-
-@pytest.mark.parametrize(("name", "flavor"), PUBLISHED)
-def test_every_published_model_is_a_model(name: str, flavor: str) -> None:
-    fields, _, _ = model_of_flavor(name, flavor) or ({}, "", ())
-    assert Model.model_validate(fields | {"seq_length": 2048}).num_layers
 
 
 def test_an_unknown_model_is_answered_with_a_similar_one() -> None:

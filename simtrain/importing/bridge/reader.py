@@ -24,7 +24,6 @@ from simtrain.importing.megatron.fields import draft_of
 from simtrain.importing.megatron.source import Source
 from simtrain.importing.settings import Setting
 from simtrain.importing.table import WordsFile
-from simtrain.scenario.model import MODULES
 from simtrain.scenario.parallelism import layout_of_chunks
 
 _TOOL = "Megatron-Bridge"
@@ -33,7 +32,6 @@ TABLE = dataclasses.replace(
     OF_MEGATRON,
     kind="field",
     source=_TOOL,
-    mapped=dict(OF_MEGATRON.mapped) | _WORDS.words("fields"),
     not_modelled=dict(OF_MEGATRON.not_modelled) | _WORDS.effects("not_modelled"),
     without_effect=OF_MEGATRON.without_effect | _WORDS.names("without_effect"),
 )
@@ -50,12 +48,10 @@ _TARGET = "_target_"
 """The key whose value is the class or function of an object."""
 _MARKS = (_TARGET, "_call_", "_partial_", "_convert_", "_recursive_")
 _START = re.compile(rf"^{_TARGET}: .*ConfigContainer\s*$", re.MULTILINE)
-_HYBRID_PROVIDER = re.compile(r"(?:Mamba|NemotronH)Model(?:Provider(\d+B)?|\d+BProvider)$")
+_HYBRID_PROVIDER = re.compile(r"(?:Mamba|NemotronH)Model(?:Provider(?:\d+B)?|\d+BProvider)$")
 """Classes of models/mamba/mamba_provider.py and models/nemotronh/nemotron_h_provider.py."""
 _PACKING = re.compile(r"\.(packed_sequence_specs|offline_packing_specs)\.packed_sequence_size$")
 _SECTIONS = "model", "train", "optimizer", "ddp", "dist", "mixed_precision", "comm_overlap", "peft"
-_WITHOUT_ADAPTERS = "num_experts", "multi_latent_attention", "mtp_num_layers"
-"""Arguments of models whose adapters are not simulated."""
 
 
 def bridge_draft(request: ImportRequest) -> Draft:
@@ -77,7 +73,6 @@ def bridge_draft(request: ImportRequest) -> Draft:
     arguments = translation.arguments
     source = Source(file, arguments, is_printed=True, tool=_TOOL, table=TABLE)
     draft = draft_of(source, request)
-    _set_adapters(draft)
     _note_packing(draft, translation.config)
     draft.machine = machine_of_log(lines, file)
     return draft
@@ -115,7 +110,8 @@ class _Translation:
         self._vocabulary()
         for name, value in _WORDS.section("defaults.bridge").items():
             self._default(name, value)
-        self._adapters()
+        if scheme := self._target("peft"):
+            self._add("peft", _spelled(self.config[f"peft.{_TARGET}"], "peft"), scheme)
         # Fields of sections that simtrain does not know are an error.
         known = {_TARGET, *_SECTIONS, *_WORDS.names("sections_without_effect")}
         for name, field in self.config.items():
@@ -297,31 +293,6 @@ class _Translation:
                 break
         self._default("tokenizer_type", "the config's tokenizer")
 
-    def _adapters(self) -> None:
-        """Set the adapters of a config, or note that all weights are trained instead.
-
-        Raises:
-            InputError: adapters that also train the length of columns (E872).
-        """
-        scheme = self._target("peft")
-        if not scheme:
-            return
-        field = self.config[f"peft.{_TARGET}"]
-        if scheme == "DoRA":
-            message = "peft is DoRA, which also trains the length of each column of the weights"
-            raise InputError.of("E872", message, field.place, "import LoRA, or remove peft")
-        targets = _WORDS.section("targets").get(scheme)
-        settings = map(self.arguments.get, _WITHOUT_ADAPTERS)
-        if targets is None or any(
-            each and each.value not in ("None", "False") for each in settings
-        ):
-            self._add("peft", _spelled(field, "peft"), scheme)
-            return
-        for name, default in {"dim": 32, "target_modules": targets, "dropout": 0.0}.items():
-            spelled = f"peft.{name}"
-            entry = self._given(spelled) or Setting(spelled, spelled, default, field.place)
-            self._add(f"peft_{name}", entry)
-
 
 def _spelled(field: Setting, name: str) -> Setting:
     return dataclasses.replace(field, spelled=name)
@@ -365,32 +336,6 @@ def _refuse_family(name: str, place: Location | None) -> None:
 def _as_text(value: Any) -> str:
     """Return a value as Megatron-LM prints it."""
     return " ".join(map(_as_text, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _set_adapters(draft: Draft) -> None:
-    """Set the fields of the adapters.
-
-    Raises:
-        InputError: a value is wrong, or adapters are of single layers or other modules (E872).
-    """
-    rank = draft.given("peft_dim")
-    targets, dropout = draft.given("peft_target_modules"), draft.given("peft_dropout")
-    if rank is None or targets is None or dropout is None:
-        return
-    modules = targets.value.split()
-    if wrong := [module for module in modules if module not in MODULES]:
-        message = f"peft.target_modules has {wrong[0]}, which is not simulated"
-        fix = f"write some of {', '.join(MODULES)}"
-        raise InputError.of("E872", message, targets.place, fix, "adapters are of whole layers")
-    values: dict[str, Any] = {"rank": rank, "dropout": dropout}
-    for name, setting in values.items():
-        try:
-            number = int(setting.value) if name == "rank" else float(setting.value)
-        except ValueError:
-            message, fix = f"{setting.words} is not a number", "write a number"
-            raise InputError.of("E872", message, setting.place, fix) from None
-        draft.set(f"model.lora.{name}", number, setting.name)
-    draft.set("model.lora.modules", modules, targets.name)
 
 
 def _note_packing(draft: Draft, config: dict[str, Setting]) -> None:

@@ -56,18 +56,6 @@ def hugging_face_draft(request: ImportRequest) -> Draft:
 _RECORD = "record the model: simtrain import --record {} --gpus 8 --fsdp"
 
 
-def fields_of_config(document: YamlDocument, name: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the section `model` of a config that simtrain contains, and its notes.
-
-    Args:
-        document: the config.
-        name: the name of the model, for errors.
-    """
-    draft = _ConfigDraft(document, _family(document, name), ImportRequest(name))
-    draft.set_all()
-    return draft.data["model"], tuple(draft.notes)
-
-
 def _text_model(document: YamlDocument) -> YamlDocument:
     """Return the config of the text model in that of a model which reads images too."""
     text, kind = document.data.get("text_config"), TEXT_MODELS[document.data["model_type"]]

@@ -74,7 +74,7 @@ class MegatronDraft(Draft):
             self.override(f"parallelism.{axis}") or self.integer(name) or 1
             for axis, name in _GROUPS.items()
         )
-        self.layers = self.integer("num_layers") or self.integer("encoder_num_layers")
+        self.layers = self.integer("num_layers")
         for name in _PATTERNS:
             self.known(name)
         self.pattern = _read_pattern(source, self.layers)
@@ -203,10 +203,6 @@ class MegatronDraft(Draft):
     def refined_by(self, name: str) -> str:
         # A log prints all of both.
         return "" if self.is_printed else super().refined_by(name)
-
-    def first_given(self, name: str) -> str:
-        """Return the name if it is set, or else its older form for encoders."""
-        return name if self.given(name) else f"encoder_{name}"
 
 
 _GROUPS = {

@@ -185,10 +185,7 @@ def _experts(scenario: Scenario) -> Arguments:
 
 
 def _layout(scenario: Scenario) -> Arguments:
-    split, recompute = scenario.parallelism, scenario.recompute
-    arguments = Arguments()
-    if (near := split.context_a2a) and split.context > 1:
-        arguments["hierarchical_context_parallel_sizes"] = [near, split.context // near]
+    recompute, arguments = scenario.recompute, Arguments()
     if recompute.strategy == "selective":
         names = [theirs for theirs, ours in MODULE_NAMES.items() if ours in recompute.modules]
         arguments["recompute_modules"] = names
@@ -238,8 +235,6 @@ def _others(scenario: Scenario) -> Arguments:
     states = {"exp_avg_dtype": precision.exp_avg, "exp_avg_sq_dtype": precision.exp_avg_sq}
     if precision.main_parameters != "fp32" or {*states.values()} != {"fp32"}:
         arguments |= {"use_precision_aware_optimizer": True} | states
-    if scenario.overlap.deferred_output_gradients:
-        arguments["defer_embedding_wgrad_compute"] = True
     return arguments
 
 

@@ -5,7 +5,6 @@ Defaults follow Megatron-LM's arguments.py and transformer_config.py.
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from collections.abc import Collection
@@ -15,7 +14,7 @@ from typing import get_args
 from simtrain.base.importer import ImportRequest
 from simtrain.errors import InputError, Problem
 from simtrain.importing.draft import DEFAULT, padded_vocabulary
-from simtrain.importing.layer_patterns import dense_and_frequency, full_attention_every
+from simtrain.importing.layer_patterns import dense_and_frequency
 from simtrain.importing.megatron.arguments import GROUPS, MAPPED, USERBUFFERS
 from simtrain.importing.megatron.draft import MegatronDraft, converted, listed, wrong
 from simtrain.importing.megatron.source import Source, read_source, unknown_value
@@ -89,7 +88,6 @@ def _set_sections(draft: MegatronDraft) -> None:
         _set_attention_backend,
         _set_software,
         _set_workspaces,
-        _set_norms,
         _set_precision,
         _set_overlap,
         _set_expert_parallelism,
@@ -108,7 +106,7 @@ def _is_neutral(draft: MegatronDraft, name: str) -> bool:
         case "spec" if draft.pattern is not None:
             return True
         case "max_position_embeddings":
-            length = draft.given(draft.first_given("seq_length"))
+            length = draft.given("seq_length")
             is_learned = model["position_embedding"] == "learned"
             argument = draft.given(name)
             is_equal = length and argument and argument.value == length.value
@@ -144,9 +142,8 @@ def _set_model(draft: MegatronDraft) -> None:
     else:
         draft.copy("kv_channels")
     _set_mlp_size(draft)
-    if seq_length := draft.integer("seq_length") or draft.integer("encoder_seq_length"):
-        draft.set("model.seq_length", seq_length, draft.first_given("seq_length"))
-        _check_positions(draft, seq_length)
+    if seq_length := draft.integer("seq_length"):
+        draft.set("model.seq_length", seq_length, "seq_length")
     draft.fill("untie_embeddings_and_output_weights")
     activation = next((MAPPED[name].sets for name in _ACTIVATIONS if draft.flag(name)), "gelu")
     draft.set("model.activation", activation, *_ACTIVATIONS)
@@ -172,8 +169,7 @@ def _set_sizes(draft: MegatronDraft) -> None:
     """Set the numbers of layers, channels, heads and query groups."""
     if draft.layers is not None:
         otherwise = "the letters of the pattern" if draft.pattern else ""
-        name = draft.first_given("num_layers")
-        draft.set("model.num_layers", draft.layers, name, otherwise=otherwise)
+        draft.set("model.num_layers", draft.layers, "num_layers", otherwise=otherwise)
     for name in ("hidden_size", "num_attention_heads"):
         if (size := draft.integer(name)) is not None:
             draft.set(f"model.{name}", size, name)
@@ -213,23 +209,6 @@ def _set_mlp_size(draft: MegatronDraft) -> None:
     _set_capacity(draft)
 
 
-def _check_positions(draft: MegatronDraft, seq_length: int) -> None:
-    """Check that there are as many positions as tokens (validate_args of arguments.py)."""
-    name = "max_position_embeddings"
-    argument = draft.given(name)
-    positions = None if argument and argument.unknown else draft.integer(name)
-    length = draft.given(draft.first_given("seq_length"))
-    if argument and length and positions is not None and positions < seq_length:
-        raise InputError.of(
-            "E872",
-            f"{argument.words} is less than {length.words}",
-            argument.place,
-            f"write {argument.spelled} {seq_length} or more, or {length.spelled} {positions} or "
-            "less",
-            "Megatron-LM refuses sequences with more tokens than positions, with any embedding",
-        )
-
-
 def _set_latent_attention(draft: MegatronDraft) -> None:
     if draft.is_local:
         says = "cannot be combined with --multi-latent-attention: its attention has equal heads"
@@ -262,18 +241,10 @@ def _set_window(draft: MegatronDraft) -> None:
 
 def _full_attention_every(draft: MegatronDraft, argument: Setting) -> int | None:
     """Return n if every nth layer has no window; None if all layers have one."""
-    layers = draft.layers or 0
-    if argument.value.isdecimal() and int(argument.value) > 0:
-        number = int(argument.value)
-        return number if number <= layers else None
-    pattern = listed(argument)
-    if len(pattern) != layers or not {*pattern} <= {"0", "1"}:
-        raise wrong(argument, f"must be a number, or 0 or 1 for each of the {layers} layers")
-    if len({*pattern}) < 2:
-        return 1 if "0" in pattern else None
-    if step := full_attention_every([layer == "1" for layer in pattern]):
-        return step
-    raise wrong(argument, "must skip every nth layer; other patterns are not modelled")
+    if not argument.value.isdecimal() or int(argument.value) == 0:
+        raise wrong(argument, "must be a number; other patterns are not modelled")
+    number = int(argument.value)
+    return number if number <= (draft.layers or 0) else None
 
 
 def _set_vocabulary(draft: MegatronDraft) -> None:
@@ -326,6 +297,10 @@ def _tokens(draft: MegatronDraft, kind: str) -> tuple[int | None, str, str]:
 # ----------------------------------------------------------------------------------------- experts
 
 
+_REPEATED = re.compile(r"\(?(.*?)(?:\)(?:\*(\d{1,5}))?)?", re.DOTALL)
+_LAYERS = re.compile(r"\[([01](?:, *[01])*)\](?:\*(\d{1,5}))?")
+
+
 def _expert_layers(draft: MegatronDraft) -> tuple[int, int]:
     """Return first_dense_layers and layer_frequency of --moe-layer-freq."""
     argument = draft.known("moe_layer_freq")
@@ -333,33 +308,21 @@ def _expert_layers(draft: MegatronDraft) -> tuple[int, int]:
         return 0, 1
     if argument.value.isdecimal() and int(argument.value) > 0:
         return 0, int(argument.value)
-    layers = draft.layers or 0
-    try:
-        pattern = _list(ast.parse(argument.value.strip(), mode="eval").body, layers)
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        raise wrong(argument, "must be a number, or a list such as ([0]*3+[1]*58)") from None
-    if not isinstance(pattern, list) or len(pattern) != layers or not {*pattern} <= {0, 1}:
+    layers, pattern = draft.layers or 0, list[int]()
+    whole = _REPEATED.fullmatch(argument.value.strip("'\" "))
+    terms, times = (whole[1], whole[2]) if whole else ("", None)
+    for term in terms.split("+"):
+        match = _LAYERS.fullmatch(term.strip())
+        if match is None or int(match[2] or 1) > layers:
+            raise wrong(argument, "must be a number, or a list such as ([0]*3+[1]*58)")
+        pattern += [int(layer) for layer in match[1].split(",")] * int(match[2] or 1)
+    pattern *= min(int(times or 1), layers)
+    if len(pattern) != layers:
         raise wrong(argument, f"must contain 0 or 1 for each of the {layers} layers")
     if numbers := dense_and_frequency([layer == 1 for layer in pattern]):
         return numbers
     says = "must start with dense layers, followed by experts in every layer or every nth layer"
     raise wrong(argument, says)
-
-
-def _list(node: ast.expr, longest: int) -> int | list[int]:
-    """Evaluate a Python expression of lists, sums and multiples, with factors up to `longest`."""
-    match node:
-        case ast.Constant(value=int(number)):
-            return number
-        case ast.List(elts=elements):
-            return [ast.literal_eval(element) for element in elements]
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            sides = _list(left, longest), _list(right, longest)
-            return sides[0] + sides[1]  # type: ignore[operator]
-        case ast.BinOp(left=left, op=ast.Mult(), right=ast.Constant(value=int(times))):
-            if times <= longest:
-                return _list(left, longest) * times
-    raise ValueError(node)
 
 
 def _set_capacity(draft: MegatronDraft) -> None:
@@ -383,10 +346,6 @@ def _set_expert_parallelism(draft: MegatronDraft) -> None:
     if not draft.integer("num_experts"):
         return
     draft.copy("expert_model_parallel_size", "expert_tensor_parallel_size")
-    if draft.flag("use_torch_fsdp2") and draft.data["parallelism"].get("expert", 1) > 1:
-        # arguments.py refuses this; Megatron-FSDP shards experts over their own replicas.
-        fsdp = draft.settings["use_torch_fsdp2"]
-        raise wrong(fsdp, "cannot be combined with expert parallelism")
     _set_dispatcher(draft)
     _set_router(draft)
     draft.copy("moe_shared_expert_overlap")
@@ -473,12 +432,6 @@ def _set_context(draft: MegatronDraft) -> None:
         raise wrong(way, f"must be one of {one_of}, and the same for all layers")
     (communication,) = (values[name] for name in names)
     draft.set("parallelism.context_communication", communication, "cp_comm_type")
-    sizes = "hierarchical_context_parallel_sizes"
-    if communication == "a2a+p2p" and (setting := draft.known(sizes)):
-        neighbours, *_ = [*listed(setting), ""]
-        if not neighbours.isdecimal():
-            raise wrong(setting, "must be a list of sizes")
-        draft.set("parallelism.context_a2a", int(neighbours), sizes)
 
 
 def _set_stages(draft: MegatronDraft) -> None:
@@ -615,22 +568,11 @@ def _set_batch(draft: MegatronDraft) -> None:
     """Set the sizes of a microbatch and of the global batch."""
     micro = draft.override("batch.micro") or draft.integer("micro_batch_size") or 1
     draft.set("batch.micro", micro, "micro_batch_size", otherwise=DEFAULT)
-    schedule = draft.known("step_batch_size_schedule")
-    steps = listed(schedule) if schedule else []
     if total := draft.integer("global_batch_size"):
         draft.set("batch.global", total, "global_batch_size")
-    elif schedule:
-        # Thresholds and batches, such as 0:768 250B:1536.
-        sizes = [step.rpartition(":")[2] for step in steps]
-        if not sizes or not all(size.isdecimal() and len(size) < 10 for size in sizes):
-            says = "must be a list of thresholds and batches, such as 0:768 250B:1536"
-            raise wrong(schedule, says)
-        draft.set("batch.global", max(map(int, sizes)), schedule.name, detail="the largest")
     else:
         total = micro * draft.data["parallelism"]["data"]
         draft.set_because("batch.global", total, f"{DEFAULT}; micro x data, as Megatron-LM")
-    if schedule and len(steps) > 1:
-        draft.note(schedule, "the first iterations have smaller batches")
 
 
 # ------------------------------------------------------------------- recompute, offload and memory
@@ -729,12 +671,6 @@ def _set_recompute(draft: MegatronDraft) -> None:
     names = ["recompute_granularity", "recompute_activations"]
     default = "selective" if draft.flag("recompute_activations") else "none"
     strategy = draft.choice("recompute_granularity", default)
-    if (flag := draft.given("moe_layer_recompute")) and draft.flag("moe_layer_recompute"):
-        # transformer_config.py converts this deprecated flag to a module.
-        if strategy == "full":
-            raise wrong(flag, "cannot be combined with full recompute")
-        strategy = "selective"
-        names.append("moe_layer_recompute")
     if draft.flag("checkpoint_activations"):
         # Megatron-LM before 2022.
         strategy = "full"
@@ -752,8 +688,6 @@ def _set_recomputed_modules(draft: MegatronDraft) -> None:
     argument = draft.known("recompute_modules")
     named = _named_modules(argument, MODULE_NAMES) if argument else ["core_attn"]
     modules = {MODULE_NAMES[name] for name in named}
-    if draft.flag("moe_layer_recompute"):
-        modules.add("moe")
     ignored = modules & _absent_modules(draft)
     if draft.given("fp4"):
         unmodelled = (modules - ignored) & {"layernorm", "moe_act"}
@@ -762,7 +696,7 @@ def _set_recomputed_modules(draft: MegatronDraft) -> None:
             draft.note(f"--recompute-modules {module} with fp4", text)
         ignored |= unmodelled
     recomputed = [module for module in MODULES if module in modules - ignored]
-    names = ("recompute_modules", "moe_layer_recompute")
+    names = ("recompute_modules",)
     if not recomputed:
         comment = f"{draft.origin(*names)}: none of these modules is recomputed"
         draft.set_because("recompute.strategy", "none", comment, draft.place(*names))
@@ -784,15 +718,6 @@ def _absent_modules(draft: MegatronDraft) -> set[str]:
     if not (experts or has_latents or draft.is_local):
         absent.add("layernorm")
     return absent
-
-
-def _set_norms(draft: MegatronDraft) -> None:
-    """Set separate norms if recompute depends on it."""
-    depends = set() if "mlp" in _absent_modules(draft) else {"mlp", "layernorm"}
-    if "latent_attention" not in draft.data["model"]:
-        depends.add("layernorm")
-    if draft.is_local and depends & {*draft.data["recompute"].get("modules", ())}:
-        draft.set("software.norm_in_linear", False, "transformer_impl")
 
 
 # ---------------------------------------------------------------------------- kernels and precision
@@ -924,15 +849,11 @@ def _set_precision(draft: MegatronDraft) -> None:
 def _set_weights(draft: MegatronDraft) -> bool:
     """Set whether weights are kept in fp8; return it.
 
-    The distributed optimizer and Megatron-FSDP gather weights that are trained. Frozen ones need
-    neither.
+    The distributed optimizer and Megatron-FSDP gather such weights.
     """
     names = "fp8_param_gather", "fp8_param"
     setting = draft.given(names[0]) or draft.given(names[1])
     keeps, otherwise = setting is not None and any(map(draft.flag, names)), f"{names[0]} is off"
-    if draft.given("peft_dim"):
-        draft.set("precision.fp8_parameters", keeps, *names, otherwise=otherwise)
-        return keeps
     stage, recipe = draft.data["memory"]["zero_stage"], draft.data["precision"]["fp8_recipe"]
     if setting is None or not keeps:
         if recipe in load_stack(draft.data["software"]["stack"]).facts["trained_fp8_recipes"]:
@@ -976,7 +897,6 @@ def _set_narrow_states(draft: MegatronDraft, *, keeps_fp32: bool) -> None:
 # ----------------------------------------------------------------------------------------- overlap
 
 _MERGED = "overlap_moe_expert_parallel_comm"
-_DEFERRED = "defer_embedding_wgrad_compute"
 
 
 def _set_overlap(draft: MegatronDraft) -> None:
@@ -1001,27 +921,7 @@ def _set_overlap(draft: MegatronDraft) -> None:
         draft.note(draft.settings[_MERGED], text)
     elif draft.flag(_MERGED):
         draft.copy(_MERGED, "delay_wgrad_compute")
-    if draft.flag(_DEFERRED) and draft.pipeline > 1:
-        _set_deferred_gradients(draft)
     _set_data_parallel(draft, interleaves)
-
-
-def _set_deferred_gradients(draft: MegatronDraft) -> None:
-    """Set deferred weight gradients of the output layer, of all microbatches without a limit.
-
-    They are noted where the scenario cannot have them (E400).
-    """
-    data = draft.data
-    is_merged = data.get("overlap", {}).get("merged_passes", False)
-    has_others = draft.given("peft_dim") or is_merged or "mtp_num_layers" in data["model"]
-    copies = data.get("offload", {}).get("unit", "none") != "none"
-    if data["memory"]["zero_stage"] > 1 or has_others or copies:
-        text = "weight gradients of the output layer run in bubbles of the last stage"
-        draft.note(draft.settings[_DEFERRED], text)
-        return
-    batch, replicas = data["batch"], data["parallelism"]["data"]
-    number = draft.integer("wgrad_deferral_limit") or batch["global"] // batch["micro"] // replicas
-    draft.set("overlap.deferred_output_gradients", number, _DEFERRED, "wgrad_deferral_limit")
 
 
 def _unmodelled_userbuffers(draft: MegatronDraft) -> str:

@@ -6,8 +6,6 @@ parallelism, fused attention, and a gradient reduction in fp32 that overlaps wit
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,16 +13,15 @@ from typing import Any, NoReturn
 from simtrain import models
 from simtrain.base.importer import ImportRequest
 from simtrain.base.input_file import text_of_kind
-from simtrain.base.strict_yaml import Positions, YamlDocument, as_scalar
+from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import Draft
-from simtrain.importing.hugging_face.model_config import fields_of_config
 from simtrain.importing.importers import Torchtitan
 from simtrain.importing.settings import Setting, toml_settings
 from simtrain.importing.table import WordsFile
 from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
 from simtrain.scenario.parallelism import layout_of_chunks
-from simtrain.schedules import NAMED, default_name
+from simtrain.schedules import NAMED
 
 _FILE = WordsFile(Path(__file__).with_name("keys.toml"))
 MAPPED = _FILE.words("fields")
@@ -39,78 +36,24 @@ TABLE = _FILE.table(mapped=MAPPED)
 _ALWAYS = "as torchtitan always does"
 _SCHEDULES = {name: ours for ours, family in NAMED.items() for name in family.torch_names}
 """Our names of PyTorch's pipeline schedules, by lower-case name."""
-_FILE_SCHEDULES = {
-    "pipelineschedulesingle": default_name(1),
-    "pipelineschedulemulti": default_name(2),
-    "_pipelinescheduleruntime": default_name(2),
-}
-"""For other schedules that a job with a schedule's file may name, one with as many chunks."""
 _FLOAT8 = ("float8", "quantize.linear.float8")
 """Names of the converter to torchao's float8, and of its section."""
 
-# ----------------------------------------------------------------------------------------- flavors
-
-
-def _flavors(section: str) -> dict[tuple[str, str], Any]:
-    models_of = _FILE.section(section)
-    return {
-        (name, flavor): models_of[name][flavor] for name in models_of for flavor in models_of[name]
-    }
-
-
-_SHIPPED, _FORMER = _flavors("flavors.shipped"), _flavors("flavors.former")
-PUBLISHED, _DEBUG = _flavors("flavors.published"), _flavors("flavors.debug")
-_SIZES = (
-    *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads"),
-    *("intermediate_size", "vocab_size", "max_position_embeddings"),
-)
-CONFIGS: dict[str, dict[str, Any]] = {
-    name: dict(zip(_SIZES, row.pop("sizes"), strict=True))
-    | {key: None if value == "null" else value for key, value in row.items()}
-    for name, row in WordsFile(Path(__file__).with_name("published.toml")).rows.items()
-}
-"""The config.json of each published model by its name on Hugging Face, with the keys of sizes."""
-_ALL_DEBUG: dict[str, Any] = _FILE.section("fields_of_debug")
+_FLAVORS: dict[str, dict[str, str]] = _FILE.section("flavors")
+"""The scenario with the model of each flavor, by name and flavor."""
 _MISSING: dict[str, str] = _FILE.section("missing")
-_VARIANTS = ("_flex_attn", "_varlen_attn", "_non_fused_qkv", "_fused_qkv", "_flex", "_varlen")
-"""Endings of flavors that have other kernels and the same sizes."""
-FLAVORS = ", ".join(" ".join(pair) for pair in (*_SHIPPED, *PUBLISHED, *_FORMER))
-"""All names and flavors, for errors."""
-_NOT_OF_TORCHTITAN = ("seq_length", "mtp_num_layers")
-"""Fields of published models that other keys of a job set."""
 
 
 def _refuse_flavor(name: str, flavor: str, place: Location | None) -> NoReturn:
+    names = ", ".join(f"{model} {size}" for model in _FLAVORS for size in _FLAVORS[model])
     raise InputError.of(
         "E877",
         f"the flavor {flavor} of {name} cannot be imported"
         + (f": simtrain has no {_MISSING[name]}" if name in _MISSING else ""),
         place,
-        f"write one of {FLAVORS}; or import the model with simtrain import config.json",
+        f"write one of {names}; or import the model with simtrain import config.json",
         "simtrain has the sizes of some flavors only",
     )
-
-
-def model_of_flavor(name: str, flavor: str) -> tuple[dict[str, Any], str, tuple[str, ...]] | None:
-    """Return the fields of a model, where they come from, and notes; None if it is not here.
-
-    Args:
-        name: the model, such as "llama3".
-        flavor: its size, such as "8B".
-    """
-    for variant in _VARIANTS:
-        flavor = flavor.removesuffix(variant)
-    notes, source = tuple[str, ...](), ""
-    if source := (_SHIPPED | _FORMER).get((name, flavor), ""):
-        fields = getattr(models, source).model_dump(exclude_unset=True)
-    elif source := PUBLISHED.get((name, flavor), ""):
-        fields, notes = fields_of_config(YamlDocument(CONFIGS[source], Positions({})), source)
-    elif (name, flavor) in _DEBUG:
-        fields, source = _ALL_DEBUG | _DEBUG[name, flavor], "torchtitan's models for tests"
-    else:
-        return None
-    kept = {field: value for field, value in fields.items() if field not in _NOT_OF_TORCHTITAN}
-    return kept, source, notes
 
 
 # ------------------------------------------------------------------------------------------ fields
@@ -141,11 +84,9 @@ class JobDraft(Draft):
                 text_of_kind(Path(request.file), *Torchtitan.kinds), request.file
             ),
         )
-        name, flavor = (self.settings.get(f"model.{key}") for key in ("name", "flavor"))
-        pair = [str(each.value) if each else "" for each in (name, flavor)]
-        # Such a model has keys that are unknown too, but its missing part matters more.
-        if flavor and pair[0] in _MISSING and model_of_flavor(*pair) is None:
-            _refuse_flavor(pair[0], pair[1], flavor.place)
+        if str(self["model.name"]) in _MISSING:
+            # Such a model has keys that are unknown too, but its missing part matters more.
+            _refuse_flavor(self["model.name"], self["model.flavor"], self.place("model.name"))
         self.refuse_unknown()
         if not self.settings.keys() & TABLE.mapped.keys():
             message, fix = "has no key of a job of torchtitan", "write the path of a job"
@@ -220,13 +161,12 @@ class JobDraft(Draft):
     def _model(self) -> None:
         keys = "model.name", "model.flavor"
         name, flavor = (str(self[key]) for key in keys)
-        if (model := model_of_flavor(name, flavor)) is None:
+        if not (source := _FLAVORS.get(name, {}).get(flavor, "")):
             _refuse_flavor(name, flavor, self.setting("model.flavor").place)
-        fields, source, notes = model
+        fields = getattr(models, source).model_dump(exclude_unset=True)
         for field, value in fields.items():
-            self.set_because(f"model.{field}", value, f"{name} {flavor}: {source}")
-        for note in notes:
-            self.note(f"{name} {flavor}", note)
+            if field not in ("seq_length", "mtp_num_layers"):
+                self.set_because(f"model.{field}", value, f"{name} {flavor}: {source}")
         self.fill("training.seq_len")
 
     def _parallelism(self) -> None:
@@ -245,18 +185,10 @@ class JobDraft(Draft):
         if self.pipeline == 1:
             return
         key = "parallelism.pipeline_parallel_schedule"
-        name, file_key = str(self[key]).lower(), f"{key}_csv"
-        file = str(self[file_key])
-        schedule = _SCHEDULES.get(name) or (_FILE_SCHEDULES.get(name) if file else None)
+        schedule = _SCHEDULES.get(str(self[key]).lower())
         if schedule is None:
             raise self.wrong(key, "is not modelled", f"write one of {', '.join(_SCHEDULES)}")
-        if file:
-            self.set("schedule", file, file_key)
-            self.set_because("overlap.pipeline", True, "PyTorch's runtime of schedules from files")
-        else:
-            self.set("schedule", schedule, key)
-        if self._split_by_names():
-            return
+        self.set("schedule", schedule, key)
         key = "parallelism.pipeline_parallel_layers_per_stage"
         if NAMED[schedule].has_chunks:
             self.set("parallelism.interleave", self._chunks(key), key)
@@ -281,29 +213,9 @@ class JobDraft(Draft):
             for end, size, key in zip(ends, (sizes[0], sizes[-1]), keys, strict=True):
                 self.set(f"parallelism.{end}_stage_layers", size, key)
         else:
-            self._set_layout(chunks_of_sizes(sizes), *keys)
-
-    def _split_by_names(self) -> bool:
-        """Set the layout from the names of modules, if the job has them."""
-        key = "parallelism.module_fqns_per_model_part"
-        if not self[key]:
-            return False
-        chunks = _chunks_of_modules(self[key], self.data["model"]["num_layers"])
-        if not chunks or len(chunks) % self.pipeline:
-            fix = "write the names of each stage: tok_embeddings, layers.0 and so on, norm, output"
-            raise self.wrong(key, "does not split the model into the stages", fix)
-        if ends := ends_of_chunks(chunks) if len(chunks) == self.pipeline else None:
-            for end, size in zip(("first", "last"), ends, strict=True):
-                self.set(f"parallelism.{end}_stage_layers", size, key)
-        else:
-            self._set_layout(chunks, key)
-        return True
-
-    def _set_layout(self, chunks: Sequence[str], *keys: str) -> None:
-        """Set the layout from the letters of each chunk, and the number of chunks per stage."""
-        self.set("parallelism.layout", layout_of_chunks(chunks), *keys)
-        if (number := len(chunks) // self.pipeline) > 1:
-            self.set("parallelism.interleave", number, *keys)
+            letters = ["t" * size for size in sizes]
+            letters[0], letters[-1] = f"E{letters[0]}", f"{letters[-1]}L"
+            self.set("parallelism.layout", layout_of_chunks(letters), *keys)
 
     def _expert_parallelism(self) -> None:
         """Set expert parallelism; torchtitan ignores it without experts."""
@@ -503,31 +415,3 @@ class JobDraft(Draft):
                 "the scenario has the chunks, order and buffers of Transformer Engine's userbuffers"
             )
             self.note(key, text, self.place(key))
-
-
-_LAYER = re.compile(r"layers\.(\d{1,6})")
-
-
-def chunks_of_sizes(sizes: Sequence[int]) -> list[str]:
-    """Return the letters of chunks with these numbers of layers, with embedding and output."""
-    chunks = ["t" * size for size in sizes]
-    chunks[0], chunks[-1] = f"E{chunks[0]}", f"{chunks[-1]}L"
-    return chunks
-
-
-def ends_of_chunks(chunks: Sequence[str]) -> tuple[int, int] | None:
-    """Return the layers of the first and last chunk, if all others have equally many."""
-    sizes = [chunk.count("t") for chunk in chunks]
-    is_plain = [*chunks] == chunks_of_sizes(sizes) and min(sizes) > 0
-    return (sizes[0], sizes[-1]) if is_plain and len({*sizes[1:-1]}) <= 1 else None
-
-
-def _chunks_of_modules(parts: Any, num_layers: int) -> list[str]:
-    """Return the chunks with modules of these names; none if they are not the model's."""
-    if not isinstance(parts, list) or not all(isinstance(part, list) for part in parts):
-        return []
-    text = "|".join(",".join(map(str, part)) for part in parts)
-    in_order = _LAYER.findall(text) == [*map(str, range(num_layers))]
-    text = _LAYER.sub("t", text).replace("tok_embeddings", "E").replace("norm,output", "L")
-    are_known = re.fullmatch(r"[EtL]([,|][EtL])*", text)
-    return text.replace(",", "").split("|") if in_order and are_known else []
