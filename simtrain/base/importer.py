@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -69,8 +69,6 @@ class ImportRequest:
         model: the model's config.json, if it is not in the folder of the source.
         ignore_unknown: leave out settings that simtrain does not know, and list them. Commands
             other than import always do.
-        capture: run the script in your shell, with recorders in place of torchrun, python, srun,
-            mpirun and deepspeed, and import what it would start. This runs your script.
     """
 
     source: str | PathLike[str] = field(kw_only=False)
@@ -79,7 +77,6 @@ class ImportRequest:
     env: Mapping[str, str] | None = None
     model: str | PathLike[str] = ""
     ignore_unknown: bool = False
-    capture: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values of wrong types, which Python may pass (E114)."""
@@ -133,10 +130,6 @@ class Importer(ABC):
         Raises:
             InputError: the source cannot be read, or has unknown or invalid settings.
         """
-
-    @contextmanager
-    def opened(self, request: ImportRequest) -> Iterator[ImportRequest]:
-        yield request
 
 
 _IMPORTERS = Parts[Importer]("importers", Importer, ())

@@ -53,12 +53,11 @@ def load_scenario(
         check_options(request, None)
         scenario = load(request.file, request.overrides)
     else:
-        with importer.opened(request) as opened:
-            if gpus and _is_open(importer, opened):
-                what = "has no effect: the file does not say its own number of GPUs"
-                refuse({"--scale-batch": scale_batch}, what)
-                opened, gpus = replace(opened, gpus=gpus), None
-            scenario = _import(importer, opened, request.file)
+        if gpus and _is_open(importer, request):
+            what = "has no effect: the file does not say its own number of GPUs"
+            refuse({"--scale-batch": scale_batch}, what)
+            request, gpus = replace(request, gpus=gpus), None
+        scenario = _import(importer, request)
     scenario = with_gpus(scenario, gpus, scale_batch)
     check_scenario(scenario)
     return scenario
@@ -77,8 +76,7 @@ def load_unchecked(request: ImportRequest) -> Scenario:
     if (importer := importer_of_file(request.source)) is None:
         check_options(request, None)
         return load(request.file, request.overrides)
-    with importer.opened(request) as opened:
-        return _import(importer, opened, request.file, is_layout_open=True)
+    return _import(importer, request, is_layout_open=True)
 
 
 def check_options(request: ImportRequest, importer: Importer | None) -> None:
@@ -89,7 +87,6 @@ def check_options(request: ImportRequest, importer: Importer | None) -> None:
     unread = {
         "--env": request.env and not (importer and importer.reads_variables),
         "--model": request.model and not (importer and importer.reads_model),
-        "--capture": request.capture and not (importer and importer.reads_variables),
     }
     refuse(unread, message)
 
@@ -152,11 +149,11 @@ def _sets(field: str, options: Sequence[str]) -> bool:
 
 
 def _import(
-    importer: Importer, request: ImportRequest, source: str, *, is_layout_open: bool = False
+    importer: Importer, request: ImportRequest, *, is_layout_open: bool = False
 ) -> Scenario:
-    """Return the scenario of a source, which the user names so, after overrides, unchecked."""
+    """Return the scenario of a source after overrides, unchecked."""
     check_options(request, importer)
-    request = replace(request, ignore_unknown=True)
+    request, source = replace(request, ignore_unknown=True), request.file
     try:
         draft = importer.draft(request)
     except InputError as error:
@@ -185,15 +182,13 @@ def _import(
             words = ["--set", f"batch.global={number}", *_machine_option(draft)]
         raise _open(source, "the batch", _command(*words))
     check_machine(draft, source)
-    _say_what_was_read(importer, draft, source, " --capture" * request.capture)
+    _say_what_was_read(draft, source)
     return scenario
 
 
 def _command(*options: str) -> str:
-    """Return the command line with more options, which are before the words after "--"."""
-    words = [*sys.argv[1:], "--"]
-    place = words.index("--")
-    return shlex.join(["simtrain", *words[:place], *options, *words[place:-1]])
+    """Return the command line with more options."""
+    return shlex.join(["simtrain", *sys.argv[1:], *options])
 
 
 def check_machine(draft: ImportDraft, source: str, *, in_python: bool = False) -> None:
@@ -251,11 +246,11 @@ def say_assumptions(draft: ImportDraft) -> None:
         emit(f"{text}.\n", sys.stderr)
 
 
-def _say_what_was_read(importer: Importer, draft: ImportDraft, source: str, option: str) -> None:
+def _say_what_was_read(draft: ImportDraft, source: str) -> None:
     say_assumptions(draft)
     names = [*dict.fromkeys(draft.ignored)]
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     ignored = f"; not modelled: {', '.join(names[:_MOST_NAMES])}{more}" if names else ""
     line = f"Imported {source}: {draft.num_settings} settings{ignored}"
-    command = f"simtrain import {shlex.quote(source)}{option}"
+    command = f"simtrain import {shlex.quote(source)}"
     emit(f"{line}. {command} says where each value comes from.\n", sys.stderr)

@@ -86,6 +86,8 @@ def usage_error(context: Any, words: Sequence[str], error: Any) -> InputError:
         InputError: another word is at fault: a former option (E902).
     """
     _refuse_former_options(context, words)
+    if words and (former := former_command(context.command_path, words[0])):
+        return former
     message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
     fix = _example(context)
     option = getattr(error, "option_name", "")

@@ -32,8 +32,7 @@ def import_(request: ImportRequest) -> Scenario:
     check_options(request, importer)
     if importer is None:
         return with_gpus(load_scenario(path, request.overrides), request.gpus)
-    with importer.opened(request) as opened:
-        draft = importer.draft(opened)
-        scenario: Scenario = draft.finished()[0]
-        check_machine(draft, request.file, in_python=True)
+    draft = importer.draft(request)
+    scenario: Scenario = draft.finished()[0]
+    check_machine(draft, request.file, in_python=True)
     return scenario if scenario.name else scenario.replace({"name": path.stem})

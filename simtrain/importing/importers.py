@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,16 +38,6 @@ class Megatron(Importer):
     name, place = "megatron", 1
     kinds = _kinds(name)
     reads_variables = True
-
-    @contextmanager
-    def opened(self, request: ImportRequest) -> Iterator[ImportRequest]:
-        if not request.capture:
-            yield request
-            return
-        from simtrain.importing.capture import announced_capture, command_of
-
-        with announced_capture(command_of([request.file]), request.env) as captured:
-            yield replace(request, source=captured.path)
 
     def draft(self, request: ImportRequest) -> Draft:
         from simtrain.importing.megatron.fields import megatron_draft

@@ -15,7 +15,6 @@ OTHERS = {
     "simtrain/base/input_file.py": "is the place",
     "simtrain/base/resources.py": "hashes a profile that was read before",
     "simtrain/commands/documents.py": "documents of the package",
-    "simtrain/importing/recorder.py": "runs alone in place of a launcher, without simtrain",
     "simtrain/render/html/document.py": "assets of the package",
     "simtrain/scenario/explanations/__init__.py": "texts of the package",
     "simtrain/importing/importers.py": "a file of the package",

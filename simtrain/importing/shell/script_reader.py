@@ -4,7 +4,7 @@ Read is the part of bash that launch scripts are written in: assignments, arrays
 (`${N:-8}`), integer formulas, `[`, `[[`, `if`, `case`, `&&`, `||`, groups, subshells, pipelines,
 functions, jobs in the background, and `eval` and `bash -c` of a text. It is read as in a shell
 without parameters. What a loop assigns is unknown, and so is everything that is derived from it: a
-script that needs more is for `simtrain.importing.capture`, with which the user's own shell runs it.
+script that needs more has its log, which prints the arguments.
 
 The environment is what the user says of it, and empty otherwise. Commands that set up a job, such
 as `source env.sh` and `module load cuda`, are assumed to set no variable that the script uses

@@ -20,22 +20,18 @@ from simtrain.errors import InputError, Location
 
 Node = dict[str, Any]
 
-CAPTURED = "#!/bin/bash\n# Captured:"
-"""How a script begins that `simtrain.importing.capture` writes."""
+LOG_REMEDY = "import a log of the run, which prints its arguments"
+"""The remedy for a script that only a shell can follow."""
 MAX_CHARACTERS = 80_000
 """The longest script that is read; the longest of Megatron-LM has under 20,000."""
 _SECONDS = 60.0
 
 
 class Lines:
-    """The lines of a text, to find the line and column of an offset.
-
-    The user has no lines of a captured script: places in it are the file alone.
-    """
+    """The lines of a text, to find the line and column of an offset."""
 
     def __init__(self, text: str, file: str) -> None:
         self.file, self.lines = file, text.split("\n")
-        self.is_captured = text.startswith(CAPTURED)
         self.starts = [0]
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line) + 1)
@@ -46,29 +42,20 @@ class Lines:
 
     def location(self, offset: int) -> Location:
         """Return the line and column of an offset."""
-        if self.is_captured:
-            return Location(self.file)
         number = self.number(offset)
         start, line = self.starts[number - 1], self.lines[number - 1]
         return Location(self.file, number, offset - start + 1, line)
 
     def too_large(self, what: str, offset: int = 0) -> InputError:
         """Return the error of a script beyond a limit."""
-        fix = f"shorten it, or import the arguments alone as one text; or {self.capture_remedy}"
+        fix = f"shorten it; or {LOG_REMEDY}"
         return InputError.of("E879", what, self.location(offset), fix)
 
     def wrong(self, what: str, offset: int) -> InputError:
         """Return the error of syntax that is not read."""
-        fix = f"correct it, or import the arguments alone as one text; or {self.capture_remedy}"
+        fix = f"correct it; or {LOG_REMEDY}"
         message = f"the syntax is not read: {what}"
         return InputError.of("E876", message, self.location(offset), fix)
-
-    @property
-    def capture_remedy(self) -> str:
-        """The remedy for a script that only a shell can follow."""
-        if self.is_captured:
-            return "see what the script starts, which was recorded"
-        return "let your shell run it: add --capture"
 
 
 def parse(text: str, lines: Lines) -> list[Node]:
@@ -121,5 +108,5 @@ def _with_plain_offsets(node: Node) -> Any:
 
 
 def _no_shfmt(message: str, lines: Lines) -> InputError:
-    fix = f"pip install shfmt-py, or put shfmt on the PATH; or {lines.capture_remedy}"
+    fix = f"pip install shfmt-py, or put shfmt on the PATH; or {LOG_REMEDY}"
     return InputError.of("E884", message, Location(lines.file), fix)
