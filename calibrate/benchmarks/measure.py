@@ -30,7 +30,6 @@ from calibrate.benchmarks.timing import Timer
 from calibrate.records import Compute
 from calibrate.records.file import MeasurementPoint, RecordFile, identity
 from calibrate.records.schema import Header, doubtful
-from simtrain.base.process import physical_memory_bytes
 from simtrain.commands.progress import progress_bar
 from simtrain.errors import InputError
 
@@ -224,13 +223,17 @@ def header(device: str, ranks: Ranks, dtype: Compute = "bf16") -> Header:
         num_ranks=ranks.size,
         num_nodes=ranks.num_nodes,
         num_sms=properties.multi_processor_count if properties else torch.get_num_threads(),
-        memory_bytes=properties.total_memory if properties else physical_memory_bytes(),
+        memory_bytes=properties.total_memory if properties else _memory_bytes(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command(ranks),
         software=software,
         conditions=load_average() | queried,
         compute=dtype,
     )
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def command(ranks: Ranks) -> str:

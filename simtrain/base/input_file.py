@@ -21,7 +21,6 @@ from simtrain.errors import InputError, Location
 if TYPE_CHECKING:
     from simtrain.base.strict_yaml import YamlDocument
 
-_MOST_NAMES = 10
 # Ten times the largest profile; the slowest YAML of this size takes seconds to parse.
 MOST_BYTES_OF_YAML = 256 << 10
 # Line breaks of YAML 1.1, which libyaml counts.
@@ -117,21 +116,13 @@ def _too_large(most_bytes: int) -> str:
 
 def similar_names_advice(path: Path) -> str:
     """Suggest existing files for a path without a file."""
-    folder = path.parent
     try:
-        names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
+        names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
     except OSError:
-        return f"the folder {folder} cannot be read either: check the path"
-    similar = difflib.get_close_matches(path.name, names)
-    if similar:
-        return f"did you mean {' or '.join(str(folder / name) for name in similar)}?"
-    suffixes = (".yaml", ".yml") if path.suffix in ("", ".yaml", ".yml") else (path.suffix,)
-    candidates = [str(folder / name) for name in names if name.endswith(suffixes)]
-    if not candidates:
-        return f"the folder {folder.absolute()} has no files {suffixes[0]}: check the path"
-    more = f" and {len(candidates) - _MOST_NAMES} more"
-    shown = ", ".join(candidates[:_MOST_NAMES])
-    return f"files {suffixes[0]} here: {shown}{more if len(candidates) > _MOST_NAMES else ''}"
+        return f"the folder {path.parent} cannot be read either: check the path"
+    if similar := difflib.get_close_matches(path.name, sorted(names)):
+        return f"did you mean {' or '.join(str(path.parent / name) for name in similar)}?"
+    return f"the folder {path.parent.absolute()} has no file of a similar name: check the path"
 
 
 def _decode(content: bytes, file: str) -> str:
@@ -208,41 +199,13 @@ _TEXTS = (
         "simtrain import LAUNCH.sh, the script that launches it; or simtrain import --record "
         "{file}:FUNCTION",
     ),
-    FileKind(
-        "a picture",
-        re.compile(
-            r"\A\s{0,9}(?:<\?xml[^>]{0,200}>\s{0,9})?(?:<!--.{0,500}-->\s{0,9})?"
-            r"<(?:svg|!DOCTYPE svg)"
-        ),
-        "write the path of a scenario (YAML); simtrain show scenarios lists them",
-    ),
-    FileKind(
-        "a page in HTML",
-        re.compile(r"\A\s{0,9}<(?:!doctype html|html)", re.IGNORECASE),
-        "open it in a browser; simtrain show scenarios lists what can be simulated",
-    ),
 )
-_CONFIG = "simtrain import config.json, of the same model"
-_BINARY = (
-    FileKind("a file of weights", re.compile(r'\A[^{]{1,7}\x00\{[ \t]{0,9}"'), _CONFIG),
-    FileKind("a zip archive or a checkpoint of PyTorch", re.compile(r"\APK\x03\x04"), _CONFIG),
-    FileKind(
-        "a picture or a PDF",
-        re.compile(r"\A(?:\ufffdPNG|\ufffd{3,4}|GIF8[79]a|%PDF-|RIFF.{4}WEBP)", re.DOTALL),
-        "write the path of a scenario (YAML); simtrain show scenarios lists them",
-    ),
-    FileKind(
-        "a compressed file",
-        re.compile(r"\A(?:\x1f\ufffd|BZh\d1AY|\ufffd7zXZ|\(\ufffd/\ufffd)"),
-        "unpack {file}",
-    ),
-    FileKind(
-        "a binary file",
-        re.compile(r"\A(?!\ufffd)[^\x00]{0,9999}\x00"),
-        "write the path of a text file",
-    ),
+_BINARY = FileKind(
+    "a binary file",
+    re.compile(r"\A(?!\ufffd)[^\x00]{0,9999}\x00"),
+    "write the path of a text file",
 )
-"""Kinds of files without text. Bytes that are not UTF-8 are U+FFFD, with which UTF-16 begins."""
+"""Files without text. Bytes that are not UTF-8 are U+FFFD, with which UTF-16 begins."""
 
 
 def load_kind(path: Path, *kinds: FileKind) -> YamlDocument:
@@ -279,14 +242,14 @@ def refuse_other_kinds(text: str, file: str, *kinds: FileKind) -> None:
 
     A text without a sign of any kind passes: its reader says what is wrong with it.
     """
-    is_binary = any(kind.sign_in(text) for kind in _BINARY)
+    is_binary = _BINARY.sign_in(text) is not None
     if not is_binary and any(kind.sign_in(text) for kind in kinds):
         return
     # An importer knows its files. Most files are of the expected kind, and need none.
     from simtrain.base.importer import importers
 
     others = [kind for importer in importers() for kind in importer.kinds]
-    for kind in (*_BINARY, *others, *_SHIPPED, *_TEXTS):
+    for kind in (_BINARY, *others, *_SHIPPED, *_TEXTS):
         if sign := kind.sign_in(text):
             break
     else:

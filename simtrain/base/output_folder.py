@@ -164,15 +164,6 @@ def write_new(
     read: Callable[[Path], object] | None = None,
     replaces: bool | None = None,
 ) -> None:
-    """Write a file, or none if that fails.
-
-    Arguments and errors are those of `write_text`, and of `check_new`.
-    """
-    try:
-        check_new(file, replaces)
-        with replacing(file) as unfinished:
-            unfinished.write_text(text, encoding="utf-8", newline="\n")
-            check_readable(unfinished, file, read)
-    except OSError as error:
-        message = f"cannot be written: {error.strerror}"
-        raise InputError.of("E113", message, Location(str(file)), "choose another file") from error
+    """Write a file that does not exist, as `write_text` and `check_new` do."""
+    check_new(file, replaces)
+    write_text(file, text, "a file", read=read)

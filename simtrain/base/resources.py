@@ -27,21 +27,6 @@ _NOUNS = {
 _LISTED_BY = {"scenarios": "simtrain show scenarios", "sweeps": "simtrain show sweeps"}
 
 
-def find_scenario(name_or_path: str | Path, location: Location | None = None) -> Path:
-    """Find a scenario's file by its path or by the name of a shipped scenario (else E101)."""
-    return _find(name_or_path, "scenarios", location)
-
-
-def find_sweep(name_or_path: str | Path) -> Path:
-    """Find a sweep's file by its path or by the name of a shipped sweep (else E101)."""
-    return _find(name_or_path, "sweeps")
-
-
-def find_profile(name_or_path: str | Path, location: Location | None = None) -> Path:
-    """Find a hardware profile's file by its path or by the name of a shipped one (else E101)."""
-    return _find(name_or_path, "hw_profiles", location)
-
-
 def provenance(cluster: str) -> dict[str, str]:
     """Return the version, the profile's name or path, and the SHA-256 of its file."""
     digest = profile_sha256(cluster)
@@ -59,26 +44,6 @@ def find_stack(name: str) -> Path:
     if shipped is None:
         raise _unknown_name(name, "software_stacks", None)
     return Path(shipped)
-
-
-def list_scenarios() -> list[str]:
-    """Names of the shipped scenarios."""
-    return _names("scenarios")
-
-
-def list_sweeps() -> list[str]:
-    """Names of the shipped sweeps."""
-    return _names("sweeps")
-
-
-def list_profiles() -> list[str]:
-    """Names of the shipped hardware profiles."""
-    return _names("hw_profiles")
-
-
-def list_stacks() -> list[str]:
-    """Names of the shipped software stacks."""
-    return _names("software_stacks")
 
 
 def error_model_file() -> Path:
@@ -128,7 +93,7 @@ def _names(kind: str) -> list[str]:
     return sorted({path.stem for path in paths})
 
 
-def _find(name_or_path: str | Path, kind: str, location: Location | None = None) -> Path:
+def _find(kind: str, name_or_path: str | Path, location: Location | None = None) -> Path:
     # Sweeps look up profiles thousands of times per second; os.path is faster than pathlib.
     name = str(name_or_path)
     if not _is_bare(name) or os.path.isfile(name):
@@ -149,7 +114,7 @@ def _find(name_or_path: str | Path, kind: str, location: Location | None = None)
 def _unknown_name(name: str, kind: str, location: Location | None) -> InputError:
     known = _names(kind)
     similar = _similar_machine if kind == "hw_profiles" else did_you_mean
-    question = _other_kind(name) or similar(name, known)
+    question = similar(name, known)
     shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
     listing = _LISTED_BY.get(kind)
     names = f"{listing} lists the names" if listing else f"Known names: {', '.join(known)}"
@@ -165,14 +130,11 @@ def _similar_machine(name: str, known: list[str]) -> str:
     return did_you_mean(name, begins) or did_you_mean(name, known, _SAME_MACHINE)
 
 
-def _other_kind(name: str) -> str:
-    """Say what else has this name, as a sentence; "" if nothing has."""
-    if os.path.isfile(f"{name}{_SUFFIX}"):
-        return f"did you mean {name}{_SUFFIX}? "
-    kinds = {
-        "scenarios": f"a scenario: simtrain run {name}",
-        "sweeps": f"a sweep: simtrain sweep {name} -o results",
-        "hw_profiles": f"a hardware profile: --set cluster={name}",
-    }
-    is_shipped = (what for kind, what in kinds.items() if name in _names(kind))
-    return next((f"{name} is {what}. " for what in is_shipped), "")
+# Find a file by its path or by the name of a shipped one (else E101); names of shipped files.
+find_scenario = functools.partial(_find, "scenarios")
+find_sweep = functools.partial(_find, "sweeps")
+find_profile = functools.partial(_find, "hw_profiles")
+list_scenarios = functools.partial(_names, "scenarios")
+list_sweeps = functools.partial(_names, "sweeps")
+list_profiles = functools.partial(_names, "hw_profiles")
+list_stacks = functools.partial(_names, "software_stacks")

@@ -8,7 +8,7 @@ import pytest
 
 from simtrain.base.input_file import open_input, read_bytes, read_text
 from simtrain.errors import InputError
-from tests.helpers.command_line import ROOT, call, refused
+from tests.helpers.command_line import ROOT, refused
 
 # Files that read what comes with the package or what the system provides, never a user's file.
 OTHERS = {
@@ -19,6 +19,7 @@ OTHERS = {
     "simtrain/scenario/explanations/__init__.py": "texts of the package",
     "simtrain/importing/importers.py": "a file of the package",
     "simtrain/importing/table.py": "files of the package",
+    "simtrain/paper/explore.py": "a file of the package",
     "simtrain/scenario/other_names.py": "a file of the package",
     "simtrain/studies/sweep/executors.py": "sends a profile that was read before",
     "simtrain/recording/child/main.py": "what its parent process has written, and /proc/meminfo",
@@ -74,12 +75,6 @@ def test_a_device_is_refused_by_every_command(
     assert refused(*command.format("/dev/zero").split())
 
 
-@pytest.mark.parametrize("command", ["show {}", "run {}"])
-def test_a_missing_file_is_an_error_with_its_place(command: str) -> None:
-    file = "no/such/file.yaml"
-    assert f"{file}: E101 no such file" in refused(*command.format(file).split())
-
-
 def test_a_file_is_read_up_to_its_limit(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x" * 100)
@@ -90,10 +85,3 @@ def test_a_file_is_read_up_to_its_limit(tmp_path: pathlib.Path) -> None:
         read_text(file, 99)
     with pytest.raises(OSError), open_input(tmp_path):
         pass
-
-
-def test_a_scenario_of_another_kind_is_not_copied(tmp_path: pathlib.Path) -> None:
-    file = tmp_path / "weights.yaml"
-    file.write_bytes(b"PK\x03\x04\x00")
-    assert "E116" in refused("show", str(file))
-    assert call("show", "gpt2_1_5b").exit_code == 0

@@ -81,10 +81,6 @@ SOME_AXES = st.lists(st.sampled_from(AXES), min_size=1, max_size=5, unique=True)
 )
 
 
-def test_axes_are_in_megatrons_order() -> None:
-    assert AXES == ("tp", "cp", "ep", "dp", "pp")
-
-
 @given(MESHES)
 def test_ranks_are_numbered_along_the_axes(mesh: Mesh) -> None:
     ranks = [sum(at[axis] * mesh.stride(axis) for axis in AXES) for at in positions(mesh)]
@@ -115,24 +111,6 @@ def test_a_group_says_how_many_of_its_ranks_share_each_level(
     assert found.ranks_per_level == tuple(levels)
     shared = (found.ranks_per_node, *found.ranks_per_level)
     assert all(less <= more for less, more in itertools.pairwise(shared))
-
-
-@given(MESHES, SOME_AXES)
-def test_the_order_in_which_axes_are_named_does_not_matter(
-    mesh: Mesh, axes: tuple[Axis, ...]
-) -> None:
-    forward, reverse = mesh.group(*axes), mesh.group(*axes[::-1])
-    assert (forward.num_ranks, forward.ranks_per_node) == (
-        reverse.num_ranks,
-        reverse.ranks_per_node,
-    )
-
-
-@given(MESHES)
-def test_a_longer_group_of_axes_has_all_ranks(mesh: Mesh) -> None:
-    everyone = mesh.group(*AXES)
-    assert everyone.num_ranks == mesh.num_ranks == len([*positions(mesh)])
-    assert everyone.ranks_per_node == min(mesh.num_ranks, mesh.gpus_per_node)
 
 
 @given(MESHES, st.sampled_from(AXES))

@@ -76,8 +76,3 @@ def test_other_values() -> None:
 def test_no_number_is_infinite_or_undefined(number: float) -> None:
     with pytest.raises(ValueError, match="JSON has no number"):
         Point(number).to_dict()
-
-
-def test_what_has_no_data_is_our_own_mistake() -> None:
-    with pytest.raises(TypeError, match="complex has no plain data"):
-        plain_data(1j)

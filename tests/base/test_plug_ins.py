@@ -3,12 +3,7 @@
 import pathlib
 
 import pytest
-from simtrain.schedules.v_shaped import Zbv
 
-from simtrain.base import plug_ins
-from simtrain.base.plug_ins import Parts
-from simtrain.schedules.family import ScheduleFamily
-from simtrain.schedules.one_f_one_b import GPipe, OneFOneB
 from tests.helpers.command_line import ROOT
 from tests.helpers.outsider import Outsider
 
@@ -119,10 +114,3 @@ def test_a_part_that_cannot_be_used_is_an_error(
     error = broken.refused(*words)
     assert "E740 simtrain." in error and reason in error
     assert "fix: mend the package outsider, or remove it: pip uninstall outsider" in error
-
-
-def test_without_plug_ins_the_house_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plug_ins, "_points", lambda kind: [])
-    house = Parts[ScheduleFamily]("schedules", ScheduleFamily, [Zbv(), GPipe()], [OneFOneB()])
-    assert [*house] == ["zbv", "gpipe", "1f1b"] and len(house) == 3
-    assert plug_ins.command_sources(["run"]) == {}

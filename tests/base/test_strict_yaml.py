@@ -1,25 +1,18 @@
-import contextlib
 import json
 import os
-import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from simtrain.base.resources import find_profile, find_scenario, list_profiles, list_scenarios
 from simtrain.base.strict_yaml import (
     Positions,
     apply_overrides,
     load_document,
     overlay,
     parse_document,
-    read_text,
-    reading,
     section,
     validate,
     yaml_text,
@@ -79,17 +72,6 @@ def test_scalars_follow_the_core_schema_of_yaml_1_2(written: str, value: object)
     assert type(parsed) is type(value)
 
 
-def test_a_yaml_1_1_directive_changes_nothing() -> None:
-    assert data_of("%YAML 1.1\n---\na: no\nb: 017\nc: 1:30\n") == {"a": "no", "b": 17, "c": "1:30"}
-
-
-def test_infinities_and_nan_are_parsed_as_floats() -> None:
-    data = data_of("a: .inf\nb: -.Inf\nc: .nan\n")
-    assert data["a"] == float("inf")
-    assert data["b"] == float("-inf")
-    assert data["c"] != data["c"]
-
-
 def test_positions_of_keys_and_values() -> None:
     text = "model:\n  layers: 48\n  sizes: [1, 22]\n  empty:\nlast: {a: b}\n"
     positions = parse_document(text, "x.yaml").positions
@@ -115,12 +97,6 @@ def test_lines_are_counted_with_any_line_break(line_break: str) -> None:
     text = line_break.join(["a: 1", "b: 2", "a: 3", ""])
     (problem,) = problems_of(text)
     assert problem.location == Location("x.yaml", 3, 1, "a: 3")
-
-
-def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
-    path = tmp_path / "x.yaml"
-    path.write_bytes(b"\xef\xbb\xbfa: 1\n")
-    assert load_document(path).data == {"a": 1}
 
 
 def test_all_duplicate_keys_are_reported_with_both_places() -> None:
@@ -192,24 +168,6 @@ def test_what_is_written_is_read_as_the_same(
     assert data_of(text) == data
 
 
-def test_the_parser_in_python_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in (*map(find_scenario, list_scenarios()), *map(find_profile, list_profiles())):
-        text = path.read_text("utf-8")
-        fast = parse_document(text, "fast.yaml")
-        monkeypatch.setattr(reading, "_LOADER", yaml.SafeLoader)
-        slow = parse_document(text, "slow.yaml")
-        monkeypatch.undo()
-        assert fast.data == slow.data
-        places = (
-            [
-                (path, place.value.line, place.value.column)
-                for path, place in one.positions.places.items()
-            ]
-            for one in (fast, slow)
-        )
-        assert next(places) == next(places)
-
-
 @given(st.text(alphabet="ab:-[]{}#&*!|>'\"%@`, \n\t01.e?~<=", max_size=40))
 def test_any_text_is_a_mapping_or_an_input_error(text: str) -> None:
     try:
@@ -254,13 +212,6 @@ def test_values_of_overrides_are_yaml(override: str, value: object) -> None:
     assert document.data == {"z": 1, "a": {"b": value}}
 
 
-def test_later_overrides_win_and_fill_empty_sections() -> None:
-    document = parse_document("a:\n", "x.yaml")
-    changed = apply_overrides(document, ["a.b=1", "a.b=2", "a.c={d: 3}", "a.c.e=4"])
-    assert changed.data == {"a": {"b": 2, "c": {"d": 3, "e": 4}}}
-    assert changed.positions.of_value(("a", "c", "d")) == Location("--set a.c={d: 3}")
-
-
 @pytest.mark.parametrize(
     ("override", "code", "message"),
     [
@@ -291,10 +242,6 @@ def test_overlay_merges_sections_and_keeps_both_files_positions() -> None:
     assert str(merged.positions.of_value(("gpu", "memory"))) == "profile.yaml:2:11"
 
 
-def test_a_section_that_is_not_written_is_empty() -> None:
-    assert section(parse_document("a: 1\n", "x.yaml"), ("hardware",)).data == {}
-
-
 # --- validation with any model
 
 
@@ -321,13 +268,6 @@ def profile_problems(text: str) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_validate_returns_the_model() -> None:
-    document = parse_document("memory: 80 GiB\nlinks: {a: {latency: 1.0}}\n", "p.yaml")
-    profile = validate(Profile, document.data, document.positions)
-    assert profile.memory == 80 * 2**30
-    assert profile.links["a"].latency == 1.0
-
-
 def test_unknown_keys_are_found_inside_mappings_lists_and_optional_sections() -> None:
     text = (
         "memory: 80 GiB\n"
@@ -342,16 +282,6 @@ def test_unknown_keys_are_found_inside_mappings_lists_and_optional_sections() ->
     assert "fix: did you mean links.a.latency? The keys of links.a are latency, kind" in first
     assert "did you mean tiers.0.kind?" in second
     assert "did you mean spare.kind?" in third
-
-
-def test_a_quantity_without_its_unit_says_what_to_write() -> None:
-    (problem,) = profile_problems("memory: 80\n")
-    assert problem == (
-        "p.yaml:1:9: E206 memory: 80 has no unit\n"
-        " 1 | memory: 80\n"
-        "   |         ^\n"
-        '  fix: write "80 GiB" or "80 GB"'
-    )
 
 
 def test_a_missing_field_is_placed_at_its_section() -> None:
@@ -373,18 +303,6 @@ def test_limits_nan_and_wrong_types_are_reported_with_the_value() -> None:
     ]
 
 
-def test_a_text_is_parsed_once_and_its_documents_are_independent() -> None:
-    """The text itself is the key of the cache, so an edited file is always parsed again."""
-    text = "a: {b: [1]}\n"
-    first, again = parse_document(text, "x.yaml"), parse_document(text, "x.yaml")
-    assert first.positions is again.positions
-    first.data["a"]["b"].append(2)
-    assert again.data == parse_document(text, "x.yaml").data == {"a": {"b": [1]}}
-    place = parse_document(text, "y.yaml").positions.of_key(("a",))
-    assert place is not None and place.file == "y.yaml"
-    assert parse_document(text.replace("1", "3"), "x.yaml").data == {"a": {"b": [3]}}
-
-
 # --------------------------------------------------------------------------- files of any kind
 
 
@@ -392,30 +310,3 @@ def test_a_text_is_parsed_once_and_its_documents_are_independent() -> None:
 def test_a_device_is_refused() -> None:
     with pytest.raises(InputError, match=r"/dev/zero: E102 is a device, not a file"):
         load_document("/dev/zero")
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-@pytest.mark.parametrize("num_bytes", [10, 1 << 20])
-def test_a_pipe_is_read_up_to_the_limit(num_bytes: int, tmp_path: Path) -> None:
-    def write() -> None:
-        with contextlib.suppress(BrokenPipeError):
-            pipe.write_bytes(b"a" * num_bytes)
-
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=write)
-    writer.start()
-    if num_bytes == 10:
-        assert read_text(pipe) == "a" * 10
-    else:
-        with pytest.raises(InputError, match=r"E102 has more than 256 KiB"):
-            read_text(pipe)
-    writer.join()
-
-
-def test_a_large_file_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
-    file = tmp_path / "large.yaml"
-    file.write_text("# " + "x" * (1 << 20) + "\na: 1\n", "utf-8")
-    with pytest.raises(InputError, match=r"E102 has more than 256 KiB") as caught:
-        load_document(file)
-    assert all(problem.fix for problem in caught.value.problems)

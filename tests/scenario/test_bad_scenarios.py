@@ -84,8 +84,6 @@ def test_a_missing_file_names_similar_ones(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(MINIMAL, "utf-8")
     with pytest.raises(InputError, match=r"E101 no such file\n  fix: did you mean .*mine\.yaml\?"):
         load_scenario(tmp_path / "mien.yaml")
-    with pytest.raises(InputError, match=r"fix: files \.yaml here: .*mine\.yaml"):
-        load_scenario(tmp_path / "something_else_entirely.yaml")
     with pytest.raises(InputError, match=r"nowhere cannot be read either: check the path"):
         load_scenario(tmp_path / "nowhere" / "x.yaml")
 

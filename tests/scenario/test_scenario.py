@@ -167,18 +167,3 @@ def test_many_errors_are_counted_instead_of_listed() -> None:
         Scenario.from_document(parse_document(MINIMAL + keys, "x.yaml"))
     assert len(caught.value.problems) == 50
     assert "19950 more errors" in str(caught.value.problems[-1])
-
-
-@pytest.mark.parametrize(
-    ("override", "fix"),
-    [
-        ("batch=64", "write batch.micro: 64 or batch.global: 64"),
-        ("precision=fp16", "write precision.compute: fp16 or precision.gradients: fp16"),
-        ("variation.slow=1.3", "write variation.slow.factor: 1.3"),
-        ("parallelism.tensor=two", "write an integer, such as 8"),
-    ],
-)
-def test_a_value_in_place_of_a_section_names_fields_that_take_it(override: str, fix: str) -> None:
-    with pytest.raises(InputError) as caught:
-        load_scenario("llama3_8b", [override])
-    assert caught.value.problems[0].fix == fix

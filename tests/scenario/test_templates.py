@@ -94,4 +94,4 @@ def test_nothing_is_overwritten(tmp_path: pathlib.Path) -> None:
         assert errors.startswith(f"{file}: E113 the file exists\n")
     assert file.read_text(encoding="utf-8") == "mine"
     outcome = call("show", "template", "-o", str(tmp_path / "nowhere" / "x.yaml"))
-    assert "E113 cannot be written: No such file" in outcome.stderr
+    assert "E113 cannot write a file here: No such file" in outcome.stderr

@@ -95,13 +95,6 @@ def section(document: YamlDocument, path: Path) -> YamlDocument:
     return YamlDocument(data, Positions(inside))
 
 
-def document_with(path: Path, value: Any, location: Location | None) -> YamlDocument:
-    """Build a document with only `value` at `path`; everything has the position `location`."""
-    paths = [*(path[:depth] for depth in range(1, len(path))), *paths_in(value, path)]
-    places = dict.fromkeys(paths, Place(location, location)) if location else {}
-    return YamlDocument(with_value({}, path, value, location), Positions(places))
-
-
 def with_value(
     data: Mapping[str, Any], path: Path, value: Any, location: Location | None
 ) -> dict[str, Any]:
@@ -457,7 +450,10 @@ def apply_overrides(document: YamlDocument, overrides: Iterable[str]) -> YamlDoc
 
 def _document_of(override: str) -> YamlDocument:
     place, path = _place_of(override), path_of(override)
-    return document_with(path, parse_value(override.partition("=")[2], place), place)
+    value = parse_value(override.partition("=")[2], place)
+    paths = [*(path[:depth] for depth in range(1, len(path))), *paths_in(value, path)]
+    places = dict.fromkeys(paths, Place(place, place))
+    return YamlDocument(with_value({}, path, value, place), Positions(places))
 
 
 def parse_value(text: str, place: Location) -> Any:

@@ -9,7 +9,6 @@ import difflib
 import functools
 import keyword
 import math
-import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, SupportsIndex, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from simtrain.base.strict_yaml.reading import Path, Positions, as_scalar, dotted
@@ -32,8 +31,6 @@ _MOST_PROBLEMS = 50
 """Further errors are counted: each is compared with all names of its section."""
 _MOST_NAMES = 3
 _FILE = "the file"
-# Suffixes of numbers, as powers of 1024 or 1000.
-_SUFFIX_POWERS = {"k": 1, "m": 2, "b": 3, "g": 3}
 _WORDS: dict[type, str] = {type(None): "null (nothing written)", dict: "a section", list: "a list"}
 _TYPES = {bool: "boolean", int: "integer", float: "decimal number", str: "text"}
 
@@ -234,44 +231,17 @@ def _such_as(expected: str, example: str | None) -> str:
     return f"{expected}, such as {example}" if example else expected
 
 
-def _explain_no_section(refusal: _Refusal) -> Problem:
-    """Name the fields of the section that take the value: --set batch=64 means batch.global."""
-    value = refusal.detail["input"]
-    problem = _expecting('a section with "name: value" lines')(refusal)
-    if isinstance(value, list | dict) or value is None:
-        return problem
-    section = annotation_of(refusal.model_class, refusal.path)
-    taking = fields_taking(section, value)
-    if not taking:
-        return problem
-    names = [f"{refusal.name}.{name}: {as_scalar(value)}" for name in taking[:_MOST_NAMES]]
-    return replace(problem, fix=f"write {' or '.join(names)}")
-
-
 def _integer_hint(value: Any) -> str | None:
     """Suggest 8 for "8" and 8.0, and int(8) for a NumPy integer."""
     if isinstance(value, bool) or not isinstance(value, (str, float, SupportsIndex)):
         return None
     if isinstance(value, SupportsIndex):
         return f"int({value})"
-    if isinstance(value, str) and (meant := _suffixed(value)):
-        return meant
     try:
         number = float(value)
     except ValueError:
         return None
     return f"{int(number)}, an integer without quotes or point" if number.is_integer() else None
-
-
-def _suffixed(text: str) -> str | None:
-    """Suggest 4096 for "4k", 51200 for "51,200" and "51_200"."""
-    number = re.fullmatch(r"([0-9]{1,15}(?:[_,][0-9]{3})*)\s*([kKmMbBgG]?)", text.strip())
-    if number is None or not re.search(r"[^0-9]", text.strip()):
-        return None
-    count, power = int(re.sub("[_,]", "", number[1])), _SUFFIX_POWERS.get(number[2].lower(), 0)
-    if not power:
-        return f"{count}, an integer without separators"
-    return f"{count * 1024**power} ({count} x {1024**power}), or {count * 1000**power}"
 
 
 def _bool_hint(value: Any) -> str | None:
@@ -324,7 +294,7 @@ _EXPLANATIONS: dict[str, Callable[[_Refusal], Problem]] = {
     "bool_type": _expecting("true or false", _bool_hint),
     "string_type": _expecting("text", _text_hint),
     **dict.fromkeys(("list_type", "tuple_type"), _expecting("a list")),
-    **dict.fromkeys(("model_type", "dict_type"), _explain_no_section),
+    **dict.fromkeys(("model_type", "dict_type"), _expecting('a section with "name: value" lines')),
     **dict.fromkeys(_LIMITS, _explain_limit),
     "literal_error": _explain_choice,
     "value_error": _explain_value_error,
@@ -366,20 +336,6 @@ def example(model_class: type[BaseModel], path: Path) -> str | None:
     section = annotation_of(model_class, path[:-1])
     field = _fields(section).get(str(path[-1])) if path else None
     return str(field.examples[0]) if field and field.examples else None
-
-
-def fields_taking(section: Any, value: Any) -> list[str]:
-    """Names of a section's fields that accept a plain value, by their types and limits alone."""
-    names = []
-    adapter = TypeAdapter[Any](section)
-    for name in _fields(section):
-        try:
-            adapter.validate_python({name: value})
-        except ValidationError as error:
-            if any(name in detail["loc"] for detail in error.errors(include_url=False)):
-                continue
-        names.append(name)
-    return names
 
 
 def data_of(value: Any, *, only_set: bool = False) -> Any:
