@@ -14,7 +14,7 @@ import sys
 from tests.helpers.command_line import ROOT
 
 BUDGET = {
-    "base": 2939,
+    "base": 2784,
     "schedules": 2353,
     "scenario": 7209,
     "hardware": 2720,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9439,
     "docs/update": 839,
     "benchmarks": 1772,
-    "tests": 43232,
+    "tests": 42876,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
