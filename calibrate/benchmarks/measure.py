@@ -217,23 +217,20 @@ def header(device: str, ranks: Ranks, dtype: Compute = "bf16") -> Header:
         software |= {"cuda": str(torch.version.cuda)} | ({"driver": driver} if driver else {})
         if torch.distributed.is_nccl_available():
             software["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+    host_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Header(
         device=torch.cuda.get_device_name() if on_cuda else _cpu_name(),
         backend="none" if ranks.size == 1 else "nccl" if on_cuda else "gloo",
         num_ranks=ranks.size,
         num_nodes=ranks.num_nodes,
         num_sms=properties.multi_processor_count if properties else torch.get_num_threads(),
-        memory_bytes=properties.total_memory if properties else _memory_bytes(),
+        memory_bytes=properties.total_memory if properties else host_bytes,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command(ranks),
         software=software,
         conditions=load_average() | queried,
         compute=dtype,
     )
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def command(ranks: Ranks) -> str:
