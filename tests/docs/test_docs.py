@@ -15,12 +15,10 @@ import typer
 from pytest import CaptureFixture, MonkeyPatch
 
 from calibrate.app import app as calibrate_app
-from calibrate.records.file import RecordFile
 from docs.update.documents import blocks, blocks_in, documents, text_of, write_files
 from docs.update.update import requests
 from simtrain.base.resources import list_profiles, list_scenarios, list_stacks, list_sweeps
 from simtrain.commands.documents import REFERENCES
-from simtrain.hardware.load import load_profile
 from simtrain.paper import explore, targets
 from simtrain.paper.commands import Target
 from simtrain.paper.entries import PaperEntry, TimeComparison
@@ -30,7 +28,6 @@ from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate
 from tests.helpers import command_line
 from tests.helpers.command_line import ROOT, call, spawn
-from tests.helpers.measured_records import alone, header
 
 # Reference pages contain commands with errors.
 DOCUMENTS = [
@@ -109,10 +106,6 @@ def test_the_index_leads_to_every_page() -> None:
         page = document.removeprefix("docs/")
         assert page in ("README.md", "index.md") or f"]({page})" in index, page
         assert page == "README.md" or page in navigation, page
-
-
-def test_the_readme_is_short() -> None:
-    assert len(text_of("README.md").splitlines()) <= 80
 
 
 def test_every_command_is_shown() -> None:
@@ -216,24 +209,6 @@ def test_the_fit_runs_as_written(command: str, newcomer: pathlib.Path) -> None:
 
 
 @pytest.mark.ci
-@pytest.mark.slow
-@pytest.mark.parametrize("command", commands("simtrain calibrate fit my_node --"))
-def test_measurements_are_fitted_as_written(command: str, newcomer: pathlib.Path) -> None:
-    file = RecordFile(newcomer / "my_node", header())
-    for record in alone():
-        file.write(record)
-    outcome = spawn("-m", *shlex.split(command)[1:], folder=newcomer)
-    assert (outcome.exit_code, outcome.stderr) == (0, "")
-    assert load_profile(newcomer / shlex.split(command)[-1]).gemm.mainloop_flops.fitted_on
-
-
-@pytest.mark.parametrize("command", commands("python -m benchmarks"))
-def test_benchmarks_can_be_imported(command: str) -> None:
-    _, _, module, *_ = command.split()
-    assert callable(__import__(module, fromlist=["main"]).main)
-
-
-@pytest.mark.ci
 @pytest.mark.usefixtures("newcomer")
 def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
     page = PYTHON_PAGE
@@ -322,14 +297,6 @@ def test_the_wheel_carries_scenarios_and_profiles() -> None:
     ):
         found = (ROOT / folder).glob("*.*")
         assert names == sorted(path.stem for path in found)
-
-
-def test_the_license_and_the_marks_of_typed_packages_exist() -> None:
-    project = tomllib.loads(text_of("pyproject.toml"))["project"]
-    assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
-    assert "Apache License\n                           Version 2.0" in text_of("LICENSE")
-    for package in ("simtrain", "calibrate"):
-        assert (ROOT / package / "py.typed").read_bytes() == b""
 
 
 def test_the_changelog_lists_the_version() -> None:

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simtrain
-from simtrain.durations.collectives import total_wire_bytes
 from simtrain.errors import InputError
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.workload import blocks
-from simtrain.workload.ops import Phase, total_flops
+from simtrain.workload.ops import total_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.tape import Block
 from tests.helpers.command_line import ROOT
@@ -89,16 +88,6 @@ def test_a_layer_that_returns_no_hidden_states_is_refused(returned: Any, message
         Plan.of(scenario(), 8, layers=[layer] * 8)
 
 
-def test_columns_that_ranks_cannot_share_equally_are_refused() -> None:
-    def forward(tape: Any, x: Any) -> Any:
-        return blocks.column_linear(tape, x, 257, "wide")
-
-    layer = type("Layer", (), {"is_unit": True, "forward": staticmethod(forward)})()
-    message = r"E507 wide has 257 outputs, which 2 .*\n.*\n  fix: write .*, such as 258"
-    with pytest.raises(InputError, match=message):
-        Plan.of(scenario(parallelism={"tensor": 2}), 8, layers=[layer] * 8)
-
-
 def test_the_documented_snippets_run(capsys: pytest.CaptureFixture[str]) -> None:
     exec(snippet("own layer") + snippet("own layer, simulated"), {"__name__": "own_layer"})
     lines = capsys.readouterr().out.splitlines()
@@ -118,17 +107,6 @@ def test_flops_by_hand(grid: tuple[int, bool]) -> None:
     expected = Fraction(products + 4 * s**2 * b * h, t)
     assert total_flops(record_pass(one.layers_pass(1, "F")).ops) == expected
     assert total_flops(record_pass(one.layers_pass(1, "B")).ops) == 2 * expected
-
-
-@given(GRIDS)
-def test_parameters_by_hand(grid: tuple[int, bool]) -> None:
-    """(h (3h + 2f) + (h + f) h) / t weights, and the norm's h on every rank."""
-    t, sequence = grid
-    (stage,) = plan(parallelism={"tensor": t, "sequence_parallel": sequence}).stage_parameters
-    h = HEADS * HEAD_SIZE
-    weights = (h * (3 * h + 2 * FFN) + (h + FFN) * h) // t
-    assert stage.layers == 8 * (weights + h)
-    assert stage.partial_sums == 8 * h + 2 * h  # and the final layer norm
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
@@ -154,22 +132,6 @@ def test_saved_bytes_by_hand(grid: tuple[int, bool], recompute: str) -> None:
     assert pass_memory(one.layers_pass(3, "F")).remaining_bytes == 3 * expected[recompute]
 
 
-@given(GRIDS)
-def test_communication_by_hand(grid: tuple[int, bool]) -> None:
-    """The layer communicates like one of the two blocks of GPT's layer: half of Table 2."""
-    t, sequence = grid
-    one = plan(parallelism={"tensor": t, "sequence_parallel": sequence})
-    ops = [op for kind in ("F", "B") for op in record_pass(one.layers_pass(1, kind)).ops]
-    sbh = 64 * 2 * HEADS * HEAD_SIZE
-    assert total_wire_bytes(ops, include_extra=False) == 8 * Fraction(t - 1, t) * sbh
-
-
-def test_gradients_that_meet_are_summed_once() -> None:
-    """Only the layer's input is used twice: by the norm and by the residual."""
-    ops = record_pass(plan().layers_pass(1, "B")).ops
-    assert [op.name for op in ops if "residual sum" in op.name] == ["norm residual sum"]
-
-
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize(
     "sections",
@@ -186,36 +148,6 @@ def test_it_runs_in_pipelines_and_shards(sections: dict[str, Any], recompute: st
     assert result.breakdown.total_s == pytest.approx(result.iteration_time_s)
 
 
-def test_layers_may_differ() -> None:
-    """Time and memory of a model with one wide layer are between those of all-narrow and all-wide
-    models.
-    """
-    wide = layer_class()(hidden=HEADS * HEAD_SIZE, heads=HEADS, ffn=4 * FFN)
-    models = [LAYER] * 8, [LAYER] * 5 + [wide] + [LAYER] * 2, [wide] * 8
-    found = [
-        simtrain.run(scenario(parallelism={"pipeline": 4}), a100(), layers=layers)
-        for layers in models
-    ]
-    times = [result.iteration_time_s for result in found]
-    assert times == sorted(times) and len(set(times)) == 3
-    peaks = [result.memory.peaks_bytes for result in found]
-    # Layers 5 and 6 are on stage 2.
-    assert [few == some for few, some in zip(peaks[0], peaks[1], strict=True)] == [1, 1, 0, 1]
-
-
 def test_another_number_of_layers_is_refused() -> None:
     with pytest.raises(InputError, match=r"layers has 3 layers, but model.num_layers is 8"):
         simtrain.run(scenario(), a100(), layers=[LAYER] * 3)
-
-
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_halves_of_the_backward_pass_do_its_work_once(recompute: str) -> None:
-    """I and W issue each op of B once: weight gradients in W, all others in I."""
-    one = plan(recompute=recompute, parallelism={"tensor": 4, "sequence_parallel": True})
-    whole, inputs, weights = (
-        [(op.name, op.work) for op in record_pass(one.layers_pass(2, kind)).ops]
-        for kind in ("B", "I", "W")
-    )
-    assert sorted(map(str, inputs + weights)) == sorted(map(str, whole))
-    phases = {op.phase for op in record_pass(one.layers_pass(2, "W")).ops}
-    assert phases == {Phase.WEIGHT_GRADIENT}

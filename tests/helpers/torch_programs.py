@@ -218,17 +218,6 @@ def leaves_at_once() -> Any:
     os._exit(3)
 
 
-def prints_for_ever() -> Any:
-    while True:
-        print("x" * 10_000)
-
-
-def takes_all_memory() -> Any:
-    blocks = []
-    while True:
-        blocks.append(bytearray(1 << 28))
-
-
 def forks(marker: str) -> Step:
     """Leave a process that does not end, and one that goes on as this one does."""
     if os.fork() == 0:
