@@ -1,5 +1,6 @@
 """Pages at the widths of terminals: nothing is cut, numbers keep their units, bars are in scale."""
 
+import pathlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -17,16 +18,23 @@ from simtrain.views.kinds import BAR, NUMBER, SECONDS, TEXT
 from simtrain.views.sweep import rows_view
 from simtrain.views.view import Column, Row, Table, View
 from tests.helpers.command_line import call
+from tests.helpers.sweep_files import SMALL
 
 WIDTHS = (40, 80, 200)
 ANSWERS = (
     "run table5_22b_present --set parallelism.pipeline=4",
     "run mixtral_8x7b --show ops",
-    "compare gpt2_1_5b --details",
+    "compare gpt2_1_5b",
     "compare table5_22b_present --schedules",
     "cost table5_22b_present --tokens 1T --details",
     "search gpt2_1_5b --gpus 1,2 --tokens 1B",
 )
+OF_FILES = (
+    "sweep sweep.yaml -o results --workers 1",
+    "sweep results --query 'select * from results order by tokens_per_s desc'",
+    "validate runs.csv --cluster h100_sxm",
+)
+"""Answers for files, in this order; the first writes what the second reads."""
 LISTS = "show", "show profiles", "run gpt2_1_5b --show settings"
 LONG_PAGE = 10
 """Lines from which on a page ends with its answer too."""
@@ -59,6 +67,19 @@ def view_of(command: str, monkeypatch: pytest.MonkeyPatch) -> View:
     call(*shlex.split(command))
     (view,) = views
     return view
+
+
+def test_answers_for_files_fit_every_terminal(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sweep.yaml").write_text(SMALL, "utf-8")
+    names = "layers", "hidden", "heads", "seq", "global_batch", "gpus", "tp", "iteration_s"
+    runs = ",".join(names), "32,4096,32,4096,64,8,8,9.5", "32,4096,32,4096,64,8,4,x"
+    (tmp_path / "runs.csv").write_text("\n".join(runs), "utf-8")
+    monkeypatch.chdir(tmp_path)
+    for view in [view_of(command, monkeypatch) for command in OF_FILES]:
+        for width in WIDTHS:
+            check(drawn(view, width), width)
 
 
 @pytest.mark.parametrize("command", [*ANSWERS, *LISTS])
