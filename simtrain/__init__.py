@@ -72,6 +72,7 @@ register(
         "result_json": "simtrain.studies.variation.result_json",
         "draw": "simtrain.studies.variation.draw",
         "Comparison": "simtrain.views.compare.compare_view",
+        "ScheduleComparison": "simtrain.views.schedules.schedules_view",
         "SearchResult": "simtrain.views.search.search_view",
         "TrainingCost": "simtrain.views.cost.cost_view",
         "TrainingPlan": "simtrain.views.plan.plan_view",

@@ -71,6 +71,7 @@ def answers() -> dict[tuple[str, ...], Any]:
     return {
         ("run",): simtrain.run(base),
         ("compare", "table5_22b_full"): simtrain.compare(base, other),
+        ("compare", "--schedules"): simtrain.compare(base, schedules=True),
         ("cost", "--tokens", "1B"): simtrain.cost(base, tokens="1B"),
         ("cost", "--tokens", "1B", "--goodput", "1"): simtrain.cost(base, "1B", goodput=1.0),
     }

@@ -202,14 +202,13 @@ def _compare_schedules(question: Question, out: Path | None, output: Output) -> 
     from simtrain.studies.schedule_comparison import compare_schedules
     from simtrain.views.schedules import schedules_view
 
-    scenario, name = question.load(), question.scenario
+    scenario = question.load()
     with status("simulating schedules") as show_status:
         comparison = compare_schedules(scenario, show_status)
     draws = not (output.format == "md" or out)
-    view = partial(schedules_view, comparison, name, out, draws=draws)
-    show(output, comparison, view, scenario.cluster)
+    show(output, comparison, partial(schedules_view, comparison, draws=draws), scenario.cluster)
     words = shlex.join(["simtrain", "compare", "--schedules", *question.words])
-    _write_page(out, lambda: schedules_document(comparison, name, words))
+    _write_page(out, lambda: schedules_document(comparison, words))
 
 
 def _write_page(out: Path | None, document: Callable[[], HtmlDocument]) -> None:

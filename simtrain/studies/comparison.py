@@ -15,6 +15,7 @@ from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.studies.advice import Advice, advise
 from simtrain.studies.answer import Answer
+from simtrain.studies.schedule_comparison import ScheduleComparison, compare_schedules
 from simtrain.studies.sensitivity import Sensitivity, sensitivity
 from simtrain.studies.simulation import result_of, scenario_of
 from simtrain.studies.variation import DrawnTimes, draw_if_varied
@@ -121,13 +122,15 @@ class Comparison(Answer):
 def compare(
     *scenarios: Scenario | Result,
     top: int = 5,
+    schedules: bool = False,
     on_progress: Callable[[str], None] = lambda description: None,
-) -> Comparison:
+) -> Comparison | ScheduleComparison:
     """Say why scenarios are slower or faster than the first; of a single one, what to change.
 
     Args:
         scenarios: scenarios, or results of `run`.
         top: the most changes of a single scenario to advise.
+        schedules: compare all schedules that the pipeline of a single scenario allows.
         on_progress: receives a description of the next simulation.
 
     Raises:
@@ -136,12 +139,19 @@ def compare(
     if not scenarios:
         fix = "write compare(scenario), or compare(scenario, other)"
         raise InputError.of("E114", "there is nothing to compare", fix=fix)
-    columns = []
-    for number, scenario in enumerate(scenarios):
+    for scenario in scenarios:
         if not isinstance(scenario, Scenario | Result):
             raise wrong_type(scenario, "Scenario or Result", "write compare(scenario, other)")
-        name = scenario_of(scenario).name or letter_of(number)
-        columns.append(column_of(name, scenario, on_progress))
+    bases = [scenario_of(scenario) for scenario in scenarios]
+    if schedules:
+        if len(bases) > 1:
+            fix = "write compare(scenario, schedules=True)"
+            raise InputError.of("E114", "schedules are those of one scenario", fix=fix)
+        return compare_schedules(bases[0], on_progress)
+    columns = [
+        column_of(base.name or letter_of(number), scenario, on_progress)
+        for number, (scenario, base) in enumerate(zip(scenarios, bases, strict=True))
+    ]
     if len(columns) > 1:
         return Comparison.of(columns)
     return Comparison(columns, advice=advise(columns[0].result, top, on_progress=on_progress))

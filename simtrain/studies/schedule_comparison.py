@@ -14,6 +14,7 @@ from simtrain.scenario import Scenario, check_values
 from simtrain.scenario.schedule_rules import numbers_of_chunks
 from simtrain.schedules import NAMED
 from simtrain.schedules.family import ScheduleFamily
+from simtrain.studies.answer import Answer
 from simtrain.studies.changes import try_each
 from simtrain.studies.simulation import simulate
 
@@ -73,31 +74,32 @@ class RefusedSchedule(PlainData):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ScheduleComparison(PlainData):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ScheduleComparison(Answer):
     """All named schedules on one pipeline.
 
     Args:
-        schedule: the scenario's own schedule: a name, or a file.
+        base: the scenario with its own schedule.
         trials: the legal ones, the fastest first.
         refused: the others, in the order of the registry.
     """
 
-    json_fields: ClassVar = keys("schedule trials refused")
+    json_fields: ClassVar = keys("schedule=base.schedule trials refused")
 
-    schedule: str
+    base: Scenario
     trials: tuple[ScheduledIteration, ...]
     refused: tuple[RefusedSchedule, ...]
 
-    def __repr__(self) -> str:
-        return f"<ScheduleComparison: {self.headline}>"
+    @property
+    def made_on(self) -> str:
+        return self.base.cluster
 
     @property
     def headline(self) -> str:
         """The answer in one line: the fastest that surely fits, and what it saves."""
         fitting = [trial for trial in self.trials if trial.fit.fits_surely] or [*self.trials]
         best, counts = fitting[0], f"of {len(self.trials) + len(self.refused)} schedules"
-        current = next((trial for trial in self.trials if trial.name == self.schedule), best)
+        current = next((trial for trial in self.trials if trial.name == self.base.schedule), best)
         saved = 1 - best.iteration_time_s / current.iteration_time_s
         saves = (
             f"saves {saved:.1%} of {current.name}" if best is not current else "the scenario's own"
@@ -133,7 +135,7 @@ def compare_schedules(
         for problem in trial.outcome.problems[:1]
     ]
     legal.sort(key=lambda iteration: iteration.iteration_time_s)
-    return ScheduleComparison(scenario.schedule, tuple(legal), tuple(refused))
+    return ScheduleComparison(scenario, tuple(legal), tuple(refused))
 
 
 def _with_schedule(scenario: Scenario, name: str) -> Scenario:

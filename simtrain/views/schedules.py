@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from simtrain.schedules import Schedule
 from simtrain.studies.schedule_comparison import ScheduleComparison
 from simtrain.units import counted
@@ -36,15 +34,11 @@ _REFUSED = (
 )
 
 
-def schedules_view(
-    comparison: ScheduleComparison, scenario: str, file: Path | None = None, *, draws: bool = True
-) -> View:
+def schedules_view(comparison: ScheduleComparison, *, draws: bool = True) -> View:
     """Show the schedules that a pipeline allows, and why it refuses the others.
 
     Args:
         comparison: the schedules.
-        scenario: its name or file, for the commands that go on from here.
-        file: where the timelines are drawn; None if nowhere.
         draws: whether to draw the order of the fastest schedules below the tables.
     """
     pictures = [
@@ -58,8 +52,7 @@ def schedules_view(
     tables = [_legal(comparison)]
     tables += [_refused(comparison)] if comparison.refused else []
     heading, line = Heading("Schedules of the pipeline"), Headline(comparison.headline)
-    words = [*_remarks(comparison, scenario)]
-    words += [f"All timelines are in {file}."] if file else []
+    words = [*_remarks(comparison)]
     if draws and len(comparison.trials) > _MOST_PICTURES:
         words.append(
             "run --show schedule --set schedule=NAME prints the order of any other; -o draws all."
@@ -80,7 +73,7 @@ def _legal(comparison: ScheduleComparison) -> Table:
                 trial.peak_bytes,
                 trial.fit.state.value,
             ],
-            "strong" if trial.name == comparison.schedule else None if trial.fits else "bad",
+            "strong" if trial.name == comparison.base.schedule else None if trial.fits else "bad",
         )
         for trial in comparison.trials
     ]
@@ -93,11 +86,11 @@ def _refused(comparison: ScheduleComparison) -> Table:
     return Table("refused", title, _REFUSED, rows)
 
 
-def _remarks(comparison: ScheduleComparison, scenario: str) -> list[str]:
-    search = f"simtrain search {scenario} --gpus N --vary schedule=NAME,NAME"
+def _remarks(comparison: ScheduleComparison) -> list[str]:
+    search = "simtrain search SCENARIO --gpus N --vary schedule=NAME,NAME"
     words = [f"Layouts, chunks and schedules together: {search}"]
     fitting = [trial.name for trial in comparison.trials if trial.fit.fits_surely]
-    if fitting and fitting[0] != comparison.schedule:
+    if fitting and fitting[0] != comparison.base.schedule:
         words.insert(0, f"The fastest that surely fits: --set schedule={fitting[0]}")
     return words
 

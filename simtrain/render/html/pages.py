@@ -45,17 +45,17 @@ def study_document(view: View) -> HtmlDocument:
     return HtmlDocument(title.text, lead, [HtmlSection("answer", "Answer", view_html(View(parts)))])
 
 
-def schedules_document(comparison: ScheduleComparison, scenario: str, command: str) -> HtmlDocument:
+def schedules_document(comparison: ScheduleComparison, command: str) -> HtmlDocument:
     """Build the page of all schedules of a pipeline; `command` prints it in a terminal."""
     words = element("p", "One iteration with each schedule that the pipeline allows.")
     lead = joined(part_html(Headline(comparison.headline), ""), words)
     results = {trial.name: trial.result for trial in comparison.trials}
-    table = view_html(schedules_view(comparison, scenario, draws=False), command)
+    table = view_html(schedules_view(comparison, draws=False), command)
     sections = [
         HtmlSection("schedules", "Time, bubble and memory", table),
         HtmlSection("timelines", "Timelines and memory over time", timelines(results)),
     ]
-    return HtmlDocument(f"Schedules of {scenario}", lead, sections)
+    return HtmlDocument(f"Schedules of {comparison.base.name}", lead, sections)
 
 
 def result_html(result: Result) -> str:
