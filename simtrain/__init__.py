@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from simtrain.hardware.load import load_profile as load_profile
     from simtrain.importing.import_scenario import import_ as import_
     from simtrain.importing.runs import validate as validate
-    from simtrain.iteration.report.difference import Difference as Difference
     from simtrain.iteration.report.result import Result as Result
     from simtrain.render.html.report import report as report
     from simtrain.render.traces.write import write_trace as write_trace
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from simtrain.studies.sweep.run import sweep as sweep
 
 _HOMES = {
-    "Difference": "simtrain.iteration.report.difference.Difference",
     "DoesNotFitError": "simtrain.errors.DoesNotFitError",
     "InputError": "simtrain.errors.InputError",
     "Result": "simtrain.iteration.report.result.Result",

@@ -52,17 +52,6 @@ class ScenarioColumn(PlainData):
     drawn: DrawnTimes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NamedDifference(PlainData):
-    """Why one scenario, by its name, is slower or faster than another."""
-
-    json_fields: ClassVar = keys("base other **difference")
-
-    base: str
-    other: str
-    difference: Difference
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Answer):
     """Scenarios, and the differences of the others from the first, in order.
@@ -90,11 +79,11 @@ class Comparison(Answer):
         return clusters if self.advice is None else clusters[0]
 
     @property
-    def named_differences(self) -> list[NamedDifference]:
+    def named_differences(self) -> list[dict[str, Any]]:
         """Why each other scenario is slower or faster than the first."""
         base, *others = self.scenarios
         pairs = zip(others, self.differences, strict=True)
-        return [NamedDifference(base.name, other.name, why) for other, why in pairs]
+        return [{"base": base.name, "other": other.name} | why.to_dict() for other, why in pairs]
 
     @property
     def headline(self) -> str:
@@ -145,8 +134,7 @@ def compare(
     bases = [scenario_of(scenario) for scenario in scenarios]
     if schedules:
         if len(bases) > 1:
-            fix = "write compare(scenario, schedules=True)"
-            raise InputError.of("E114", "schedules are those of one scenario", fix=fix)
+            raise InputError.of("E114", "schedules are compared of one scenario alone")
         return compare_schedules(bases[0], on_progress)
     columns = [
         column_of(base.name or letter_of(number), scenario, on_progress)

@@ -37,9 +37,7 @@ _REFUSED = (
 def schedules_view(comparison: ScheduleComparison, *, draws: bool = True) -> View:
     """Show the schedules that a pipeline allows, and why it refuses the others.
 
-    Args:
-        comparison: the schedules.
-        draws: whether to draw the order of the fastest schedules below the tables.
+    With `draws`, the order of the fastest schedules follows the tables.
     """
     pictures = [
         part
@@ -62,6 +60,7 @@ def schedules_view(comparison: ScheduleComparison, *, draws: bool = True) -> Vie
 
 def _legal(comparison: ScheduleComparison) -> Table:
     fastest_s = min((trial.iteration_time_s for trial in comparison.trials), default=1.0)
+    own = comparison.base.schedule
     rows = [
         Row(
             [
@@ -73,7 +72,7 @@ def _legal(comparison: ScheduleComparison) -> Table:
                 trial.peak_bytes,
                 trial.fit.state.value,
             ],
-            "strong" if trial.name == comparison.base.schedule else None if trial.fits else "bad",
+            "strong" if trial.name == own else None if trial.fits else "bad",
         )
         for trial in comparison.trials
     ]

@@ -11,13 +11,12 @@ import pytest
 from simtrain.base.resources import beside, find_profile
 from simtrain.commands.output import Output, show_view
 from simtrain.commands.printing import emit
-from simtrain.scenario import check_scenario, load_scenario
+from simtrain.scenario import load_scenario
 from simtrain.studies.sweep.grid import load_sweep
 from simtrain.studies.sweep.results import SweepRows
 from simtrain.views.sweep import rows_view
 from tests.helpers.command_line import call, refused, spawn
 from tests.helpers.scenario_texts import MINIMAL
-from tests.render.test_terminal import drawn
 
 pytestmark = pytest.mark.slow
 
@@ -145,40 +144,12 @@ def test_less_than_an_iteration_of_tokens_gets_a_note() -> None:
     assert "at most one iteration" not in many
 
 
-def test_a_remedy_names_the_recompute_strategy_that_auto_chooses() -> None:
-    options = ("--set", "recompute=none", "--set", "model.seq_length=4096")
-    outcome = call("run", "table5_22b_present", *options)
-    assert outcome.exit_code == 3
-    assert " --set recompute=selective " in outcome.stderr
-
-
-def test_memory_names_a_change_that_makes_the_scenario_fit() -> None:
-    options = ("--set", "recompute=none", "--set", "batch.micro=4")
-    outcome = call("run", "--show", "memory", "table5_22b_present", *options)
-    assert outcome.exit_code == 3
-    assert "92.2/80 GiB: does not fit" in outcome.stdout.splitlines()[0]
-    assert "E601 " in outcome.stderr and "--set batch.micro=2" in outcome.stderr
-
-
 def test_a_closed_stderr_is_not_an_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as stream:
         emit("an error", stream)
         emit("more of it", stream)
-
-
-def test_the_remedy_for_too_few_nodes_is_the_number_needed() -> None:
-    options = ("--set", "parallelism.data=1000", "--set", "batch.global=4000")
-    errors = call("run", "table5_22b_present", *options).stderr
-    assert "hardware.cluster.num_nodes: 1000" in errors
-    more = ["hardware.cluster.num_nodes=1000", *options[1::2]]
-    check_scenario(loaded := load_scenario("table5_22b_present", more))
-    assert loaded.num_gpus == 8000
-
-
-def test_flags_are_printed_in_lower_case() -> None:
-    assert drawn(rows_view(SweepRows(("on",), ((True,),))), 80).split()[::2] == ["on", "true"]
 
 
 # ------------------------------------------------------------------------------ paths in files

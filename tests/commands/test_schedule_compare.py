@@ -1,22 +1,12 @@
 """`simtrain compare --schedules`: its page, and its refusals."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from simtrain.schedules import NAMED
 from tests.helpers.command_line import call
 
 COMPARE = "compare", "llama3_70b", "--schedules", "--set", "batch.global=16"
-
-
-def test_the_page_has_every_schedule_its_order_and_the_command_of_a_search() -> None:
-    page = call(*COMPARE).stdout
-    assert all(name in page for name in NAMED)
-    trials = json.loads(call(*COMPARE, "--format=json").stdout)["trials"]
-    assert page.count("per stage\n\nstage ") == 3 < len(trials)
-    assert "simtrain search llama3_70b --gpus N --vary schedule=" in page
 
 
 @pytest.mark.ci

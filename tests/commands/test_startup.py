@@ -92,37 +92,6 @@ def test_a_command_does_not_import_the_others() -> None:
     assert not {"simtrain.commands.search", "simtrain.commands.sweep", "calibrate"} & {*modules}
 
 
-def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]) -> None:
-    # The front of the package registers functions that rooms call without importing theirs.
-    modules = imported["help of commands"] - {"simtrain.base.registered"}
-    ours = {name for name in modules if name.partition(".")[0] == "simtrain"}
-    rooms = {name for name in ours if not name.startswith("simtrain.commands.")}
-    base = {
-        f"simtrain.base{name}"
-        for name in ("", ".extras", ".importer", ".plug_ins", ".request", ".resources", ".version")
-    }
-    # Options of commands list the objects of registries; guests have commands and importers.
-    registries = (
-        *("simtrain.render.traces", "simtrain.importing"),
-        *(
-            "simtrain.base.input_file",
-            "simtrain.studies.training_requests",
-            "simtrain.studies.search.request",
-            "simtrain.studies.sweep",
-            "simtrain.recording.command",
-            "simtrain.traces",
-        ),
-        "simtrain.paper.commands",
-    )
-    listed = {name for name in rooms if name.startswith(registries)}
-    packages = {
-        *("simtrain.studies", "simtrain.studies.search"),
-        *("simtrain.render", "simtrain.render.traces"),
-        *("simtrain.paper", "simtrain.recording"),
-    }
-    assert rooms - listed - packages == base | {"simtrain", "simtrain.commands", "simtrain.errors"}
-
-
 @pytest.mark.parametrize("name", simtrain.__all__)
 def test_the_package_exports_every_name(name: str) -> None:
     assert name in dir(simtrain)
@@ -173,8 +142,3 @@ runpy.run_module("simtrain", run_name="__main__")
 def test_ctrl_c_is_quiet_while_modules_are_imported(module: str) -> None:
     outcome = spawn("-c", INTERRUPTED_AT, module, PYTHONPATH=str(ROOT))
     assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (130, "", "")
-
-
-def test_the_package_exports_no_other_name() -> None:
-    with pytest.raises(AttributeError, match=r"module 'simtrain' has no attribute 'simulated'"):
-        simtrain.simulated  # noqa: B018

@@ -29,7 +29,7 @@ def test_each_named_schedule_is_simulated_or_refused_with_its_rule(changes: dict
     assert times == sorted(times)
     for trial in comparison.trials:
         again = simulate(trial.result.scenario)
-        assert (again.iteration_time_s, again.memory.fits) == (trial.iteration_time_s, trial.fits)
+        assert again.iteration_time_s == trial.iteration_time_s
         assert 0 <= trial.bubble < 1
         kept = {"schedule", "parallelism", "overlap"}
         assert trial.result.scenario.model_dump(exclude=kept) == scenario.model_dump(exclude=kept)
