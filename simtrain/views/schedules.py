@@ -60,7 +60,7 @@ def schedules_view(comparison: ScheduleComparison, *, draws: bool = True) -> Vie
 
 def _legal(comparison: ScheduleComparison) -> Table:
     fastest_s = min((trial.iteration_time_s for trial in comparison.trials), default=1.0)
-    own = comparison.base.schedule
+    chosen = comparison.base.schedule
     rows = [
         Row(
             [
@@ -72,7 +72,7 @@ def _legal(comparison: ScheduleComparison) -> Table:
                 trial.peak_bytes,
                 trial.fit.state.value,
             ],
-            "strong" if trial.name == own else None if trial.fits else "bad",
+            "strong" if trial.name == chosen else None if trial.fits else "bad",
         )
         for trial in comparison.trials
     ]
