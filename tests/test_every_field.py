@@ -152,13 +152,6 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "memory.shard_over": (DATA | {"memory.zero_stage": 1}, 2),
     "memory.reshard_after_forward": (ZERO_3, False),
     "memory.reduce_every_microbatch": (ZERO_3, False),
-    "memory.gathered_chunks": (
-        ZERO_3
-        | CHUNKS
-        | {"software": "torchtitan", "model.tied_embeddings": False, "schedule": "looped_bfs"}
-        | {"memory.reduce_every_microbatch": False},
-        2,
-    ),
     "memory.offload_optimizer": ({"cluster": "a100_sxm4_80gb"}, True),
     "memory.deallocate_outputs": (PIPELINE, False),
     "memory.in_place_cross_entropy": ({"model.vocab_size": 102400}, False),
@@ -235,11 +228,6 @@ CASES: dict[str, tuple[Changes, Any]] = {
         True,
     ),
     "overlap.shared_expert": (SHARED, True),
-    "overlap.deferred_output_gradients": (
-        # Without a host that every pass waits for.
-        PIPELINE | {"software": "megatron_core", "software.host_call": "0 s"},
-        1,
-    ),
     "offload.unit": (WAITING, "layer"),
     "offload.modules": (WAITING | {"offload.unit": "layer"}, ["qkv_linear"]),
     "offload.layers": (WAITING | {"offload.unit": "layer"}, 1),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.parallelism import ChunkContents
 from simtrain.scenario.schema import program_reader
 from simtrain.schedules import KINDS, Action, Kind, Order, Schedule, save_all_actions
-from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters, whole_parameters
+from simtrain.workload.chunk import Chunk, Parameters, chunk_of, whole_parameters
 from simtrain.workload.gpt import check_own_layers, gpt_blocks
 from simtrain.workload.hashing import shared
 from simtrain.workload.issue import OverlapPolicy
@@ -34,12 +34,12 @@ from simtrain.workload.optimizer import (
     buckets_of,
     step_ops,
 )
-from simtrain.workload.passes import Pass, PassKind, PassOptions
+from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import SAVE_ALL
-from simtrain.workload.record import MergedPass, record_pass
+from simtrain.workload.record import MergedPass
 from simtrain.workload.recorded_step import RecordedStep
 from simtrain.workload.segments import check_saved_ops
-from simtrain.workload.shard_groups import Sharding, sharding_of
+from simtrain.workload.shard_groups import sharding_of
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import (
     Block,
@@ -93,42 +93,9 @@ class PassOrder:
         return save_all_actions(self.actions, self.num_saving_all)
 
 
-# ------------------------------------------------------------------------------
-# Backward passes that leave the output layer's weight gradient for the end of the iteration.
-#
-# Megatron-Core's --defer-embedding-wgrad-compute: the last stage's first backward passes append
-# the gradient of their logits to a buffer (tensor_parallel/layers.py, `grad_output_buffer`), up
-# to --wgrad-deferral-limit of them, and `finish_embedding_wgrad_compute` runs the products after
-# the last backward pass (pipeline_parallel/schedules.py).
-
-
-def actions_deferring(schedule: Schedule, number: int) -> NDArray[np.bool_]:
-    """Return [actions], whether each is one of the first `number` backward passes of the loss."""
-    last = schedule.virtual_stage == len(schedule.placement.ranks) - 1
-    is_backward = last & (schedule.kind == KINDS.index("B"))
-    defers: NDArray[np.bool_] = is_backward & (np.cumsum(is_backward) <= number)
-    return defers
-
-
 Flags = NDArray[np.bool_]
 PassKey: TypeAlias = tuple[int, Kind, bool]
 """A pass: the number of its chunk among the different ones, its kind, and whether it saves all."""
-
-
-class Variant(NamedTuple):
-    """What a pass leaves out or adds because of other microbatches.
-
-    Args:
-        skips_sync: it skips communication with other replicas: it reduces no gradients or, in a
-            pipeline, its parameters are gathered already.
-        defers: it leaves out the weight gradient of the output layer.
-    """
-
-    skips_sync: bool = False
-    defers: bool = False
-
-
-SKIPS_SYNC, DEFERS = Variant(skips_sync=True), Variant(defers=True)
 
 
 @dataclass(frozen=True)
@@ -330,12 +297,7 @@ class Plan:
     def bucket_ops(
         self, chunk: int, bucket: int, of_stage: Parameters | None, *, gathers: bool = False
     ) -> tuple[Op, ...]:
-        """Return `buckets.bucket_ops` for a chunk, by its number among the different ones.
-
-        If a stage gathers whole chunks, each chunk is one bucket.
-        """
-        if self.most_gathered:
-            return self.chunk_ops(chunk, gathers=gathers)
+        """Return `buckets.bucket_ops` for a chunk, by its number among the different ones."""
         return bucket_ops(self.step_options, self.buckets[chunk], bucket, of_stage, gathers=gathers)
 
     def pass_of(self, action: Action) -> Pass:
@@ -392,75 +354,32 @@ class Plan:
         return merged
 
     @cached_property
-    def variants(self) -> dict[Variant, dict[PassKey, Pass]]:
-        """The passes that differ from those of `passes`, by variant and by the keys of `passes`."""
-        return {
-            variant: {
-                key: replace(self.passes[key], options=options)
-                for key in self.passes
-                if varies(key)
-            }
-            for variant, options, varies in self._variants()
-        }
+    def quiet_passes(self) -> dict[PassKey, Pass]:
+        """The passes that skip communication with other replicas, by the keys of `passes`.
 
-    def _variants(self) -> Iterator[tuple[Variant, PassOptions, Callable[[PassKey], bool]]]:
-        def with_sharding(sharding: Sharding | None) -> PassOptions:
-            return shared(replace(self.options, sharding=sharding))
-
-        sharding, in_pipeline = self.options.sharding, self.mesh.pp > 1
-        if sharding and not sharding.accumulates:
-            # In a pipeline, parameters are gathered already, and reductions follow all passes.
-            less = None if in_pipeline else replace(sharding, reduces=False)
-            yield SKIPS_SYNC, with_sharding(less), lambda key: in_pipeline or key[1] == "B"
-        if self.num_deferred:
-            last = self.model_chunks.numbers[-1]
-            options = shared(replace(self.options, defers_output_gradient=True))
-            yield DEFERS, options, lambda key: key[:2] == (last, "B")
-
-    @property
-    def num_deferred(self) -> int:
-        return min(self.scenario.overlap.deferred_output_gradients, self.scenario.num_microbatches)
-
-    @cached_property
-    def deferred(self) -> Pass | None:
-        """The weight gradients that deferring passes leave out, one after another.
-
-        Source: Megatron-Core's `finish_embedding_wgrad_compute`.
+        Without a pipeline they are backward passes that reduce no gradients. In a pipeline,
+        parameters are gathered already, and reductions follow all passes.
         """
-        if not self.num_deferred:
-            return None
-        output_layer = next(
-            block for block in self.model.blocks if getattr(block, "is_output_layer", False)
-        )
-        chunk = shared(Chunk(((output_layer, self.num_deferred),)))
-        return _pass(chunk, "W", SAVE_ALL, self.options)
-
-    @property
-    def most_gathered(self) -> int | None:
-        return self.scenario.memory.gathered_chunks
+        sharding, in_pipeline = self.options.sharding, self.mesh.pp > 1
+        if not sharding or sharding.accumulates:
+            return {}
+        less = None if in_pipeline else replace(sharding, reduces=False)
+        options = shared(replace(self.options, sharding=less))
+        return {
+            key: replace(pass_, options=options)
+            for key, pass_ in self.passes.items()
+            if in_pipeline or key[1] == "B"
+        }
 
     @cached_property
     def reductions(self) -> dict[int, Pass]:
-        return {} if self.most_gathered else self.chunk_exchanges("R")
-
-    def chunk_exchanges(self, kind: PassKind) -> dict[int, Pass]:
-        """Reductions (R) or gathers (G) of whole different chunks of a sharded pipeline."""
+        """The reductions of whole different chunks of a sharded pipeline, after all passes."""
         sharding = self.options.sharding
         if sharding is None or self.mesh.pp == 1:
             return {}
         options = shared(replace(self.options, sharding=replace(sharding, reduces=True)))
         chunks = enumerate(self.model_chunks.different)
-        return {number: _pass(chunk, kind, SAVE_ALL, options) for number, chunk in chunks}
-
-    @property
-    def chunk_parameters(self) -> tuple[Parameters, ...]:
-        """[different chunks], parameters of one rank."""
-        return tuple(parameters((chunk,), self.microbatch) for chunk in self.model_chunks.different)
-
-    def chunk_ops(self, chunk: int, *, gathers: bool) -> tuple[Op, ...]:
-        """Return the gather of a chunk's parameters, or the reduction of its gradients."""
-        exchange = self.chunk_exchanges("G" if gathers else "R")[chunk]
-        return tuple(record_pass(exchange).ops)
+        return {number: _pass(chunk, "R", SAVE_ALL, options) for number, chunk in chunks}
 
     def different_passes(self) -> Iterator[tuple[Pass, int]]:
         for key, pass_ in self.passes.items():

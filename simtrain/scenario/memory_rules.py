@@ -204,29 +204,6 @@ MEMORY_RULES += [
         "memory: {zero_stage: 3, reduce_every_microbatch: false, reshard_after_forward: 2}\n"
         "software: torchtitan",
     ),
-    excludes(
-        "E980",
-        "memory.gathered_chunks",
-        "fully_shard shards no pipeline",
-        lambda scenario: not _fully_shards_pipeline(scenario),
-        reads=("memory.zero_stage", "parallelism.pipeline", "software.stack"),
-        off=None,
-        why="only torch.distributed.pipelining gathers and frees the parameters of whole chunks of "
-        "a stage, with fully_shard",
-        example="parallelism: {pipeline: 4, data: 2}\nmemory: {gathered_chunks: 2}",
-    ),
-    requires(
-        "E981",
-        "memory.gathered_chunks",
-        needs={"memory.reshard_after_forward": True, "overlap.data_parallel": True},
-        where=_fully_shards_pipeline,
-        why="chunks are gathered beside the passes of other chunks and freed between passes",
-        example="parallelism: {pipeline: 4, data: 2}\n"
-        "model: {tied_embeddings: false}\n"
-        "memory: {zero_stage: 3, reduce_every_microbatch: false, gathered_chunks: 2}\n"
-        "overlap: {data_parallel: false}\n"
-        "software: torchtitan",
-    ),
     requires(
         "E378",
         "memory.offload_optimizer",

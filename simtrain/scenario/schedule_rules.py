@@ -369,40 +369,6 @@ SCHEDULE_RULES += [
 ]
 
 
-_DEFERRED = "overlap.deferred_output_gradients"
-_DEFERRED_TOY = "parallelism: {pipeline: 4}\noverlap: {deferred_output_gradients: 2}\n"
-
-SCHEDULE_RULES += [
-    requires(
-        "E497",
-        _DEFERRED,
-        needs={
-            "parallelism.pipeline": at_least(2),
-            "schedule": ("1f1b", "interleaved"),
-            "software.fused_gradient_accumulation": True,
-        },
-        why="Megatron-Core defers the weight gradients to the end of its own pipeline schedules, "
-        "and adds the products to the gradient themselves",
-        example="overlap: {deferred_output_gradients: 2}",
-    ),
-    requires(
-        "E400",
-        _DEFERRED,
-        needs={
-            "memory.zero_stage": (0, 1),
-            "overlap.merged_passes": False,
-            "model.lora": None,
-            "model.mtp_num_layers": 0,
-            "offload.unit": "none",
-        },
-        why="deferred weight gradients of the output layer are not simulated with sharded "
-        "gradients, merged passes, adapters, token prediction or copies to "
-        "the host",
-        example=_DEFERRED_TOY + "model: {tied_embeddings: false, lora: {rank: 16}}",
-    ),
-]
-
-
 _MOST_PASSES = 1_000_000  # as E332 refuses more
 
 

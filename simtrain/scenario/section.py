@@ -253,11 +253,6 @@ class MemoryOptions(Section):
     reduce_every_microbatch: with zero_stage 2 and 3, true (default) reduces the gradients of every
         microbatch; false accumulates unsharded gradients and reduces them after the last microbatch
         (set_requires_gradient_sync of PyTorch's FSDPModule).
-    gathered_chunks: with PyTorch's fully_shard in a pipeline, number of chunks whose parameters a
-        stage holds at a time. It gathers whole chunks ahead of their passes, and reduces the
-        gradients of a chunk during the passes after its last one (UNSHARD, RESHARD and REDUCE_GRAD
-        of torch.distributed.pipelining, which holds 3). By default (null), the first pass of a
-        chunk gathers it layer by layer, and everything is reduced after all passes.
     offload_optimizer: true keeps optimizer states on the host, where the CPUs run Adam; false by
         default.
     deallocate_outputs: true (default) frees the output of a stage after it is sent (paper, Appendix
@@ -271,7 +266,6 @@ class MemoryOptions(Section):
     shard_over: Count | None = Field(default=None, examples=[8])
     reshard_after_forward: _FlagOrCount = Field(default=True, examples=["false or 8"])
     reduce_every_microbatch: bool = Field(default=True, examples=["false"])
-    gathered_chunks: Count | None = Field(default=None, examples=["2"])
     offload_optimizer: bool = Field(default=False, examples=["true"])
     deallocate_outputs: bool = Field(default=True, examples=["false"])
     in_place_cross_entropy: bool | None = Field(default=None, examples=["false"])
@@ -386,10 +380,6 @@ class Overlap(Section):
         the same time, ahead of its first forward pass; false makes each stage start on its own. The
         software stack sets the default of interleaved stages that overlap the gather
         (Megatron-Core aligns them; --no-align-param-gather).
-    deferred_output_gradients: number of microbatches whose weight gradients of the output layer the
-        last stage computes after its last backward pass, while other stages still run theirs
-        (--defer-embedding-wgrad-compute with --wgrad-deferral-limit). Until then it holds the
-        layer's input and the gradient of the logits of each; 0 by default.
     """
 
     tensor_parallel: bool | None = Field(default=None, examples=["true"])
@@ -404,7 +394,6 @@ class Overlap(Section):
     align_gradient_reduction: bool | None = Field(default=None, examples=["true"])
     align_parameter_gather: bool | None = Field(default=None, examples=["true"])
     shared_expert: bool = Field(default=False, examples=["true"])
-    deferred_output_gradients: CountOrZero = Field(default=0, examples=[22])
 
 
 # The section `recompute` of a scenario: which activations are recomputed.

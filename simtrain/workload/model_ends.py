@@ -15,7 +15,7 @@ import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from simtrain.scenario.model import Normalization
 from simtrain.scenario.parallelism import ChunkContents
@@ -235,7 +235,6 @@ class Head:
     is_unit: bool = False
     normalization: Normalization | None = "layer_norm"
     num_predictions: int = 0
-    is_output_layer: ClassVar[bool] = True
 
     def forward(self, tape: Tape, x: Tensor) -> None:
         y = FinalNorm(self.normalization).forward(tape, x) if self.normalization else x

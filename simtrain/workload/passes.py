@@ -21,10 +21,9 @@ from simtrain.workload.work import Collective
 if TYPE_CHECKING:
     from simtrain.workload.recorded_step import RecordedStep
 
-PassKind = Literal["F", "B", "I", "W", "R", "D", "G"]
+PassKind = Literal["F", "B", "I", "W", "R"]
 """F: forward pass. B: whole backward pass. I, W: its input gradients, its weight gradients. R: the
-reduction of gradients after all backward passes. D: the weight gradients that these have deferred.
-G: the gather of all parameters before the passes.
+reduction of gradients after all backward passes.
 """
 
 
@@ -41,8 +40,6 @@ class PassOptions:
         call_s: host time of a call of the framework in addition to its launches.
         runs_ahead: the host does not wait for the GPU between passes.
         blocks: the host waits for each kernel and each collective that it launches.
-        defers_output_gradient: backward passes leave the weight gradient of the output layer to
-            another pass.
         recorded: the recorded program whose passes these are; None for other models.
     """
 
@@ -53,7 +50,6 @@ class PassOptions:
     call_s: float = 0.0
     runs_ahead: bool = False
     blocks: bool = False
-    defers_output_gradient: bool = False
     recorded: RecordedStep | None = None
 
 

@@ -48,8 +48,6 @@ def record_pass(pass_: Pass) -> PassRecord:
         return recorded.record_of(pass_)
     if pass_.kind == "R" and pass_.options.sharding:
         return _reduction(pass_, pass_.options.sharding)
-    if pass_.kind == "G" and pass_.options.sharding:
-        return _gathering(pass_, pass_.options.sharding)
     outline = _outline(pass_.chunk, pass_.kind, pass_.recompute)
     segments = [key.segment(pass_.kind, pass_.options) for key in outline.keys]
     issued = tuple([segments[number] for number in outline.numbers])
@@ -82,9 +80,7 @@ class _SegmentKey:
             case _Role.RUN if kind == "F":
                 return forward_segment(run)
             case _Role.RUN:
-                is_deferred = options.defers_output_gradient and kind == "B"
-                defers = is_deferred and getattr(self.block, "is_output_layer", False)
-                return backward_segment(run, "I" if defers else kind)
+                return backward_segment(run, kind)
             case _Role.RECOMPUTE:
                 return recompute_segment(run, batch.local_bytes)
             case _Role.SPLIT_INPUT:
@@ -253,17 +249,6 @@ def _reduction(pass_: Pass, sharding: Sharding) -> PassRecord:
     for unit in units:
         shards.reduce(unit)
     shards.finish()
-    return builder.record(shards.gathered_bytes, shards.bucket_bytes)
-
-
-def _gathering(pass_: Pass, sharding: Sharding) -> PassRecord:
-    """Record the gather of a chunk's parameters, unit after unit (`FSDPModule.unshard`)."""
-    from simtrain.workload.sharding import ShardedPass
-
-    builder, units = PassBuilder(pass_.options.overlap), [ROOT, *range(pass_.chunk.num_layers)]
-    shards = ShardedPass(builder, pass_, sharding, units)
-    for unit in units:
-        shards.need(unit)
     return builder.record(shards.gathered_bytes, shards.bucket_bytes)
 
 

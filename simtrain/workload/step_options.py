@@ -114,9 +114,7 @@ class StepOptions:
                 keeps_fp8=scenario.keeps_fp8_parameters,
                 fp8_copies=_fp8_copies(scenario),
                 replicate_group=replicate_group(scenario, mesh),
-                keeps_gradients=memory.zero_stage > 1
-                and not scenario.reduces_every_microbatch
-                and not memory.gathered_chunks,
+                keeps_gradients=memory.zero_stage > 1 and not scenario.reduces_every_microbatch,
                 expert_data=expert_data,
                 expert_replicate_group=expert_replicate_group,
                 expert_model=of_experts.group("tp", "ep", *_STAGES) if of_experts else None,

@@ -247,8 +247,6 @@ class Block(Protocol):
     Its parameters are an FSDP unit and a gradient bucket of their own if `is_unit`. Parameters of
     other blocks belong to the root unit.
 
-    The block of the output layer has an attribute `is_output_layer`, which is true.
-
     If the parameters of a microbatch's model are frozen, a block may have an attribute
     `input_has_gradient`. If it is false, no earlier parameter is trained, and the backward pass
     ends inside the block.

@@ -49,14 +49,6 @@ TRACED: dict[str, Scenario] = {
         software=_AT_ONCE,
         schedule="chimera",
     ),
-    "gathers of chunks": small(
-        {"tensor": 1, "pipeline": 2, "data": 4, "interleave": 2},
-        model={"tied_embeddings": False},
-        memory={"zero_stage": 3, "reduce_every_microbatch": False, "gathered_chunks": 2},
-        overlap={"data_parallel": True, "pipeline": True},
-        software=FULLY_SHARD | _AT_ONCE,
-        schedule="looped_bfs",
-    ),
     "experts": moe(
         {"shared_ffn_hidden_size": 64}, overlap={"shared_expert": True}, software=_AT_ONCE
     ),

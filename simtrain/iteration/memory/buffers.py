@@ -20,12 +20,9 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from simtrain.hardware.profile import Memory
 from simtrain.iteration.memory.working import times_exchanges
-from simtrain.iteration.plan import Plan, Variant
-from simtrain.schedules.gathered_chunks import gathers_of, most_held, most_unreduced
+from simtrain.iteration.plan import Plan
 from simtrain.units import format_bytes
 from simtrain.workload.blocks.linear import NUM_STREAMS, registered_bytes
 from simtrain.workload.chunk import Parameters
@@ -127,7 +124,6 @@ def buffers_of(
     global_bytes: int,
     chunks: Sequence[int] = (0,),
     *,
-    stage: int = 0,
     reads_fp8_both_ways: bool = False,
 ) -> tuple[Buffers, Buffers]:
     """Return a rank's buffers during passes (at their peak) and during the optimizer step.
@@ -137,11 +133,10 @@ def buffers_of(
         parameters: parameters of the rank.
         global_bytes: bytes that ops need of the global buffer.
         chunks: numbers of its chunks among the different ones.
-        stage: its stage.
         reads_fp8_both_ways: as the property of the hardware profile.
     """
     options = plan.step_options
-    gathered, bucket = _exchanged_bytes(plan, chunks, stage)
+    gathered, bucket = _exchanged_bytes(plan, chunks)
     copied = options.shard_gradient_bytes != FP32_BYTES and not options.narrow_states
     trained = parameters.trained
     fp32_bytes = options.held(trained.total, trained.experts, from_stage=1) * FP32_BYTES
@@ -187,7 +182,7 @@ def workspaces_bytes(plan: Plan, memory: Memory) -> tuple[int, int]:
     return facts.torch_workspaces * torch_bytes, (linear + experts) * linear_bytes
 
 
-def _exchanged_bytes(plan: Plan, chunks: Sequence[int], stage: int) -> tuple[int, int]:
+def _exchanged_bytes(plan: Plan, chunks: Sequence[int]) -> tuple[int, int]:
     """Return the peaks of gathered parameters and of unreduced gradients.
 
     Both are 0 if the memory of passes includes them (`times_exchanges`).
@@ -197,14 +192,10 @@ def _exchanged_bytes(plan: Plan, chunks: Sequence[int], stage: int) -> tuple[int
     """
     if not plan.options.sharding or times_exchanges(plan):
         return 0, 0
-    if plan.most_gathered:
-        parameters_bytes, gradients_bytes = _of_gathered_chunks(plan, plan.most_gathered)
-        return parameters_bytes[stage], gradients_bytes[stage]
     passes = [
         (chunk, *_unsharded_bytes(_of_one_sequence(pass_)))
-        for variant, of_variant in ((Variant(), plan.passes), *plan.variants.items())
-        for (chunk, *_), pass_ in of_variant.items()
-        if chunk in chunks and not (variant.skips_sync or variant.defers)
+        for (chunk, *_), pass_ in plan.passes.items()
+        if chunk in chunks
     ]
     if not plan.reductions:
         return max(gathered for _, gathered, _ in passes), max(bucket for *_, bucket in passes)
@@ -214,27 +205,6 @@ def _exchanged_bytes(plan: Plan, chunks: Sequence[int], stage: int) -> tuple[int
     beside = max(gathered - ends[chunk][0] for chunk, gathered, _ in passes)
     whole = sum(ends[chunk][0] for chunk in chunks)
     return whole + max(0, beside), max(bucket for _, bucket in ends.values())
-
-
-def _of_gathered_chunks(plan: Plan, most: int) -> tuple[list[int], list[int]]:
-    """Return [stages], the peaks of gathered parameters and of unreduced gradients.
-
-    A gather needs a buffer of a chunk's largest unit besides all of its parameters. Gradients are
-    whole until they are reduced, through a buffer of the largest unit.
-    """
-    numbers, schedule = np.array(plan.model_chunks.numbers), plan.schedule
-    gathers, reductions = (
-        np.array([*map(_unsharded_bytes, map(_of_one_sequence, exchanges.values()))])[numbers].T
-        for exchanges in (plan.chunk_exchanges("G"), plan.chunk_exchanges("R"))
-    )
-    whole, buckets = reductions
-    trained = np.array([chunk.trained.total for chunk in plan.chunk_parameters])[numbers]
-    gathered = most_held(schedule, gathers_of(plan.order, most), whole)
-    unreduced = most_unreduced(schedule, plan.step_options.gradient_bytes * trained)
-    of_stages = np.array(schedule.placement.virtual_stages)
-    gathered += (gathers[0] - whole)[of_stages].max(axis=1)
-    unreduced += buckets[of_stages].max(axis=1)
-    return gathered.tolist(), unreduced.tolist()
 
 
 def _of_one_sequence(pass_: Pass) -> Pass:

@@ -144,8 +144,7 @@ def with_offload(replay: MemoryReplay, plan: Plan, iteration: IterationTimeline)
 def _bytes_of(plan: Plan, part: IterationPart) -> tuple[int, int]:
     """Return the tensors of a pass, or of a span of it, at its peak, and its saved tensors."""
     assert isinstance(part, PassPart)
-    # A tuple would not narrow the type.
-    if part.kind == "R" or part.kind == "D" or part.kind == "G":
+    if part.kind == "R":
         return 0, 0
     pass_ = unsharded(plan.passes[part.chunk, part.kind, part.saves_all])
     layers = None if part.span is None else layers_of_span(plan, part, part.span)

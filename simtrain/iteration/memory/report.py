@@ -396,7 +396,6 @@ class _StageRank:
             parameters,
             global_bytes,
             chunks,
-            stage=stage,
             reads_fp8_both_ways=profile.reads_fp8_both_ways,
         )
         in_passes = states.with_gradients(0) if makes_gradients(plan) else states

@@ -13,13 +13,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.iteration.plan import DEFERS, PassKey, PassOrder, Plan, actions_deferring
+from simtrain.iteration.plan import PassKey, PassOrder, Plan
 from simtrain.schedules import KINDS
 from simtrain.workload.issue import Segment
 from simtrain.workload.ops import Phase, Tensor
@@ -360,8 +359,6 @@ class MemoryReplay:
         extra_bytes: [actions], memory above `running_bytes` at the peak of the action, or of the
             merged actions.
         after_bytes: [actions], saved tensors after the action.
-        deferring: [actions], whether each leaves out the output layer's weight gradient, and memory
-            of these passes; without such passes, empty.
     """
 
     pass_order: PassOrder
@@ -370,10 +367,6 @@ class MemoryReplay:
     running_bytes: Bytes
     extra_bytes: Bytes
     after_bytes: Bytes
-    deferring: tuple[NDArray[np.bool_], Mapping[PassKey, PassMemory]] = (
-        np.zeros(0, np.bool_),
-        MappingProxyType({}),
-    )
 
     @classmethod
     def of(cls, plan: Plan) -> MemoryReplay:
@@ -403,20 +396,11 @@ class MemoryReplay:
         places, is_forward = _places(order)
         growth: Bytes = np.subtract(change.ravel()[places], _turning_bytes(plan))
         beyond_bytes: Bytes = beyond.ravel()[places]
-        defers = actions_deferring(order.actions, plan.num_deferred)
-        deferring_passes = plan.variants.get(DEFERS, {})
-        deferring = {key: pass_memory(pass_) for key, pass_ in deferring_passes.items()}
-        for number in np.flatnonzero(defers).tolist():
-            memory = deferring[_key_at(order, number)]
-            beyond_bytes[number] = memory.extra_bytes
-            growth[number] += memory.remaining_bytes
-            # All are held until the stage's last action ends.
-            growth[_last_of_rank(order, number)] -= memory.remaining_bytes
         # Each stage ends with 0 bytes, so one cumulative sum covers all stages.
         after = np.cumsum(growth)
         running = after - np.where(is_forward, 0, growth)
         merged = {keys: merged_memory(pair) for keys, pair in plan.merged_passes.items()}
-        replay = cls(order, passes, merged, running, beyond_bytes, after, (defers, deferring))
+        replay = cls(order, passes, merged, running, beyond_bytes, after)
         if merged:
             replay._join_merged()
         return replay
@@ -454,9 +438,7 @@ class MemoryReplay:
             return self.merged[self._key(place - 1), self._key(place)]
         if schedule.merges is not None and schedule.merges[place]:
             return self.merged[self._key(place), self._key(place + 1)]
-        defers, memories = self.deferring
-        passes = memories if memories and defers[place] else self.passes
-        return passes[self._key(place)]
+        return self.passes[self._key(place)]
 
     def _key(self, place: int) -> PassKey:
         return _key_at(self.pass_order, place)
@@ -466,11 +448,6 @@ def _key_at(order: PassOrder, place: int) -> PassKey:
     shape, (places, _) = _shape(order), _places(order)
     chunk, saves_all, kind = np.unravel_index(places[place], shape)
     return int(chunk), KINDS[kind], bool(saves_all)
-
-
-def _last_of_rank(order: PassOrder, place: int) -> int:
-    starts = order.actions.rank_starts
-    return int(starts[np.searchsorted(starts, place, side="right")]) - 1
 
 
 def _output_bytes(plan: Plan, chunk: int) -> int:

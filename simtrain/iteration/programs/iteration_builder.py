@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from simtrain.engine import TaskGraph
 from simtrain.engine.compiled import Flags, Ints
 from simtrain.engine.program import rows_of
-from simtrain.iteration.plan import actions_deferring
 from simtrain.iteration.programs.iteration_tasks import (
     BUCKETS,
     FROM_HOST,
@@ -51,7 +50,6 @@ from simtrain.iteration.programs.pipeline import (
     spread,
 )
 from simtrain.schedules import KINDS
-from simtrain.schedules.gathered_chunks import gathers_of
 
 _CACHED_TASKS = 3_000_000
 """Limit of the tasks of all cached structures, at about 60 bytes each."""
@@ -99,11 +97,7 @@ class _Builder:
         self.awaited_elsewhere = np.full(num_stages, -1, np.int32)
         self.add_gathers(pipeline)
         self.add_reductions(pipeline)
-        if most := self.structure.most_gathered:
-            self.add_chunk_exchanges(pipeline, most)
         reloads, reloaders = self.add_copies(pipeline)
-        if self.structure.num_deferred:
-            self.add_deferred_gradients()
         if self.structure.reduces_after:
             virtual_stages = np.array(self.schedule.placement.virtual_stages)
             for chunks in np.array(self.structure.pass_order.chunks)[virtual_stages.T]:
@@ -205,11 +199,7 @@ class _Builder:
         by_layer, is_forward = self.by_layer[actions], self.is_forward[actions]
         is_cut = np.isin(actions, self.cut) | by_layer
         sync_skips = actions_skipping_sync(schedule, structure.sync_skips)
-        defers = actions_deferring(schedule, structure.num_deferred)
-        columns_of = (
-            *(self.chunk, schedule.kind, self.saves_all),
-            *(sync_skips, defers),
-        )
+        columns_of = self.chunk, schedule.kind, self.saves_all, sync_skips
         passes = (column[actions] for column in columns_of)
         merges = self.merges[actions]
         beside = (np.where(merges, column[actions + merges], 0) for column in columns_of)
@@ -257,45 +247,6 @@ class _Builder:
             awaited = aligned_reduction_starts(pipeline, spans)
         self.waits.append((buckets, awaited))
         self.awaited_elsewhere[spans.stages[is_last]] = buckets[is_last]
-
-    def add_chunk_exchanges(self, pipeline: PipelineTasks, most: int) -> None:
-        """Add gathers of whole chunks ahead of their passes, and reductions after the last ones.
-
-        A stage starts a gather when the pass before which it frees another chunk is the next one.
-        Both run on its `data` stream, in the order in which they start.
-        """
-        schedule, order = self.schedule, self.structure.pass_order.order
-        gathers, last = gathers_of(order, most), schedule.last_backwards
-        virtual_stage = np.concatenate([gathers.virtual_stage, np.arange(len(last))])
-        # Of two that start between the same passes, the reduction comes first.
-        starts = np.concatenate([2 * gathers.before, 2 * last + 1])
-        is_gather = np.arange(len(starts)) < len(gathers)
-        reader = np.concatenate([gathers.reader, np.full_like(last, -1)])
-        by_start = np.argsort(starts, kind="stable")
-        virtual_stage, starts, is_gather, reader = (
-            column[by_start] for column in (virtual_stage, starts, is_gather, reader)
-        )
-        action, stages = starts // 2, schedule.rank[starts // 2]
-
-        def exchange(chunk: int, step: int, gathers: int) -> BucketPart:
-            return BucketPart(chunk, 0, step, is_last=False, gathers=bool(gathers))
-
-        chunks = np.array(self.structure.pass_order.chunks)[virtual_stage]
-        parts = self.parts(exchange, chunks, self.steps[stages], is_gather)
-        subject = np.where(is_gather, reader, action)
-        tasks = self.add(BUCKETS * len(self.stages) + stages, parts, subject)
-        before = pipeline.first[action] - 1
-        has_before = before >= pipeline.own_starts[stages]
-        awaited = np.where(is_gather, np.where(has_before, before, -1), pipeline.last[action])
-        self.add_waits(tasks, awaited)
-        self.waits.append((pipeline.first[reader[is_gather]], tasks[is_gather]))
-        self.awaited_elsewhere[stages[~is_gather]] = tasks[~is_gather]
-
-    def add_deferred_gradients(self) -> None:
-        last, schedule = self.structure.pass_order.chunks[-1], self.schedule
-        part = self.numbers.setdefault(PassPart(last, "D", saves_all=False), len(self.numbers))
-        stage = schedule.placement.ranks[-1]
-        self.last[stage] = self.add([stage], part)[0]
 
     def num_units(self) -> Ints:
         """Return [actions], units of each action's chunk whose tensors are copied to the host."""
@@ -381,10 +332,9 @@ class _Builder:
 
 
 def _pass_part(is_cut: int, _: int, number: int, by_layer: int, *passes: int) -> PassPart:
-    """Return the part of these columns; the second five are of a backward pass that is merged."""
-    chunk, kind, saves_all, skips_sync, defers, merges, *beside = passes
+    """Return the part of these columns; the second four are of a backward pass that is merged."""
+    chunk, kind, saves_all, skips_sync, merges, *beside = passes
     span = number if is_cut else None
     merged = _pass_part(0, 0, 0, 0, *beside, 0) if merges else None
     key = chunk, KINDS[kind], bool(saves_all)
-    skips = bool(skips_sync), bool(defers)
-    return PassPart(*key, *skips, span, bool(by_layer), merged)
+    return PassPart(*key, bool(skips_sync), span, bool(by_layer), merged)

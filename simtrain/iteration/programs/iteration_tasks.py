@@ -100,8 +100,6 @@ def label_of(part: IterationPart) -> tuple[str, str]:
             return "synchronize", "synchronize"
         case PassPart(kind="R"):
             return _STEP_LABELS["data_reduction"]
-        case PassPart(kind="D"):
-            return "deferred weight gradients", "backward"
         case PassPart(kind=kind, beside=None):
             return "{action}", "forward" if kind == "F" else "backward"
         case PassPart():

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError
 from simtrain.iteration.memory.working import saved_tensors, unsharded
-from simtrain.iteration.plan import SKIPS_SYNC, PassKey, PassOrder, Plan
+from simtrain.iteration.plan import PassKey, PassOrder, Plan
 from simtrain.scenario.section import OFFLOAD_MODULES
 from simtrain.schedules import KINDS, Schedule
 from simtrain.workload.model_ends import number_distinct
@@ -165,28 +165,25 @@ def _check_modules(plan: Plan) -> None:
 # unsharded: torch/distributed/pipelining/stage.py does not reshard after backward passes until
 # gradients are reduced; `reshard_after_forward` decides about forward passes.
 
-SyncSkipRule: TypeAlias = Literal["none", "all", "before_last", "after_first", "after_backward"]
-"""Passes that skip communication: none; all, because whole chunks are gathered before them;
-backward passes before the last microbatch; all passes of a chunk after its first; or passes that
-follow a backward pass of their chunk."""
+SyncSkipRule: TypeAlias = Literal["none", "before_last", "after_first", "after_backward"]
+"""Passes that skip communication: none; backward passes before the last microbatch; all passes of a
+chunk after its first; or passes that follow a backward pass of their chunk."""
 
 
 def sync_skip_rule(plan: Plan) -> SyncSkipRule:
     """Return the rule of a plan."""
-    if not plan.variants.get(SKIPS_SYNC):
+    if not plan.quiet_passes:
         return "none"
     if plan.mesh.pp == 1:
         return "before_last"
-    if plan.most_gathered:
-        return "all"
     return "after_backward" if plan.scenario.memory.reshard_after_forward else "after_first"
 
 
 def actions_skipping_sync(schedule: Schedule, rule: SyncSkipRule) -> NDArray[np.bool_]:
     """Return [actions], whether each action runs a pass that skips communication."""
     is_backward: NDArray[np.bool_] = schedule.kind != KINDS.index("F")
-    if rule in ("none", "all"):
-        return np.full_like(is_backward, rule == "all")
+    if rule == "none":
+        return np.zeros_like(is_backward)
     if rule == "before_last":
         is_backward[schedule.last_backwards] = False
         return is_backward
@@ -208,11 +205,9 @@ class PassPart:
 
     Args:
         chunk: number of the chunk among the different ones.
-        kind: F, B, I, W; R: the reduction of the chunk's gradients after all passes; or D: its
-            deferred weight gradients.
+        kind: F, B, I, W; or R: the reduction of the chunk's gradients after all passes.
         saves_all: it recomputes nothing.
         skips_sync: it skips communication with other replicas (`sync_skip_rule`).
-        defers: it leaves out the weight gradient of the output layer.
         span: number of the bucket, in the order in which the last backward pass or the first
             forward pass runs the buckets; None for the whole pass.
         by_layer: the spans are layers, which are copied to the host, instead of buckets.
@@ -223,7 +218,6 @@ class PassPart:
     kind: PassKind
     saves_all: bool
     skips_sync: bool = False
-    defers: bool = False
     span: int | None = None
     by_layer: bool = False
     beside: PassPart | None = None
@@ -358,9 +352,6 @@ class IterationStructure:
         aligns_reduction, aligns_gather: all stages start their buckets at about the same time.
         sync_skips: which passes skip communication with other replicas.
         reduces_after: gradients are reduced after all passes, chunk by chunk.
-        most_gathered: chunks whose parameters a stage holds at a time, if it gathers whole chunks
-            ahead and reduces each after its last backward pass; None without.
-        num_deferred: microbatches whose weight gradients of the output layer run after all passes.
         offload: which activations are copied to the host; None for none.
     """
 
@@ -378,9 +369,7 @@ class IterationStructure:
     aligns_gather: bool
     sync_skips: SyncSkipRule
     reduces_after: bool
-    num_deferred: int
     offload: OffloadLayout | None = None
-    most_gathered: int | None = None
 
     def transfer(self, num_sends: int, levels_crossed: int, num_states: int) -> TransferPart:
         return TransferPart(num_sends, levels_crossed, num_states, self.exchanges_shapes)
@@ -414,7 +403,5 @@ def structure_of(plan: Plan) -> IterationStructure:
         aligns_gather=scenario.aligns_parameter_gather,
         sync_skips=sync_skip_rule(plan),
         reduces_after=bool(plan.reductions),
-        num_deferred=plan.num_deferred,
         offload=offload_layout(plan),
-        most_gathered=plan.most_gathered,
     )

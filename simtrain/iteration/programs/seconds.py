@@ -261,9 +261,9 @@ class IterationSeconds:
             yield from itertools.chain.from_iterable(step.values())
         if self.plan.mesh.pp > 1 and self.plan.receive_gather:
             yield self.plan.receive_gather
-        if self.plan.has_buckets or self.plan.most_gathered:
+        if self.plan.has_buckets:
             yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False))
-        if self.plan.step_options.gathers_during_forward or self.plan.most_gathered:
+        if self.plan.step_options.gathers_during_forward:
             yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False, gathers=True))
 
     def _pass_s(self, part: PassPart) -> float:
@@ -285,11 +285,8 @@ def passes_of(plan: Plan) -> Iterator[tuple[PassPart, RankPass]]:
     """Yield the different passes of a plan, with the parts of the iteration."""
     for of, pass_ in plan.passes.items():
         yield PassPart(*of), pass_
-    for variant, passes in plan.variants.items():
-        for of, pass_ in passes.items():
-            yield PassPart(*of, **variant._asdict()), pass_
-    if plan.deferred:
-        yield PassPart(plan.model_chunks.numbers[-1], "D", saves_all=False), plan.deferred
+    for of, pass_ in plan.quiet_passes.items():
+        yield PassPart(*of, skips_sync=True), pass_
     for chunk, pass_ in plan.reductions.items():
         yield PassPart(chunk, "R", saves_all=False), pass_
     for (of, beside), merged in plan.merged_passes.items():

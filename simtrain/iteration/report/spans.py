@@ -60,7 +60,6 @@ ACTIVITY_OF_KIND: dict[str, Activity] = {
     "I": Activity.INPUT_GRADIENTS,
     "W": Activity.WEIGHT_GRADIENTS,
     "R": Activity.REDUCTION,
-    "D": Activity.WEIGHT_GRADIENTS,
 }
 """Activity of each kind of pass."""
 
@@ -103,7 +102,7 @@ _OF_GROUP = np.array(
 class Passes:
     """The passes of an iteration: the cells of the schedule, then what runs after all of them.
 
-    This is a reduction of gradients, or deferred weight gradients.
+    This is a reduction of gradients.
 
     Args:
         first, last: [passes], first and last task. Buckets cut some passes into several tasks.
@@ -120,7 +119,7 @@ class Passes:
     @classmethod
     def of(cls, iteration: IterationTimeline) -> Passes:
         tasks, schedule = iteration.tasks, iteration.seconds.plan.schedule
-        parts = [isinstance(part, PassPart) and part.kind in ("R", "D") for part in tasks.parts]
+        parts = [isinstance(part, PassPart) and part.kind == "R" for part in tasks.parts]
         reductions = np.flatnonzero(np.array(parts)[tasks.part_of]).astype(np.int32)
         cells = np.flatnonzero(~schedule.follows_merged)
         ends = np.append(cells[1:], len(schedule.kind)) - 1

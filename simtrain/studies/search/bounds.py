@@ -37,7 +37,7 @@ import numpy as np
 from simtrain.iteration.memory.buffers import rank_states
 from simtrain.iteration.memory.report import allocator_bytes
 from simtrain.iteration.memory.working import makes_gradients, pass_memory
-from simtrain.iteration.plan import DEFERS, PassKey, Plan
+from simtrain.iteration.plan import PassKey, Plan
 from simtrain.iteration.programs.parts import offloaded_bytes
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.schedules import KINDS, Kind, Order
@@ -189,12 +189,11 @@ def _forward_input_and_backward(
 def _least_seconds(plan: Plan, seconds: Callable[[Pass], float]) -> dict[Kind, list[float]]:
     """Return the least time of passes by kind, per different chunk; infinity for none.
 
-    A chunk's passes differ in what they recompute, in whether they reduce gradients or leave out
-    the output layer's weight gradient, and in whether they add to gradients on the host.
+    A chunk's passes differ in what they recompute, and in whether they reduce gradients.
     """
     num_chunks = len(plan.model_chunks.different)
     times = {kind: [math.inf] * num_chunks for kind in KINDS}
-    for passes in (plan.passes, *plan.variants.values()):
+    for passes in (plan.passes, plan.quiet_passes):
         for (number, kind, _), chunk_pass in passes.items():
             times[kind][number] = min(times[kind][number], seconds(chunk_pass))
     return times
@@ -235,8 +234,7 @@ def _activations_bytes(plan: Plan) -> Iterator[tuple[Parameters, int]]:
 
     def extra_bytes_of(key: PassKey) -> int:
         """Return the bytes of a backward pass's working tensors."""
-        passes = (each[key] for each in (plan.passes, plan.variants.get(DEFERS, {})) if key in each)
-        return min(pass_memory(pass_).extra_bytes for pass_ in passes) * has_working
+        return pass_memory(plan.passes[key]).extra_bytes * has_working
 
     @functools.cache
     def least_bytes(chunk: int) -> tuple[int, int]:

@@ -31,9 +31,9 @@ _UNEVEN_CHUNKS = range(2, 5)
 """Numbers of chunks per stage that a pipeline layout divides, if stages cannot be even."""
 _MAY_BE_OFF = (
     *("overlap.pipeline", "overlap.align_gradient_reduction", "overlap.gradient_buckets"),
-    *("overlap.align_parameter_gather", "memory.reshard_after_forward", "memory.gathered_chunks"),
+    *("overlap.align_parameter_gather", "memory.reshard_after_forward"),
     *("overlap.userbuffers", "overlap.parameter_gather", "parallelism.context_a2a"),
-    *("overlap.prefetch", "overlap.deferred_output_gradients", "memory.reduce_every_microbatch"),
+    *("overlap.prefetch", "memory.reduce_every_microbatch"),
     *("memory.shard_over", "parallelism.context_communication"),
 )
 """Settings of a base that layouts can lack; each after the settings that it needs."""

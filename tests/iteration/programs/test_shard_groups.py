@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from simtrain.base.mesh import AXES, Group, Mesh
 from simtrain.durations.collectives import wire_bytes
 from simtrain.engine import simulate
-from simtrain.iteration.plan import SKIPS_SYNC
 from simtrain.iteration.programs.pass_tasks import pass_program
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action
@@ -197,7 +196,7 @@ def test_only_the_last_microbatch_reduces(stage: int) -> None:
     deferred = zero(stage, overlap=BESIDE, memory={"reduce_every_microbatch": False})
     each = zero(stage, overlap=BESIDE)
     plan, number = plan_of(deferred), num_parameters(deferred)
-    (earlier,) = plan.variants[SKIPS_SYNC].values()
+    (earlier,) = plan.quiet_passes.values()
     assert sent_bytes(ops_of(earlier), "gradient reduction") == 0
     last = pass_ops(deferred, "B")
     assert sent_bytes(last, "gradient reduction") == pytest.approx(4 * number * 3 / 4)
@@ -219,7 +218,7 @@ def test_a_single_microbatch_is_the_last(stage: int) -> None:
     """Its backward pass reduces with either setting, and no unsharded gradients are kept."""
     each = zero(stage, overlap=BESIDE).replace({"batch.global": 4})
     deferred = each.replace({"memory.reduce_every_microbatch": False})
-    assert SKIPS_SYNC not in plan_of(deferred).variants
+    assert not plan_of(deferred).quiet_passes
     assert run(deferred).iteration_time_s == run(each).iteration_time_s
     memory = [simulate_memory(one).stages[0].peak_bytes for one in (deferred, each)]
     assert memory[0] == memory[1]

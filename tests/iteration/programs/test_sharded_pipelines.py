@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.durations.collectives import wire_bytes
-from simtrain.iteration.plan import SKIPS_SYNC
 from simtrain.iteration.programs.iteration_builder import tasks_of
 from simtrain.iteration.programs.parts import PassPart, actions_skipping_sync, structure_of
 from simtrain.scenario import Scenario, check_scenario
@@ -47,7 +46,7 @@ def sent_of_stages(scenario: Scenario, name: str) -> list[float]:
     plan = plan_of(scenario)
     tasks = tasks_of(structure_of(plan))
     passes = {PassPart(*of): one for of, one in plan.passes.items()}
-    skipping = plan.variants.get(SKIPS_SYNC, {})
+    skipping = plan.quiet_passes
     passes |= {PassPart(*of, skips_sync=True): one for of, one in skipping.items()}
     passes |= {PassPart(number, "R", False): one for number, one in plan.reductions.items()}
     bytes_of = [sent(passes[part], name) if part in passes else 0 for part in tasks.parts]  # type: ignore[index]

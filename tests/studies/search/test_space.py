@@ -220,16 +220,6 @@ FLAGGED = {
     ),
     "flags of experts": (base(model=EXPERT_MODEL, parallelism={"expert": 2}), 4),
     "layout": (base(parallelism={"pipeline": 4, "layout": "E|tt|t|tL"}), 8),
-    "gathered chunks": (
-        base(
-            model={"tied_embeddings": False},
-            parallelism={"pipeline": 4, "data": 2},
-            memory={"zero_stage": 3, "reduce_every_microbatch": False, "gathered_chunks": 2},
-            overlap={"data_parallel": True},
-            software="torchtitan",
-        ),
-        8,
-    ),
 }
 
 
