@@ -265,7 +265,7 @@ def test_nothing_is_imported_that_is_not_installed_with_it() -> None:
     """
     core = sys.stdlib_module_names | {"simtrain", *packages_of(PROJECT["dependencies"])}
     for path in files("simtrain"):
-        usual = core | ({"torch", "transformers"} if name_of(path).startswith(CHILD) else set())
+        usual = core | ({"torch"} if name_of(path).startswith(CHILD) else set())
         assert {name.split(".")[0] for name in imported(path, at_once=True)} <= usual, path
         assert {name.split(".")[0] for name in imported(path)} <= (
             usual | EXTRA_OF.keys() | {"pandas"}

@@ -15,7 +15,6 @@ EXTRA_OF = {
     "ray": "ray",
     "scipy": "calibrate",
     "torch": "measure",
-    "transformers": "hf",
 }
 
 

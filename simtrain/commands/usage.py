@@ -61,7 +61,6 @@ MOVED = {
 MOVED_OPTIONS = {
     "--csv": "--format csv",
     "--figure": "--show sources, mfu, hfu or peak_memory",
-    "--hf": "--record CONFIG.json",
     "--json": "--format json",
     "--markdown": "--format md",
     "--max-memory": "--set hardware.gpu.memory_capacity='40 GiB'",

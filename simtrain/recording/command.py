@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import typer
 
 from simtrain.commands.declare import Written
-from simtrain.commands.options import refuse
 from simtrain.commands.recorder import Recorder
 from simtrain.errors import InputError, Location
 
@@ -24,14 +23,11 @@ _SECONDS = 600.0
 
 
 def _parse_program(text: str, option: str) -> tuple[Path, str]:
-    """Read FILE.py:FUNCTION, or the path of a config.json without a function."""
-    if text.endswith(".json"):
-        return Path(text), ""
+    """Read FILE.py:FUNCTION."""
     script, colon, function = text.rpartition(":")
     if not colon or not function.isidentifier():
         message = f'"{text}" names no function of a Python file'
-        file = text.rstrip(":") or "train.py"
-        fix = f"write {file}:FUNCTION, such as train.py:main, or config.json"
+        fix = f"write {text.rstrip(':') or 'train.py'}:FUNCTION, such as train.py:main"
         raise InputError.of("E950", message, Location(option), fix)
     return Path(script), function
 
@@ -67,13 +63,8 @@ class TorchRecorder(Recorder):
 
     Args:
         program: record a step of a torch program: its function, which builds and parallelizes the
-            model as on GPUs and returns (model, batch, loss, optimizer). Or the config.json of a
-            model of Hugging Face transformers, with the arguments sequences (1) and tokens. This
-            runs the program.
+            model as on GPUs and returns (model, batch, loss, optimizer). This runs the program.
         arguments: a keyword argument of the recorded function, such as layers=32. May be repeated.
-        fsdp: for a recorded config, shard each layer with fully_shard.
-        tp: for a recorded config, ranks that share each layer, by the model's own plan.
-        ep: for a recorded config, ranks among which experts are divided, by the model's own plan.
         microbatches: how often recorded forward and backward passes run before the optimizer, which
             adds up their gradients.
         seconds: how long a recorded program may run.
@@ -89,9 +80,6 @@ class TorchRecorder(Recorder):
     arguments: Annotated[
         dict[str, Any] | None, typer.Option("--arg"), Written(_parse_arguments, list[str])
     ] = None
-    fsdp: bool = False
-    tp: Annotated[int, typer.Option(min=1)] = 1
-    ep: Annotated[int, typer.Option(min=1)] = 1
     microbatches: Annotated[int, typer.Option(min=1, max=4096)] = 1
     seconds: Annotated[float, typer.Option(min=1)] = _SECONDS
 
@@ -100,14 +88,9 @@ class TorchRecorder(Recorder):
         return {
             "--record": self.program,
             "--arg": self.arguments,
-            **self._of_config,
             "--microbatches": self.microbatches > 1,
             "--seconds": self.seconds != _SECONDS,
         }
-
-    @property
-    def _of_config(self) -> dict[str, object]:
-        return {"--fsdp": self.fsdp, "--tp": self.tp > 1, "--ep": self.ep > 1}
 
     def record(self, gpus: int, out: Path | None, overrides: Sequence[str], force: bool) -> None:
         from simtrain.base.output_folder import check_new, replacing, write_text, writing_to
@@ -118,19 +101,13 @@ class TorchRecorder(Recorder):
 
         assert self.program, "--record is given"
         script, function = self.program
-        values = dict(self.arguments or {})
-        if function:
-            message = "is only for the config of a model"
-            refuse(self._of_config, message, "parallelize the model in the program")
-        else:
-            values |= {"fsdp": self.fsdp, "tensor": self.tp, "experts": self.ep}
         out = out or Path(f"{script.stem}.yaml")
         recording = out.with_name(f"{out.stem}{_SUFFIX}")
         check_new(out, force)
         check_new(recording, force)
         command = shlex.join(["simtrain", *sys.argv[1:]])
         request = RecordingRequest(
-            script, function, gpus, self.microbatches, values, self.seconds, command
+            script, function, gpus, self.microbatches, self.arguments or {}, self.seconds, command
         )
         scenario_text(recording.name, STACK, command, overrides)  # refuses malformed ones at once
         with status(f"recording {script}"):

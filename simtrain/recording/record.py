@@ -23,7 +23,6 @@ from simtrain.errors import InputError, Location
 from simtrain.recording.program import Program, read_program
 
 _CHILD = "simtrain.recording.child"
-_HUGGING_FACE = f"{_CHILD}.hugging_face"
 _HOME = str(Path(__file__).parents[2])
 # This package comes last on the path, so that nothing beside it stands for another module.
 _START = f"import sys; sys.path.append({_HOME!r}); from {_CHILD}.main import main; main()"
@@ -37,8 +36,8 @@ class RecordingRequest:
     """A program to record.
 
     Args:
-        script: the Python file, or a config.json of Hugging Face.
-        function: its function, which returns (model, batch, loss, optimizer); "" for a config.
+        script: the Python file.
+        function: its function, which returns (model, batch, loss, optimizer).
         gpus: number of ranks.
         microbatches: how often forward and backward pass run before the optimizer.
         arguments: keyword arguments of the function.
@@ -64,10 +63,7 @@ def record_program(request: RecordingRequest) -> Program:
         InputError: there is no such script (E101), torch is missing (E701), or the program cannot
             be recorded (E942 to E949, E954).
     """
-    if request.function:
-        require("simtrain import --record", "torch")
-    else:
-        require("simtrain import --record", "torch", "transformers")
+    require("simtrain import --record", "torch")
     if not request.script.is_file():
         fix = similar_names_advice(request.script)
         raise InputError.of("E101", "no such file", Location(str(request.script)), fix)
@@ -80,18 +76,13 @@ def record_program(request: RecordingRequest) -> Program:
             "gpus": request.gpus,
             "microbatches": request.microbatches,
             "arguments": dict(request.arguments),
-            "module": None,
             "command": request.command or f"{_CHILD} {request.script}",
             "recording": str(recording),
             "problem": str(problem),
         }
-        if not request.function:
-            config = {"config": str(request.script.resolve())}
-            message |= {"module": _HUGGING_FACE, "function": "train"}
-            message["arguments"] = {**config, **request.arguments}
         file = folder / "request.json"
         file.write_text(json.dumps(message), encoding="utf-8")
-        status = run_limited([*_PYTHON, str(file)], request.seconds, _environment(request))
+        status = run_limited([*_PYTHON, str(file)], request.seconds, _environment())
         if problem.is_file():
             raise _error(json.loads(read_bytes(problem, _MOST_BYTES)), request)
         if status is None:
@@ -101,14 +92,12 @@ def record_program(request: RecordingRequest) -> Program:
         return read_program(FileVersion.of(str(recording)))
 
 
-def _environment(request: RecordingRequest) -> dict[str, str]:
+def _environment() -> dict[str, str]:
     """Return the variables of the child, whose path has no folder that the user has not named."""
     # An empty or relative entry means the current folder, which may be a downloaded model's.
     path = filter(os.path.isabs, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     variables = {"TORCH_CPP_LOG_LEVEL": "ERROR", "TORCH_SHOW_CPP_STACKTRACES": "0"}
     variables |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONSAFEPATH": "1"}
-    if not request.function:  # a config alone is read
-        variables |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     return {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(path)}
 
 
@@ -130,7 +119,7 @@ def _crash(status: int, request: RecordingRequest) -> InputError:
 
 
 def _name(request: RecordingRequest) -> str:
-    return f"{request.script}:{request.function}".rstrip(":")
+    return f"{request.script}:{request.function}"
 
 
 def _error(problem: Mapping[str, Any], request: RecordingRequest) -> InputError:
@@ -171,7 +160,7 @@ def _packages(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
 
 def _exit(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
     message = f"ends the program (exit code {problem['message']}) before a step"
-    fix = f"let {request.function or 'it'} return (model, batch, loss, optimizer)"
+    fix = f"let {request.function} return (model, batch, loss, optimizer)"
     return "E946", message, None, fix
 
 

@@ -15,13 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
-    FullyShardedDataParallel,
-    MixedPrecision,
     MixedPrecisionPolicy,
-    ShardingStrategy,
     fully_shard,
 )
-from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -101,21 +97,6 @@ def sharded(layers: int = 3, tensor: int = 1, compiles: bool = False) -> Step:
     batch = torch.zeros(2, LENGTH, dtype=torch.long)
     step = torch.compile(loss) if compiles else loss
     return model, batch, step, torch.optim.AdamW(model.parameters(), fused=True)
-
-
-def flat(keeps_names: bool = True, strategy: str = "FULL_SHARD") -> Step:
-    """Return a model that FullyShardedDataParallel shards, as a Llama of Lightning's."""
-    precision = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    model = FullyShardedDataParallel(
-        Llama(3, 64, 4, 256),
-        auto_wrap_policy=ModuleWrapPolicy({Layer}),
-        mixed_precision=precision,
-        sharding_strategy=ShardingStrategy[strategy],
-        use_orig_params=keeps_names,
-        device_id=torch.device("cpu"),
-    )
-    batch = torch.zeros(2, LENGTH, dtype=torch.long)
-    return model, batch, loss, torch.optim.AdamW(model.parameters(), fused=True)
 
 
 def replicated(views: bool = False) -> Step:

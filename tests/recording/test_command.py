@@ -1,6 +1,5 @@
 """`simtrain import --record`: files, errors that name the program's line, and the page about it."""
 
-import json
 import os
 import shlex
 import signal
@@ -79,31 +78,6 @@ def test_errors_name_the_line_of_the_program(
     capfd.readouterr()
 
 
-CLASSES: list[tuple[list[Any], str]] = [
-    (["LlamaForCausalLM"], ""),
-    (["pipeline"], "'pipeline', no model class"),
-    ([[]], "[], no model class"),
-]
-
-
-@pytest.mark.ci
-def test_a_config_runs_no_file_of_its_folder(folder: Path) -> None:
-    pytest.importorskip("transformers")
-    sizes = "hidden_size", "intermediate_size", "vocab_size", "num_attention_heads"
-    config = {"model_type": "llama", "num_hidden_layers": 1, **dict.fromkeys(sizes, 8)}
-    for name in ("typing_extensions", "torch", "simtrain", "json"):
-        (folder / f"{name}.py").write_text(f"open('{name} ran', 'w')", encoding="utf-8")
-    for classes, error in CLASSES:
-        text = json.dumps(config | {"architectures": classes, "auto_map": {"AutoModel": "x.Y"}})
-        (folder / "config.json").write_text(text, encoding="utf-8")
-        words = "import", "--record", "config.json", "--arg", "tokens=8", "--force"
-        if error:
-            assert error in refused(*words)
-        else:
-            assert call(*words).exit_code == 0
-    assert not [*folder.glob("* ran")]
-
-
 LITERALS = {"False": False, "true": True, "None": None, "1e-3": 1e-3, "[1, 2]": [1, 2], "a": "a"}
 LITERALS |= {text: text for text in ("{1}", "b'x'", "[" * 10**4)}
 
@@ -177,7 +151,7 @@ def test_command_lines_are_checked_before_anything_runs(
     assert code in refused("import", "--record", *words)
 
 
-FRAMEWORKS = {"accelerate": "", "lightning": "", "torchtitan": "triton"}
+FRAMEWORKS = {"accelerate": "", "lightning": "", "torchtitan": "triton", "transformers": ""}
 """Frameworks that the page shows, and what else they need. They are installed only where they are
 tried.
 """
@@ -229,7 +203,6 @@ def test_the_page_works_as_written(folder: Path) -> None:
     write_files(folder)
     commands = [each for each in commands_of_page() if "with_" not in each]
     assert len(commands) > 5
-    pytest.importorskip("transformers")
     for command in commands:
         outcome = call(*shlex.split(command)[1:])
         assert outcome.exit_code == 0, (command, outcome.stderr)
