@@ -9,10 +9,8 @@ from __future__ import annotations
 import csv
 import functools
 import io
-import json
 import math
 import re
-import shlex
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +21,7 @@ from typing import Any, TypeVar
 from simtrain.base.importer import ImportRequest
 from simtrain.base.input_file import MOST_BYTES_OF_LOG
 from simtrain.base.output_folder import as_path
-from simtrain.base.resources import find_profile, list_profiles, list_scenarios, list_stacks
+from simtrain.base.resources import find_profile, list_profiles, list_scenarios
 from simtrain.base.strict_yaml import (
     Positions,
     YamlDocument,
@@ -45,15 +43,7 @@ from simtrain.scenario import Model, Scenario
 from simtrain.scenario.check import check_overrides, load_unchecked
 from simtrain.scenario.parallelism import MOST_LETTERS
 from simtrain.scenario.section import spell_out_words
-from simtrain.scenario.software import (
-    DEFAULT_STACK,
-    SEPARATOR,
-    latest_until,
-    load_stack,
-    releases_of,
-    split_reference,
-    stack_of_framework,
-)
+from simtrain.scenario.software import DEFAULT_STACK, load_stack, stack_of_framework
 from simtrain.studies.validation import (
     MeasuredRun,
     PeakOf,
@@ -90,13 +80,9 @@ _PEAK_OF = {
     "max_memory_allocated": PeakOf.TENSORS,
 }
 """What the columns of peaks are of that are not of all memory in use."""
-_ONLY: dict[str, list[str]] = ALIASES["only"]
 _NOT_PRINTED = re.compile(r"not printed|recipe default", re.IGNORECASE)
 _OUT_OF_MEMORY: list[str] = ALIASES["values"]["out_of_memory"]
 _SWITCHES = {text: name == "on" for name in ("on", "off") for text in ALIASES["values"][name]}
-_SHARDING = re.compile(
-    r"(?P<stage>[0-3]|none)(?: over all DP ranks| within groups of (?P<group>\d{1,9}))?"
-)
 
 
 class RefusedRow(Exception):
@@ -141,31 +127,21 @@ def _switch(name: str, text: str) -> bool:
     return _SWITCHES[text.lower()]
 
 
-def _sharding(name: str, text: str) -> Fields:
-    """Read a ZeRO stage and its overlap: "1 (overlap grad reduce)", "3 (FSDP2)"."""
-    value, _, remark = text.partition("(")
-    match = _SHARDING.fullmatch(value.strip())
-    if match is None:
-        says = "must be a stage from 0 to 3, such as 1 or 1 within groups of 8"
-        raise _refused(name, text, says)
-    fields: Fields = {"memory.zero_stage": 0 if match["stage"] == "none" else int(match["stage"])}
-    if match["group"]:
-        fields["memory.shard_over"] = int(match["group"])
-    # FSDP always gathers and reduces beside other layers' products.
-    if "overlap grad reduce" in remark or "FSDP" in remark:
-        fields["overlap.data_parallel"] = True
-    if "overlap" in remark and "param gather" in remark:
-        fields["overlap.parameter_gather"] = True
-    return fields
+def _stage(name: str, text: str) -> int:
+    """Read a ZeRO stage: "none", "1", "3 (FSDP2)"."""
+    stage = text.replace("none", "0")
+    if stage not in ("0", "1", "2", "3"):
+        raise _refused(name, text, "must be a stage from 0 to 3")
+    return int(stage)
 
 
 def _fields_of(name: str, text: str) -> Fields:
     """Return the fields that a cell sets; none for columns that the row itself reads."""
     kind, field = COLUMN_OF[name]
-    if field == "memory.zero_stage" and kind == "texts":
-        return _sharding(name, text)
     plain = re.sub(r"\s*\([^()]*\)\s*$", "", text).strip()
     match kind:
+        case "texts" if field == "memory.zero_stage":
+            return {field: _stage(name, plain)}
         case "texts":
             return {field: plain} if field == "software.stack" else {}
         case "counts":
@@ -222,14 +198,9 @@ def _letters(name: str) -> str:
 # -------------------------------------------------------------------------------------------- rows
 
 _REQUIRED = (*missing_fields({}, Model, "model."), "batch.global")
-_GROUPS = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 _RANKS = tuple(f"parallelism.{axis}" for axis in ("tensor", "context", "pipeline"))
 _RECIPE_OF: dict[str, Fields] = {"torchao": {"precision.fp8_recipe": "tensorwise"}}
 """What a library of fp8 does unless told otherwise, if it is not what scenarios do."""
-_RELEASE = re.compile(r"(?<![\w.])v?(\d{1,4}(?:\.\d{1,4}){1,3})(?![\w.])")
-"""A number of a release, such as 26.06.01, and no part of a name or of a commit."""
-_JOINED_RELEASE = re.compile(r"(?<=[a-z])v?(\d)[._]?(\d)(?![.\d])")
-"""A release at the end of a framework's name, as in mlperf60."""
 _HAS_EXPERTS = re.compile(
     r"\bmoe|experts|\d ?x ?\d+(?:\.\d+)? ?b|(?<![a-z])a\d+(?:\.\d+)? ?b"
     r"|gpt[-_ ]?oss|mixtral|deepseek[-_ ]?v[23]",
@@ -263,8 +234,6 @@ class _Row:
         if cluster in list_profiles() and profile != cluster:
             which = f"whose profile is {profile}" if profile else "of which there is no profile"
             raise RefusedRow(f"measured on {machine}, {which}")
-        if arguments := self.text("arguments"):
-            return self._of_arguments(arguments)
         fields = self._fields(model)
         overridden = {override.partition("=")[0] for override in overrides}
         if not {"parallelism", "parallelism.data"} & {*fields, *overridden}:
@@ -278,27 +247,6 @@ class _Row:
             document = apply_overrides(spell_out_words(document), [assignment])
         return Scenario.from_document(spell_out_words(document))
 
-    def _of_arguments(self, text: str) -> Scenario:
-        """Import Megatron-LM's arguments; the table has the number of GPUs."""
-        try:
-            arguments = json.loads(text)
-        except (ValueError, RecursionError) as error:  # also integers of thousands of digits
-            raise RefusedRow(f"args_json is not JSON: {error}") from None
-        if not isinstance(arguments, dict):
-            raise RefusedRow("args_json must be an object of arguments")
-        overrides = self.settings.assignments
-        if gpus := self.text("gpus"):
-            values = {str(name).replace("-", "_"): value for name, value in arguments.items()}
-            ranks = math.prod(_count(name, str(values.get(name, 1))) for name in _GROUPS)
-            data, rest = divmod(_count("gpus", gpus), ranks)
-            if rest or not data:
-                raise RefusedRow(f"{gpus} GPUs are not a multiple of {ranks} ranks of a replica")
-            overrides = [f"parallelism.data={data}", *overrides]
-        words = " ".join(_option(str(name), value) for name, value in arguments.items())
-        scenario, notes = _imported(words, overrides)
-        self.assumed.extend(notes)
-        return scenario
-
     def _fields(self, model: str) -> Fields:
         fields = Fields()
         for name, text in self.cells.items():
@@ -310,8 +258,6 @@ class _Row:
                 fields[name] = parse_value(text, Location(f"--set {name}={text}"))
             elif name in COLUMN_OF:
                 fields |= _fields_of(name, text)
-            elif name in _ONLY and text.lower() not in _ONLY[name]:
-                raise _refused(name, text, f"only {' and '.join(_ONLY[name])} are simulated")
         self._add_model(fields, model)
         if gpus := self.text("gpus"):
             count, ranks = _count("gpus", gpus), math.prod(fields.get(name, 1) for name in _RANKS)
@@ -360,28 +306,16 @@ class _Row:
             fields["model.activation"] = "swiglu" if is_gated else "gelu"
 
     def _add_layout(self, fields: Fields) -> None:
-        """Divide layers over chunks of which their number is no multiple, as frameworks do.
-
-        Megatron-LM and torchtitan count embedding and loss as layers if they then divide. Otherwise
-        Megatron-Bridge's recipes print a layout in which the last chunk has fewer layers
-        (set_deepseek_v3_pipeline_model_parallel_layout): 61 on 16 chunks are 15 times 4 and 1.
-        """
+        """Count embedding and loss as layers, as frameworks do, if only then the layers divide."""
         chunks = fields.get("parallelism.pipeline", 1) * fields.get("parallelism.interleave", 1)
         layers = fields.get("model.num_layers", 0)
         if "parallelism.layout" in fields or chunks < 2 or layers % chunks == 0:
             return
-        if layers + chunks > MOST_LETTERS:  # the scenario says that there are too many
-            return
         share, rest = divmod(layers + 2, chunks)
-        most = -(-layers // chunks)
-        if not rest:
-            sizes = [share - 1, *[share] * (chunks - 2), share - 1]
-            text = "embedding and loss count as a layer each, because the layers do not divide"
-        elif (last := layers - (chunks - 1) * most) > 0:
-            sizes = [*[most] * (chunks - 1), last]
-            text = f"chunks have {most} layers, the last {last}, because they do not divide"
-        else:
+        if rest or layers + chunks > MOST_LETTERS:  # the scenario says what is wrong
             return
+        sizes = [share - 1, *[share] * (chunks - 2), share - 1]
+        text = "embedding and loss count as a layer each, because the layers do not divide"
         self.assumed.append(text)
         predicted = fields.get("model.mtp_num_layers", 0)
         loss = "m" * (predicted if isinstance(predicted, int) and predicted < layers else 0) + "L"
@@ -391,48 +325,20 @@ class _Row:
 
     def _add_software(self, fields: Fields) -> None:
         """Add the software stack: --software, the framework that the row names, the usual one."""
-        settings, framework = self.settings, _framework(self.text("framework"))
+        settings = self.settings
         if settings.software:
             fields.setdefault("software.stack", settings.software)
-        if written := fields.get("software.stack"):
-            fields["software.stack"] = self._as_of_release(written)
         if any(override.startswith("software") for override in settings.overrides):
             return
-        named = stack_of_framework(framework)
+        named = stack_of_framework(self.text("framework").lower())
         stack = named or settings.usual_software
         if stack and "software.stack" not in fields:
-            fields["software.stack"] = stack = self._as_of_release(stack)
+            fields["software.stack"] = stack
             of = f" of {self.text('framework')}" if named else ""
             self.assumed.append(f"software{of}: {stack}, which --software changes")
         if fields.get("precision.compute") == "fp8" and "precision.fp8_recipe" not in fields:
             library = load_stack(fields.get("software.stack", DEFAULT_STACK)).facts["fp8_library"]
             fields |= _RECIPE_OF.get(library, {})
-
-    def _as_of_release(self, stack: str) -> str:
-        """Return the stack as of the release that the row names; as written if it names none.
-
-        A release has a column, or stands in the cell of the framework.
-        """
-        name, release = split_reference(stack)
-        known = releases_of(name) if name in list_stacks() else ()
-        if release or not known:
-            return stack
-        frameworks = (_framework(self.cells.get(title, "")) for title in TEXTS["framework"])
-        texts = [text for text in frameworks if stack_of_framework(text) == name]
-        numbers = [{*_RELEASE.findall(text)} for text in (self.text("release"), *texts)]
-        written = next((number for number in numbers if number), set[str]())
-        if len(written) != 1:
-            return stack
-        (release,) = written
-        if latest_until(release, known) is None:
-            text = f"release {release} of {name}, which is unknown: the newest one"
-            self.assumed.append(text)
-            return stack
-        return f"{name}{SEPARATOR}{release}"
-
-
-def _framework(text: str) -> str:
-    return _JOINED_RELEASE.sub(r" \1.\2", text.lower())
 
 
 def _document(fields: Fields, location: Location) -> YamlDocument:
@@ -446,13 +352,6 @@ def _document(fields: Fields, location: Location) -> YamlDocument:
             inside = inside.setdefault(section, {})
         inside[last] = dict(value) if isinstance(value, Mapping) else value
     return YamlDocument(data, Positions({(): Place(location, location)}))
-
-
-def _option(name: str, value: Any) -> str:
-    """Return an argument as a command line has it; "true" is a flag alone."""
-    text = str(value).strip()
-    flag = f"--{name.lstrip('-')}"
-    return flag if text.lower() == "true" else f"{flag} {' '.join(map(shlex.quote, text.split()))}"
 
 
 # ------------------------------------------------------------------------------------------ tables
@@ -486,10 +385,8 @@ class _Table(Runs):
 
     @cached_property
     def _unread(self) -> list[str]:
-        """The columns that are not read; with arguments, no other column of settings is."""
-        kinds = {"texts"} if {*TEXTS["arguments"]} & {*self.headings} else {*KINDS}
-        read = {name for name, (kind, _) in COLUMN_OF.items() if kind in kinds} | _MEASURED
-        read |= {*_ONLY}
+        """The columns that are not read."""
+        read = COLUMN_OF.keys() | _MEASURED
         return [name for name in self.headings if name and name not in read and "." not in name]
 
     def _run(self, line: int, cells: list[str], seen: dict[tuple[str, ...], int]) -> MeasuredRun:
