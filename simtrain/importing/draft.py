@@ -28,7 +28,6 @@ from simtrain.importing.settings import (
     MAX_NAMES,
     Effect,
     Setting,
-    likely_effect,
     unknown_settings,
 )
 from simtrain.importing.table import WordTable
@@ -241,7 +240,7 @@ class Draft:
             names = suggested or table.words
             return unknown_settings(unknown, table.kind, table.source, names)
         for setting in unknown[:MAX_NAMES]:
-            self.note(setting, f"ignored: simtrain does not know it; {likely_effect(setting.name)}")
+            self.note(setting, "ignored: simtrain does not know it, and it may have an effect")
         if (more := len(unknown) - MAX_NAMES) > 0:
             self.note(f"{more:,} more {table.kind}s", "ignored: simtrain does not know them")
         return None

@@ -18,18 +18,6 @@ _MAX_SUGGESTIONS = 10
 _MAX_NAME = 100
 """The characters of a name that are compared with other names, which takes their square."""
 
-_LIKELY_EFFECTS = {
-    "probably without effect on time and memory": (
-        "adlr ckpt checkpoint data dataset eval exit load log logging lr path profile save seed "
-        "tensorboard tokenizer vocab wandb"
-    ),
-    "it may change the memory": "buffer cache dtype fsdp memory offload recompute shard sharding",
-    "it may change the time": (
-        "async backend comm fused fuser fusion graph graphs kernel nccl overlap sms stream streams"
-    ),
-}
-"""Effects, and the words in names of settings that suggest them."""
-
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -88,13 +76,6 @@ class Effect:
         return str(value) not in (*self.neutral, *off, "None", "[]", "")
 
 
-def likely_effect(name: str) -> str:
-    """Return the effect that the name of an unknown setting suggests."""
-    words = {*re.split(r"[^a-z0-9]+", name[:_MAX_NAME].lower())}
-    likely = (effect for effect, signs in _LIKELY_EFFECTS.items() if words & {*signs.split()})
-    return next(likely, "it may change the time or the memory")
-
-
 def unknown_settings(
     settings: Sequence[Setting], kind: str, source: str, known: Collection[str]
 ) -> Problem:
@@ -133,7 +114,6 @@ def unknown_settings(
 
 
 _HEADER = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
-_DEEP = re.compile(r"(?:\.[^.=\n]{1,100}){60}")
 _KEY = re.compile(r"\s*([\w.-]+)\s*=")
 
 
@@ -144,8 +124,6 @@ def toml_settings(text: str, file: str) -> dict[str, Setting]:
         InputError: the text is no TOML (E875), or is nested too deeply (E879).
     """
     try:
-        if _DEEP.search(text):
-            raise RecursionError  # tomllib takes the square of a key's sections
         keys = {".".join(map(str, path)): value for path, value in leaves(tomllib.loads(text))}
         if any(isinstance(value, int) and abs(value) >> 63 for value in keys.values()):
             raise ValueError

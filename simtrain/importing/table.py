@@ -26,7 +26,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simtrain.errors import InputError, Location
 from simtrain.importing.settings import Effect
 
 
@@ -115,20 +114,13 @@ class WordsFile:
     """
 
     def __init__(self, file: Path) -> None:
-        self.file = file
-        try:
-            self.rows: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
-        except tomllib.TOMLDecodeError as error:
-            raise self._wrong(f"invalid TOML: {error}", "correct the TOML syntax") from None
+        self.rows: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
 
     def table(self, **changes: Any) -> WordTable:
         """Return the table of the file.
 
         Args:
             changes: arguments of `WordTable` that follow from more than the file.
-
-        Raises:
-            InputError: a row cannot be read, or a word has several rows (E742).
         """
         not_modelled = self.effects("not_modelled")
         sections = dict.fromkeys(self.names("sections_without_effect"), "")
@@ -141,23 +133,15 @@ class WordsFile:
             "details": details_of(not_modelled),
             "sections": sections | self.rows.get("sections", {}),
         } | changes
-        table = WordTable(**arguments)
-        parts = (table.mapped, table.not_modelled, table.without_effect, table.details)
-        if sum(map(len, parts)) > len(table.words):
-            words = [word for part in parts for word in part]
-            double = next(word for word in words if words.count(word) > 1)
-            raise self._wrong(f"{double} has several rows", "keep one of them")
-        return table
+        return WordTable(**arguments)
 
     def words(self, section: str) -> dict[str, MappedWord]:
         """Return the words of a section that set fields."""
-        return {
-            name: self._row(name, row, MappedWord) for name, row in self.section(section).items()
-        }
+        return {name: _row(row, MappedWord) for name, row in self.section(section).items()}
 
     def effects(self, section: str) -> dict[str, Effect]:
         """Return the effects of the words of a section."""
-        return {name: self._row(name, row, Effect) for name, row in self.section(section).items()}
+        return {name: _row(row, Effect) for name, row in self.section(section).items()}
 
     def names(self, section: str) -> frozenset[str]:
         """Return the words of a text, which blanks separate."""
@@ -170,26 +154,14 @@ class WordsFile:
             section = section.get(part, {})
         return section
 
-    def _row(self, name: str, row: Any, kind: type[Row]) -> Row:
-        """Return a row, which has the main entry alone or several entries."""
-        fields = {field.name: field for field in dataclasses.fields(kind)}
-        main = next(iter(fields))
-        entries = dict(row) if isinstance(row, dict) else {main: row}
-        if unknown := entries.keys() - fields:
-            fix = f"write entries out of {', '.join(fields)}"
-            raise self._wrong(f"{name} has an unknown entry {min(unknown)}", fix)
-        if not isinstance(entries.get(main), str):
-            raise self._wrong(f"{name} has no {main}", f'write {name} = {{{main} = "..."}}')
-        if isinstance(values := entries.get("values"), list):
-            entries["values"] = {value: value for value in values}
-        if entries.get("default") and values and entries["default"] not in entries["values"]:
-            fix = "add it to the values, or correct it"
-            raise self._wrong(f"the default of {name} is none of its values", fix)
-        lists = {key: tuple(each) for key, each in entries.items() if key in ("neutral", "active")}
-        return kind(**entries | lists)
 
-    def _wrong(self, message: str, fix: str) -> InputError:
-        return InputError.of("E742", message, Location(str(self.file)), fix)
+def _row(row: Any, kind: type[Row]) -> Row:
+    """Return a row, which has the main entry alone or several entries."""
+    entries = dict(row) if isinstance(row, dict) else {dataclasses.fields(kind)[0].name: row}
+    if isinstance(values := entries.get("values"), list):
+        entries["values"] = {value: value for value in values}
+    lists = {key: tuple(each) for key, each in entries.items() if key in ("neutral", "active")}
+    return kind(**entries | lists)
 
 
 def details_of(effects: Mapping[str, Effect]) -> dict[str, str]:

@@ -9,10 +9,10 @@ import pytest
 from benchmarks.random_scenarios import random_scenario
 from simtrain.base.resources import list_scenarios
 from simtrain.errors import InputError
+from simtrain.importing.lost_fields import values_of
 from simtrain.importing.megatron.export import megatron_script
 from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.scenario.resolved import settings_of
-from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call
 from tests.helpers.imported import import_megatron
 
@@ -52,7 +52,7 @@ def test_shipped_scenarios_survive_a_round_trip(name: str, tmp_path: Path) -> No
     assert (again.model, again.batch) == (scenario.model, scenario.batch)
     assert again.num_gpus == scenario.num_gpus
     if not losses(script):
-        assert simulate(again).iteration_time_s == simulate(scenario).iteration_time_s
+        assert values_of(again) == values_of(scenario)
 
 
 def sayable(values: dict[str, Any]) -> dict[str, Any]:
@@ -68,11 +68,11 @@ def sayable(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fewest_whole", [0, 40])
+@pytest.mark.parametrize("fewest_whole", [0, 12])
 def test_random_scenarios_survive_a_round_trip(fewest_whole: int, tmp_path: Path) -> None:
     """What the arguments can say comes back; exporting it again writes the same arguments."""
     rng, num_whole, num_written = random.Random(1), 0, 0
-    for _ in range(75):
+    for _ in range(30):
         values = random_scenario(rng)
         scenario = Scenario.model_validate(sayable(values) if fewest_whole else values)
         try:
@@ -93,7 +93,7 @@ def test_random_scenarios_survive_a_round_trip(fewest_whole: int, tmp_path: Path
         once_more = megatron_script(again)
         assert losses(once_more) == []
         assert read_back(once_more, again, tmp_path) == again
-    assert num_written > 30
+    assert num_written > 10
     assert num_whole >= fewest_whole
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from simtrain.base.strict_yaml.validation import names_of
-from simtrain.errors import InputError
 from simtrain.importing.bridge.reader import TABLE as BRIDGE
 from simtrain.importing.deepspeed.reader import TABLE as DEEPSPEED
 from simtrain.importing.hugging_face.keys import FAMILIES, table_of
@@ -47,16 +46,10 @@ def test_a_row_has_its_main_entry_alone_or_several() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("[fields", "invalid TOML"),
-        ('[fields]\na = {feild = "x"}', "a has an unknown entry feild"),
-        ("[fields]\na = {default = 1}", "a has no field"),
-        ("[not_modelled]\na = 3", "a has no text"),
-        ('[fields]\na = {field = "x", default = "c", values = ["b"]}', "the default of a is none"),
-        ('without_effect = "a"\n[fields]\na = "x"', "a has several rows"),
-    ],
+    "table", [each for each in TABLES if each is not BRIDGE], ids=lambda table: table.source
 )
-def test_a_wrong_row_is_refused(text: str, error: str) -> None:
-    with pytest.raises(InputError, match=f"words.toml: E742 .*{error}"):
-        words_of(text)
+def test_every_word_has_one_row_and_its_default_is_a_value(table: WordTable) -> None:
+    parts = (table.mapped, table.not_modelled, table.without_effect, table.details)
+    assert sum(map(len, parts)) == len(table.words)
+    for word in table.mapped.values():
+        assert not word.values or not word.default or word.default in word.values
