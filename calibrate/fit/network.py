@@ -29,7 +29,7 @@ from calibrate.fit.doubts import LARGE_SIZES, NUM_SIZES, Datasheet
 from calibrate.records.schema import CollectiveRecord, Header, name_of
 from simtrain.base.accuracy import Comparison
 from simtrain.durations.collectives import wire_bytes
-from simtrain.hardware.algorithms.nccl import ring_over_network_s, ring_passes
+from simtrain.hardware.algorithms import ring_over_network_s, ring_passes
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 
 _OUTLIER = 0.1

@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from simtrain.durations.model import DurationModel
-from simtrain.hardware.algorithms import ALGORITHMS, Protocol
+from simtrain.hardware.algorithms import Protocol
 from simtrain.hardware.cluster import CollectiveCurve, Level
 from simtrain.hardware.entries import entries_of, with_changed
 from simtrain.hardware.profile import Tile
@@ -67,11 +67,7 @@ _LIMITS = (
     ("intra_node.point_to_point.efficiency", Limit.LINK),
     ("dispatchers.*.node_efficiency", Limit.LINK),
     ("dispatchers.*.network_efficiency", Limit.NETWORK),
-    *(
-        (f"collectives.{name}.*", Limit.LINK)
-        for name, algorithm in ALGORITHMS.items()
-        if algorithm.limits_node_links
-    ),
+    ("collectives.switch.*", Limit.LINK),
     ("intra_node.*", Limit.LINK),
     ("collectives.*", Limit.NETWORK),
     ("inter_node.*efficiency", Limit.NETWORK),

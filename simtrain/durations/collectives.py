@@ -15,8 +15,14 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from simtrain.base.mesh import Group
-from simtrain.hardware.algorithms import AUTO, FALLBACK, NetworkLinks, NodeLinks, available
-from simtrain.hardware.algorithms.nccl import ring_bytes
+from simtrain.hardware.algorithms import (
+    AUTO,
+    FALLBACK,
+    NetworkLinks,
+    NodeLinks,
+    available,
+    ring_bytes,
+)
 from simtrain.hardware.cluster import CollectiveCurve, Curves, most_fraction
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.sections import DispatchKernels

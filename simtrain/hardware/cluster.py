@@ -10,8 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from simtrain.base.entry import Count, Entry, Fraction, Positive, Strict, Text
 from simtrain.base.mesh import Domains
 from simtrain.base.strict_yaml import FieldError
-from simtrain.hardware.algorithms.algorithm import ALL_REDUCE
-from simtrain.hardware.algorithms.nccl import most_of_link
+from simtrain.hardware.algorithms import ALL_REDUCE, most_of_link
 from simtrain.units import Bytes, BytesPerSecond, NonNegativeSeconds
 
 
@@ -103,14 +102,6 @@ class Cluster(Strict):
                     f"{nodes} nodes are not a larger multiple of the {smaller} nodes of {below}",
                     f"each level joins whole units of the level below: write {2 * smaller} or "
                     f"another multiple of {smaller}",
-                )
-        names = [level.name for level in self.levels.value]
-        for place, name in enumerate(names):
-            if name in names[:place]:
-                raise FieldError(
-                    ("levels", "value", place, "name"),
-                    f'two levels are named "{name}"',
-                    "give each level its own name",
                 )
         return self
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from simtrain.base.strict_yaml import FieldError
-from simtrain.hardware.algorithms import available
 from simtrain.hardware.cluster import ROUNDING, most_fraction
 from simtrain.hardware.entries import entries_of, entry_of
 from simtrain.units import format_bytes, format_decimal
@@ -126,12 +125,18 @@ def _check_links(profile: HardwareProfile) -> None:
 
 
 def _check_collectives(profile: HardwareProfile) -> None:
-    """Check that no collective is faster than its link, and each algorithm's entry."""
+    """Check that no collective is faster than its link, and the entry of the switch."""
     if (links := profile.intra_node) is None:
         return
     measured, nvlink = links.all_reduce.value[-1].num_ranks, profile.cluster.nvlink_gpus
-    for algorithm, entry in available(profile.collectives):
-        algorithm.check(entry, measured, nvlink)
+    switch = profile.collectives and profile.collectives.switch
+    if switch and switch.efficiency and nvlink <= measured:
+        raise FieldError(
+            ("collectives", "switch", "efficiency", "value"),
+            f"no node has more GPUs ({nvlink}) than the largest measured all_reduce ({measured} "
+            "ranks), whose curve already includes NCCL's choice",
+            "remove efficiency, or add cluster.gpus_per_nvlink_domain",
+        )
     speed = links.in_situ_speed.value
     for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
         if (curves := getattr(links, kind)) is None:

@@ -66,7 +66,6 @@ class Evidence(PlainData):
 
     @property
     def is_weak(self) -> bool:
-        """Whether it is too weak to be said among details only: datasheets, or contradictions."""
         return self.level in ("datasheet", "uncertain")
 
     @property
@@ -150,7 +149,7 @@ def _num_fitted(profile: HardwareProfile) -> int:
 
 def sentences_of(evidence: Iterable[Evidence]) -> list[str]:
     """Return a line for each profile, in order and without repetitions."""
-    return list(dict.fromkeys(profile_evidence.sentence for profile_evidence in evidence))
+    return [*dict.fromkeys(each.sentence for each in evidence)]
 
 
 _NEWEST_STACK = "megatron_core"

@@ -7,18 +7,17 @@ same factor more of all resources, every duration is divided by that factor.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from simtrain.base.strict_yaml import YamlDocument
 from simtrain.base.strict_yaml.reading import section
 from simtrain.errors import InputError, Location, did_you_mean
-from simtrain.hardware.algorithms import ALGORITHMS
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of, with_changed, with_source
 from simtrain.hardware.profile import HardwareProfile
-
-_COLLECTIVES = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,88 +37,17 @@ class Resource:
 
     label: str
     text: str
-    rates: tuple[str, ...] = ()
-    times: tuple[str, ...] = ()
+    rates: Sequence[str] = ()
+    times: Sequence[str] = ()
     is_capacity: bool = False
     is_host: bool = False
 
 
 RESOURCES = {
-    "tensor_cores": Resource(
-        "tensor cores",
-        "rates of matrix products and of fused attention, in every data type",
-        rates=(
-            *("gpu.peak_flops", "gemm.mainloop_flops", "gemm.sustained_flops"),
-            *("gemm.by_dtype.*.peak_flops", "gemm.by_dtype.*.mainloop_flops"),
-            "gemm.by_dtype.*.sustained_flops",
-        ),
-    ),
-    "memory_bandwidth": Resource(
-        "memory bandwidth",
-        "bandwidths of memory-bound kernels, and of the operands of products",
-        rates=(
-            *("gpu.memory_bandwidth", "gemm.operand_bandwidth", "memory_bound.fused_bandwidth"),
-            *("memory_bound.stream_bandwidth", "memory_bound.kernels.*.*"),
-        ),
-    ),
-    "memory_capacity": Resource(
-        "memory capacity", "what fits", rates=("gpu.memory_capacity",), is_capacity=True
-    ),
-    "kernel_latencies": Resource(
-        "kernel latencies",
-        "latency of a kernel, overhead of a tile of a product",
-        times=(
-            *("memory_bound.kernel_latency", "gemm.tile_overhead", "gemm.accumulate_overhead"),
-            "gemm.by_dtype.*.tile_overhead",
-        ),
-    ),
-    "nvlink_bandwidth": Resource(
-        "NVLink bandwidth",
-        "links inside a node",
-        rates=("intra_node.bandwidth",),
-    ),
-    "nvlink_latencies": Resource(
-        "NVLink latencies",
-        "latencies of links and collectives inside a node",
-        times=(
-            "intra_node.point_to_point.latency",
-            *(f"intra_node.{name}.*.latency" for name in _COLLECTIVES),
-            *(
-                f"collectives.{name}.{latency}"
-                for name, algorithm in ALGORITHMS.items()
-                for latency in algorithm.node_latencies
-            ),
-        ),
-    ),
-    "network_bandwidth": Resource(
-        "network bandwidth",
-        "adapters of a node",
-        rates=("inter_node.adapter_bandwidth",),
-    ),
-    "network_latencies": Resource(
-        "network latencies",
-        "steps and transfers between nodes",
-        times=(
-            *("inter_node.step_latency", "inter_node.point_to_point.latency"),
-            *(
-                f"collectives.{name}.{latency}"
-                for name, algorithm in ALGORITHMS.items()
-                for latency in algorithm.network_latencies
-            ),
-        ),
-    ),
-    "host": Resource(
-        "host speed",
-        "time to launch a kernel (also that of a software stack), Adam on the host",
-        rates=("host_link.adam_bandwidth",),
-        times=("host.issue",),
-        is_host=True,
-    ),
-    "host_link": Resource(
-        "link to the host",
-        "copies of offloaded states and activations",
-        rates=("host_link.bandwidth", "host_link.single_bandwidth"),
-    ),
+    name: Resource(**fields)
+    for name, fields in tomllib.loads(
+        Path(__file__).with_name("resources.toml").read_text(encoding="utf-8")
+    ).items()
 }
 """The resources by the names of JSON."""
 

@@ -13,9 +13,10 @@ from simtrain.durations.collectives import (
     collective_seconds,
     transfer_seconds,
 )
-from simtrain.hardware.algorithms import ALGORITHMS, Collectives
-from simtrain.hardware.algorithms.algorithm import Steps
-from simtrain.hardware.algorithms.nccl import (
+from simtrain.hardware.algorithms import (
+    ALGORITHMS,
+    Collectives,
+    Steps,
     hierarchical_s,
     ring_over_nodes_s,
     switch_s,

@@ -1,13 +1,11 @@
 """The evidence for a profile follows from its entries and from its file of errors."""
 
-import json
 import pathlib
-import re
 
 import pytest
 
-from simtrain.base.resources import find_profile, list_profiles
-from simtrain.hardware.evidence import Evidence, evidence_of, validated_on
+from simtrain.base.resources import find_profile
+from simtrain.hardware.evidence import Evidence, evidence_of
 from simtrain.hardware.load import load_profile, profile_of
 from simtrain.scenario import load_scenario
 from tests.helpers.command_line import call
@@ -79,24 +77,6 @@ def test_a_changed_entry_that_time_depends_on_voids_the_judgement(
     assert one.judged is is_judged
     name = changes[0].partition("=")[0] if changes else ""
     assert is_judged or one.text.endswith(f"with the scenario's {name}")
-
-
-def test_json_calls_a_machine_calibrated_only_if_iterations_judged_it() -> None:
-    for name in list_profiles():
-        errors = validated_on(name)
-        data = json.loads(call("show", name, "--format=json").stdout)
-        assert data["calibrated"] is bool(errors and errors.measured_runs)
-        assert data["evidence"] == evidence(name).to_dict()
-
-
-def test_run_and_cost_name_the_evidence_in_one_line(tmp_path: pathlib.Path) -> None:
-    cluster = f"cluster={profile(tmp_path, 'mine')}"
-    for command in (("run", "gpt2_1_5b"), ("cost", "gpt2_1_5b", "--tokens", "1B")):
-        done = call(*command, "--set", cluster)
-        assert re.search(r"Evidence for \S+: fitted on kernels", " ".join(done.stdout.split()))
-        data = json.loads(call(*command, "--set", cluster, "--format=json").stdout)
-        assert data["evidence"]["level"] == "fitted on kernels"
-        assert data.get("calibrated") is not True
 
 
 def test_a_scenario_with_experts_is_not_judged_by_dense_runs() -> None:

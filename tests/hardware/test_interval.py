@@ -2,7 +2,6 @@
 
 import math
 import pathlib
-import re
 import shutil
 from dataclasses import replace
 
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simtrain.base.resources import find_profile, list_profiles, list_stacks
-from simtrain.errors import InputError
 from simtrain.hardware.evidence import MeasuredRuns, RunKind, validated_on
 from simtrain.hardware.interval import (
     RESPECTS,
@@ -26,9 +24,7 @@ from simtrain.hardware.interval import (
 )
 from simtrain.hardware.interval import error_model as shipped_model
 from simtrain.scenario import load_scenario
-from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate
-from tests.helpers.command_line import call
 
 BF16 = RunKind("h100_sxm", "megatron_core", "bf16", has_experts=False)
 SHARES = st.floats(0, 1)
@@ -104,15 +100,6 @@ def test_more_extrapolation_never_narrows(
 ) -> None:
     low, high = (model.expected(traits, classes, share).mean for share in sorted((one, other)))
     assert low <= high + 1e-9
-
-
-@given(models(), ERRORS, st.floats(1.01, 3))
-def test_a_class_that_was_farther_off_widens_what_it_is_like(
-    model: ErrorModel, errors: list[float], factor: float
-) -> None:
-    near, far = (judged([(1 + error) ** times - 1 for error in errors]) for times in (1, factor))
-    traits = near.traits
-    assert model.expected(traits, [near]).mean <= model.expected(traits, [far]).mean + 1e-9
 
 
 def test_nothing_judged_gives_the_typical_error_with_all_deviations() -> None:
@@ -198,15 +185,6 @@ def test_a_kind_that_was_judged_has_an_interval_near_its_own_errors() -> None:
     assert errors_of(replace(BF16, data_type="fp16")).width() == expected.width()
 
 
-def test_the_errors_of_experts_count_wherever_they_were_judged() -> None:
-    dense, experts = errors_of(BF16), errors_of(replace(BF16, has_experts=True))
-    assert experts.width() > dense.width()
-    basis = experts.around(1.0).basis
-    assert (
-        basis == "none like this one was compared; 46 measured runs on h100_sxm differ in experts"
-    )
-
-
 def test_a_doubtful_machine_is_no_narrower_than_its_own_runs_or_than_what_is_assumed() -> None:
     doubtful = replace(BF16, cluster="b200_sxm", is_doubtful=True)
     errors = validated_on("b200_sxm")
@@ -235,41 +213,6 @@ def test_a_profile_of_ones_own_is_another_machine_until_it_is_judged(
     (tmp_path / "validated_on" / "mine.yaml").write_text(text, "utf-8")
     assert errors_of(own).width() > 1.2 * unjudged
     assert errors_of(own).around(1.0).basis == "from 3 measured runs like this one"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("version: 2", "version: 1", "version is 1, but must be"),
-        ("errors: [", "errors: [-1.0, ", "errors"),
-        ("errors: [", "errors: [.nan, ", "errors"),
-    ],
-)
-def test_bad_files_of_errors_are_refused(
-    old: str, new: str, message: str, tmp_path: pathlib.Path
-) -> None:
-    file = tmp_path / "mine.yaml"
-    shutil.copy(find_profile("h100_sxm"), file)
-    (tmp_path / "validated_on").mkdir()
-    text = (find_profile("h100_sxm").parent / "validated_on/h100_sxm.yaml").read_text("utf-8")
-    errors = tmp_path / "validated_on" / "mine.yaml"
-    errors.write_text(text.replace(old, new), "utf-8")
-    with pytest.raises(InputError, match=message):
-        validated_on(str(file))
-
-
-def test_run_prints_the_interval_of_the_json() -> None:
-    scenario = load_scenario("llama3_8b", ["cluster=b200_sxm"])
-    result = simulate(scenario)
-    printed = result.to_dict()["interval_s"]
-    assert printed["p95"] / result.iteration_time_s == pytest.approx(1 + printed["within"])
-    output = " ".join(call("run", "llama3_8b", "--set", "cluster=b200_sxm").stdout.split())
-    words = f"iteration time {result.iteration_time_s:.3f} s, {result.interval.within_words}"
-    assert words in output and "% nine times in ten" in words
-    assert re.search(
-        rf"90 % interval {re.escape(result.interval.ends)}; none like this one", output
-    )
-    assert Evaluator().interval(scenario, result.iteration_time_s) == result.interval
 
 
 def test_a_run_that_waits_for_its_host_has_a_wider_interval() -> None:

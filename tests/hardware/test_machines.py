@@ -2,26 +2,12 @@
 
 import pytest
 
-from simtrain.hardware.entries import entries_of
 from simtrain.hardware.load import load_profile
-from simtrain.scenario import load_scenario
 from simtrain.scenario.parallelism import Parallelism
-from simtrain.studies.simulation import simulate
 
 RACKS = ("gb200", "gb300")
 PRODUCTS = ("bf16", "fp8")
 POWER_W = {"b200_sxm": 1000, "b300_sxm": 1100, "gb200": 1200, "gb300": 1400}
-
-
-def values(name: str) -> dict[str, object]:
-    return {path: entry.value for path, entry in entries_of(load_profile(name))}
-
-
-def test_an_h800_is_an_h100_but_for_the_bandwidth_of_nvlink() -> None:
-    h100, h800 = values("h100_sxm"), values("h800_sxm")
-    different = {path for path in h100 if h100[path] != h800[path]}
-    assert different == {"intra_node.bandwidth"}
-    assert h800["intra_node.bandwidth"] == 200e9
 
 
 @pytest.mark.parametrize("data_type", PRODUCTS)
@@ -35,15 +21,6 @@ def test_less_power_makes_long_products_slower_in_proportion(data_type: str) -> 
         watts.append(profile.running_costs.gpu_power.value)
     assert rates[1] / rates[0] == pytest.approx(watts[1] / watts[0], rel=1e-3)
     assert limited.peak_flops(data_type) == full.peak_flops(data_type)
-
-
-def test_less_than_half_the_links_more_than_double_tensor_parallel_communication() -> None:
-    times = [
-        simulate(load_scenario("llama3_70b", [f"cluster={name}"])).to_dict()["breakdown_s"]
-        for name in ("h100_sxm", "h800_sxm")
-    ]
-    fast, slow = (time["tensor_communication"] for time in times)
-    assert slow > 2 * fast
 
 
 @pytest.mark.parametrize("data_type", PRODUCTS)
@@ -83,8 +60,3 @@ def test_a_group_fills_a_part_of_a_domain_if_no_other_fits() -> None:
     racks, nodes = load_profile("gb200").cluster, load_profile("h100_sxm").cluster
     assert [racks.fills_domain(ranks) for ranks in (32, 36, 40, 64, 72)] == [False] * 2 + [True] * 3
     assert [nodes.fills_domain(ranks) for ranks in (4, 6, 8)] == [False, False, True]
-
-
-def test_a_domain_of_one_node_is_never_cut() -> None:
-    cluster = load_profile("h100_sxm").cluster
-    assert {cluster.domains_of(num_gpus) for num_gpus in (6, 12, 20, 64)} == {8}

@@ -30,13 +30,6 @@ def test_a_scenario_sets_an_entry_and_leaves_the_others() -> None:
     assert profile.gpu == a100().gpu
 
 
-def test_a_scenario_sets_a_curve() -> None:
-    curve = "{num_ranks: 8, latency: 5 us, array_bytes: [1 MB], efficiency: [0.5]}"
-    profile = overlaid(f"hardware: {{intra_node: {{all_reduce: [{curve}]}}}}\n")
-    (only,) = profile.intra_node.all_reduce.value
-    assert (only.latency, only.array_bytes, only.efficiency) == (5e-6, [1_000_000], [0.5])
-
-
 @pytest.mark.parametrize(
     ("hardware", "excerpt"),
     [
@@ -105,12 +98,6 @@ def test_a_contradiction_is_reported_at_the_override(override: str, excerpt: str
     assert str(caught.value).startswith(
         f"--set hardware.{override}: E206 hardware.{name}: {excerpt}"
     )
-
-
-def test_two_overrides_that_contradict_each_other_are_reported_at_one_of_them() -> None:
-    both = ["hardware.gpu.memory_capacity=1GiB", "hardware.memory.allocator_reserve=2GiB"]
-    with pytest.raises(InputError, match=r"^--set hardware\.memory\.allocator_reserve=2GiB: E206 "):
-        profile_of(load_unchecked("table5_22b_present", both))
 
 
 def test_an_unchanged_profile_is_read_once(

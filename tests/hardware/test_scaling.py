@@ -2,7 +2,6 @@
 
 import pytest
 
-from simtrain.errors import InputError
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.load import load_profile, profile_of
 from simtrain.hardware.upgrades import RESOURCES, with_more
@@ -61,9 +60,3 @@ def test_a_bad_scale_is_refused(scale: str, words: str) -> None:
     setting = f"hardware.scale.{scale}"
     errors = refused("run", "gpt2_1_5b", "--set", setting)
     assert errors.startswith(f"--set {setting}: ") and words in errors
-
-
-@pytest.mark.parametrize("value", ["3", "{netwrk: 2}", "{network: -1}", "{network: fast}"])
-def test_a_bad_section_of_a_scenario_is_refused(value: str) -> None:
-    with pytest.raises(InputError, match="E208"):
-        simulate(load_scenario("gpt2_1_5b", [f"hardware.scale={value}"]))

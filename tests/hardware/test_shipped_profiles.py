@@ -1,9 +1,7 @@
 """Shipped profiles of other machines: their sources, and the order of their speeds."""
 
 import functools
-import json
 import pathlib
-from typing import Any
 
 import pytest
 
@@ -12,14 +10,12 @@ from calibrate.fit.result import profile_text
 from docs.update import fit_errors
 from docs.update.documents import documents
 from docs.update.update import generators_of, stale
-from simtrain.base.entry import Entry
 from simtrain.base.resources import find_profile
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate_layer
-from simtrain.views.profile import load_page
-from tests.helpers.command_line import ROOT, call
+from tests.helpers.command_line import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -34,10 +30,6 @@ def layer_s(cluster: str) -> float:
     """Return the seconds of a forward and a backward pass of a layer of the 22B model."""
     scenario = load_scenario("table4_selective_sequence")
     return sum(time.duration_s for time in simulate_layer(scenario, load_profile(cluster)))
-
-
-def entries(name: str) -> dict[str, Entry[Any]]:
-    return {f"{shown.section}.{shown.name}": shown.entry for shown in load_page(name).entries}
 
 
 def test_newer_machines_are_faster() -> None:
@@ -72,22 +64,6 @@ def test_the_fit_gives_the_shipped_profile(name: str) -> None:
 @pytest.mark.ci
 def test_documents_quote_the_current_errors_of_fits() -> None:
     assert [*stale(documents(), generators_of(fit_errors))] == []
-
-
-@pytest.mark.parametrize("name", HOPPERS)
-def test_fused_attention_of_query_heads_is_extrapolated(name: str) -> None:
-    options = ("--set", f"cluster={name}", "--set", "attention_backend=fused", "--format=json")
-    data = json.loads(call("run", "table5_175b_present", *options).stdout)
-    assert {"fused attention", "fused attention gradient"} <= set(data["extrapolated"])
-
-
-@pytest.mark.ci
-@pytest.mark.slow
-def test_attention_inside_a_training_step_is_predicted_within_a_tenth() -> None:
-    """No fit uses this pair, the only one that was measured inside a training step."""
-    found = fit_errors.comparisons("h100_sxm")
-    forward, backward = found["fused attention elsewhere (not fitted)"].rows
-    assert -0.1 < backward.error <= forward.error < 0
 
 
 def accumulation_share(name: str) -> float:

@@ -1,6 +1,5 @@
 """Trainium: bounds that say so, Neuron's tutorials, and activations as Neuron counts them."""
 
-import pathlib
 from fractions import Fraction
 
 import pytest
@@ -8,14 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from docs.update.published import tables
-from simtrain.base.resources import find_profile
-from simtrain.errors import InputError
-from simtrain.hardware.evidence import evidence_of, usual_stack
+from simtrain.hardware.evidence import evidence_of
 from simtrain.hardware.load import load_profile, profile_of
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate
-from simtrain.workload.ops import Phase, total_flops
 from tests.helpers.toys import layer_ops, saved_bytes
 
 TRAINIUMS = ("trn1", "trn2")
@@ -84,30 +80,9 @@ def test_a_layer_saves_the_bytes_of_neurons_text(s: int, b: int, heads: int, t: 
         assert saved_bytes(forward) == num_bytes
 
 
-def test_selective_recompute_runs_core_attention_again() -> None:
-    _, backward = layer_ops(neuron_layer(64, 1, 8, 8, "selective"))
-    again = [op for op in backward if op.phase is Phase.RECOMPUTE]
-    # The two products of scores, of 2 b s² h / t FLOPs each; softmax and dropout have none.
-    s, b, h, t = 64, 1, 64, 8
-    assert total_flops(again) == 4 * b * s**2 * h / t
-
-
 def test_a_changed_entry_is_no_bound() -> None:
     changed = load_scenario("neuron_llama2_7b", ("hardware.gemm.sustained_flops=50 TFLOP/s",))
     assert "lower bounds" not in evidence_of(profile_of(changed), changed.cluster).text
     assert not simulate(changed).interval.is_lower_bound
     price = load_scenario("neuron_llama2_7b", ("hardware.running_costs.price=1 USD/h",))
     assert "lower bounds" in evidence_of(profile_of(price), price.cluster).text
-
-
-def test_a_calibrated_profile_is_no_bound(tmp_path: pathlib.Path) -> None:
-    text = find_profile("trn1").read_text("utf-8").replace("calibrated: false", "calibrated: true")
-    path = tmp_path / "fitted.yaml"
-    path.write_text(text, "utf-8")
-    with pytest.raises(InputError, match="lower_bound: true contradicts calibrated: true"):
-        load_profile(path)
-
-
-@pytest.mark.parametrize("cluster", TRAINIUMS)
-def test_runs_on_trainium_usually_have_neurons_framework(cluster: str) -> None:
-    assert usual_stack(cluster) == "neuronx_distributed"

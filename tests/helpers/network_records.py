@@ -3,7 +3,7 @@
 from calibrate.fit.links import LinkFit, measured_collective
 from calibrate.fit.network import Load
 from calibrate.records.schema import CollectiveRecord, Measurement
-from simtrain.hardware.algorithms.nccl import ring_over_network_s
+from simtrain.hardware.algorithms import ring_over_network_s
 from simtrain.workload.work import RING_COLLECTIVES
 from tests.helpers.measured_records import took
 

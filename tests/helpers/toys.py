@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from calibrate.torch_model.shape import LayerShape
 from simtrain.durations.model import DurationModel
-from simtrain.hardware.algorithms.algorithm import Protocol
+from simtrain.hardware.algorithms import Protocol
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.plan import Plan

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from calibrate.fit.figures import CollectiveCurveFigures
 from calibrate.fit.links import fit_curves
-from simtrain.hardware.algorithms.nccl import most_of_link, ring_bytes, switch_s
+from simtrain.hardware.algorithms import most_of_link, ring_bytes, switch_s
 from simtrain.workload.work import CollectiveKind
 
 NVLS_BUS_GB_PER_S = 475.0

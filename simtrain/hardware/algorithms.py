@@ -1,33 +1,153 @@
 """NCCL's algorithms of collectives: rings, trees, one inside and one across nodes, the switch.
 
-Sources: Patarasuk and Yuan 2009 (rings); Sanders, Speck and Träff 2009 and NCCL 2.4 (double binary
-trees); NVLink SHARP, NCCL's NVLS and NVLSTree (the switch).
+Each is one object that says its entry in profiles and its time. Sources: Patarasuk and Yuan 2009
+(rings); Sanders, Speck and Träff 2009 and NCCL 2.4 (double binary trees); NVLink SHARP, NCCL's NVLS
+and NVLSTree (the switch).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
-from simtrain.base.entry import Entry, Fraction, Strict
+from pydantic import Field, model_validator
+
+from simtrain.base.entry import Entry, Fraction, Strict, Text
 from simtrain.base.mesh import Group
 from simtrain.base.strict_yaml import FieldError
-from simtrain.hardware.algorithms.algorithm import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    REDUCE_SCATTER,
-    CollectiveAlgorithm,
-    NetworkLinks,
-    NodeLinks,
-    Protocols,
-    SteppedAlgorithm,
-    Steps,
-    steps_of,
-)
 from simtrain.units import NonNegativeSeconds
 
+Kind: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter"]
+"""Collectives that several algorithms can perform."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = KINDS
 
-class Ring(SteppedAlgorithm[Protocols | None]):
+
+class NodeLinks(ABC):
+    """A collective among GPUs of one node, and the node's links.
+
+    Links are read when they are asked for: a node of one GPU has none.
+    """
+
+    kind: str
+    array_bytes: float
+    num_ranks: int
+
+    @abstractmethod
+    def measured_s(self, kind: str) -> float:
+        """Return the time of a kind of collective on the same array, by the measured curves."""
+
+    @property
+    @abstractmethod
+    def bytes_per_s(self) -> float:
+        """Bandwidth of a GPU's NVLink, one way."""
+
+    @property
+    @abstractmethod
+    def all_reduce_latency_s(self) -> float:
+        """Latency of a measured all-reduce."""
+
+    @property
+    @abstractmethod
+    def most_ranks_measured(self) -> int:
+        """Ranks of the largest measured all-reduce."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLinks:
+    """A collective of a group on several nodes, and the links between and inside the nodes.
+
+    Args:
+        kind: one of `KINDS`.
+        array_bytes: size of the whole array.
+        group: the ranks, spread evenly over their nodes.
+        step_s: latency of a step between nodes.
+        bytes_per_s: the group's bandwidth out of a node. All groups of the job are assumed to
+            communicate at the same time, so it is a share in proportion to the group's ranks on
+            that node.
+        inside_s: time in which the bytes of a ring over all ranks cross the links inside a node.
+        node: the same collective among the group's ranks on one node.
+    """
+
+    kind: str
+    array_bytes: float
+    group: Group
+    step_s: float
+    bytes_per_s: float
+    inside_s: float
+    node: NodeLinks
+
+
+class CollectiveAlgorithm(ABC):
+    """An algorithm of a library's collectives.
+
+    The library takes the algorithm with the smallest estimate, as NCCL does, unless a profile says
+    otherwise (`Collectives`). None as a time says that the algorithm cannot perform the collective.
+    """
+
+    name: ClassVar[str]
+    """What a profile writes: the name of its entry in section `collectives`, and of the choice."""
+    kinds: ClassVar[tuple[Kind, ...]] = KINDS
+    """The collectives that it can perform."""
+
+    def in_node_s(self, entry: Any, links: NodeLinks) -> float | None:
+        """Return the time among GPUs of one node; None if the measured curves include it."""
+        return None
+
+    @abstractmethod
+    def across_nodes_s(self, entry: Any, links: NetworkLinks) -> float | None:
+        """Return the time over several nodes, with its entry of a profile."""
+
+
+class Protocol(Strict):
+    """Latencies and efficiency of one NCCL protocol (LL, LL128, Simple).
+
+    A collective takes `base_latency` once, `node_step` for each step between GPUs of a node and
+    `network_step` (by default `inter_node.step_latency`) for each step between nodes. It reaches
+    `efficiency` of the group's bandwidth.
+    """
+
+    name: Text
+    base_latency: NonNegativeSeconds
+    node_step: NonNegativeSeconds
+    network_step: NonNegativeSeconds | None = None
+    efficiency: Fraction
+
+
+Protocols: TypeAlias = Entry[Annotated[list[Protocol], Field(min_length=1)]]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A protocol's latencies (base, per step in a node, per step between nodes) and efficiency."""
+
+    base_s: float
+    node_s: float
+    network_s: float
+    efficiency: float = 1.0
+
+
+def steps_of(protocols: Protocols, network_step_s: float) -> Iterator[Steps]:
+    """Yield the latencies of each protocol.
+
+    Args:
+        protocols: an entry of section `collectives`.
+        network_step_s: latency of a step between nodes if a protocol has none of its own.
+    """
+    for protocol in protocols.value:
+        step_s = protocol.network_step
+        yield Steps(
+            protocol.base_latency,
+            protocol.node_step,
+            network_step_s if step_s is None else step_s,
+            protocol.efficiency,
+        )
+
+
+class Ring(CollectiveAlgorithm):
     """One ring over all ranks, which enters and leaves each node once.
 
     Without an entry, every step takes the network's latency. Inside a node, the measured curves
@@ -35,7 +155,6 @@ class Ring(SteppedAlgorithm[Protocols | None]):
     """
 
     name = "ring"
-    needs_entry = False
 
     def in_node_s(self, entry: Protocols | None, links: NodeLinks) -> float:
         return links.measured_s(links.kind)
@@ -84,7 +203,7 @@ def ring_over_nodes_s(
     return latency_s + wire_bytes / (bytes_per_s * steps.efficiency)
 
 
-class Tree(SteppedAlgorithm[Protocols]):
+class Tree(CollectiveAlgorithm):
     """An all-reduce up and down two trees, each with half the array."""
 
     name = "tree"
@@ -117,7 +236,7 @@ def tree_s(array_bytes: float, group: Group, steps: Steps, bytes_per_s: float) -
     return latency_s + tree_bytes(array_bytes, group.num_nodes) / (bytes_per_s * steps.efficiency)
 
 
-class Hierarchical(SteppedAlgorithm[Protocols]):
+class Hierarchical(CollectiveAlgorithm):
     """Rings across nodes, one for each rank of a node, around collectives inside the nodes."""
 
     name = "hierarchical"
@@ -176,14 +295,11 @@ class SwitchReduction(Strict):
     efficiency: Entry[Fraction] | None = None
 
 
-class Switch(CollectiveAlgorithm[SwitchReduction]):
+class Switch(CollectiveAlgorithm):
     """The switch adds and multicasts inside each node; trees join the nodes."""
 
     name = "switch"
     kinds = (ALL_REDUCE,)
-    entry_type = SwitchReduction
-    node_latencies = ("latency",)
-    limits_node_links = True
 
     def in_node_s(self, entry: SwitchReduction, links: NodeLinks) -> float | None:
         rate = _bytes_per_s(entry, links)
@@ -201,16 +317,6 @@ class Switch(CollectiveAlgorithm[SwitchReduction]):
             links.step_s,
             links.bytes_per_s,
             _without_latency_s(entry, links.node),
-        )
-
-    def check(self, entry: SwitchReduction, most_ranks_measured: int, nvlink_gpus: int) -> None:
-        if entry.efficiency is None or nvlink_gpus > most_ranks_measured:
-            return
-        raise FieldError(
-            ("collectives", self.name, "efficiency", "value"),
-            f"no node has more GPUs ({nvlink_gpus}) than the largest measured all_reduce "
-            f"({most_ranks_measured} ranks), whose curve already includes NCCL's choice",
-            "remove efficiency, or add cluster.gpus_per_nvlink_domain",
         )
 
 
@@ -274,3 +380,55 @@ def switch_tree_s(
     depth = math.ceil(math.log2(num_nodes))
     across_s = tree_bytes(array_bytes, num_nodes) / bytes_per_s
     return latency_s + 2 * depth * network_step_s + max(node_bytes_s, across_s)
+
+
+FALLBACK = Ring()
+"""The algorithm of collectives that the chosen one cannot perform, as in NCCL."""
+ALGORITHMS: dict[str, CollectiveAlgorithm] = {
+    algorithm.name: algorithm for algorithm in (FALLBACK, Tree(), Hierarchical(), Switch())
+}
+"""The algorithms by name, in the order of their entries in profiles."""
+AUTO = "auto"
+
+
+class Collectives(Strict):
+    """The algorithms available to collectives across nodes, and how one is chosen.
+
+    An algorithm without an entry is not available, except `ring`, which by default takes
+    `inter_node.step_latency` at every step. `algorithm` is one of:
+
+    - auto: the fastest; also the default;
+    - a name: every collective that supports it uses it, the others use a ring, as in NCCL.
+    """
+
+    algorithm: Entry[Literal["auto", "ring", "tree", "hierarchical", "switch"]] | None = None
+    ring: Protocols | None = None
+    tree: Protocols | None = None
+    hierarchical: Protocols | None = None
+    switch: SwitchReduction | None = None
+
+    @property
+    def choice(self) -> str:
+        return self.algorithm.value if self.algorithm else AUTO
+
+    @model_validator(mode="after")
+    def _available(self) -> Self:
+        if not self.model_fields_set:
+            fix = f"add an entry such as collectives.{FALLBACK.name}, or leave it out"
+            raise FieldError((), "names no algorithm", fix)
+        choice = self.choice
+        if choice in (AUTO, FALLBACK.name) or getattr(self, choice):
+            return self
+        raise FieldError(
+            ("algorithm", "value"),
+            f"{choice} needs the entry collectives.{choice}, which is missing",
+            f"add collectives.{choice}, or write {AUTO} or {FALLBACK.name}",
+        )
+
+
+def available(section: Collectives | None) -> Iterator[tuple[CollectiveAlgorithm, Any]]:
+    """Yield the algorithms of a profile's section, or of none, with their entries."""
+    for name, algorithm in ALGORITHMS.items():
+        entry = None if section is None else getattr(section, name)
+        if entry is not None or algorithm is FALLBACK:
+            yield algorithm, entry
