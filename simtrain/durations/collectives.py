@@ -15,14 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from simtrain.base.mesh import Group
-from simtrain.hardware.algorithms import (
-    AUTO,
-    FALLBACK,
-    NetworkLinks,
-    NodeLinks,
-    available,
-    ring_bytes,
-)
+from simtrain.hardware.algorithms import FALLBACK, NetworkLinks, NodeLinks, available, ring_bytes
 from simtrain.hardware.cluster import CollectiveCurve, Curves, most_fraction
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.sections import DispatchKernels
@@ -263,7 +256,7 @@ def _chosen(op: Collective, profile: HardwareProfile, seconds: dict[str, float])
     """Time of the profile's chosen algorithm: the fastest by default, a ring if unavailable."""
     table = profile.collectives
     choice = FALLBACK.name if table is None else table.choice
-    if choice == AUTO:
+    if choice == "auto":
         return min(seconds.values())
     return seconds.get(choice, seconds[FALLBACK.name])
 
