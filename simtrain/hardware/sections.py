@@ -6,12 +6,11 @@ reliability that of another one (`simtrain.cost(reliability=...)`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, create_model
+from pydantic import Field
 
 from simtrain.base.entry import Count, Entry, Fraction, NonNegative, Positive, Strict
-from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.variation_section import MOST_PAUSES
 from simtrain.units import BytesPerSecond, NonNegativeSeconds, Seconds
 
@@ -78,29 +77,11 @@ class DispatchKernels(Strict):
     row_share: Entry[Fraction] | None = None
 
 
-class _Section(Strict):
+class Dispatchers(Strict):
     """Bandwidths that the kernels of dispatchers reach; one without an entry cannot be chosen."""
 
-
-if TYPE_CHECKING:
-
-    class Dispatchers(_Section):
-        """The section, with an entry for each dispatcher that needs one by its name, or None."""
-
-        def __getattr__(self, name: str) -> Any: ...
-
-else:
-    Dispatchers = create_model(
-        "Dispatchers",
-        __base__=_Section,
-        __module__=__name__,
-        __doc__=_Section.__doc__,
-        **{
-            name: (DispatchKernels | None, None)
-            for name, dispatcher in DISPATCHERS.items()
-            if dispatcher.needs_entry
-        },
-    )
+    deepep: DispatchKernels | None = None
+    hybridep: DispatchKernels | None = None
 
 
 Relative = Annotated[float, Field(ge=0, le=0.3)]

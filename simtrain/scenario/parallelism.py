@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 
 from simtrain.base.mesh import AXES, Axis, Domains, Mesh
 from simtrain.base.strict_yaml import FieldError
-from simtrain.scenario.dispatchers import DISPATCHERS, ExpertDispatch
+from simtrain.scenario.dispatchers import ExpertDispatch
 from simtrain.scenario.section import Count, Degree, Section
 
 # Megatron-Core's notation for the layers of each pipeline chunk, such as Et*3|(tt|)*29mL.
@@ -164,7 +164,10 @@ class Parallelism(Section):
     expert_tensor: ranks that shard the weights of each expert (--expert-tensor-parallel-size);
         equal to `tensor` by default.
     expert_dispatch: how tokens reach their experts and come back (--moe-token-dispatcher-type).
-        DISPATCHERS. The software stack sets the default, which is all_to_all for most.
+        all_to_all sends a copy of each token for each of its experts, by all-to-alls; all_gather
+        sends all tokens to every rank, by all-gathers; deepep sends each token once to each node
+        and rank of its experts, by DeepEP's kernels; hybridep sends tokens as deepep does, by
+        HybridEP's kernels. The software stack sets the default, which is all_to_all for most.
 
     Experts use a second mesh over the ranks of a pipeline stage (tensor x context x data), as in
     Megatron-LM: expert_tensor x expert ranks hold all experts, and the remaining factor is
@@ -240,11 +243,6 @@ def _mesh(
     node, *wider = (domains,) if isinstance(domains, int) else domains
     axes = _AXES_IN_ORDER[order]
     return Mesh(tensor, context, 1, data, pipeline, node, tuple(wider), axes)
-
-
-_SUMMARIES = "; ".join(f"{name} {other.summary}" for name, other in DISPATCHERS.items())
-# Dispatchers describe themselves.
-Parallelism.__doc__ = (Parallelism.__doc__ or "").replace("DISPATCHERS", _SUMMARIES)
 
 
 class Placement(Section):

@@ -38,7 +38,7 @@ from simtrain.base.strict_yaml import (
     with_value,
 )
 from simtrain.errors import InputError, Location
-from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
+from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS, ExpertDispatch
 from simtrain.scenario.model import Model
 from simtrain.scenario.other_names import other_values
 from simtrain.scenario.parallelism import ChunkContents, Parallelism, Placement
@@ -541,7 +541,7 @@ class Scenario(Section):
         return is_possible and self.facts.align_parameter_gather
 
     @property
-    def expert_dispatch(self) -> str:
+    def expert_dispatch(self) -> ExpertDispatch:
         """The dispatcher of tokens to experts.
 
         The stack's is not taken if its rules refuse it (E482, E489, E496).

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from simtrain.importing.table import WordsFile, details_of
-from simtrain.scenario.dispatchers import DISPATCHERS, AllToAll
+from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
 
 _FILE = WordsFile(Path(__file__).with_suffix(".toml"))
-_TYPES = {"alltoall_seq": AllToAll.name} | {
+_TYPES = {"alltoall_seq": DEFAULT.name} | {
     dispatcher.megatron[0]: name for name, dispatcher in reversed([*DISPATCHERS.items()])
 }
 """Types of dispatchers; the first of several of a type is its default backend."""

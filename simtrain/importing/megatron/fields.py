@@ -20,7 +20,7 @@ from simtrain.importing.megatron.draft import MegatronDraft, converted, listed, 
 from simtrain.importing.megatron.source import Source, read_source, unknown_value
 from simtrain.importing.settings import Setting
 from simtrain.importing.tokenizers import TOKENS_OF_TYPES, tokenizer_of
-from simtrain.scenario.dispatchers import DISPATCHERS, DeepEP
+from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.model import MAMBA, MLP
 from simtrain.scenario.parallelism import chunks_of_layout, layout_of_chunks
 from simtrain.scenario.section import DEFAULT_MODULES, MODULES, OFFLOAD_MODULES
@@ -374,7 +374,7 @@ def _set_dispatcher(draft: MegatronDraft) -> None:
         if draft.flag(names[2]):
             raise wrong(draft.settings[names[2]], "needs --moe-token-dispatcher-type flex")
         return
-    name = DeepEP.name if draft.flag(names[2]) else draft.choice(names[1])
+    name = "deepep" if draft.flag(names[2]) else draft.choice(names[1])
     draft.set("parallelism.expert_dispatch", name, *names)
 
 

@@ -1,7 +1,7 @@
 """Mixture of experts instead of an MLP: router, dispatch, grouped products, combination.
 
 Source: Megatron-LM's `MoELayer` with `TopKRouter`, `TEGroupedMLP`, `SharedExpertMLP` and its token
-dispatchers (core/transformer/moe), which are in `scenario.dispatchers`. Tokens are dispatched with
+dispatchers (core/transformer/moe), named in `scenario.dispatchers`. Tokens are dispatched with
 their probabilities, and the activation multiplies by the probability.
 
 Experts have another mesh (`Microbatch.experts`). The simulated rank is the one with the most
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from simtrain.scenario.dispatchers import DISPATCHERS, ExpertSteps, Routed
+from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.workload.blocks.elementwise import activation
 from simtrain.workload.blocks.grouped import (
     ExpertLoad,
@@ -46,11 +46,13 @@ from simtrain.workload.work import CollectiveKind
 
 MOE_ACT = "moe_act"
 """Name of a region: the activation of routed experts."""
+Routed = tuple[Tensor, Tensor]
+"""Tokens, and the probabilities of their experts."""
 Beside = Callable[..., tuple[Tensor, ...]]
 """Records kernels that overlap an exchange, from what the previous one returned."""
 
 
-class ExpertLayer(ExpertSteps[Tensor]):
+class ExpertLayer:
     """Records the steps of a mixture of experts on the tape.
 
     Args:
@@ -85,9 +87,32 @@ class ExpertLayer(ExpertSteps[Tensor]):
         self._permuted: tuple[Tensor, int] | None = None
         """The order of the rows that were permuted last, and the number of their tokens."""
 
+    def record(self) -> Tensor:
+        """Record the way of tokens to their experts and back; return the output for each token.
+
+        The host waits for the counts of tokens, unless a capacity fixes them: of all-to-alls
+        before it launches the first one ("before_ep_alltoall"), of gathered tokens before it
+        permutes them, of DeepEP and HybridEP before it launches the dispatch, whose backward pass
+        knows them (Megatron-LM's `_DeepepManager`, `_HybridEPManager`).
+        """
+        match self.mlp.dispatch:
+            case "all_to_all":
+                routed = self.all_to_all(self.permute_sent())
+                return self.unpermute(self.all_to_all_back(self.experts(routed)))
+            case "all_gather":
+                routed = self.permute(self.gather(), counts_rows=True)
+                return self.reduce(self.unpermute(self.experts(routed)))
+            case "deepep":
+                self.exchange_counts()
+                received = self.map_received(self.send_once())
+            case "hybridep":
+                self.gather_map()
+                received = self.send_once()
+        return self.return_once(self.unpermute(self.experts(self.permute(received))))
+
     # ------------------------------------------------------------------ a copy for each expert
 
-    def permute_sent(self) -> Routed[Tensor]:
+    def permute_sent(self) -> Routed:
         return self._permute(
             (self.x, self.routing.probabilities), self.mlp.sent(self.x.rows), self._token_counts()
         )
@@ -103,11 +128,11 @@ class ExpertLayer(ExpertSteps[Tensor]):
         gather = collective("token counts", CollectiveKind.ALL_GATHER, counts_bytes, ranks)
         return (_informing(gather),)
 
-    def all_to_all(self, routed: Routed[Tensor]) -> Routed[Tensor]:
+    def all_to_all(self, routed: Routed) -> Routed:
         tape, tensor, group = self.tape, self.groups.tensor, self.groups.parallel
         rows, waits = self.load.rows // tensor.num_ranks, not self.has_sizes
 
-        def exchange() -> Routed[Tensor]:
+        def exchange() -> Routed:
             """Record both exchanges."""
             tokens, chances = routed
             return (
@@ -143,7 +168,7 @@ class ExpertLayer(ExpertSteps[Tensor]):
 
     # -------------------------------------------------------------------- all tokens everywhere
 
-    def gather(self) -> Routed[Tensor]:
+    def gather(self) -> Routed:
         tape, both = self.tape, self.groups.both
         everything = all_gather(tape, self.x, both, "token gather")
         return everything, all_gather(tape, self.routing.probabilities, both, "probability gather")
@@ -169,7 +194,7 @@ class ExpertLayer(ExpertSteps[Tensor]):
                 self.tape, self.routing, self.load.experts, informs_host=not self.has_sizes
             )
 
-    def send_once(self) -> Routed[Tensor]:
+    def send_once(self) -> Routed:
         tape, path, waits = self.tape, self._path, not self.has_sizes
         x, chances = path.cast(tape, self.x), self._chances
         reads, self._saved = self._saved, self._map
@@ -178,7 +203,7 @@ class ExpertLayer(ExpertSteps[Tensor]):
         )
         return tokens, received
 
-    def map_received(self, received: Routed[Tensor]) -> Routed[Tensor]:
+    def map_received(self, received: Routed) -> Routed:
         tokens, chances = received
         chances, self._saved = self._path.map_received(self.tape, chances, self.load.experts)
         return tokens, chances
@@ -190,7 +215,7 @@ class ExpertLayer(ExpertSteps[Tensor]):
 
     # ------------------------------------------------------------------- on the rank of experts
 
-    def permute(self, received: Routed[Tensor], *, counts_rows: bool = False) -> Routed[Tensor]:
+    def permute(self, received: Routed, *, counts_rows: bool = False) -> Routed:
         before: Ops = ()
         if counts_rows:
             size = received[0].rows * self.load.experts
@@ -202,7 +227,7 @@ class ExpertLayer(ExpertSteps[Tensor]):
         assert self._permuted is not None, "rows are permuted before they are added up"
         return unpermute(self.tape, y, *self._permuted, gradient_bytes=self._row_bytes)
 
-    def experts(self, routed: Routed[Tensor]) -> Tensor:
+    def experts(self, routed: Routed) -> Tensor:
         tape, mlp, load, rows = self.tape, self.mlp, self.load, self.load.rows
         if (fp8 := recipe_or_none(tape.microbatch)) and not self._arrives_padded:
             load = load.padded(fp8.row_multiple, has_capacity=self.has_sizes)
@@ -232,8 +257,8 @@ class ExpertLayer(ExpertSteps[Tensor]):
         return fp8.copy_bytes(self.x.width) if fp8 else None
 
     def _permute(
-        self, routed: Routed[Tensor], rows: int, before: Ops, *, needs_host: bool = False
-    ) -> Routed[Tensor]:
+        self, routed: Routed, rows: int, before: Ops, *, needs_host: bool = False
+    ) -> Routed:
         tokens, chances = routed
         result, order = permute(
             self.tape,
@@ -350,10 +375,6 @@ def overlap_exchange(
 # moe_utils.py), each as one fused kernel.
 
 
-RoutedTokens = tuple[Tensor, Tensor]
-"""Tokens, and their probabilities."""
-
-
 def permute(
     tape: Tape,
     x: Tensor,
@@ -364,7 +385,7 @@ def permute(
     *,
     row_bytes: int | None = None,
     needs_host: bool = False,
-) -> tuple[RoutedTokens, Tensor]:
+) -> tuple[Routed, Tensor]:
     """Copy each token once for each of its experts, sorted by expert.
 
     Args:
@@ -458,15 +479,14 @@ def experts(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
         raise ValueError("experts need a scenario with model.experts")
     with tape.capturing("moe_router"):
         routing = route(tape, x, mlp.num, mlp.top_k, mlp.choice, fp32=mlp.fp32_router)
-    dispatcher = DISPATCHERS[mlp.dispatch]
     if not mlp.overlaps_shared:
-        y = dispatcher.record(ExpertLayer(tape, mlp, groups, x, routing))
+        y = ExpertLayer(tape, mlp, groups, x, routing).record()
         return _add_shared(tape, mlp, x, y) if mlp.shared_ffn else y
     tensor = tape.microbatch.tensor
     whole = all_gather(tape, x, tensor, "shared expert gather")
     beside = _halves_of_shared(tape, mlp, whole)
     layer = ExpertLayer(tape, mlp, groups, x, routing, beside)
-    y = dispatcher.record(layer)
+    y = layer.record()
     (shared,) = layer.outputs_beside
     shared = reduce_scatter(tape, shared, tensor, "shared expert reduce-scatter")
     return _sum(tape, _gate(tape, mlp, x, shared), y)

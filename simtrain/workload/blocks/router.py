@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from simtrain.base.mesh import Group
-from simtrain.scenario.dispatchers import DEFAULT
+from simtrain.scenario.dispatchers import DEFAULT, ExpertDispatch
 from simtrain.workload.blocks.grouped import ExpertLoad
 from simtrain.workload.fp8 import Fp8Recipe, recipe_of
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise, gradient
@@ -252,7 +252,7 @@ class ExpertMlp:
     imbalance: float = 1.0
     fp32_router: bool = False
     choice: ExpertChoice = OF_CHOSEN
-    dispatch: str = DEFAULT.name
+    dispatch: ExpertDispatch = DEFAULT.name
     overlaps_shared: bool = False
     fp8_dispatch: bool = False
 
