@@ -95,27 +95,30 @@ class ExpertLayer:
         permutes them, of DeepEP and HybridEP before it launches the dispatch, whose backward pass
         knows them (Megatron-LM's `_DeepepManager`, `_HybridEPManager`).
         """
+        tape, path, sent = self.tape, self._path, (self.x, self.routing.probabilities)
+        informs, experts = not self.has_sizes, self.load.experts
         match self.mlp.dispatch:
             case "all_to_all":
-                routed = self.all_to_all(self.permute_sent())
-                return self.unpermute(self.all_to_all_back(self.experts(routed)))
+                copies = self._permute(sent, self.mlp.sent(self.x.rows), self._token_counts())
+                y = self.experts(self.all_to_all(copies))
+                return self.unpermute(self.all_to_all_back(y))
             case "all_gather":
-                routed = self.permute(self.gather(), counts_rows=True)
-                return self.reduce(self.unpermute(self.experts(routed)))
+                both = self.groups.both
+                everything = all_gather(tape, sent[0], both, "token gather")
+                routed = everything, all_gather(tape, sent[1], both, "probability gather")
+                y = self.experts(self.permute(routed, counts_rows=True))
+                return self.reduce(self.unpermute(y))
             case "deepep":
-                self.exchange_counts()
-                received = self.map_received(self.send_once())
+                with tape.capturing("moe_preprocess"):
+                    self._chances = path.choose(tape, self.routing, informs_host=informs)
+                self._saved = ()
+                tokens, chances = self.send_once()
+                chances, self._saved = path.map_received(tape, chances, experts)
             case "hybridep":
-                self.gather_map()
-                received = self.send_once()
-        return self.return_once(self.unpermute(self.experts(self.permute(received))))
-
-    # ------------------------------------------------------------------ a copy for each expert
-
-    def permute_sent(self) -> Routed:
-        return self._permute(
-            (self.x, self.routing.probabilities), self.mlp.sent(self.x.rows), self._token_counts()
-        )
+                with tape.capturing("moe_preprocess"):
+                    self._map = path.gather_map(tape, self.routing, experts, informs_host=informs)
+                tokens, chances = self.send_once()
+        return self.return_once(self.unpermute(self.experts(self.permute((tokens, chances)))))
 
     def _token_counts(self) -> Ops:
         """Return the ops that count tokens for the host, unless a capacity fixes the numbers."""
@@ -166,33 +169,12 @@ class ExpertLayer:
         )
         return y
 
-    # -------------------------------------------------------------------- all tokens everywhere
-
-    def gather(self) -> Routed:
-        tape, both = self.tape, self.groups.both
-        everything = all_gather(tape, self.x, both, "token gather")
-        return everything, all_gather(tape, self.routing.probabilities, both, "probability gather")
-
     def reduce(self, y: Tensor) -> Tensor:
         tape, both, size = self.tape, self.groups.both, y.element_bytes
         if both.num_ranks == 1:
             return y
         y = cast(tape, y, self.routing.probabilities.element_bytes)
         return cast(tape, reduce_scatter(tape, y, both, "token reduce-scatter"), size)
-
-    # ------------------------------------------------------------- once for each node and rank
-
-    def exchange_counts(self) -> None:
-        with self.tape.capturing("moe_preprocess"):
-            informs = not self.has_sizes
-            self._chances = self._path.choose(self.tape, self.routing, informs_host=informs)
-        self._saved = ()
-
-    def gather_map(self) -> None:
-        with self.tape.capturing("moe_preprocess"):
-            self._map = self._path.gather_map(
-                self.tape, self.routing, self.load.experts, informs_host=not self.has_sizes
-            )
 
     def send_once(self) -> Routed:
         tape, path, waits = self.tape, self._path, not self.has_sizes
@@ -203,17 +185,10 @@ class ExpertLayer:
         )
         return tokens, received
 
-    def map_received(self, received: Routed) -> Routed:
-        tokens, chances = received
-        chances, self._saved = self._path.map_received(self.tape, chances, self.load.experts)
-        return tokens, chances
-
     def return_once(self, y: Tensor) -> Tensor:
         tape, rows = self.tape, self.x.rows
         (y,) = self._exchange(lambda: (self._path.send_back(tape, y, rows),), "combination")
         return y
-
-    # ------------------------------------------------------------------- on the rank of experts
 
     def permute(self, received: Routed, *, counts_rows: bool = False) -> Routed:
         before: Ops = ()
