@@ -46,8 +46,8 @@ _TEXTS = {
 _LONGEST_NAME = 80
 
 
-def _names(typed: str) -> list[str]:
-    """Return the names that begin with the typed text, for completion."""
+def shipped_names(typed: str = "") -> list[str]:
+    """Return the names of what ships that begin with a text: for completion, and for guesses."""
     from simtrain.commands.completion import error_codes
     from simtrain.commands.documents import document_titles
 
@@ -57,7 +57,7 @@ def _names(typed: str) -> list[str]:
 
 
 def show_shipped(
-    name: Annotated[str | None, typer.Argument(autocompletion=_names)] = None,
+    name: Annotated[str | None, typer.Argument(autocompletion=shipped_names)] = None,
     out: OutOption = None,
     *,
     output: Output,
@@ -196,6 +196,6 @@ def _text(name: str) -> str:
     for names, find in _FILES.values():
         if name in names():
             return read_text(find(name), MOST_BYTES_OF_YAML)
-    question = did_you_mean(name, [each.rpartition("/")[2] for each in _names("")])
+    question = did_you_mean(name, [each.rpartition("/")[2] for each in shipped_names()])
     message = f'nothing is named "{name[:_LONGEST_NAME]}"'
     raise InputError.of("E101", message, fix=f"{question}simtrain show lists what there is")

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import cache
 from itertools import pairwise, takewhile
+from pathlib import Path
 from typing import Any
 
 from simtrain.errors import InputError, Location, did_you_mean
@@ -23,54 +26,12 @@ _CODES = {
     "BadOptionUsage": "E907",
 }
 """The code of each class of typer's errors."""
-MOVED = {
-    "advise": "simtrain compare SCENARIO",
-    "calibrate from-runs": "simtrain calibrate fit RUNS.csv --base PROFILE -o FILE.yaml",
-    "calibrate from-trace": "simtrain calibrate fit TRACES --base PROFILE -o FILE.yaml",
-    "calibrate intervals": "python -m calibrate.intervals",
-    "calibrate memory": "simtrain calibrate check",
-    "calibrate nccl-tests": "simtrain calibrate fit LOGS --base PROFILE -o FILE.yaml",
-    "calibrate validate": "simtrain validate FOLDER --cluster PROFILE",
-    "docs": "simtrain show documents",
-    "explain": "simtrain run SCENARIO --show sources; of an error code: simtrain show E310",
-    "explore": "simtrain reproduce explore -o explore.html",
-    "goodput": "simtrain cost SCENARIO --tokens 300B --details",
-    "import torch": "simtrain import --record FILE.py:FUNCTION",
-    **dict.fromkeys(
-        [
-            f"import {name}"
-            for name in ("bridge", "deepspeed", "hf", "megatron", "nemo", "torchtitan")
-        ],
-        "simtrain import FILE",
-    ),
-    "init": "simtrain show template -o scenario.yaml",
-    "memory": "simtrain run SCENARIO --show memory",
-    "plan": "simtrain search SCENARIO --gpus 64..256 --tokens 300B",
-    "plot": "simtrain sweep FOLDER",
-    "profile": "simtrain show h100_sxm; of all profiles: simtrain show profiles",
-    "query": 'simtrain sweep FOLDER --query "select ..."',
-    "report": "simtrain run SCENARIO -o report.html; of several: simtrain compare",
-    "scenarios": "simtrain show scenarios",
-    "schedule": "simtrain run SCENARIO --show schedule; of all: simtrain compare --schedules",
-    "schema": "simtrain show schema",
-    "straggler": "simtrain validate TRACES",
-    "sweeps": "simtrain show sweeps",
-    "timeline": "simtrain run SCENARIO -o timeline.svg",
-}
-"""What replaces a former command."""
-MOVED_OPTIONS = {
-    "--csv": "--format csv",
-    "--figure": "--show sources, mfu, hfu or peak_memory",
-    "--json": "--format json",
-    "--markdown": "--format md",
-    "--max-memory": "--set hardware.gpu.memory_capacity='40 GiB'",
-    "--no-failures": "--goodput 1",
-    "--out": "-o FILE",
-    "--scale": "--set hardware.scale.network=2",
-    "--x": "--axes X,Y",
-    "--y": "--axes X,Y",
-}
-"""What replaces a former option."""
+
+
+@cache
+def moved() -> dict[str, dict[str, str]]:
+    """Return what replaces former commands and options, by their names."""
+    return tomllib.loads(Path(__file__).with_name("moved.toml").read_text("utf-8"))
 
 
 def is_usage_error(error: Exception) -> bool:
@@ -111,23 +72,28 @@ def usage_error(context: Any, words: Sequence[str], error: Any) -> InputError:
 def former_command(command: str, word: str) -> InputError | None:
     """Return the error of a word after a command that was a command once, or None."""
     former = " ".join([*command.split()[1:], word])
-    if former not in MOVED:
+    if former not in moved()["commands"]:
         return None
     message = f'there is no command "{word}" any more'
-    return InputError.of("E901", message, Location(command), MOVED[former])
+    return InputError.of("E901", message, Location(command), moved()["commands"][former])
 
 
 def unknown_command(context: Any, words: Sequence[str]) -> InputError:
-    """Return the error of a first word that is no command of a group."""
+    """Return the error of a first word that is no command of a group, nor anything that ships."""
+    from simtrain.base.resources import list_scenarios
+    from simtrain.commands.show import shipped_names
+
     (name, *rest), commands = words, [*context.command.commands]
-    line, similar = shlex.join(rest), get_close_matches(name, commands, n=1)
-    place = Location(context.command_path)
+    line, place = shlex.join(rest), Location(context.command_path)
     if error := former_command(context.command_path, name):
         return error
     message = f'there is no command "{name}"; the commands are {", ".join(commands)}'
     meant = {"help": f"{line} --help".lstrip(), "version": "--version"}.get(name, "")
-    if similar:
-        meant = f"{similar[0]} {line}".rstrip()
+    shipped = [] if context.parent else shipped_names()
+    similar = get_close_matches(name, [*commands, *shipped], n=1)
+    if similar and not meant:
+        is_shown = similar[0] not in (*commands, *list_scenarios())
+        meant = " ".join(["show"] * is_shown + [*similar, *rest])
     fix = f"did you mean {context.command_path} {meant}?" if meant else _example(context)
     return InputError.of("E901", message, place, fix)
 
@@ -157,12 +123,13 @@ def check_words(context: Any, words: Sequence[str]) -> None:
 
 def _refuse_former_options(context: Any, words: Sequence[str]) -> None:
     """Refuse an option that another one replaces, before "--"; a script's words may follow it."""
+    options = moved()["options"]
     for word in takewhile(lambda word: word != "--", words):
         name = word.partition("=")[0]
-        if name in MOVED_OPTIONS and not hasattr(context.command, "commands"):
+        if name in options and not hasattr(context.command, "commands"):
             place = Location(f"{context.command_path} {name}")
             message = f"there is no option {name} any more"
-            raise InputError.of("E902", message, place, f"write {MOVED_OPTIONS[name]}")
+            raise InputError.of("E902", message, place, f"write {options[name]}")
 
 
 def _example(context: Any) -> str:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.commands.usage import MOVED
+from simtrain.commands.usage import moved
 from simtrain.errors import InputError
 from tests.helpers.command_line import call, commands, refused, spawn
 
@@ -28,6 +28,8 @@ WORDS = [
         ("export llama3_8b", "simtrain export --to: E903 is missing", "write --to "),
         ("export llama3_8b --to megatro", "simtrain export --to: E904 ", "did you mean megatron?"),
         ("xyz", 'E901 there is no command "xyz"; the commands are run,', "simtrain --help"),
+        ("llama3_70", "E901 there is no command", "did you mean simtrain llama3_70b?"),
+        ("h100_sx", "E901 there is no command", "did you mean simtrain show h100_sxm?"),
         # Unknown options, of which some are fields of a scenario.
         ("run a --formt csv", "run --formt: E902 No such option", "did you mean --format?"),
         ("run a --foo", "run --foo: E902 ", "for example: simtrain run "),
@@ -68,13 +70,13 @@ def test_a_wrong_command_line_is_an_error_that_says_what_to_write(
     assert remedy.startswith("  fix: ") and fix in remedy
 
 
-@pytest.mark.parametrize("word", MOVED)
+@pytest.mark.parametrize("word", moved()["commands"])
 def test_a_former_command_names_what_replaces_it(word: str) -> None:
     """Each replacement is a line of a command that exists."""
     first, remedy = refused(word, "gpt2_1_5b").splitlines()
     assert f'E901 there is no command "{word}" any more' in first
-    assert remedy == f"  fix: {MOVED[word]}" and word not in COMMANDS
-    for line in re.findall(r"simtrain (\w+)", MOVED[word]):
+    assert remedy == f"  fix: {moved()['commands'][word]}" and word not in COMMANDS
+    for line in re.findall(r"simtrain (\w+)", moved()["commands"][word]):
         assert line in {name.split()[0] for name in COMMANDS}
 
 
