@@ -25,7 +25,7 @@ BUDGET = {
     "studies": 8227,
     "views": 2754,
     "render": 3874,
-    "commands": 3043,
+    "commands": 3010,
     "top": 650,
     "importing": 6750,
     "recording": 4043,
