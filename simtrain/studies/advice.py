@@ -1,31 +1,28 @@
-"""Advice: single changes of a scenario that save the most time, each simulated."""
+"""Single changes of a scenario, each simulated: what saves the most time, and what makes it fit.
+
+The remedy of a scenario that does not fit is the change with the fewest GPU-seconds per iteration,
+of those that surely fit; one that may not fit is named if none does. Single changes and pairs of
+changes on the same GPUs are tried first, then more GPUs, alone and with one other change.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
-from simtrain.errors import InputError
+from simtrain.errors import DoesNotFitError, InputError
+from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.schedules import default_name
-from simtrain.studies.changes import (
-    ZERO_STAGES,
-    Change,
-    Trial,
-    TrialVerdict,
-    all_values,
-    changes_of,
-    ranked,
-    try_each,
-)
+from simtrain.studies.changes import ZERO_STAGES, Change, all_values, changes_of
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.simulation import result_of, scenario_of
-from simtrain.units import counted, format_bytes, format_seconds
+from simtrain.units import counted, format_bytes, format_seconds, gib
 
 _OVERLAPS = ("tensor_parallel", "userbuffers", "pipeline", "data_parallel", "shared_expert")
 _COMPILED = "torchtitan_compiled"
@@ -34,6 +31,29 @@ _FUSIONS = (
     *("fused_softmax", "fused_rotary", "fused_rms_norm", "fused_activation", "fused_dropout_add"),
     *("fused_cross_entropy", "fused_gradient_accumulation"),
 )
+_FACTORS = (2, 4, 8)
+"""Times as many GPUs that a remedy tries."""
+
+Trial = tuple[Change, Evaluation]
+"""A legal change, and its evaluation."""
+
+
+def evaluated(
+    scenario: Scenario,
+    changes: Iterable[Change],
+    evaluator: Evaluator,
+    on_progress: Callable[[str], None],
+) -> list[Trial]:
+    """Evaluate the legal ones of some changes, each alone."""
+    trials = list[Trial]()
+    for change in changes:
+        on_progress(f"trying {change.options}")
+        with suppress(InputError):
+            trials.append((change, evaluator.evaluate(change.applied_to(scenario))))
+    return trials
+
+
+# ------------------------------------------------------------------------- what saves time
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,34 +140,31 @@ def advise(
     if type(top) is not int or top < 1:
         raise InputError.of("E114", f"top is {top!r}", fix="write a whole number of at least 1")
     now, scenario = result_of(scenario), scenario_of(scenario)
-    evaluator = Evaluator.on(now.seconds.machine)
-    trials = [*try_each(_changes(scenario), evaluator.changing(scenario, on_progress))]
-    now_s = now.iteration_time_s
-    advised = [_advised(trial, now, now_s) for trial in ranked(trials, _time)]
-    better = [
-        change for change in advised if change.iteration_time_s < now_s or not now.memory.fits
+    now_s, now_bytes = now.iteration_time_s, now.memory.fullest.peak_bytes
+    changes = [*_changes(scenario)]
+    trials = evaluated(scenario, changes, Evaluator.on(now.seconds.machine), on_progress)
+    advised = [
+        Advised(
+            change.options,
+            trial.iteration_time_s,
+            1 - trial.iteration_time_s / now_s,
+            trial.peak_bytes,
+            trial.peak_bytes - now_bytes,
+        )
+        for change, trial in trials
+        if trial.fits and (trial.iteration_time_s < now_s or not now.memory.fits)
     ]
-    number_of = Counter(trial.verdict for trial in trials)
+    advised.sort(key=lambda each: (each.iteration_time_s, each.options))
     return Advice(
         scenario.name,
         now_s,
-        now.memory.fullest.peak_bytes,
+        now_bytes,
         now.memory.fits,
-        tuple(better[:top]),
-        len(trials) - number_of[TrialVerdict.ILLEGAL],
-        number_of[TrialVerdict.TOO_LARGE],
-        number_of[TrialVerdict.ILLEGAL],
+        tuple(advised[:top]),
+        len(trials),
+        sum(not trial.fits for _, trial in trials),
+        len(changes) - len(trials),
     )
-
-
-def _time(trial: Trial[Change, Evaluation]) -> tuple[float, str]:
-    return trial.evaluation.iteration_time_s, trial.change.options
-
-
-def _advised(trial: Trial[Change, Evaluation], now: Result, now_s: float) -> Advised:
-    time_s, peak_bytes = trial.evaluation.iteration_time_s, trial.evaluation.peak_bytes
-    more_bytes = peak_bytes - now.memory.fullest.peak_bytes
-    return Advised(trial.change.options, time_s, 1 - time_s / now_s, peak_bytes, more_bytes)
 
 
 def _changes(scenario: Scenario) -> Iterator[Change]:
@@ -198,3 +215,114 @@ def _of_kernels(scenario: Scenario) -> dict[str, Iterable[Any]]:
         "attention_backend": ["fused"],
         "precision.compute": [] if scenario.precision.casts else ["fp8"],
     }
+
+
+# ------------------------------------------------------------------------- what makes it fit
+
+
+def cheapest_change(
+    scenario: Scenario, evaluator: Evaluator, on_progress: Callable[[str], None]
+) -> Trial | None:
+    """Find the cheapest change that makes a scenario fit; None if none of the tried changes does.
+
+    `on_progress` receives a description of the next attempt.
+    """
+
+    def report(attempt: str) -> None:
+        on_progress(f"it does not fit; {attempt}")
+
+    unsure = list[Trial]()
+    for changes in (_without_more_gpus(scenario), *_with_more_gpus(scenario)):
+        trials = evaluated(scenario, changes, evaluator, report)
+        # Of equally cheap changes, the one of fewer fields is better.
+        fitting = sorted(
+            (trial for trial in trials if trial[1].fits),
+            key=lambda trial: (trial[1].gpu_seconds, len(trial[0].values)),
+        )
+        for trial in fitting:
+            if trial[1].fit.fits_surely:
+                return trial
+        unsure += fitting
+    return unsure[0] if unsure else None
+
+
+def _without_more_gpus(scenario: Scenario) -> Iterator[Change]:
+    """Yield single changes that save memory, and then pairs of them."""
+    changes = [*_saving_memory(scenario)]
+    yield from changes
+    for first, second in combinations(changes, 2):
+        shared = first.values.keys() & second.values.keys()
+        if shared not in (first.values.keys(), second.values.keys()):
+            yield first | second
+
+
+def _with_more_gpus(scenario: Scenario) -> Iterator[list[Change]]:
+    """For each factor: that many times the GPUs, alone and with one other change."""
+    split = scenario.parallelism
+    for factor in _FACTORS:
+        wider = [
+            Change({"parallelism.tensor": factor * split.tensor}),
+            Change({"parallelism.pipeline": factor * split.pipeline}),
+        ]
+        yield wider + [more | change for more in wider for change in _saving_memory(scenario)]
+
+
+def _saving_memory(scenario: Scenario) -> Iterator[Change]:
+    yield from changes_of(
+        scenario,
+        {
+            "parallelism.sequence_parallel": [True],
+            "memory.deallocate_outputs": [True],
+            "memory.zero_stage": ZERO_STAGES[scenario.memory.zero_stage + 1 :],
+            "recompute": ["auto", "selective", "full"],
+            "batch.micro": [max(scenario.batch.micro // 2, 1)],
+            "memory.offload_optimizer": [True],
+        },
+    )
+
+
+def does_not_fit(scenario: Scenario, report: MemoryReport, remedy: Trial | None) -> DoesNotFitError:
+    """Build the error: the stage that does not fit, its components, and the remedy."""
+    fullest, name = report.fullest, scenario.name or "the scenario"
+    if report.missing_bytes <= 0 and report.host:
+        return DoesNotFitError.of(
+            "E601",
+            f"{name} does not fit: {report.host.shortage}",
+            reason="the host holds each activation from the start of its copy out to the end of "
+            "its copy back, and model states all the time",
+            fix=f"{_fix(scenario, remedy)}, or run --allow-oom to simulate it anyway",
+        )
+    sizes = fullest.components_bytes
+    parts = [f"{COMPONENT_LABELS[part]} {gib(size)}" for part, size in sizes.items()]
+    return DoesNotFitError.of(
+        "E601",
+        f"{name} does not fit: stage {fullest.stage} needs "
+        f"{gib(fullest.peak_bytes)} GiB of the {gib(report.capacity_bytes)} GiB of its GPU, "
+        f"{gib(report.missing_bytes)} GiB too much",
+        reason=f"its peak, during the {fullest.peak_words}, consists of (GiB) {', '.join(parts)}",
+        fix=f"{_fix(scenario, remedy)}, or run --allow-oom to simulate it anyway",
+    )
+
+
+def _fix(scenario: Scenario, remedy: Trial | None) -> str:
+    if remedy is None and scenario.program is not None:
+        return (
+            "none of the changes tried is enough: record the program again with a smaller batch, "
+            "with checkpoints or with more shards, or use GPUs with more memory"
+        )
+    if remedy is None:
+        return "none of the changes tried is enough: use GPUs with more memory, or more GPUs"
+    (change, evaluation), chosen = remedy, ""
+    if (words := evaluation.chosen_recompute) is not None:
+        # A strategy can be written in the scenario; a choice that differs by stage cannot.
+        if words in all_values("recompute.strategy") and change.values.get("recompute") == "auto":
+            change |= Change({"recompute": words})
+        else:
+            chosen = f", where recompute=auto chooses {words}"
+    time, gpus = format_seconds(evaluation.iteration_time_s), evaluation.scenario.num_gpus
+    fit = evaluation.fit
+    fits = "fits" if fit.fits_surely else f"may fit ({fit.probability:.0%})"
+    return (
+        f"the cheapest change that {fits} is {change.options}{chosen}: "
+        f"{gib(evaluation.peak_bytes)} GiB, {time} on {counted(gpus, 'GPU')}"
+    )

@@ -1,21 +1,15 @@
-"""Changes of a scenario, policies of recompute among them, and trials of changes.
-
-What a trial evaluates is up to its study: memory and time, or the plan of an iteration.
-"""
+"""Changes of a scenario, policies of recompute among them."""
 
 from __future__ import annotations
 
-import itertools
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from shlex import quote
-from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.base.strict_yaml.validation import annotation_of
-from simtrain.errors import InputError
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.memory_rules import absent_modules
 from simtrain.scenario.section import DEFAULT_MODULES, MEANT_BY_A_WORD, MODULES, Module
@@ -68,26 +62,11 @@ def _written(value: object) -> str:
 
 
 def changes_of(scenario: Scenario, values_of: Mapping[str, Iterable[Any]]) -> Iterator[Change]:
-    """Yield a change for each value of each field that the scenario does not have.
-
-    Args:
-        scenario: the scenario.
-        values_of: values to try, by field.
-    """
+    """Yield a change for each of some values by field that the scenario does not have."""
     for field, values in values_of.items():
         for value in dict.fromkeys(values):
             if not _has(scenario, field, value):
                 yield Change({field: value})
-
-
-def combinations_of(values_of: Mapping[str, Iterable[Any]]) -> Iterator[Change]:
-    """Yield a change for each combination of values of all fields; without fields, an empty one.
-
-    Args:
-        values_of: values to try, by field.
-    """
-    for values in itertools.product(*values_of.values()):
-        yield Change(dict(zip(values_of, values, strict=True)))
 
 
 def value_at(scenario: Scenario, field: str) -> Any:
@@ -128,86 +107,6 @@ def _members(annotation: Any) -> Iterator[Any]:
     elif origin in (Union, types.UnionType):
         for member in get_args(annotation):
             yield from _members(member)
-
-
-# ------------------------------------------------------------------------- trials
-
-
-class Evaluated(Protocol):
-    """What an evaluation returns."""
-
-    @property
-    def fits(self) -> bool:
-        """Whether it fits in memory."""
-
-
-C = TypeVar("C")
-E = TypeVar("E", bound=Evaluated)
-
-
-class TrialVerdict(StrEnum):
-    """Whether the changed scenario can run."""
-
-    FITS = "fits"
-    TOO_LARGE = "does not fit"
-    ILLEGAL = "illegal"
-
-
-@dataclass(frozen=True, slots=True)
-class Trial(Generic[C, E]):
-    """A change and its evaluation.
-
-    Args:
-        change: the change.
-        outcome: the evaluation with the change, or the error of an illegal one.
-    """
-
-    change: C
-    outcome: E | InputError
-
-    @property
-    def evaluation(self) -> E:
-        """The evaluation with the change.
-
-        Raises:
-            InputError: the change is illegal.
-        """
-        if isinstance(self.outcome, InputError):
-            raise self.outcome
-        return self.outcome
-
-    @property
-    def verdict(self) -> TrialVerdict:
-        if isinstance(self.outcome, InputError):
-            return TrialVerdict.ILLEGAL
-        return TrialVerdict.FITS if self.outcome.fits else TrialVerdict.TOO_LARGE
-
-    @property
-    def is_legal(self) -> bool:
-        return self.verdict is not TrialVerdict.ILLEGAL
-
-    @property
-    def fits(self) -> bool:
-        return self.verdict is TrialVerdict.FITS
-
-
-def try_change(change: C, evaluate: Callable[[C], E]) -> Trial[C, E]:
-    """Evaluate a change; `evaluate` raises an `InputError` if the change is illegal."""
-    try:
-        return Trial(change, evaluate(change))
-    except InputError as error:
-        return Trial(change, error)
-
-
-def try_each(changes: Iterable[C], evaluate: Callable[[C], E]) -> Iterator[Trial[C, E]]:
-    """Evaluate each of some changes alone, when its trial is read."""
-    for change in changes:
-        yield try_change(change, evaluate)
-
-
-def ranked(trials: Iterable[Trial[C, E]], key: Callable[[Trial[C, E]], Any]) -> list[Trial[C, E]]:
-    """Return the trials that fit by ascending `key`; equal ones keep their order."""
-    return sorted((trial for trial in trials if trial.fits), key=key)
 
 
 # ------------------------------------------------------------------------- recompute

@@ -10,30 +10,18 @@ import functools
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from simtrain.base.plain_data import Number, Sentence, joined_sentences, with_whole_numbers
 from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import most_outstanding
-from simtrain.studies.changes import (
-    Change,
-    Trial,
-    first_layers,
-    last_resorts,
-    policy_words,
-    ranked,
-    try_change,
-)
+from simtrain.studies.changes import first_layers, last_resorts, policy_words
 from simtrain.units import format_bytes, format_seconds
 from simtrain.workload.tape import Block
 
 _SHOWN_TRIALS = 6
 """Simulated trials in the description of a choice, the fastest ones."""
-
-PolicyTrial: TypeAlias = Trial[Change, PlannedIteration]
-"""A change of the recompute policy, and the iteration with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +29,12 @@ class PolicyChoice:
     """The chosen recompute policy.
 
     Args:
-        chosen: the trial of the fastest policy that fits, or of the smallest if none fits.
-        trials: what was tried, in order.
+        chosen: the fastest iteration that fits, or the smallest if none fits.
+        trials: the iterations with the policies that were tried, in order.
     """
 
-    chosen: PolicyTrial
-    trials: tuple[PolicyTrial, ...]
+    chosen: PlannedIteration
+    trials: tuple[PlannedIteration, ...]
 
     @property
     def words(self) -> Sentence:
@@ -58,20 +46,21 @@ class PolicyChoice:
         reason = "the fastest that fits"
         if not self.chosen.fits:
             reason = "nothing fits, this needs the least memory"
-        fastest = ranked(self.trials, _time_s)[:_SHOWN_TRIALS]
+        fastest = fitting(self.trials)[:_SHOWN_TRIALS]
         shown = [trial for trial in self.trials if not trial.fits or trial in fastest]
         lines = [self._line(trial) for trial in shown]
         if more := len(self.trials) - len(shown):
             lines.append(Sentence(f"{more} slower ones"))
         return joined_sentences("\n  ", [Sentence(self.words, f" ({reason})"), *lines])
 
-    def _line(self, trial: PolicyTrial) -> Sentence:
+    def _line(self, trial: PlannedIteration) -> Sentence:
         """Return a trial in words, with the time of what fits or is chosen."""
-        peak_bytes = trial.evaluation.fit.peak_bytes
+        peak_bytes = trial.fit.peak_bytes
         peak = Number(peak_bytes, format_bytes(peak_bytes))
         words: list[str | Number] = [_words(trial), ": ", peak]
         if trial.fits or trial is self.chosen:
-            words += [", ", Number(_time_s(trial), format_seconds(_time_s(trial)))]
+            time_s = trial.iteration_time_s
+            words += [", ", Number(time_s, format_seconds(time_s))]
         if not trial.fits:
             words.append(", does not fit")
         return Sentence(*words)
@@ -92,21 +81,17 @@ def choose(
     search, policy = _Search(scenario, machine, layers), scenario.recompute
     is_whole = policy.strategy == "auto"
     trials = tuple(search.strategies()) if is_whole else (search.keeping_most(policy),)
-    fastest = ranked(trials, _time_s)
-    chosen = fastest[0] if fastest else min(trials, key=_peak_bytes)
-    return PolicyChoice(chosen, trials)
+    smallest = min(trials, key=lambda trial: trial.fit.peak_bytes)
+    return PolicyChoice(next(iter(fitting(trials)), smallest), trials)
 
 
-def _time_s(trial: PolicyTrial) -> float:
-    return trial.evaluation.iteration_time_s
+def fitting(trials: Sequence[PlannedIteration]) -> list[PlannedIteration]:
+    """Return the iterations that fit, the fastest first."""
+    return sorted((each for each in trials if each.fits), key=lambda each: each.iteration_time_s)
 
 
-def _peak_bytes(trial: PolicyTrial) -> int:
-    return trial.evaluation.fit.peak_bytes
-
-
-def _words(trial: PolicyTrial) -> Sentence:
-    plan = trial.evaluation.plan
+def _words(trial: PlannedIteration) -> Sentence:
+    plan = trial.plan
     kept, words = plan.num_saved_per_stage or (), policy_words(plan.scenario.recompute)
     if not any(kept):
         return with_whole_numbers(words)
@@ -124,17 +109,14 @@ class _Search:
     machine: Machine
     layers: Sequence[Block] | None
 
-    def trial(self, policy: RecomputePolicy, kept: tuple[int, ...] | None = None) -> PolicyTrial:
+    def trial(
+        self, policy: RecomputePolicy, kept: tuple[int, ...] | None = None
+    ) -> PlannedIteration:
         """Try another policy, with `kept` forward passes without recompute per stage."""
+        changed = self.scenario.replace({"recompute": policy})
+        return PlannedIteration.of(changed, self.machine, kept, self.layers)
 
-        def plan(change: Change) -> PlannedIteration:
-            """Plan the iteration with a change."""
-            changed = change.applied_to(self.scenario)
-            return PlannedIteration.of(changed, self.machine, kept, self.layers)
-
-        return try_change(Change({"recompute": policy}), plan)
-
-    def strategies(self) -> Iterator[PolicyTrial]:
+    def strategies(self) -> Iterator[PlannedIteration]:
         """Try all candidates for the fastest; the last resorts only if none of them fits."""
         trials = [self.trial(RecomputePolicy())]
         if not trials[0].fits:
@@ -145,33 +127,29 @@ class _Search:
         if not any(trial.fits for trial in trials):
             yield from map(self.trial, last_resorts(self.scenario))
 
-    def keeping_most(self, policy: RecomputePolicy) -> PolicyTrial:
+    def keeping_most(self, policy: RecomputePolicy) -> PlannedIteration:
         """Try the policy with as many forward passes kept per stage as fit."""
         if self.scenario.parallelism.pipeline == 1:
             return self.trial(policy)
         policy = policy.model_copy(update={"keep_microbatches": "auto"})
         trial = functools.cache(lambda kept: self.trial(policy, kept))
-        nothing = trial((0,) * self.scenario.parallelism.pipeline).evaluation
+        nothing = trial((0,) * self.scenario.parallelism.pipeline)
         windows = most_outstanding(nothing.plan.schedule).tolist()
         return trial(
             most_that_fit(
                 windows,
-                lambda kept: trial(kept).evaluation.memory.peaks_bytes,
+                lambda kept: trial(kept).memory.peaks_bytes,
                 nothing.memory.capacity_bytes,
             )
         )
 
-    def smallest_block(self) -> list[PolicyTrial]:
+    def smallest_block(self) -> list[PlannedIteration]:
         """Find the smallest number of recomputed layers per chunk that fits, if it is below all."""
         trial = functools.cache(lambda number: self.trial(first_layers(number)))
         numbers = range(1, max(self.scenario.chunk_sizes))
-        smallest = _first_that_fits(numbers, trial)
+        # All numbers after the first that fits fit too.
+        smallest = bisect_left(numbers, True, key=lambda number: trial(number).fits)
         return [trial(number) for number in numbers[smallest : smallest + 1]]
-
-
-def _first_that_fits(numbers: range, trial: Callable[[int], PolicyTrial]) -> int:
-    """Return the place of the first number that fits, if all after it fit too."""
-    return bisect_left(numbers, True, key=lambda number: trial(number).fits)
 
 
 PeaksOf = Callable[[tuple[int, ...]], Sequence[int]]

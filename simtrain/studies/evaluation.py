@@ -6,7 +6,6 @@ simulate the time of a scenario that does not fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from simtrain.engine import Engine
@@ -19,11 +18,11 @@ from simtrain.iteration.programs.seconds import IterationSeconds, Machine, least
 from simtrain.iteration.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
 from simtrain.iteration.report.result import predicted_interval
 from simtrain.scenario import Scenario, check_is_scenario
-from simtrain.studies.changes import Change
 from simtrain.studies.on_machine import plan_on
 from simtrain.units import format_seconds
 
 _MOST_MACHINES = 16
+"""Machines of the last profiles that an evaluator keeps, so that scenarios share durations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,42 +82,6 @@ class Evaluation:
         return FitVerdict(self.peak_bytes, self.capacity_bytes, self.host_fits)
 
 
-class Machines:
-    """Caches the machines of the last 16 profiles, so that scenarios share durations."""
-
-    def __init__(self) -> None:
-        self._machines: dict[object, Machine] = {}
-
-    def of(self, scenario: Scenario, engine: Engine) -> Machine:
-        """Return the machine of a scenario's profile with its overrides.
-
-        Raises:
-            InputError: the profile does not exist or is invalid.
-        """
-        key = _key(scenario, engine)
-        if key not in self._machines:
-            if len(self._machines) == _MOST_MACHINES:
-                del self._machines[next(iter(self._machines))]
-            self._machines[key] = Machine.of(profile_of(scenario), engine)
-        return self._machines[key]
-
-
-@dataclass(frozen=True, slots=True)
-class OneMachine:
-    """The same machine for every scenario, also if its profile is not that of their cluster."""
-
-    machine: Machine
-
-    def of(self, scenario: Scenario, engine: Engine) -> Machine:
-        return self.machine
-
-
-def _key(scenario: Scenario, engine: Engine) -> object:
-    overrides = repr(scenario.hardware) if scenario.hardware else ""
-    # The version changes with the file, so that a profile is read again.
-    return engine, scenario.cluster, overrides, profile_version(scenario)
-
-
 @dataclass
 class Evaluator:
     """Evaluates scenarios one by one, with shared caches.
@@ -127,19 +90,19 @@ class Evaluator:
         allow_oom: also simulate scenarios that do not fit in memory.
         breakdowns: compute breakdowns of time; evaluation is faster without.
         engine: as for `simulate`; all give bit-identical results.
-        machines: caches profiles and durations, or the one machine of all scenarios.
+        machine: of all scenarios, whatever their clusters; by default that of each one's profile.
     """
 
     allow_oom: bool = False
     breakdowns: bool = True
     engine: Engine = "auto"
-    machines: Machines | OneMachine = field(default_factory=Machines, repr=False)
+    machine: Machine | None = None
+    _machines: dict[object, Machine] = field(default_factory=dict, repr=False)
 
     @classmethod
     def on(cls, machine: Machine, *, allow_oom: bool = False) -> Evaluator:
         """Return an evaluator of times and memory on one machine, whatever a scenario's cluster."""
-        machines = OneMachine(machine)
-        return cls(allow_oom, breakdowns=False, engine=machine.engine, machines=machines)
+        return cls(allow_oom, breakdowns=False, engine=machine.engine, machine=machine)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
         """Evaluate one scenario.
@@ -156,23 +119,6 @@ class Evaluator:
             planned.fit.host_fits,
             str(choice.words) if choice else None,
         )
-
-    def changing(
-        self, scenario: Scenario, on_progress: Callable[[str], None] = lambda description: None
-    ) -> Callable[[Change], Evaluation]:
-        """Return a function that evaluates a scenario with a change.
-
-        Args:
-            scenario: the unchanged scenario.
-            on_progress: receives a description of each change before its evaluation.
-        """
-
-        def evaluate(change: Change) -> Evaluation:
-            """Evaluate the changed scenario; raise an `InputError` if it is illegal."""
-            on_progress(f"trying {change.options}")
-            return self.evaluate(change.applied_to(scenario))
-
-        return evaluate
 
     def num_parameters(self, scenario: Scenario) -> int:
         """Parameters of a legal scenario's model, whatever is chosen of its recompute."""
@@ -206,21 +152,26 @@ class Evaluator:
         )
 
     def profile_of(self, scenario: Scenario) -> HardwareProfile:
-        """Load the scenario's profile with its overrides; cached until the file changes.
+        """Load the scenario's profile with its overrides; cached until the file changes."""
+        return self.machine_of(scenario).model.profile
+
+    def machine_of(self, scenario: Scenario) -> Machine:
+        """Return the cached machine that computes durations for the scenario's profile.
 
         Raises:
             InputError: the profile does not exist or is invalid.
         """
-        return self.machine_of(scenario).model.profile
-
-    def machine_of(self, scenario: Scenario) -> Machine:
-        """The cached machine that computes durations for the scenario's profile.
-
-        Raises:
-            InputError: as `profile_of`.
-        """
         check_is_scenario(scenario)
-        return self.machines.of(scenario, self.engine)
+        if self.machine is not None:
+            return self.machine
+        overrides = repr(scenario.hardware) if scenario.hardware else ""
+        # The version changes with the file, so that a profile is read again.
+        key = scenario.cluster, overrides, profile_version(scenario)
+        if key not in self._machines:
+            if len(self._machines) == _MOST_MACHINES:
+                del self._machines[next(iter(self._machines))]
+            self._machines[key] = Machine.of(profile_of(scenario), self.engine)
+        return self._machines[key]
 
     def _run(self, planned: PlannedIteration) -> Run:
         timeline, scenario = planned.timeline, planned.plan.scenario

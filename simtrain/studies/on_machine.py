@@ -62,7 +62,7 @@ def plan_on(
     from simtrain.studies.choose import choose
 
     choice = choose(scenario, machine, layers)
-    return choice.chosen.evaluation, choice
+    return choice.chosen, choice
 
 
 def refuse_program(base: Scenario) -> None:

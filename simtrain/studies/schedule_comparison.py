@@ -13,59 +13,42 @@ from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_values
 from simtrain.scenario.schedule_rules import numbers_of_chunks
 from simtrain.schedules import NAMED
-from simtrain.schedules.family import ScheduleFamily
 from simtrain.studies.answer import Answer
-from simtrain.studies.changes import try_each
 from simtrain.studies.simulation import simulate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduledIteration(PlainData):
-    """An iteration with a named schedule."""
+    """An iteration with a named schedule; `bubble` is its share of the time, over all stages."""
 
-    json_fields: ClassVar = keys("name chunks iteration_time_s bubble peak_bytes fits fit")
+    json_fields: ClassVar = keys("name chunks iteration_time_s bubble peak_bytes fits=fit.fits fit")
 
     result: Result
+    name: str
+    chunks: int
+    iteration_time_s: float
+    bubble: float
+    peak_bytes: int
+    fit: FitVerdict
 
-    @property
-    def name(self) -> str:
-        return self.result.scenario.schedule
-
-    @property
-    def chunks(self) -> int:
-        return self.result.scenario.num_chunks
-
-    @property
-    def iteration_time_s(self) -> float:
-        return self.result.iteration_time_s
-
-    @property
-    def bubble(self) -> float:
-        """Share of the iteration that is bubble, averaged over the stages."""
-        return self.result.breakdown.bubble_s / self.result.breakdown.total_s
-
-    @property
-    def peak_bytes(self) -> int:
-        return self.result.memory.fullest.peak_bytes
-
-    @property
-    def fits(self) -> bool:
-        return self.fit.fits
-
-    @property
-    def fit(self) -> FitVerdict:
-        return self.result.fit
+    @classmethod
+    def of(cls, result: Result) -> ScheduledIteration:
+        """Return the figures of a result."""
+        scenario, breakdown = result.scenario, result.breakdown
+        return cls(
+            result,
+            scenario.schedule,
+            scenario.num_chunks,
+            result.iteration_time_s,
+            breakdown.bubble_s / breakdown.total_s,
+            result.memory.fullest.peak_bytes,
+            result.fit,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedSchedule(PlainData):
-    """A named schedule that the scenario cannot have.
-
-    Args:
-        name: of the schedule.
-        code: of the error.
-        reason: the first rule that it breaks.
-    """
+    """A named schedule that the scenario cannot have, and the first rule that it breaks."""
 
     json_fields: ClassVar = keys("name code reason")
 
@@ -120,20 +103,14 @@ def compare_schedules(
         InputError: the scenario itself breaks a rule.
     """
     check_values(scenario)
-
-    def simulated(name: str) -> ScheduledIteration:
-        """Simulate the scenario with a schedule; raise an `InputError` if it is illegal."""
+    legal, refused = list[ScheduledIteration](), list[RefusedSchedule]()
+    for name in NAMED:
         on_progress(name)
-        return ScheduledIteration(simulate(_with_schedule(scenario, name)))
-
-    trials = [*try_each(NAMED, simulated)]
-    legal = [trial.evaluation for trial in trials if trial.is_legal]
-    refused = [
-        RefusedSchedule(trial.change, problem.code, problem.message)
-        for trial in trials
-        if isinstance(trial.outcome, InputError)
-        for problem in trial.outcome.problems[:1]
-    ]
+        try:
+            legal.append(ScheduledIteration.of(simulate(_with_schedule(scenario, name))))
+        except InputError as error:
+            problem = error.problems[0]
+            refused.append(RefusedSchedule(name, problem.code, problem.message))
     legal.sort(key=lambda iteration: iteration.iteration_time_s)
     return ScheduleComparison(scenario, tuple(legal), tuple(refused))
 
@@ -144,11 +121,9 @@ def _with_schedule(scenario: Scenario, name: str) -> Scenario:
         return scenario
     family, chunks = NAMED[name], scenario.num_chunks
     if not family.allows_chunks(chunks):
-        chunks = family.num_chunks or (family.has_chunks and _fewest_chunks(scenario, family)) or 1
+        # The smallest number above 1 that divides the layers of each stage.
+        several = filter(family.allows_chunks, numbers_of_chunks(scenario))
+        fewest = next(several, family.fewest_chunks) if family.has_chunks else 1
+        chunks = family.num_chunks or fewest
     changes = {"schedule": name, "parallelism.interleave": chunks, "overlap.pipeline": None}
     return scenario.replace(changes)
-
-
-def _fewest_chunks(scenario: Scenario, family: ScheduleFamily) -> int:
-    """Return the smallest number of chunks above 1 that divides the layers of each stage."""
-    return next(filter(family.allows_chunks, numbers_of_chunks(scenario)), family.fewest_chunks)

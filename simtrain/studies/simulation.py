@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import get_args
 
 from simtrain.engine import Engine
 from simtrain.errors import wrong_type
@@ -14,11 +15,11 @@ from simtrain.iteration.programs.pass_tasks import PassTime
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_scenario, check_values
-from simtrain.studies.evaluation import Evaluator, Machines
+from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.on_machine import check_on, memory_on, plan_on, simulate_on
 from simtrain.workload.tape import Block
 
-_SHARED = Machines()
+_SHARED = {engine: Evaluator(engine=engine) for engine in get_args(Engine)}
 """The machines of calls that name no profile, so that such calls of a process share durations."""
 
 
@@ -65,7 +66,7 @@ def scenario_of(scenario: Scenario | Result) -> Scenario:
 def _machine(scenario: Scenario, profile: HardwareProfile | None, engine: Engine) -> Machine:
     """Return a machine with this profile, or the shared one with the profile of the scenario."""
     if profile is None:
-        return _SHARED.of(scenario, engine)
+        return _SHARED[engine].machine_of(scenario)
     _check_is_profile(profile)
     return Machine.of(profile, engine)
 
@@ -107,7 +108,7 @@ def check_fits(
         DoesNotFitError: with the cheapest change that makes it fit.
     """
     if not memory.fits:
-        from simtrain.studies.remedy import cheapest_change, does_not_fit
+        from simtrain.studies.advice import cheapest_change, does_not_fit
 
         remedy = cheapest_change(scenario, Evaluator.on(machine), on_progress)
         raise does_not_fit(scenario, memory, remedy)

@@ -72,7 +72,7 @@ def _legal(comparison: ScheduleComparison) -> Table:
                 trial.peak_bytes,
                 trial.fit.state.value,
             ],
-            "strong" if trial.name == chosen else None if trial.fits else "bad",
+            "strong" if trial.name == chosen else None if trial.fit.fits else "bad",
         )
         for trial in comparison.trials
     ]

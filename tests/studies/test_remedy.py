@@ -10,9 +10,8 @@ import pytest
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.iteration.memory.report import COMPONENT_LABELS
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.studies.changes import Change, Trial
-from simtrain.studies.evaluation import Evaluation, Evaluator
-from simtrain.studies.remedy import cheapest_change
+from simtrain.studies.advice import Trial, cheapest_change
+from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.simulation import simulate, simulate_fitting, simulate_memory
 from tests.helpers.command_line import Outcome, call
 from tests.helpers.toys import small
@@ -46,7 +45,7 @@ def test_a_scenario_that_does_not_fit_is_refused() -> None:
 def test_a_scenario_that_does_not_fit_is_refused_with_json_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("simtrain.studies.remedy.cheapest_change", lambda *arguments: None)
+    monkeypatch.setattr("simtrain.studies.advice.cheapest_change", lambda *arguments: None)
     outcome = call("run", *TOO_MUCH, "--format=json")
     assert outcome.exit_code == 3
     assert outcome.stderr.startswith("E601 ") and "--set" not in outcome.stderr
@@ -99,7 +98,7 @@ def tight(capacity_gib: float, **sections: Any) -> Scenario:
     return small({"tensor": 4, "data": 2}, hardware=gpu_of(capacity_gib), **sections)
 
 
-def cheapest(scenario: Scenario) -> Trial[Change, Evaluation] | None:
+def cheapest(scenario: Scenario) -> Trial | None:
     return cheapest_change(scenario, Evaluator(), lambda words: None)
 
 
@@ -108,7 +107,7 @@ def test_no_single_change_that_surely_fits_is_cheaper(capacity_gib: float) -> No
     scenario = tight(capacity_gib)
     assert not simulate_memory(scenario).fits
     remedy = cheapest(scenario)
-    assert remedy and remedy.evaluation.fit.fits_surely
+    assert remedy and remedy[1].fit.fits_surely
     others = [
         {"recompute": {"strategy": "selective"}},
         {"recompute": {"strategy": "full"}},
@@ -118,13 +117,13 @@ def test_no_single_change_that_surely_fits_is_cheaper(capacity_gib: float) -> No
     for sections in others:
         other = simulate(tight(capacity_gib, **sections))
         if other.fit.fits_surely:
-            assert remedy.evaluation.iteration_time_s <= other.iteration_time_s
+            assert remedy[1].iteration_time_s <= other.iteration_time_s
 
 
 def test_more_gpus_are_the_last_resort() -> None:
     scenario = tight(3.2)
     remedy = cheapest(scenario)
-    assert remedy and remedy.change.applied_to(scenario).num_gpus > scenario.num_gpus
+    assert remedy and remedy[0].applied_to(scenario).num_gpus > scenario.num_gpus
 
 
 def test_without_a_remedy_the_error_says_so() -> None:
@@ -180,7 +179,7 @@ def test_illegal_changes_are_not_remedies() -> None:
     alone = small({"tensor": 1, "pipeline": 1}, hardware=gpu_of(30))
     remedy = cheapest(alone)
     assert remedy
-    fields = remedy.change.values.keys()
+    fields = remedy[0].values.keys()
     assert not fields & {"memory.zero_stage", "parallelism.sequence_parallel"}
     with pytest.raises(InputError):
         simulate_memory(small({"tensor": 1, "pipeline": 1}, memory={"zero_stage": 1}))

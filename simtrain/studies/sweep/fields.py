@@ -116,8 +116,8 @@ class Condition:
             answer = points.select(duckdb.SQLExpression(f"try({sql})"))
             kind, rows = str(answer.types[0]), answer.fetchall()
         except (duckdb.Error, pyarrow.ArrowException) as error:
-            names = ", ".join(name for name in attributes if "." not in name)
-            fix = f"compare numbers with numbers, and text with 'text'; fields are {names}"
+            fields = ", ".join(name for name in attributes if "." not in name)
+            fix = f"compare numbers with numbers, and text with 'text'; fields are {fields}"
             message = f"cannot be read: {str(error).partition(chr(10))[0]}"
             raise self.refusal(message, fix) from error
         if kind not in ("BOOLEAN", '"NULL"') or len(rows) != len(scenarios):
