@@ -175,7 +175,6 @@ def test_a_result_keeps_its_profile_layers_and_recompute() -> None:
     result = simtrain.run(SCENARIO.replace({"recompute": "auto"}), faster)
     now_s = sensitivity(result).iteration_time_s
     assert now_s == result.iteration_time_s < RESULT.iteration_time_s
-    assert sensitivity(result, RESULT.profile).iteration_time_s == RESULT.iteration_time_s
     few = [*RESULT.plan.model.blocks][1:-1]
     own = simtrain.run(SCENARIO, layers=[few[0]] * SCENARIO.model.num_layers)
     assert sensitivity(own).iteration_time_s == own.iteration_time_s

@@ -1,28 +1,23 @@
-"""Sensitivity: how an iteration changes with more or less of one resource of the cluster.
+"""Sensitivity: how an iteration changes with more of one resource of the cluster.
 
-The engine simulates the iteration again for each resource and factor, because no formula gives the
-exposed share of a kernel or a collective.
+The engine simulates the iteration again for each resource, because no formula gives the exposed
+share of a kernel or a collective.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
-from simtrain.engine import Engine
-from simtrain.errors import InputError
-from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.upgrades import RESOURCES, Resource, with_more
+from simtrain.hardware.upgrades import RESOURCES, with_more
 from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
-from simtrain.scenario import Scenario, check_values
+from simtrain.scenario import Scenario
 from simtrain.studies.on_machine import plan_on
-from simtrain.studies.simulation import checked_profile, scenario_of
+from simtrain.studies.simulation import checked_profile
 
 FACTOR = 1.1
 """Default change of a resource: rates times this factor, latencies divided by it."""
@@ -58,50 +53,34 @@ class Sensitivity(PlainData):
 
 def sensitivity(
     scenario: Scenario | Result,
-    profile: HardwareProfile | None = None,
     factor: float = FACTOR,
-    engine: Engine = "auto",
     on_progress: Callable[[str], None] = lambda description: None,
 ) -> Sensitivity:
     """Simulate a scenario with more of each resource, one at a time.
 
-    Args:
-        scenario: a scenario, or a result of `simulate`. With `recompute: auto`, recompute of a
-            scenario is chosen again each time; that of a result stays.
-        profile: as for `simulate`; by default that of the result. With another one, only the
-            scenario of a result counts.
-        factor: rates are multiplied by this factor, latencies divided by it.
-        engine: as for `simulate`.
-        on_progress: receives a description of the next simulation.
+    With `recompute: auto`, recompute of a scenario is chosen again each time; that of a result
+    stays. `on_progress` receives a description of the next simulation.
 
     Raises:
         InputError: as `simulate`.
     """
-    if not isinstance(factor, Real) or not 0 < factor < math.inf:
-        fix = "write a number above 0, such as 1.1"
-        raise InputError.of("E114", f"factor is {factor!r}", fix=fix)
-    result = scenario if isinstance(scenario, Result) and profile is None else None
-    scenario = scenario_of(scenario)
-    check_values(scenario)
-    if result is None:
-        machine = Machine.of(checked_profile(scenario, profile), engine)
-        now, choice = plan_on(scenario, machine)
+    if isinstance(scenario, Result):
+        machine = scenario.seconds.machine
+        now, choice = PlannedIteration(scenario.plan, machine), None
+        scenario = scenario.scenario
     else:
-        machine = result.seconds.machine
-        now, choice = PlannedIteration(result.plan, machine), None
+        machine = Machine.of(checked_profile(scenario), "auto")
+        now, choice = plan_on(scenario, machine)
     # A faster resource can change which of the plans is the fastest, but not which of them fit.
-    fitting = [trial.evaluation.plan for trial in choice.trials if trial.fits] if choice else []
-    plans = fitting or [now.plan]
-
-    def with_more_of(resource: Resource) -> float:
-        """Return the time of the fastest iteration with more of a resource."""
+    fitting = [trial.plan for trial in choice.trials if trial.fits] if choice else []
+    plans, with_more_s = fitting or [now.plan], dict[str, float]()
+    for name, resource in RESOURCES.items():
         on_progress(f"more of: {resource.label}")
-        if resource.is_capacity and not choice:
-            return now.iteration_time_s
         changed = Machine.of(with_more(machine.profile, (resource,), factor), machine.engine)
-        if resource.is_capacity:
-            return plan_on(scenario, changed)[0].iteration_time_s
-        return min(PlannedIteration(plan, changed).iteration_time_s for plan in plans)
-
-    with_more_s = {name: with_more_of(resource) for name, resource in RESOURCES.items()}
+        if not resource.is_capacity:
+            times_s = [PlannedIteration(plan, changed).iteration_time_s for plan in plans]
+            with_more_s[name] = min(times_s)
+        else:
+            planned = plan_on(scenario, changed)[0] if choice else now
+            with_more_s[name] = planned.iteration_time_s
     return Sensitivity(now.iteration_time_s, with_more_s, factor)

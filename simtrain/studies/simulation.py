@@ -72,23 +72,18 @@ def _machine(scenario: Scenario, profile: HardwareProfile | None, engine: Engine
 
 
 def simulate_fitting(
-    scenario: Scenario,
-    on_progress: Callable[[str], None] = lambda description: None,
-    engine: Engine = "auto",
+    scenario: Scenario, on_progress: Callable[[str], None] = lambda description: None
 ) -> Result:
     """Simulate a scenario, or suggest the cheapest change if it does not fit in memory.
 
-    Args:
-        scenario: as for `simulate`.
-        on_progress: receives a description of each change that is tried.
-        engine: as for `simulate`.
+    `on_progress` receives a description of each change that is tried.
 
     Raises:
         InputError: as `simulate`.
         DoesNotFitError: the scenario does not fit; the error names the cheapest change, if any.
     """
     check_values(scenario)
-    machine = _machine(scenario, None, engine)
+    machine = _machine(scenario, None, "auto")
     planned, choice = plan_on(scenario, machine)
     check_fits(scenario, planned.memory, machine, on_progress)
     return Result(planned.timeline, choice.why if choice else None)
@@ -139,7 +134,6 @@ def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) 
 
 
 def _check_is_profile(profile: object) -> None:
-    """Refuse an object that is not a hardware profile (E114)."""
     if not isinstance(profile, HardwareProfile):
         name = profile if isinstance(profile, str) else "h100_sxm"
         raise wrong_type(profile, "HardwareProfile", f'write profile=load_profile("{name}")')

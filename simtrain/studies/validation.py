@@ -84,16 +84,14 @@ class MeasuredRun:
     Args:
         name: its name in the source; the line if it has none.
         model: the model's name; runs of one model are ranked together.
-        file: the source.
-        line: where it is in the source, from 1.
+        file, line: the source.
         scenario: the same iteration as a scenario; None if it cannot be simulated.
-        iteration_time_s: the measured time; None if it was not measured.
-        peak_bytes: the measured peak of memory; None if it was not measured.
-        peak_of: what it is the peak of.
+        iteration_time_s, peak_bytes: as measured; None if not.
+        peak_of: what the peak is the peak of.
         ran: whether the run had enough memory.
         refusal: why it cannot be simulated, "" if it can.
         assumed: facts that the source does not have, and what stands for them.
-        parameters_billion: how many parameters the source says that the model has, in billions.
+        parameters_billion: parameters of the model as the source says, in billions.
     """
 
     name: str
@@ -179,21 +177,15 @@ class ValidatedRun(PlainData):
     """A measured run beside its prediction.
 
     Args:
-        name: its name in the source.
-        model: the model's name, "" if the source has none.
-        file: the source.
-        line: its line.
+        name, model, file, line: of the run in its source.
         refusal: why the run could not be simulated, "" if it could.
-        measured_s: measured iteration time; None if it was not measured.
-        simulated_s: predicted iteration time.
+        measured_s, simulated_s: measured and predicted iteration time; None for neither.
         interval: where the measured time is predicted to lie.
         extrapolated: share of its kernel time for shapes outside the fitted range.
         breakdown_s: predicted time by cause, the mean over the stages.
-        measured_peak_bytes: measured peak of memory; None if it was not measured.
-        simulated_peak_bytes: what is predicted for it, with or without memory outside tensors, on
-            the fullest or on the last stage, as it was measured.
-        ran: whether the run had enough memory.
-        fits: whether the prediction fits in memory.
+        measured_peak_bytes, simulated_peak_bytes: peak of memory, on the stage and with or without
+            memory outside tensors as it was measured.
+        ran, fits: whether the run had enough memory, and whether the prediction fits.
         settings: what tells runs apart: GPUs, layout, microbatch, sequence, width, data type.
         assumed: facts that the source does not have, and what stands for them.
         kind: the kind of runs that it belongs to; None without a predicted time.
@@ -244,13 +236,7 @@ class Errors(PlainData):
 
     Args:
         num: number of errors.
-        mean_abs_error: mean of |error|.
-        median_error: median of |error|.
         bias: mean of the errors: below zero if predictions are too low.
-        p5: 5 % of the errors are below.
-        p25: 25 % of the errors are below.
-        p75: 75 % of the errors are below.
-        p95: 95 % of the errors are below.
         within_10_percent: share of predictions within 10 % of the measurement.
         worst_error: the error with the largest |error|.
     """
@@ -281,23 +267,6 @@ class Errors(PlainData):
         return cls(len(known), *map(float, statistics))
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorClass(PlainData):
-    """Errors of the runs with one value of a setting, such as tensor 8.
-
-    Args:
-        setting: the setting.
-        value: its value.
-        errors: the errors of these runs.
-    """
-
-    json_fields: ClassVar = keys("setting value **errors")
-
-    setting: str
-    value: str | int
-    errors: Errors
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Validation(Answer):
     """Predictions of measured runs on one machine.
@@ -305,46 +274,26 @@ class Validation(Answer):
     Args:
         cluster: the hardware profile.
         rows: the runs, in the order of their sources.
-        time_errors: errors of the iteration times.
-        peak_errors: errors of the peaks of memory.
-        by_setting: errors by the values of each setting that has several.
-        interval_coverage: share of the measured times that are in their 90 % intervals.
-        half_interval_coverage: share of the measured times that are in their 50 % intervals.
-        num_rows: number of rows of all sources.
-        num_refused: number of rows that could not be simulated; each says why.
-        num_simulated: number of rows that were simulated.
-        num_ran: number of simulated rows that had enough memory.
-        num_ran_and_fit: number of those that are predicted to fit.
-        num_out_of_memory: number of simulated rows that ran out of memory.
-        num_out_of_memory_and_does_not_fit: number of those that are predicted not to fit.
+        time_errors, peak_errors: errors of the iteration times, and of the peaks of memory.
+        interval_coverage, half_interval_coverage: share of the measured times that are in their
+            90 % and 50 % intervals.
     """
 
     json_fields: ClassVar = keys(
         """cluster num_rows num_simulated num_refused most_do_not_fit **time_errors
-        interval_coverage half_interval_coverage memory=peak_errors num_ran
-        num_ran_and_fit num_out_of_memory num_out_of_memory_and_does_not_fit by_setting rows"""
+        interval_coverage half_interval_coverage memory=peak_errors **fits rows"""
     )
 
     cluster: str
     rows: Sequence[ValidatedRun]
     time_errors: Errors
     peak_errors: Errors
-    by_setting: Sequence[ErrorClass]
     interval_coverage: float | None
     half_interval_coverage: float | None
-    num_rows: int
-    num_refused: int
-    num_simulated: int
-    num_ran: int
-    num_ran_and_fit: int
-    num_out_of_memory: int
-    num_out_of_memory_and_does_not_fit: int
 
     @classmethod
     def of(cls, cluster: str, rows: Sequence[ValidatedRun]) -> Validation:
         """Return the statistics of runs."""
-        fits = [(row.ran, bool(row.fits)) for row in rows if not row.refusal]
-        num_ran = sum(ran for ran, _ in fits)
         timed = [row for row in rows if row.error is not None]
         intervals = [(row.interval, row.measured_s or 0.0) for row in timed if row.interval]
         return cls(
@@ -352,13 +301,33 @@ class Validation(Answer):
             rows,
             Errors.of(row.error for row in timed),
             Errors.of(row.peak_error for row in rows),
-            _by_setting(timed),
             _share([interval.has(time_s) for interval, time_s in intervals]),
             _share([interval.has_in_half(time_s) for interval, time_s in intervals]),
-            *(len(rows), len(rows) - len(fits), len(fits)),
-            *(num_ran, fits.count((True, True))),
-            *(len(fits) - num_ran, fits.count((False, False))),
         )
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.rows)
+
+    @property
+    def num_simulated(self) -> int:
+        return sum(not row.refusal for row in self.rows)
+
+    @property
+    def num_refused(self) -> int:
+        return self.num_rows - self.num_simulated
+
+    @property
+    def fits(self) -> dict[str, int]:
+        """How many simulated runs had enough memory, and how many of these are predicted so."""
+        fits = [(row.ran, bool(row.fits)) for row in self.rows if not row.refusal]
+        num_ran = sum(ran for ran, _ in fits)
+        return {
+            "num_ran": num_ran,
+            "num_ran_and_fit": fits.count((True, True)),
+            "num_out_of_memory": len(fits) - num_ran,
+            "num_out_of_memory_and_does_not_fit": fits.count((False, False)),
+        }
 
     @property
     def made_on(self) -> str:
@@ -385,24 +354,12 @@ class Validation(Answer):
     @property
     def most_do_not_fit(self) -> bool:
         """Whether most runs that ran are predicted not to fit: they ran with other settings."""
-        return self.num_ran >= _FEWEST_THAT_RAN and 2 * self.num_ran_and_fit < self.num_ran
+        num_ran = self.fits["num_ran"]
+        return num_ran >= _FEWEST_THAT_RAN and 2 * self.fits["num_ran_and_fit"] < num_ran
 
 
 def _share(answers: Sequence[bool]) -> float | None:
     return sum(answers) / len(answers) if answers else None
-
-
-def _by_setting(timed: Sequence[ValidatedRun]) -> list[ErrorClass]:
-    errors: dict[str, dict[str | int, list[float | None]]] = {}
-    for row in timed:
-        for setting, value in (row.settings or {}).items():
-            errors.setdefault(setting, {}).setdefault(value, []).append(row.error)
-    return [
-        ErrorClass(setting, value, Errors.of(values[value]))
-        for setting, values in errors.items()
-        if len(values) > 1
-        for value in sorted(values, key=lambda value: (isinstance(value, str), value))
-    ]
 
 
 def _by_model(timed: Iterable[ValidatedRun]) -> Iterable[list[ValidatedRun]]:

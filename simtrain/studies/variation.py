@@ -7,7 +7,7 @@ changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
@@ -17,9 +17,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.request import takes
 from simtrain.engine.compiled import Floats
 from simtrain.errors import InputError, Location
-from simtrain.hardware.entries import entries_of
 from simtrain.hardware.load import variation_of
-from simtrain.hardware.sections import VariationEntries
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.report.remarks import RunReport
 from simtrain.iteration.report.result import Result
@@ -148,23 +146,6 @@ class Reason(PlainData):
 
 
 @dataclass(frozen=True, slots=True)
-class UsedEntry(PlainData):
-    """An entry of a hardware profile that the section `variation` leaves to it.
-
-    Args:
-        entry: its name in the section.
-        value: as the profile has it.
-        source: of the value.
-    """
-
-    json_fields: ClassVar = keys("entry value source")
-
-    entry: str
-    value: float
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
 class DrawnTimes(PlainData):
     """The iteration of a scenario, drawn many times.
 
@@ -177,15 +158,11 @@ class DrawnTimes(PlainData):
         num_ranks: ranks of the scenario.
         num_simulated_ranks: ranks that are simulated each.
         reasons: what makes iterations longer, the most first.
-        without_effect: fields of the scenario that change no draw.
-        entries: entries of a profile that were used.
-        entries_of: the profile of these entries.
         times_s: [draws], the drawn times.
     """
 
     json_fields: ClassVar = keys(
-        """draws seed usual_s iteration_time_s=time slowdown num_simulated_ranks reasons
-        without_effect entries_of entries"""
+        """draws seed usual_s iteration_time_s=time slowdown num_simulated_ranks reasons"""
     )
 
     scenario: str | None
@@ -196,9 +173,6 @@ class DrawnTimes(PlainData):
     num_ranks: int
     num_simulated_ranks: int
     reasons: tuple[Reason, ...]
-    without_effect: tuple[str, ...]
-    entries: tuple[UsedEntry, ...]
-    entries_of: str
     times_s: Floats = field(repr=False)
 
     def __repr__(self) -> str:
@@ -245,14 +219,13 @@ def draw(request: DrawRequest) -> DrawnTimes:
     _check_whole("--seed", request.seed, 0, 2**64 - 1)
     result = result_of(request.scenario)
     study = _study(result, request.seed)
-    profile, entries = variation_of(result.profile)
     times_s = []
     for first in range(0, request.draws, _PART):
         request.on_progress("draws", first, request.draws)
         part = range(first, min(first + _PART, request.draws))
         times_s.append(study.times_s(request.seed, part))
     request.on_progress("reasons", 0, 1)
-    reasons, idle = _reasons(study, request.seed, min(request.draws, _MOST_OF_REASONS))
+    reasons = _reasons(study, request.seed, min(request.draws, _MOST_OF_REASONS))
     drawn_s, usual_s = np.concatenate(times_s), result.iteration.time_s
     time = Distribution.of(drawn_s, usual_s)
     return DrawnTimes(
@@ -264,9 +237,6 @@ def draw(request: DrawRequest) -> DrawnTimes:
         num_ranks=result.scenario.num_gpus,
         num_simulated_ranks=study.num_simulated_ranks,
         reasons=tuple(reasons),
-        without_effect=tuple(f"variation.{name}" for name in idle),
-        entries=tuple(_used_entries(result, entries)),
-        entries_of=profile,
         times_s=drawn_s,
     )
 
@@ -312,36 +282,13 @@ def _with_other_machines(study: DrawnIteration, seed: int, time: Distribution) -
     return replace(time, mean_error=math.hypot(time.mean_error, between_s))
 
 
-def _used_entries(result: Result, entries: VariationEntries) -> Iterator[UsedEntry]:
-    variation = result.scenario.variation
-    pauses = variation.pauses
-    written = {
-        "kernels": variation.kernels,
-        "collectives": variation.collectives,
-        "gpu_spread": variation.gpu_spread,
-        "pauses.per_gpu_hour": pauses and pauses.per_gpu_hour,
-        "pauses.duration": pauses and pauses.duration,
-    }
-    for name, entry in entries_of(entries):
-        if written[name] is None:
-            yield UsedEntry(f"variation.{name}", float(entry.value), entry.source)
-
-
-def _reasons(study: DrawnIteration, seed: int, draws: int) -> tuple[list[Reason], list[str]]:
-    """Return what makes iterations longer or shorter, the most first; and idle fields.
-
-    Fields are idle if their sources, alone, change no draw.
-    """
-    iteration, every = study.iteration, range(draws)
-    usual_s, variation = iteration.time_s, iteration.seconds.plan.scenario.variation
-    reasons, idle = [], []
+def _reasons(study: DrawnIteration, seed: int, draws: int) -> list[Reason]:
+    """Return what makes iterations longer or shorter, the most first."""
+    iteration, every, reasons = study.iteration, range(draws), []
     for number, source in study.sources:
         alone = DrawnIteration.of(iteration, ((number, source),), seed)
-        time = Distribution.of(alone.times_s(seed, every), usual_s)
-        reasons.append(Reason(source.name, source.words, time.mean / usual_s - 1))
-        changes_nothing = time.least == time.most == usual_s and not source.is_rare
-        if changes_nothing and getattr(variation, source.name) is not None:
-            idle.append(source.name)
+        time = Distribution.of(alone.times_s(seed, every), iteration.time_s)
+        reasons.append(Reason(source.name, source.words, time.mean / iteration.time_s - 1))
     if study.tasks.num_replicas > 1:
         together_s = study.times_s(seed, every)
         alone_s = study.times_s(seed, every, waits=False)
@@ -350,7 +297,7 @@ def _reasons(study: DrawnIteration, seed: int, draws: int) -> tuple[list[Reason]
         change = float(together_s.mean() / alone_s.mean()) - 1
         reasons.append(Reason("barrier", words, change))
     reasons = [reason for reason in reasons if abs(reason.change) >= _LEAST_SHOWN]
-    return sorted(reasons, key=lambda reason: -abs(reason.change)), idle
+    return sorted(reasons, key=lambda reason: -abs(reason.change))
 
 
 def _check_link(plan: Plan) -> None:

@@ -11,7 +11,6 @@ from simtrain.views.kinds import COUNT, NUMBER, SECONDS, SHARE, SIGNED_SHARE, TE
 from simtrain.views.view import Column, Headline, Paragraphs, Row, Table, View, remarks, verdict
 
 _WORST = 8
-_MOST_CLASSES, _LEAST_RUNS = 8, 5
 _MOST_REASONS = 12
 _STATISTICS = (
     Column("num", "runs", COUNT),
@@ -38,13 +37,12 @@ _FIRST_OMITTED = ("p25", "p75", "median_error", "p5", "p95", "within_10_percent"
 
 
 def validation_view(validation: Validation) -> View:
-    """Errors of times and peaks, the worst runs, errors by setting, and what was not simulated."""
+    """Errors of times and peaks, the worst runs, and what was not simulated."""
     return View(
         [
             *([Paragraphs([_DO_NOT_FIT], style=None)] if validation.most_do_not_fit else []),
             _statistics(validation),
             _worst(validation),
-            _by_setting(validation),
             _refusals([row for row in validation.rows if row.refusal]),
             remarks(_remarks(validation)),
             _verdict(validation),
@@ -81,23 +79,6 @@ def _worst(validation: Validation) -> Table:
     return Table("runs", "The largest errors", columns, cells, optional=("model",), data=data)
 
 
-def _by_setting(validation: Validation) -> Table:
-    """The settings whose runs have the largest errors; in CSV, all."""
-    columns = (Column("setting", "setting", TEXT), Column("value", "", NUMBER), *_STATISTICS)
-    classes = [part for part in validation.by_setting if part.errors.num >= _LEAST_RUNS]
-    classes.sort(key=lambda part: -(part.errors.mean_abs_error or 0.0))
-    rows = [
-        Row((part.setting, part.value, *_cells(part.errors))) for part in classes[:_MOST_CLASSES]
-    ]
-    data = [
-        {"setting": part.setting, "value": part.value}
-        | {column.name: getattr(part.errors, column.name) for column in _STATISTICS}
-        for part in validation.by_setting
-    ]
-    title = f"Settings with the largest errors, of at least {_LEAST_RUNS} runs each"
-    return Table("settings", title, columns, rows, optional=_FIRST_OMITTED, data=data)
-
-
 def _refusals(rows: Sequence[ValidatedRun]) -> Table:
     """Reasons why runs could not be simulated; in CSV, every run with its own."""
     groups: dict[str, list[ValidatedRun]] = {}
@@ -123,15 +104,13 @@ def _remarks(validation: Validation) -> Iterator[str]:
             f"90 % intervals contain {coverage:.0%} of the measured times, 50 % intervals "
             f"{validation.half_interval_coverage or 0.0:.0%}."
         )
-    if validation.num_ran:
+    ran, ran_and_fit, out_of_memory, does_not_fit = validation.fits.values()
+    if ran:
+        yield f"Of {counted(ran, 'run')} that ran, {ran_and_fit} are predicted to fit."
+    if out_of_memory:
         yield (
-            f"Of {counted(validation.num_ran, 'run')} that ran, {validation.num_ran_and_fit} are "
-            "predicted to fit."
-        )
-    if validation.num_out_of_memory:
-        yield (
-            f"Of {counted(validation.num_out_of_memory, 'run')} that ran out of memory, "
-            f"{validation.num_out_of_memory_and_does_not_fit} are predicted not to fit."
+            f"Of {counted(out_of_memory, 'run')} that ran out of memory, {does_not_fit} are "
+            "predicted not to fit."
         )
     assumed: dict[str, int] = {}
     for row in validation.rows:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from simtrain.base.plain_data import Number, Sentence
 from simtrain.studies.variation import DrawnTimes
 from simtrain.units import format_seconds
-from simtrain.views.kinds import ENTRY, FOUR_DIGITS, SECONDS, SIGNED_SHARE, TEXT
+from simtrain.views.kinds import SECONDS, SIGNED_SHARE, TEXT
 from simtrain.views.view import Cell, Column, Facts, Part, Row, Table, remarks
 
 _PERCENTILES = {
@@ -22,8 +22,8 @@ _PERCENTILES = {
 
 
 def variation_parts(drawn: DrawnTimes) -> list[Part]:
-    """Show the distribution of the time, the reasons, and the entries that were used."""
-    return [Facts([*_facts(drawn)]), _times(drawn), _reasons(drawn), _entries(drawn), _notes(drawn)]
+    """Show the distribution of the time, and the reasons."""
+    return [Facts([*_facts(drawn)]), _times(drawn), _reasons(drawn), _notes(drawn)]
 
 
 def _facts(drawn: DrawnTimes) -> Iterator[tuple[str, str | Cell]]:
@@ -54,16 +54,6 @@ def _reasons(drawn: DrawnTimes) -> Table:
     return Table("reasons", "Why", columns, rows)
 
 
-def _entries(drawn: DrawnTimes) -> Table:
-    columns = [
-        Column("entry", "entry", ENTRY),
-        Column("value", "value", FOUR_DIGITS),
-        Column("source", "source", TEXT),
-    ]
-    rows = [Row((each.entry, each.value, each.source)) for each in drawn.entries]
-    return Table("variation", f"Entries of {drawn.entries_of}", columns, rows)
-
-
 def _notes(drawn: DrawnTimes) -> Part:
     simulated, total = drawn.num_simulated_ranks, drawn.num_ranks
     others = "; the others are like one of these" if simulated < total else ""
@@ -74,9 +64,6 @@ def _notes(drawn: DrawnTimes) -> Part:
         Number(simulated, f"{simulated:,}"),
         f" of {total:,} ranks by itself{others}.",
     )
-    idle = [
-        f"{name} has no effect here: no draw changes by it alone." for name in drawn.without_effect
-    ]
     usual = format_seconds(drawn.usual_s)
     shown = f"Other figures, timelines and traces show the iteration without variation, {usual}."
-    return remarks([note, shown, *idle])
+    return remarks([note, shown])

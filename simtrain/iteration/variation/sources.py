@@ -33,8 +33,6 @@ class Source:
     """Its key in JSON and its field of the section `variation`."""
     replicas_differ: ClassVar[bool] = True
     """Whether replicas differ at random, so that all are simulated."""
-    is_rare: ClassVar[bool] = False
-    """Whether some draws may have nothing of it."""
     is_of_seed: ClassVar[bool] = False
     """Whether all draws with a seed have the same machines, which another seed draws anew."""
 
@@ -194,7 +192,6 @@ class RarePauses(Source):
     """
 
     name: ClassVar = "pauses"
-    is_rare: ClassVar = True
     per_gpu_s: float
     duration_s: float
 
