@@ -4,11 +4,9 @@
 >>> result = simtrain.run(simtrain.load_scenario("table5_22b_present"))
 >>> result.iteration_time_s, result.mfu, result.timeline  # doctest: +SKIP
 
-The verbs are those of the command line, and so are the names of their arguments: `run` returns a
-`Result`, `compare` says why results differ or what to change, `search` finds layouts, `cost` says
-what a training costs, `sweep` simulates a grid, `import_` reads files of other tools, `validate`
-compares measured runs. All answers have a `repr` of one line, `to_json()` and `frame()`.
-`scenarios()` and `profiles()` list the names of what comes with simtrain.
+The verbs and the names of their arguments are those of the command line: `run`, `compare`,
+`search`, `cost`, `sweep`, `import_`, `export` and `validate`. All answers have a `repr` of one
+line, `to_json()` and `frame()`. `scenarios()` and `profiles()` list what comes with simtrain.
 """
 
 from importlib import import_module
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from simtrain.errors import InputError as InputError
     from simtrain.errors import SimtrainError as SimtrainError
     from simtrain.hardware.load import load_profile as load_profile
+    from simtrain.importing.exporters import export as export
     from simtrain.importing.import_scenario import import_ as import_
     from simtrain.importing.runs import validate as validate
     from simtrain.iteration.report.result import Result as Result
@@ -47,6 +46,7 @@ _HOMES = {
     "SimtrainError": "simtrain.errors.SimtrainError",
     "compare": "simtrain.studies.comparison.compare",
     "cost": "simtrain.studies.cost.cost",
+    "export": "simtrain.importing.exporters.export",
     "import_": "simtrain.importing.import_scenario.import_",
     "load_profile": "simtrain.hardware.load.load_profile",
     "load_scenario": "simtrain.scenario.load_scenario",

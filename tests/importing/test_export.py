@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import simtrain
 from benchmarks.random_scenarios import random_scenario
 from simtrain.base.resources import list_scenarios
 from simtrain.errors import InputError
@@ -35,6 +36,12 @@ def read_back(script: str, scenario: Scenario, tmp_path: Path) -> Scenario:
 def test_adapters_are_refused() -> None:
     with pytest.raises(InputError, match=r"E882 model\.lora is set"):
         megatron_script(load_scenario("llama3_70b_lora"))
+
+
+def test_python_writes_what_the_command_prints(tmp_path: Path) -> None:
+    text = simtrain.export(load_scenario("llama3_8b"), out=tmp_path / "train.sh")
+    assert text == (tmp_path / "train.sh").read_text("utf-8")
+    assert text == call("export", "llama3_8b", "--to", "megatron").stdout
 
 
 @pytest.mark.parametrize("name", list_scenarios())
