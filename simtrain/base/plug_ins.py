@@ -1,12 +1,11 @@
-"""Parts that other installed packages add: schedules, importers, commands, profiles and more.
+"""Parts that other installed packages add: schedules, importers, commands and more.
 
 A package names its parts in its `pyproject.toml`, as plug-ins of pytest are named:
 
     [project.entry-points."simtrain.schedules"]
     eager_1f1b = "my_package:EagerOneFOneB"
 
-Data are folders of YAML files in a package: `my_profiles = "my_package.hw_profiles"`. Each kind of
-part has a module of its own, which imports the room that it extends and none after it.
+Each kind of part has a module of its own, which imports the room that it extends and none after it.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from simtrain.errors import InputError, Location
@@ -105,25 +102,6 @@ def command_sources(house: Iterable[str]) -> dict[str, str]:
             raise _unusable(point, f'there is a command named "{point.name}" already')
         taken.add(point.name)
     return {point.name: point.value for point in _points("commands")}
-
-
-@functools.cache
-def data_folders(kind: str) -> list[Path]:
-    """Return the folders of YAML files that installed packages add to a kind of data.
-
-    Args:
-        kind: scenarios, hw_profiles, software_stacks or sweeps.
-
-    Raises:
-        InputError: there is no such package (E740).
-    """
-    folders = []
-    for point in _points(kind):
-        spec = find_spec(point.value)
-        if spec is None or not spec.submodule_search_locations:
-            raise _unusable(point, f"there is no package {point.value}")
-        folders += [Path(folder) for folder in spec.submodule_search_locations]
-    return folders
 
 
 def _unusable(point: EntryPoint, reason: str) -> InputError:

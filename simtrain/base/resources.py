@@ -7,7 +7,6 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
-from simtrain.base.plug_ins import data_folders
 from simtrain.base.version import VERSION
 from simtrain.errors import InputError, Location, did_you_mean
 
@@ -73,13 +72,9 @@ def _folder(kind: str) -> Path:
     return _folder_of(_PACKAGE, kind)
 
 
-def _folders(kind: str) -> list[Path]:
-    return [_folder(kind), *data_folders(kind)]
-
-
 def _shipped(name: str, kind: str) -> str | None:
-    paths = (f"{folder}{os.sep}{name}{_SUFFIX}" for folder in _folders(kind))
-    return next(filter(os.path.isfile, paths), None)
+    path = f"{_folder(kind)}{os.sep}{name}{_SUFFIX}"
+    return path if os.path.isfile(path) else None
 
 
 @functools.cache
@@ -89,8 +84,7 @@ def _folder_of(package: Path, kind: str) -> Path:
 
 
 def _names(kind: str) -> list[str]:
-    paths = (path for folder in _folders(kind) for path in folder.glob(f"*{_SUFFIX}"))
-    return sorted({path.stem for path in paths})
+    return sorted(path.stem for path in _folder(kind).glob(f"*{_SUFFIX}"))
 
 
 def _find(kind: str, name_or_path: str | Path, location: Location | None = None) -> Path:

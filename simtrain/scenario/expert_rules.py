@@ -264,26 +264,6 @@ def _replicas_before_stages(s: Scenario) -> str | None:
 
 
 @rule(
-    "E479",
-    "resharding to a smaller group is simulated only if experts and the rest of the model have "
-    "equally many replicas",
-    _with(more="memory: {zero_stage: 3, reshard_after_forward: 2}"),
-)
-def _one_resharding_group(s: Scenario) -> str | None:
-    mesh, reshards = s.parallelism.mesh(), s.memory.reshard_after_forward
-    each = s.expert_mesh(mesh)
-    if each is None or isinstance(reshards, bool) or _stage_split_by_experts(s):
-        return None
-    of_experts, of_others = each.data_group.num_ranks, mesh.data_group.num_ranks
-    if of_experts == of_others:
-        return None
-    return (
-        f"memory.reshard_after_forward is {reshards} while experts have {of_experts} replicas and "
-        f"the rest of the model {of_others}"
-    )
-
-
-@rule(
     "E484",
     "the most loaded of n expert-parallel ranks has at most all tokens, which is n times the mean",
     _with("imbalance: 4.5"),

@@ -37,15 +37,6 @@ def sharding_ranks(scenario: Scenario) -> int:
     return (scenario.memory.shard_over or split.data) * split.context
 
 
-def _cannot_reshard(scenario: Scenario) -> bool:
-    """Whether memory.reshard_after_forward is a number of ranks that cannot shard a parameter."""
-    reshards = scenario.memory.reshard_after_forward
-    if isinstance(reshards, bool):
-        return False
-    divides = sharding_ranks(scenario)
-    return not 1 < reshards < divides or divides % reshards != 0
-
-
 def _fully_shards_pipeline(scenario: Scenario) -> bool:
     return scenario.fully_shards and scenario.parallelism.pipeline > 1
 
@@ -144,19 +135,9 @@ MEMORY_RULES += [
             )
         ),
         reads=("memory.zero_stage", "schedule"),
-        off=lambda value: value is True,
         why="only stage 3 gathers parameters for each pass and can keep them until the backward "
         "pass; with gpipe, other forward passes run in between",
         example="memory: {reshard_after_forward: false}",
-    ),
-    against(
-        "E369",
-        _cannot_reshard,
-        "memory.reshard_after_forward is {scenario.memory.reshard_after_forward}, which is "
-        "not a proper divisor (2 or more) of the ranks that shard parameters",
-        why="between forward and backward pass, fully_shard shards a parameter over groups of "
-        "equal size, with at least 2 ranks and fewer than those that shard it otherwise",
-        example="parallelism: {data: 4}\nmemory: {zero_stage: 3, reshard_after_forward: 3}",
     ),
     requires(
         "E370",
@@ -188,20 +169,6 @@ MEMORY_RULES += [
         "stage hold separate parameters",
         example="parallelism: {pipeline: 4, data: 2}\n"
         "memory: {zero_stage: 3, reduce_every_microbatch: false}\n"
-        "software: torchtitan",
-    ),
-    against(
-        "E398",
-        lambda scenario: (
-            _fully_shards_pipeline(scenario)
-            and not isinstance(scenario.memory.reshard_after_forward, bool)
-        ),
-        "parallelism.pipeline is {scenario.parallelism.pipeline}, whose passes cannot use "
-        "memory.reshard_after_forward {scenario.memory.reshard_after_forward}",
-        why="resharding to a smaller group between the passes of a pipeline is not simulated",
-        example="parallelism: {pipeline: 4, data: 4}\n"
-        "model: {tied_embeddings: false}\n"
-        "memory: {zero_stage: 3, reduce_every_microbatch: false, reshard_after_forward: 2}\n"
         "software: torchtitan",
     ),
     requires(

@@ -230,12 +230,6 @@ def _nearest_first(value: int, candidates: Iterable[int]) -> list[int]:
 
 # The section `memory` of a scenario.
 
-# On, off, or a number.
-_FlagOrCount = Annotated[
-    Annotated[int, Field(ge=1, le=MAX_COUNT), Tag("count")] | Annotated[bool, Tag("flag")],
-    Discriminator(lambda value: "flag" if isinstance(value, bool) else "count"),
-]
-
 
 class MemoryOptions(Section):
     """Options that trade time for memory, besides recompute.
@@ -246,10 +240,8 @@ class MemoryOptions(Section):
         With fewer, each group of neighbouring replicas holds a copy, and gradients are summed over
         the groups after their reduce-scatter: PyTorch's HSDP, or Megatron-LM with several instances
         of the distributed optimizer. With 8, a group can fit on one node.
-    reshard_after_forward: with zero_stage 3, what happens to the parameters of a layer after its
-        forward pass (PyTorch's fully_shard). true (default): they are freed and gathered again for
-        the backward pass. false: they are kept. A number: they are resharded over this number of
-        ranks, which gather them for the backward pass.
+    reshard_after_forward: with zero_stage 3, true (default) frees the parameters of a layer after
+        its forward pass and gathers them again for the backward pass; false keeps them.
     reduce_every_microbatch: with zero_stage 2 and 3, true (default) reduces the gradients of every
         microbatch; false accumulates unsharded gradients and reduces them after the last microbatch
         (set_requires_gradient_sync of PyTorch's FSDPModule).
@@ -264,7 +256,7 @@ class MemoryOptions(Section):
 
     zero_stage: int = Field(default=0, ge=0, le=3, examples=[1])
     shard_over: Count | None = Field(default=None, examples=[8])
-    reshard_after_forward: _FlagOrCount = Field(default=True, examples=["false or 8"])
+    reshard_after_forward: bool = Field(default=True, examples=["false"])
     reduce_every_microbatch: bool = Field(default=True, examples=["false"])
     offload_optimizer: bool = Field(default=False, examples=["true"])
     deallocate_outputs: bool = Field(default=True, examples=["false"])

@@ -16,13 +16,10 @@ class ShardGroups:
         data: ranks that shard them.
         replicate_group: ranks that hold equal shards, over which these are all-reduced; None if
             `data` contains all replicas.
-        reshard_group: smaller group over which parameters are sharded from a forward pass to its
-            backward pass; None for `data`.
     """
 
     data: Group
     replicate_group: Group | None = None
-    reshard_group: Group | None = None
 
     @property
     def last_group(self) -> Group:
@@ -89,11 +86,10 @@ def _replicate_group(mesh: Mesh, num_ranks: int) -> Group | None:
 
 def sharding_of(scenario: Scenario, mesh: Mesh) -> Sharding:
     """Return what the passes of ZeRO stages 2 and 3 shard."""
-    memory, reshards = scenario.memory, scenario.memory.reshard_after_forward
+    memory = scenario.memory
     groups = ShardGroups(
         mesh.shard_group(shard_ranks(scenario, mesh)),
         replicate_group(scenario, mesh),
-        None if isinstance(reshards, bool) else mesh.shard_group(reshards),
     )
     experts, joined = expert_groups(scenario, mesh)
     return Sharding(
@@ -103,7 +99,7 @@ def sharding_of(scenario: Scenario, mesh: Mesh) -> Sharding:
         if experts and experts.num_ranks != groups.data.num_ranks
         else None,
         scenario.overlap.prefetch,
-        unsharded_until_backward=reshards is False,
+        unsharded_until_backward=not memory.reshard_after_forward,
         reduces=mesh.pp == 1,
         accumulates=scenario.reduces_every_microbatch,
         is_only_microbatch=scenario.num_microbatches == 1,

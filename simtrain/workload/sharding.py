@@ -10,7 +10,7 @@ gathered first, stays unsharded for the whole pass, and is reduced last.
 
 States may be sharded over a part of the replicas only (HSDP of FSDP2). Each reduced shard is then
 all-reduced over the ranks that hold equal shards. Parameters may stay unsharded from a forward pass
-to its backward pass, or be resharded over fewer ranks (`fully_shard`, `reshard_after_forward`).
+to its backward pass (`fully_shard`, `reshard_after_forward`).
 
 PyTorch's fully_shard copies through buffers (torch/distributed/fsdp/_fully_shard/
 _fsdp_collectives.py). On the stream of gathers, a rank casts its fp32 shards of a unit to a flat
@@ -84,7 +84,6 @@ class ShardedPass:
         }
         self.upcoming: list[int] = []
         self.gathered: set[_Part] = set()
-        self.resharded: set[_Part] = set()
         self.whole: set[_Part] = set()
         self.gathered_bytes = self.bucket_bytes = 0
         self.exchanged: list[ExchangedBytes] = []
@@ -100,8 +99,6 @@ class ShardedPass:
             self.upcoming = needed
         else:
             self.gathered.update(parts)
-        if not self.is_forward:
-            self.resharded.update(part for part in parts if part.groups.reshard_group)
         self._count_gathered()
 
     def need(self, unit: int) -> None:
@@ -122,15 +119,12 @@ class ShardedPass:
         if not self.sharding.fully_shards:
             for handle in handles:
                 self.order.wait(handle)
-        self.resharded.difference_update(parts)
 
     def free(self, unit: int) -> None:
         """Free a unit's parameters, unless they stay unsharded until its backward pass."""
         if self.is_forward and self.sharding.unsharded_until_backward:
             return
         for part in self.parts[unit]:
-            if self.is_forward and part.groups.reshard_group and part in self.gathered:
-                self.resharded.add(part)
             self.gathered.discard(part)
         self._count_gathered()
 
@@ -200,7 +194,7 @@ class ShardedPass:
         self.gathered.add(part)
         self._count_gathered()
         num_bytes = self._gathered_bytes(part)
-        group = groups.data if self.is_forward else groups.reshard_group or groups.data
+        group = groups.data
         if sharding.fully_shards:
             self._copy_in(part, group)
         work = CollectiveKind.ALL_GATHER, num_bytes, group
@@ -215,8 +209,6 @@ class ShardedPass:
         size, ranks = self._gathered_bytes(part, group.num_ranks), group.num_ranks
         casts = self.batch.element_bytes != FP32_BYTES
         kept = FP32_BYTES * -(-part.elements // ranks)
-        if group is part.groups.reshard_group:
-            kept = size
         sizes = kept + size * casts, size * (1 + casts)
         stream = None if part.has_one_rank else group
         self.order.compute(
@@ -274,9 +266,6 @@ class ShardedPass:
         held_bytes = sum(map(self._gathered_bytes, self.gathered))
         if self._buffer is not None:
             held_bytes += self._gathered_bytes(self._buffer)
-        for part in self.resharded:
-            if group := part.groups.reshard_group:
-                held_bytes += self._gathered_bytes(part, group.num_ranks)
         self.gathered_bytes = max(self.gathered_bytes, held_bytes)
         self._note(gathered=held_bytes)
 

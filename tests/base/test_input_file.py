@@ -20,6 +20,7 @@ OTHERS = {
     "simtrain/importing/importers.py": "a file of the package",
     "simtrain/importing/table.py": "files of the package",
     "simtrain/paper/explore.py": "a file of the package",
+    "simtrain/hardware/upgrades.py": "a file of the package",
     "simtrain/scenario/other_names.py": "a file of the package",
     "simtrain/studies/sweep/executors.py": "sends a profile that was read before",
     "simtrain/recording/child/main.py": "what its parent process has written, and /proc/meminfo",

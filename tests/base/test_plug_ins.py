@@ -4,7 +4,6 @@ import pathlib
 
 import pytest
 
-from tests.helpers.command_line import ROOT
 from tests.helpers.outsider import Outsider
 
 SCHEDULE = """
@@ -58,20 +57,17 @@ def depth(scenario: ScenarioArgument) -> None:
 
 @pytest.fixture(scope="module")
 def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
-    stack = (ROOT / "software_stacks" / "eager.yaml").read_text("utf-8")
     return Outsider.install(
         tmp_path_factory.mktemp("outsider"),
         {
             "schedule.py": SCHEDULE,
             "importer.py": IMPORTER,
             "command.py": COMMAND,
-            "stacks/ours.yaml": stack.replace("\nname: eager\n", "\nname: ours\n"),
         },
         {
             "schedules": {"eager": "schedule:Eager"},
             "importers": {"toy": "importer:Toy"},
             "commands": {"depth": "command:depth"},
-            "software_stacks": {"ours": "stacks"},
         },
     )
 
@@ -81,11 +77,11 @@ def test_an_installed_package_adds_parts(outsider: Outsider) -> None:
     assert outsider.call("depth", "gpt2_1_5b") == "48 layers\n"
     job = outsider.folder / "toy.job"
     job.write_text("DEPTH 4\n", "utf-8")
-    words = ("schedule=eager", "parallelism.pipeline=2", "software=ours", "overlap.pipeline=false")
+    words = ("schedule=eager", "parallelism.pipeline=2", "overlap.pipeline=false")
     words = (*words, "parallelism.data=1", "cluster=h100_sxm")
     settings = [word for each in words for word in ("--set", each)]
     printed = outsider.call("run", str(job), *settings)
-    assert ", eager, " in printed and "software           ours" in printed
+    assert ", eager, " in printed
     help_text = outsider.call("--help")
     assert "depth" in help_text
 
@@ -100,7 +96,6 @@ def test_an_installed_package_adds_parts(outsider: Outsider) -> None:
         ("schedules", "old:Old", "Old declares blocks, which is computed: remove it"),
         ("importers", "parts:GPipe", "it is no simtrain.base.importer.Importer"),
         ("commands", "parts:GPipe", 'there is a command named "run" already'),
-        ("hw_profiles", "nowhere", "there is no package outsider.nowhere"),
     ],
 )
 def test_a_part_that_cannot_be_used_is_an_error(

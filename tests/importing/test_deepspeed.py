@@ -65,7 +65,6 @@ def test_bf16_without_zero_shards_the_optimizer_states() -> None:
         (zero(stage=2, cpu_offload=True), "memory.offload_optimizer", True),
         (zero(stage=3, offload_optimizer={"device": "nvme"}), "memory.offload_optimizer", True),
         (zero(stage=2, overlap_comm=True), "overlap.data_parallel", True),
-        (zero(stage=3, zero_hpz_partition_size=8), "memory.reshard_after_forward", 8),
         (zero(stage=3, mics_shard_size=8), "memory.shard_over", 8),
         ({"zero_optimization": True}, "memory.zero_stage", 1),
         ({"tensor_parallel": {"autotp_size": 2}}, "parallelism.tensor", 2),

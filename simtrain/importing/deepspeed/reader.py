@@ -298,12 +298,9 @@ class DeepSpeedDraft(Draft):
         self.set("overlap.data_parallel", overlaps, key)
 
     def _shards(self, stage: int) -> None:
-        """Set groups of ranks that share states: hpZ of ZeRO++, and MiCS."""
+        """Set groups of ranks that share states: MiCS."""
         if stage < 3:
             return
-        key = f"{_ZERO}.zero_hpz_partition_size"
-        if (size := self.count(key, 0) or 0) > 1:
-            self.set("memory.reshard_after_forward", size, key)
         key = f"{_ZERO}.mics_shard_size"
         if (size := self.count(key, -1) or 0) > 0:
             self.set("memory.shard_over", size, key)

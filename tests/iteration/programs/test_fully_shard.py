@@ -97,13 +97,6 @@ def test_a_single_reduction_copies_the_sum() -> None:
     assert buffers["gradient bucket"] == 4 * max(layer_parameters(one), rest)
 
 
-def test_parameters_gathered_from_fewer_ranks_are_copied_from_bf16() -> None:
-    one = titan({"data": 8}, memory={"reshard_after_forward": 2})
-    number = num_parameters(one)
-    read, written = bytes_of(pass_ops(one, "B"), "parameter copy in")
-    assert (read, written) == (4 * number // 2, 4 * number // 2)
-
-
 def test_buffers_exist_in_addition_to_copied_parameters() -> None:
     """Forward: a layer, its buffer and the next layer's buffer. Backward: bf16 gradients and fp32
     buffers.

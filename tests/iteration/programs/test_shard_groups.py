@@ -171,25 +171,6 @@ def test_parameters_that_stay_unsharded_are_gathered_once() -> None:
     assert run(scenario).iteration_time_s < run(again).iteration_time_s
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("overlap", [False, True])
-def test_parameters_are_gathered_from_fewer_ranks_for_the_backward_pass(
-    ranks: int, overlap: bool
-) -> None:
-    overlaps = {"data_parallel": overlap}
-    scenario = zero(3, {"data": 8}, overlap=overlaps, memory={"reshard_after_forward": ranks})
-    number, layer = num_parameters(scenario), layer_parameters(scenario)
-    assert sent_bytes(pass_ops(scenario, "F"), "parameter gather") == pytest.approx(
-        2 * number * 7 / 8
-    )
-    assert sent_bytes(pass_ops(scenario, "B"), "parameter gather") == pytest.approx(
-        2 * number * (ranks - 1) / ranks
-    )
-    buffers = simulate_memory(scenario).stages[0].buffers_bytes
-    whole = number - 8 * layer + (2 if overlap else 1) * layer
-    assert buffers["gathered parameters"] == 2 * (whole + 8 * -(-layer // ranks))
-
-
 @pytest.mark.parametrize("stage", [2, 3])
 def test_only_the_last_microbatch_reduces(stage: int) -> None:
     """One reduction instead of eight needs 4Ψ for unsharded gradients."""
