@@ -109,7 +109,7 @@ def loss(model: nn.Module, tokens: Tensor) -> Tensor:
     return F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
 
 
-def mixture(experts: int = 2, shards: bool = False, forced: bool = False, layers: int = 3) -> Step:
+def mixture(experts: int = 2, shards: bool = False, forced: bool = False, layers: int = 2) -> Step:
     """Return a mixture on groups of `experts` ranks, sharded or not over all ranks."""
     world = dist.get_world_size()
     model = Model(layers, forced)

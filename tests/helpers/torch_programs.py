@@ -75,7 +75,7 @@ def loss(model: nn.Module, tokens: Tensor) -> Tensor:
     return F.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
 
 
-def llama(layers: int = 3, checkpoints: bool = False, sequences: int = 2) -> Step:
+def llama(layers: int = 2, checkpoints: bool = False, sequences: int = 2) -> Step:
     """Return a model in bf16 on one rank."""
     model = Llama(layers, 64, 4, 256).to(torch.bfloat16)
     model.checkpoints = checkpoints
@@ -83,7 +83,7 @@ def llama(layers: int = 3, checkpoints: bool = False, sequences: int = 2) -> Ste
     return model, batch, loss, torch.optim.AdamW(model.parameters())
 
 
-def sharded(layers: int = 3, tensor: int = 1, compiles: bool = False) -> Step:
+def sharded(layers: int = 2, tensor: int = 1, compiles: bool = False) -> Step:
     """Return a model that fully_shard shards, over ranks of tensor parallelism too."""
     model = Llama(layers, 64, 4, 256)
     world = dist.get_world_size()

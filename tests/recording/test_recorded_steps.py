@@ -28,7 +28,7 @@ pytestmark = [
     # torch warns of the view that its own flatten returns.
     pytest.mark.filterwarnings("ignore:FSDP2-wrapped module"),
 ]
-HIDDEN, HEADS, INNER, LAYERS = 64, 4, 256, 3
+HIDDEN, HEADS, INNER, LAYERS = 64, 4, 256, 2
 
 
 @functools.cache
@@ -148,11 +148,8 @@ def test_modules_have_the_names_of_the_model_forward_and_backward() -> None:
 
 def test_later_microbatches_add_their_gradients(tmp_path: Path) -> None:
     """The last microbatch finds the gradients of the others, and adds to them."""
-    function = programs.sharded
-    steps = [recorder.record(function, {}, 8, number) for number in (1, 4)]
-    single, several = (
-        Program.model_validate_json(program_of(step, {"command": "x", "gpus": 8})) for step in steps
-    )
+    step, single = recorder.record(programs.sharded, {}, 8, 4), recorded("sharded", gpus=8)
+    several = Program.model_validate_json(program_of(step, {"command": "x", "gpus": 8}))
     assert several.states.gradients_bytes == several.states.parameters_bytes
     assert single.states.gradients_bytes == 0
     assert several.states.other_bytes == single.states.other_bytes
