@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9439,
     "docs/update": 839,
     "benchmarks": 1772,
-    "tests": 41566,
+    "tests": 41563,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
