@@ -46,10 +46,9 @@ def test_sizes_of_mamba_layers() -> None:
 
 
 @pytest.mark.parametrize("mark", ["--is-hybrid-model", SPEC, ""])
-def test_a_hybrid_model_without_a_pattern_has_only_mamba_layers(mark: str) -> None:
-    model = megatron(f"--num-layers 4 {mark}").model
-    assert model.layer_pattern == "MMMM"
-    assert "ffn_hidden_size" not in model.model_fields_set
+def test_a_hybrid_model_without_a_pattern_is_refused(mark: str) -> None:
+    with pytest.raises(InputError, match=r"E877 .* layers without a pattern"):
+        megatron(f"--num-layers 4 {mark}")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,6 @@ def test_a_hybrid_model_without_a_pattern_has_only_mamba_layers(mark: str) -> No
         ("--num-layers 4 --hybrid-override-pattern MGM-", "'G', a gated delta net"),
         ("--num-layers 4 --hybrid-override-pattern M+M-", "'+', latent attention"),
         ("--hybrid-layer-pattern 'MM/*-/*-'", "token prediction after a hybrid model"),
-        ("--num-layers 4 --hybrid-attention-ratio 0.25", "layers that a ratio places"),
     ],
 )
 def test_other_layers_are_refused_by_their_name(words: str, part: str) -> None:

@@ -23,7 +23,7 @@ from simtrain.importing.megatron.arguments import (
 from simtrain.importing.megatron.source import TEXT, Source, unknown_value
 from simtrain.importing.settings import Setting
 from simtrain.importing.table import MappedWord
-from simtrain.scenario.model import MAMBA, Model, checked_pattern
+from simtrain.scenario.model import Model, checked_pattern
 
 Number = TypeVar("Number", int, float)
 
@@ -50,7 +50,7 @@ class MegatronDraft(Draft):
             settings=source.arguments,
         )
         _refuse_other_models(source)
-        _read_pattern(source, None)  # An unknown layer is a clearer error than unknown arguments.
+        self.pattern = _read_pattern(source)  # Its errors are clearer than unknown arguments.
         self.assumptions += source.assumptions
         self.hides_arguments = source.hides
         self.machine = source.machine
@@ -77,7 +77,6 @@ class MegatronDraft(Draft):
         self.layers = self.integer("num_layers")
         for name in _PATTERNS:
             self.known(name)
-        self.pattern = _read_pattern(source, self.layers)
         if self.pattern is not None:
             self.layers = self.layers or len(self.pattern.letters)
 
@@ -92,11 +91,6 @@ class MegatronDraft(Draft):
 
     def word_of(self, name: str) -> str:
         return name if self.is_config else f"--{super().word_of(name).replace('_', '-')}"
-
-    def name_at(self, place: Location | None) -> str:
-        """Return the name of the argument at a position, or ""."""
-        names = (name for name, setting in self.settings.items() if setting.place == place)
-        return next(names, "") if place and place.line else ""
 
     def refuse_problems(self, others: Iterable[Problem] = ()) -> None:
         """Raise one error with the problems of all arguments, and fields that are missing.
@@ -245,7 +239,6 @@ def wrong(argument: Setting, says: str) -> InputError:
 # ------------------------------------------------------------------ hybrid models and other models
 
 _PATTERNS = "hybrid_layer_pattern", "hybrid_override_pattern"
-_STAGE, _PREDICTION = "|", "/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,59 +246,45 @@ class HybridPattern:
     """The pattern of a hybrid model.
 
     Args:
+        argument: the argument that has the pattern.
         stages: the letters of the layers of each chunk of a pipeline; a single one if the pattern
             does not say them.
-        argument: the argument that has the pattern; None if all layers are Mamba-2.
     """
 
+    argument: Setting
     stages: tuple[str, ...]
-    argument: Setting | None = None
 
     @property
     def letters(self) -> str:
         return "".join(self.stages)
 
 
-def _read_pattern(source: Source, layers: int | None) -> HybridPattern | None:
-    """Return the pattern of a hybrid model, or None for other models.
-
-    Args:
-        source: the arguments.
-        layers: number of layers, if an argument says it.
+def _read_pattern(source: Source) -> HybridPattern | None:
+    """Return the pattern of a hybrid model; None for other models, or if it is unknown.
 
     Raises:
-        InputError: a layer is of a kind that is not simulated, or the arguments have only the
-            shares of each kind of layers (E877).
+        InputError: a layer is of a kind that is not simulated, or there is no pattern (E877).
     """
-    arguments = {
-        name: setting
-        for name, setting in source.arguments.items()
-        if setting.value not in ("None", "") and not setting.unknown
-    }
-    if argument := next((arguments[name] for name in _PATTERNS if name in arguments), None):
-        letters, _, predictions = argument.value.strip("\"'").partition(_PREDICTION)
-        if predictions.replace(_PREDICTION, ""):
+    arguments = {name: each for name, each in source.arguments.items() if each.value != "None"}
+    argument = next((arguments[name] for name in _PATTERNS if name in arguments), None)
+    if argument and argument.unknown:
+        return None
+    if argument:
+        letters, _, predictions = argument.value.strip("\"'").partition("/")
+        if predictions.replace("/", ""):
             raise _missing_part(argument, argument.words, "token prediction after a hybrid model")
         try:
-            checked_pattern(letters.replace(_STAGE, ""))
+            checked_pattern(letters.replace("|", ""))
         except FieldError as error:
             raise _missing_part(argument, argument.words, str(error)) from None
-        return HybridPattern(tuple(letters.split(_STAGE)), argument)
+        return HybridPattern(argument, tuple(letters.split("|")))
     # A flag, the specification of layers or the training script says that a model is hybrid.
-    flag, spec = source.arguments.get("is_hybrid_model"), source.arguments.get("spec")
-    texts = [spec.value] if spec else []
-    texts += [source.script.value.rpartition("/")[2]] if source.script else []
-    is_on = flag is not None and flag.value == "True"
-    if not (is_on or any(re.search(r"mamba|hybrid", text.lower()) for text in texts)):
-        return None
-    for name in ("hybrid_attention_ratio", "hybrid_mlp_ratio"):
-        ratio = arguments.get(name)
-        if ratio is not None and ratio.value not in ("0", "0.0"):
-            is_flag = ratio.spelled.startswith("--")
-            spelled = "--hybrid-override-pattern" if is_flag else _PATTERNS[1]
-            part = f"layers that a ratio places: write {spelled} and the layers in it"
-            raise _missing_part(ratio, ratio.words, part)
-    return HybridPattern((MAMBA * layers,)) if layers else None
+    for setting in (arguments.get("is_hybrid_model"), arguments.get("spec"), source.script):
+        name = setting.value.rpartition("/")[2].lower() if setting else ""
+        if setting and (name == "true" or re.search("mamba|hybrid", name)):
+            part = "layers without a pattern: write --hybrid-layer-pattern and their letters"
+            raise _missing_part(setting, setting.spelled, part)
+    return None
 
 
 def _refuse_other_models(source: Source) -> None:

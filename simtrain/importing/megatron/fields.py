@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection
-from dataclasses import replace
 from typing import get_args
 
 from simtrain.base.importer import ImportRequest
@@ -53,23 +52,14 @@ def draft_of(source: Source, request: ImportRequest) -> MegatronDraft:
 
     Errors are those of `megatron_draft`.
     """
-    combinations = list[Problem]()
-    while True:
-        draft = MegatronDraft(source, request)
-        try:
-            _set_sections(draft)
-        except InputError as error:
-            # With other problems, it may follow from an argument that was left out.
-            if not draft.problems:
-                combinations += error.problems
-                name = draft.name_at(error.problems[0].location)
-                if name:  # the others are read without this argument
-                    rest = {**source.arguments}
-                    del rest[name]
-                    source = replace(source, arguments=rest)
-                    continue
-        draft.refuse_problems(combinations)
-        return draft
+    draft, combinations = MegatronDraft(source, request), list[Problem]()
+    try:
+        _set_sections(draft)
+    except InputError as error:
+        # With other problems, it may follow from an argument that was left out.
+        combinations += error.problems if not draft.problems else []
+    draft.refuse_problems(combinations)
+    return draft
 
 
 def _set_sections(draft: MegatronDraft) -> None:
@@ -130,9 +120,7 @@ def _set_model(draft: MegatronDraft) -> None:
     # The file has the fields in this order.
     _set_sizes(draft)
     if pattern := draft.pattern:
-        name = pattern.argument.name if pattern.argument else "is_hybrid_model"
-        otherwise = "all layers of a hybrid model without a pattern"
-        draft.set("model.layer_pattern", pattern.letters, name, otherwise=otherwise)
+        draft.set("model.layer_pattern", pattern.letters, pattern.argument.name)
         if MAMBA in pattern.letters:
             draft.copy(*GROUPS["mamba"])
     _set_window(draft)
@@ -368,14 +356,11 @@ def _set_expert_parallelism(draft: MegatronDraft) -> None:
 
 def _set_dispatcher(draft: MegatronDraft) -> None:
     """Set the dispatcher; only the type flex has backends (transformer_config.py)."""
-    names = "moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_enable_deepep"
+    names = "moe_token_dispatcher_type", "moe_flex_dispatcher_backend"
     if DISPATCHERS[draft.choice(names[0])].megatron[1] is None:
         draft.fill(names[0])
-        if draft.flag(names[2]):
-            raise wrong(draft.settings[names[2]], "needs --moe-token-dispatcher-type flex")
-        return
-    name = "deepep" if draft.flag(names[2]) else draft.choice(names[1])
-    draft.set("parallelism.expert_dispatch", name, *names)
+    else:
+        draft.set("parallelism.expert_dispatch", draft.choice(names[1]), *names)
 
 
 def _set_router(draft: MegatronDraft) -> None:
@@ -387,8 +372,6 @@ def _set_router(draft: MegatronDraft) -> None:
         draft.set(field, "fp32", name)
     elif compute in ("fp16", "fp32"):
         draft.set_because(field, "fp32", f"the model computes in {compute}")
-        if compute == "fp16":
-            draft.note("a router in fp16", "smaller products; the scenario has fp32")
     if draft.known("moe_router_score_function"):
         draft.fill("moe_router_score_function")
     names = "moe_router_enable_expert_bias", "moe_router_num_groups", "moe_router_group_topk"
@@ -447,7 +430,7 @@ def _set_stages(draft: MegatronDraft) -> None:
             raise wrong(layout, f"must be a layout: {error}") from None
         _set_layout(draft, layout.value, chunks, layout.name)
         return
-    if draft.pattern and draft.pattern.argument and len(draft.pattern.stages) > 1:
+    if draft.pattern and len(draft.pattern.stages) > 1:
         letters = ["t" * len(stage) for stage in draft.pattern.stages]
         letters[0], letters[-1] = f"E{letters[0]}", f"{letters[-1]}L"
         name = draft.pattern.argument.name
@@ -582,7 +565,6 @@ MODULE_NAMES = {"core_attn": "core_attention"} | {
 }
 """Our names of the modules that Megatron-LM recomputes."""
 _OF_EXPERTS = {"expert_fc1", "moe_act"}
-_FSDP = ("use_megatron_fsdp", "use_custom_fsdp")
 
 
 def _set_memory(draft: MegatronDraft) -> None:
@@ -620,9 +602,9 @@ def _zero_stage(draft: MegatronDraft) -> tuple[int, tuple[str, ...]]:
     """Return the ZeRO stage, and the arguments that set it."""
     if draft.flag("use_torch_fsdp2"):
         return 3, ("use_torch_fsdp2",)
-    if any(map(draft.flag, _FSDP)):
+    if draft.flag("use_megatron_fsdp"):
         name = "data_parallel_sharding_strategy"
-        return draft.choice(name), (*_FSDP, name)
+        return draft.choice(name), ("use_megatron_fsdp", name)
     return int(draft.flag("use_distributed_optimizer")), ("use_distributed_optimizer",)
 
 
