@@ -9,7 +9,7 @@ from simtrain.importing.runs import RunSettings, read_runs
 from simtrain.studies.validation import error_classes, validate_runs
 from tests.helpers.command_line import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 
 def test_the_stated_errors_are_those_of_the_shipped_runs() -> None:

@@ -11,12 +11,10 @@ import pytest
 from simtrain.errors import InputError
 from simtrain.iteration.report.result import Result
 from simtrain.render.traces.write import write_trace
-from simtrain.scenario import load_scenario
 from simtrain.schedules import Schedule
 from simtrain.studies.simulation import simulate
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective
-from tests.helpers.command_line import call
 from tests.helpers.traced_kernels import TRACED, measured, reported_us
 from tests.helpers.traces import RESULTS, Slice, Thread, read_chrome, read_json, traced
 
@@ -61,15 +59,6 @@ def check_spans(result: Result, folder: pathlib.Path) -> None:
 @pytest.mark.parametrize("name", RESULTS)
 def test_every_span_reads_back_to_the_nanosecond(name: str, tmp_path: pathlib.Path) -> None:
     check_spans(RESULTS[name], tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.ci
-def test_every_span_of_the_530b_iteration_reads_back(tmp_path: pathlib.Path) -> None:
-    result = simulate(load_scenario("table5_530b_present"))
-    assert len(result.plan.schedule.kind) == 58_800
-    check_spans(result, tmp_path)
-    assert (tmp_path / "t.json").stat().st_size < 80e6
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -145,22 +134,6 @@ def test_kernels_take_the_times_of_the_report(name: str, tmp_path: pathlib.Path)
         compute_us, exposed_us = reported_us(result, stage)
         assert kernels.compute_us == pytest.approx(compute_us, abs=0.2)
         assert kernels.other_us == pytest.approx(exposed_us, abs=0.2)
-
-
-def test_kernels_have_streams_and_their_launches_have_none(tmp_path: pathlib.Path) -> None:
-    """Holistic Trace Analysis treats each event with a stream as a kernel."""
-    write_trace(RESULTS["buckets"], tmp_path / "t.json", microbatches=[0])
-    events = read_json(tmp_path / "t.json")["traceEvents"]
-    slices = [one for one in events if one["ph"] == "X"]
-    assert {one["cat"] for one in slices if "stream" in one["args"]} == {"kernel"}
-    assert {one["cat"] for one in slices if "stream" not in one["args"]} == {
-        "cuda_runtime", "gpu_user_annotation", "user_annotation", "critical_path",
-    }  # fmt: skip
-    launched, launches = (
-        {one["args"]["correlation"] for one in slices if one["cat"] == category}
-        for category in ("kernel", "cuda_runtime")
-    )
-    assert launches <= launched
 
 
 def test_only_collectives_have_the_names_of_nccl_kernels(tmp_path: pathlib.Path) -> None:
@@ -249,13 +222,6 @@ def test_microbatches_and_windows_without_passes_are_refused(tmp_path: pathlib.P
         with pytest.raises(InputError, match=f"window: E118 {words}"):
             write_trace(RESULTS["pipeline"], tmp_path / "t.json", **chosen)
     assert not (tmp_path / "t.json").exists()
-
-
-def test_a_trace_says_that_it_does_not_vary(tmp_path: pathlib.Path) -> None:
-    file = tmp_path / "usual.json"
-    words = ("table5_22b_present", "--set", "variation.kernels=0.02", "--draws", "5")
-    assert "without variation" in call("run", *words, "-o", str(file)).stdout
-    assert read_json(file)["traceName"].endswith(", without variation")
 
 
 def test_equal_traces_are_equal_files(tmp_path: pathlib.Path) -> None:
