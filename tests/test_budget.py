@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9439,
     "docs/update": 839,
     "benchmarks": 1772,
-    "tests": 41561,
+    "tests": 41527,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
