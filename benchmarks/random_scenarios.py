@@ -137,8 +137,6 @@ def _recompute(
     if strategy == "full":
         policy["method"] = rng.choice(["uniform", "block"])
         policy["num_layers"] = rng.randint(1, max(chunk_layers))
-        is_split = split["sequence_parallel"] or split["tensor"] == 1
-        policy["distribute"] = not is_split and rng.random() < 0.5
     if strategy in ("selective", "full") and split["pipeline"] > 1:
         most = _most_outstanding(split, schedule, num_microbatches)
         policy["keep_microbatches"] = rng.choice([0, "auto", rng.randint(0, most)])

@@ -146,7 +146,6 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "recompute.saved_ops": (FUSED | {"recompute": "ops", "software": "torchtitan"}, ["products"]),
     "recompute.method": (FULL | {"recompute.num_layers": 2}, "block"),
     "recompute.num_layers": (FULL, 2),
-    "recompute.distribute": (FULL | TENSOR, True),
     "recompute.keep_microbatches": (FULL | PIPELINE, 1),
     "memory.zero_stage": (DATA, 1),
     "memory.shard_over": (DATA | {"memory.zero_stage": 1}, 2),

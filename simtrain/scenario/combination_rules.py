@@ -117,23 +117,6 @@ COMBINATION_RULES += [
         example="parallelism: {pipeline: 4}\noverlap: {pipeline: true}",
     ),
     requires(
-        "E320",
-        "recompute.distribute",
-        needs={"parallelism.tensor": at_least(2)},
-        why="the saved input of a recomputed unit is sharded over the tensor-parallel group, "
-        "which needs at least 2 ranks",
-        example="recompute: {strategy: full, distribute: true}",
-    ),
-    requires(
-        "E321",
-        "recompute.distribute",
-        needs={"parallelism.sequence_parallel": False},
-        why="with sequence parallelism, the saved input of a recomputed unit is already sharded"
-        " over the tensor-parallel ranks",
-        example="parallelism: {tensor: 8, sequence_parallel: true}\n"
-        "recompute: {strategy: full, distribute: true}",
-    ),
-    requires(
         "E322",
         "recompute.keep_microbatches",
         needs={"recompute.strategy": ("selective", "full")},

@@ -311,9 +311,9 @@ RECOMPUTE_RULES = Rules()
 RECOMPUTE_RULES += [
     requires(
         "E318",
-        ("recompute.method", "recompute.num_layers", "recompute.distribute"),
+        ("recompute.method", "recompute.num_layers"),
         needs={"recompute.strategy": "full"},
-        why="only full recompute reads method, num_layers and distribute",
+        why="only full recompute reads method and num_layers",
         example="recompute: {strategy: selective, method: block, num_layers: 2}",
         first=("recompute.strategy",),
     ),

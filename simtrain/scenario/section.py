@@ -461,8 +461,6 @@ class RecomputePolicy(Section):
         of a chunk into units of `num_layers` layers (the last unit may be shorter), each of which
         saves only its input. block recomputes the first `num_layers` layers of each chunk one by
         one; the others save all activations.
-    distribute: true makes each tensor-parallel rank save 1/t of the input of a unit and gather it
-        before recompute (distribute_saved_activations); false by default.
     keep_microbatches: number of outstanding microbatches per stage that save all activations
         (num_microbatches_with_partial_activation_checkpoints); 0 by default. auto takes as many as
         fit in memory on each stage.
@@ -477,7 +475,6 @@ class RecomputePolicy(Section):
     )
     method: Literal["uniform", "block"] = Field(default="uniform", examples=["block"])
     num_layers: Count = Field(default=1, examples=[1])
-    distribute: bool = Field(default=False, examples=["true"])
     keep_microbatches: _CountOrAuto = Field(default=0, examples=["2 or auto"])
 
     @property

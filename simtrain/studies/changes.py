@@ -144,10 +144,7 @@ def first_layers(number: int) -> RecomputePolicy:
 
 
 def last_resorts(scenario: Scenario) -> Iterator[RecomputePolicy]:
-    """Yield policies that save less than one input per layer, by sharding or by longer units."""
-    grid = scenario.parallelism
-    if grid.tensor > 1 and not grid.sequence_parallel:
-        yield RecomputePolicy(strategy="full", distribute=True)
+    """Yield policies that save less than one input per layer, by longer units."""
     if scenario.model.mtp_num_layers:
         return  # Rule E345 refuses longer units.
     sizes = scenario.chunk_sizes
@@ -168,7 +165,6 @@ def policy_words(policy: RecomputePolicy) -> str:
         f"the first {layers} of each chunk": policy.method == "block",
         f"saving {', '.join(policy.saved_ops)}": policy.strategy == "ops",
         f"units of {layers}": policy.method == "uniform" and policy.num_layers > 1,
-        "inputs distributed": policy.distribute,
     }
     return ", ".join([policy.strategy, *(words for words, holds in details.items() if holds)])
 

@@ -71,8 +71,7 @@ class Op(NamedTuple):
         counts_saved: see `holds_bytes`.
         buffer_bytes: bytes that it needs of the framework's global memory buffer.
         is_extra: an all-gather that Table 2 does not count, or the copy into its userbuffer: of
-            sequence parallelism in the backward pass (paper, Section 4.2.2), or of distributed
-            inputs (Section 5).
+            sequence parallelism in the backward pass (paper, Section 4.2.2).
         stream_group: for a kernel on the stream of a group's collectives, that group.
         informs_host: the host reads its result.
         needs_host: the host launches it only after the last op before it that informs the host has

@@ -53,7 +53,6 @@ class RecomputeUnit:
             before their backward passes. Otherwise each layer saves its tensors.
         regions: names of the regions that each layer recomputes if the unit does not.
         saved_ops: ops whose outputs each layer saves with its input; None if not by op.
-        distribute: each tensor-parallel rank saves 1/t of the input.
     """
 
     first: int
@@ -61,11 +60,10 @@ class RecomputeUnit:
     recomputes: bool = False
     regions: frozenset[str] = frozenset()
     saved_ops: tuple[str, ...] | None = None
-    distribute: bool = False
 
     def block_recompute(self, layer: int) -> BlockRecompute:
         if self.recomputes:
-            saves_input = layer == self.first and not self.distribute
+            saves_input = layer == self.first
             return BlockRecompute(
                 whole_block=True, saves_input=saves_input, ends_unit=layer == self.layers[-1]
             )
@@ -104,9 +102,8 @@ def recompute_units(policy: RecomputePolicy, num_layers: int) -> tuple[Recompute
     units = []
     for first in range(0, num_layers, size):
         recomputes = is_uniform or (is_full and first < policy.num_layers)
-        distributes = policy.distribute and recomputes
         number = min(size, num_layers - first)
-        units.append(RecomputeUnit(first, number, recomputes, regions, saved_ops, distributes))
+        units.append(RecomputeUnit(first, number, recomputes, regions, saved_ops))
     return tuple(units)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import cached_property
 from itertools import chain, zip_longest
 from typing import TypeAlias
@@ -14,17 +13,15 @@ from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import ROOT, Chunk
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import Segment, Stream, stream_of
-from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
+from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import (
     Pass,
     PassBuilder,
     PassKind,
     PassOptions,
     PassRecord,
-    one_op_segment,
 )
 from simtrain.workload.recompute import (
-    NO_RECOMPUTE,
     BlockRecompute,
     RecomputeUnit,
     recompute_outside_layers,
@@ -37,7 +34,7 @@ from simtrain.workload.segments import (
     recompute_segment,
 )
 from simtrain.workload.shard_groups import Sharding
-from simtrain.workload.tape import Block, Microbatch, record
+from simtrain.workload.tape import Block, record
 from simtrain.workload.work import Collective, CollectiveKind
 
 
@@ -56,37 +53,20 @@ def record_pass(pass_: Pass) -> PassRecord:
     return PassRecord(issued, outline.owners, outline.layer_ends)
 
 
-class _Role(Enum):
-    """What a segment does for its block."""
-
-    RUN = "the forward pass, or the backward pass"
-    RECOMPUTE = "the forward pass within a backward pass"
-    SPLIT_INPUT = "save this rank's part of the unit's input"
-    GATHER_INPUT = "gather the parts of the unit's input"
-
-
 @dataclass(frozen=True, slots=True)
 class _SegmentKey:
     """What determines a segment, together with the kind and the options of its pass."""
 
     block: Block
-    role: _Role = _Role.RUN
-    block_recompute: BlockRecompute = NO_RECOMPUTE
+    block_recompute: BlockRecompute
+    is_recompute: bool = False
 
     def segment(self, kind: PassKind, options: PassOptions) -> Segment:
         batch = options.microbatch
         run = BlockRun(self.block, batch, options.overlap, self.block_recompute)
-        match self.role:
-            case _Role.RUN if kind == "F":
-                return forward_segment(run)
-            case _Role.RUN:
-                return backward_segment(run, kind)
-            case _Role.RECOMPUTE:
-                return recompute_segment(run, batch.local_bytes)
-            case _Role.SPLIT_INPUT:
-                return one_op_segment(_split_input(batch))
-            case _Role.GATHER_INPUT:
-                return replace(one_op_segment(_gather_input(batch)), awaited=(0,))
+        if self.is_recompute:
+            return recompute_segment(run, batch.local_bytes)
+        return forward_segment(run) if kind == "F" else backward_segment(run, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +85,7 @@ class _PlacedSegment:
 
     @property
     def ends_layer(self) -> bool:
-        return self.layer is not None and self.key.role is _Role.RUN
+        return self.layer is not None and not self.key.is_recompute
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +110,7 @@ class _PassOutline:
 def _outline(chunk: Chunk, kind: PassKind, recompute: RecomputePolicy) -> _PassOutline:
     groups = _block_groups(chunk, recompute)
     if kind == "F":
-        segments = [placed for group in groups for placed in group.forward()]
+        segments = [placed for group in groups for placed in group.run]
     else:
         segments = [placed for group in reversed(groups) for placed in group.backward(kind)]
     number_of: dict[_SegmentKey, int] = {}
@@ -147,11 +127,6 @@ class _BlockGroup:
     unit: RecomputeUnit | None
     run: list[_PlacedSegment] = field(default_factory=list)
 
-    def forward(self) -> Iterator[_PlacedSegment]:
-        yield from self.run
-        if self.unit and self.unit.distribute:
-            yield self._of_first(_Role.SPLIT_INPUT)
-
     def backward(self, kind: PassKind) -> Iterator[_PlacedSegment]:
         """Yield the segments of a backward pass.
 
@@ -159,15 +134,9 @@ class _BlockGroup:
         tensors that the input gradients (`I`) have recomputed.
         """
         if self.unit and self.unit.recomputes and kind != "W":
-            if self.unit.distribute:
-                yield self._of_first(_Role.GATHER_INPUT)
             for placed in self.run:
-                yield replace(placed, key=replace(placed.key, role=_Role.RECOMPUTE))
+                yield replace(placed, key=replace(placed.key, is_recompute=True))
         yield from reversed(self.run)
-
-    def _of_first(self, role: _Role) -> _PlacedSegment:
-        first = self.run[0]
-        return _PlacedSegment(first.place, None, _SegmentKey(first.key.block, role))
 
 
 def _block_groups(chunk: Chunk, recompute: RecomputePolicy) -> list[_BlockGroup]:
@@ -184,12 +153,12 @@ def _block_groups(chunk: Chunk, recompute: RecomputePolicy) -> list[_BlockGroup]
         unit = unit_of_layer.get(layer)
         is_between = unit is not None and layer > unit.first
         if unit is None or not (block.is_unit or is_between):
-            key = _SegmentKey(block, block_recompute=outside)
+            key = _SegmentKey(block, outside)
             groups.append(_BlockGroup(None, [_PlacedSegment(place, None, key)]))
             continue
         if not is_between:
             groups.append(_BlockGroup(unit))
-        key = _SegmentKey(block, block_recompute=unit.block_recompute(layer))
+        key = _SegmentKey(block, unit.block_recompute(layer))
         placed = _PlacedSegment(place, layer if block.is_unit else None, key)
         groups[-1].run.append(placed)
         layer += block.is_unit
@@ -250,23 +219,6 @@ def _reduction(pass_: Pass, sharding: Sharding) -> PassRecord:
         shards.reduce(unit)
     shards.finish()
     return builder.record(shards.gathered_bytes, shards.bucket_bytes)
-
-
-def _input_part(batch: Microbatch) -> Tensor:
-    part = batch.activation_bytes // batch.tensor.num_ranks
-    return Tensor("distributed unit input", part, 1, 1, number=0, storage=0)
-
-
-def _split_input(batch: Microbatch) -> Op:
-    part = _input_part(batch)
-    return elementwise("unit input split", part.num_bytes, part.num_bytes, saves=(part,))
-
-
-def _gather_input(batch: Microbatch) -> Op:
-    """Gather a unit's input before it is recomputed (paper, Section 5)."""
-    work = CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor
-    gather = collective("unit input gather", *work, Phase.RECOMPUTE)
-    return gather.replace(reads=(_input_part(batch),), is_extra=True)
 
 
 # Merged passes: a forward and a backward pass of two microbatches, side by side on one rank.

@@ -142,7 +142,7 @@ def test_an_error_of_a_replaced_value_is_not_at_its_old_line() -> None:
     assert str(problem).startswith(
         "changed in Python: E306 batch.global is 66, not a multiple of batch.micro"
     )
-    changed = scenario.replace({"recompute": "none", "recompute.distribute": True})
+    changed = scenario.replace({"recompute": "none", "recompute.num_layers": 2})
     (problem,) = problems_of(lambda: check_scenario(changed))
     assert str(problem.location) == "changed in Python"
 

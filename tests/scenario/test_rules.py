@@ -82,7 +82,6 @@ ANY_SCENARIO = with_some(
         {"strategy": of("none", "selective", "full", "full", "auto")},
         method=of("uniform", "block"),
         num_layers=of(1, 1, 2, 6, 50),
-        distribute=of(False, False, True),
         keep_microbatches=of(0, 0, 1, 3, 9, 500, "auto"),
     ),
     memory=with_some({}, zero_stage=of(0, 0, 1, 2, 3)),
@@ -115,7 +114,7 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
     model, split, batch = scenario.model, scenario.parallelism, scenario.batch
     interleaved = scenario.schedule == "interleaved"
     has_channels = "kv_channels" in model.model_fields_set
-    cuts = (split.scatter_gather and split.pipeline > 1) or scenario.recompute.distribute
+    cuts = split.scatter_gather and split.pipeline > 1
     whole = [
         (model.num_query_groups, split.tensor),
         (model.num_attention_heads, model.num_query_groups),
@@ -169,10 +168,8 @@ def recompute_is_legal_by_hand(scenario: Scenario) -> bool:
         if kept > most_outstanding(build(scenario.schedule, *sizes, options))[0]:
             return False
     if policy.strategy != "full":
-        return (policy.method, policy.num_layers, policy.distribute) == ("uniform", 1, False)
-    is_split = split.tensor > 1 and not split.sequence_parallel
-    longest_chunk = max(layers_by_hand(scenario)) // split.interleave
-    return policy.num_layers <= longest_chunk and (is_split or not policy.distribute)
+        return (policy.method, policy.num_layers) == ("uniform", 1)
+    return policy.num_layers <= max(layers_by_hand(scenario)) // split.interleave
 
 
 @settings(max_examples=400)

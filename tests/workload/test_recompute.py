@@ -76,9 +76,6 @@ def whole_layer(shape: LayerShape) -> Fraction:
 
 
 LAYERS = st.integers(1, 7)
-WHOLE_INPUTS = layer_scenarios().filter(
-    lambda scenario: scenario.parallelism.tensor > 1 and not scenario.parallelism.sequence_parallel
-)
 
 
 @given(layer_scenarios(), LAYERS)
@@ -107,17 +104,6 @@ def test_the_block_method_saves_everything_in_the_other_layers(
     assert kept(scenario, first + others, policy) == expected
 
 
-@given(WHOLE_INPUTS, LAYERS, LAYERS)
-def test_distribute_saves_a_part_of_each_input(
-    scenario: Scenario, num_layers: int, unit: int
-) -> None:
-    part = layer_input(shape_of(scenario)) // scenario.parallelism.tensor
-    policy = full(num_layers=unit, distribute=True)
-    assert kept(scenario, num_layers, policy) == -(-num_layers // unit) * part
-    blocks = full(method="block", num_layers=num_layers, distribute=True)
-    assert kept(scenario, num_layers, blocks) == num_layers * part
-
-
 def order_of_passes(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -> str:
     """Return R for each recomputed layer and B for each backward pass of a layer, in order."""
     letters = {"QKV": "R", "QKV weight gradient": "B"}
@@ -135,7 +121,6 @@ def order_of_passes(scenario: Scenario, num_layers: int, policy: RecomputePolicy
         (full(num_layers=3), "RRBB" + "RRRBBB"),
         (full(num_layers=5), "RRRRRBBBBB"),
         (full(method="block", num_layers=2), "BBB" + "RBRB"),
-        (full(method="block", num_layers=2, distribute=True), "BBB" + "RBRB"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

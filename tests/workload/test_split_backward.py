@@ -25,7 +25,6 @@ SCENARIOS = st.one_of(
                 "selective",
                 "full",
                 {"strategy": "full", "num_layers": 2},
-                {"strategy": "full", "distribute": True},
             ]
         ),
         attention_backend=st.sampled_from(["fused", "unfused"]),

@@ -152,14 +152,6 @@ class DeepSpeedDraft(Draft):
         self._offload(stage)
         self._overlap(stage)
         self._shards(stage)
-        key = "activation_checkpointing.partition_activations"
-        recompute = self.data.get("recompute", {})
-        if (
-            self.flag(key)
-            and recompute.get("strategy") == "full"
-            and self.data["parallelism"]["tensor"] > 1
-        ):
-            self.set("recompute.distribute", True, key)
         self.note_effects()
 
     def _batch(self) -> None:

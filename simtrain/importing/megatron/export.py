@@ -116,7 +116,6 @@ def _fields(scenario: Scenario) -> dict[str, Any]:
         "recompute.strategy": (recompute.strategy != "none", recompute.strategy),
         "recompute.method": (is_full, recompute.method),
         "recompute.num_layers": (is_full, recompute.num_layers),
-        "recompute.distribute": (is_full, recompute.distribute),
         "recompute.keep_microbatches": (
             isinstance(recompute.keep_microbatches, int),
             recompute.keep_microbatches,

@@ -662,7 +662,6 @@ def _set_recompute(draft: MegatronDraft) -> None:
         _set_recomputed_modules(draft)
     if strategy == "full":
         draft.fill("recompute_method", "recompute_num_layers")
-        draft.copy("distribute_saved_activations")
     draft.copy("num_microbatches_with_partial_activation_checkpoints")
 
 

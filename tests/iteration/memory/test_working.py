@@ -59,14 +59,11 @@ def memory_of(
     return forward, backward
 
 
-@given(layer_scenarios(), CHUNKS, POLICIES, st.booleans())
+@given(layer_scenarios(), CHUNKS, POLICIES)
 def test_all_saved_tensors_are_freed(
-    scenario: Scenario, blocks: Blocks, policy: RecomputePolicy, distribute: bool
+    scenario: Scenario, blocks: Blocks, policy: RecomputePolicy
 ) -> None:
     """A backward pass frees them all; so do its two halves together."""
-    split = scenario.parallelism
-    if policy.strategy == "full" and split.tensor > 1 and not split.sequence_parallel:
-        policy = policy.model_copy(update={"distribute": distribute})
     chunk = chunk_with(scenario, **blocks)
     passes = {kind: pass_with(scenario, chunk, kind, recompute=policy) for kind in KINDS}
     memory = {kind: pass_memory(one) for kind, one in passes.items()}
