@@ -12,7 +12,6 @@ EXTRA_OF = {
     "pyarrow": "sweep",
     "duckdb": "sweep",
     "matplotlib": "plot",
-    "ray": "ray",
     "scipy": "calibrate",
     "torch": "measure",
 }

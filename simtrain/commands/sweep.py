@@ -6,32 +6,23 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from simtrain.commands.app import INTERRUPTED
 from simtrain.commands.completion import shipped_sweeps
-from simtrain.commands.declare import Fields, options_first
+from simtrain.commands.declare import options_first
 from simtrain.commands.options import OutOption, SetOption, refuse
 from simtrain.commands.output import PAGES, Output, check_file, show
 from simtrain.commands.printing import emit, status
 from simtrain.commands.progress import progress_bar
 from simtrain.studies.sweep import SweepRequest
 
-SweepFields = Annotated[
-    dict[str, Any],
-    Fields(
-        SweepRequest,
-        "ray",
-    ),
-]
 
-
-@options_first("source out query overrides workers ray")
+@options_first("source out query overrides workers")
 def sweep(
     source: Annotated[str, typer.Argument(metavar="SWEEP", autocompletion=shipped_sweeps)],
-    fields: SweepFields,
     output: Output,
     out: OutOption = None,
     gpus: Annotated[int | None, typer.Option(min=1)] = None,
@@ -69,7 +60,7 @@ def sweep(
     Example: simtrain sweep results --value mfu
     """
     of_picture = {"--axes": axes, "--value": value}
-    of_grid = {"--set": overrides, "--gpus": gpus, "--workers": workers, "--ray": fields["ray"]}
+    of_grid = {"--set": overrides, "--gpus": gpus, "--workers": workers}
     if query is not None:
         refuse(of_grid | of_picture | {"-o": out}, "has no effect with --query")
         _query(Path(source), query, output)
@@ -82,7 +73,7 @@ def sweep(
         settings = [*(overrides or ())]
         if gpus:
             settings += _settings_of_gpus(source, settings, gpus, scale_batch)
-        request = SweepRequest(source, out, settings, workers=workers, **fields)
+        request = SweepRequest(source, out, settings, workers=workers)
         _run(request, out, output)
 
 

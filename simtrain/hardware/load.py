@@ -8,7 +8,7 @@ from typing import Any
 
 from simtrain.base.input_file import PROFILE, load_kind
 from simtrain.base.resources import find_profile
-from simtrain.base.strict_yaml import Path, Positions, YamlDocument, parse_document, validate
+from simtrain.base.strict_yaml import Path, Positions, YamlDocument, validate
 from simtrain.base.strict_yaml.reading import dotted, move_places
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.hardware.contradictions import SET_IN_SCENARIO
@@ -20,9 +20,6 @@ from simtrain.scenario import Scenario
 STAND_IN = "h100_sxm"
 """The shipped profile whose variation and failures stand in for those of a profile without any."""
 
-# Profiles passed to this process as text (see `give_profile`), by name or path.
-_given: dict[str, YamlDocument] = {}
-
 
 def profile_of(scenario: Scenario) -> HardwareProfile:
     """Load the profile of a scenario's cluster, with the scenario's overrides applied.
@@ -32,15 +29,6 @@ def profile_of(scenario: Scenario) -> HardwareProfile:
     """
     location = scenario.positions.of_value(("cluster",))
     return load_profile(scenario.cluster, scenario.hardware_document, location)
-
-
-def give_profile(name_or_path: str, text: str) -> None:
-    """Use this text for a profile name or path from now on, instead of the file on this machine.
-
-    Raises:
-        InputError: the text cannot be read.
-    """
-    _given[name_or_path] = parse_document(text, name_or_path)
 
 
 def load_profile(
@@ -56,9 +44,7 @@ def load_profile(
     Raises:
         InputError: the file or a value in it is bad, or an override names no entry.
     """
-    document = _given.get(str(name_or_path))
-    if document is None:
-        document = _document(*_version(find_profile(name_or_path, location)))
+    document = _document(*_version(find_profile(name_or_path, location)))
     if overrides is not None:
         document = _with_overrides(document, overrides)
     overridden = overrides.positions if overrides is not None else Positions()
@@ -90,8 +76,6 @@ def profile_version(scenario: Scenario) -> object:
         InputError: there is no such profile.
     """
     name = scenario.cluster
-    if name in _given:
-        return id(_given[name])
     return _version(find_profile(name, scenario.positions.of_value(("cluster",))))
 
 

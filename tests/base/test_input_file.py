@@ -22,7 +22,6 @@ OTHERS = {
     "simtrain/paper/explore.py": "a file of the package",
     "simtrain/hardware/upgrades.py": "a file of the package",
     "simtrain/scenario/other_names.py": "a file of the package",
-    "simtrain/studies/sweep/executors.py": "sends a profile that was read before",
     "simtrain/recording/child/main.py": "what its parent process has written, and /proc/meminfo",
     "simtrain/recording/program.py": "a file of the package",
     "simtrain/traces/kinds.py": "a file of the package",

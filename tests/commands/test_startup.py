@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 SLOW = {
     *("duckdb", "matplotlib", "numba", "numpy", "pandas", "pyarrow", "pydantic"),
-    *("ray", "scipy", "simpy", "torch", "yaml"),
+    *("scipy", "simpy", "torch", "yaml"),
 }
 HELP = [
     *("calibrate", "calibrate fit", "calibrate measure", "calibrate check"),

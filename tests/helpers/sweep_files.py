@@ -2,13 +2,11 @@
 
 import pathlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
 import pyarrow.parquet
 
-from simtrain.studies.sweep.executors import SerialExecutor
 from simtrain.studies.sweep.grid import Sweep, load_sweep
 from simtrain.studies.sweep.results import SweepFolder
 from simtrain.studies.sweep.run import Progress, SweepRun
@@ -54,13 +52,12 @@ def with_axes(*lines: str) -> str:
 def run(
     sweep: Sweep,
     out: pathlib.Path,
-    make_executor: Callable[[], Executor] = SerialExecutor,
-    in_flight: int = 1,
+    workers: int = 1,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     folder = SweepFolder(out)
     folder.open(sweep.header)
-    return SweepRun(sweep, folder, make_executor, in_flight).compute(on_progress)
+    return SweepRun(sweep, folder, workers).compute(on_progress)
 
 
 def files_of(out: pathlib.Path) -> dict[str, bytes]:

@@ -1,7 +1,7 @@
 """Sweeps: simulate every scenario of a grid. This file has what is asked; it imports nothing slow.
 
-`grid` reads the sweep file, `fields` its names and conditions; `run` computes parts of the grid
-with any of the `executors`, and `results` keeps and queries them.
+`grid` reads the sweep file, `fields` its names and conditions; `run` computes parts of the grid,
+and `results` keeps and queries them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ class SweepRequest:
         workers: processes; with 1 this process computes everything, and None takes one per
             processor. A script with several workers needs `if __name__ == "__main__":`, because
             workers import it.
-        ray: Ray cluster, host:port, whose processors compute in place of this machine.
         on_progress: called after each part.
     """
 
@@ -41,7 +40,6 @@ class SweepRequest:
     _: KW_ONLY
     query: str | None = None
     workers: int | None = 1
-    ray: str | None = None
     on_progress: Callable[[Progress], None] = lambda progress: None
 
     def check(self) -> None:

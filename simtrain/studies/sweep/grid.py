@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -37,6 +38,7 @@ from simtrain.base.strict_yaml import (
 )
 from simtrain.base.strict_yaml.reading import Place, dotted
 from simtrain.base.strict_yaml.validation import as_written
+from simtrain.base.version import VERSION
 from simtrain.errors import InputError, Location, Problem, did_you_mean, wrong_type
 from simtrain.hardware.load import profile_of
 from simtrain.hardware.profile import HardwareProfile
@@ -44,7 +46,6 @@ from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.scenario.check import read_scenario, with_paths_beside
 from simtrain.scenario.section import spell_out_words
-from simtrain.studies.sweep.executors import versions
 from simtrain.studies.sweep.fields import BASE, Condition, field_path
 
 Setting = tuple[Path, Any, Location | None]
@@ -242,7 +243,7 @@ class Sweep:
         """What sweep.json has: numbers, and all that determines the results."""
         identity: dict[str, Any] = {"file": self.file}
         identity |= {"bases": {name: base.data for name, base in self.bases.items()}}
-        identity |= {"profiles": self.profiles, "versions": versions()}
+        identity |= {"profiles": self.profiles, "versions": _versions()}
         identity |= {"constraints": [condition.text for condition in self.conditions]}
         return {
             "name": self.name,
@@ -254,6 +255,11 @@ class Sweep:
             "objective": self.objective,
             **identity,
         }
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of the installed programs that write a part."""
+    return {"simtrain": VERSION, "pyarrow": metadata.version("pyarrow")}
 
 
 def load_sweep(sweep: str | FilePath | Mapping[str, Any], overrides: Sequence[str] = ()) -> Sweep:

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+)
+from concurrent.futures import wait as wait_for
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
+from multiprocessing.connection import wait
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from simtrain.base.output_folder import as_path
-from simtrain.base.process import num_processors, without_garbage_collection
+from simtrain.base.process import MOST_WORKERS, num_processors, without_garbage_collection
 from simtrain.base.request import takes
 from simtrain.errors import InputError, Location
 from simtrain.scenario import RULES, Scenario
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.sweep import SweepRequest
-from simtrain.studies.sweep.executors import connect, local_executor
 from simtrain.studies.sweep.grid import BREAKDOWN, REPORTED, Sweep, load_sweep
 from simtrain.studies.sweep.results import SweepFolder, SweepRows, query
 
 if TYPE_CHECKING:
     import pyarrow
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Row = dict[str, Any]
 _INTEGERS = {"peak_bytes", "capacity_bytes", "num_gpus"}
 
@@ -38,7 +50,7 @@ def sweep(request: SweepRequest) -> SweepRows:
 
     Raises:
         InputError: the sweep, an override, a base scenario or a query is wrong, the folder cannot
-            be written to, the cluster does not answer, or duckdb or pyarrow is not installed.
+            be written to, or duckdb or pyarrow is not installed.
     """
     if request.query is not None:
         return query(request.sweep, request.query)  # type: ignore[arg-type]
@@ -68,18 +80,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class SweepRun:
-    """A sweep, and what computes its parts.
-
-    Args:
-        sweep, folder: the sweep, and where its results are.
-        start: creates an executor.
-        num_in_flight: parts submitted at a time.
-    """
+    """A sweep, the folder of its results, and the number of processes that compute its parts."""
 
     sweep: Sweep
     folder: SweepFolder
-    start: Callable[[], Executor]
-    num_in_flight: int = 1
+    workers: int = 1
 
     @classmethod
     def open(cls, request: SweepRequest, folder: SweepFolder) -> SweepRun:
@@ -91,13 +96,8 @@ class SweepRun:
         request.check()
         sweep = load_sweep(request.sweep, request.overrides)
         folder.open(sweep.header)
-        if request.ray:
-            cluster = connect(request.ray, sweep.profiles)
-            return cls(sweep, folder, lambda: cluster, 2 * cluster.num_processors)
         workers = max(1, min(request.workers or num_processors(), sweep.num_parts))
-        # Two parts per worker, so that none waits for this process to write a file.
-        in_flight = 2 * workers if workers > 1 else 1
-        return cls(sweep, folder, partial(local_executor, workers), in_flight)
+        return cls(sweep, folder, workers)
 
     def compute(self, on_progress: Callable[[Progress], None]) -> Progress:
         """Compute the parts that have no file.
@@ -111,7 +111,7 @@ class SweepRun:
         num_there = sum(map(sizes.__getitem__, there))
         progress = Progress(len(sizes), sum(sizes), len(there), len(there), num_there)
         on_progress(progress)
-        executor = self.start()
+        executor = local_executor(self.workers)
         try:
             for number, table in self._tables(executor, there):
                 self.folder.write(number, table)
@@ -126,13 +126,15 @@ class SweepRun:
         """Yield the parts that are not there, each when it is done."""
         missing = (number for number in range(self.sweep.num_parts) if number not in there)
         running: dict[Future[pyarrow.Table], int] = {}
+        # Two parts per worker, so that none waits for this process to write a file.
+        in_flight = 2 * self.workers if self.workers > 1 else 1
         try:
             while True:
-                for number in islice(missing, self.num_in_flight - len(running)):
+                for number in islice(missing, in_flight - len(running)):
                     running[executor.submit(run_part, self.sweep, number)] = number
                 if not running:
                     return
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                for future in wait_for(running, return_when=FIRST_COMPLETED).done:
                     yield running.pop(future), future.result()
         except BrokenExecutor as error:
             raise InputError.of(
@@ -142,6 +144,41 @@ class SweepRun:
                 "run the same command again, which resumes; with --workers 1 it shows the error",
                 "the system kills processes when memory runs out, and libraries can crash",
             ) from error
+
+
+class SerialExecutor(Executor):
+    """Runs each call in this process, before `submit` returns."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def local_executor(num_workers: int) -> Executor:
+    """Create an executor with `num_workers` processes; one worker is this process itself."""
+    if num_workers < 2:
+        return SerialExecutor()
+    # Spawn, not fork: a forked copy has the locks of this process' threads, but not the threads.
+    context = multiprocessing.get_context("spawn")
+    num_workers = min(num_workers, MOST_WORKERS or num_workers)
+    return ProcessPoolExecutor(num_workers, context, _start_worker)
+
+
+def _start_worker() -> None:
+    # Ctrl-C also reaches workers: they exit silently, and the parent reports the interruption.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(1))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # Without it, the workers of a killed process would wait for work forever.
+    if parent := multiprocessing.parent_process():
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 @without_garbage_collection()

@@ -5,10 +5,8 @@ import json
 import os
 import pathlib
 import signal
-import sys
 import time
 from concurrent.futures import BrokenExecutor, Future
-from functools import partial
 from typing import Any
 
 import pytest
@@ -16,18 +14,10 @@ import pytest
 import simtrain
 from simtrain.errors import InputError
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep.executors import (
-    RayExecutor,
-    SerialExecutor,
-    connect,
-    local_executor,
-    on_node,
-    versions,
-)
 from simtrain.studies.sweep.grid import Sweep
 from simtrain.studies.sweep.results import SweepFolder
+from simtrain.studies.sweep.run import SerialExecutor
 from tests.helpers.command_line import call, spawn
-from tests.helpers.fake_ray import FakeRay, RayError, RayTaskError, WorkerCrashedError
 from tests.helpers.sweep_files import (
     NUM_PARTS,
     PART_SIZE,
@@ -125,7 +115,7 @@ def test_python_gets_the_rows(whole: pathlib.Path, tmp_path: pathlib.Path) -> No
 class LosingExecutor(SerialExecutor):
     """Executor that computes two calls, and breaks with the third."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_workers: int) -> None:
         self.left = 2
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> "Future[Any]":
@@ -138,11 +128,13 @@ class LosingExecutor(SerialExecutor):
 
 
 def test_a_worker_that_dies_loses_no_finished_part(
-    sweep: Sweep, whole: pathlib.Path, tmp_path: pathlib.Path
+    sweep: Sweep, whole: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    with pytest.raises(InputError, match=r"E850 a worker died(.|\n)*--workers 1"):
-        run(sweep, out, LosingExecutor)
+    with monkeypatch.context() as patched:
+        patched.setattr("simtrain.studies.sweep.run.local_executor", LosingExecutor)
+        with pytest.raises(InputError, match=r"E850 a worker died(.|\n)*--workers 1"):
+            run(sweep, out)
     finished = files_of(out)
     assert finished.items() <= files_of(whole).items() and len(finished) == 2
     assert run(sweep, out).found == 2 and files_of(out) == files_of(whole)
@@ -152,7 +144,7 @@ def test_a_worker_that_dies_loses_no_finished_part(
 def test_two_processes_write_the_same_bytes(
     sweep: Sweep, whole: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    run(sweep, tmp_path / "out", partial(local_executor, 2), 4)
+    run(sweep, tmp_path / "out", 2)
     assert files_of(tmp_path / "out") == files_of(whole)
 
 
@@ -258,8 +250,10 @@ def test_a_full_disk_loses_no_finished_part(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     out = tmp_path / "out"
-    with pytest.raises(InputError, match="E850"):
-        run(sweep, out, LosingExecutor)
+    with monkeypatch.context() as patched:
+        patched.setattr("simtrain.studies.sweep.run.local_executor", LosingExecutor)
+        with pytest.raises(InputError, match="E850"):
+            run(sweep, out)
     finished = files_of(out)
     with monkeypatch.context() as patched:
         patched.setattr("os.replace", full)
@@ -268,46 +262,3 @@ def test_a_full_disk_loses_no_finished_part(
     assert files_of(out) == finished
     assert run(sweep, out).found == len(finished)
     assert files_of(out) == files_of(whole)
-
-
-# ---------------------------------------------------------------------------------------- Ray
-
-
-def test_a_sweep_on_a_cluster_writes_the_same_bytes(
-    sweep: Sweep, whole: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    """Ray repeats what a node loses; test_ray_cluster.py kills one."""
-    ray = FakeRay()
-    executor = RayExecutor(ray, (versions(), {}))
-    assert executor.num_processors == 2
-    run(sweep, tmp_path / "out", lambda: executor, in_flight=4)
-    assert files_of(tmp_path / "out") == files_of(whole)
-    assert ray.received == [{"num_cpus": 1, "max_retries": 3}] and ray.num_shutdowns == 1
-
-
-@pytest.mark.parametrize(
-    ("failure", "expected"),
-    [
-        (RayTaskError(ZeroDivisionError()), ZeroDivisionError),
-        (RayTaskError(InputError.of("E810", "no value")), InputError),
-        (WorkerCrashedError("killed by signal 9"), InputError),
-    ],
-)
-def test_errors_of_a_cluster_are_ours(failure: RayError, expected: type[Exception]) -> None:
-    executor = RayExecutor(FakeRay([failure]), (versions(), {}))
-    with pytest.raises(expected):
-        executor.submit(abs, -1).result()
-
-
-def test_a_node_with_other_versions_is_refused() -> None:
-    with pytest.raises(InputError, match=r"E853 a node(.|\n)*0\.0\.9"):
-        on_node((versions() | {"simtrain": "0.0.9"}, {}), abs, -1)
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:70000", "auto", "ray://a:10001"])
-def test_an_address_that_does_not_answer_is_an_error(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "ray", FakeRay(answers=False))
-    with pytest.raises(InputError, match=f'E852 no Ray cluster answers at "{address}"'):
-        connect(address)
