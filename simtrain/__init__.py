@@ -17,7 +17,6 @@ from simtrain.base.version import VERSION as __version__  # noqa: F401 (`__all__
 
 # For type checkers and editors; `_HOMES` says the same to Python.
 if TYPE_CHECKING:
-    from simtrain import models as models
     from simtrain.base.resources import list_profiles as profiles  # noqa: F401 (see `_HOMES`)
     from simtrain.base.resources import list_scenarios as scenarios  # noqa: F401
     from simtrain.errors import DoesNotFitError as DoesNotFitError
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from simtrain.render.traces.write import write_trace as write_trace
     from simtrain.scenario import Scenario as Scenario
     from simtrain.scenario import load_scenario as load_scenario
+    from simtrain.scenario import shipped_models as models  # noqa: F401
     from simtrain.studies.comparison import compare as compare
     from simtrain.studies.cost import cost as cost
     from simtrain.studies.planning import search as search
@@ -85,7 +85,7 @@ __all__ = sorted([*_HOMES, "__version__", "models"])
 def __getattr__(name: str) -> Any:
     """Import a name at its first use, because `simtrain --help` imports this module."""
     if name == "models":
-        return import_module("simtrain.models")
+        return import_module("simtrain.scenario.shipped_models")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = imported(_HOMES[name])

@@ -23,7 +23,6 @@ ROOMS: dict[str, set[str]] = {
     "base": {"errors", "units"},
     "schedules": {"errors", "base"},
     "scenario": {"errors", "units", "base", "schedules"},
-    "models": {"errors", "base", "scenario"},
     "hardware": {"errors", "units", "base", "scenario"},
     "workload": {"errors", "base", "scenario"},
     "durations": {"base", "hardware", "workload"},
@@ -51,7 +50,7 @@ ROOMS: dict[str, set[str]] = {
 # Guests plug in by entry points, as other packages do: no room imports one.
 GUESTS: dict[str, set[str]] = {
     "importing": {
-        *("errors", "base", "schedules", "scenario", "models", "hardware"),
+        *("errors", "base", "schedules", "scenario", "hardware"),
         *("studies", "views", "commands"),
     },
     "paper": {

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from simtrain import models
 from simtrain.base.importer import ImportRequest
 from simtrain.base.input_file import text_of_kind
 from simtrain.base.strict_yaml import as_scalar
@@ -19,6 +18,7 @@ from simtrain.importing.draft import Draft
 from simtrain.importing.importers import Torchtitan
 from simtrain.importing.settings import Setting, toml_settings
 from simtrain.importing.table import WordsFile
+from simtrain.scenario import shipped_models as models
 from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
 from simtrain.scenario.parallelism import layout_of_chunks
 from simtrain.schedules import NAMED
