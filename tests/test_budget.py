@@ -16,7 +16,7 @@ from tests.helpers.command_line import ROOT
 BUDGET = {
     "base": 2754,
     "schedules": 2226,
-    "scenario": 6913,
+    "scenario": 6945,
     "hardware": 2501,
     "workload": 9573,
     "durations": 985,
