@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from simtrain.errors import InputError as InputError
     from simtrain.errors import SimtrainError as SimtrainError
     from simtrain.hardware.load import load_profile as load_profile
-    from simtrain.importing.exporters import export as export
     from simtrain.importing.import_scenario import import_ as import_
+    from simtrain.importing.megatron.export import export as export
     from simtrain.importing.runs import validate as validate
     from simtrain.iteration.report.result import Result as Result
     from simtrain.render.html.report import report as report
@@ -46,7 +46,7 @@ _HOMES = {
     "SimtrainError": "simtrain.errors.SimtrainError",
     "compare": "simtrain.studies.comparison.compare",
     "cost": "simtrain.studies.cost.cost",
-    "export": "simtrain.importing.exporters.export",
+    "export": "simtrain.importing.megatron.export.export",
     "import_": "simtrain.importing.import_scenario.import_",
     "load_profile": "simtrain.hardware.load.load_profile",
     "load_scenario": "simtrain.scenario.load_scenario",

@@ -47,7 +47,7 @@ def test_comma_separated_values_are_clean() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["run {}", "run {} --show memory", "export {} --to megatron"])
+@pytest.mark.parametrize("command", ["run {}", "run {} --show memory", "export {}"])
 def test_a_terminal_gets_no_control_characters(command: str, file: str) -> None:
     outcome = call(*command.format(file).split())
     assert outcome.exit_code == 0 and is_clean(outcome.stdout + outcome.stderr)

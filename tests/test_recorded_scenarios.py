@@ -96,7 +96,7 @@ STUDIES = [
 ]
 REFUSED = {
     "search --gpus 8": "E941",
-    "export --to megatron": "E952",
+    "export": "E952",
 }
 
 

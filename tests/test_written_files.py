@@ -53,7 +53,7 @@ def test_every_writer_reads_what_it_writes(
     """Each command reads every YAML file that it writes before it says so."""
     monkeypatch.chdir(tmp_path)
     pathlib.Path("runs.csv").write_text(RUNS, "utf-8")
-    assert call("export", "--to", "megatron", "gpt2_1_5b", "-o", "job.sh").exit_code == 0
+    assert call("export", "gpt2_1_5b", "-o", "job.sh").exit_code == 0
     read: set[str] = set()
     check = output_folder.check_readable
 

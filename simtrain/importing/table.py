@@ -107,11 +107,7 @@ Row = TypeVar("Row", MappedWord, Effect)
 
 
 class WordsFile:
-    """A file of words; it is read when it is made.
-
-    Args:
-        file: its path.
-    """
+    """A file of words."""
 
     def __init__(self, file: Path) -> None:
         self.rows: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))

@@ -30,7 +30,7 @@ COMMANDS = (
     "compare FILE --change recompute=full",
     "run FILE --show schedule",
     "cost FILE --tokens 1B",
-    "export FILE --to megatron",
+    "export FILE",
     "run FILE --show settings",
 )
 

@@ -25,8 +25,6 @@ WORDS = [
         ("rum dp530b", 'simtrain: E901 there is no command "rum"; the co', "simtrain run dp530b?"),
         ("help run", "simtrain: E901 ", "simtrain run --help?"),
         ("version", "simtrain: E901 ", "simtrain --version?"),
-        ("export llama3_8b", "simtrain export --to: E903 is missing", "write --to "),
-        ("export llama3_8b --to megatro", "simtrain export --to: E904 ", "did you mean megatron?"),
         ("xyz", 'E901 there is no command "xyz"; the commands are run,', "simtrain --help"),
         ("llama3_70", "E901 there is no command", "did you mean simtrain llama3_70b?"),
         ("h100_sx", "E901 there is no command", "did you mean simtrain show h100_sxm?"),

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from simtrain.importing.lost_fields import values_of
 
 import simtrain
 from benchmarks.random_scenarios import random_scenario
 from simtrain.base.resources import list_scenarios
 from simtrain.errors import InputError
-from simtrain.importing.lost_fields import values_of
 from simtrain.importing.megatron.export import megatron_script
 from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.scenario.resolved import settings_of
@@ -41,7 +41,7 @@ def test_adapters_are_refused() -> None:
 def test_python_writes_what_the_command_prints(tmp_path: Path) -> None:
     text = simtrain.export(load_scenario("llama3_8b"), out=tmp_path / "train.sh")
     assert text == (tmp_path / "train.sh").read_text("utf-8")
-    assert text == call("export", "llama3_8b", "--to", "megatron").stdout
+    assert text == call("export", "llama3_8b").stdout
 
 
 @pytest.mark.parametrize("name", list_scenarios())
@@ -105,17 +105,17 @@ def test_random_scenarios_survive_a_round_trip(fewest_whole: int, tmp_path: Path
 
 
 def test_the_command_writes_a_script_or_prints_it(tmp_path: Path) -> None:
-    printed = call("export", "--to", "megatron", "llama3_70b").stdout
+    printed = call("export", "llama3_70b").stdout
     assert "torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py" in printed
     file = tmp_path / "train.sh"
-    done = call("export", "--to", "megatron", "llama3_70b", "-o", str(file))
+    done = call("export", "llama3_70b", "-o", str(file))
     assert done.stdout == f"Wrote {file}. Read it back with: simtrain import {file}\n"
     assert file.read_text("utf-8") == printed
-    assert "E113" in call("export", "--to", "megatron", "llama3_70b", "-o", str(file)).stderr
+    assert "E113" in call("export", "llama3_70b", "-o", str(file)).stderr
 
 
 def test_what_no_argument_says_is_listed() -> None:
     window = "schedule=gpipe", "model.activation=geglu"
     sets = [word for each in window for word in ("--set", each)]
-    script = call("export", "--to", "megatron", "llama3_8b", *sets).stdout
+    script = call("export", "llama3_8b", *sets).stdout
     assert "schedule" in losses(script) and "--quick-geglu" in script

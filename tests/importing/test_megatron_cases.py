@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.importing.lost_fields import values_of
 from simtrain.importing.megatron.arguments import MAPPED, USERBUFFERS
-from simtrain.importing.megatron.export import megatron_script
+from simtrain.importing.megatron.export import megatron_script, values_of
 from tests.helpers.imported import BASE, import_megatron, text_of, written
 
 DATA = tomllib.loads(Path(__file__).with_name("megatron_cases.toml").read_text("utf-8"))

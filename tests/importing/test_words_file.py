@@ -1,4 +1,4 @@
-"""Files of other tools' words: every row is read strictly, and names a field of scenarios."""
+"""Files of other tools' words: every row names a field of scenarios."""
 
 from pathlib import Path
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import math
 import shlex
+from pathlib import Path
 from typing import Any
 
 from simtrain.base.importer import ImportRequest
-from simtrain.errors import InputError
-from simtrain.importing.lost_fields import comments_of, lost_fields, refuse_own_parts, values_of
+from simtrain.base.output_folder import as_path, write_new
+from simtrain.errors import InputError, Location, printable
 from simtrain.importing.megatron.arguments import EXPORTED, GROUPS, MAPPED, SPELLINGS
 from simtrain.importing.megatron.fields import MODULE_NAMES, megatron_draft
 from simtrain.scenario import Scenario
 from simtrain.scenario.dispatchers import DISPATCHERS
+from simtrain.scenario.parallelism import chunks_of_layout, layout_of_chunks
+from simtrain.scenario.resolved import settings_of
 from simtrain.scenario.section import OFFLOAD_MODULES
+from simtrain.studies.evaluation import Evaluator
 
 _FEWEST_PADDING = 128
 _TO_RUN = "--tokenizer-type NullTokenizer --mock-data --train-iters 20 --lr 1.0e-4"
 """What pretrain_gpt.py needs besides, without effect on an iteration: to be replaced."""
 RANKS_PER_NODE = 8
+_OF_SIMTRAIN = ("name", "description", "cluster", "hardware", "software", "variation")
+"""Sections that no framework sets; of `software`, the facts are compared."""
 _LONG = {
     "microbatch_group_size_per_vp_stage": "microbatch_group_size_per_virtual_pipeline_stage",
 }
@@ -28,13 +34,38 @@ Arguments = dict[str, Any]
 """Values by the names that Megatron-LM prints; a list has several values."""
 
 
+def export(scenario: Scenario, out: str | Path | None = None) -> str:
+    """Return a script that starts Megatron-LM with a scenario, as `simtrain export` writes it.
+
+    Args:
+        scenario: the scenario.
+        out: file to write too.
+
+    Raises:
+        InputError: the scenario is illegal, a recorded program (E952) or nothing that Megatron-LM
+            can run (E882), or the file cannot be written.
+    """
+    if scenario.program is not None:
+        message = f"the program {scenario.program} is code of its own"
+        fix = "run the script from which it was recorded"
+        raise InputError.of("E952", message, Location(scenario.name or "the scenario"), fix)
+    # Megatron-LM does not choose recompute: the answer is written.
+    text = printable(megatron_script(Evaluator(allow_oom=True).evaluate(scenario).scenario))
+    if out is not None:
+        write_new(as_path(out), text)
+    return text
+
+
 def megatron_script(scenario: Scenario) -> str:
     """Return a script of bash with the arguments, and comments on what they cannot say.
 
     Raises:
         InputError: Megatron-LM cannot run the scenario (E882).
     """
-    refuse_own_parts(scenario, "Megatron-LM")
+    if scenario.model.lora:
+        message = "model.lora is set, but Megatron-LM has no adapters"
+        fix = "remove model.lora; Megatron-Bridge has adapters"
+        raise InputError.of("E882", message, fix=fix, reason="it would train all weights")
     split, known = scenario.parallelism, MAPPED["cp_comm_type"].values.values()
     if split.context > 1 and split.context_communication not in known:
         message = (
@@ -49,16 +80,42 @@ def megatron_script(scenario: Scenario) -> str:
     name = f" of {scenario.name}" if scenario.name else ""
     overrides = [f"parallelism.data={split.data}", f"cluster={scenario.cluster}"]
     request = ImportRequest(" ".join([*arguments, _TO_RUN]), overrides=overrides)
-    lost = lost_fields(scenario, megatron_draft(request).finished()[0])
+    before, after = values_of(scenario), values_of(megatron_draft(request).finished()[0])
+    lost = [
+        f"# - {field}: {before.get(field)}, after an import {after.get(field)}"
+        for field in sorted(before.keys() | after.keys())
+        if before.get(field) != after.get(field)
+    ]
     return "\n".join(
         [
             "#!/bin/bash",
             f"# Megatron-LM's arguments{name}, with data of no meaning: replace the last line.",
-            *comments_of(lost, "Arguments"),
+            *(["# Arguments cannot say these fields of the scenario:"] if lost else []),
+            *lost,
             " \\\n  ".join([f"{launch} pretrain_gpt.py", *arguments, _TO_RUN]),
             "",
         ]
     )
+
+
+def values_of(scenario: Scenario) -> dict[str, Any]:
+    """Return all settings that a framework could say, with the facts of the software stack."""
+    values = {
+        field: value
+        for field, value in settings_of(scenario).items()
+        if field.partition(".")[0] not in _OF_SIMTRAIN and value is not None
+    }
+    if layout := values.get("parallelism.layout"):
+        # (t|)*2 and t|t| are the same chunks.
+        values["parallelism.layout"] = layout_of_chunks(chunks_of_layout(layout))
+    facts = scenario.facts
+    kernels = {f"software.{name}": getattr(facts.kernels, name) for name in facts.kernels.__slots__}
+    launches = {
+        "software.blocking_launches": facts.blocking_launches,
+        "software.cuda_graphs": facts.cuda_graphs,
+        "software.cuda_graph_modules": [*facts.cuda_graph_modules],
+    }
+    return values | kernels | launches
 
 
 def arguments_of(scenario: Scenario) -> Arguments:
