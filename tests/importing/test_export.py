@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simtrain.importing.lost_fields import values_of
 
 import simtrain
 from benchmarks.random_scenarios import random_scenario
 from simtrain.base.resources import list_scenarios
 from simtrain.errors import InputError
-from simtrain.importing.megatron.export import megatron_script
+from simtrain.importing.megatron.export import megatron_script, values_of
 from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.scenario.resolved import settings_of
 from tests.helpers.command_line import call
