@@ -13,6 +13,7 @@ from simtrain.errors import InputError, Location, printable
 from simtrain.importing.megatron.arguments import EXPORTED, GROUPS, MAPPED, SPELLINGS
 from simtrain.importing.megatron.fields import MODULE_NAMES, megatron_draft
 from simtrain.scenario import Scenario
+from simtrain.scenario.check import check_is_scenario
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.parallelism import chunks_of_layout, layout_of_chunks
 from simtrain.scenario.resolved import settings_of
@@ -45,6 +46,7 @@ def export(scenario: Scenario, out: str | Path | None = None) -> str:
         InputError: the scenario is illegal, a recorded program (E952) or nothing that Megatron-LM
             can run (E882), or the file cannot be written.
     """
+    check_is_scenario(scenario)
     if scenario.program is not None:
         message = f"the program {scenario.program} is code of its own"
         fix = "run the script from which it was recorded"
