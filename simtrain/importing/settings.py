@@ -13,7 +13,7 @@ from simtrain.errors import InputError, Location, Problem, did_you_mean
 
 MAX_NAMES = 40
 """The most unknown settings that an error or a file names."""
-_MAX_SUGGESTIONS = 10
+_SUGGESTED = 10
 """The most unknown settings for which an error suggests a name; each takes milliseconds."""
 _MAX_NAME = 100
 """The characters of a name that are compared with other names, which takes their square."""
@@ -88,21 +88,15 @@ def unknown_settings(
         known: the known names, to suggest similar ones.
     """
     names = [setting.spelled for setting in settings]
-    lines = [
-        f" (line {setting.place.line})" if setting.place and setting.place.line else ""
-        for setting in settings
-    ]
-    if len(settings) == 1:
-        question = did_you_mean(names[0][:_MAX_NAME], sorted(known))
-        message = f"{names[0]} is not a known {kind} of {source}"
-    else:
-        listed = [name + line for name, line in zip(names, lines, strict=True)][:MAX_NAMES]
+    likely = {name: did_you_mean(name[:_MAX_NAME], sorted(known)) for name in names[:_SUGGESTED]}
+    message, question = f"{names[0]} is not a known {kind} of {source}", likely[names[0]]
+    if len(names) > 1:
+        lines = (setting.place.line if setting.place else None for setting in settings)
+        pairs = [*zip(names, lines, strict=True)][:MAX_NAMES]
+        listed = ", ".join(f"{name} (line {line})" if line else name for name, line in pairs)
         more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
-        message = f"{len(names):,} unknown {kind}s of {source}: {', '.join(listed)}{more}"
-        questions = {
-            name: did_you_mean(name[:_MAX_NAME], sorted(known)) for name in names[:_MAX_SUGGESTIONS]
-        }
-        question = "".join(f"{name}: {text}" for name, text in questions.items() if text)
+        message = f"{len(names):,} unknown {kind}s of {source}: {listed}{more}"
+        question = "".join(f"{name}: {text}" for name, text in likely.items() if text)
     return Problem(
         "E871",
         message,

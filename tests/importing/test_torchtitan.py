@@ -132,13 +132,11 @@ filter_fqns = ["output"]
 def test_a_converter_to_float8_computes_and_gathers_in_fp8() -> None:
     job = JOB.replace("tensor_parallel_degree = 4", "tensor_parallel_degree = 1")
     job = job.replace('flavor = "8B"', 'flavor = "8B"\nconverters = ["float8"]')
-    nested = job + FLOAT8.replace("[float8]", "[quantize.linear.float8]")
-    for one in (job + FLOAT8, nested.replace('["float8"]', '["quantize.linear.float8"]')):
-        text, scenario = text_of(one), imported(one)
-        assert (scenario.precision.compute, scenario.cluster) == ("fp8", "h100_sxm")
-        assert scenario.precision.fp8_recipe == "tensorwise"
-        assert scenario.precision.fp8_parameters
-        assert "8 bits" not in text and "by itself" not in text
+    text, scenario = text_of(job + FLOAT8), imported(job + FLOAT8)
+    assert (scenario.precision.compute, scenario.cluster) == ("fp8", "h100_sxm")
+    assert scenario.precision.fp8_recipe == "tensorwise"
+    assert scenario.precision.fp8_parameters
+    assert "8 bits" not in text
     assert imported(job.replace("degree = 1", "degree = 4")).precision.compute == "fp8"
     assert not imported(job).precision.fp8_parameters
     assert "# - float8.filter_fqns: the output layer also computes in 8 bits" in text_of(job)

@@ -55,16 +55,9 @@ class MegatronDraft(Draft):
         self.hides_arguments = source.hides
         self.machine = source.machine
         self.problems: dict[str, Problem] = {str(n): p for n, p in enumerate(source.problems)}
-        names = {
-            setting.spelled
-            for setting in self.settings.values()
-            if setting.name not in source.table
-        }
         known: Collection[str] = KNOWN
-        if any(name.startswith("--") for name in names):
+        if not source.is_printed:
             known = {f"--{name.replace('_', '-')}" for name in KNOWN | SPELLINGS.keys()}
-        if any(name.startswith("--no-") for name in names):
-            known = {*known} | {f"--no-{name.replace('_', '-')}" for name in KNOWN}
         if problem := self.unknown_settings(known):
             self.report("unknown", problem)
         self.tool = source.tool

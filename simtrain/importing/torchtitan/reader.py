@@ -36,8 +36,6 @@ TABLE = _FILE.table(mapped=MAPPED)
 _ALWAYS = "as torchtitan always does"
 _SCHEDULES = {name: ours for ours, family in NAMED.items() for name in family.torch_names}
 """Our names of PyTorch's pipeline schedules, by lower-case name."""
-_FLOAT8 = ("float8", "quantize.linear.float8")
-"""Names of the converter to torchao's float8, and of its section."""
 
 _FLAVORS: dict[str, dict[str, str]] = _FILE.section("flavors")
 """The scenario with the model of each flavor, by name and flavor."""
@@ -364,16 +362,12 @@ class JobDraft(Draft):
         if not isinstance(values, list):
             raise self.wrong(key, "must be a list", 'write ["float8"] or []')
         names = [str(name) for name in values if name]
-        if adapters := [name for name in names if "lora" in name.lower()]:
-            text = "only adapters are trained: less memory; the scenario trains all weights"
-            self.note(f"{key} {', '.join(adapters)}", text, self.place(key))
-        names = [name for name in names if name not in adapters]
         if not names:
             return
-        recipe = self._float8_key("recipe_name")
+        recipe = self["float8.recipe_name"]
         reasons = {
-            f"{', '.join(names)} is not torchao's float8": not {*names} <= {*_FLOAT8},
-            f"the recipe is {self[recipe]}": self[recipe] not in (None, "tensorwise"),
+            f"{', '.join(names)} is not torchao's float8": {*names} != {"float8"},
+            f"the recipe is {recipe}": recipe not in (None, "tensorwise"),
             "the model is not compiled": not self.compile_keys,
             "ranks do not shard sequences": self.tensor > 1
             and "sequence_parallel" not in data["parallelism"],
@@ -385,23 +379,18 @@ class JobDraft(Draft):
             self.note(f"{key} {', '.join(names)}", text, self.place(key))
             return
         self.set("precision.compute", "fp8", key)
-        self.set("precision.fp8_recipe", "tensorwise", recipe)
-        gathers = self._float8_key("enable_fsdp_float8_all_gather")
+        self.set("precision.fp8_recipe", "tensorwise", "float8.recipe_name")
+        gathers = "float8.enable_fsdp_float8_all_gather"
         if data["memory"]["zero_stage"] == 3 and self[gathers]:
             self.set("precision.fp8_parameters", True, gathers)
-            scales = self._float8_key("precompute_float8_dynamic_scale_for_fsdp")
+            scales = "float8.precompute_float8_dynamic_scale_for_fsdp"
             if not self[scales]:
                 text = "a separate collective for the scale of each weight: more small collectives"
                 self.note(scales, text, self.place(scales))
-        filtered = self._float8_key("filter_fqns")
+        filtered = "float8.filter_fqns"
         if "output" not in str(self[filtered]):
             text = "the output layer also computes in 8 bits; the scenario has 16 bits"
             self.note(filtered, text, self.place(filtered))
-
-    def _float8_key(self, name: str) -> str:
-        """Return the key of an option of torchao's float8, in the section of either name."""
-        keys = [f"{section}.{name}" for section in _FLOAT8]
-        return next((key for key in keys if self.given(key)), keys[0])
 
     def _asynchronous_tensor_parallel(self) -> None:
         key = "parallelism.enable_async_tensor_parallel"
@@ -411,7 +400,5 @@ class JobDraft(Draft):
         if value and self.tensor > 1:
             self.set("overlap.tensor_parallel", True, key)
             self.set("overlap.userbuffers", True, key)
-            text = (
-                "the scenario has the chunks, order and buffers of Transformer Engine's userbuffers"
-            )
+            text = "the scenario has the chunks and order of Transformer Engine's userbuffers"
             self.note(key, text, self.place(key))
