@@ -23,6 +23,7 @@ from simtrain.schedules import (
 )
 from simtrain.schedules.stage_placement import two_directions
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
+from tests.helpers.toys import plan_of, small
 
 
 def seconds(schedule: Schedule, forward: int, inputs: int, weights: int) -> tuple[int, int]:
@@ -258,3 +259,16 @@ def test_a_placement_of_two_directions() -> None:
     assert (placement.stages_per_copy, placement.num_chunks, placement.interleave) == (4, 2, 1)
     assert [*placement.microbatches(3, 8)] == [0, 1, 2, 3]
     assert [*placement.microbatches(4, 8)] == [4, 5, 6, 7]
+
+
+def test_the_first_rank_of_a_v_has_both_ends_of_the_model() -> None:
+    """It needs no all-reduce of a tied embedding, and the other ranks hold equally much."""
+    overlap, split = {"pipeline": True}, {"interleave": 2}
+    of_v, of_loop = (
+        plan_of(small(split, schedule=name, overlap=overlap)) for name in ("zbv", "interleaved")
+    )
+    assert not any("embedding" in step for step in of_v.steps)
+    assert any("embedding" in step for step in of_loop.steps)
+    first, *others = (stage.total for stage in of_v.stage_parameters)
+    one_end, *middle, _ = (stage.total for stage in of_loop.stage_parameters)
+    assert len({*others, *middle}) == 1 and first > one_end > others[0]
