@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9439,
     "docs/update": 839,
     "benchmarks": 1770,
-    "tests": 41135,
+    "tests": 41102,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
