@@ -227,9 +227,6 @@ CASES: dict[str, tuple[Changes, Any]] = {
         True,
     ),
     "overlap.shared_expert": (SHARED, True),
-    "offload.unit": (WAITING, "layer"),
-    "offload.modules": (WAITING | {"offload.unit": "layer"}, ["qkv_linear"]),
-    "offload.layers": (WAITING | {"offload.unit": "layer"}, 1),
     "overlap.merged_passes": (SPLIT_EXPERTS, True),
     "overlap.delayed_weight_gradients": (SPLIT_EXPERTS | {"overlap.merged_passes": True}, True),
 }

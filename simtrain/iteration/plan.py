@@ -257,14 +257,6 @@ class Plan:
         return frozenset(zip(*pairs, strict=True))
 
     @property
-    def offloads(self) -> bool:
-        return self.scenario.offload.unit != "none"
-
-    @property
-    def uses_hosts(self) -> bool:
-        return self.offloads or self.scenario.memory.offload_optimizer
-
-    @property
     def has_buckets(self) -> bool:
         return self.step_options.reduces_during_backward
 

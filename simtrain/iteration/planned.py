@@ -8,7 +8,7 @@ from functools import cached_property
 
 from simtrain.engine import simulate
 from simtrain.errors import InputError
-from simtrain.iteration.memory.host_memory import HostMemory
+from simtrain.iteration.memory.buffers import host_memory
 from simtrain.iteration.memory.report import FitVerdict, MemoryReport, memory_report, peak_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_builder import tasks_of
@@ -87,21 +87,17 @@ class PlannedIteration:
 
     @cached_property
     def memory(self) -> MemoryReport:
-        return memory_report(self.plan, self.machine.profile, self._copies)
+        return memory_report(self.plan, self.machine.profile)
 
     @cached_property
     def fit(self) -> FitVerdict:
         """Whether the fullest stage fits, faster than from `memory`."""
-        profile, copies = self.machine.profile, self._copies
-        peak = peak_bytes(self.plan, profile, copies)
-        uses_hosts = self.plan.uses_hosts
-        host_fits = not uses_hosts or HostMemory.of(self.plan, profile, copies).fits
+        profile = self.machine.profile
+        peak = peak_bytes(self.plan, profile)
+        host = host_memory(self.plan, profile)
+        host_fits = host is None or host.fits
         return FitVerdict(peak, profile.gpu.memory_capacity.value, host_fits)
 
     @property
     def fits(self) -> bool:
         return self.fit.fits
-
-    @property
-    def _copies(self) -> IterationTimeline | None:
-        return self.timeline if self.plan.offloads else None

@@ -1,6 +1,6 @@
 """How pictures lay out the spans of an iteration: lanes, colours and marks.
 
-A stage has a row of height 1 with up to four lanes. The figure, the page and the strip of a
+A stage has a row of height 1 with up to three lanes. The figure, the page and the strip of a
 terminal read this file, so an activity looks the same in all of them.
 """
 
@@ -22,12 +22,11 @@ FILLS = {
     Activity.TRANSFER: (style.PURPLE, ""),
     Activity.REDUCTION: (style.VERMILLION, "xxxx"),
     Activity.OPTIMIZER: (style.GREEN, "\\\\\\\\"),
-    Activity.HOST_COPY: ("#A6761D", "++"),
 }
 """Colour and hatch of each activity."""
 STYLES = {name: f"{style.BLACK} on {colour}" for name, (colour, _) in FILLS.items()}
 """Style of each activity in a terminal."""
-LETTERS = dict(zip(ACTIVITIES, "FRBIWMTGOC", strict=True))
+LETTERS = dict(zip(ACTIVITIES, "FRBIWMTGO", strict=True))
 """Letter of each activity, if a picture has no room for its name."""
 _MARKED = Activity.INPUT_GRADIENTS, Activity.WEIGHT_GRADIENTS, Activity.MERGED
 MARKS = {name: LETTERS[name] if name in _MARKED else "" for name in ACTIVITIES}
@@ -37,13 +36,12 @@ LABELS = {name: f"{name} ({mark})" if mark else name for name, mark in MARKS.ite
 _CHUNK_WHITE = 0.5
 """Share of white mixed into the colour of the last chunk; the first chunk has the pure colour."""
 
-NUM_LANES = 4
-OWN, LINKS, BUCKETS, HOST_COPIES = range(NUM_LANES)
-"""Lanes of a stage: its own stream, transfers, buckets of gradients and parameters, and copies."""
+NUM_LANES = 3
+OWN, LINKS, BUCKETS = range(NUM_LANES)
+"""Lanes of a stage: its own stream, transfers, and buckets of gradients and parameters."""
 _LANES = np.full(len(StageStream), OWN, np.int32)  # all stages wait for shared collectives
 _LANES[StageStream.SENDS_FORWARD : StageStream.RECEIVES_BACKWARD + 1] = LINKS
 _LANES[StageStream.BUCKETS] = BUCKETS
-_LANES[StageStream.FROM_HOST : StageStream.TO_HOST + 1] = HOST_COPIES
 
 
 def lanes_of(bars: Spans) -> Ints:

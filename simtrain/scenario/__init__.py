@@ -14,7 +14,7 @@ from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.rule import Rule
 from simtrain.scenario.rules import RULES
 from simtrain.scenario.schema import Batch, Scenario
-from simtrain.scenario.section import MemoryOptions, Offload, Overlap, Precision, RecomputePolicy
+from simtrain.scenario.section import MemoryOptions, Overlap, Precision, RecomputePolicy
 from simtrain.scenario.software import Software
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "Batch",
     "MemoryOptions",
     "Model",
-    "Offload",
     "Overlap",
     "Parallelism",
     "Placement",

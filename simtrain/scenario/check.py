@@ -16,7 +16,6 @@ from simtrain.base.strict_yaml import YamlDocument, apply_overrides, data_of, in
 from simtrain.errors import InputError, Location, Problem, wrong_type
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.expert_rules import dispatcher_rule
-from simtrain.scenario.memory_rules import NO_HOST_COPIES
 from simtrain.scenario.precision_rules import products_rule, userbuffer_node_rule
 from simtrain.scenario.rule import Rule
 from simtrain.scenario.rules import RULES, size_rule
@@ -27,7 +26,6 @@ EVERY_RULE = (
     *RULES,
     size_rule(1, 1),
     NO_HOST_LINK,
-    NO_HOST_COPIES,
     NO_FUSED_ATTENTION,
     products_rule(()),
     dispatcher_rule(()),
@@ -149,7 +147,7 @@ def check_cluster(
     rules = [size_rule(gpus_per_node, num_nodes), products_rule(product_types)]
     rules.append(dispatcher_rule(dispatchers))
     rules.append(userbuffer_node_rule(nvlink_gpus))
-    rules += [] if has_host_link else [NO_HOST_LINK, NO_HOST_COPIES]
+    rules += [] if has_host_link else [NO_HOST_LINK]
     rules += [] if has_fused_attention else [NO_FUSED_ATTENTION]
     check_scenario(scenario, rules, kept=RULES)
 

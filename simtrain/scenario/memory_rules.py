@@ -9,10 +9,8 @@ from simtrain.scenario.rule import (
     against,
     any_but,
     at_least,
-    at_most,
     excludes,
     requires,
-    without_section,
 )
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.section import MODULES, Module
@@ -183,83 +181,6 @@ MEMORY_RULES += [
         "software: torchtitan",
     ),
 ]
-
-
-# Rules of activations that wait on the host (offload).
-#
-# Sources: Megatron-LM's `TransformerConfig.__post_init__` for fine_grained_activation_offloading,
-# and its documentation of this feature.
-
-
-def offloads(scenario: Scenario) -> bool:
-    """Whether activations wait on the host."""
-    return scenario.offload.unit != "none"
-
-
-def _projection_alone(scenario: Scenario) -> bool:
-    modules = scenario.offload.modules
-    return "attn_proj" in modules and "core_attn" not in modules
-
-
-def _reads_nothing(scenario: Scenario) -> bool:
-    section = scenario.offload
-    others = section.modules or section.layers
-    return not offloads(scenario) and bool(others)
-
-
-MEMORY_RULES += [
-    against(
-        "E441",
-        _reads_nothing,
-        "offload.unit is none while other fields of offload are set",
-        why="without a unit nothing is copied, so the other fields of offload have no effect",
-        example="offload: {unit: none, layers: 4}",
-    ),
-    excludes(
-        "E443",
-        "offload.unit",
-        "passes are merged",
-        lambda scenario: scenario.merges_passes,
-        reads=("schedule", "overlap.merged_passes"),
-        why="copies to and from the host beside merged passes are not simulated",
-        example="model: {biases: false, experts: {num: 8, top_k: 2, ffn_hidden_size: 4096}}\n"
-        "parallelism: {data: 4, expert: 4}\n"
-        "overlap: {merged_passes: true}\n"
-        "offload: layer",
-    ),
-    at_most(
-        "E445",
-        "offload.layers",
-        "the layers of the largest chunk",
-        lambda scenario: max(scenario.chunk_sizes),
-        why="no chunk has so many layers, so the number would have no effect",
-        example="offload: {layers: 1000}",
-    ),
-    requires(
-        "E447",
-        "offload.unit",
-        needs={"software.cuda_graphs": False},
-        why="Megatron-LM's CUDA graphs of whole layers cannot contain the copies",
-        example="software: {cuda_graphs: true}\noffload: layer",
-    ),
-    against(
-        "E449",
-        _projection_alone,
-        "offload.modules contains attn_proj without core_attn",
-        why="Megatron-LM refuses attn_proj without core_attn, whose backward pass would keep the "
-        "same tensor on the GPU",
-        example="offload: {modules: [attn_proj]}",
-    ),
-]
-
-NO_HOST_COPIES = without_section(
-    "E444",
-    "offload.unit",
-    "host_link",
-    why="the time of copies to and from the host follows from the profile's host_link.bandwidth",
-    example="offload: layer\ncluster: trn1",
-)
-"""The rule that applies if the profile of the cluster has no link to the host."""
 
 
 # Rules of selective recompute and of its modules.

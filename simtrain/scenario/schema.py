@@ -51,7 +51,6 @@ from simtrain.scenario.section import (
     Fp8Weights,
     GradientType,
     MemoryOptions,
-    Offload,
     Origin,
     Overlap,
     Precision,
@@ -224,7 +223,6 @@ class Scenario(Section):
     placement: how ranks are numbered, which decides the ranks that share a node.
     batch: number of sequences in a microbatch and in an iteration.
     recompute: which activations are recomputed in the backward pass.
-    offload: which saved activations wait on the host for their backward pass.
     memory: options that trade time for memory, besides recompute.
     software: the framework that runs the model, and its kernels.
     attention_backend: how core attention runs. unfused runs five ops that save the scores, as in
@@ -257,7 +255,6 @@ class Scenario(Section):
     placement: Placement = Placement()
     batch: Batch
     recompute: RecomputePolicy = Field(default=RecomputePolicy(), examples=["selective"])
-    offload: Offload = Field(default=Offload(), examples=["layer"])
     memory: MemoryOptions = MemoryOptions()
     software: Software = Field(default=Software(), examples=["deepspeed_2022"])
     attention_backend: AttentionBackend = Field(
@@ -579,7 +576,6 @@ class Scenario(Section):
             and (recompute.strategy != "full" and recompute.keep_microbatches == 0)
             and self.model.mtp_num_layers <= (split.pipeline > 1)
             and self.memory.zero_stage < 2
-            and self.offload.unit == "none"
         )
 
     @property

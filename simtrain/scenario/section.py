@@ -179,7 +179,7 @@ def is_change(place: Location) -> bool:
     return place == IN_PYTHON or place.file.startswith("--set ")
 
 
-MEANT_BY_A_WORD = {"offload": "unit", "recompute": "strategy", "software": "stack"}
+MEANT_BY_A_WORD = {"recompute": "strategy", "software": "stack"}
 """Sections that can be written as a single word, and the field that the word sets."""
 
 
@@ -261,55 +261,6 @@ class MemoryOptions(Section):
     offload_optimizer: bool = Field(default=False, examples=["true"])
     deallocate_outputs: bool = Field(default=True, examples=["false"])
     in_place_cross_entropy: bool | None = Field(default=None, examples=["false"])
-
-
-# The section `offload` of a scenario: which activations wait on the host.
-
-OffloadUnit = Literal["none", "layer"]
-OffloadModule = Literal[
-    "attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"
-]
-OFFLOAD_MODULES: tuple[OffloadModule, ...] = get_args(OffloadModule)
-"""Modules of Megatron-Core's offload_modules; other entries of offload.modules are names of ops."""
-
-
-def _in_order_of_layers(modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Sort modules before names of ops, so that equivalent sections compare equal."""
-    if len({*modules}) < len(modules) or not all(module.strip() for module in modules):
-        raise FieldError((), "lists a module twice, or an empty name", "write each module once")
-    first = [module for module in OFFLOAD_MODULES if module in modules]
-    return (*first, *sorted(module for module in modules if module not in OFFLOAD_MODULES))
-
-
-class Offload(Section):
-    """Which saved activations are copied to the host until their backward pass.
-
-    `offload: layer` is short for `offload: {unit: layer}`.
-
-    unit: what is copied at once: nothing (none, default); or the tensors of a layer (layer), after
-        its forward pass and one layer before its backward pass, as Transformer Engine and
-        Megatron-Core do. If another field is set, the default is layer.
-    modules: whose saved tensors are copied; by default ([]) all that layers save. Names of
-        Megatron-Core (offload_modules): attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm,
-        expert_fc1, moe_act; or names of ops, as run --show ops prints them. The tensors are
-        those that the module reads and its backward pass needs.
-    layers: number of layers whose tensors are copied, the first ones of each chunk; by default
-        (null) all (cpu_offloading_num_layers, without a pipeline).
-    """
-
-    unit: OffloadUnit = Field(default="none", examples=["layer"])
-    modules: Annotated[
-        tuple[str, ...], Field(strict=False), AfterValidator(_in_order_of_layers)
-    ] = Field(default=(), examples=["[core_attn, attn_proj]"])
-    layers: Count | None = Field(default=None, examples=[4])
-
-    @model_validator(mode="before")
-    @classmethod
-    def _spell_out(cls, written: Any) -> Any:
-        """Expand a single word to a section; set the unit if only other fields are written."""
-        if isinstance(written, dict):
-            return {"unit": "layer", **written} if written else written
-        return written if isinstance(written, cls) else {"unit": written}
 
 
 # The section `overlap` of a scenario: which communication overlaps with compute.

@@ -288,8 +288,7 @@ def does_not_fit(scenario: Scenario, report: MemoryReport, remedy: Trial | None)
         return DoesNotFitError.of(
             "E601",
             f"{name} does not fit: {report.host.shortage}",
-            reason="the host holds each activation from the start of its copy out to the end of "
-            "its copy back, and model states all the time",
+            reason="the host holds the optimizer's states of all GPUs of its node",
             fix=f"{_fix(scenario, remedy)}, or run --allow-oom to simulate it anyway",
         )
     sizes = fullest.components_bytes

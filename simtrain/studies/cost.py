@@ -42,8 +42,7 @@ KWH_J = 3.6e6
 _POWERS = {
     "gpu_busy_power": ("compute", "recompute", "optimizer"),
     "gpu_waiting_power": (
-        *("tensor_communication", "pipeline_communication"),
-        *("data_communication", "host_copies"),
+        *("tensor_communication", "pipeline_communication", "data_communication"),
     ),
     "gpu_idle_power": ("launch", "bubble"),
 }

@@ -134,8 +134,7 @@ def _on_host(report: MemoryReport) -> Iterator[str]:
         known = (
             f"of {gib(host.capacity_bytes)} GiB" if host.capacity_bytes else "(its size is open)"
         )
-        subject = host.subject.capitalize()
-        yield f"{subject} on the host: at most {gib(host.needed_bytes)} GiB per node {known}."
+        yield f"Offloaded states on the host: {gib(host.needed_bytes)} GiB per node {known}."
 
 
 def _outside_tensors(report: MemoryReport) -> str:

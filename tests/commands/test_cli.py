@@ -35,7 +35,6 @@ PARTS = {
     "tensor_communication",
     "pipeline_communication",
     "data_communication",
-    "host_copies",
     "bubble",
     "optimizer",
 }

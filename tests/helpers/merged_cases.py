@@ -9,14 +9,13 @@ from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import RULES, Scenario
 from simtrain.studies.search.legality import rules_on
-from simtrain.studies.simulation import simulate_memory
 from tests.helpers.scenario_values import FIELD_VALUES
 from tests.test_every_field import BASE, CASES, VARIATION_CASES
 
 _CHOICES = (
     *("schedule", "cluster", "software.stack", "recompute.strategy", "model.activation"),
     *("parallelism.expert_dispatch", "parallelism.context_communication"),
-    *("precision.compute", "precision.fp8_recipe", "offload.unit"),
+    *("precision.compute", "precision.fp8_recipe"),
 )
 """Fields whose values are features of their own: each value is a case."""
 _FUSED: dict[str, Any] = {"attention_backend": "fused"}
@@ -88,9 +87,4 @@ def _legal(scenario: Scenario, changes: dict[str, Any]) -> Scenario | None:
         return None
     if any(rule.check(changed) for rule in _rules_on(changed.cluster)):
         return None
-    if changed.offload.modules:
-        try:
-            simulate_memory(changed)  # some layer saves tensors of each module
-        except InputError:
-            return None
     return changed

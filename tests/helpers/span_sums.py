@@ -23,12 +23,11 @@ def assert_spans_add_up(result: Result) -> None:
     kinds = {"pass", *map(field_of, tasks.parts), "tensor_communication_s", "data_communication_s"}
     for stage, breakdown in enumerate(result.stages):
         busy = {kind: seconds(stage, kind, StageStream.OWN) for kind in sorted(kinds)}
-        transfers_s, buckets_s, norms_s, copies_s = idle_s[stage].tolist()
+        transfers_s, buckets_s, norms_s = idle_s[stage].tolist()
         expected = {
             "recompute_s": bars.seconds[is_recompute & (bars.stage == stage)].sum(),
             "pipeline_communication_s": busy.get("pipeline_communication_s", 0.0) + transfers_s,
             "optimizer_s": busy.get("optimizer_s", 0.0) + norms_s,
-            "host_copies_s": copies_s,
             "bubble_s": whole_s - sum(busy.values()) - idle_s[stage].sum(),
         }
         for name, sum_s in expected.items():
@@ -38,7 +37,7 @@ def assert_spans_add_up(result: Result) -> None:
         collectives_s = busy["tensor_communication_s"] + busy["data_communication_s"] + buckets_s
         assert in_passes_s == pytest.approx(busy["pass"] + collectives_s, abs=1e-9 * whole_s)
         table = result.operators(stage)
-        for cause in ("pipeline_communication", "optimizer", "host_copies"):
+        for cause in ("pipeline_communication", "optimizer"):
             rows, field = table.of_cause(cause), f"{cause}_s"
             spans_s, exposed_s = seconds(stage, field, *StageStream), getattr(breakdown, field)
             total_s, sum_s = (sum(row.total_s for row in rows), sum(row.exposed_s for row in rows))

@@ -60,7 +60,6 @@ def test_the_path_is_relative_to_the_scenario(tmp_path: Path) -> None:
         {"precision.compute": "fp8"},
         {"schedule": "gpipe"},
         {"overlap.data_parallel": True},
-        {"offload": "layer"},
         {"placement.order": "tp-cp-ep-pp-dp"},
     ],
     ids=str,

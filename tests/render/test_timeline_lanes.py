@@ -7,7 +7,6 @@ from simtrain.iteration.report.spans import ACTIVITIES
 from simtrain.render.timeline_lanes import (
     BUCKETS,
     FILLS,
-    HOST_COPIES,
     LETTERS,
     LINKS,
     OWN,
@@ -28,7 +27,7 @@ def test_used_lanes_fill_the_row_of_a_stage_from_top_to_bottom() -> None:
         top, height = lane_places(run(scenario).bars)
         assert {*np.flatnonzero(height).tolist()} == used
         assert top[1:] == pytest.approx(top[:-1] + height[:-1])
-        ends = top[OWN], top[HOST_COPIES] + height[HOST_COPIES]
+        ends = top[OWN], top[BUCKETS] + height[BUCKETS]
         assert ends == pytest.approx((0.05, 0.95))
 
 

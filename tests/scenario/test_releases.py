@@ -161,7 +161,6 @@ def qwen(software: str, cluster: str = "gb300", **changes: Any) -> Scenario:
         {"parallelism.expert": 1},
         {"model.experts.capacity_factor": 1.0},
         {"schedule": "gpipe"},
-        {"software.cuda_graphs": False, "offload": "layer"},
         {"parallelism.pipeline": 2, "parallelism.data": 4, "parallelism.expert": 4},
     ],
 )

@@ -17,7 +17,6 @@ from simtrain.scenario.check import check_is_scenario
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.parallelism import chunks_of_layout, layout_of_chunks
 from simtrain.scenario.resolved import settings_of
-from simtrain.scenario.section import OFFLOAD_MODULES
 from simtrain.studies.evaluation import Evaluator
 
 _FEWEST_PADDING = 128
@@ -257,13 +256,6 @@ def _others(scenario: Scenario) -> Arguments:
         kind, backend = DISPATCHERS[scenario.expert_dispatch].megatron
         arguments["moe_token_dispatcher_type"] = kind
         arguments["moe_flex_dispatcher_backend"] = backend
-    offload = scenario.offload
-    modules = [module for module in offload.modules if module in OFFLOAD_MODULES]
-    if offload.unit == "layer" and modules:
-        arguments |= {"fine_grained_activation_offloading": True, "offload_modules": modules}
-    elif offload.unit == "layer" and not offload.modules:
-        layers = offload.layers or scenario.model.num_layers - 1
-        arguments["cpu_offloading_num_layers"] = layers
     if memory.zero_stage > 1:
         name = "data_parallel_sharding_strategy"
         strategy = MAPPED[name].word_for(memory.zero_stage)

@@ -22,7 +22,7 @@ from simtrain.importing.tokenizers import TOKENS_OF_TYPES, tokenizer_of
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.scenario.model import MAMBA, MLP
 from simtrain.scenario.parallelism import chunks_of_layout, layout_of_chunks
-from simtrain.scenario.section import DEFAULT_MODULES, MODULES, OFFLOAD_MODULES
+from simtrain.scenario.section import DEFAULT_MODULES, MODULES
 from simtrain.scenario.software import (
     DEFAULT_STACK,
     GraphModule,
@@ -73,7 +73,6 @@ def _set_sections(draft: MegatronDraft) -> None:
         _set_replicas,
         _set_batch,
         _set_recompute,
-        _set_offload,
         _set_memory,
         _set_attention_backend,
         _set_software,
@@ -558,13 +557,12 @@ def _set_batch(draft: MegatronDraft) -> None:
         draft.set_because("batch.global", total, f"{DEFAULT}; micro x data, as Megatron-LM")
 
 
-# ------------------------------------------------------------------- recompute, offload and memory
+# ---------------------------------------------------------------------------- recompute and memory
 
 MODULE_NAMES = {"core_attn": "core_attention"} | {
     module: module for module in MODULES if module != "core_attention"
 }
 """Our names of the modules that Megatron-LM recomputes."""
-_OF_EXPERTS = {"expert_fc1", "moe_act"}
 
 
 def _set_memory(draft: MegatronDraft) -> None:
@@ -606,33 +604,6 @@ def _zero_stage(draft: MegatronDraft) -> tuple[int, tuple[str, ...]]:
         name = "data_parallel_sharding_strategy"
         return draft.choice(name), ("use_megatron_fsdp", name)
     return int(draft.flag("use_distributed_optimizer")), ("use_distributed_optimizer",)
-
-
-def _set_offload(draft: MegatronDraft) -> None:
-    """Set the layers or the modules whose saved tensors are copied to the host."""
-    flag_name, layers_name, modules_name = (
-        "fine_grained_activation_offloading",
-        "cpu_offloading_num_layers",
-        "offload_modules",
-    )
-    flag = draft.given(flag_name) if draft.flag(flag_name) else None
-    if layers := draft.integer(layers_name):
-        if flag:
-            raise wrong(draft.settings[layers_name], f"cannot be combined with {flag_name}")
-        draft.set("offload.layers", layers, layers_name)
-    if flag is None:
-        return
-    argument = draft.known(modules_name)
-    if argument is None:
-        raise wrong(flag, f"needs {modules_name}")
-    named = _named_modules(argument, OFFLOAD_MODULES)
-    absent = set() if draft.data["model"].get("experts") else _OF_EXPERTS
-    modules = [name for name in OFFLOAD_MODULES if name in named and name not in absent]
-    if modules:
-        draft.set("offload.modules", modules, modules_name, flag_name)
-    else:
-        comment = f"{draft.origin(modules_name)}: no layer has these modules"
-        draft.set_because("offload.unit", "none", comment, draft.place(modules_name))
 
 
 def _named_modules(argument: Setting, known: Collection[str]) -> list[str]:

@@ -19,11 +19,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from simtrain.hardware.profile import Memory
+from simtrain.base.plain_data import PlainData, keys
+from simtrain.hardware.profile import HardwareProfile, Memory
 from simtrain.iteration.memory.working import times_exchanges
 from simtrain.iteration.plan import Plan
-from simtrain.units import format_bytes
+from simtrain.units import format_bytes, gib
 from simtrain.workload.blocks.linear import NUM_STREAMS, registered_bytes
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.fp8 import RECIPES
@@ -105,6 +107,63 @@ def model_states(
         else num_held(2) * options.shard_gradient_bytes,
         optimizer_bytes=0 if options.offloads else sum(options.state_bytes) * num_held(1),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory(PlainData):
+    """Memory of a node's host that holds the states of its ranks.
+
+    Args:
+        needed_bytes: what the ranks of the fullest node need.
+        capacity_bytes: memory of the host; None if the profile does not say it.
+    """
+
+    json_fields: ClassVar = keys("needed_bytes capacity_bytes fits")
+
+    needed_bytes: int
+    capacity_bytes: int | None
+
+    def __repr__(self) -> str:
+        capacity = "" if self.capacity_bytes is None else f" of {format_bytes(self.capacity_bytes)}"
+        return f"<HostMemory {format_bytes(self.needed_bytes)}{capacity}>"
+
+    @property
+    def fits(self) -> bool:
+        return self.capacity_bytes is None or self.needed_bytes <= self.capacity_bytes
+
+    @property
+    def shortage(self) -> str:
+        """What does not fit: "offloaded states need 12 GiB of a node's host, which has 8 GiB"."""
+        needs = f"offloaded states need {gib(self.needed_bytes)} GiB of a node's host"
+        return f"{needs}, which has {gib(self.capacity_bytes or 0)} GiB"
+
+
+def host_memory(plan: Plan, profile: HardwareProfile) -> HostMemory | None:
+    """Add up the states on the host of a node's consecutive ranks; None without such states."""
+    if not plan.step_options.offloads:
+        return None
+    of_stages = [host_bytes(plan.step_options, each) for each in plan.stage_parameters]
+    per_node, stride = profile.cluster.gpus_per_node.value, plan.mesh.stride("pp")
+    if stride >= per_node:
+        needed = per_node * max(of_stages)
+    else:
+        together = per_node // stride
+        firsts = range(0, plan.mesh.pp, together)
+        needed = stride * max(sum(of_stages[first : first + together]) for first in firsts)
+    memory = profile.host_link.memory if profile.host_link else None
+    return HostMemory(needed, memory.value if memory else None)
+
+
+def host_bytes(options: StepOptions, parameters: Parameters) -> int:
+    """Return the bytes of a rank's states on the host: gradients, and the optimizer's states.
+
+    ZeRO-Offload, Section 3, counts 2 + 12 bytes per parameter. Adam reads gradients in fp32, so
+    those in another type exist twice.
+    """
+    trained = parameters.trained
+    number = options.held(trained.total, trained.experts, from_stage=1)
+    converted = FP32_BYTES if options.gradient_bytes != FP32_BYTES else 0
+    return number * (options.gradient_bytes + converted + sum(options.state_bytes))
 
 
 Buffers = dict[str, int]

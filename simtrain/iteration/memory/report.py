@@ -20,12 +20,13 @@ from simtrain.iteration.memory.buffers import (
     WORKING,
     WORKSPACES,
     Buffers,
+    HostMemory,
     ModelStates,
     buffers_of,
+    host_memory,
     rank_states,
     workspaces_bytes,
 )
-from simtrain.iteration.memory.host_memory import HostMemory, with_offload
 from simtrain.iteration.memory.working import MemoryReplay, makes_gradients
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
@@ -236,7 +237,7 @@ class MemoryReport(PlainData):
         stages: the peak of each stage.
         reserve_bytes: the part of each stage's `allocator_bytes` that driver, CUDA context and NCCL
             take; the rest is the allocator's fragmentation.
-        host: memory of a node's host, if states or activations are offloaded to it.
+        host: memory of a node's host, if states are offloaded to it.
     """
 
     json_fields: ClassVar = keys(
@@ -284,38 +285,23 @@ class MemoryReport(PlainData):
 def memory_report(
     plan: Plan, profile: HardwareProfile, iteration: IterationTimeline | None = None
 ) -> MemoryReport:
-    """Return the peaks of a plan's stages, with their times if `iteration` is given.
-
-    A plan that copies activations to the host needs the iteration (`PlannedIteration`).
-    """
+    """Return the peaks of a plan's stages, with their times if `iteration` is given."""
     if plan.recorded:
         return recorded_report(plan, plan.recorded, profile, iteration)
-    replay = _replay(plan, iteration)
+    replay = MemoryReplay.of(plan)
     stages = tuple(
         _StageRank.of(plan, profile, replay, stage).fullest(replay, place, iteration)
         for stage, place in enumerate(replay.fullest_actions())
     )
     capacity, reserve = profile.gpu.memory_capacity.value, profile.memory.allocator_reserve.value
-    host = HostMemory.of(plan, profile, iteration) if plan.uses_hosts else None
-    return MemoryReport(capacity, stages, reserve, host)
+    return MemoryReport(capacity, stages, reserve, host_memory(plan, profile))
 
 
-def _replay(plan: Plan, iteration: IterationTimeline | None) -> MemoryReplay:
-    """Replay the schedule of a plan, with its copies to the host and back."""
-    replay = MemoryReplay.of(plan)
-    if not plan.offloads:
-        return replay
-    assert iteration is not None, "a plan that copies activations is simulated"
-    return with_offload(replay, plan, iteration)
-
-
-def peak_bytes(
-    plan: Plan, profile: HardwareProfile, iteration: IterationTimeline | None = None
-) -> int:
+def peak_bytes(plan: Plan, profile: HardwareProfile) -> int:
     """Return the peak of the fullest stage, faster than `memory_report`."""
     if plan.recorded:
         return memory_report(plan, profile).fullest.peak_bytes
-    replay, steps = _replay(plan, iteration), number_distinct(plan.stage_parameters)
+    replay, steps = MemoryReplay.of(plan), number_distinct(plan.stage_parameters)
     dynamic = np.maximum.reduceat(replay.dynamic_bytes, plan.schedule.rank_starts[:-1]).tolist()
     peak = 0
     # Of stages with equal parameters, `dict` keeps the last one, with the highest dynamic memory.
@@ -346,7 +332,7 @@ def memory_curve(
     """
     if plan.recorded:
         return recorded_curve(plan, plan.recorded, profile, iteration)
-    replay = _replay(plan, iteration)
+    replay = MemoryReplay.of(plan)
     rank = _StageRank.of(plan, profile, replay, stage)
     actions = _actions(plan, stage)
     dynamic = np.stack([replay.dynamic_bytes[actions], replay.after_bytes[actions]], axis=1)

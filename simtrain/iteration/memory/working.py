@@ -273,7 +273,7 @@ _NOTHING = ExchangedBytes(0, 0, 0, 0)
 def times_exchanges(plan: Plan) -> bool:
     """Whether the memory of a plan's passes includes what fully_shard gathers and reduces."""
     sharding = plan.options.sharding
-    return sharding is not None and _is_timed(sharding) and not plan.offloads
+    return sharding is not None and _is_timed(sharding)
 
 
 def makes_gradients(plan: Plan) -> bool:

@@ -20,9 +20,7 @@ from simtrain.engine.compiled import Flags, Ints
 from simtrain.engine.program import rows_of
 from simtrain.iteration.programs.iteration_tasks import (
     BUCKETS,
-    FROM_HOST,
     NUM_GROUPS,
-    TO_HOST,
     IterationTasks,
     TaskNames,
     label_of,
@@ -33,7 +31,6 @@ from simtrain.iteration.programs.parts import (
     BucketPart,
     IterationPart,
     IterationStructure,
-    OffloadPart,
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
@@ -42,7 +39,6 @@ from simtrain.iteration.programs.parts import (
 from simtrain.iteration.programs.pass_tasks import RecentCache
 from simtrain.iteration.programs.pipeline import (
     BucketSpans,
-    OffloadCopies,
     PipelineTasks,
     aligned_gather_waits,
     aligned_reduction_starts,
@@ -82,7 +78,6 @@ class _Builder:
         self.last_backwards = np.sort(schedule.last_backwards) if reduces else none
         self.first_forwards = np.sort(schedule.first_forwards) if gathers else none
         self.cut = np.concatenate([self.last_backwards, self.first_forwards])
-        self.by_layer = self.passes_by_layer()
         self.numbers: dict[IterationPart, int] = {}
         self.num_tasks = 0
         self.columns: list[tuple[Ints, Ints, Ints]] = []
@@ -97,7 +92,6 @@ class _Builder:
         self.awaited_elsewhere = np.full(num_stages, -1, np.int32)
         self.add_gathers(pipeline)
         self.add_reductions(pipeline)
-        reloads, reloaders = self.add_copies(pipeline)
         if self.structure.reduces_after:
             virtual_stages = np.array(self.schedule.placement.virtual_stages)
             for chunks in np.array(self.structure.pass_order.chunks)[virtual_stages.T]:
@@ -136,8 +130,6 @@ class _Builder:
             pipeline.last,
             norms,
             self.has("embedding"),
-            reloads,
-            reloaders,
         )
 
     def add(self, stream: Any, part: Any, subject: Any = -1) -> Ints:
@@ -171,7 +163,6 @@ class _Builder:
         num_parts = np.where(schedule.follows_merged, 0, 1).astype(np.int32)
         if structure.num_buckets:
             num_parts[self.cut] = np.array(structure.num_buckets)[schedule.virtual_stage[self.cut]]
-        num_parts[self.by_layer] = self.num_units()[self.by_layer]
         tasks = PipelineTasks.of(
             schedule,
             num_parts,
@@ -196,8 +187,7 @@ class _Builder:
         put(messages, transfers, messages)
 
         actions, numbers = spread(np.arange(len(num_parts)), num_parts)
-        by_layer, is_forward = self.by_layer[actions], self.is_forward[actions]
-        is_cut = np.isin(actions, self.cut) | by_layer
+        is_forward, is_cut = self.is_forward[actions], np.isin(actions, self.cut)
         sync_skips = actions_skipping_sync(schedule, structure.sync_skips)
         columns_of = self.chunk, schedule.kind, self.saves_all, sync_skips
         passes = (column[actions] for column in columns_of)
@@ -205,7 +195,7 @@ class _Builder:
         beside = (np.where(merges, column[actions + merges], 0) for column in columns_of)
         # Order of the parts: whole forward passes, whole backward passes, then spans.
         parts = self.parts(
-            _pass_part, is_cut, is_forward == is_cut, numbers, by_layer, *passes, merges, *beside
+            _pass_part, is_cut, is_forward == is_cut, numbers, *passes, merges, *beside
         )
         put(tasks.first[actions] + numbers, parts, actions)
 
@@ -248,57 +238,6 @@ class _Builder:
         self.waits.append((buckets, awaited))
         self.awaited_elsewhere[spans.stages[is_last]] = buckets[is_last]
 
-    def num_units(self) -> Ints:
-        """Return [actions], units of each action's chunk whose tensors are copied to the host."""
-        if self.structure.offload is None:
-            return np.zeros(len(self.chunk), np.int32)
-        sizes = [[len(of_pass) for of_pass in units] for units in self.structure.offload.units]
-        number: Ints = np.array(sizes, np.int32)[self.chunk, self.saves_all.astype(int)]
-        return number
-
-    def passes_by_layer(self) -> Flags:
-        """Return [actions], whether each pass is cut into layers, because these are copied."""
-        by_layer: Flags = (self.num_units() > 1) & (self.schedule.kind != KINDS.index("W"))
-        by_layer[self.cut] = False
-        return by_layer
-
-    def add_copies(self, pipeline: PipelineTasks) -> tuple[Ints, Ints]:
-        """Add the copies of activations to the host and back.
-
-        Return the copies from the host, and the passes or spans that wait for them.
-        """
-        if self.structure.offload is None:
-            none = np.zeros(0, np.int32)
-            return none, none
-        copies = OffloadCopies.of(
-            self.schedule,
-            pipeline,
-            self.structure.offload,
-            self.chunk,
-            self.saves_all,
-            self.by_layer,
-        )
-        stages, order = self.schedule.rank[copies.saving], copies.by_reader
-        keys = self.chunk[copies.saving], self.saves_all[copies.saving], copies.units
-
-        def to_host(chunk: int, saves_all: int, unit: int) -> OffloadPart:
-            return OffloadPart(chunk, bool(saves_all), unit, to_host=True)
-
-        def from_host(chunk: int, saves_all: int, unit: int) -> OffloadPart:
-            return OffloadPart(chunk, bool(saves_all), unit, to_host=False)
-
-        num_stages, back = len(self.stages), [key[order] for key in keys]
-        outs = self.add(TO_HOST * num_stages + stages, self.parts(to_host, *keys), copies.saving)
-        backs = self.add(
-            FROM_HOST * num_stages + stages[order],
-            self.parts(from_host, *back),
-            copies.reading[order],
-        )
-        self.waits += [(outs, copies.savers), (backs, outs[order])]
-        self.add_waits(backs, copies.triggers[order])
-        self.waits.append((copies.readers[order], backs))
-        return backs, copies.readers[order]
-
     def add_bucket_tasks(
         self, spans: BucketSpans, numbers: Ints, is_last: Flags, *, gathers: bool = False
     ) -> Ints:
@@ -331,10 +270,10 @@ class _Builder:
         self.awaited_elsewhere[stages] = task
 
 
-def _pass_part(is_cut: int, _: int, number: int, by_layer: int, *passes: int) -> PassPart:
+def _pass_part(is_cut: int, _: int, number: int, *passes: int) -> PassPart:
     """Return the part of these columns; the second four are of a backward pass that is merged."""
     chunk, kind, saves_all, skips_sync, merges, *beside = passes
     span = number if is_cut else None
-    merged = _pass_part(0, 0, 0, 0, *beside, 0) if merges else None
+    merged = _pass_part(0, 0, 0, *beside, 0) if merges else None
     key = chunk, KINDS[kind], bool(saves_all)
-    return PassPart(*key, bool(skips_sync), span, bool(by_layer), merged)
+    return PassPart(*key, bool(skips_sync), span, merged)

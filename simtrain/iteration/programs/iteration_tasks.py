@@ -14,7 +14,6 @@ from simtrain.engine.program import starts_of
 from simtrain.iteration.programs.parts import (
     BucketPart,
     IterationPart,
-    OffloadPart,
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
@@ -28,12 +27,11 @@ from simtrain.schedules.stage_placement import ring_neighbour
 # The streams of an iteration: groups with one stream per stage, and two that all stages share.
 #
 # A stage computes on one stream and has a link to either neighbour on the ring of stages. Messages
-# are on the link to their receiver, in the order in which the stage sends them. Copies to the host
-# and back have a stream each, because PCIe and NVLink-C2C carry both directions at full speed.
+# are on the link to their receiver, in the order in which the stage sends them.
 
-COMPUTE, TO_NEXT, TO_PREVIOUS, BUCKETS, TO_HOST, FROM_HOST, NUM_GROUPS = range(7)
+COMPUTE, TO_NEXT, TO_PREVIOUS, BUCKETS, NUM_GROUPS = range(5)
 """Groups of one stream per stage. Stream `group * num_stages + stage` is that of a stage."""
-LINK_STEPS = np.array([0, 1, -1, 0, 0, 0], np.int32)
+LINK_STEPS = np.array([0, 1, -1, 0], np.int32)
 """[groups], step from the stage of a stream to the stage that receives its messages."""
 
 SHARED = EMBEDDING, MODEL = "embedding", "model"
@@ -47,8 +45,6 @@ def stream_names(num_stages: int) -> tuple[str, ...]:
         *link_streams(num_stages, 1),
         *link_streams(num_stages, -1),
         *(f"data {stage}" for stage in range(num_stages)),
-        *(f"to host {stage}" for stage in range(num_stages)),
-        *(f"from host {stage}" for stage in range(num_stages)),
         *SHARED,
     )
 
@@ -106,8 +102,6 @@ def label_of(part: IterationPart) -> tuple[str, str]:
             return "{action}", "merged"
         case BucketPart(gathers=gathers):
             return f"{'parameters' if gathers else 'gradients'} of {{action}}", "data bucket"
-        case OffloadPart(to_host=to_host):
-            return f"{{action}} {'to' if to_host else 'from'} host", "host copy"
         case OptimizerPart(name=name):
             return _STEP_LABELS[name]
 
@@ -141,8 +135,7 @@ class IterationTasks:
     """The tasks of an iteration.
 
     The compute streams of the stages are the first streams. Stream `data 3` has the buckets of
-    stage 3, `to host 3` and `from host 3` its copies; `embedding` and `model` have collectives over
-    several stages.
+    stage 3; `embedding` and `model` have collectives over several stages.
 
     Args:
         graph: tasks, streams and dependencies.
@@ -151,7 +144,6 @@ class IterationTasks:
         first, last: [actions], first and last task of each action of the schedule. Merged actions
             share one task.
         norms: [stages], first task of each stage's optimizer.
-        reloads, reloaders: [copies], each copy from the host, and the pass or span that waits.
         holds_embedding: [stages], whether its gradient of the embedding is all-reduced.
     """
 
@@ -163,8 +155,6 @@ class IterationTasks:
     last: Ints
     norms: Ints
     holds_embedding: Flags
-    reloads: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
-    reloaders: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def program(self, seconds: IterationSeconds) -> Program:
         """Return the program, given the durations and the adapter loads of the parts.
@@ -204,7 +194,7 @@ class IterationTasks:
         """Compute streams, streams that each stage may wait for, and their categories.
 
         The others are in the order of `idle_seconds`: links to the next stage (out, in) and the
-        previous one, embedding, buckets, norm, copies from the host.
+        previous one, embedding, buckets, norm.
         """
         num_stages, stages = self.num_stages, np.arange(self.num_stages, dtype=np.int32)
         embedding = NUM_GROUPS * num_stages
@@ -216,9 +206,8 @@ class IterationTasks:
             np.where(self.holds_embedding, embedding, stages),
             BUCKETS * num_stages + stages,
             np.full_like(stages, embedding + SHARED.index(MODEL)),
-            FROM_HOST * num_stages + stages,
         )
-        categories = np.array([0, 0, 0, 0, 0, 1, 2, 3], np.int32)
+        categories = np.array([0, 0, 0, 0, 0, 1, 2], np.int32)
         part_of = np.tile(categories, (len(stages), 1))
         return stages, np.stack(others, axis=1).astype(np.int32), part_of
 
@@ -242,37 +231,12 @@ class IterationTimeline:
         return self.timeline.start_s[first], self.timeline.end_s[last]
 
     def idle_seconds(self) -> Floats:
-        """Return [stages, 4], idle seconds of each stage while other streams run.
+        """Return [stages, 3], idle seconds of each stage while other streams run.
 
-        Columns: transfers, and collectives of embedding; the stage's buckets; the
-        gradient norm; copies from the host that a pass waits for.
+        Columns: transfers, and collectives of embedding; the stage's buckets; the gradient norm.
         """
-        return find_idle_seconds(self.waiting, *self.tasks.waits, self.seconds.machine.engine)
+        return find_idle_seconds(self.timeline, *self.tasks.waits, self.seconds.machine.engine)
 
     @property
     def time_s(self) -> float:
         return self.timeline.makespan_s
-
-    @cached_property
-    def waiting(self) -> Timeline:
-        """The timeline in which a copy from the host lasts as long as its pass waits for it.
-
-        A copy that is ahead of time delays nothing, although it may run while its stage is idle. A
-        copy that starts late delays its pass from the moment at which this could start.
-        """
-        tasks, timeline = self.tasks, self.timeline
-        if not len(tasks.reloads):
-            return timeline
-        graph, end_s = tasks.graph, timeline.end_s
-        waiting = np.repeat(np.arange(graph.num_tasks), np.diff(graph.after_starts))
-        counts = ~np.isin(graph.after, tasks.reloads)
-        ready_s = np.zeros(graph.num_tasks)
-        np.maximum.at(ready_s, waiting[counts], end_s[graph.after[counts]])
-        before = graph.previous
-        np.maximum(ready_s, np.where(before >= 0, end_s[before], 0.0), out=ready_s)
-        start_s, of_reloads = timeline.start_s.copy(), end_s[tasks.reloads]
-        free_s = np.where(before >= 0, end_s[before], 0.0)[tasks.reloads]
-        start_s[tasks.reloads] = np.minimum(
-            np.maximum(ready_s[tasks.reloaders], free_s), of_reloads
-        )
-        return Timeline(timeline.program, start_s, end_s)

@@ -20,13 +20,11 @@ from simtrain.iteration.programs.parts import (
     BucketPart,
     IterationPart,
     IterationStructure,
-    OffloadPart,
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
     SynchronizationPart,
     TransferPart,
-    offload_op,
     structure_of,
 )
 from simtrain.iteration.programs.pass_tasks import (
@@ -45,7 +43,7 @@ from simtrain.workload.record import RankPass, record_of, record_pass
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm, TokenExchange
 
-OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | OffloadPart | OptimizerPart
+OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | OptimizerPart
 """Parts of an iteration that are ops one after another."""
 _CACHED = 8192
 """Number of passes, and of optimizer steps, whose times a machine caches."""
@@ -159,7 +157,7 @@ class IterationSeconds:
                 return self._pass_s(part)
             case TransferPart():
                 return part.seconds(self.machine.model, self.plan.sent_bytes)
-            case ReceiveGatherPart() | BucketPart() | OffloadPart():
+            case ReceiveGatherPart() | BucketPart():
                 return self.machine.op_seconds(self.ops_of(part))
             case SynchronizationPart():
                 # Posting a message takes the host the time of a kernel launch; the GPU waits.
@@ -181,9 +179,6 @@ class IterationSeconds:
                 return (gather,) * states if gather else ()
             case BucketPart():
                 return self._bucket_ops(part)
-            case OffloadPart(to_host=to_host):
-                place = part.chunk, part.saves_all, part.unit
-                return (offload_op(self.plan, *place, to_host=to_host),)
             case OptimizerPart(name=name, step=step):
                 if step is None:
                     numbers = range(len(self.steps))
@@ -295,13 +290,11 @@ def passes_of(plan: Plan) -> Iterator[tuple[PassPart, RankPass]]:
 
 def whole_pass(part: PassPart) -> PassPart:
     """Return the pass that a part is, or is a span of."""
-    return part if part.span is None else replace(part, span=None, by_layer=False)
+    return part if part.span is None else replace(part, span=None)
 
 
 def layers_of_span(plan: Plan, part: PassPart, span: int) -> tuple[int, int]:
     """Return the first layer of a span of a pass, and the one after its last, in its order."""
-    if part.by_layer:
-        return span, span + 1
     layers = plan.buckets[part.chunk].num_layers
     if part.kind == "F":
         layers = layers[::-1]

@@ -12,7 +12,6 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.iteration.programs.parts import (
     BucketPart,
     IterationPart,
-    OffloadPart,
     OptimizerPart,
     PassPart,
     TransferPart,
@@ -38,7 +37,6 @@ class Breakdown(PlainData):
         tensor_communication_s: all collectives in passes, except data-parallel ones.
         pipeline_communication_s: messages between stages.
         data_communication_s: gathers of parameters and reductions of gradients.
-        host_copies_s: copies of activations from the host that a backward pass waits for.
         bubble_s: the remaining idle time.
         optimizer_s: the optimizer step.
     """
@@ -47,7 +45,7 @@ class Breakdown(PlainData):
         """compute=compute_s recompute=recompute_s launch=launch_s
         tensor_communication=tensor_communication_s
         pipeline_communication=pipeline_communication_s
-        data_communication=data_communication_s host_copies=host_copies_s
+        data_communication=data_communication_s
         bubble=bubble_s optimizer=optimizer_s"""
     )
 
@@ -57,7 +55,6 @@ class Breakdown(PlainData):
     tensor_communication_s: float = 0.0
     pipeline_communication_s: float = 0.0
     data_communication_s: float = 0.0
-    host_copies_s: float = 0.0
     bubble_s: float = 0.0
     optimizer_s: float = 0.0
 
@@ -82,7 +79,6 @@ CAUSE_LABELS = {
     "tensor_communication_s": "exposed communication within layers",
     "pipeline_communication_s": "exposed pipeline communication",
     "data_communication_s": "exposed data-parallel communication",
-    "host_copies_s": "exposed copies from the host",
     "bubble_s": "bubble",
     "optimizer_s": "optimizer",
 }
@@ -102,7 +98,6 @@ KIND_LABELS = {
     "synchronize": "host waits for transfers",
     "receive gather": "all-gathers of received tensors",
     "data bucket": "buckets of gradients and parameters",
-    "host copy": "copies of activations to the host and back",
     "data": "gradient reduction over replicas",
     "tensor": "gradients of layer norms over tensor ranks",
     "embedding": "gradients of shared embeddings",
@@ -119,7 +114,6 @@ _IDLE = [
     _parts(Breakdown(pipeline_communication_s=1)),
     _parts(Breakdown(data_communication_s=1)),
     _parts(Breakdown(optimizer_s=1)),
-    _parts(Breakdown(host_copies_s=1)),
 ]
 
 
@@ -159,7 +153,7 @@ def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
                 tensor_communication_s=time.exposed_communication_s,
                 data_communication_s=time.exposed_data_s,
             )
-        case PassPart() | TransferPart() | BucketPart() | OffloadPart():
+        case PassPart() | TransferPart() | BucketPart():
             return Breakdown()
     return Breakdown(**{field_of(part): seconds.of_part(part)})
 
@@ -167,8 +161,6 @@ def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
 def field_of(part: IterationPart) -> str:
     """Return the field of `Breakdown` to which the time of a part counts that is not a pass."""
     match part:
-        case OffloadPart():
-            return "host_copies_s"
         case BucketPart() | OptimizerPart(name="data_reduction" | "parameter_gather"):
             return "data_communication_s"
         case OptimizerPart(name="sequence_parallel"):

@@ -21,7 +21,6 @@ from simtrain.iteration.programs.iteration_tasks import (
 from simtrain.iteration.programs.parts import (
     BucketPart,
     IterationPart,
-    OffloadPart,
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
@@ -50,7 +49,6 @@ class Activity(StrEnum):
     TRANSFER = "pipeline transfer"
     REDUCTION = "gradient and parameter collectives"
     OPTIMIZER = "optimizer"
-    HOST_COPY = "copy to or from the host"
 
 
 ACTIVITIES = (*Activity,)
@@ -68,7 +66,7 @@ class StageStream(IntEnum):
     """The streams of a stage.
 
     After its own, they are in the order in which its idle time is charged to them
-    (`IterationTasks.waits`). No stage waits for copies to the host.
+    (`IterationTasks.waits`).
     """
 
     OWN = 0
@@ -79,8 +77,6 @@ class StageStream(IntEnum):
     EMBEDDING = 5
     BUCKETS = 6
     MODEL = 7
-    FROM_HOST = 8
-    TO_HOST = 9
 
 
 _RECEIVES = StageStream.RECEIVES_FORWARD, StageStream.RECEIVES_BACKWARD
@@ -91,8 +87,6 @@ _OF_GROUP = np.array(
         StageStream.SENDS_FORWARD,
         StageStream.SENDS_BACKWARD,
         StageStream.BUCKETS,
-        StageStream.TO_HOST,
-        StageStream.FROM_HOST,
     ],
     np.int32,
 )
@@ -287,8 +281,6 @@ def activity_of(part: IterationPart) -> Activity:
             return Activity.REDUCTION
         case TransferPart() | ReceiveGatherPart() | SynchronizationPart():
             return Activity.TRANSFER
-        case OffloadPart():
-            return Activity.HOST_COPY
         case OptimizerPart():
             return Activity.OPTIMIZER if field_of(part) == "optimizer_s" else Activity.REDUCTION
 

@@ -13,7 +13,6 @@ from simtrain.engine.compiled import Floats, Ints
 from simtrain.iteration.programs.parts import (
     BucketPart,
     IterationPart,
-    OffloadPart,
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
@@ -129,6 +128,6 @@ def _other_spans(result: Result, spans: Spans) -> Spans:
 
 
 def _longest_op(seconds: IterationSeconds, part: IterationPart) -> Op | None:
-    if not isinstance(part, ReceiveGatherPart | BucketPart | OffloadPart | OptimizerPart):
+    if not isinstance(part, ReceiveGatherPart | BucketPart | OptimizerPart):
         return None
     return max(seconds.ops_of(part), key=lambda op: seconds.machine.model.seconds(op.work))

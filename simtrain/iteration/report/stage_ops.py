@@ -18,7 +18,6 @@ from simtrain.engine import exposed_seconds
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    OffloadPart,
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
@@ -124,11 +123,9 @@ def _concurrent_ops(result: Result, stage: int) -> Iterator[_Ops]:
     """Yield the stage's transfers, buckets, all-reduces and copies on other streams."""
     iteration, tasks = result.iteration, result.iteration.tasks
     spans = result.spans.of_stage(stage)
-    # Nothing but the copy back waits for a copy to the host, so it is never exposed.
     waits = spans.where(np.argsort(spans.stream, kind="stable"))
-    waits = waits.where(waits.stream != StageStream.TO_HOST)
     streams = dict.fromkeys(tasks.graph.stream_of[waits.task].tolist())
-    exposed_s = exposed_seconds(iteration.waiting, streams)[spans.task]
+    exposed_s = exposed_seconds(iteration.timeline, streams)[spans.task]
     part_of, total_s = tasks.part_of[spans.task], spans.seconds
     for stream in [*StageStream][1:]:
         on_stream = np.flatnonzero(spans.stream == stream)
@@ -138,7 +135,7 @@ def _concurrent_ops(result: Result, stage: int) -> Iterator[_Ops]:
             match tasks.parts[number]:
                 case TransferPart() as part:
                     yield OpKey(*_MESSAGES[stream], part, field_of(part)), len(equal), *sums
-                case (BucketPart() | OffloadPart() | OptimizerPart()) as part:
+                case (BucketPart() | OptimizerPart()) as part:
                     yield from _divided(iteration.seconds, part, len(equal), *sums)
 
 
@@ -161,6 +158,4 @@ def _field_of(op: Op) -> str:
             return "recompute_s" if op.phase is Phase.RECOMPUTE else "compute_s"
         case Stream.COMMUNICATION:
             return "tensor_communication_s"
-        case Stream.DATA | Stream.SHARDS:
-            return "data_communication_s"
-    return "host_copies_s"
+    return "data_communication_s"

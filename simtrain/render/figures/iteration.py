@@ -113,7 +113,7 @@ def draw_capacity(axes: Axes, result: Result) -> None:
 
 CAUSE_FILLS = (
     *(style.SKY, style.YELLOW, style.GREY, style.BLUE),
-    *(style.PURPLE, style.VERMILLION, "#A6761D", style.WHITE, style.GREEN),
+    *(style.PURPLE, style.VERMILLION, style.WHITE, style.GREEN),
 )
 
 

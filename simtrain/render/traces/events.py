@@ -35,8 +35,6 @@ _OF_STAGE = {
     StageStream.SENDS_BACKWARD: "sends backward",
     StageStream.RECEIVES_BACKWARD: "receives backward",
     StageStream.BUCKETS: "gradient and parameter buckets",
-    StageStream.TO_HOST: "copies to host",
-    StageStream.FROM_HOST: "copies from host",
 }
 _SHARED = {
     StageStream.EMBEDDING: EMBEDDING,

@@ -38,7 +38,6 @@ from simtrain.iteration.memory.buffers import rank_states
 from simtrain.iteration.memory.report import allocator_bytes
 from simtrain.iteration.memory.working import makes_gradients, pass_memory
 from simtrain.iteration.plan import PassKey, Plan
-from simtrain.iteration.programs.parts import offloaded_bytes
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.schedules import KINDS, Kind, Order
 from simtrain.workload.chunk import Parameters
@@ -228,9 +227,7 @@ def _activations_bytes(plan: Plan) -> Iterator[tuple[Parameters, int]]:
 
     def saved_bytes_of(key: PassKey) -> int:
         """Return the bytes that a forward pass leaves on the GPU."""
-        number, _, saves_all = key
-        saved_bytes = pass_memory(plan.passes[key]).remaining_bytes
-        return saved_bytes - (sum(offloaded_bytes(plan, number, saves_all)) if plan.offloads else 0)
+        return pass_memory(plan.passes[key]).remaining_bytes
 
     def extra_bytes_of(key: PassKey) -> int:
         """Return the bytes of a backward pass's working tensors."""

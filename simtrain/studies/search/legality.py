@@ -17,7 +17,6 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import RULES, Rule, Scenario
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.expert_rules import dispatcher_rule
-from simtrain.scenario.memory_rules import NO_HOST_COPIES
 from simtrain.scenario.precision_rules import products_rule, userbuffer_node_rule
 from simtrain.scenario.section import Section
 from simtrain.studies.search.space import COORDINATES, Point, Prefix, Space
@@ -49,7 +48,7 @@ def rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
     The cluster's other rules concern the number of GPUs.
     """
     of_kernels = products_rule(profile.product_types), dispatcher_rule(profile.dispatcher_names)
-    absent = [] if profile.host_link else [NO_HOST_LINK, NO_HOST_COPIES]
+    absent = [] if profile.host_link else [NO_HOST_LINK]
     absent += [] if profile.fused_attention else [NO_FUSED_ATTENTION]
     return userbuffer_node_rule(profile.cluster.nvlink_gpus), *of_kernels, *absent
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from simtrain.hardware.load import load_profile
-from simtrain.iteration.memory.buffers import rank_states
-from simtrain.iteration.memory.host_memory import HostMemory, host_states_bytes
+from simtrain.iteration.memory.buffers import HostMemory, host_bytes, rank_states
 from simtrain.iteration.memory.report import memory_report
 from simtrain.scenario import Scenario
 from tests.helpers.toys import num_parameters, plan_of, zero
@@ -33,7 +32,7 @@ def test_zero_offload_keeps_fourteen_of_sixteen_bytes_on_the_host(data: int) -> 
     plans = [plan_of(of_host(memory, data)) for memory in (OFFLOAD, {})]
     (offloaded, _), whole = plans, num_parameters(of_host({}, data))
     (parameters,) = offloaded.stage_parameters
-    assert data * host_states_bytes(offloaded.step_options, parameters) == (14 + 4) * whole
+    assert data * host_bytes(offloaded.step_options, parameters) == (14 + 4) * whole
     on_gpu, everything = (rank_states(plan.step_options, parameters) for plan in plans)
     assert data * (everything.total_bytes - on_gpu.total_bytes) == 12 * whole
 

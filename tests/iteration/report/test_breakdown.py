@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from simtrain.iteration.programs.iteration_tasks import label_of
 from simtrain.iteration.programs.parts import (
     BucketPart,
-    OffloadPart,
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
@@ -81,7 +80,6 @@ def test_every_kind_of_task_has_a_label() -> None:
         PassPart(0, "F", saves_all=False, beside=PassPart(0, "B", saves_all=False)),
         *(BucketPart(0, 0, 0, is_last=True, gathers=gathers) for gathers in (False, True)),
         *(TransferPart(1, 0), ReceiveGatherPart(), SynchronizationPart(1)),
-        *(OffloadPart(0, False, 0, to_host=to_host) for to_host in (False, True)),
         *map(OptimizerPart, STEP_FIELDS),
     ]
     assert {label_of(part)[1] for part in parts} == set(KIND_LABELS)
