@@ -14,47 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from simtrain.base.plug_ins import Parts
 from simtrain.errors import InputError, Location, wrong_type
 
 if TYPE_CHECKING:
     from simtrain.base.input_file import FileKind
-
-
-class ImportDraft(Protocol):
-    """A scenario during its import; `simtrain.importing.draft.Draft` is one."""
-
-    @property
-    def assumptions(self) -> Sequence[str]:
-        """What the source leaves open and the scenario takes for granted."""
-
-    @property
-    def ignored(self) -> Sequence[str]:
-        """Settings that are not modelled, as the source spells them."""
-
-    @property
-    def num_settings(self) -> int:
-        """The number of settings that were read."""
-
-    @property
-    def unknown_machine(self) -> str:
-        """What is not known of the machine, as a sentence; "" if its profile is."""
-
-    @property
-    def likely_clusters(self) -> tuple[str, str]:
-        """The profiles of the likeliest two machines."""
-
-    def is_default(self, name: str) -> bool:
-        """Whether no setting of the source decides a field, such as "parallelism.data"."""
-
-    # Scenarios are of a room above this one.
-    def scenario(self) -> Any:
-        """Return the scenario after overrides, without checking it."""
-
-    def finished(self) -> tuple[Any, str]:
-        """Return the checked scenario, and the text of its file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +90,8 @@ class Importer(ABC):
     """Whether a source describes a model alone, without GPUs and batch."""
 
     @abstractmethod
-    def draft(self, request: ImportRequest) -> ImportDraft:
-        """Return the draft of a scenario.
+    def draft(self, request: ImportRequest) -> Any:
+        """Return the draft of a scenario (`simtrain.importing.draft.Draft`).
 
         Raises:
             InputError: the source cannot be read, or has unknown or invalid settings.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import functools
 import os
 import re
 import stat
@@ -230,14 +231,11 @@ def text_of_kind(path: Path, *kinds: FileKind, most_bytes: int = 0) -> str:
     Raises:
         InputError: the file is of another kind (E116), or cannot be read.
     """
-
-    def check(text: str) -> None:
-        refuse_other_kinds(text, str(path), *kinds)
-
+    check = functools.partial(_refuse_other_kinds, str(path), kinds)
     return read_text(path, most_bytes or MOST_BYTES_OF_YAML, check)
 
 
-def refuse_other_kinds(text: str, file: str, *kinds: FileKind) -> None:
+def _refuse_other_kinds(file: str, kinds: tuple[FileKind, ...], text: str) -> None:
     """Refuse a text that is clearly of another kind than `kinds` (E116).
 
     A text without a sign of any kind passes: its reader says what is wrong with it.

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simtrain.commands.options import refuse
 from simtrain.commands.printing import emit
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
-    from simtrain.base.importer import ImportDraft, Importer, ImportRequest
+    from simtrain.base.importer import Importer, ImportRequest
     from simtrain.scenario import Scenario
 
 _BYTES_PER_PARAMETER, _BYTES_PER_GPU, _FEWEST_GPUS = 18, 40e9, 8
@@ -191,7 +191,7 @@ def _command(*options: str) -> str:
     return shlex.join(["simtrain", *sys.argv[1:], *options])
 
 
-def check_machine(draft: ImportDraft, source: str, *, in_python: bool = False) -> None:
+def check_machine(draft: Any, source: str, *, in_python: bool = False) -> None:
     """Refuse a source that does not say its machine, on which every time depends (E881)."""
     if draft.unknown_machine:
         first, second = (f"cluster={name}" for name in draft.likely_clusters)
@@ -227,12 +227,12 @@ def _is_open(importer: Importer, request: ImportRequest) -> bool:
     return _has_default_layout(importer, draft)
 
 
-def _has_default_layout(importer: Importer, draft: ImportDraft) -> bool:
+def _has_default_layout(importer: Importer, draft: Any) -> bool:
     axes = ("tensor", "pipeline", "data") if importer.is_model else ("data",)
     return all(draft.is_default(f"parallelism.{axis}") for axis in axes)
 
 
-def _machine_option(draft: ImportDraft) -> list[str]:
+def _machine_option(draft: Any) -> list[str]:
     return ["--set", f"cluster={draft.likely_clusters[0]}"] if draft.unknown_machine else []
 
 
@@ -240,13 +240,13 @@ def _open(source: str, what: str, line: str) -> InputError:
     return InputError.of("E881", f"the file does not say {what}", Location(source), line)
 
 
-def say_assumptions(draft: ImportDraft) -> None:
+def say_assumptions(draft: Any) -> None:
     """Say what a source leaves open and its scenario takes for granted."""
     for text in draft.assumptions:
         emit(f"{text}.\n", sys.stderr)
 
 
-def _say_what_was_read(draft: ImportDraft, source: str) -> None:
+def _say_what_was_read(draft: Any, source: str) -> None:
     say_assumptions(draft)
     names = [*dict.fromkeys(draft.ignored)]
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""

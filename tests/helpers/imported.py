@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from simtrain.base.importer import ImportDraft, Importer, ImportRequest
+from simtrain.base.importer import Importer, ImportRequest
 from simtrain.importing.importers import (
     DeepSpeed,
     HuggingFace,
@@ -169,7 +169,7 @@ def import_with(
     importer: Importer, source: str, overrides: Sequence[str] = (), **options: Any
 ) -> tuple[Scenario, str]:
     """Return the scenario of a source, and the text of its file."""
-    draft: ImportDraft = draft_with(importer, source, overrides, **options)
+    draft: Any = draft_with(importer, source, overrides, **options)
     return draft.finished()
 
 

@@ -1,8 +1,9 @@
 """Jobs of a made-up trainer, TOML files of a few keys: an importer as another package writes it."""
 
 import re
+from typing import Any
 
-from simtrain.base.importer import ImportDraft, Importer, ImportRequest
+from simtrain.base.importer import Importer, ImportRequest
 from simtrain.base.input_file import FileKind
 
 
@@ -12,7 +13,7 @@ class Tiny(Importer):
     name = "tiny"
     kinds = (FileKind("a tiny job", re.compile(r"^\[tiny\]$", re.MULTILINE)),)
 
-    def draft(self, request: ImportRequest) -> ImportDraft:
+    def draft(self, request: ImportRequest) -> Any:
         """Return the draft of a scenario."""
         from simtrain.importing.draft import Draft
         from simtrain.importing.settings import toml_settings
