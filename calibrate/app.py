@@ -212,7 +212,6 @@ def _fit_runs(
     from calibrate.fit.from_runs import errors_of_fit, fit_runs
     from calibrate.fit.result import SOURCES, profile_text
     from simtrain.base.output_folder import (
-        check_readable,
         check_suffix,
         check_writable,
         replacing,
@@ -220,8 +219,7 @@ def _fit_runs(
         writing_to,
     )
     from simtrain.commands.progress import progress_bar
-    from simtrain.hardware.evidence import read_validated_on, usual_stack
-    from simtrain.hardware.load import load_profile
+    from simtrain.hardware.evidence import usual_stack
     from simtrain.importing.runs import RunSettings, read_runs
     from simtrain.studies.validation import errors_text
 
@@ -244,10 +242,9 @@ def _fit_runs(
     with writing_to(out, "a profile"), replacing(out) as unfinished:
         text = profile_text(fitted.data, shlex.join(words), SOURCES)
         unfinished.write_text(text, "utf-8", newline="\n")
-        check_readable(unfinished, out, load_profile)
         errors = errors_of_fit(fitted, str(unfinished.resolve()), base, names)
         errors_file.parent.mkdir(exist_ok=True)
-        write_text(errors_file, errors_text(errors), "the errors", read=read_validated_on)
+        write_text(errors_file, errors_text(errors), "the errors")
     print(f"wrote {out} and {errors_file}")
 
 
@@ -256,7 +253,6 @@ def _write(
 ) -> None:
     """Print a fit, and write or print the text of its profile; `folders` can validate it."""
     from simtrain.base.output_folder import write_text
-    from simtrain.hardware.load import load_profile
     from simtrain.render.terminal import terminal_page
 
     if out is None:
@@ -267,6 +263,6 @@ def _write(
     step = f"simtrain run SCENARIO --set cluster={profile}"
     if folders:
         step = f"simtrain validate {shlex.quote(str(folders[0]))} --cluster {profile}"
-    write_text(out, text, "a profile", read=load_profile)
+    write_text(out, text, "a profile")
     show_view(Output(), fitted.view(step, details))
     print(f"wrote {out}")

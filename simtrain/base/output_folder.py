@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -96,52 +96,10 @@ def check_suffix(file: Path, known: Sequence[str], what: str) -> None:
         raise InputError.of("E117", message, Location(str(file)), fix)
 
 
-def write_text(
-    file: Path,
-    text: str,
-    what: str,
-    option: str = "-o",
-    read: Callable[[Path], object] | None = None,
-) -> None:
-    """Write a file, or replace it.
-
-    Args:
-        file: the file.
-        text: its text.
-        what: what it is, as half a sentence.
-        option: the option that chose the file.
-        read: the reader of files of this kind; a text that it refuses is not written.
-
-    Raises:
-        InputError: the file cannot be written (E113), or not be read again (E121).
-    """
+def write_text(file: Path, text: str, what: str, option: str = "-o") -> None:
+    """Write a file for `what`, which `option` chose, or replace it (E113 if that is impossible)."""
     with writing_to(file, what, option), replacing(file) as unfinished:
         unfinished.write_text(text, encoding="utf-8", newline="\n")
-        check_readable(unfinished, file, read)
-
-
-def check_readable(
-    unfinished: Path, file: Path, read: Callable[[Path], object] | None = None
-) -> None:
-    """Read what was written, so that no command succeeds with a file that the next one refuses.
-
-    Args:
-        unfinished: what was written.
-        file: the file that it will be. Pipes and devices are written directly and not read.
-        read: the reader of files of this kind; None reads nothing.
-
-    Raises:
-        InputError: the reader refuses it (E121).
-    """
-    if read is None or unfinished == file:
-        return
-    try:
-        read(unfinished)
-    except InputError as error:
-        problem, *_ = error.problems
-        message = f"nothing was written: it could not be read again: {problem.message}"
-        fix = "check the input for numbers that are far off; otherwise this is a bug of simtrain"
-        raise InputError.of("E121", message, Location(str(file)), fix, problem.code) from error
 
 
 def check_new(file: Path, replaces: bool | None = None) -> None:
@@ -158,12 +116,7 @@ def check_new(file: Path, replaces: bool | None = None) -> None:
         raise InputError.of("E113", "the file exists", Location(str(file)), fix)
 
 
-def write_new(
-    file: Path,
-    text: str,
-    read: Callable[[Path], object] | None = None,
-    replaces: bool | None = None,
-) -> None:
+def write_new(file: Path, text: str, replaces: bool | None = None) -> None:
     """Write a file that does not exist, as `write_text` and `check_new` do."""
     check_new(file, replaces)
-    write_text(file, text, "a file", read=read)
+    write_text(file, text, "a file")

@@ -158,14 +158,13 @@ def _is_path(name: str) -> bool:
 def _print_text(name: str, out: Path | None) -> None:
     """Print a text, or write it to a file that does not exist."""
     from simtrain.base.output_folder import write_new
-    from simtrain.scenario import load_unchecked
 
     is_scenario = name in ("template", "fields", *list_scenarios())
     text = _text(name)
     if out is None:
         emit(text)
         return
-    write_new(out, text, load_unchecked if is_scenario else None)
+    write_new(out, text)
     emit(f"Wrote {out}." + f" Run it with: simtrain run {out}" * is_scenario + "\n")
 
 

@@ -116,7 +116,7 @@ class TorchRecorder(Recorder):
             write_program(recorded, unfinished)
         stack = COMPILED_STACK if COMPILED in recorded.remarks else STACK
         text = scenario_text(recording.name, stack, command, overrides)
-        write_text(out, text, "the scenario", read=load_scenario)
+        write_text(out, text, "the scenario")
         scenario = load_scenario(out)
         num_ops = sum(len(run.ops) for runs in recorded.passes.values() for run in runs)
         emit(

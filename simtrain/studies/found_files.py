@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from simtrain.base.output_folder import check_readable, make_folder, replacing, writing_to
+from simtrain.base.output_folder import make_folder, replacing, writing_to
 from simtrain.base.resources import provenance
 from simtrain.base.strict_yaml import yaml_text
 from simtrain.errors import InputError, Location
-from simtrain.scenario import Scenario, load_unchecked
+from simtrain.scenario import Scenario
 from simtrain.studies.search.result import Candidate, SearchResult
 from simtrain.units import counted, format_bytes, format_seconds
 
@@ -47,7 +47,6 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
             with replacing(path) as unfinished:
                 text = head + yaml_text(_data(layout.scenario, name, description))
                 unfinished.write_text(text, "utf-8")
-                check_readable(unfinished, path, load_unchecked)
     return paths
 
 

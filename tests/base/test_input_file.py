@@ -17,15 +17,10 @@ OTHERS = {
     "simtrain/commands/documents.py": "documents of the package",
     "simtrain/render/html/document.py": "assets of the package",
     "simtrain/scenario/explanations/__init__.py": "texts of the package",
-    "simtrain/importing/importers.py": "a file of the package",
     "simtrain/importing/table.py": "files of the package",
     "simtrain/paper/explore.py": "a file of the package",
-    "simtrain/hardware/upgrades.py": "a file of the package",
-    "simtrain/scenario/other_names.py": "a file of the package",
+    "simtrain/studies/sweep/executors.py": "sends a profile that was read before",
     "simtrain/recording/child/main.py": "what its parent process has written, and /proc/meminfo",
-    "simtrain/recording/program.py": "a file of the package",
-    "simtrain/traces/kinds.py": "a file of the package",
-    "calibrate/benchmarks/conditions.py": "/proc/stat",
     "calibrate/benchmarks/measure.py": "/proc/cpuinfo",
 }
 READS = {"read_text", "read_bytes"}
@@ -34,7 +29,9 @@ READS = {"read_text", "read_bytes"}
 def reads_of_files(text: str) -> list[int]:
     """Return the lines on which a path's own methods or `open` read a file."""
     calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-    return [call.lineno for call in calls if reads_a_file(call)]
+    # Files beside a module come with the package.
+    own = "__file__"
+    return [each.lineno for each in calls if reads_a_file(each) and own not in ast.unparse(each)]
 
 
 def reads_a_file(call: ast.Call) -> bool:

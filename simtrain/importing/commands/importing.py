@@ -43,7 +43,6 @@ def import_file(
     Example: simtrain import --record train.py:main --gpus 64 --arg layers=32 -o run.yaml
     """
     from simtrain.base.output_folder import check_new, write_new
-    from simtrain.scenario import load_unchecked
 
     (is_recorded, *others) = [*recorder.options.items()] or [("", None)]
     if is_recorded[1]:
@@ -69,7 +68,7 @@ def import_file(
         return
     say_assumptions(draft)
     notes = sum(line.startswith("# - ") for line in text.splitlines())
-    write_new(out, text, load_unchecked, force)
+    write_new(out, text, force)
     command = next_line(scenario, out, importer, overrides or ())
     emit(f"Wrote {out}; {notes} settings not modelled. Run it with: {command}\n")
 

@@ -24,7 +24,6 @@ class MeasuredRuns(Validator):
     def validate(self, measured: Measured) -> None:
         from simtrain.base.output_folder import check_suffix, check_writable, write_text
         from simtrain.commands.progress import progress_bar
-        from simtrain.hardware.evidence import read_validated_on
         from simtrain.importing.runs import validate as validate_files
         from simtrain.studies.validation import error_classes, errors_text
         from simtrain.views.validation import validation_view
@@ -44,7 +43,7 @@ class MeasuredRuns(Validator):
         names = ", ".join(file.name for file in measured.files)
         if out:
             text = errors_text(error_classes(validation, names))
-            write_text(out, text, "the errors", read=read_validated_on)
+            write_text(out, text, "the errors")
         show(measured.output, validation, partial(validation_view, validation), cluster)
         if not validation.num_simulated:
             raise typer.Exit(InputError.exit_code)
