@@ -131,24 +131,6 @@ def test_nemotron_3_nano_has_the_published_parameters() -> None:
     assert plan_of(hugging_face(nano)).num_parameters == 31_577_937_344
 
 
-def test_layers_of_bamba_are_two_of_a_pattern() -> None:
-    sizes = {"hidden_size": 4096, "num_attention_heads": 32, "intermediate_size": 14336}
-    layers = {"num_hidden_layers": 4, "attn_layer_indices": [2], "max_position_embeddings": 4096}
-    model = hugging_face({"model_type": "bamba", "vocab_size": 128256} | sizes | layers).model
-    assert model.layer_pattern == "M-M-*-M-"
-    assert model.activation == "swiglu"
-    assert model.mamba and (model.mamba.num_groups, model.mamba.chunk_size) == (1, 256)
-
-
-def test_mamba2_has_neither_attention_nor_mlps() -> None:
-    """Gu and Dao's 2.7B model: 64 layers of 2,560 channels; 2,702,599,680 parameters."""
-    sizes = {"hidden_size": 2560, "num_hidden_layers": 64, "num_heads": 80, "head_dim": 64}
-    sizes |= {"n_groups": 1, "vocab_size": 50288, "tie_word_embeddings": True}
-    model = hugging_face({"model_type": "mamba2"} | sizes, "model.seq_length=2048").model
-    assert model.layer_pattern == 64 * "M"
-    assert model.mamba and model.mamba.chunk_size == 256
-
-
 @pytest.mark.parametrize(
     ("kind", "part"),
     [

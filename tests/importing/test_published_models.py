@@ -42,7 +42,6 @@ MODELS: dict[str, tuple[str, float, Sizes, Sizes, dict[str, object]]] = {
         {"tie_word_embeddings": False, "use_bias": True},
     ),
     "GLM-4 9B": ("glm4", 9.4, (40, 4096, 13696, 151552), (32, 2, 128), {}),
-    "GPT-NeoX 20B": ("gpt_neox", 20.55, (44, 6144, 24576, 50432), (64, None, None), {}),
     "Command R": ("cohere", 34.98, (40, 8192, 22528, 256000), (64, 64, None), {}),
     "Mixtral 8x7B": ("mixtral", 46.7, (32, 4096, 14336, 32000), (32, 8, None), {}),
     "Qwen3 235B-A22B": (

@@ -57,24 +57,6 @@ def _pattern_of_nemotron(config: dict[str, Any]) -> str:
     return str(config.get("hybrid_override_pattern") or "")
 
 
-def _pattern_of_mamba2(config: dict[str, Any]) -> str:
-    return MAMBA * int(config.get("num_hidden_layers") or 0)
-
-
-def _pattern_of_bamba(config: dict[str, Any]) -> str:
-    """Return two letters for each of its layers: a mixer and an MLP."""
-    attention = config.get("attn_layer_indices") or ()
-    layers = range(int(config.get("num_hidden_layers") or 0))
-    return "".join((ATTENTION if layer in attention else MAMBA) + MLP for layer in layers)
-
-
-_PATTERNS = {
-    "nemotron_h": _pattern_of_nemotron,
-    "mamba2": _pattern_of_mamba2,
-    "bamba": _pattern_of_bamba,
-}
-
-
 def _family(name: str) -> Family:
     """Return the family of a row, after the families that it is like."""
     row = _FILE.section("families")[name]
@@ -92,7 +74,7 @@ def _family(name: str) -> Family:
         shared_expert=row.get("shared_expert", False),
         shared_gate=row.get("shared_gate", False),
         router=row.get("router", {}),
-        pattern=_PATTERNS.get(name),
+        pattern=_pattern_of_nemotron if name == "nemotron_h" else None,
         is_gated=row.get("is_gated", True),
         without_effect=frozenset(row.get("without_effect", "").split()),
         not_modelled=_FILE.effects(f"families.{name}.not_modelled"),

@@ -27,7 +27,7 @@ from simtrain.importing.hugging_face.keys import (
 from simtrain.importing.importers import HuggingFace
 from simtrain.importing.layer_patterns import dense_and_frequency, full_attention_every
 from simtrain.importing.settings import Setting
-from simtrain.scenario.model import ATTENTION, MLP, checked_pattern
+from simtrain.scenario.model import MLP, checked_pattern
 
 
 def hugging_face_draft(request: ImportRequest) -> Draft:
@@ -225,10 +225,6 @@ class _ConfigDraft(Draft):
         self.set_by_key(field, self.pattern, f"as all models of {kind}")
         for name in ("num_heads", "head_dim", "state_dim", "num_groups", "chunk_size"):
             self.copy_by_key(f"model.mamba.{name}")
-        if ATTENTION not in self.pattern:
-            heads, comment = self.value("model.mamba.num_heads"), "no layer has attention"
-            self.set_because("model.num_attention_heads", heads, comment)
-            self.set_because("model.kv_channels", 64, comment)
         comment = "the framework of hybrid models"
         self.set_because("software.stack", "megatron_core", comment)
 
@@ -337,10 +333,6 @@ class _ConfigDraft(Draft):
             is_null = is_latent and config.get(self.keys[f"model.{name}"], value) is None
             if value is not None and not is_null:
                 self.set_by_key(f"model.{name}", value)
-        if config["model_type"] == "falcon":
-            self._falcon()
-        if config.get("use_parallel_residual", True) and config["model_type"] == "gpt_neox":
-            self.set_by_key("model.parallel_attention_mlp", "two_norms")
         window = self.value("model.attention_window")
         length = self.value("model.seq_length")
         is_used = config.get("use_sliding_window") is not False and window is not None
@@ -371,20 +363,6 @@ class _ConfigDraft(Draft):
         layers = self.value("model.num_layers")
         if isinstance(every, int) and every <= (layers if isinstance(layers, int) else every):
             self.set_by_key("model.full_attention_every", every)
-
-    def _falcon(self) -> None:
-        """Set query groups and norms of Falcon, which depend on three keys."""
-        config = self.config
-        is_new = bool(config.get("new_decoder_architecture"))
-        if is_new or config.get("multi_query") is False:
-            groups = config.get("num_kv_heads") or config.get("num_attention_heads")
-        else:
-            groups = 1
-        self.set_by_key("model.num_query_groups", groups, "default of transformers: multi_query")
-        if is_new or self.value("model.parallel_attention_mlp"):
-            norms = config.get("num_ln_in_parallel_attn") or 1 + is_new
-            kind = "two_norms" if is_new and norms == 2 else "one_norm"
-            self.set_by_key("model.parallel_attention_mlp", kind)
 
     def _activation(self) -> None:
         if "model.activation" not in self.keys:
