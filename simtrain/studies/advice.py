@@ -1,8 +1,8 @@
 """Single changes of a scenario, each simulated: what saves the most time, and what makes it fit.
 
 The remedy of a scenario that does not fit is the change with the fewest GPU-seconds per iteration,
-of those that surely fit; one that may not fit is named if none does. Single changes and pairs of
-changes on the same GPUs are tried first, then more GPUs, alone and with one other change.
+of those that surely fit; one that may not fit is named if none does. Single changes that save
+memory are tried, pairs of them, and twice the GPUs.
 """
 
 from __future__ import annotations
@@ -31,9 +31,6 @@ _FUSIONS = (
     *("fused_softmax", "fused_rotary", "fused_rms_norm", "fused_activation", "fused_dropout_add"),
     *("fused_cross_entropy", "fused_gradient_accumulation"),
 )
-_FACTORS = (2, 4, 8)
-"""Times as many GPUs that a remedy tries."""
-
 Trial = tuple[Change, Evaluation]
 """A legal change, and its evaluation."""
 
@@ -231,54 +228,37 @@ def cheapest_change(
     def report(attempt: str) -> None:
         on_progress(f"it does not fit; {attempt}")
 
-    unsure = list[Trial]()
-    for changes in (_without_more_gpus(scenario), *_with_more_gpus(scenario)):
-        trials = evaluated(scenario, changes, evaluator, report)
+    def cost(trial: Trial) -> tuple[bool, float, int]:
         # Of equally cheap changes, the one of fewer fields is better.
-        fitting = sorted(
-            (trial for trial in trials if trial[1].fits),
-            key=lambda trial: (trial[1].gpu_seconds, len(trial[0].values)),
-        )
-        for trial in fitting:
-            if trial[1].fit.fits_surely:
-                return trial
-        unsure += fitting
-    return unsure[0] if unsure else None
+        change, evaluation = trial
+        surely = evaluation.fit.fits_surely
+        return not surely, evaluation.gpu_seconds, len(change.values)
 
-
-def _without_more_gpus(scenario: Scenario) -> Iterator[Change]:
-    """Yield single changes that save memory, and then pairs of them."""
-    changes = [*_saving_memory(scenario)]
-    yield from changes
-    for first, second in combinations(changes, 2):
-        shared = first.values.keys() & second.values.keys()
-        if shared not in (first.values.keys(), second.values.keys()):
-            yield first | second
-
-
-def _with_more_gpus(scenario: Scenario) -> Iterator[list[Change]]:
-    """For each factor: that many times the GPUs, alone and with one other change."""
-    split = scenario.parallelism
-    for factor in _FACTORS:
-        wider = [
-            Change({"parallelism.tensor": factor * split.tensor}),
-            Change({"parallelism.pipeline": factor * split.pipeline}),
-        ]
-        yield wider + [more | change for more in wider for change in _saving_memory(scenario)]
+    trials = evaluated(scenario, _saving_memory(scenario), evaluator, report)
+    return min((trial for trial in trials if trial[1].fits), key=cost, default=None)
 
 
 def _saving_memory(scenario: Scenario) -> Iterator[Change]:
-    yield from changes_of(
-        scenario,
-        {
-            "parallelism.sequence_parallel": [True],
-            "memory.deallocate_outputs": [True],
-            "memory.zero_stage": ZERO_STAGES[scenario.memory.zero_stage + 1 :],
-            "recompute": ["auto", "selective", "full"],
-            "batch.micro": [max(scenario.batch.micro // 2, 1)],
-            "memory.offload_optimizer": [True],
-        },
-    )
+    micro, split = scenario.batch.micro, scenario.parallelism
+    changes = [
+        *changes_of(
+            scenario,
+            {
+                "parallelism.sequence_parallel": [True],
+                "memory.deallocate_outputs": [True],
+                "memory.zero_stage": ZERO_STAGES[scenario.memory.zero_stage + 1 :],
+                "recompute": ["auto", "selective", "full"],
+                "batch.micro": [max(micro // 2, 1)],
+                "memory.offload_optimizer": [True],
+            },
+        )
+    ]
+    yield from changes
+    for first, second in combinations(changes, 2):
+        if first.values.keys().isdisjoint(second.values):
+            yield first | second
+    for axis in ("tensor", "pipeline"):
+        yield Change({f"parallelism.{axis}": 2 * getattr(split, axis)})
 
 
 def does_not_fit(scenario: Scenario, report: MemoryReport, remedy: Trial | None) -> DoesNotFitError:
@@ -310,7 +290,7 @@ def _fix(scenario: Scenario, remedy: Trial | None) -> str:
             "with checkpoints or with more shards, or use GPUs with more memory"
         )
     if remedy is None:
-        return "none of the changes tried is enough: use GPUs with more memory, or more GPUs"
+        return "none of the changes tried is enough: search with simtrain search X --gpus N"
     (change, evaluation), chosen = remedy, ""
     if (words := evaluation.chosen_recompute) is not None:
         # A strategy can be written in the scenario; a choice that differs by stage cannot.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal
 
 from simtrain.base.entry import Entry
 from simtrain.base.plain_data import PlainData, keys
@@ -48,8 +48,6 @@ _POWERS = {
 }
 """Causes of a breakdown during which a GPU draws each power."""
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -72,7 +70,10 @@ class Terms:
             message = f"a goodput of {goodput:g}" if is_number else f"goodput is {goodput!r}"
             fix = "write a number above 0 and at most 1, such as 0.9, or auto"
             raise InputError.of("E842", message, Location("--goodput"), fix)
-        price = read_money(parse_price, request.price, "E848", "--price")
+        try:
+            price = None if request.price is None else parse_price(request.price)
+        except UnitError as error:
+            raise InputError.of("E848", str(error), Location("--price"), error.fix) from error
         ends_by_days = goodput == "auto" and request.tokens is None
         return cls(1 if ends_by_days else read_tokens(request.tokens), goodput, price)
 
@@ -316,11 +317,3 @@ def energy_of(
     mean, (low, high) = power_w * time_s / KWH_J, ends
     busy, waiting = shares["gpu_busy_power"], shares["gpu_waiting_power"]
     return Energy(mean, mean * low, mean * high, nameplate_kwh, busy, waiting)
-
-
-def read_money(parse: Callable[[str], T], written: str | None, code: str, option: str) -> T | None:
-    """Parse a price or an amount, if one is given; another text is an InputError."""
-    try:
-        return None if written is None else parse(written)
-    except UnitError as error:
-        raise InputError.of(code, str(error), Location(option), error.fix) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -11,7 +10,6 @@ from simtrain.errors import InputError, Location
 from simtrain.hardware.load import profile_of
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_scenario
-from simtrain.scenario.section import divisors
 from simtrain.studies.simulation import scenario_of
 
 Subject = TypeVar("Subject", Scenario, Scenario | Result)
@@ -51,39 +49,25 @@ def changes_to(base: Scenario, gpus: int, scale_batch: bool) -> dict[str, object
 
     Raises:
         InputError: the GPUs are no multiple of those of a replica (E886), or that many replicas
-            break a rule. The fix is the nearest number that is legal.
+            break a rule.
     """
     if gpus == base.num_gpus:
         return {}
     of_replica, cluster = base.num_gpus // base.parallelism.data, profile_of(base).cluster
-
-    def changes(replicas: int) -> dict[str, object]:
-        fields: dict[str, object] = {"parallelism.data": replicas}
-        if scale_batch:
-            fields["batch.global"] = base.batch.global_ * replicas // base.parallelism.data
-        if replicas * of_replica > cluster.num_gpus:
-            num_nodes = -(-replicas * of_replica // cluster.gpus_per_node.value)
-            fields["hardware.cluster.num_nodes"] = num_nodes
-        check_scenario(base.replace(fields))
-        return fields
-
-    is_number = type(gpus) is int and gpus > 0
-    if is_number and gpus % of_replica == 0:
-        try:
-            return changes(gpus // of_replica)
-        except InputError as error:
-            refused = error
-    else:
+    place = Location(f"--gpus {gpus}")
+    if type(gpus) is not int or gpus < 1 or gpus % of_replica:
         message = f"{gpus!r} is not a multiple of the {of_replica} GPUs of a replica"
         reason = "a training has whole replicas of its model"
-        refused = InputError.of("E886", message, reason=reason)
-    wanted = gpus / of_replica if is_number else 1
-    tried = {1, math.ceil(wanted), int(wanted) or 1}
-    tried.update(divisors(base.batch.global_))  # a legal number divides it unless it grows
-    for replicas in sorted(tried, key=lambda replicas: abs(replicas - wanted)):
-        with suppress(InputError):
-            changes(replicas)
-            place, fix = Location(f"--gpus {gpus}"), f"write --gpus {replicas * of_replica}"
-            refused = InputError([replace(refused.problems[0], location=place, fix=fix)])
-            break
-    raise refused
+        nearest = of_replica * max(round(gpus / of_replica), 1)
+        raise InputError.of("E886", message, place, f"write --gpus {nearest}", reason)
+    replicas = gpus // of_replica
+    fields: dict[str, object] = {"parallelism.data": replicas}
+    if scale_batch:
+        fields["batch.global"] = base.batch.global_ * replicas // base.parallelism.data
+    if gpus > cluster.num_gpus:
+        fields["hardware.cluster.num_nodes"] = -(-gpus // cluster.gpus_per_node.value)
+    try:
+        check_scenario(base.replace(fields))
+    except InputError as error:
+        raise InputError([replace(error.problems[0], location=place)]) from error
+    return fields

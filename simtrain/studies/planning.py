@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from numbers import Real
@@ -18,7 +18,7 @@ from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario, check_values
 from simtrain.studies.answer import Answer
-from simtrain.studies.cost import Terms, TrainingCost, cost_of_result, read_money
+from simtrain.studies.cost import Terms, TrainingCost, cost_of_result
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.on_machine import refuse_program
 from simtrain.studies.search.request import SearchRequest, as_list, check_budget, check_counts
@@ -28,11 +28,8 @@ from simtrain.studies.simulation import simulate
 from simtrain.units import (
     DAY_S,
     counted,
-    parse_money,
 )
 
-Miss = Literal["days", "budget", "no price"]
-"""A limit that a row misses. "no price": there is a budget, but the price is unknown."""
 _MOST_GPUS = 2**24
 """More GPUs than any cluster has: a larger number is a typing error."""
 _LEAST_BUDGET_S = 1e-6
@@ -45,54 +42,6 @@ class Status(StrEnum):
     DOES_NOT_FIT = "does not fit"
     ILLEGAL = "illegal"
     NOT_SEARCHED = "not searched"
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """An amount of money.
-
-    Args:
-        amount: in the currency.
-        currency: None means the currency of the prices.
-    """
-
-    amount: float
-    currency: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CostLimits:
-    """Limits of a training run; None means no limit.
-
-    Args:
-        days: most days of training.
-        budget: most money.
-    """
-
-    days: float | None = None
-    budget: Budget | None = None
-
-    @classmethod
-    def read(cls, days: float | None, budget: str | None) -> CostLimits:
-        """Check days, and parse the text of a budget, such as "2M USD".
-
-        Raises:
-            InputError: days are not finite and positive (E849), or the budget is invalid (E844).
-        """
-        if days is not None and not (isinstance(days, Real) and 0 < days < math.inf):
-            fix = "write a finite number above 0, such as 30"
-            message = f"{days:g} days" if isinstance(days, Real) else f"days is {days!r}"
-            raise InputError.of("E849", message, Location("--days"), fix)
-        money = read_money(parse_money, budget, "E844", "--budget")
-        return cls(days, Budget(*money) if money else None)
-
-    def missed_by(self, cost: TrainingCost) -> Iterator[Miss]:
-        if self.days is not None and cost.time_s > self.days * DAY_S:
-            yield "days"
-        if self.budget is not None and cost.price is None:
-            yield "no price"
-        elif self.budget is not None and (cost.price or 0.0) > self.budget.amount:
-            yield "budget"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -109,7 +58,7 @@ class PlanRow(PlainData):
             or a bound.
         errors: problems of the search, if no layout was found.
         cost: time, price and energy of the training run; None without a layout.
-        misses: limits that the row misses.
+        misses: "days" if the training takes longer than it may.
     """
 
     json_fields: ClassVar = keys(
@@ -124,7 +73,7 @@ class PlanRow(PlainData):
     gap: float | None = None
     errors: tuple[Problem, ...] = ()
     cost: TrainingCost | None = None
-    misses: tuple[Miss, ...] = ()
+    misses: tuple[str, ...] = ()
 
     @property
     def problems(self) -> list[dict[str, str | None]]:
@@ -163,7 +112,7 @@ class TrainingPlan(Answer):
         scenario: name of the scenario.
         num_tokens: number of training tokens.
         goodput: share of the training time spent in iterations; "auto" if each row has its own.
-        limits: maximum days and price.
+        days: maximum days; None for no limit.
         objective: sorts the rows.
         rows: a row per cluster and number of GPUs.
         added_nodes: number of nodes that the plan needs, for clusters with fewer in their profile.
@@ -178,11 +127,15 @@ class TrainingPlan(Answer):
     scenario: str | None
     num_tokens: int
     goodput: float | Literal["auto"]
-    limits: CostLimits
+    days: float | None
     objective: str
     rows: tuple[PlanRow, ...]
     added_nodes: Mapping[str, int]
     made_on: tuple[str, ...]
+
+    @property
+    def limits(self) -> dict[str, float | None]:
+        return {"days": self.days}
 
     @property
     def headline(self) -> str:
@@ -240,7 +193,6 @@ def plan(request: SearchRequest) -> TrainingPlan:
         InputError, DoesNotFitError: as `search`.
     """
     base, terms = request.base, Terms.read(request)
-    limits = CostLimits.read(request.days, request.budget)
     check_values(base)
     refuse_program(base)
     _check(request)
@@ -248,16 +200,16 @@ def plan(request: SearchRequest) -> TrainingPlan:
     clusters = dict.fromkeys(request.clusters or [base.cluster])
     placed = {name: _on_cluster(base, name, max(gpus)) for name in clusters}
     bases = {name: scenario for name, (scenario, _) in placed.items()}
-    _check_currencies(bases.values(), terms, limits)
+    _check_currencies(bases.values(), terms)
     searches = [(bases[name], number) for name in clusters for number in gpus]
-    rows = _rows(request, terms, limits, searches)
+    rows = _rows(request, terms, searches)
     if not any(row.best for row in rows):
         raise _no_layout(rows, request.seconds)
     return TrainingPlan(
         scenario=base.name,
         num_tokens=terms.num_tokens,
         goodput=terms.goodput,
-        limits=limits,
+        days=request.days,
         objective=request.objective,
         rows=tuple(sorted(rows, key=lambda row: row.key(request.objective))),
         added_nodes={name: number for name, (_, number) in placed.items() if number is not None},
@@ -295,10 +247,7 @@ def read_gpus(written: str) -> tuple[int, ...]:
 
 
 def _rows(
-    request: SearchRequest,
-    terms: Terms,
-    limits: CostLimits,
-    searches: Sequence[tuple[Scenario, int]],
+    request: SearchRequest, terms: Terms, searches: Sequence[tuple[Scenario, int]]
 ) -> list[PlanRow]:
     """Search each base on its number of GPUs, and report the best row so far.
 
@@ -319,7 +268,7 @@ def _rows(
         budget_s = max(left_s / (len(rows) - done), _LEAST_BUDGET_S)
         rows[done] = _searched(request, base, rows[done], evaluator, budget_s, report)
         if rows[done].best is not None:
-            rows[done] = _costed(rows[done], terms, limits)
+            rows[done] = _costed(rows[done], terms, request.days)
     return rows
 
 
@@ -352,10 +301,11 @@ def _searched(
     return replace(row, exact=result.exact, gap=result.gap)
 
 
-def _costed(row: PlanRow, terms: Terms, limits: CostLimits) -> PlanRow:
+def _costed(row: PlanRow, terms: Terms, days: float | None) -> PlanRow:
     assert row.best is not None, "only a layout has a cost"
     cost = cost_of_result(simulate(row.best.evaluation.scenario), terms)
-    return replace(row, cost=cost, misses=tuple(limits.missed_by(cost)))
+    is_late = days is not None and cost.time_s > days * DAY_S
+    return replace(row, cost=cost, misses=("days",) * is_late)
 
 
 def _check(request: SearchRequest) -> None:
@@ -366,6 +316,9 @@ def _check(request: SearchRequest) -> None:
         raise InputError.of("E834", f"clusters is {clusters!r}, not a list", fix=fix)
     check_counts({"gpus": as_list(request.gpus)})
     check_budget(request.seconds)
+    if (days := request.days) is not None and not (isinstance(days, Real) and 0 < days < math.inf):
+        fix = "write a finite number above 0, such as 30"
+        raise InputError.of("E849", f"days is {days!r}", Location("--days"), fix)
     if request.objective not in objectives:
         fix = f"write one of {', '.join(objectives)}"
         raise InputError.of("E834", f"objective is {request.objective!r}", fix=fix)
@@ -374,19 +327,18 @@ def _check(request: SearchRequest) -> None:
         raise InputError.of("E101", "the name of a cluster is empty", Location("--cluster"), fix)
 
 
-def _check_currencies(bases: Iterable[Scenario], terms: Terms, limits: CostLimits) -> None:
+def _check_currencies(bases: Iterable[Scenario], terms: Terms) -> None:
     entries = {base.cluster: profile_of(base).running_costs for base in bases}
     prices = {name: costs.price.value for name, costs in entries.items() if costs and costs.price}
     prices = {"--price": terms.price} if terms.price else prices
     currencies = {name: price.currency for name, price in prices.items()}
-    if limits.budget and limits.budget.currency:
-        currencies["--budget"] = limits.budget.currency
     if len({*currencies.values()}) > 1:
         listed = ", ".join(f"{name} in {currency}" for name, currency in currencies.items())
-        place = Location("--budget" if "--budget" in currencies else "--cluster")
         fix = 'set one price for all, --price "2.5 USD/h", or plan in one currency'
         message = f"prices are in several currencies: {listed}"
-        raise InputError.of("E846", message, place, fix, "simtrain has no exchange rates")
+        raise InputError.of(
+            "E846", message, Location("--cluster"), fix, "simtrain has no exchange rates"
+        )
 
 
 def _on_cluster(base: Scenario, cluster: str, num_gpus: int) -> tuple[Scenario, int | None]:

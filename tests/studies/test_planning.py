@@ -16,7 +16,7 @@ from simtrain.base.resources import find_profile
 from simtrain.commands import printing
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.scenario import Scenario, load_unchecked
-from simtrain.studies.planning import Budget, CostLimits, PlanRow, TrainingPlan, read_gpus
+from simtrain.studies.planning import PlanRow, TrainingPlan, read_gpus
 from simtrain.studies.search.run import search
 from simtrain.views.plan import plan_view
 from simtrain.views.view import text_of
@@ -101,37 +101,12 @@ def test_rows_are_sorted_by_time_or_price() -> None:
 @pytest.mark.parametrize("number", range(4))
 def test_a_limit_equal_to_a_row_excludes_all_worse_rows(number: int) -> None:
     by_time = unlimited().costs
-    by_price = sorted(by_time, key=lambda cost: cost.price or 0)
-    days, price = by_time[number].time_s / 86_400 * (1 + 1e-9), by_price[number].price
-    found = plan(goodput=0.8, days=days, budget=str(price))
-    for row in found.rows:
-        assert row.cost is not None
-        assert ("days" in row.misses) == (by_time.index(row.cost) > number)
-        assert ("budget" in row.misses) == (by_price.index(row.cost) > number)
+    found = plan(goodput=0.8, days=by_time[number].time_s / 86_400 * (1 + 1e-9))
+    late = [row.cost for row in found.rows if row.misses]
+    assert late == by_time[number + 1 :]
     met = [row for row in found.rows if not row.misses]
-    if met:
-        assert found.fastest is min(met, key=lambda row: row.cost.time_s)  # type: ignore[union-attr]
-        assert found.cheapest is min(met, key=lambda row: row.cost.price)  # type: ignore
-    else:
-        assert found.fastest is None and found.cheapest is None
-
-
-def test_a_row_without_a_price_meets_no_budget_unless_a_price_is_given(
-    tmp_path: pathlib.Path,
-) -> None:
-    text = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
-    before, _, after = text.partition("running_costs:\n")
-    mine = tmp_path / "mine.yaml"
-    mine.write_text(f"{before}running_costs:\n  gpu{after.partition('  gpu')[2]}", encoding="utf-8")
-    found = plan([str(mine)], [2], budget="1e9")
-    (row,) = found.rows
-    assert row.misses == ("no price",) and row.cost is not None
-    assert row.cost.price is None and row.cost.missing == ("price",)
-    sentences = " ".join(plan_view(found, details=True).sentences)
-    assert "running_costs.price" in sentences and "without a price" in sentences
-    found = plan([str(mine)], [2], price="2.5 EUR/h", budget="1e9")
-    assert found.cheapest is found.rows[0]
-    assert found.costs[0].price == pytest.approx(2.5 * found.costs[0].gpu_hours, rel=1e-12)
+    assert found.fastest is met[0]
+    assert found.cheapest is min(met, key=lambda row: row.cost.price)  # type: ignore
 
 
 def test_prices_in_several_currencies_are_not_compared(tmp_path: pathlib.Path) -> None:
@@ -141,11 +116,8 @@ def test_prices_in_several_currencies_are_not_compared(tmp_path: pathlib.Path) -
     clusters = ["h100_sxm", str(euros)]
     with pytest.raises(InputError, match=r"--cluster: E846 .* in EUR"):
         plan(clusters, [2])
-    with pytest.raises(InputError, match=r"--budget: E846 .*--budget in CHF"):
-        plan(budget="1 CHF")
-    with pytest.raises(InputError, match=r"--budget: E846 .*--price in USD, --budget in CHF"):
-        plan(budget="1 CHF", price="2.5 USD/h")
-    assert len(plan(clusters, [2], price="2.5 USD/h").costs) == 2
+    costs = plan(clusters, [2], price="2.5 USD/h").costs
+    assert [cost.price for cost in costs] == [2.5 * cost.gpu_hours for cost in costs]
 
 
 # ------------------------------------------------------------------------- no layout, stopping
@@ -231,11 +203,11 @@ def test_the_page_fits_80_columns_and_missed_limits_exit_with_4(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(printing, "_PLAIN_WIDTH", 80)
-    met = called(tmp_path, "--gpus", "2,4", "--days", "100", "--budget", "1M USD")
+    met = called(tmp_path, "--gpus", "2,4", "--days", "100")
     assert met.exit_code == 0
     assert max(map(len, met.stdout.splitlines())) <= 80 and "…" not in met.stdout
     assert "fastest" in met.stdout and "cheapest" in met.stdout
-    assert met.stdout.rstrip().endswith("4 of 4 combinations meet 100 days and 1,000,000 USD")
+    assert met.stdout.rstrip().endswith("4 of 4 combinations meet 100 days")
     missed = called(tmp_path, "--gpus", "2", "--days", "0.001", "--objective", "cost")
     assert missed.exit_code == 4 and missed.stdout.count("│ too") == 2
     assert "MISSED: 0 of 2 combinations meet 0.001 days" in missed.stdout
@@ -275,9 +247,6 @@ def test_read_gpus_accepts_lists_and_ranges_only(text: str, numbers: tuple[int, 
     [
         (("--days", "nan"), "--days: E849 "),
         (("--days=-1",), "--days: E849 "),
-        (("--budget", "2 GB"), "--budget: E844 "),
-        (("--budget", "0"), "--budget: E844 "),
-        (("--budget", "$2M"), "--budget: E844 "),
         (("--cluster", "h100"), "--cluster: E101 "),
         (("--cluster", "h100_sxm,"), "--cluster: E101 "),
         (("--seconds", "0"), "E834 seconds is 0"),
@@ -292,13 +261,6 @@ def test_an_invalid_option_is_an_error(
     assert message in done.stderr and "fix: " in done.stderr
 
 
-def test_budgets_have_an_amount_and_maybe_a_currency() -> None:
-    for text, amount, currency in (
-        ("2M", 2e6, None),
-        ("2M USD", 2e6, "USD"),
-        ("1.5e6 EUR", 1.5e6, "EUR"),
-        ("500", 500, None),
-    ):
-        assert CostLimits.read(None, text).budget == Budget(amount, currency)
+def test_plans_are_sorted_by_time_or_cost_alone() -> None:
     with pytest.raises(InputError, match="E834 objective is 'p95'"):
         plan(objective="p95")

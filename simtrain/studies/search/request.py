@@ -38,14 +38,12 @@ class SearchRequest:
         on_progress: receives the phase, the steps done, the total steps, and the best so far.
         only_best: skip the layouts that are better but may not fit.
         vary: values by field of a layout ({"batch.micro": [1, 2]}); None for all schedules.
-        hold: fields and sections that keep the scenario's values.
         tokens: also search clusters and numbers of GPUs for a training of so many: "300B". On each
             of them the fastest layout is also the cheapest. What follows is for `tokens` alone.
         clusters: names or paths of hardware profiles; by default that of the base. A cluster with
             fewer GPUs than the largest of `gpus` gets more nodes.
         objective: sort the rows by time or cost.
         days: maximum training time, in days.
-        budget: maximum price: 2M, 500K, 2M USD.
         goodput: as for `cost`, but 1 by default.
         price: price per GPU of all clusters, such as "2.5 USD/h", instead of each profile's.
         refines: also change single settings of the best layouts.
@@ -61,12 +59,10 @@ class SearchRequest:
     on_progress: ProgressCallback = lambda phase, done, total, best: None
     only_best: bool = False
     vary: Varied = field(default_factory=dict)
-    hold: Sequence[str] = ()
     tokens: int | str | None = None
     clusters: Sequence[str] = ()
     objective: Literal["time", "cost"] = "time"
     days: float | None = None
-    budget: str | None = None
     goodput: float | Literal["auto"] = 1.0
     price: str | None = None
     refines: bool = False
@@ -123,7 +119,7 @@ class SearchRequest:
         from simtrain.studies.search.space import Space
 
         varied = check_varied(self.base, self.vary)
-        space = Space(self.base, self.num_gpus, varied, check_held(self.hold))
+        space = Space(self.base, self.num_gpus, varied)
         if "recompute" in space.held and self.base.recompute.is_open:
             fix, place = "remove it: a search tries the policies", Location("recompute")
             raise InputError.of("E838", "auto is a choice among policies", place, fix)
@@ -172,14 +168,6 @@ def read_vary(options: Sequence[str]) -> dict[str, Sequence[Any] | None]:
         place = Location(f"--vary {option}")
         varied[name.strip()] = parse_value(f"[{text}]", place) if equals else None
     return varied
-
-
-def check_held(hold: Sequence[str]) -> tuple[str, ...]:
-    """Return the fields and sections that a search holds; refuse unknown ones (E802)."""
-    from simtrain.base.strict_yaml.reading import dotted
-    from simtrain.studies.sweep.fields import field_path
-
-    return tuple(dotted(field_path(name, Location(f"--hold {name}"))) for name in hold)
 
 
 def check_varied(base: Scenario, vary: Varied) -> dict[str, tuple[Any, ...]]:

@@ -27,7 +27,7 @@ from simtrain.studies.search.exact_search import (
     stop_after,
 )
 from simtrain.studies.search.legality import LegalPoints, legal_points, rules_of_base, rules_on
-from simtrain.studies.search.request import SearchRequest, check_held
+from simtrain.studies.search.request import SearchRequest
 from simtrain.studies.search.result import (
     Candidate,
     FailedLayout,
@@ -119,7 +119,7 @@ def search_layouts(request: SearchRequest) -> SearchResult:
     refinement = None
     if request.refines:
         climber = _Climber(explorer, request.on_progress, stop, best)
-        refinement = climber.refine(_refined_fields(space, check_held(request.hold)))
+        refinement = climber.refine(_refined_fields(space))
     return SearchResult(
         request.base,
         limit_bytes,
@@ -169,10 +169,10 @@ def _legal_points(space: Space, profile: HardwareProfile) -> tuple[LegalPoints, 
 # ------------------------------------------------------------------------- refinement
 
 
-def _refined_fields(space: Space, kept: Sequence[str]) -> dict[str, Iterable[Any]]:
+def _refined_fields(space: Space) -> dict[str, Iterable[Any]]:
     """Return the settings that a refinement changes, with their values: flags and choices.
 
-    Those that nobody holds or varies. None stands for the policies near that of a layout.
+    Those that nobody set. None stands for the policies near that of a layout.
     """
     base, fields = space.base, dict[str, Iterable[Any]]()
     for section in _REFINED_SECTIONS:
@@ -180,11 +180,10 @@ def _refined_fields(space: Space, kept: Sequence[str]) -> dict[str, Iterable[Any
             field = f"{section}.{name}"
             if field not in FIELDS.values() and field not in _UNREFINED:
                 fields[field] = _NUMBERS.get(field) or all_values(field)
-    changed = [*kept, *base.changed_values]
     fields = {
         field: values
         for field, values in fields.items()
-        if values and not is_within(field, changed)
+        if values and not is_within(field, base.changed_values)
     }
     is_fixed = "recompute" in space.held
     return fields if is_fixed else fields | {"recompute": ()}

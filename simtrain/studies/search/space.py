@@ -100,7 +100,6 @@ class Space:
             parallelism has 1 rank for short sequences; for long ones, or if the base has several
             ranks, all numbers that leave `LEAST_TOKENS` per rank. Expert parallelism has all
             divisors of the experts.
-        hold: fields and sections that keep the base's values.
     """
 
     def __init__(
@@ -108,14 +107,13 @@ class Space:
         base: Scenario,
         gpus: int,
         vary: Mapping[str, Sequence[Any]] = MappingProxyType({}),
-        hold: Sequence[str] = (),
     ) -> None:
-        self.base, self.gpus, self._hold, self._now = base, gpus, hold, Point.of(base)
+        self.base, self.gpus, self._now = base, gpus, Point.of(base)
         self._vary = {name: vary[field] for name, field in FIELDS.items() if field in vary}
         self.held = {
             name
             for name, field in FIELDS.items()
-            if name not in self._vary and (_is_overridden(base, field) or is_within(field, hold))
+            if name not in self._vary and _is_overridden(base, field)
         }
         self._section = functools.cache(self._new_section)
         self._cuts = functools.cache(self._stage_cuts)
@@ -268,7 +266,7 @@ class Space:
         return tuple(dict.fromkeys(field for settings in off for field, _ in settings))
 
     def held_fields(self, points: Sequence[Point], refined: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the coordinates with one value for all of these points, and what was asked for.
+        """Return the coordinates with one value for all of these points.
 
         Lengths of stages, a layout and experts that the base does not have are left out.
         """
@@ -277,8 +275,7 @@ class Space:
         if self.base.model.experts is None:
             absent |= {"expert", "expert_tensor"}
         left_out = {*self.varied(points), *refined, *(FIELDS[name] for name in absent)}
-        fields = dict.fromkeys([*FIELDS.values(), *self._hold])
-        return tuple(field for field in fields if field not in left_out)
+        return tuple(field for field in FIELDS.values() if field not in left_out)
 
     # ------------------------------------------------------------------------- splits over ranks
 

@@ -18,7 +18,7 @@ from simtrain.errors import DoesNotFitError, InputError
 from simtrain.scenario import Scenario, load_unchecked
 from simtrain.studies.found_files import write_scenarios
 from simtrain.studies.search.legality import legal_points
-from simtrain.studies.search.request import SearchRequest, check_held, check_varied, read_vary
+from simtrain.studies.search.request import SearchRequest, check_varied, read_vary
 from simtrain.studies.search.result import SearchResult
 from simtrain.studies.search.run import search
 from simtrain.studies.search.space import Space
@@ -169,14 +169,6 @@ def test_a_search_has_these_values_of_a_field(
     assert len({*points}) == len(points)
 
 
-def test_a_held_field_keeps_the_value_of_the_file() -> None:
-    fields = check_held(["parallelism.tensor", "memory", "recompute"])
-    points = legal_points(Space(base(parallelism={"tensor": 2}), 4, hold=fields)).points
-    assert {(one.tensor, one.zero_stage, one.recompute.strategy) for one in points} == {
-        (2, 0, "none")
-    }
-
-
 @pytest.mark.parametrize(
     ("option", "message"),
     [
@@ -199,9 +191,10 @@ def test_fields_that_cannot_be_varied(option: str, message: str) -> None:
 
 
 def refined(**arguments: Any) -> Any:
-    fields = ("parallelism.pipeline", "batch.micro", "memory.zero_stage")
-    scenario = holding(base(batch={"global": 8}), ("parallelism", "sequence_parallel"))
-    return search(scenario, 4, top=3, hold=fields, refines=True, **arguments)
+    fields = ("parallelism.pipeline", "parallelism.sequence_parallel", "batch.micro")
+    fields += ("memory.zero_stage",)
+    scenario = holding(base(batch={"global": 8}), *(tuple(each.split(".")) for each in fields))
+    return search(scenario, 4, top=3, refines=True, **arguments)
 
 
 def test_a_refined_layout_is_legal_and_no_slower_than_the_best() -> None:
@@ -220,14 +213,6 @@ def test_a_refined_layout_is_legal_and_no_slower_than_the_best() -> None:
     assert said["Without changed options"].value == best.iteration_time_s
     assert result.headline.startswith(str(view.parts[-1].text).partition(" (")[0])
     assert any(line.startswith("Refined: ") for line in view.sentences)
-
-
-def test_held_settings_are_not_refined() -> None:
-    fields = ("overlap", "memory", "placement", "parallelism", "recompute", "batch", "schedule")
-    result = search(base(), 1, hold=fields, refines=True)
-    assert not result.refinement.changes and not result.refinement.fields
-    lines = [*map(str, search_view(result, details=True).sentences)]
-    assert "None of 0 changes of single settings of the best layouts is better." in lines
 
 
 # ------------------------------------------------------------------------- files and the command

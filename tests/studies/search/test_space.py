@@ -116,7 +116,7 @@ def test_every_named_schedule_is_searched_unless_it_is_held() -> None:
     """The scenario's own comes first; a single stage has no other."""
     for hold in (("schedule",), ()):
         scenario = base(schedule="gpipe", batch={"global": 8}, model={"num_layers": 8})
-        searched = Space(scenario, 4, hold=hold)
+        searched = Space(holding(scenario, hold) if hold else scenario, 4)
         points = legal_points(searched).points
         schedules = {one.schedule for one in points}
         assert schedules == {"gpipe"} if hold else schedules >= {"1f1b", "gpipe", "interleaved"}
