@@ -19,7 +19,6 @@ OTHERS = {
     "simtrain/scenario/explanations/__init__.py": "texts of the package",
     "simtrain/importing/table.py": "files of the package",
     "simtrain/paper/explore.py": "a file of the package",
-    "simtrain/studies/sweep/executors.py": "sends a profile that was read before",
     "simtrain/recording/child/main.py": "what its parent process has written, and /proc/meminfo",
     "calibrate/benchmarks/measure.py": "/proc/cpuinfo",
 }
