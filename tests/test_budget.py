@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9435,
     "docs/update": 839,
     "benchmarks": 1770,
-    "tests": 40823,
+    "tests": 40752,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
