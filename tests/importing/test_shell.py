@@ -108,7 +108,7 @@ def test_words_equal_those_of_bash(tmp_path: Path) -> None:
 
 @needs_bash
 def test_what_is_known_of_drawn_scripts_equals_bash(tmp_path: Path) -> None:
-    scripts = [drawn_script(seed) for seed in range(120)]
+    scripts = [drawn_script(seed) for seed in range(70)]
     assert known_share(scripts, tmp_path) > 0.3
 
 
