@@ -256,17 +256,7 @@ class Draft:
             setting = self.given(name)
             if setting is None or name not in effects or not effects[name].applies(setting.value):
                 continue
-            details = [
-                setting.spelled
-                for setting in self.settings.values()
-                if self.refined_by(setting.name) == name != setting.name
-            ]
-            refined = f" (with {', '.join(details)})" if details else ""
-            self.note(setting, effects[name].text + refined)
-
-    def refined_by(self, name: str) -> str:
-        """Return the word that a word of the source only refines, or ""."""
-        return self.table.refined_by(name)
+            self.note(setting, effects[name].text)
 
     def is_default(self, name: str) -> bool:
         """Whether neither the source nor --set says anything about a field.

@@ -77,9 +77,8 @@ class WordTable:
         mapped: the words that set fields.
         not_modelled: the effect of each word that has one which is not modelled.
         without_effect: words that affect neither the time nor the memory of an iteration.
-        details: words that only refine another one, each with that one.
-        sections: sections ("job" of "job.dump_folder") whose other words refine one word, with that
-            word, or are without effect, with "".
+        details: words that only refine another one.
+        sections: sections ("job" of "job.dump_folder") whose other words have no effect alone.
     """
 
     kind: str
@@ -87,8 +86,8 @@ class WordTable:
     mapped: Mapping[str, MappedWord]
     not_modelled: Mapping[str, Effect] = dataclasses.field(default_factory=dict)
     without_effect: frozenset[str] = frozenset()
-    details: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    sections: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    details: frozenset[str] = frozenset()
+    sections: frozenset[str] = frozenset()
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -97,10 +96,6 @@ class WordTable:
     def __contains__(self, name: str) -> bool:
         """Whether the table has a word."""
         return name in self.words or name.partition(".")[0] in self.sections
-
-    def refined_by(self, name: str) -> str:
-        """Return the word that a word only refines, or ""."""
-        return self.details.get(name) or self.sections.get(name.partition(".")[0], "")
 
 
 Row = TypeVar("Row", MappedWord, Effect)
@@ -119,7 +114,6 @@ class WordsFile:
             changes: arguments of `WordTable` that follow from more than the file.
         """
         not_modelled = self.effects("not_modelled")
-        sections = dict.fromkeys(self.names("sections_without_effect"), "")
         arguments: dict[str, Any] = {
             "kind": self.rows.get("kind", "key"),
             "source": self.rows.get("source", ""),
@@ -127,7 +121,7 @@ class WordsFile:
             "not_modelled": not_modelled,
             "without_effect": self.names("without_effect"),
             "details": details_of(not_modelled),
-            "sections": sections | self.rows.get("sections", {}),
+            "sections": self.names("sections_without_effect"),
         } | changes
         return WordTable(**arguments)
 
@@ -160,6 +154,6 @@ def _row(row: Any, kind: type[Row]) -> Row:
     return kind(**entries | lists)
 
 
-def details_of(effects: Mapping[str, Effect]) -> dict[str, str]:
-    """Return the words that only refine another one, each with that one."""
-    return {detail: name for name, effect in effects.items() for detail in effect.details.split()}
+def details_of(effects: Mapping[str, Effect]) -> frozenset[str]:
+    """Return the words that only refine another one."""
+    return frozenset(detail for effect in effects.values() for detail in effect.details.split())

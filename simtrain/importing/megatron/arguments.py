@@ -41,7 +41,7 @@ TABLE = _FILE.table(
     without_effect=_FILE.names("without_effect")
     | _FILE.names("flags_without_effect")
     | OTHER_MODELS.keys(),
-    details=details_of(NOT_MODELLED | OTHER_MODELS) | dict.fromkeys(USERBUFFERS, "tp_comm_overlap"),
+    details=details_of(NOT_MODELLED | OTHER_MODELS) | USERBUFFERS.keys(),
 )
 KNOWN = TABLE.words
 FLAGS = _FILE.names("flags_without_effect") | {

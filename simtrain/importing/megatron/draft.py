@@ -187,10 +187,6 @@ class MegatronDraft(Draft):
         implementation = self.known("transformer_impl")
         return implementation is not None and implementation.value == "local"
 
-    def refined_by(self, name: str) -> str:
-        # A log prints all of both.
-        return "" if self.is_printed else super().refined_by(name)
-
 
 _GROUPS = {
     "tensor": "tensor_model_parallel_size",
