@@ -35,6 +35,8 @@ class ImportRequest:
         model: the model's config.json, if it is not in the folder of the source.
         ignore_unknown: leave out settings that simtrain does not know, and list them. Commands
             other than import always do.
+        capture: run the script in your shell, with recorders in place of torchrun, python, srun and
+            others, and import what it would start. Only this option runs your script.
     """
 
     source: str | PathLike[str] = field(kw_only=False)
@@ -43,6 +45,7 @@ class ImportRequest:
     env: Mapping[str, str] | None = None
     model: str | PathLike[str] = ""
     ignore_unknown: bool = False
+    capture: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values of wrong types, which Python may pass (E114)."""
@@ -88,6 +91,10 @@ class Importer(ABC):
     """Of a file with the signs of several importers, the lowest counts; equal ones are an error."""
     is_model: ClassVar[bool] = False
     """Whether a source describes a model alone, without GPUs and batch."""
+
+    def captured(self, request: ImportRequest) -> ImportRequest:
+        """Run a script with variables, and return the request for what it starts (`--capture`)."""
+        return request
 
     @abstractmethod
     def draft(self, request: ImportRequest) -> Any:

@@ -49,8 +49,8 @@ def load_scenario(
     from simtrain.studies.gpus import with_gpus
 
     importer = importer_of_file(request.source)
+    request = checked_request(request, importer)
     if importer is None:
-        check_options(request, None)
         scenario = load(request.file, request.overrides)
     else:
         if gpus and _is_open(importer, request):
@@ -73,22 +73,28 @@ def load_unchecked(request: ImportRequest) -> Scenario:
     from simtrain.base.importer import importer_of_file
     from simtrain.scenario import load_unchecked as load
 
-    if (importer := importer_of_file(request.source)) is None:
-        check_options(request, None)
+    importer = importer_of_file(request.source)
+    request = checked_request(request, importer)
+    if importer is None:
         return load(request.file, request.overrides)
     return _import(importer, request, is_layout_open=True)
 
 
-def check_options(request: ImportRequest, importer: Importer | None) -> None:
-    """Refuse the options that an importer does not read, or a scenario of simtrain (E908)."""
+def checked_request(request: ImportRequest, importer: Importer | None) -> ImportRequest:
+    """Refuse the options that an importer does not read, or a scenario of simtrain (E908).
+
+    With --capture, return the request for what the script starts.
+    """
     message = "is only for files of other tools, which are imported"
     if importer:
         message = f"has no effect on {importer.kinds[0].noun}"
     unread = {
         "--env": request.env and not (importer and importer.reads_variables),
         "--model": request.model and not (importer and importer.reads_model),
+        "--capture": request.capture and not (importer and importer.reads_variables),
     }
     refuse(unread, message)
+    return importer.captured(request) if importer and request.capture else request
 
 
 def next_line(scenario: Scenario, file: Path, importer: Importer, overrides: Iterable[str]) -> str:
@@ -152,7 +158,6 @@ def _import(
     importer: Importer, request: ImportRequest, *, is_layout_open: bool = False
 ) -> Scenario:
     """Return the scenario of a source after overrides, unchecked."""
-    check_options(request, importer)
     request, source = replace(request, ignore_unknown=True), request.file
     try:
         draft = importer.draft(request)

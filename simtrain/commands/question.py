@@ -60,6 +60,7 @@ _IMPORT_FORMS = {
     ],
     "model": Annotated[str, _IMPORT_OPTION],
     "ignore_unknown": Annotated[bool, _IMPORT_OPTION],
+    "capture": Annotated[bool, _IMPORT_OPTION],
 }
 
 
@@ -68,7 +69,7 @@ def import_fields(names: str) -> Fields:
     return Fields(ImportRequest, names, _IMPORT_FORMS)
 
 
-ImportFields = Annotated[dict[str, Any], import_fields("env model ignore_unknown")]
+ImportFields = Annotated[dict[str, Any], import_fields("env model ignore_unknown capture")]
 """What the file of another tool leaves open."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simtrain.base.importer import ImportRequest, importer_of_file
 from simtrain.base.request import takes
-from simtrain.commands.loading import check_machine, check_options
+from simtrain.commands.loading import check_machine, checked_request
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.check import check_overrides
 from simtrain.studies.gpus import with_gpus
@@ -29,7 +29,7 @@ def import_(request: ImportRequest) -> Scenario:
     model = str(Path(request.model)) if request.model else ""
     request = replace(request, source=str(path), model=model)
     importer = importer_of_file(path)
-    check_options(request, importer)
+    request = checked_request(request, importer)
     if importer is None:
         return with_gpus(load_scenario(path, request.overrides), request.gpus)
     draft = importer.draft(request)

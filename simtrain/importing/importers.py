@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,11 @@ class Megatron(Importer):
     name, place = "megatron", 1
     kinds = _kinds(name)
     reads_variables = True
+
+    def captured(self, request: ImportRequest) -> ImportRequest:
+        from simtrain.importing.capture import capture
+
+        return replace(request, source=capture(Path(request.source), request.env), capture=False)
 
     def draft(self, request: ImportRequest) -> Draft:
         from simtrain.importing.megatron.fields import megatron_draft

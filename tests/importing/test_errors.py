@@ -43,7 +43,7 @@ WRONG = {
         "import the script that starts torchrun",
     ),
     "no command": ("#!/bin/sh\necho -l 2\n", "run.sh: E875 no commands with arguments", "torchrun"),
-    "two commands": (GPT + GPT, "run.sh: E875 2 commands with arguments", "a log"),
+    "two commands": (GPT + GPT, "run.sh: E875 2 commands with arguments", "--capture"),
     "an open quote": (
         'A="b\n',
         'run.sh:1:3: E876 the syntax is not read: reached EOF without closing quote `"`',

@@ -8,7 +8,7 @@ import typer
 
 from simtrain.base.importer import ImportRequest, needed_importer
 from simtrain.commands.declare import options_first
-from simtrain.commands.loading import check_machine, check_options, next_line, say_assumptions
+from simtrain.commands.loading import check_machine, checked_request, next_line, say_assumptions
 from simtrain.commands.options import OutOption, SetOption, refuse
 from simtrain.commands.printing import emit
 from simtrain.commands.question import import_fields
@@ -21,7 +21,7 @@ def import_file(
     file: Annotated[str, typer.Argument(metavar="FILE")] = "",
     *,
     recorder: Recorder,
-    imports: Annotated[dict[str, Any], import_fields("gpus env model ignore_unknown")],
+    imports: Annotated[dict[str, Any], import_fields("gpus env model ignore_unknown capture")],
     overrides: SetOption = None,
     out: OutOption = None,
     force: bool = False,
@@ -58,8 +58,8 @@ def import_file(
         fix = "write the path of a file, or --record FILE.py:FUNCTION"
         raise InputError.of("E903", "a file is missing", Location("simtrain import FILE"), fix)
     importer = needed_importer(file)
-    request = ImportRequest(file, overrides=overrides or (), **imports)
-    check_options(request, importer)
+    imported = ImportRequest(file, overrides=overrides or (), **imports)
+    request = checked_request(imported, importer)
     draft = importer.draft(request)
     scenario, text = draft.finished()
     check_machine(draft, file)

@@ -28,7 +28,7 @@ from simtrain.importing.megatron.launch import (
 from simtrain.importing.settings import Setting
 from simtrain.importing.shell.expansion import Argument
 from simtrain.importing.shell.script_reader import read_script, words_of
-from simtrain.importing.shell.syntax import LOG_REMEDY, Lines
+from simtrain.importing.shell.syntax import CAPTURE_REMEDY, Lines
 from simtrain.importing.table import WordTable
 
 TEXT = "the arguments"
@@ -200,7 +200,7 @@ def _training_command(commands: Sequence[list[Argument]], lines: Lines) -> list[
 def _no_launch(message: str, lines: Lines, word: Argument | None = None) -> InputError:
     """Return the error of a script in which the command that trains is not found."""
     place = _place(lines, word) if word else Location(lines.file)
-    fix = f"import the script that starts torchrun; or {LOG_REMEDY}"
+    fix = f"import the script that starts torchrun; or {CAPTURE_REMEDY}"
     return InputError.of("E875", message, place, fix)
 
 
@@ -313,7 +313,7 @@ def unknown_value(
     remedies = [f"add {options}"] if options else []
     remedies.append("write its value in the file")
     if place is not None and place.file != TEXT:
-        remedies.append(LOG_REMEDY)
+        remedies.append(CAPTURE_REMEDY)
     return Problem(
         "E874",
         f"{message}, {reason or 'which the file does not define'}",

@@ -20,11 +20,13 @@ from simtrain.errors import InputError, Location
 
 Node = dict[str, Any]
 
-LOG_REMEDY = "import a log of the run, which prints its arguments"
+CAPTURE_REMEDY = "let your shell run it: add --capture"
 """The remedy for a script that only a shell can follow."""
 MAX_CHARACTERS = 80_000
 """The longest script that is read; the longest of Megatron-LM has under 20,000."""
 _SECONDS = 60.0
+_BRACKET = 0x1A
+"""Stands in for a bracket that shfmt does not take."""
 
 
 class Lines:
@@ -48,12 +50,12 @@ class Lines:
 
     def too_large(self, what: str, offset: int = 0) -> InputError:
         """Return the error of a script beyond a limit."""
-        fix = f"shorten it; or {LOG_REMEDY}"
+        fix = f"shorten it; or {CAPTURE_REMEDY}"
         return InputError.of("E879", what, self.location(offset), fix)
 
     def wrong(self, what: str, offset: int) -> InputError:
         """Return the error of syntax that is not read."""
-        fix = f"correct it; or {LOG_REMEDY}"
+        fix = f"correct it; or {CAPTURE_REMEDY}"
         message = f"the syntax is not read: {what}"
         return InputError.of("E876", message, self.location(offset), fix)
 
@@ -72,28 +74,43 @@ def parse(text: str, lines: Lines) -> list[Node]:
     program = str(beside) if beside.is_file() else shutil.which("shfmt")
     if program is None:
         raise _no_shfmt("scripts are parsed by the program shfmt, which is not installed", lines)
-    try:
-        run = subprocess.run(
-            [program, "--to-json", "-ln", "bash"],
-            input=text.encode("ascii", "replace"),
-            capture_output=True,
-            timeout=_SECONDS,
-            check=False,
-        )
+    encoded = bytearray(text.encode("ascii", "replace"))
+    while True:
+        run = _run_shfmt(program, bytes(encoded), lines)
         if run.returncode == 0:
-            tree = json.loads(run.stdout, object_hook=_with_plain_offsets)
-            return tree.get("Stmts") or []
-    except (subprocess.TimeoutExpired, RecursionError):
+            return _tree(run.stdout, lines)
+        message = run.stderr.decode("utf-8", "replace").strip()
+        if "max depth" in message:
+            raise lines.too_large("its commands are nested deeper than shfmt reads")
+        match = re.match(r"(?:<standard input>:)?(\d+):(\d+): (.*)", message, re.DOTALL)
+        line, column, what = match.groups() if match else ("1", "1", message)
+        offset = lines.starts[min(int(line), len(lines.lines)) - 1] + int(column) - 1
+        # bash takes the word [0]*3+[1]*58 in an array, and shfmt does not.
+        if "must be followed by" not in what or encoded[offset : offset + 1] != b"[":
+            raise lines.wrong(what, offset)
+        encoded[offset] = _BRACKET
+
+
+def _run_shfmt(program: str, text: bytes, lines: Lines) -> subprocess.CompletedProcess[bytes]:
+    command = [program, "--to-json", "-ln", "bash"]
+    try:
+        return subprocess.run(
+            command, input=text, capture_output=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise lines.too_large("its commands are nested too deeply") from None
+
+
+def _tree(printed: bytes, lines: Lines) -> list[Node]:
+    """Return the commands of what shfmt prints."""
+    text = printed.replace(b"\\u%04x" % _BRACKET, b"[")
+    try:
+        tree = json.loads(text, object_hook=_with_plain_offsets)
+    except RecursionError:
         raise lines.too_large("its commands are nested too deeply") from None
     except TypeError:
         raise _no_shfmt("scripts are parsed by shfmt 3.12 or later", lines) from None
-    message = run.stderr.decode("utf-8", "replace").strip()
-    if "max depth" in message:
-        raise lines.too_large("its commands are nested deeper than shfmt reads")
-    match = re.match(r"(?:<standard input>:)?(\d+):(\d+): (.*)", message, re.DOTALL)
-    line, column, what = match.groups() if match else ("1", "1", message)
-    start = lines.starts[min(int(line), len(lines.lines)) - 1]
-    raise lines.wrong(what, start + int(column) - 1)
+    return tree.get("Stmts") or []
 
 
 def _with_plain_offsets(node: Node) -> Any:
@@ -108,5 +125,5 @@ def _with_plain_offsets(node: Node) -> Any:
 
 
 def _no_shfmt(message: str, lines: Lines) -> InputError:
-    fix = f"pip install shfmt-py, or put shfmt on the PATH; or {LOG_REMEDY}"
+    fix = f"pip install shfmt-py, or put shfmt on the PATH; or {CAPTURE_REMEDY}"
     return InputError.of("E884", message, Location(lines.file), fix)
