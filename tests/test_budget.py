@@ -14,7 +14,7 @@ import sys
 from tests.helpers.command_line import ROOT
 
 BUDGET = {
-    "base": 2671,
+    "base": 2678,
     "schedules": 2226,
     "scenario": 6810,
     "hardware": 2501,
@@ -25,9 +25,9 @@ BUDGET = {
     "studies": 7652,
     "views": 2707,
     "render": 3870,
-    "commands": 2995,
+    "commands": 3001,
     "top": 618,
-    "importing": 6469,
+    "importing": 6657,
     "recording": 4043,
     "traces": 1892,
     "related_work": 95,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9435,
     "docs/update": 839,
     "benchmarks": 1770,
-    "tests": 40751,
+    "tests": 40840,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
