@@ -86,8 +86,6 @@ COMPUTE_RATE = Dimension(
 POWER = Dimension("power", _multiples(_DECIMAL, "W"), ("W", "kW"), "400")
 _COUNTS = _multiples({"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}, "")
 _TOKENS = Dimension("tokens", _COUNTS | {"tokens": Fraction(1)})
-_MONEY = Dimension("money", _COUNTS)
-_MONEY_WITH_CURRENCY = re.compile(r"(.*?)\s*([A-Z]{3})")
 _TOKENS_REMEDY = 'write a number, plain or with K, M, B or T: "450e9", "300B", "1.5T"'
 # The last three have no fields; they are listed to name a wrong unit in errors.
 _DIMENSIONS = (
@@ -219,24 +217,6 @@ def parse_tokens(value: object) -> int:
     if tokens.denominator != 1:
         raise UnitError(f'"{value}" is not a whole number of tokens', _TOKENS_REMEDY)
     return int(tokens)
-
-
-def parse_money(value: str) -> tuple[float, str | None]:
-    """Parse an amount of money such as "2M", "2M USD" or "1.5e6 EUR": the amount and its currency,
-    None without one.
-
-    Raises:
-        UnitError: as `_parse`.
-    """
-    text = value.strip()
-    match = _MONEY_WITH_CURRENCY.fullmatch(text)
-    amount, currency = match.groups() if match else (text, None)
-    try:
-        return float(_parse(amount, _MONEY)), currency
-    except UnitError as error:
-        sign = _currency_in(text)
-        remedy = f'write an amount, plain or with K, M, B or T: "2M", "1.5e6", "2M {sign}"'
-        raise UnitError(f'"{text}" is not an amount of money: {error}', remedy) from error
 
 
 def _currency_in(text: str) -> str:

@@ -43,7 +43,7 @@ SearchFields = Annotated[
     dict[str, Any],
     Fields(
         SearchRequest,
-        "gpus top seconds days objective goodput price",
+        "gpus top seconds days goodput price",
         {
             "gpus": Annotated[
                 tuple[int, ...],
@@ -67,10 +67,10 @@ ClustersOption = Annotated[
     typer.Option("--cluster", autocompletion=shipped_profiles),
     Written(_names),
 ]
-_OF_TRAINING = ("days", "objective", "goodput", "price")
+_OF_TRAINING = ("days", "goodput", "price")
 
 
-@options_first("scenario gpus tokens days clusters objective vary overrides top out details")
+@options_first("scenario gpus tokens days clusters vary overrides top out details")
 def search(
     question: SearchQuestion,
     fields: SearchFields,

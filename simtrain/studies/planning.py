@@ -22,7 +22,7 @@ from simtrain.studies.cost import Terms, TrainingCost, cost_of_result
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.on_machine import refuse_program
 from simtrain.studies.search.request import SearchRequest, as_list, check_budget, check_counts
-from simtrain.studies.search.result import RankedLayout, SearchResult
+from simtrain.studies.search.result import Candidate, SearchResult
 from simtrain.studies.search.run import search_layouts
 from simtrain.studies.simulation import simulate
 from simtrain.units import (
@@ -68,7 +68,7 @@ class PlanRow(PlainData):
     cluster: str
     num_gpus: int
     status: Status = Status.NOT_SEARCHED
-    best: RankedLayout | None = None
+    best: Candidate | None = None
     exact: bool = False
     gap: float | None = None
     errors: tuple[Problem, ...] = ()
@@ -85,14 +85,13 @@ class PlanRow(PlainData):
         """Whether the row has a layout and meets every limit."""
         return self.cost is not None and not self.misses
 
-    def key(self, objective: str) -> tuple[float, float]:
-        """Return the sort key; rows without a layout are last, by cost also those without price."""
+    @property
+    def place(self) -> tuple[float, float]:
+        """Sort key: time, and then price; rows without a layout are last."""
         if self.cost is None:
             return math.inf, math.inf
-        price, time_s = self.cost.price, self.cost.time_s
-        if objective == "cost":
-            return math.inf if price is None else price, time_s
-        return time_s, self.cost.gpu_hours if price is None else price
+        price = self.cost.price
+        return self.cost.time_s, self.cost.gpu_hours if price is None else price
 
     @property
     def name(self) -> str:
@@ -106,21 +105,20 @@ class PlanRow(PlainData):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TrainingPlan(Answer):
-    """A plan: rows sorted by its objective, the best first.
+    """A plan: rows sorted by time, the fastest first.
 
     Args:
         scenario: name of the scenario.
         num_tokens: number of training tokens.
         goodput: share of the training time spent in iterations; "auto" if each row has its own.
         days: maximum days; None for no limit.
-        objective: sorts the rows.
         rows: a row per cluster and number of GPUs.
         added_nodes: number of nodes that the plan needs, for clusters with fewer in their profile.
         made_on: the clusters.
     """
 
     json_fields: ClassVar = keys(
-        """scenario num_tokens goodput limits objective fastest=fastest_place
+        """scenario num_tokens goodput limits fastest=fastest_place
         cheapest=cheapest_place num_nodes=added_nodes stopped rows"""
     )
 
@@ -128,7 +126,6 @@ class TrainingPlan(Answer):
     num_tokens: int
     goodput: float | Literal["auto"]
     days: float | None
-    objective: str
     rows: tuple[PlanRow, ...]
     added_nodes: Mapping[str, int]
     made_on: tuple[str, ...]
@@ -140,7 +137,7 @@ class TrainingPlan(Answer):
     @property
     def headline(self) -> str:
         """The answer in one line: what the best row takes."""
-        return str(best_row(self.rows, self.objective) or "no combination meets the limits")
+        return str(self.fastest or "no combination meets the limits")
 
     @property
     def stopped(self) -> bool:
@@ -149,11 +146,12 @@ class TrainingPlan(Answer):
 
     @property
     def fastest(self) -> PlanRow | None:
-        return best_row(self.rows, "time")
+        return next((row for row in self.rows if row.meets_limits), None)
 
     @property
     def cheapest(self) -> PlanRow | None:
-        return best_row([row for row in self.rows if row.cost and row.cost.currency], "cost")
+        priced = [row for row in self.rows if row.meets_limits and row.cost and row.cost.currency]
+        return min(priced, key=lambda row: (row.cost and row.cost.price) or 0.0, default=None)
 
     @property
     def fastest_place(self) -> int | None:
@@ -210,17 +208,10 @@ def plan(request: SearchRequest) -> TrainingPlan:
         num_tokens=terms.num_tokens,
         goodput=terms.goodput,
         days=request.days,
-        objective=request.objective,
-        rows=tuple(sorted(rows, key=lambda row: row.key(request.objective))),
+        rows=tuple(sorted(rows, key=lambda row: row.place)),
         added_nodes={name: number for name, (_, number) in placed.items() if number is not None},
         made_on=tuple(clusters),
     )
-
-
-def best_row(rows: Iterable[PlanRow], objective: str) -> PlanRow | None:
-    """Return the first of the best rows that meet the limits, if any does."""
-    met = (row for row in rows if row.meets_limits)
-    return min(met, key=lambda row: row.key(objective), default=None)
 
 
 def read_gpus(written: str) -> tuple[int, ...]:
@@ -260,7 +251,9 @@ def _rows(
         left_s -= time.monotonic() - start_s
         if request.interrupted() or (done and left_s <= 0):
             break
-        best = str(best_row(rows, request.objective) or "")
+        best = str(
+            min((row for row in rows if row.meets_limits), key=lambda row: row.place, default="")
+        )
 
         def report(phase: str, *_: object, best: str = best, done: int = done) -> None:
             request.on_progress(f"{rows[done].name}: {phase}", done, len(rows), best)
@@ -309,8 +302,8 @@ def _costed(row: PlanRow, terms: Terms, days: float | None) -> PlanRow:
 
 
 def _check(request: SearchRequest) -> None:
-    """Check clusters, GPUs, seconds and objective (E834); a cluster without a name is E101."""
-    clusters, objectives = request.clusters, ("time", "cost")
+    """Check clusters, GPUs and seconds (E834); a cluster without a name is E101."""
+    clusters = request.clusters
     if not isinstance(clusters, Iterable) or isinstance(clusters, str):
         fix = f"write clusters=[{clusters!r}]"
         raise InputError.of("E834", f"clusters is {clusters!r}, not a list", fix=fix)
@@ -319,9 +312,6 @@ def _check(request: SearchRequest) -> None:
     if (days := request.days) is not None and not (isinstance(days, Real) and 0 < days < math.inf):
         fix = "write a finite number above 0, such as 30"
         raise InputError.of("E849", f"days is {days!r}", Location("--days"), fix)
-    if request.objective not in objectives:
-        fix = f"write one of {', '.join(objectives)}"
-        raise InputError.of("E834", f"objective is {request.objective!r}", fix=fix)
     if not all(clusters):
         fix = "write profiles separated by commas: --cluster a100_sxm4_80gb,h100_sxm"
         raise InputError.of("E101", "the name of a cluster is empty", Location("--cluster"), fix)

@@ -10,7 +10,7 @@ from simtrain.scenario import Scenario
 from simtrain.schedules import default_name
 from simtrain.studies.changes import policy_words, setting_in_words
 from simtrain.studies.search.exact_search import End
-from simtrain.studies.search.result import Candidate, RankedLayout, SearchResult
+from simtrain.studies.search.result import Candidate, SearchResult
 from simtrain.studies.search.space import Point, in_short
 from simtrain.units import counted, format_bytes, format_seconds, gib
 from simtrain.views.kinds import NUMBER, TEXT
@@ -54,7 +54,7 @@ def search_view(result: SearchResult, details: bool = False) -> View:
     ]
     if details:
         parts += [Heading("Details", is_rule=True), Paragraphs([*_details(result)], style=None)]
-    return View([*parts, Headline(result.headline, fit_tone(result.fit_of(result.best)))])
+    return View([*parts, Headline(result.headline, fit_tone(result.best.fit))])
 
 
 def _title(result: SearchResult) -> str:
@@ -70,16 +70,16 @@ def _answers(result: SearchResult) -> Iterator[tuple[str, str | Cell]]:
     saves = "".join(f"; {words}" for words in result.against_base(result.answer))
     if refinement and refinement.changes:
         changes = ", ".join(setting_in_words(*change) for change in refinement.changes.items())
-        yield name, _answer(refinement.layout, result, f", {changes}{saves}")
+        yield name, _answer(refinement.layout, f", {changes}{saves}")
         saves, name = "", "Without changed options"
-    yield name, _answer(best, result, saves)
+    yield name, _answer(best, saves)
     if result.faster:
-        yield "Faster, may not fit", _answer(result.faster[0], result)
+        yield "Faster, may not fit", _answer(result.faster[0])
 
 
-def _answer(layout: Candidate, result: SearchResult, more: str = "") -> Cell:
+def _answer(layout: Candidate, more: str = "") -> Cell:
     settings = in_short(Point.of(layout.scenario))
-    doubt = _doubt(layout, result)
+    doubt = _doubt(layout)
     return Cell(
         layout.iteration_time_s,
         f"{_figures(layout)}; tensor x pipeline x data {settings}{more}{doubt}",
@@ -91,8 +91,8 @@ def _figures(layout: Candidate) -> str:
     return f"{format_seconds(layout.iteration_time_s)}, {gib(layout.peak_bytes)} GiB"
 
 
-def _doubt(layout: Candidate, result: SearchResult) -> str:
-    fit = result.fit_of(layout)
+def _doubt(layout: Candidate) -> str:
+    fit = layout.fit
     return "" if fit.fits_surely else f": {fit.doubt}"
 
 
@@ -122,7 +122,7 @@ def _table(result: SearchResult) -> Table:
     ]
     rows, data = list[Row](), list[dict[str, Any]]()
     for rank, layout, row in zip(ranks, layouts, cells, strict=True):
-        fit = result.fit_of(layout)
+        fit = layout.fit
         number = f"{rank or ''}{'' if fit.fits_surely else MAY_NOT_FIT}"
         rows.append(Row([Cell(rank, number), *row.values()]))
         fits = {"fit": fit.state.value, "probability_of_fit": fit.probability}
@@ -142,7 +142,7 @@ def _table(result: SearchResult) -> Table:
 
 def _notes(result: SearchResult) -> Iterator[str]:
     layouts = [*result.ranked, *result.faster]
-    fits = [fit for fit in map(result.fit_of, layouts) if not fit.fits_surely]
+    fits = [fit for fit in (each.fit for each in layouts) if not fit.fits_surely]
     if fits:
         shares = ", ".join(f"{fit.probability:.0%}" for fit in fits)
         yield f"{MAY_NOT_FIT} may not fit. Probability that it fits, row by row: {shares}."
@@ -179,7 +179,7 @@ def _record(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _row(candidate: RankedLayout, result: SearchResult) -> dict[str, str]:
+def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
     scenario, split, run = candidate.scenario, candidate.scenario.parallelism, candidate.run
     return {
         "ten-\nsor": str(split.tensor),
@@ -247,8 +247,7 @@ _ENDS = {End.BUDGET: "The search stopped after --seconds.", End.INTERRUPT: "Inte
 def _certainty(result: SearchResult) -> str:
     """State what is proved about the ranking, and where the rest is said."""
     end = _ENDS[result.outcome.stopped] if result.outcome.stopped else ""
-    fixed = f" Held: {_in_words(result.held)} (--vary)." if result.held else ""
-    return " ".join(filter(None, [end, f"{_proved(result)}{fixed}", "More: --details."]))
+    return " ".join(filter(None, [end, _proved(result), "More: --details."]))
 
 
 def _proved(result: SearchResult) -> str:
@@ -307,10 +306,8 @@ def _details(result: SearchResult) -> Iterator[str]:
     if not result.evidence.is_weak:  # else it is said with the answers
         yield result.evidence.sentence
     yield f"Number 1: {result.interval.sentence}"
-    yield f"Varied: {_in_words(result.varied) or 'nothing'}."
     if result.refinement and result.refinement.fields:
         yield f"Refined: {_in_words(result.refinement.fields)}."
-    yield f"Held: {_in_words(result.held)}."
 
 
 def _kept(number: int | str) -> str:

@@ -53,7 +53,7 @@ def test_the_best_come_first_and_the_proof_last() -> None:
     assert places == sorted(places)
     proof = search_view(result).sentences[-1]
     assert "none that surely fits is faster than number 1, and none that may fit" in proof
-    assert "Held: " in proof and len(proof) < 3 * 80
+    assert len(proof) < 3 * 80
 
 
 @pytest.mark.slow
@@ -63,7 +63,7 @@ def test_exactly_the_rows_that_may_not_fit_are_marked() -> None:
     rows = view.tables["layouts"].rows
     layouts = [*result.ranked, *result.faster]
     marked = [MAY_NOT_FIT in row.cells[0].text for row in rows]
-    assert marked == [not result.fit_of(layout).fits_surely for layout in layouts]
+    assert marked == [not layout.fit.fits_surely for layout in layouts]
     (note,) = (text for text in view.sentences if "row by row" in text)
     assert len(re.findall(r"\d+%", note)) == sum(marked)
     records = view.tables["layouts"].records()

@@ -42,7 +42,6 @@ class SearchRequest:
             of them the fastest layout is also the cheapest. What follows is for `tokens` alone.
         clusters: names or paths of hardware profiles; by default that of the base. A cluster with
             fewer GPUs than the largest of `gpus` gets more nodes.
-        objective: sort the rows by time or cost.
         days: maximum training time, in days.
         goodput: as for `cost`, but 1 by default.
         price: price per GPU of all clusters, such as "2.5 USD/h", instead of each profile's.
@@ -61,7 +60,6 @@ class SearchRequest:
     vary: Varied = field(default_factory=dict)
     tokens: int | str | None = None
     clusters: Sequence[str] = ()
-    objective: Literal["time", "cost"] = "time"
     days: float | None = None
     goodput: float | Literal["auto"] = 1.0
     price: str | None = None

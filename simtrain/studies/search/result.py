@@ -12,7 +12,6 @@ from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import FitVerdict
-from simtrain.iteration.report.breakdown import Breakdown
 from simtrain.iteration.report.headline import iteration_line
 from simtrain.iteration.report.result import evidence_for
 from simtrain.scenario import RecomputePolicy, Scenario
@@ -27,24 +26,18 @@ from simtrain.units import format_bytes, format_seconds
 
 @dataclass(frozen=True, slots=True)
 class Candidate(PlainData):
-    """A layout that fits, and its evaluation.
-
-    Args:
-        scenario: the layout.
-        evaluation: its time and memory.
-        point: where it is in a space; None for a layout of no space.
-    """
+    """A layout that fits, its evaluation, and where it is in a space."""
 
     json_fields: ClassVar = keys(
         """configuration recompute num_gpus=scenario.num_gpus
-        iteration_time_s=run.iteration_time_s gpu_seconds tokens_per_s=run.tokens_per_s
-        mfu=run.mfu hfu=run.hfu peak_bytes=evaluation.peak_bytes
-        capacity_bytes=evaluation.capacity_bytes breakdown_s=breakdown"""
+        iteration_time_s=run.iteration_time_s gpu_seconds=evaluation.gpu_seconds
+        tokens_per_s=run.tokens_per_s mfu=run.mfu hfu=run.hfu peak_bytes=evaluation.peak_bytes
+        capacity_bytes=evaluation.capacity_bytes breakdown_s=run.breakdown fit=evaluation.fit"""
     )
 
     scenario: Scenario
     evaluation: Evaluation
-    point: Point | None = None
+    point: Point
 
     def __repr__(self) -> str:
         split = self.scenario.parallelism
@@ -54,7 +47,7 @@ class Candidate(PlainData):
 
     @property
     def configuration(self) -> dict[str, Any]:
-        return _configuration(Point.of(self.scenario), self.point.settings if self.point else ())
+        return _configuration(Point.of(self.scenario), self.point.settings)
 
     @property
     def recompute(self) -> dict[str, Any]:
@@ -68,9 +61,8 @@ class Candidate(PlainData):
         return self.evaluation.run
 
     @property
-    def breakdown(self) -> Breakdown:
-        assert self.run.breakdown is not None, "the evaluator of a search returns breakdowns"
-        return self.run.breakdown
+    def fit(self) -> FitVerdict:
+        return self.evaluation.fit
 
     @property
     def iteration_time_s(self) -> float:
@@ -79,10 +71,6 @@ class Candidate(PlainData):
     @property
     def peak_bytes(self) -> int:
         return self.evaluation.peak_bytes
-
-    @property
-    def gpu_seconds(self) -> float:
-        return self.evaluation.gpu_seconds
 
 
 def _configuration(layout: Point, settings: Settings) -> dict[str, Any]:
@@ -93,12 +81,7 @@ def _configuration(layout: Point, settings: Settings) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class FailedLayout(PlainData):
-    """A legal layout whose evaluation ended in an error.
-
-    Args:
-        point: the layout.
-        exception: the error.
-    """
+    """A legal layout whose evaluation ended in an error."""
 
     json_fields: ClassVar = keys("configuration error")
 
@@ -153,19 +136,6 @@ class Refinement(PlainData):
         }
 
 
-@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class RankedLayout(Candidate):
-    """A layout of a ranking.
-
-    Args:
-        fit: whether it surely fits.
-    """
-
-    json_fields: ClassVar = Candidate.json_fields | keys("fit")
-
-    fit: FitVerdict
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class SearchResult(Answer):
     """The best layouts of a space, and what is proved about them.
@@ -181,8 +151,6 @@ class SearchResult(Answer):
         faster: the best layouts that are better than the ranked ones, but may not fit.
         profile: the cluster's hardware profile.
         left_out: settings of the base that do not apply to some legal layouts.
-        varied: fields that have several values among the legal layouts.
-        held: fields of a layout that have one value.
         refinement: changes of single settings of the best layouts, if requested.
         base_layout: the layout of the base, if it is one of the searched ones and fits.
         no_base: why there is none.
@@ -193,7 +161,7 @@ class SearchResult(Answer):
         """scenario=base.name cluster=base.cluster calibrated=evidence.judged evidence
         limit_bytes safe_bytes
         num_configurations=legal.num_configurations num_legal num_illegal_by_rule
-        left_out_where_illegal=left_out varied held
+        left_out_where_illegal=left_out
         num_seen=outcome.num_seen num_fitting=outcome.num_fitting
         num_bounded=outcome.num_bounded num_simulated=outcome.num_simulated exact
         stopped=outcome.stopped lower_bound_iteration_time_s=outcome.bound gap best
@@ -206,14 +174,12 @@ class SearchResult(Answer):
     safe_bytes: int
     legal: LegalPoints
     outcome: SearchOutcome
-    ranked: tuple[RankedLayout, ...]
-    faster: tuple[RankedLayout, ...]
+    ranked: tuple[Candidate, ...]
+    faster: tuple[Candidate, ...]
     profile: HardwareProfile
     left_out: tuple[str, ...] = ()
-    varied: tuple[str, ...] = ()
-    held: tuple[str, ...] = ()
     refinement: Refinement | None = None
-    base_layout: RankedLayout | None = None
+    base_layout: Candidate | None = None
     no_base: str = ""
     failures: tuple[FailedLayout, ...] = ()
 
@@ -264,7 +230,7 @@ class SearchResult(Answer):
         layout = self.answer
         scenario, split = layout.scenario, layout.scenario.parallelism
         interval = Evaluator().interval(layout.evaluation.scenario, layout.iteration_time_s)
-        line = iteration_line(scenario, layout.run, interval, self.fit_of(layout))
+        line = iteration_line(scenario, layout.run, interval, layout.fit)
         degrees = f"{split.tensor} x {split.pipeline} x {split.data}"
         return " ".join([f"{line}; {degrees}", *self.against_base(layout)])
 
@@ -284,7 +250,7 @@ class SearchResult(Answer):
         return dict(sorted(self.legal.removed.items()))
 
     @property
-    def best(self) -> RankedLayout:
+    def best(self) -> Candidate:
         return self.ranked[0]
 
     @property
@@ -296,9 +262,6 @@ class SearchResult(Answer):
     @property
     def is_safe(self) -> bool:
         return self.best.peak_bytes <= self.safe_bytes
-
-    def fit_of(self, layout: Candidate) -> FitVerdict:
-        return FitVerdict(layout.peak_bytes, self.limit_bytes, layout.evaluation.host_fits)
 
     @property
     def num_alike(self) -> int:

@@ -11,7 +11,7 @@ from simtrain.base.process import without_garbage_collection
 from simtrain.base.request import takes
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration.memory.report import FitVerdict, surely_fitting_bytes
+from simtrain.iteration.memory.report import surely_fitting_bytes
 from simtrain.scenario import REASONS, Scenario, check_scenario
 from simtrain.studies.changes import Change, all_values, changes_of, policies_near
 from simtrain.studies.evaluation import Evaluation, Evaluator
@@ -31,7 +31,6 @@ from simtrain.studies.search.request import SearchRequest
 from simtrain.studies.search.result import (
     Candidate,
     FailedLayout,
-    RankedLayout,
     Refinement,
     SearchResult,
 )
@@ -105,10 +104,8 @@ def search_layouts(request: SearchRequest) -> SearchResult:
     if not outcome.best:
         raise _none_fits(explorer, outcome, profile)
 
-    def ranked(point: Point) -> RankedLayout:
-        evaluation = explorer.evaluation(point)
-        fit = FitVerdict(evaluation.peak_bytes, limit_bytes, evaluation.host_fits)
-        return RankedLayout(space.scenario(point), evaluation, point, fit=fit)
+    def ranked(point: Point) -> Candidate:
+        return Candidate(space.scenario(point), explorer.evaluation(point), point)
 
     best, base_layout = tuple(map(ranked, outcome.best)), None
     no_base = "does not fit" if base_point else f"is not legal on {counted(space.gpus, 'GPU')}"
@@ -130,8 +127,6 @@ def search_layouts(request: SearchRequest) -> SearchResult:
         tuple(map(ranked, outcome.faster)),
         profile,
         space.left_out(legal.points),
-        space.varied(legal.points),
-        space.held_fields(legal.points, refinement.fields if refinement else ()),
         refinement,
         base_layout,
         no_base,
@@ -247,7 +242,6 @@ class _Climber:
     def changed(self, layout: Candidate, change: Change) -> Candidate | None:
         """Return a layout with a change; None if it is illegal, or too large to be as safe."""
         point = layout.point
-        assert point is not None, "a search starts from points"
         if "recompute" in change.values:
             point = point._replace(recompute=change.values["recompute"])
         else:

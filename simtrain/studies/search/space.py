@@ -255,27 +255,10 @@ class Space:
             options.append(((), *((("model.experts", each),) for each in limited)))
         return options
 
-    def varied(self, points: Sequence[Point]) -> tuple[str, ...]:
-        """Return the fields that have several values among these points."""
-        columns = zip(FIELDS.values(), _columns(points, len(COORDINATES)), strict=True)
-        return tuple(field for field, values in columns if len(values) > 1)
-
     def left_out(self, points: Sequence[Point]) -> tuple[str, ...]:
         """Return the settings of the base that some of these points do not have."""
         off = (settings for point in points for settings in point.off)
         return tuple(dict.fromkeys(field for settings in off for field, _ in settings))
-
-    def held_fields(self, points: Sequence[Point], refined: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the coordinates with one value for all of these points.
-
-        Lengths of stages, a layout and experts that the base does not have are left out.
-        """
-        is_uncut = self._now[len(_SPLIT) + 1 : len(_SPLIT) + 4] == (*_EVEN, None)
-        absent = {*_ENDS, "layout"} if is_uncut else set[str]()
-        if self.base.model.experts is None:
-            absent |= {"expert", "expert_tensor"}
-        left_out = {*self.varied(points), *refined, *(FIELDS[name] for name in absent)}
-        return tuple(field for field in FIELDS.values() if field not in left_out)
 
     # ------------------------------------------------------------------------- splits over ranks
 

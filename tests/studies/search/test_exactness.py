@@ -98,8 +98,8 @@ def test_both_rankings_equal_an_enumeration(name: str) -> None:
         limit = limit_between(name, share)
         result = search(with_memory(name, limit), 4, top=3)
         check(result, name)
-        assert all(result.fit_of(each).state is MemoryFit.SURELY for each in result.ranked)
-        assert all(result.fit_of(each).state is MemoryFit.PERHAPS for each in result.faster)
+        assert all(each.fit.state is MemoryFit.SURELY for each in result.ranked)
+        assert all(each.fit.state is MemoryFit.PERHAPS for each in result.faster)
 
 
 def no_bound_of_memory(explorer: Explorer, point: Point) -> int:

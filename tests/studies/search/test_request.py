@@ -206,7 +206,6 @@ def test_a_refined_layout_is_legal_and_no_slower_than_the_best() -> None:
     assert refinement.changes and refinement.num_simulated <= refinement.num_tried
     data = result.to_dict()["refined"]
     assert set(data["changes"]) <= {*refinement.fields}
-    assert not {*refinement.fields} & {*result.held}
     view = search_view(result, details=True)
     said = dict(view.parts[1].rows)
     assert said["Best that surely fits"].value == refinement.layout.iteration_time_s
@@ -286,7 +285,7 @@ def test_the_command_prints_a_table(file: pathlib.Path) -> None:
     assert any(line.startswith("Exact among ") for line in lines)
     assert any(line.startswith("Best that surely fits") for line in lines)
     more = call("search", str(file), *options, "--details").stdout
-    assert "\nHeld: " in more
+    assert "are legal" in more
 
 
 @pytest.mark.parametrize(
