@@ -28,8 +28,7 @@ from simtrain.studies.variation import draw
 from simtrain.views.memory import memory_view
 from simtrain.views.result import result_view
 from simtrain.workload.ops import total_flops, total_model_flops
-from simtrain.workload.passes import Pass
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import Pass, record_pass
 from simtrain.workload.work import Collective, HostWork
 from tests.helpers.floors import (
     assert_mfu_is_hfu_at_most_unless_masked,

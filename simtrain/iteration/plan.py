@@ -30,17 +30,16 @@ from simtrain.workload.ops import Op, collective
 from simtrain.workload.optimizer import (
     GradientBuckets,
     StepOps,
+    StepOptions,
     bucket_ops,
     buckets_of,
     step_ops,
 )
-from simtrain.workload.passes import Pass, PassOptions
+from simtrain.workload.passes import MergedPass, Pass, PassOptions
 from simtrain.workload.recompute import SAVE_ALL
-from simtrain.workload.record import MergedPass
 from simtrain.workload.recorded_step import RecordedStep
 from simtrain.workload.segments import check_saved_ops
-from simtrain.workload.shard_groups import sharding_of
-from simtrain.workload.step_options import StepOptions
+from simtrain.workload.sharding import sharding_of
 from simtrain.workload.tape import (
     Block,
     Context,

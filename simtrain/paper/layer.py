@@ -29,8 +29,7 @@ from simtrain.studies.simulation import simulate_layer
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.model_ends import GetBatch
 from simtrain.workload.ops import Op, Tensor, total_flops
-from simtrain.workload.passes import Pass
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import Pass, record_pass
 
 
 @dataclass(frozen=True, slots=True)

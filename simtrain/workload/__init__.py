@@ -5,6 +5,6 @@ A block records its forward pass on a tape (`tape`). From the recording follow, 
 - `issue`: ops in issue order, with the collectives that they wait for (`Segment`);
 - `segments`: what a block recomputes and saves for that; its forward and its backward pass;
 - `recompute`: which blocks of a chunk are recomputed together;
-- `record`: the segments of a pass of a chunk (`passes`), one block after the other;
+- `passes`: the segments of a pass of a chunk, one block after the other;
 - `sharding`: the collectives of ZeRO between them.
 """

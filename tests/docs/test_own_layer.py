@@ -16,7 +16,7 @@ from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.workload import blocks
 from simtrain.workload.ops import total_flops
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.tape import Block
 from tests.helpers.command_line import ROOT
 from tests.helpers.toys import a100, scenario_with

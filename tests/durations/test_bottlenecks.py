@@ -14,7 +14,7 @@ from simtrain.hardware.entries import entries_of, entry_of, with_changed
 from simtrain.hardware.load import load_profile
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import load_scenario
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import (
     Collective,
     CollectiveKind,

@@ -5,7 +5,7 @@ from typing import Any
 
 from simtrain.scenario import Scenario
 from simtrain.workload.ops import Op
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective, CollectiveKind, GroupedGemm
 from tests.helpers.toys import plan_of, scenario_with
 

@@ -4,7 +4,7 @@ from itertools import chain
 
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.report.result import Result
-from simtrain.workload.record import record_of
+from simtrain.workload.passes import record_of
 from simtrain.workload.work import Elementwise, FusedAttention, Gemm, GroupedGemm, Work
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simtrain.iteration.report.result import Result
 from simtrain.recording.program import Program, write_program
 from simtrain.scenario import Scenario
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import FusedAttention, Work
 from tests.helpers.random_recordings import random_recording
 

@@ -24,8 +24,7 @@ from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.model_ends import GetBatch
 from simtrain.workload.ops import Op, Phase
-from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord, record_pass
 
 # Table 3: heads, hidden size, layers, pipeline, interleave, global batch, microbatch; t is 8.
 TABLE3 = {

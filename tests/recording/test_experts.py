@@ -15,7 +15,7 @@ from simtrain.recording.child.recording import program_of
 from simtrain.recording.child.streams import Streams
 from simtrain.recording.program import Program
 from simtrain.studies.simulation import simulate
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective, CollectiveKind
 from tests.helpers import expert_programs as programs
 from tests.helpers.real_processes import real_collectives, recorded_collectives

@@ -6,7 +6,7 @@ from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import checked_profile, simulate
 from simtrain.workload.issue import LaunchKind
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 
 BRIDGE = "software=megatron_bridge@26.04"
 

@@ -16,7 +16,7 @@ from simtrain.scenario.model import Experts
 from simtrain.studies.simulation import simulate
 from simtrain.workload.gpt import TransformerLayer, gpt_blocks
 from simtrain.workload.ops import Op, total_flops, total_model_flops
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import FusedAttention
 from tests.helpers.toys import plan_of, scenario_with, small
 

@@ -16,7 +16,7 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Op
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective, FusedAttention
 from tests.helpers.toys import (
     SMALL_MODEL,

@@ -7,7 +7,7 @@ import pytest
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.workload.ops import Op, Phase
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective, Elementwise, FusedAttention
 from tests.helpers.toys import plan_of, scenario_with
 

@@ -13,8 +13,7 @@ from simtrain.iteration.plan import Plan
 from simtrain.workload import blocks
 from simtrain.workload.chunk import chunk_of
 from simtrain.workload.ops import Op, Tensor
-from simtrain.workload.passes import Pass
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import Pass, record_pass
 from simtrain.workload.tape import Tape
 from simtrain.workload.work import Collective, CollectiveKind
 from tests.helpers.toys import a100, plan_of, small

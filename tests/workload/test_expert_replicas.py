@@ -9,12 +9,12 @@ from simtrain.iteration.memory.buffers import model_states
 from simtrain.workload.chunk import Chunk, parameters
 from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.optimizer import (
+    StepOptions,
     bucket_ops,
     buckets_of,
     data_reduction,
     step_ops,
 )
-from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import Collective, CollectiveKind
 from tests.helpers.toys import plan_of, small

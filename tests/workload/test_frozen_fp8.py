@@ -8,7 +8,7 @@ import pytest
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate_memory
 from simtrain.workload.ops import Op
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from tests.helpers.toys import plan_of, scenario_with
 
 H, FFN, VOCAB, LAYERS, RANK = 256, 768, 512, 3, 8

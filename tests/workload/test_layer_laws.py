@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
 from simtrain.workload.ops import Op, total_flops, total_model_flops
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective
 from tests.helpers.layers import CHOICES, LayerByHand, layers
 from tests.helpers.toys import plan_of, scenario_with

@@ -12,7 +12,7 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
 from simtrain.workload.chunk import whole_parameters
 from simtrain.workload.ops import Op, total_model_flops
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective
 from tests.helpers.toys import plan_of, scenario_with
 

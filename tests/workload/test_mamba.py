@@ -11,7 +11,7 @@ from simtrain.scenario import Scenario, check_scenario, load_scenario
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.ops import Op, total_flops, total_model_flops
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import ScanKernel
 from tests.helpers.toys import (
     kept_bytes,

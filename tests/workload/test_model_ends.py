@@ -14,7 +14,7 @@ from simtrain.workload.chunk import Chunk, Parameters
 from simtrain.workload.model_ends import GetBatch
 from simtrain.workload.ops import Op, total_flops
 from simtrain.workload.optimizer import StepOps, step_ops
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective, CollectiveKind, Elementwise
 from tests.helpers.toys import (
     chunk_with,

@@ -16,7 +16,7 @@ from simtrain.scenario.parallelism import chunks_of_layout, layout_of_chunks
 from simtrain.studies.search.bounds import Bounds
 from simtrain.workload.chunk import whole_parameters
 from simtrain.workload.ops import total_flops
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective, Elementwise
 from tests.helpers.toys import (
     a100,

@@ -22,8 +22,8 @@ from simtrain.schedules import (
 from simtrain.workload.chunk import chunk_of
 from simtrain.workload.model_ends import FinalNorm
 from simtrain.workload.ops import Op, Phase, total_flops
+from simtrain.workload.passes import record_pass
 from simtrain.workload.recompute import SAVE_ALL
-from simtrain.workload.record import record_pass
 from tests.helpers.toys import (
     a100,
     chunk_with,

@@ -12,7 +12,7 @@ from simtrain.scenario import RecomputePolicy, Scenario, check_scenario
 from simtrain.scenario.memory_rules import absent_modules
 from simtrain.scenario.section import MODULES
 from simtrain.workload.ops import Op, Phase, total_flops
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective
 from tests.helpers.expert_models import EXPERTS, FFN, HEADS, HIDDEN, SEQ, TOKENS, TOP_K, moe
 from tests.helpers.layers import layers

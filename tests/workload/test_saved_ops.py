@@ -12,7 +12,7 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.scenario.section import OP_KINDS
 from simtrain.workload.ops import Op, Phase, total_flops
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.segments import layer_tensors
 from simtrain.workload.tape import record
 from tests.helpers.layers import layers

@@ -9,7 +9,7 @@ from simtrain.durations.collectives import total_wire_bytes
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.ops import Phase, total_flops
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective, Elementwise
 from tests.helpers.toys import (
     STRATEGIES,

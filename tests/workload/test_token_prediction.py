@@ -9,7 +9,7 @@ from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.workload.ops import Op, total_flops
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from tests.helpers.toys import plan_of, scenario_with
 
 H, A, S, B, V, FFN = 64, 4, 32, 2, 512, 160

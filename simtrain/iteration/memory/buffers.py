@@ -29,9 +29,8 @@ from simtrain.units import format_bytes, gib
 from simtrain.workload.blocks.linear import NUM_STREAMS, registered_bytes
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.fp8 import RECIPES
-from simtrain.workload.passes import Pass
-from simtrain.workload.record import record_pass
-from simtrain.workload.step_options import StepOptions
+from simtrain.workload.optimizer import StepOptions
+from simtrain.workload.passes import Pass, record_pass
 from simtrain.workload.work import FP32_BYTES
 
 # Model states: parameters, gradients, and the optimizer states of Adam.

@@ -22,9 +22,17 @@ from simtrain.iteration.plan import PassKey, PassOrder, Plan
 from simtrain.schedules import KINDS
 from simtrain.workload.issue import Segment
 from simtrain.workload.ops import Phase, Tensor
-from simtrain.workload.passes import ExchangedBytes, Pass, PassKind, PassOptions, PassRecord
-from simtrain.workload.record import MergedPass, record_merged, record_pass
-from simtrain.workload.shard_groups import Sharding
+from simtrain.workload.passes import (
+    ExchangedBytes,
+    MergedPass,
+    Pass,
+    PassKind,
+    PassOptions,
+    PassRecord,
+    record_merged,
+    record_pass,
+)
+from simtrain.workload.sharding import Sharding
 from simtrain.workload.work import Product
 
 Tensors = frozenset[Tensor]

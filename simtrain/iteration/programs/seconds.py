@@ -37,10 +37,8 @@ from simtrain.iteration.programs.pass_tasks import (
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment, Stream, stream_of
 from simtrain.workload.ops import Op, total_flops, total_model_flops
-from simtrain.workload.optimizer import step_ops
-from simtrain.workload.passes import PassOptions
-from simtrain.workload.record import RankPass, record_of, record_pass
-from simtrain.workload.step_options import StepOptions
+from simtrain.workload.optimizer import StepOptions, step_ops
+from simtrain.workload.passes import PassOptions, RankPass, record_of, record_pass
 from simtrain.workload.work import Collective, FusedAttention, Gemm, GroupedGemm, TokenExchange
 
 OpsPart: TypeAlias = ReceiveGatherPart | BucketPart | OptimizerPart

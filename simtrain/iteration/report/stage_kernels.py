@@ -21,7 +21,7 @@ from simtrain.iteration.programs.parts import (
 from simtrain.iteration.programs.seconds import IterationSeconds, whole_pass
 from simtrain.iteration.report.spans import Spans
 from simtrain.workload.ops import Op
-from simtrain.workload.record import record_of
+from simtrain.workload.passes import record_of
 
 if TYPE_CHECKING:
     from simtrain.iteration.report.result import Result

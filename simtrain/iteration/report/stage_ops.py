@@ -30,7 +30,7 @@ from simtrain.iteration.report.breakdown import field_of
 from simtrain.iteration.report.spans import StageStream
 from simtrain.workload.issue import Stream, stream_of
 from simtrain.workload.ops import Op, Phase
-from simtrain.workload.record import record_of
+from simtrain.workload.passes import record_of
 from simtrain.workload.work import Work
 
 if TYPE_CHECKING:

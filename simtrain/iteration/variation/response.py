@@ -24,7 +24,7 @@ from simtrain.iteration.programs.parts import (
 from simtrain.iteration.programs.pass_tasks import PassMachine, run_pass
 from simtrain.iteration.programs.seconds import IterationSeconds, passes_of, whole_pass
 from simtrain.workload.ops import Op
-from simtrain.workload.record import RankPass, record_of
+from simtrain.workload.passes import RankPass, record_of
 from simtrain.workload.work import Collective, HostWork, Work
 
 Cause = Literal["kernels", "collectives", "network"]

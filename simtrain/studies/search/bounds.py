@@ -42,9 +42,8 @@ from simtrain.iteration.programs.seconds import Machine
 from simtrain.schedules import KINDS, Kind, Order
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment, Stream, stream_of
-from simtrain.workload.passes import Pass
-from simtrain.workload.record import record_pass
-from simtrain.workload.step_options import StepOptions
+from simtrain.workload.optimizer import StepOptions
+from simtrain.workload.passes import Pass, record_pass
 
 _ROUNDING = 1 - 1e-9
 """Margin for sums in another order, which differ in their last digits."""

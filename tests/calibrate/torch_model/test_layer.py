@@ -19,8 +19,7 @@ from simtrain.workload import gpt
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.ops import Op
-from simtrain.workload.passes import Pass, PassKind, PassOptions
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import Pass, PassKind, PassOptions, record_pass
 from simtrain.workload.tape import Microbatch
 from simtrain.workload.work import Collective
 from tests.helpers.rank_processes import run_ranks

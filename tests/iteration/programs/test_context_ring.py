@@ -12,8 +12,7 @@ from simtrain.workload.blocks import attention
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.ops import Tensor
-from simtrain.workload.passes import Pass, PassKind, PassOptions
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import Pass, PassKind, PassOptions, record_pass
 from simtrain.workload.tape import Context, Microbatch, Tape
 from simtrain.workload.work import Collective, CollectiveKind, FusedAttention, Work
 

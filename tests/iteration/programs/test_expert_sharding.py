@@ -14,7 +14,7 @@ from simtrain.scenario import Scenario
 from simtrain.schedules import Action
 from simtrain.studies.simulation import simulate_memory
 from simtrain.workload.ops import Op
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective, CollectiveKind, Elementwise
 from tests.helpers.expert_models import EXPERTS, FFN, HIDDEN, SEQ, moe
 from tests.helpers.toys import exchange_peaks, ops_of, plan_of

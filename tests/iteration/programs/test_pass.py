@@ -20,8 +20,7 @@ from simtrain.iteration.programs.pass_tasks import (
     simulate_pass,
 )
 from simtrain.scenario import Scenario
-from simtrain.workload.passes import Pass
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import Pass, record_pass
 from simtrain.workload.work import Collective
 from tests.helpers.toys import (
     a100,

@@ -19,7 +19,7 @@ from simtrain.scenario import Scenario
 from simtrain.schedules import Action
 from simtrain.studies.simulation import simulate_memory
 from simtrain.workload.ops import Op
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective
 from tests.helpers.toys import (
     NARROW,

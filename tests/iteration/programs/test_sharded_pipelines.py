@@ -13,8 +13,7 @@ from simtrain.iteration.programs.parts import PassPart, actions_skipping_sync, s
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.schedules import build
 from simtrain.studies.simulation import simulate_memory
-from simtrain.workload.passes import Pass
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import Pass, record_pass
 from simtrain.workload.work import Collective
 from tests.helpers.toys import layer_parameters, plan_of, run, small
 

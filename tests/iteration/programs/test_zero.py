@@ -20,7 +20,7 @@ from simtrain.studies.simulation import simulate
 from simtrain.workload.chunk import unit_parameters
 from simtrain.workload.ops import Op
 from simtrain.workload.optimizer import data_reduction
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective, Elementwise
 from tests.helpers.toys import (
     NARROW,

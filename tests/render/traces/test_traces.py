@@ -13,7 +13,7 @@ from simtrain.iteration.report.result import Result
 from simtrain.render.traces.write import write_trace
 from simtrain.schedules import Schedule
 from simtrain.studies.simulation import simulate
-from simtrain.workload.record import record_pass
+from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective
 from tests.helpers.traced_kernels import TRACED, measured, reported_us
 from tests.helpers.traces import RESULTS, Slice, Thread, read_chrome, read_json, traced
