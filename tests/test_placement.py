@@ -5,7 +5,7 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.parts import structure_of
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from tests.helpers.toys import a100, changed, run, scenario_with
+from tests.helpers.toys import a100, changed, scenario_with
 
 STAGES_FIRST = "tp-cp-ep-pp-dp"
 
@@ -34,11 +34,6 @@ def test_stages_first_keeps_transfers_inside_nodes_and_spreads_replicas() -> Non
     assert stages.mesh.group("dp").ranks_per_node == 1
     assert stages.mesh.group("tp", "pp").inside_one_node
     assert replicas.mesh.group("tp") == stages.mesh.group("tp")
-
-
-def test_without_a_pipeline_both_orders_take_equally_long() -> None:
-    both = (run(scenario(order, pipeline=1)) for order in ("tp-cp-ep-dp-pp", STAGES_FIRST))
-    assert len({result.iteration_time_s for result in both}) == 1
 
 
 def test_stages_first_makes_transfers_independent_of_a_slow_network() -> None:

@@ -26,7 +26,6 @@ from simtrain.workload.passes import (
     ExchangedBytes,
     MergedPass,
     Pass,
-    PassKind,
     PassOptions,
     PassRecord,
     record_merged,
@@ -142,9 +141,8 @@ def moments_of(pass_: Pass) -> list[Moment]:
 def unsharded(pass_: Pass) -> Pass:
     """Return the pass without the collectives of ZeRO."""
     options = pass_.options
-    if options.sharding:
-        options = PassOptions(options.microbatch, options.overlap)
-    return Pass(pass_.chunk, pass_.kind, pass_.recompute, options)
+    plain = PassOptions(options.microbatch, options.overlap) if options.sharding else options
+    return Pass(pass_.chunk, pass_.kind, pass_.recompute, plain)
 
 
 def saved_tensors(forward: Pass) -> Live:
@@ -161,8 +159,7 @@ def _live_before(pass_: Pass) -> Live:
     """Return the tensors that the pass before leaves: of F for B and I, of I for W."""
     if pass_.kind == "F":
         return {}
-    before: PassKind = "I" if pass_.kind == "W" else "F"
-    return _replayed(replace(pass_, kind=before))[1]
+    return _replayed(replace(pass_, kind="I" if pass_.kind == "W" else "F"))[1]
 
 
 def replay(
