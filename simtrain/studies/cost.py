@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import ClassVar, Literal
 
 from simtrain.base.entry import Entry
-from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.plain_data import keys
 from simtrain.base.request import takes
 from simtrain.errors import InputError, Location
 from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
-from simtrain.hardware.profile import HardwareProfile, RunningCosts
+from simtrain.hardware.profile import RunningCosts
 from simtrain.iteration.report.result import Result
 from simtrain.studies.answer import Answer
 from simtrain.studies.goodput.goodput import (
@@ -37,16 +36,6 @@ from simtrain.units import (
     short_amount,
     short_interval,
 )
-
-KWH_J = 3.6e6
-_POWERS = {
-    "gpu_busy_power": ("compute", "recompute", "optimizer"),
-    "gpu_waiting_power": (
-        *("tensor_communication", "pipeline_communication", "data_communication"),
-    ),
-    "gpu_idle_power": ("launch", "bubble"),
-}
-"""Causes of a breakdown during which a GPU draws each power."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +67,6 @@ class Terms:
         return cls(1 if ends_by_days else read_tokens(request.tokens), goodput, price)
 
 
-@dataclass(frozen=True, slots=True)
-class Energy(PlainData):
-    """Energy of the nodes of a training, in kWh.
-
-    Args:
-        mean: from the powers of what GPUs do, and of hosts and network.
-        p5, p95: with the ends of the 90 % interval of the time.
-        nameplate: maximum power of the nodes times the time, an upper bound; None if unknown.
-        busy, waiting: share of the training in which a GPU computes, or waits for communication.
-    """
-
-    json_fields: ClassVar = keys("mean p5 p95 nameplate busy_share=busy waiting_share=waiting")
-
-    mean: float
-    p5: float
-    p95: float
-    nameplate: float | None
-    busy: float
-    waiting: float
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class TrainingCost(Answer):
     """Cost of training on `num_tokens` in whole iterations.
@@ -114,7 +82,6 @@ class TrainingCost(Answer):
         price: total price in `currency`; None if the profile has no price.
         gpu_energy_j: energy of the GPU boards; None if unknown.
         node_energy_j: energy of the GPUs' share of their nodes; None if unknown.
-        energy: energy of the nodes from what GPUs do; None if the profile lacks a power.
         sources: source of each profile entry that was used.
         missing: profile entries that are missing.
         evidence: what predictions with the profile rest on.
@@ -126,7 +93,7 @@ class TrainingCost(Answer):
         """scenario cluster num_gpus num_tokens num_iterations iteration_time_s
         interval_s=interval goodput failures time_s time_interval_s
         gpu_hours price price_interval currency
-        gpu_energy_j node_energy_j energy_kwh=energy
+        gpu_energy_j node_energy_j
         sources missing evidence calibrated=evidence.judged assumptions training"""
     )
     json_omits_none: ClassVar = frozenset({"training"})
@@ -146,7 +113,6 @@ class TrainingCost(Answer):
     currency: str | None
     gpu_energy_j: float | None
     node_energy_j: float | None
-    energy: Energy | None
     sources: dict[str, str]
     missing: tuple[str, ...]
     evidence: Evidence
@@ -180,10 +146,7 @@ class TrainingCost(Answer):
             rest = f"{with_share}, failures, checkpoints and evaluations take {lost}."
         return (
             f"Every iteration takes the simulated time; {rest}",
-            "Energy is that of GPUs that compute, wait for communication or are idle, of hosts and "
-            "of the network; the nameplate is an upper bound."
-            if self.energy
-            else "Energy is maximum power times the training time, an upper bound.",
+            "Energy is maximum power times the training time, an upper bound.",
         )
 
     @property
@@ -248,8 +211,6 @@ def cost_of_result(result: Result, terms: Terms, drawn: Goodput | None = None) -
     node, gpu_s = costs.node_power, scenario.num_gpus * time_s
     num_nodes = scenario.num_gpus / profile.cluster.gpus_per_node.value
     node_energy_j = node.value * num_nodes * time_s if node else None
-    nameplate_kwh = None if node_energy_j is None else node_energy_j / KWH_J
-    shares = profile, result.breakdown_s, scenario.num_gpus
     entries = {"price": price, "gpu_power": costs.gpu_power, "node_power": node}
     sources = {name: entry.source for name, entry in entries.items() if entry is not None}
     return TrainingCost(
@@ -268,52 +229,8 @@ def cost_of_result(result: Result, terms: Terms, drawn: Goodput | None = None) -
         currency=price.value.currency if price else None,
         gpu_energy_j=costs.gpu_power.value * gpu_s if costs.gpu_power else None,
         node_energy_j=node_energy_j,
-        energy=energy_of(*shares, time_s, goodput, ends, nameplate_kwh),
         sources=sources,
         missing=tuple(name for name in entries if name not in sources),
         evidence=result.evidence,
         interval=result.interval,
     )
-
-
-def energy_of(
-    profile: HardwareProfile,
-    breakdown_s: Mapping[str, float],
-    num_gpus: int,
-    time_s: float,
-    goodput: float,
-    ends: Ends,
-    nameplate_kwh: float | None,
-) -> Energy | None:
-    """Return the energy of a training; None if the profile lacks a power.
-
-    Outside iterations GPUs are idle. Hosts, fans and, on several nodes, the network draw the same
-    power all the time.
-
-    Args:
-        profile: of the cluster.
-        breakdown_s: seconds of an iteration by cause.
-        num_gpus: GPUs of the training.
-        time_s: the whole time.
-        goodput: share of the time that iterations take.
-        ends: of the 90 % interval of the time, relative to it.
-        nameplate_kwh: energy at the maximum power of the nodes; None if unknown.
-    """
-    costs = profile.running_costs or RunningCosts()
-    powers: dict[str, Entry[float] | None] = {name: getattr(costs, name) for name in _POWERS}
-    if costs.host_power is None or None in powers.values():
-        return None
-    iteration_s = sum(breakdown_s.values())
-    shares = {
-        name: goodput * sum(breakdown_s.get(cause, 0.0) for cause in causes) / iteration_s
-        for name, causes in _POWERS.items()
-    }
-    shares["gpu_idle_power"] += 1 - goodput
-    num_nodes = num_gpus / profile.cluster.gpus_per_node.value
-    power_w = num_gpus * sum(shares[name] * entry.value for name, entry in powers.items() if entry)
-    network = costs.network_power if num_nodes > 1 else None
-    for entry in (costs.host_power, costs.fan_power, network):
-        power_w += num_nodes * entry.value if entry else 0.0
-    mean, (low, high) = power_w * time_s / KWH_J, ends
-    busy, waiting = shares["gpu_busy_power"], shares["gpu_waiting_power"]
-    return Energy(mean, mean * low, mean * high, nameplate_kwh, busy, waiting)

@@ -73,16 +73,10 @@ def _facts(cost: TrainingCost) -> Iterator[tuple[str, str]]:
         ends = short_interval(cost.price_interval)
         price = f"{amount(cost.price)} {cost.currency}"
         yield "price", price + f" ({ends})" * (not is_given)
-    if (energy := cost.energy) is not None:
-        ends = short_interval({"p5": energy.p5, "p95": energy.p95}, 1e3)
-        yield "energy of the nodes", f"{amount(energy.mean / 1e3)} MWh ({ends})"
-        if energy.nameplate is not None:
-            yield "energy by nameplates", f"at most {amount(energy.nameplate / 1e3)} MWh"
-    else:
-        if cost.gpu_energy_j is not None:
-            yield "energy of the GPUs", f"at most {format_energy(cost.gpu_energy_j)}"
-        if cost.node_energy_j is not None:
-            yield "energy of their nodes", f"at most {format_energy(cost.node_energy_j)}"
+    if cost.gpu_energy_j is not None:
+        yield "energy of the GPUs", f"at most {format_energy(cost.gpu_energy_j)}"
+    if cost.node_energy_j is not None:
+        yield "energy of their nodes", f"at most {format_energy(cost.node_energy_j)}"
 
 
 def _duration(time_s: float) -> str:
