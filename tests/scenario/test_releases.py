@@ -113,7 +113,7 @@ def circumstances() -> Iterator[Circumstances]:
                 yield Circumstances(cluster, has_experts, in_pipeline, recipe, True, 8192)
 
 
-@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.ci)])
 @pytest.mark.parametrize("name", WITH_RELEASES)
 def test_every_release_is_a_stack_for_every_run(name: str, step: int) -> None:
     newest = releases_of(name)[-1]

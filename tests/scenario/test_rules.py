@@ -172,7 +172,7 @@ def recompute_is_legal_by_hand(scenario: Scenario) -> bool:
     return policy.num_layers <= max(layers_by_hand(scenario)) // split.interleave
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(EITHER)
 def test_nothing_illegal_runs_and_nothing_legal_is_refused(data: Mapping[str, Any]) -> None:
     scenario = Scenario.model_validate(data)
