@@ -115,9 +115,6 @@ class VariationEntries(Strict):
     pauses: PauseEntries
 
 
-_BelowOne = Annotated[float, Field(ge=0, lt=1)]
-
-
 class Failures(Strict):
     """Failures of one kind, which stop a training.
 

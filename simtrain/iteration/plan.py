@@ -92,7 +92,6 @@ class PassOrder:
         return save_all_actions(self.actions, self.num_saving_all)
 
 
-Flags = NDArray[np.bool_]
 PassKey: TypeAlias = tuple[int, Kind, bool]
 """A pass: the number of its chunk among the different ones, its kind, and whether it saves all."""
 

@@ -337,7 +337,7 @@ def dispatcher_rule(entries: Collection[str]) -> Rule:
 # Sources: Megatron-Core's core/models/hybrid/hybrid_layer_allocation.py (until 2025
 # core/ssm/mamba_hybrid_layer_allocation.py) and core/ssm/mamba_mixer.py.
 
-_HEADS, _GROUPS = "model.mamba.num_heads", "model.mamba.num_groups"
+_GROUPS = "model.mamba.num_groups"
 
 EXPERT_RULES += [
     against(

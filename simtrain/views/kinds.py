@@ -8,7 +8,6 @@ from typing import Any
 
 from simtrain.units import (
     format_bytes,
-    format_energy,
     format_seconds,
     four_digits,
     gib,
@@ -41,11 +40,9 @@ WHOLE_TEXT = Kind(str, is_number=False, is_whole=True)
 ENTRY = Kind(str, is_number=False, is_whole=True, is_entry=True)
 NUMBER = Kind(str)
 COUNT = Kind("{:,}".format)
-ROUNDED = Kind("{:,.0f}".format)
 SECONDS = Kind(format_seconds)
 BYTES = Kind(format_bytes)
 GIB = Kind(gib)
-ENERGY = Kind(format_energy)
 FOUR_DIGITS = Kind(four_digits)
 SHARE = Kind("{:.1%}".format)
 FINE_SHARE = Kind("{:.2%}".format)

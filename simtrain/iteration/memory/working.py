@@ -145,11 +145,6 @@ def unsharded(pass_: Pass) -> Pass:
     return Pass(pass_.chunk, pass_.kind, pass_.recompute, plain)
 
 
-def saved_tensors(forward: Pass) -> Live:
-    """Return the tensors that a forward pass saves, by the place of their block in the chunk."""
-    return _replayed(unsharded(forward))[1]
-
-
 @functools.lru_cache(maxsize=16384)
 def _replayed(pass_: Pass) -> tuple[PassMemory, Live]:
     return replay(record_pass(pass_), _live_before(pass_), counts_left=pass_.kind == "F")

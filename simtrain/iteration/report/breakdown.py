@@ -90,22 +90,6 @@ def breakdown_by_name(breakdown: Breakdown) -> dict[str, float]:
     return {name.removesuffix("_s"): seconds for name, seconds in asdict(breakdown).items()}
 
 
-KIND_LABELS = {
-    "forward": "forward passes",
-    "backward": "backward passes",
-    "merged": "merged forward and backward passes",
-    "transfer": "pipeline transfers",
-    "synchronize": "host waits for transfers",
-    "receive gather": "all-gathers of received tensors",
-    "data bucket": "buckets of gradients and parameters",
-    "data": "gradient reduction over replicas",
-    "tensor": "gradients of layer norms over tensor ranks",
-    "embedding": "gradients of shared embeddings",
-    "norm": "gradient norm over all ranks",
-    "optimizer": "optimizer step",
-    "parameter gather": "parameter all-gather",
-}
-"""What each kind of an iteration's tasks is, for readers."""
 _NAMES = [*CAUSE_LABELS]
 _parts = attrgetter(*_NAMES)
 

@@ -45,7 +45,7 @@ THREADS = (*_OF_STAGE.values(), *STREAMS, *_SHARED.values())
 _NAMES = _OF_STAGE | _SHARED
 THREAD_OF = np.array([THREADS.index(_NAMES[stream]) for stream in StageStream], np.int32)
 """[streams of a stage], the thread of each."""
-STAGE_THREAD, HOST_THREAD = THREADS.index(_NAMES[StageStream.OWN]), THREADS.index(HOST)
+HOST_THREAD = THREADS.index(HOST)
 PASS_THREADS = [THREADS.index(name) for name in STREAMS]
 
 

@@ -1,24 +1,10 @@
 """The report on an iteration: parts of the breakdown, utilization and extrapolated ops."""
 
-from typing import get_args
-
 import pytest
 from hypothesis import strategies as st
 
-from simtrain.iteration.programs.iteration_tasks import label_of
-from simtrain.iteration.programs.parts import (
-    BucketPart,
-    OptimizerPart,
-    PassPart,
-    ReceiveGatherPart,
-    SynchronizationPart,
-    TransferPart,
-)
-from simtrain.iteration.report.breakdown import KIND_LABELS
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from simtrain.workload.optimizer import STEP_FIELDS
-from simtrain.workload.passes import PassKind
 from tests.helpers.toys import a100, paper_scenario, run, small
 
 
@@ -72,14 +58,3 @@ def test_extrapolated_ops_are_named(model: str) -> None:
     result = simulate(paper_scenario(model, sequence=True, recompute="selective"), a100())
     assert "logits" not in result.extrapolated
     assert "gradient norm all-reduce" in result.extrapolated
-
-
-def test_every_kind_of_task_has_a_label() -> None:
-    parts = [
-        *(PassPart(0, kind, saves_all=False) for kind in get_args(PassKind)),
-        PassPart(0, "F", saves_all=False, beside=PassPart(0, "B", saves_all=False)),
-        *(BucketPart(0, 0, 0, is_last=True, gathers=gathers) for gathers in (False, True)),
-        *(TransferPart(1, 0), ReceiveGatherPart(), SynchronizationPart(1)),
-        *map(OptimizerPart, STEP_FIELDS),
-    ]
-    assert {label_of(part)[1] for part in parts} == set(KIND_LABELS)
