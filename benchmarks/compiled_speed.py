@@ -1,4 +1,4 @@
-"""Time compiled loops and SimPy on the 1T model, draws of the 175B model, and an evaluator.
+"""Time compiled loops and SimPy on the 1T model, and an evaluator.
 
 Uses one process on one core. Ratios compare times of the same run.
 """
@@ -6,7 +6,6 @@ Uses one process on one core. Ratios compare times of the same run.
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,11 @@ from simtrain.studies.evaluation import Evaluator
 
 LARGEST = "table5_1t_present"
 TYPICAL = "table5_175b_present"
-NUM_DRAWS, SIGMA, SEED = 1000, 0.1, 20_261_122
 
 
 def main() -> None:
     print(f"python {sys.version.split()[0]}")
     executors()
-    draws()
     scenarios()
 
 
@@ -42,22 +39,6 @@ def executors() -> None:
     print(
         f"{LARGEST}, {program.num_tasks:,} tasks: SimPy {simpy_s * 1e3:.0f} ms, "
         f"compiled {compiled_s * 1e3:.2f} ms, {simpy_s / compiled_s:.0f} times as fast"
-    )
-
-
-def draws() -> None:
-    """Time draws of the durations of an iteration. The durations of its tasks are independent."""
-    program, noise = program_of(TYPICAL), np.random.default_rng(SEED)
-    factors = noise.lognormal(sigma=SIGMA, size=(NUM_DRAWS, program.num_tasks))
-    drawn = replace(program, duration_s=program.duration_s * factors)
-    seconds, timeline = best_of(3, lambda: simulate(drawn, "compiled"))
-    percentiles = np.percentile(timeline.makespans_s, [5, 50, 95])
-    print(
-        f"{TYPICAL}, {NUM_DRAWS:,} draws of {program.num_tasks:,} tasks, "
-        f"lognormal with sigma {SIGMA}: {seconds:.2f} s, "
-        f"{seconds / drawn.duration_s.size * 1e9:.1f} ns per task and draw; "
-        f"makespan {simulate(program).makespan_s:.3f} s without noise, 5, 50 and 95 % of draws "
-        f"below {', '.join(f'{value:.3f}' for value in percentiles)} s"
     )
 
 

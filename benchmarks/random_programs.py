@@ -1,7 +1,7 @@
 """Run random programs with SimPy, compiled loops and plain loops, which must agree.
 
-`python -m benchmarks.random_programs 10000` draws that many programs with links, shared bandwidth
-and draws of durations, and compares all starts and ends to the last bit.
+`python -m benchmarks.random_programs 10000` draws that many programs with links and shared
+bandwidth, and compares all starts and ends to the last bit.
 """
 
 import argparse
@@ -29,11 +29,10 @@ def main() -> None:
         times = times_by_engine(program)
         totals["programs"] += 1
         totals["with links"] += program.link_loads is not None
-        totals["draws"] += len(program.draws_s)
-        totals["tasks of draws"] += program.draws_s.size
+        totals["tasks"] += program.num_tasks
         start_s, end_s = times["simpy"]
         with np.errstate(invalid="ignore"):
-            slowed = end_s - start_s > program.draws_s * (1 + 1e-9)
+            slowed = end_s - start_s > program.duration_s * (1 + 1e-9)
         totals["of these slowed"] += int(slowed.sum())
         for engine, found in times.items():
             if not all(map(np.array_equal, times["simpy"], found)):
@@ -43,18 +42,18 @@ def main() -> None:
 
 
 def times_by_engine(program: Program) -> dict[str, tuple[Floats, Floats]]:
-    """Return starts and ends of tasks, [draws, tasks], by engine."""
-    timeline, shape = simulate(program, "simpy"), program.draws_s.shape
-    times = {"simpy": (timeline.start_s.reshape(shape), timeline.end_s.reshape(shape))}
+    """Return starts and ends of tasks by engine."""
+    timeline = simulate(program, "simpy")
+    times = {"simpy": (timeline.start_s, timeline.end_s)}
     for name, is_compiled in (("compiled loops", True), ("plain loops", False)):
-        start_s, end_s = np.full((2, *shape), np.inf)
+        start_s, end_s = np.full((2, program.num_tasks), np.inf)
         run_loops(program, start_s, end_s, is_compiled=is_compiled)
         times[name] = start_s, end_s
     return times
 
 
 def random_program(number: random.Random) -> Program:
-    """Draw a program: up to 200 tasks, six streams, four links and three draws of durations."""
+    """Draw a program: up to 200 tasks, six streams and four links."""
     streams = "abcdef"[: number.randint(1, 6)]
     num_links = number.choice([0, 1, 1, 2, 3, 4])
     links = [
@@ -77,13 +76,7 @@ def random_program(number: random.Random) -> Program:
         )
     if number.random() < 0.5:
         tasks = _by_stream(tasks)
-    program = Program.of(tasks)
-    num_draws = number.choice([0, 0, 1, 2, 3])
-    if not num_draws:
-        return program
-    draws = [[_duration_s(number) for _ in tasks] for _ in range(num_draws)]
-    duration_s = np.array(draws, np.float64).reshape(num_draws, len(tasks))
-    return Program(program.graph, duration_s, program.link_loads)
+    return Program.of(tasks)
 
 
 def _duration_s(number: random.Random) -> float:

@@ -74,17 +74,15 @@ def find_longest_paths(
         order: as `find_order` writes it.
         previous: [tasks], the task before each task on its stream; -1 for none.
         after_starts, after: as in `find_order`.
-        duration_s: [draws, tasks].
-        start_s, end_s: [draws, tasks], the results.
+        duration_s: [tasks].
+        start_s, end_s: [tasks], the results.
     """
-    for draw in range(len(duration_s)):
-        durations, starts, ends = duration_s[draw], start_s[draw], end_s[draw]
-        for task in order:
-            moment = 0.0 if previous[task] < 0 else ends[previous[task]]
-            for place in range(after_starts[task], after_starts[task + 1]):
-                moment = max(moment, ends[after[place]])
-            starts[task] = moment
-            ends[task] = moment + durations[task]
+    for task in order:
+        moment = 0.0 if previous[task] < 0 else end_s[previous[task]]
+        for place in range(after_starts[task], after_starts[task + 1]):
+            moment = max(moment, end_s[after[place]])
+        start_s[task] = moment
+        end_s[task] = moment + duration_s[task]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +209,7 @@ class Program:
 
     Args:
         graph: the tasks.
-        duration_s: [tasks] or [draws, tasks], time at full speed.
+        duration_s: [tasks], time at full speed.
         link_loads: loads of tasks on links; None without shared links.
 
     Raises:
@@ -225,8 +223,8 @@ class Program:
     def __post_init__(self) -> None:
         seconds = self.duration_s
         if not (seconds.min(initial=0.0) >= 0 and seconds.max(initial=0.0) < np.inf):
-            bad = np.argwhere(~((seconds >= 0) & (seconds < np.inf)))
-            raise InputError([self._bad_duration(tuple(place)) for place in bad.tolist()])
+            bad = np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))
+            raise InputError([*map(self._bad_duration, bad.tolist())])
 
     def __repr__(self) -> str:
         return repr(self.graph).replace("TaskGraph", "Program")
@@ -255,16 +253,9 @@ class Program:
     def num_tasks(self) -> int:
         return self.graph.num_tasks
 
-    @property
-    def draws_s(self) -> Floats:
-        """Durations as [draws, tasks]."""
-        return np.atleast_2d(self.duration_s)
-
-    def _bad_duration(self, place: tuple[int, ...]) -> Problem:
-        *draw, index = place
+    def _bad_duration(self, index: int) -> Problem:
         name, stream = self.graph.name_of(index), self.graph.stream(index)
-        of_draw = f" in draw {draw[0]}" if draw else ""
-        message = f"task {name!r} on {stream!r} lasts {float(self.duration_s[place])!r} s{of_draw}"
+        message = f"task {name!r} on {stream!r} lasts {float(self.duration_s[index])!r} s"
         reason = "a duration is a finite number of seconds, zero or more"
         return Problem("E501", message, reason=reason)
 

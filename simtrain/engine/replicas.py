@@ -10,14 +10,13 @@ step takes arrays [draws, replicas].
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
 
 from simtrain.engine.compiled import Floats, Ints
-from simtrain.engine.program import Program, TaskGraph, rows_of
-from simtrain.engine.run import DeadlockError, Engine, find_waits, simulate
+from simtrain.engine.program import TaskGraph
+from simtrain.engine.run import DeadlockError, find_waits
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,25 +34,19 @@ class ReplicaProgram:
     group_sizes: Ints
     duration_s: Floats
 
-    @property
-    def num_replicas(self) -> int:
-        return int(self.duration_s.shape[2])
-
     def alone(self) -> ReplicaProgram:
         return ReplicaProgram(self.graph, np.ones_like(self.group_sizes), self.duration_s)
 
 
-def run_replicas(program: ReplicaProgram, engine: Engine = "auto") -> tuple[Floats, Floats]:
+def run_replicas(program: ReplicaProgram) -> tuple[Floats, Floats]:
     """Return the starts and the ends of all tasks, [tasks, draws, replicas] each.
 
-    `simpy` simulates the expanded program (`expanded`) draw by draw, as the reference; the other
-    engines run the pass over arrays. All give the same times to the last bit.
+    They equal those of `simulate` for the tasks of every replica on streams of its own, to the last
+    bit.
 
     Raises:
         DeadlockError: some tasks can never start.
     """
-    if engine == "simpy":
-        return _simulated(program)
     graph, size = program.graph, program.duration_s.shape
     if len(graph.order) < graph.num_tasks:
         is_unfinished = np.ones(graph.num_tasks, np.bool_)
@@ -73,57 +66,6 @@ def run_replicas(program: ReplicaProgram, engine: Engine = "auto") -> tuple[Floa
             duration_s = duration_s.copy()
             _take_largest(duration_s, sizes[task])
         np.add(begin_s, duration_s, out=end_s[task])
-    return start_s, end_s
-
-
-def expanded(program: ReplicaProgram, draw: int) -> Program:
-    """Return one draw as a program with the tasks of every replica on streams of its own.
-
-    A joint task of a replica waits for all that the joint task of any replica of its group waits
-    for. Task t of replica r has the number t · replicas + r.
-    """
-    graph, replicas = program.graph, program.num_replicas
-    duration_s = program.duration_s[:, draw].copy()
-    waiting = np.repeat(np.arange(graph.num_tasks), np.diff(graph.after_starts))
-    before = np.flatnonzero(graph.previous >= 0)
-    pairs = [
-        *zip(waiting.tolist(), graph.after.tolist(), strict=True),
-        *zip(before.tolist(), graph.previous[before].tolist(), strict=True),
-    ]
-    groups = [
-        [*range(first, min(first + size, replicas))]
-        for size in program.group_sizes.tolist()
-        for first in range(0, replicas, size)
-    ]
-    of_task: dict[int, list[list[int]]] = {}
-    numbers = np.repeat(np.arange(graph.num_tasks), -(-replicas // program.group_sizes))
-    for task, group in zip(numbers.tolist(), groups, strict=True):
-        of_task.setdefault(task, []).append(group)
-        duration_s[task, group] = duration_s[task, group].max()
-    waits = [
-        (task * replicas + member, other * replicas + awaited)
-        for task, other in pairs
-        for group in of_task[task]
-        for member, awaited in itertools.product(group, group)
-    ]
-    columns = np.array(waits, np.int32).reshape(-1, 2)
-    streams = [f"{name} of replica {r}" for name in graph.streams for r in range(replicas)]
-    stream_of = (graph.stream_of[:, None] * replicas + np.arange(replicas)).ravel()
-    every = TaskGraph(
-        tuple(streams),
-        stream_of.astype(np.int32),
-        *rows_of(graph.num_tasks * replicas, columns[:, 0], columns[:, 1]),
-    )
-    return Program(every, duration_s.ravel())
-
-
-def _simulated(program: ReplicaProgram) -> tuple[Floats, Floats]:
-    shape = program.duration_s.shape
-    start_s, end_s = np.empty(shape), np.empty(shape)
-    for draw in range(shape[1]):
-        timeline = simulate(expanded(program, draw), "simpy")
-        start_s[:, draw] = timeline.start_s.reshape(shape[0], shape[2])
-        end_s[:, draw] = timeline.end_s.reshape(shape[0], shape[2])
     return start_s, end_s
 
 

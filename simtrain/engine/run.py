@@ -96,7 +96,7 @@ Engine = Literal["auto", "simpy", "compiled"]
 
 
 def simulate(program: Program, engine: Engine = "auto") -> Timeline:
-    """Simulate a program: find when each task starts and ends, in each draw.
+    """Simulate a program: find when each task starts and ends.
 
     Args:
         program: the tasks.
@@ -107,20 +107,17 @@ def simulate(program: Program, engine: Engine = "auto") -> Timeline:
         DeadlockError: some tasks can never start.
         InputError: the engine does not exist (E504), or `compiled` needs numba (E701).
     """
-    start_s, end_s = np.full((2, *program.draws_s.shape), np.inf)
+    start_s, end_s = np.full((2, program.num_tasks), np.inf)
     if engine == "simpy":
         from simtrain.engine.simulator import simulate_events
 
-        for draw, duration_s in enumerate(program.draws_s.tolist()):
-            start_s[draw], end_s[draw] = simulate_events(program, duration_s)
+        start_s[:], end_s[:] = simulate_events(program)
     else:
-        is_compiled = runs_loops_compiled(engine, program.duration_s.size)
+        is_compiled = runs_loops_compiled(engine, program.num_tasks)
         run_loops(program, start_s, end_s, is_compiled=is_compiled)
     if end_s.max(initial=0.0) == np.inf:
-        is_unfinished = np.isinf(end_s).any(axis=0)
-        raise DeadlockError(tuple(find_waits(program.graph, is_unfinished)))
-    shape = program.duration_s.shape
-    return Timeline(program, start_s.reshape(shape), end_s.reshape(shape))
+        raise DeadlockError(tuple(find_waits(program.graph, np.isinf(end_s))))
+    return Timeline(program, start_s, end_s)
 
 
 def runs_loops_compiled(engine: Engine, num_tasks: int = 0) -> bool:
@@ -153,8 +150,8 @@ def find_idle_seconds(
 
 
 def run_loops(program: Program, start_s: Floats, end_s: Floats, *, is_compiled: bool) -> None:
-    """Write the starts and ends of tasks to arrays [draws, tasks] that contain infinity."""
-    graph, duration_s = program.graph, program.draws_s
+    """Write the starts and ends of tasks to arrays [tasks] that contain infinity."""
+    graph, duration_s = program.graph, program.duration_s
     after = graph.after_starts, graph.after
     if program.link_loads is None:
         paths = graph.order, graph.previous, *after, duration_s

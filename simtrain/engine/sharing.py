@@ -142,8 +142,8 @@ def find_slowdowns(links: LinkLoads, tasks: Sequence[int]) -> list[float]:
 # with another running task when it starts or ends: otherwise no speed but its own depends on it,
 # which is known in advance (`LinkLoads.alone`).
 #
-# A draw is one function of local lists: with lists in a named tuple, numba counts references at
-# every access, and separate functions for its steps take twice as long.
+# It is one function of local lists: with lists in a named tuple, numba counts references at every
+# access, and separate functions for its steps take twice as long.
 
 
 class SharingTasks(NamedTuple):
@@ -174,15 +174,8 @@ def find_all_slowdowns(links: LinkLoads, running: Sequence[int]) -> list[tuple[i
     return [(stream, slowdowns[place]) for place, stream in enumerate(sharing)]
 
 
-def run_sharing(tasks: SharingTasks, duration_s: Floats, start_s: Floats, end_s: Floats) -> None:
-    """Write [draws, tasks], the start and end of each task; both are infinite before."""
-    for draw in range(len(duration_s)):
-        _run_draw(tasks, duration_s[draw], start_s[draw], end_s[draw])
-
-
-def _run_draw(
-    tasks: SharingTasks, durations: Sequence[float], starts: list[float], ends: list[float]
-) -> None:
+def run_sharing(tasks: SharingTasks, durations: Floats, starts: Floats, ends: Floats) -> None:
+    """Write [tasks], the start and end of each task; both are infinite before."""
     queue_starts, queue, waits, follower_starts, followers, stream_of, alone, links = tasks
     load_starts, link = links.load_starts, links.link
     streams = range(len(queue_starts) - 1)

@@ -19,19 +19,19 @@ _LAST = EventPriority(9)
 """Priority of events that run after all others of the same moment."""
 
 
-def simulate_events(program: Program, duration_s: list[float]) -> tuple[list[float], list[float]]:
+def simulate_events(program: Program) -> tuple[list[float], list[float]]:
     """Return the starts and ends of all tasks; infinite for a task that can never start.
 
     A task starts when the task before it on its stream and all tasks that it waits for have ended.
     The order in which SimPy wakes tasks of the same moment is deterministic and affects no time.
     """
-    simulation = _Simulation(program, duration_s)
+    simulation = _Simulation(program)
     simulation.env.run()
     return simulation.start_s, simulation.end_s
 
 
 class _Simulation:
-    def __init__(self, program: Program, duration_s: list[float]) -> None:
+    def __init__(self, program: Program) -> None:
         graph = program.graph
         # Read only when tasks with loads run.
         self.link_loads = cast(LinkLoads, program.link_loads)
@@ -39,7 +39,7 @@ class _Simulation:
             self.link_loads.load_starts if program.link_loads else np.zeros(graph.num_tasks + 1)
         )
         self.num_loads = np.diff(starts).tolist()
-        self.duration_s = duration_s
+        self.duration_s = program.duration_s.tolist()
         self.env = Environment(initial_time=0.0)
         self.start_s = [inf] * graph.num_tasks
         self.end_s = [inf] * graph.num_tasks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,34 +28,19 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """Start and end of each task, in the order of the program's tasks.
-
-    Arrays are [tasks], or [draws, tasks] if the program has several draws. Spans exist only for a
-    single draw (`draw`).
-    """
+    """[tasks], start and end of each task, in the order of the program's tasks."""
 
     program: Program
     start_s: Floats
     end_s: Floats
 
     def __repr__(self) -> str:
-        if self.end_s.ndim > 1:
-            return f"<Timeline: {self.program!r}, {len(self.end_s):,} draws>"
         return f"<Timeline: {self.program!r}, {self.makespan_s:.4g} s>"
 
     @property
-    def makespans_s(self) -> Floats:
-        """[draws], end of the last task; 0 for a program without tasks."""
-        makespans: Floats = np.atleast_2d(self.end_s).max(axis=1, initial=0.0)
-        return makespans
-
-    @property
     def makespan_s(self) -> float:
-        return float(self.makespans_s.max())
-
-    def draw(self, number: int) -> Timeline:
-        program = replace(self.program, duration_s=self.program.draws_s[number])
-        return Timeline(program, self.start_s[number], self.end_s[number])
+        """End of the last task; 0 for a program without tasks."""
+        return float(self.end_s.max(initial=0.0))
 
     def span(self, index: int) -> Span:
         graph, ends = self.program.graph, (float(self.start_s[index]), float(self.end_s[index]))

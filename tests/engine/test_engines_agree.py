@@ -1,7 +1,6 @@
 """SimPy, compiled loops and plain loops give equal times to the last bit."""
 
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ AMOUNTS = st.one_of(st.sampled_from([0.25, 0.5, 1.0]), st.floats(0.01, 3.0))
 
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
-    """Draw up to 40 tasks on four streams that share up to three links, in up to three draws."""
+    """Draw up to 40 tasks on four streams that share up to three links."""
     links = [Link(f"link {i}", draw(AMOUNTS)) for i in range(draw(st.integers(0, 3)))]
     some_links = st.lists(st.sampled_from(links), unique=True) if links else st.just([])
     tasks = []
@@ -30,12 +29,7 @@ def programs(draw: st.DrawFn) -> Program:
         loads = tuple((link, draw(AMOUNTS)) for link in draw(some_links))
         seconds = draw(DURATIONS_S)
         tasks.append(Task(f"t{index}", stream, seconds, tuple(after), "", loads, weight))
-    program, num_draws = Program.of(tasks), draw(st.integers(0, 3))
-    if not num_draws:
-        return program
-    size = num_draws * len(tasks)
-    draws = np.array(draw(st.lists(DURATIONS_S, min_size=size, max_size=size)))
-    return replace(program, duration_s=draws.reshape(num_draws, len(tasks)))
+    return Program.of(tasks)
 
 
 def assert_same(program: Program) -> None:
@@ -46,21 +40,21 @@ def assert_same(program: Program) -> None:
 
 
 @given(programs())
-@settings(max_examples=125)
+@settings(max_examples=60)
 def test_all_engines_agree_to_the_last_bit(program: Program) -> None:
     assert_same(program)
 
 
 def test_all_engines_agree_on_programs_of_the_benchmark() -> None:
     number = random.Random(7)
-    for _ in range(100):
+    for _ in range(60):
         assert_same(random_program(number))
 
 
 def test_all_engines_agree_on_programs_with_much_concurrency() -> None:
     """The programs are long, so different roundings would add up."""
     number, device = random.Random(7), Link("device", 1.0)
-    for _ in range(20):
+    for _ in range(8):
         tasks = [
             Task(
                 f"t{index}",

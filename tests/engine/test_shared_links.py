@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.engine import Link, LinkLoads, Program, Task, Timeline, sharing, simulate
+from simtrain.engine import Link, LinkLoads, Program, Task, sharing, simulate
 from simtrain.engine.sharing import find_slowdowns
 from simtrain.errors import InputError
 
@@ -262,69 +262,6 @@ def test_all_invalid_amounts_are_reported() -> None:
     with pytest.raises(InputError) as error:
         Program.of(tasks)
     assert [problem.code for problem in error.value.problems] == ["E503"] * 3
-
-
-# Draws.
-
-
-def drawn(tasks: Sequence[Task], draws: list[list[float]]) -> Program:
-    return replace(Program.of(tasks), duration_s=np.array(draws, np.float64))
-
-
-@st.composite
-def draws_of_tasks(draw: st.DrawFn) -> tuple[list[Task], list[list[float]]]:
-    """Draw tasks with and without loads, with up to four draws of durations."""
-    tasks = draw(loaded_tasks())
-    if draw(st.booleans()):
-        tasks = [replace(task, loads=()) for task in tasks]
-    durations_s = st.lists(st.floats(0.0, 3.0), min_size=len(tasks), max_size=len(tasks))
-    return tasks, draw(st.lists(durations_s, min_size=1, max_size=4))
-
-
-ENGINES = ["simpy", "compiled", "plain loops"]
-
-
-def run(program: Program, engine: str) -> Timeline:
-    if engine != "plain loops":
-        return simulate(program, engine)  # type: ignore[arg-type]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("simtrain.engine.run.runs_compiled", lambda num_tasks=0: False)
-        return simulate(program)
-
-
-def times(timeline: Timeline) -> tuple[list[float], list[float]]:
-    return timeline.start_s.tolist(), timeline.end_s.tolist()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
-@given(case=draws_of_tasks())
-@settings(max_examples=60)
-def test_each_draw_runs_as_if_it_were_alone(
-    engine: str, case: tuple[list[Task], list[list[float]]]
-) -> None:
-    tasks, draws = case
-    timeline = run(drawn(tasks, draws), engine)
-    assert timeline.end_s.shape == (len(draws), len(tasks))
-    for number, seconds in enumerate(draws):
-        alone = [replace(task, duration_s=s) for task, s in zip(tasks, seconds, strict=True)]
-        expected = run(Program.of(alone), engine)
-        one = timeline.draw(number)
-        assert times(one) == times(expected)
-        assert times(run(one.program, engine)) == times(expected)
-        assert [*one.spans()] == [*expected.spans()]
-        assert one.makespan_s == timeline.makespans_s[number] == expected.makespan_s
-    assert timeline.makespan_s == max(timeline.makespans_s)
-
-
-def test_a_timeline_has_its_number_of_draws() -> None:
-    timeline = simulate(drawn([Task("t", "a", 0.0)], [[1.0], [2.0]]))
-    assert repr(timeline) == "<Timeline: <Program: 1 tasks on 1 streams>, 2 draws>"
-
-
-def test_an_invalid_duration_names_its_draw() -> None:
-    with pytest.raises(InputError, match="E501 task 't' on 'a' lasts nan s in draw 1"):
-        drawn([Task("t", "a", 0.0)], [[1.0], [math.nan]])
 
 
 # Steps of the loop.

@@ -122,8 +122,7 @@ class DrawnIteration:
             for place, number in enumerate(part):
                 durations_s[:, place] = self._draw(seed, number)
             program = ReplicaProgram(self.iteration.tasks.graph, self.group_sizes, durations_s)
-            engine = self.iteration.seconds.machine.engine
-            _, end_s = run_replicas(program if waits else program.alone(), engine)
+            _, end_s = run_replicas(program if waits else program.alone())
             of_replicas: Floats = end_s.max(axis=0)
             times_s.append(of_replicas.max(axis=1) if waits else of_replicas)
         return np.concatenate(times_s)
