@@ -8,14 +8,54 @@ import argparse
 import random
 import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simtrain.engine import Link, Program, Task, simulate
+from simtrain.engine import LinkLoads, Program, Task, simulate
 from simtrain.engine.compiled import Floats
+from simtrain.engine.program import starts_of
 from simtrain.engine.run import run_loops
 
 SEED = 20_261_121
+
+
+@dataclass(frozen=True)
+class Link:
+    """A resource that concurrent tasks share, and its capacity."""
+
+    name: str
+    capacity: float
+
+
+@dataclass(frozen=True)
+class LinkedTask:
+    """A task, with its load of each link at full speed and its claim to links that are full."""
+
+    name: str
+    stream: str
+    duration_s: float
+    after: tuple[int, ...] = ()
+    loads: tuple[tuple[Link, float], ...] = ()
+    weight: float = 1.0
+
+
+def linked_program(tasks: Sequence[LinkedTask]) -> Program:
+    """Build a program whose tasks share links."""
+    plain = (Task(task.name, task.stream, task.duration_s, task.after) for task in tasks)
+    program, pairs = Program.of(plain), [pair for task in tasks for pair in task.loads]
+    if not pairs:
+        return program
+    links = [*dict.fromkeys(link for link, _ in pairs)]
+    link_loads = LinkLoads(
+        np.array([link.capacity for link in links]),
+        starts_of([len(task.loads) for task in tasks]),
+        np.array([links.index(link) for link, _ in pairs], np.int32),
+        np.array([load for _, load in pairs]),
+        np.array([task.weight for task in tasks]),
+    )
+    return replace(program, link_loads=link_loads)
 
 
 def main() -> None:
@@ -65,7 +105,7 @@ def random_program(number: random.Random) -> Program:
         loads = number.sample(links, min(num_links, number.choice([0, 1, 1, 2, 3])))
         load = number.choice([0.25, 1.0, number.uniform(0.01, 3.0)])
         tasks.append(
-            Task(
+            LinkedTask(
                 f"t{index}",
                 number.choice(streams),
                 _duration_s(number),
@@ -76,7 +116,7 @@ def random_program(number: random.Random) -> Program:
         )
     if number.random() < 0.5:
         tasks = _by_stream(tasks)
-    return Program.of(tasks)
+    return linked_program(tasks)
 
 
 def _duration_s(number: random.Random) -> float:
@@ -84,20 +124,13 @@ def _duration_s(number: random.Random) -> float:
     return number.choice([0.0, 1.0, float(number.randint(0, 3)), 3 * number.random() ** 4])
 
 
-def _by_stream(tasks: list[Task]) -> list[Task]:
+def _by_stream(tasks: list[LinkedTask]) -> list[LinkedTask]:
     """Sort tasks by stream. Some then wait for tasks that are later in the list."""
     order = sorted(range(len(tasks)), key=lambda index: tasks[index].stream)
     places = {index: place for place, index in enumerate(order)}
     return [
-        Task(
-            one.name,
-            one.stream,
-            one.duration_s,
-            tuple(places[other] for other in one.after),
-            loads=one.loads,
-            weight=one.weight,
-        )
-        for one in (tasks[index] for index in order)
+        replace(tasks[index], after=tuple(places[other] for other in tasks[index].after))
+        for index in order
     ]
 
 

@@ -2,13 +2,12 @@
 
 from simtrain.engine.program import Program, Task, TaskGraph
 from simtrain.engine.run import DeadlockError, Engine, find_idle_seconds, simulate
-from simtrain.engine.sharing import Link, LinkLoads
+from simtrain.engine.sharing import LinkLoads
 from simtrain.engine.timeline import Span, Timeline, busy_before, exposed_seconds, union_of
 
 __all__ = [
     "DeadlockError",
     "Engine",
-    "Link",
     "LinkLoads",
     "Program",
     "Span",

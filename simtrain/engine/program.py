@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from simtrain.engine.compiled import Floats, Ints, run_loop, runs_compiled
-from simtrain.engine.sharing import Link, LinkLoads
+from simtrain.engine.sharing import LinkLoads
 from simtrain.errors import InputError, Problem
 
 # Starts and ends of tasks that share no links: longest paths through the task graph.
@@ -95,8 +95,6 @@ class Task:
         duration_s: its time if it runs at full speed.
         after: indices, in the program, of tasks that end before it starts.
         kind: label in reports.
-        loads: what it takes of each link at full speed.
-        weight: its claim to a link that is full (`sharing`).
     """
 
     name: str
@@ -104,8 +102,6 @@ class Task:
     duration_s: float
     after: tuple[int, ...] = ()
     kind: str = ""
-    loads: tuple[tuple[Link, float], ...] = ()
-    weight: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,8 +230,7 @@ class Program:
         """Build a program from single tasks.
 
         Raises:
-            InputError: as `TaskGraph` and `Program`; a load or a weight is not a finite positive
-                number (E503).
+            InputError: as `TaskGraph` and `Program`.
         """
         tasks = tuple(tasks)
         graph = TaskGraph(
@@ -246,8 +241,7 @@ class Program:
             [task.name for task in tasks].__getitem__,
         )
         duration_s = np.array([task.duration_s for task in tasks], np.float64)
-        weights = [task.weight for task in tasks]
-        return cls(graph, duration_s, LinkLoads.of([task.loads for task in tasks], weights))
+        return cls(graph, duration_s)
 
     @property
     def num_tasks(self) -> int:

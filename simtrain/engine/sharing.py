@@ -14,28 +14,13 @@ down by the same factor.
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from simtrain.engine.compiled import Floats, Ints
-from simtrain.errors import InputError, Problem
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A resource that concurrent tasks share, and its capacity."""
-
-    name: str
-    capacity: float
-
-
-Loads = tuple[tuple[Link, float], ...]
-"""What a task takes of each link at full speed."""
 
 
 class LinkLoads(NamedTuple):
@@ -55,34 +40,6 @@ class LinkLoads(NamedTuple):
     link: Ints
     load: Floats
     weight: Floats
-
-    @classmethod
-    def of(cls, loads: Sequence[Loads], weights: Sequence[float]) -> LinkLoads | None:
-        """Build from the loads and the weight of each task; None without loads.
-
-        Raises:
-            InputError: a capacity, a load or a weight is not finite and above 0 (E503).
-        """
-        pairs = [*itertools.chain(*loads)]
-        if not pairs:
-            return None
-        links = {link: place for place, link in enumerate(dict.fromkeys(link for link, _ in pairs))}
-        amounts = [
-            *((f"link {link.name!r} has a capacity of", link.capacity) for link in links),
-            *((f"a task's load of {link.name!r} is", load) for link, load in pairs),
-            *(("a task's weight is", weight) for weight in weights),
-        ]
-        wrong = [f"{what} {value!r}" for what, value in amounts if not 0 < value < math.inf]
-        if wrong:
-            reason = "it must be finite and above 0"
-            raise InputError([Problem("E503", message, reason=reason) for message in wrong])
-        return cls(
-            np.array([link.capacity for link in links]),
-            np.cumsum([0, *map(len, loads)]).astype(np.int32),
-            np.array([links[link] for link, _ in pairs], np.int32),
-            np.array([load for _, load in pairs], np.float64),
-            np.array(weights, np.float64),
-        )
 
     @property
     def alone(self) -> Floats:

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.random_programs import random_program, times_by_engine
-from simtrain.engine import DeadlockError, Link, Program, Task, simulate
+from benchmarks.random_programs import (
+    Link,
+    LinkedTask,
+    linked_program,
+    random_program,
+    times_by_engine,
+)
+from simtrain.engine import DeadlockError, Program, simulate
 from simtrain.errors import InputError
 
 # Some are shorter than the rounding of the simulated clock.
@@ -28,8 +34,8 @@ def programs(draw: st.DrawFn) -> Program:
         stream, weight = draw(st.sampled_from("abcd")), draw(AMOUNTS)
         loads = tuple((link, draw(AMOUNTS)) for link in draw(some_links))
         seconds = draw(DURATIONS_S)
-        tasks.append(Task(f"t{index}", stream, seconds, tuple(after), "", loads, weight))
-    return Program.of(tasks)
+        tasks.append(LinkedTask(f"t{index}", stream, seconds, tuple(after), loads, weight))
+    return linked_program(tasks)
 
 
 def assert_same(program: Program) -> None:
@@ -56,7 +62,7 @@ def test_all_engines_agree_on_programs_with_much_concurrency() -> None:
     number, device = random.Random(7), Link("device", 1.0)
     for _ in range(8):
         tasks = [
-            Task(
+            LinkedTask(
                 f"t{index}",
                 number.choice("abcd"),
                 number.random() ** 4,
@@ -65,19 +71,23 @@ def test_all_engines_agree_on_programs_with_much_concurrency() -> None:
             )
             for index in range(300)
         ]
-        assert_same(Program.of(tasks))
+        assert_same(linked_program(tasks))
 
 
 def test_both_engines_report_the_same_deadlock() -> None:
-    tasks = (Task("early", "a", 1.0, after=(1,)), Task("late", "a", 1.0), Task("on", "b", 1.0))
+    tasks = (
+        LinkedTask("early", "a", 1.0, after=(1,)),
+        LinkedTask("late", "a", 1.0),
+        LinkedTask("on", "b", 1.0),
+    )
     errors = []
     for engine in ("simpy", "compiled"):
         with pytest.raises(DeadlockError) as error:
-            simulate(Program.of(tasks), engine)  # type: ignore[arg-type]
+            simulate(linked_program(tasks), engine)  # type: ignore[arg-type]
         errors.append(str(error.value))
     assert errors[0] == errors[1]
 
 
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(InputError, match=r"E504 .*'simpi'"):
-        simulate(Program.of(()), "simpi")  # type: ignore[arg-type]
+        simulate(linked_program(()), "simpi")  # type: ignore[arg-type]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.random_programs import random_program
-from simtrain.engine import DeadlockError, Program, Task, TaskGraph, simulate
+from benchmarks.random_programs import LinkedTask, linked_program, random_program
+from simtrain.engine import DeadlockError, Program, TaskGraph, simulate
 from simtrain.engine.compiled import Floats
 from simtrain.engine.program import rows_of
 from simtrain.engine.replicas import ReplicaProgram, run_replicas
@@ -29,7 +29,7 @@ def expanded(program: ReplicaProgram, draw: int) -> Program:
     """Return one draw as a program with the tasks of every replica on streams of its own.
 
     A joint task of a replica waits for all that the joint task of any replica of its group waits
-    for. Task t of replica r has the number t · replicas + r.
+    for. LinkedTask t of replica r has the number t · replicas + r.
     """
     graph, replicas = program.graph, program.duration_s.shape[2]
     duration_s = program.duration_s[:, draw].copy()
@@ -114,7 +114,9 @@ def test_a_barrier_never_makes_anything_earlier(seed: int) -> None:
 
 def test_a_joint_task_waits_for_the_slowest_replica_of_its_group() -> None:
     """Passes of 1, 4, 2 and 3 s, then a reduction of 1 s over pairs: at 4 and 3 s."""
-    graph = Program.of([Task("pass", "a", 0.0), Task("reduce", "b", 0.0, after=(0,))]).graph
+    graph = linked_program(
+        [LinkedTask("pass", "a", 0.0), LinkedTask("reduce", "b", 0.0, after=(0,))]
+    ).graph
     seconds = np.array([[[1.0, 4.0, 2.0, 3.0]], [[1.0, 0.5, 1.0, 1.0]]])
     start_s, end_s = run_replicas(ReplicaProgram(graph, np.array([1, 2]), seconds))
     assert start_s[1].tolist() == [[4.0, 4.0, 3.0, 3.0]]
@@ -124,7 +126,7 @@ def test_a_joint_task_waits_for_the_slowest_replica_of_its_group() -> None:
 
 
 def test_a_deadlock_names_the_tasks_that_wait() -> None:
-    tasks = (Task("early", "a", 1.0, after=(1,)), Task("late", "a", 1.0))
-    graph = Program.of(tasks).graph
+    tasks = (LinkedTask("early", "a", 1.0, after=(1,)), LinkedTask("late", "a", 1.0))
+    graph = linked_program(tasks).graph
     with pytest.raises(DeadlockError, match="early"):
         run_replicas(ReplicaProgram(graph, np.ones(2, np.intp), np.ones((2, 1, 2))))

@@ -244,26 +244,22 @@ def test_a_slow_link_takes_at_least_the_time_of_its_messages(schedule: Schedule)
 
 
 @pytest.mark.parametrize(
-    ("overlap", "head", "cycle"),
+    ("overlap", "cycle"),
     [
         # Rank 1 waits for another message than the first one that rank 0 offers.
-        (False, "synchronize", "'0F0 to 1F0' on link 0->1 -> 'synchronize' on stage 1"),
+        (False, "'0F0 to 1F0' on link 0->1 -> 'synchronize' on stage 1"),
         # Rank 0 sends microbatch 1 only after it has received microbatch 0, which rank 1 sends
         # second.
         (
             True,
-            "1F1",
             "'0F1 to 1F1' on link 0->1 -> '0B0' on stage 0 -> '1B1 to 0B1' on link 1->0 -> "
             "'1F1' on stage 1",
         ),
     ],
 )
-def test_ranks_whose_orders_contradict_each_other_are_named(
-    overlap: bool, head: str, cycle: str
-) -> None:
+def test_ranks_whose_orders_contradict_each_other_are_named(overlap: bool, cycle: str) -> None:
     schedule = Schedule.from_csv("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n", "1f1b")
     with pytest.raises(DeadlockError) as error:
         run(schedule, 1.0, overlap)
     first = cycle.split(" -> ")[0]
     assert f"each waits for the next: {cycle} -> {first}" in str(error.value)
-    assert f"'{head}' on stage 1 waits for '0F1 to 1F1' on link 0->1" in str(error.value)

@@ -223,7 +223,7 @@ def test_if_nothing_surely_fits_all_that_fit_are_ranked() -> None:
 # ------------------------------------------------------------------------- failures
 
 ERRORS = [
-    DeadlockError([Wait("stage 0", "0F0", (("stage 0", "'0F0' on stage 0"),))]),
+    DeadlockError([Wait("stage 0", "0F0", ("stage 0",))]),
     InputError.of("E324", "this layout is refused"),
     IndexError("index 7 is out of bounds"),
 ]
