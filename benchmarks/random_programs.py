@@ -66,7 +66,6 @@ def main() -> None:
         program = random_program(number)
         times = times_by_engine(program)
         totals["programs"] += 1
-        totals["with links"] += program.link_loads is not None
         totals["tasks"] += program.num_tasks
         for engine, found in times.items():
             if not all(map(np.array_equal, times["simpy"], found)):
