@@ -22,8 +22,8 @@ SAID = {
     "#SBATCH --constraint=a100|h100": "a100_sxm4_80gb",
     "#PBS -l select=4:ngpus=8:gpu_type=h100": "h100_sxm",
     '#BSUB -gpu "num=8:gmodel=NVIDIAH100_SXM"': "h100_sxm",
-    "#SBATCH --job-name=h100": None,
-    "#SBATCH --gres=gpu:8 # not h100": None,
+    "#SBATCH --job-name=b200": None,
+    "#SBATCH --gres=gpu:8 # not b200": None,
 }
 
 
@@ -109,7 +109,7 @@ def test_a_log_says_the_gpu() -> None:
         "0: device name: NVIDIA H100 80GB HBM3": "h100_sxm",
         "| NVIDIA A100-SXM4-80GB  On | 00000000:07:00.0 |": "a100_sxm4_80gb",
         "GPU 0: NVIDIA B200 (UUID: GPU-1)": "b200_sxm",
-        "TransformerEngine: node h100-12": "h100_sxm",
+        "TransformerEngine: node b200-12": "h100_sxm",
     }.items():
         assert import_megatron(written("log.txt", log.format(line)))[0].cluster == cluster
 

@@ -11,7 +11,7 @@ from simtrain.errors import InputError
 from simtrain.importing.hugging_face.keys import FAMILIES, NOT_MODELLED, WITHOUT_EFFECT
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.model import LatentAttention
-from tests.helpers.command_line import call, refused
+from tests.helpers.command_line import MACHINE, call, refused
 from tests.helpers.imported import import_hugging_face
 from tests.helpers.toys import plan_of
 
@@ -94,10 +94,9 @@ def test_every_key_is_in_exactly_one_list() -> None:
         assert sum(map(len, lists)) == len(set().union(*lists))
 
 
-@pytest.mark.parametrize("key", sorted(NOT_MODELLED))
-def test_keys_that_are_not_modelled_are_noted(key: str) -> None:
-    text = imported(of("llama", **{key: 8}))[1]
-    assert f"# - {key} 8, line 9: {NOT_MODELLED[key].text[:30]}" in text
+def test_keys_that_are_not_modelled_are_noted() -> None:
+    text = imported(of("llama", **dict.fromkeys(NOT_MODELLED, 8)))[1]
+    assert all(f"# - {key} 8, line " in text for key in NOT_MODELLED)
 
 
 def test_a_window_counts_only_if_sequences_are_longer() -> None:
@@ -165,11 +164,11 @@ def test_a_layer_of_deepseek_v3_has_the_published_parameters_of_attention() -> N
 def test_the_command_asks_for_what_a_config_does_not_say() -> None:
     config = json.dumps(of("llama", max_position_embeddings=1 << 17))
     Path("config.json").write_text(config, encoding="utf-8")
-    words = call("import", "config.json", "-o", "x.yaml").stdout
+    words = call("import", "config.json", *MACHINE, "-o", "x.yaml").stdout
     _, _, command = words.strip().partition("Run it with: simtrain ")
     assert command.startswith("search x.yaml --gpus 8 --set model.seq_length=8192 ")
     assert call(*command.split()).exit_code == 0
-    words = call("import", "config.json", "--gpus", "4", "-o", "y.yaml").stdout
+    words = call("import", "config.json", "--gpus", "4", *MACHINE, "-o", "y.yaml").stdout
     assert "Run it with: simtrain search y.yaml --gpus 4 --set model.seq_length=8192" in words
 
 
@@ -179,11 +178,6 @@ WRONG = {
         'config.json:2:16: E877 model_type is "opt", which cannot be imported; it has keys '
         "that are not modelled: alibi",
         "Supported types: llama, mistral, qwen2, qwen3, gemma, gpt2, cohere",
-    ),
-    "a model with other layers": (
-        of("qwen3_next"),
-        'config.json:2:16: E877 model_type is "qwen3_next": simtrain has no linear attention',
-        "simtrain show extend",
     ),
     "a model of images without its text model": (
         {"model_type": "llama4"},
@@ -205,11 +199,6 @@ WRONG = {
         {key: value for key, value in of("llama").items() if key != "hidden_size"},
         'config.json: E873 "hidden_size" is missing',
         "--set model.hidden_size=...",
-    ),
-    "text as a dropout": (
-        of("llama", attention_dropout="none"),
-        "config.json:9:23: E203 model.attention_dropout must be a number",
-        "the text",
     ),
     "text as a number": (
         of("llama", num_hidden_layers="12"),
