@@ -55,15 +55,7 @@ def evaluated(
 
 @dataclass(frozen=True, slots=True)
 class Advised(PlainData):
-    """A change, and the iteration with it.
-
-    Args:
-        options: the change as options of the command line.
-        iteration_time_s: iteration time with it.
-        saved: share of the iteration time that it saves.
-        peak_bytes: memory of the fullest GPU with it.
-        more_bytes: memory that it needs in addition; negative if it frees some.
-    """
+    """A change, and the iteration with it."""
 
     json_fields: ClassVar = keys("options iteration_time_s saved peak_bytes more_bytes")
 
@@ -80,18 +72,7 @@ class Advised(PlainData):
 
 @dataclass(frozen=True, slots=True)
 class Advice(PlainData):
-    """The changes that save the most time, the best first.
-
-    Args:
-        scenario: its name.
-        iteration_time_s: iteration time without a change.
-        peak_bytes: memory of its fullest GPU.
-        fits: whether it fits.
-        advised: changes that save time and fit.
-        num_tried: changes that were simulated.
-        num_too_large: those of them that need more memory than there is.
-        num_illegal: changes that break a rule, and were not simulated.
-    """
+    """The changes that save the most time, the best first."""
 
     json_fields: ClassVar = keys(
         "scenario iteration_time_s peak_bytes fits advised num_tried num_too_large num_illegal"

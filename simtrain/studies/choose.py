@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from simtrain.base.plain_data import Number, Sentence, joined_sentences, with_whole_numbers
+from simtrain.base.plain_data import Number, Sentence, with_whole_numbers
 from simtrain.iteration.planned import PlannedIteration
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import RecomputePolicy, Scenario
@@ -20,18 +20,10 @@ from simtrain.studies.changes import first_layers, last_resorts, policy_words
 from simtrain.units import format_bytes, format_seconds
 from simtrain.workload.tape import Block
 
-_SHOWN_TRIALS = 6
-"""Simulated trials in the description of a choice, the fastest ones."""
-
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """The chosen recompute policy.
-
-    Args:
-        chosen: the fastest iteration that fits, or the smallest if none fits.
-        trials: the iterations with the policies that were tried, in order.
-    """
+    """The chosen recompute policy."""
 
     chosen: PlannedIteration
     trials: tuple[PlannedIteration, ...]
@@ -42,28 +34,12 @@ class PolicyChoice:
 
     @property
     def why(self) -> Sentence:
-        """The choice, its reason, and one line per trial."""
-        reason = "the fastest that fits"
-        if not self.chosen.fits:
-            reason = "nothing fits, this needs the least memory"
-        fastest = fitting(self.trials)[:_SHOWN_TRIALS]
-        shown = [trial for trial in self.trials if not trial.fits or trial in fastest]
-        lines = [self._line(trial) for trial in shown]
-        if more := len(self.trials) - len(shown):
-            lines.append(Sentence(f"{more} slower ones"))
-        return joined_sentences("\n  ", [Sentence(self.words, f" ({reason})"), *lines])
-
-    def _line(self, trial: PlannedIteration) -> Sentence:
-        """Return a trial in words, with the time of what fits or is chosen."""
-        peak_bytes = trial.fit.peak_bytes
+        """The choice, its reason, and what it needs."""
+        fits = "the fastest that fits" if self.chosen.fits else "nothing fits, this needs the least"
+        peak_bytes, time_s = self.chosen.fit.peak_bytes, self.chosen.iteration_time_s
         peak = Number(peak_bytes, format_bytes(peak_bytes))
-        words: list[str | Number] = [_words(trial), ": ", peak]
-        if trial.fits or trial is self.chosen:
-            time_s = trial.iteration_time_s
-            words += [", ", Number(time_s, format_seconds(time_s))]
-        if not trial.fits:
-            words.append(", does not fit")
-        return Sentence(*words)
+        time = Number(time_s, format_seconds(time_s))
+        return Sentence(self.words, f" ({fits} of {len(self.trials)} tried): ", peak, ", ", time)
 
 
 def choose(

@@ -29,9 +29,6 @@ class ScenarioColumn(PlainData):
     """A scenario of the comparison.
 
     Args:
-        name: the name or path that the user wrote, with changes.
-        result: the simulated iteration.
-        sensitivity: iteration times with more of each resource.
         drawn: the iteration drawn many times, if the scenario sets a field of `variation`.
     """
 
@@ -57,8 +54,6 @@ class Comparison(Answer):
     """Scenarios, and the differences of the others from the first, in order.
 
     Args:
-        scenarios: the scenarios.
-        differences: why each other one is slower or faster than the first.
         advice: of a single scenario, the changes that save most.
     """
 

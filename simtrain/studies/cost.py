@@ -72,20 +72,11 @@ class TrainingCost(Answer):
     """Cost of training on `num_tokens` in whole iterations.
 
     Args:
-        scenario: name of the scenario.
-        cluster: name or path of the hardware profile.
         goodput: share of the training time that iterations take; failures, checkpoints and
             evaluations take the rest.
         failures: profile whose failures the goodput was drawn with; None if it was given.
         ends: of the 90 % interval of the training time, relative to it.
-        currency: of the price; None without one.
-        price: total price in `currency`; None if the profile has no price.
-        gpu_energy_j: energy of the GPU boards; None if unknown.
-        node_energy_j: energy of the GPUs' share of their nodes; None if unknown.
-        sources: source of each profile entry that was used.
         missing: profile entries that are missing.
-        evidence: what predictions with the profile rest on.
-        interval: where the measured time of an iteration lies.
         training: the training with its failures, if it was drawn.
     """
 

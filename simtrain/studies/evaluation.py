@@ -45,11 +45,8 @@ class Evaluation:
 
     Args:
         scenario: the scenario, with the chosen strategy if its recompute was `auto`.
-        peak_bytes: peak memory of the fullest stage.
-        capacity_bytes: memory of a GPU.
         run: None if the scenario does not fit, unless the evaluator allows that.
         host_fits: the hosts have the memory for what is offloaded to them.
-        chosen_recompute: the chosen strategy in words, if recompute was `auto`.
     """
 
     scenario: Scenario

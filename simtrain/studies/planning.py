@@ -49,15 +49,9 @@ class PlanRow(PlainData):
     """A cluster with a number of GPUs: its best layout and training cost.
 
     Args:
-        cluster: name or path of the hardware profile.
-        num_gpus: number of GPUs.
-        status: whether a layout was found, and if not, why.
-        best: the best layout, if any was found.
         exact: whether the search proved that no legal layout is better.
         gap: upper bound of (iteration time / optimal iteration time) - 1; None without a layout
             or a bound.
-        errors: problems of the search, if no layout was found.
-        cost: time, price and energy of the training run; None without a layout.
         misses: "days" if the training takes longer than it may.
     """
 
@@ -108,13 +102,8 @@ class TrainingPlan(Answer):
     """A plan: rows sorted by time, the fastest first.
 
     Args:
-        scenario: name of the scenario.
-        num_tokens: number of training tokens.
         goodput: share of the training time spent in iterations; "auto" if each row has its own.
-        days: maximum days; None for no limit.
-        rows: a row per cluster and number of GPUs.
         added_nodes: number of nodes that the plan needs, for clusters with fewer in their profile.
-        made_on: the clusters.
     """
 
     json_fields: ClassVar = keys(

@@ -59,13 +59,7 @@ class RefusedSchedule(PlainData):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ScheduleComparison(Answer):
-    """All named schedules on one pipeline.
-
-    Args:
-        base: the scenario with its own schedule.
-        trials: the legal ones, the fastest first.
-        refused: the others, in the order of the registry.
-    """
+    """All named schedules on one pipeline."""
 
     json_fields: ClassVar = keys("schedule=base.schedule trials refused")
 

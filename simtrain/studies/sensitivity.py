@@ -25,13 +25,7 @@ FACTOR = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity(PlainData):
-    """Iteration times of a scenario with more of each resource.
-
-    Args:
-        iteration_time_s: iteration time on the unchanged cluster.
-        with_more_s: iteration time with more of each resource, by the names of `RESOURCES`.
-        factor: rates are multiplied by this factor, latencies divided by it.
-    """
+    """Iteration times of a scenario with more of each resource."""
 
     json_fields: ClassVar = keys("factor iteration_time_s=with_more_s saved")
 

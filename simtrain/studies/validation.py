@@ -235,10 +235,8 @@ class Errors(PlainData):
     """Statistics of errors (predicted / measured - 1); None of no errors.
 
     Args:
-        num: number of errors.
         bias: mean of the errors: below zero if predictions are too low.
         within_10_percent: share of predictions within 10 % of the measurement.
-        worst_error: the error with the largest |error|.
     """
 
     num: int = 0
@@ -272,9 +270,6 @@ class Validation(Answer):
     """Predictions of measured runs on one machine.
 
     Args:
-        cluster: the hardware profile.
-        rows: the runs, in the order of their sources.
-        time_errors, peak_errors: errors of the iteration times, and of the peaks of memory.
         interval_coverage, half_interval_coverage: share of the measured times that are in their
             90 % and 50 % intervals.
     """

@@ -63,11 +63,6 @@ class Distribution(PlainData):
     """The distribution of an iteration's time.
 
     Args:
-        draws: their number.
-        mean: over all draws.
-        mean_error: standard error of the mean.
-        deviation: standard deviation of the iterations.
-        least, most: the shortest and the longest.
         p5, p50, p95, p99: percentiles: that share of iterations takes at most so long.
     """
 
@@ -132,8 +127,6 @@ class Reason(PlainData):
     """A source of variation, or the barrier, and how much longer it makes iterations.
 
     Args:
-        name: its field of the section `variation`, or `barrier`.
-        words: what varies or waits.
         change: mean time with this source alone relative to none, minus 1; of the barrier, with
             all sources relative to replicas that do not wait for each other.
     """
@@ -150,14 +143,8 @@ class DrawnTimes(PlainData):
     """The iteration of a scenario, drawn many times.
 
     Args:
-        scenario: its name.
-        draws: number of draws.
-        seed: of the random numbers.
         usual_s: time of the iteration without variation.
-        time: distribution of the time from one iteration to the next.
-        num_ranks: ranks of the scenario.
         num_simulated_ranks: ranks that are simulated each.
-        reasons: what makes iterations longer, the most first.
         times_s: [draws], the drawn times.
     """
 
@@ -186,12 +173,7 @@ class DrawnTimes(PlainData):
 
 @dataclass(frozen=True, slots=True)
 class VariedRun(PlainData):
-    """What `simtrain run --format json` prints: a result, what is said of it, and its draws.
-
-    Args:
-        report: the result, and what is said of it.
-        variation: the iteration drawn many times, with --draws or a section `variation`.
-    """
+    """What `simtrain run --format json` prints: a result, what is said of it, and its draws."""
 
     json_fields: ClassVar = keys("**report variation")
     json_omits_none: ClassVar = frozenset({"variation"})

@@ -156,18 +156,7 @@ def test_if_nothing_fits_the_choice_needs_the_least_memory() -> None:
     assert not choice.chosen.fits
     peaks_bytes = [trial.fit.peak_bytes for trial in choice.trials]
     assert choice.chosen.fit.peak_bytes == min(peaks_bytes)
-    assert "(nothing fits, this needs the least memory)" in choice.why
-
-
-def test_the_reason_of_a_choice_lists_the_trials() -> None:
-    scenario = scenario_of(FOUR_STAGES, strategy="auto")
-    capacity = part_of_activations(FOUR_STAGES, 0.6)
-    first, *lines = chosen(scenario, capacity).why.splitlines()
-    assert first.endswith("(the fastest that fits)")
-    assert lines[0].startswith("  none: ")
-    assert lines[0].endswith(", does not fit")
-    assert any(line.startswith("  selective") for line in lines)
-    assert any(line.startswith("  full") for line in lines)
+    assert "(nothing fits, this needs the least of " in choice.why
 
 
 @st.composite

@@ -141,10 +141,10 @@ def test_auto_chooses_a_recompute_that_fits() -> None:
     result = simulate_fitting(scenario)
     assert result.memory.fits
     assert result.recompute_choice is not None
-    assert result.recompute_choice.splitlines()[0].endswith("(the fastest that fits)")
+    assert "(the fastest that fits of " in result.recompute_choice
     assert type(result.to_dict()["recompute_choice"]) is str
     page = call("run", "table5_22b_full", "--set", "recompute=auto").stdout
-    assert f"Recompute chosen: {result.recompute_choice.splitlines()[0]}" in page
+    assert f"Recompute chosen: {result.recompute_choice}" in page
 
 
 # ----------------------------------------------------------------------------------- bad input

@@ -73,10 +73,6 @@ class Fleet:
     """A training, its machines and how they recover.
 
     Args:
-        num_nodes: of the training.
-        spares: nodes that wait to replace others.
-        causes: reasons for which it stops.
-        checkpoint: how it saves its state.
         restart_s: from the end of a diagnosis to the next iteration, once enough nodes are there.
         corruption: None if it does not happen.
     """
@@ -110,10 +106,6 @@ class TrainingFacts:
     """What of a training decides its fleet, besides the entries of a profile.
 
     Args:
-        num_gpus, gpus_per_node: of the training.
-        num_parameters: of the model.
-        iteration_time_s: time of an iteration.
-        checkpoint: how checkpoints are written.
         interval_s: time between them; None for the best one.
         spares: nodes that wait; None for as many as are needed 95 % of the time.
     """

@@ -50,9 +50,7 @@ class DrawnFigure(PlainData):
     """A figure of a training that was drawn many times.
 
     Args:
-        mean: over all trainings.
         p5, p95: values that 5 % and 95 % are below.
-        mean_error: standard error of the mean.
     """
 
     mean: float
@@ -91,18 +89,11 @@ class Goodput(PlainData):
     """The goodput of a training that was drawn many times.
 
     Args:
-        scenario: its name.
-        cluster: hardware profile of the iteration.
         reliability: hardware profile of the failures.
-        num_gpus: GPUs that the training uses.
         iteration_time_s: time of one iteration without failures: the mean if the scenario sets a
             field of `variation`.
         prediction: the 90 % interval of the iteration time, relative to it.
-        tokens_per_s: of the training while iterations run.
         num_tokens: training tokens; None if the training ends after some days.
-        fleet: nodes, failures, recovery and checkpoints.
-        seed: of the random numbers.
-        trainings: what was drawn.
     """
 
     json_fields: ClassVar = keys(

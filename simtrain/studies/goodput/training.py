@@ -30,8 +30,6 @@ class Training:
     """A training that was drawn.
 
     Args:
-        seconds: by what they go to (`HOURS`).
-        interruptions: how often it stopped unplanned, by cause.
         planned: how often it stopped for planned maintenance.
     """
 

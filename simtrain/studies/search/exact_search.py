@@ -184,8 +184,6 @@ class QueuePlace(NamedTuple):
     """Where a point is in a queue.
 
     Args:
-        key: its key, or a lower bound of it.
-        number: of the point; it breaks ties.
         closeness: how many steps led to the key; after all of them it is exact.
     """
 
@@ -201,13 +199,8 @@ class SearchOutcome:
     Args:
         best: the best points with a safe peak, in order; of all that fit, if none has one.
         num_seen: points that are known to fit or not to fit.
-        num_fitting: number of these points that fit.
-        num_simulated: number of fitting points that were simulated for the ranking.
-        stopped: why the search was stopped, if it was.
         nearest: the point with the smallest peak, if no point fits.
         bound: lower bound of the time of all points with a safe peak; None if some have none yet.
-        num_bounded: number of points with a bound: all, unless the search was stopped early.
-        exact: whether the best are proved to be the best of all.
         faster: the best of the points that are better than `best`, but may not fit.
         faster_exact: whether the first of `faster`, or else of `best`, is the best of all legal
             points that fit or may not fit.

@@ -30,11 +30,6 @@ class LegalPoints:
     """The legal points of a space in its order, and the number of points that each rule removed.
 
     A point that breaks several rules counts for the first rule that was checked.
-
-    Args:
-        points: the legal layouts.
-        removed: number of illegal layouts by the code of the rule.
-        num_configurations: number of layouts, legal or not.
     """
 
     points: tuple[Point, ...]

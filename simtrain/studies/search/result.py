@@ -109,12 +109,8 @@ class Refinement(PlainData):
     """The best layout that changes of single settings lead to.
 
     Args:
-        layout: the refined layout.
         rank: the number of the layout in the ranking that was changed.
-        changes: the changed fields with their values; none if no change is better.
-        fields: the fields of which another value is legal.
         num_tried: legal changes, of all refined layouts.
-        num_simulated: changes that were simulated.
     """
 
     json_fields: ClassVar = keys("**layout rank changes=changed fields num_tried num_simulated")
@@ -141,20 +137,13 @@ class SearchResult(Answer):
     """The best layouts of a space, and what is proved about them.
 
     Args:
-        base: the scenario that was searched.
-        limit_bytes: the largest peak that fits.
         safe_bytes: the largest peak of a ranked layout, unless no layout is below it.
-        legal: the legal layouts.
-        outcome: counts and bounds of the search.
         ranked: the best layouts with a peak of at most `safe_bytes`, in order. If there are none,
             the best of all that fit.
         faster: the best layouts that are better than the ranked ones, but may not fit.
-        profile: the cluster's hardware profile.
         left_out: settings of the base that do not apply to some legal layouts.
-        refinement: changes of single settings of the best layouts, if requested.
         base_layout: the layout of the base, if it is one of the searched ones and fits.
         no_base: why there is none.
-        failures: layouts and refined layouts that could not be evaluated.
     """
 
     json_fields: ClassVar = keys(

@@ -83,12 +83,7 @@ def field_path(name: str, location: Location | None) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition of a sweep file: an expression of SQL on the fields of a scenario.
-
-    Args:
-        text: as it is written.
-        place: of the text in the file.
-    """
+    """A condition of a sweep file: an expression of SQL on the fields of a scenario."""
 
     text: str
     place: Location | None = None

@@ -91,8 +91,6 @@ class Axis:
     """An axis of the grid: the values of one field, or labels that each set several fields.
 
     Args:
-        name: the axis' name, and that of its column in the results.
-        values: the field's values, or the labels.
         settings: [values], what each value or label sets; a section sets each of its fields.
     """
 
@@ -126,14 +124,8 @@ class Sweep:
     """Everything that determines a sweep's results.
 
     Args:
-        file: what the sweep file says, as data.
-        name: of the sweep.
         bases: all base scenarios by name, the default one first.
-        axes: of the grid.
-        conditions: that every point satisfies.
         profiles: SHA-256 of each cluster's profile, by name.
-        part_size: points per part.
-        overrides: the --set options, already applied to `bases`.
     """
 
     file: Mapping[str, Any]

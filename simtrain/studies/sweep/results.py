@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from simtrain.base.extras import require
 from simtrain.base.input_file import read_bytes
-from simtrain.base.output_folder import as_path, replacing
+from simtrain.base.output_folder import as_path, replacing, writing_to
 from simtrain.base.plain_data import keys
 from simtrain.errors import InputError, Location
 from simtrain.iteration.report.operators import Records
@@ -77,7 +75,7 @@ class SweepFolder:
             InputError: the folder has something else (E821), or cannot be written to.
         """
         place = Location(str(self.path))
-        with self.writing():
+        with writing_to(self.path, "results"):
             self.path.mkdir(parents=True, exist_ok=True)
             others = [each for each in self.path.iterdir() if not each.name.startswith(".")]
             if (known := self.header) is None:
@@ -98,22 +96,8 @@ class SweepFolder:
         import pyarrow.parquet
 
         file = self.part(number)
-        with self.writing(), replacing(file, f".{file.stem}") as unfinished:
+        with writing_to(self.path, "results"), replacing(file, f".{file.stem}") as unfinished:
             pyarrow.parquet.write_table(table, unfinished, compression="zstd")
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Turn errors of writing into errors of input (E824, E825)."""
-        try:
-            yield
-        except OSError as error:
-            full = error.errno in (ENOSPC, EDQUOT, EFBIG)
-            what = "no space left" if full else "cannot write the results here"
-            message = f"{what}: {error.strerror or error}"
-            fix = f"{'make space' if full else 'make the folder writable'} and run it again"
-            reason = "finished parts are kept on disk and will not be computed again"
-            code, place = "E825" if full else "E824", Location(str(self.path))
-            raise InputError.of(code, message, place, fix, reason) from error
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -121,8 +105,6 @@ class SweepRows(Answer):
     """The result of a query.
 
     Args:
-        columns: names of the columns.
-        rows: the rows.
         num_missing: points of the sweep in parts without a file, which the query did not see.
     """
 

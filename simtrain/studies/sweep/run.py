@@ -63,13 +63,7 @@ def sweep(request: SweepRequest) -> SweepRows:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a run.
-
-    Args:
-        num_parts, num_points: of the sweep.
-        done, found: parts on disk now, and before this run.
-        num_done: points of the parts on disk.
-    """
+    """Progress of a run."""
 
     num_parts: int
     num_points: int
