@@ -17,8 +17,8 @@ import simtrain
 from simtrain.errors import InputError
 from simtrain.hardware.upgrades import RESOURCES, with_more
 from simtrain.iteration.programs.seconds import Machine
+from simtrain.studies.comparison import sensitivity
 from simtrain.studies.on_machine import memory_on, simulate_on
-from simtrain.studies.sensitivity import sensitivity
 from tests.helpers.command_line import call
 from tests.helpers.toys import run, small
 
@@ -124,7 +124,7 @@ def planned(**arguments: Any) -> Any:
         (lambda: simtrain.import_("x.sh", gpus="8"), "gpus is '8'"),
         (lambda: simtrain.import_("x.sh", env=["A=1"]), 'write env={"NNODES": "4"}'),
         (lambda: simtrain.import_("x.sh", overrides="tp=2"), "not a list of texts"),
-        (lambda: simtrain.import_("gpt2_1_5b", env={}, gpus=3), "write --gpus "),
+        (lambda: simtrain.import_("gpt2_1_5b", env={}, gpus=3), "write batch.global: 96"),
         (lambda: simtrain.report("gpt2_1_5b", "x.html"), "is a name, not a Scenario or Result"),
         (lambda: simtrain.report([], "x.html"), "there is nothing to report on"),
         (lambda: simtrain.report(SCENARIO, 3), "an object of type int is not a path"),

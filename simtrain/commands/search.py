@@ -22,7 +22,7 @@ from simtrain.studies.search.request import SearchRequest
 if TYPE_CHECKING:
     from simtrain.scenario import Scenario
     from simtrain.studies.planning import TrainingPlan
-    from simtrain.studies.search.result import SearchResult
+    from simtrain.studies.search.run import SearchResult
     from simtrain.views.view import View
 
 
@@ -188,7 +188,7 @@ def _show(
     from simtrain.render.html.pages import study_document
     from simtrain.studies.found_files import write_scenarios
     from simtrain.studies.planning import TrainingPlan
-    from simtrain.studies.search.result import SearchResult
+    from simtrain.studies.search.run import SearchResult
     from simtrain.views.plan import plan_view
     from simtrain.views.search import search_view
 

@@ -99,8 +99,7 @@ def _is_results(source: str, out: Path | None) -> bool:
 
 
 def _run(request: SweepRequest, out: Path, output: Output) -> None:
-    from simtrain.studies.sweep.results import SweepFolder
-    from simtrain.studies.sweep.run import Progress, SweepRun
+    from simtrain.studies.sweep.run import Progress, SweepFolder, SweepRun
     from simtrain.views.sweep import Summary, summary_view
 
     with status("reading the sweep"):
@@ -151,7 +150,7 @@ def _draw(folder: Path, out: Path | None, output: Output, axes: str, value: str 
 
 
 def _query(folder: Path, sql: str, output: Output) -> None:
-    from simtrain.studies.sweep.results import query as run_query
+    from simtrain.studies.sweep.run import query as run_query
     from simtrain.units import counted
     from simtrain.views.sweep import rows_view
 

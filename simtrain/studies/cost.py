@@ -2,40 +2,368 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
 
 from simtrain.base.entry import Entry
-from simtrain.base.plain_data import keys
+from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.request import takes
-from simtrain.errors import InputError, Location
+from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import RunningCosts
 from simtrain.iteration.report.result import Result
 from simtrain.studies.answer import Answer
-from simtrain.studies.goodput.goodput import (
-    Ends,
-    Goodput,
-    draw_trainings,
-    interval_of,
-    read_tokens,
+from simtrain.studies.goodput.fleet import (
+    Fleet,
+    TrainingFacts,
+    best_interval_s,
+    expected_ratio,
+    failures_of,
+    fleet_of,
+    hours_lost_per_hour,
 )
+from simtrain.studies.goodput.training import HOURS, WORK, Training, draw_training
 from simtrain.studies.gpus import with_gpus
 from simtrain.studies.search.request import SearchRequest
 from simtrain.studies.simulation import result_of
-from simtrain.studies.training_requests import CostRequest
+from simtrain.studies.training_requests import CheckpointMode, CostRequest
 from simtrain.studies.variation import mean_time_s
 from simtrain.units import (
     DAY_S,
     HOUR_S,
     Price,
     UnitError,
+    format_seconds,
+    four_digits,
     parse_price,
+    parse_seconds,
+    parse_tokens,
     short_amount,
     short_interval,
 )
+
+_MOST_DRAWS, _MOST_SPARES, _MOST_DAYS = 100_000, 1_000_000, 36_525
+_MOST_HOURS = 10.0
+"""An hour of iterations that takes longer is a training that hardly gets on."""
+_MOST_EVENTS = 1e7
+"""Failures and stops of all trainings that a study draws: more take longer than minutes."""
+
+Ends = tuple[float, float]
+"""The ends of a 90 % interval, relative to the predicted value."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnFigure(PlainData):
+    """A figure of a training that was drawn many times.
+
+    Args:
+        p5, p95: values that 5 % and 95 % are below.
+    """
+
+    mean: float
+    p5: float
+    p95: float
+    mean_error: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> DrawnFigure:
+        """Return the figure of some values."""
+        numbers = np.asarray(values, dtype=float)
+        p5, p95 = np.percentile(numbers, (5, 95))
+        error = numbers.std(ddof=1) / math.sqrt(len(numbers)) if len(numbers) > 1 else 0.0
+        return cls(float(numbers.mean()), float(p5), float(p95), float(error))
+
+    @property
+    def ends(self) -> Ends:
+        return self.p5 / self.mean, self.p95 / self.mean
+
+    def with_error(self, ends: Ends) -> DrawnFigure:
+        """Return the figure if it is also in proportion to a prediction with this 90 % interval.
+
+        Draws and prediction are off independently, so logarithms of the distances to the ends add
+        up as the widths of normal distributions do.
+        """
+        if not self.p5:
+            return self
+        (low, high), (least, most) = self.ends, ends
+        below = math.hypot(math.log(max(1 / low, 1)), math.log(max(1 / least, 1)))
+        above = math.hypot(math.log(max(high, 1)), math.log(max(most, 1)))
+        return replace(self, p5=self.mean * math.exp(-below), p95=self.mean * math.exp(above))
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput(PlainData):
+    """The goodput of a training that was drawn many times.
+
+    Args:
+        reliability: hardware profile of the failures.
+        iteration_time_s: time of one iteration without failures: the mean if the scenario sets a
+            field of `variation`.
+        prediction: the 90 % interval of the iteration time, relative to it.
+        num_tokens: training tokens; None if the training ends after some days.
+    """
+
+    json_fields: ClassVar = keys(
+        """scenario cluster reliability num_gpus num_nodes=fleet.num_nodes spares=fleet.spares
+        iteration_time_s num_tokens draws seed
+        effective_training_time_ratio=effective_ratio interruptions days planned_stops
+        lost_hours checkpoint_interval_s=fleet.checkpoint.interval_s
+        checkpoint_write_s=fleet.checkpoint.loadable_s
+        checkpoint_blocking_s=fleet.checkpoint.blocking_s
+        restart_s=fleet.restart_s closed_form_ratio=closed_form
+        young_interval_s tokens interruptions_by_cause"""
+    )
+
+    scenario: str | None
+    cluster: str
+    reliability: str
+    num_gpus: int
+    iteration_time_s: float
+    prediction: Ends
+    tokens_per_s: float
+    num_tokens: int | None
+    fleet: Fleet
+    seed: int
+    trainings: tuple[Training, ...]
+
+    def __repr__(self) -> str:
+        figures = f"{self.effective_ratio.mean:.1%} of {four_digits(self.days.mean)} days"
+        return f"<Goodput: {figures} in {self.draws} draws>"
+
+    @property
+    def draws(self) -> int:
+        return len(self.trainings)
+
+    @property
+    def closed_form(self) -> float:
+        """The ratio to first order in the rates."""
+        return expected_ratio(self.fleet)
+
+    @property
+    def young_interval_s(self) -> float | None:
+        """The interval between checkpoints by Young's formula; None without failures."""
+        best_s = best_interval_s(self.fleet.checkpoint.blocking_s, self.fleet.failures_per_s)
+        return best_s if math.isfinite(best_s) else None
+
+    @property
+    def effective_ratio(self) -> DrawnFigure:
+        """Share of the time that iterations take whose result is kept."""
+        return self._figure(lambda training: training.effective_ratio)
+
+    @property
+    def interruptions(self) -> DrawnFigure:
+        return self._figure(lambda training: training.num_interruptions)
+
+    @property
+    def planned_stops(self) -> DrawnFigure:
+        return self._figure(lambda training: training.planned)
+
+    @property
+    def days(self) -> DrawnFigure:
+        """Days from the first start to the end; p5 and p95 count the prediction's error too."""
+        days = self._figure(lambda training: training.time_s / DAY_S)
+        return days if self.num_tokens is None else days.with_error(self.prediction)
+
+    @property
+    def tokens(self) -> DrawnFigure:
+        """Tokens that the training is done with at its end; p5 and p95 as for days."""
+        tokens = self._figure(lambda training: training.seconds[WORK] * self.tokens_per_s)
+        if self.num_tokens is not None:
+            return tokens
+        low, high = self.prediction
+        return tokens.with_error((1 / high, 1 / low))
+
+    @property
+    def lost_hours(self) -> dict[str, DrawnFigure]:
+        """Hours of a training that do not go to iterations that are kept, by cause."""
+        return {
+            kind: self._figure(lambda training, kind=kind: training.seconds[kind] / HOUR_S)  # type: ignore[misc]
+            for kind in HOURS
+            if kind != WORK
+        }
+
+    @property
+    def interruptions_by_cause(self) -> dict[str, float]:
+        """Mean number of unplanned interruptions by cause."""
+        names = dict.fromkeys(name for each in self.trainings for name in each.interruptions)
+        return {
+            name: sum(each.interruptions.get(name, 0) for each in self.trainings) / self.draws
+            for name in sorted(names)
+        }
+
+    def _figure(self, figure: Callable[[Training], float]) -> DrawnFigure:
+        return DrawnFigure.of([figure(training) for training in self.trainings])
+
+
+def draw_trainings(result: Result, request: CostRequest) -> Goodput:
+    """Draw a whole training with failures, restarts, checkpoints and spares many times.
+
+    Args:
+        result: the iteration of the training.
+        request: the training; its scenario, goodput and price do not count.
+
+    Raises:
+        InputError: an argument is invalid (E885 to E888).
+    """
+    num_tokens, interval_s = _checked(request)
+    scenario, facts = result.scenario, _facts(result, request, interval_s)
+    profile, reliability = failures_of(result.profile)
+    fleet, time_s = fleet_of(facts, reliability), facts.iteration_time_s
+    _check_checkpoints(fleet, request)
+    batch_tokens = scenario.batch.global_ * scenario.model.seq_length
+    work_s, limit_s = math.inf, (request.days or math.inf) * DAY_S
+    if num_tokens is not None:
+        work_s = -(-num_tokens // batch_tokens) * time_s
+    check_length(fleet, work_s, limit_s, request.draws)
+    return Goodput(
+        scenario=scenario.name,
+        cluster=scenario.cluster,
+        reliability=profile,
+        num_gpus=scenario.num_gpus,
+        iteration_time_s=time_s,
+        prediction=interval_of(result),
+        tokens_per_s=batch_tokens / time_s,
+        num_tokens=num_tokens,
+        fleet=fleet,
+        seed=request.seed,
+        trainings=tuple(_drawn(request, fleet, work_s, limit_s)),
+    )
+
+
+def interval_of(result: Result) -> Ends:
+    """Return the 90 % interval of an iteration's measured time, relative to the prediction."""
+    interval, time_s = result.interval, result.iteration_time_s
+    return interval.p5_s / time_s, interval.p95_s / time_s
+
+
+def read_tokens(written: int | str | None) -> int:
+    """Parse a number of tokens such as "300B"; another text is an InputError (E841)."""
+    try:
+        return parse_tokens(str(written))
+    except UnitError as error:
+        raise InputError.of("E841", str(error), Location("--tokens"), error.fix) from error
+
+
+def _drawn(request: CostRequest, fleet: Fleet, work_s: float, limit_s: float) -> Iterator[Training]:
+    """Draw the trainings; each has its own seed, so that fewer draws are the first of more."""
+    longest_s = min(limit_s, _MOST_DAYS * DAY_S)
+    for number, seed in enumerate(np.random.SeedSequence(request.seed).spawn(request.draws)):
+        request.on_progress("trainings", number, request.draws)
+        training = draw_training(fleet, seed, work_s, longest_s)
+        if longest_s < limit_s and training.time_s >= longest_s:
+            raise _never_ends(training.seconds)
+        yield training
+
+
+def check_length(fleet: Fleet, work_s: float, limit_s: float, draws: int) -> None:
+    """Refuse trainings that take more than a century, or more events than can be drawn (E886).
+
+    Args:
+        fleet: the machines.
+        work_s, limit_s: when a training ends, as for `draw_training`.
+        draws: trainings.
+    """
+    days, hours = min(work_s, limit_s) / DAY_S, 1.0
+    if days > _MOST_DAYS:
+        message = f"the training takes {four_digits(days)} days without failures"
+        fix = f"write fewer tokens, or more GPUs, for at most {_MOST_DAYS:,} days"
+        raise _refused("--tokens", message, fix)
+    if math.isinf(limit_s):
+        hours = 1 / max(expected_ratio(fleet), 1e-9)
+        if hours > _MOST_HOURS:
+            raise _never_ends(hours_lost_per_hour(fleet))
+    events = fleet.events_per_s * days * DAY_S * hours * draws
+    if events > _MOST_EVENTS:
+        message = f"{events:.2g} failures and stops are to be drawn, more than 1e7"
+        fix = "write fewer --draws or tokens, or set lower rates of hardware.reliability"
+        raise _refused(None, message, fix)
+
+
+def _never_ends(lost: dict[str, float]) -> InputError:
+    name = max((name for name in lost if name != WORK), key=lost.__getitem__)
+    message = (
+        f"an hour of iterations takes more than {_MOST_HOURS:g} hours with these failures, most "
+        f"of it for {name}"
+    )
+    fix = "set lower rates or shorter times of hardware.reliability"
+    return _refused(None, message, fix, "the training would hardly ever end")
+
+
+def _facts(result: Result, request: CostRequest, interval_s: float | None) -> TrainingFacts:
+    scenario = result.scenario
+    return TrainingFacts(
+        num_gpus=scenario.num_gpus,
+        gpus_per_node=result.profile.cluster.gpus_per_node.value,
+        num_parameters=result.num_parameters,
+        iteration_time_s=mean_time_s(result),
+        checkpoint=request.checkpoint,
+        interval_s=interval_s,
+        spares=request.spares,
+    )
+
+
+def _checked(request: CostRequest) -> tuple[int | None, float | None]:
+    """Return the tokens and the interval between checkpoints; None for those not given."""
+    tokens, days = request.tokens, request.days
+    if (tokens is None) == (days is None):
+        both = "both --tokens and --days are" if tokens else "neither --tokens nor --days is"
+        fix = "write one of them: --tokens 1T, or --days 54"
+        raise _refused("--tokens", f"{both} given", fix, "a training has one end", "E885")
+    is_number = isinstance(days, Real) and not isinstance(days, bool)
+    if days is not None and not (is_number and 0 < days <= _MOST_DAYS):
+        fix = f"write a number of days above 0 and at most {_MOST_DAYS:,}, such as 54"
+        raise _refused("--days", f"--days is {days!r}", fix)
+    for option, value, least, most in (
+        ("--spares", request.spares, 0, _MOST_SPARES),
+        ("--draws", request.draws, 1, _MOST_DRAWS),
+        ("--seed", request.seed, 0, math.inf),
+    ):
+        if value is not None and not (type(value) is int and least <= value <= most):
+            end = f"to {most:,}" if math.isfinite(most) else "on"
+            fix = f"write a whole number from {least} {end}"
+            raise _refused(option, f"{option} is {value!r}", fix)
+    word, words = request.checkpoint, get_args(CheckpointMode)
+    if word not in words:
+        fix = f"{did_you_mean(str(word), words)}write {' or '.join(words)}"
+        raise _refused("--checkpoint", f"--checkpoint is {word!r}", fix)
+    try:
+        interval_s = None if request.interval is None else parse_seconds(request.interval)
+    except UnitError as error:
+        message = f"the interval is no time: {error}"
+        raise _refused("--interval", message, error.fix, code="E887") from error
+    return None if tokens is None else read_tokens(tokens), interval_s
+
+
+def _check_checkpoints(fleet: Fleet, request: CostRequest) -> None:
+    each = fleet.checkpoint
+    write_s = max(each.write_s, each.blocking_s)
+    if each.interval_s < write_s:
+        message = (
+            f"a checkpoint takes {format_seconds(write_s)} to write, longer than the interval of "
+            f"{format_seconds(each.interval_s)}"
+        )
+        fix = (
+            f'write --interval "{math.ceil(write_s)} s" or longer, or set a faster '
+            "hardware.reliability.checkpoints.write_bandwidth"
+        )
+        option, reason = f"--interval {request.interval}", "checkpoints would pile up"
+        raise _refused(option, message, fix, reason, "E888")
+
+
+def _refused(
+    option: str | None,
+    message: str,
+    fix: str | None,
+    reason: str | None = None,
+    code: str = "E886",
+) -> InputError:
+    return InputError.of(code, message, Location(option) if option else None, fix, reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from simtrain.base.resources import provenance
 from simtrain.base.strict_yaml import yaml_text
 from simtrain.errors import InputError, Location
 from simtrain.scenario import Scenario
-from simtrain.studies.search.result import Candidate, SearchResult
+from simtrain.studies.search.run import Candidate, SearchResult
 from simtrain.units import counted, format_bytes, format_seconds
 
 _WHAT = "scenarios"

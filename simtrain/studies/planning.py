@@ -22,8 +22,7 @@ from simtrain.studies.cost import Terms, TrainingCost, cost_of_result
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.on_machine import refuse_program
 from simtrain.studies.search.request import SearchRequest, as_list, check_budget, check_counts
-from simtrain.studies.search.result import Candidate, SearchResult
-from simtrain.studies.search.run import search_layouts
+from simtrain.studies.search.run import Candidate, SearchResult, search_layouts
 from simtrain.studies.simulation import simulate
 from simtrain.units import (
     DAY_S,

@@ -12,8 +12,7 @@ from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.iteration.report.result import Result
 from simtrain.studies.advice import Advice
-from simtrain.studies.comparison import Comparison, ScenarioColumn, letter_of
-from simtrain.studies.sensitivity import FACTOR
+from simtrain.studies.comparison import FACTOR, Comparison, ScenarioColumn, letter_of
 from simtrain.studies.variation import DrawnTimes
 from simtrain.units import counted, format_bytes, format_seconds, four_digits, gib
 from simtrain.views.kinds import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from simtrain.hardware.evidence import sentences_of
-from simtrain.studies.cost import TrainingCost
-from simtrain.studies.goodput.goodput import DrawnFigure, Goodput
+from simtrain.studies.cost import DrawnFigure, Goodput, TrainingCost
 from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds, four_digits, short_interval
 from simtrain.views.kinds import BAR, FOUR_DIGITS, SHARE, TEXT, amount
 from simtrain.views.view import Column, Facts, Heading, Headline, Part, Row, Table, View, remarks

@@ -10,7 +10,7 @@ from simtrain.scenario import Scenario
 from simtrain.schedules import default_name
 from simtrain.studies.changes import policy_words, setting_in_words
 from simtrain.studies.search.exact_search import End
-from simtrain.studies.search.result import Candidate, SearchResult
+from simtrain.studies.search.run import Candidate, SearchResult
 from simtrain.studies.search.space import Point, in_short
 from simtrain.units import counted, format_bytes, format_seconds, gib
 from simtrain.views.kinds import NUMBER, TEXT

@@ -17,8 +17,7 @@ from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import REASONS
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.sweep.grid import MORE_IS_BETTER
-from simtrain.studies.sweep.results import SweepRows, query
-from simtrain.studies.sweep.run import Progress, SweepRun
+from simtrain.studies.sweep.run import Progress, SweepRows, SweepRun, query
 from simtrain.units import counted, format_bytes, format_seconds, four_digits
 from simtrain.views.kinds import COUNT, TEXT, Kind
 from simtrain.views.view import Cell, Column, Headline, Paragraphs, Row, Table, View

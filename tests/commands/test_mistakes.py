@@ -13,7 +13,7 @@ from simtrain.commands.output import Output, show_view
 from simtrain.commands.printing import emit
 from simtrain.scenario import load_scenario
 from simtrain.studies.sweep.grid import load_sweep
-from simtrain.studies.sweep.results import SweepRows
+from simtrain.studies.sweep.run import SweepRows
 from simtrain.views.sweep import rows_view
 from tests.helpers.command_line import call, refused, spawn
 from tests.helpers.scenario_texts import MINIMAL

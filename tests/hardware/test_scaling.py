@@ -6,7 +6,7 @@ from simtrain.hardware.entries import entries_of
 from simtrain.hardware.load import load_profile, profile_of
 from simtrain.hardware.upgrades import RESOURCES, with_more
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.studies.sensitivity import sensitivity
+from simtrain.studies.comparison import sensitivity
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import refused
 

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow.parquet
 
 from simtrain.studies.sweep.grid import Sweep, load_sweep
-from simtrain.studies.sweep.results import SweepFolder
-from simtrain.studies.sweep.run import Progress, SweepRun
+from simtrain.studies.sweep.run import Progress, SweepFolder, SweepRun
 
 BASE = """\
 base:

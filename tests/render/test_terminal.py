@@ -13,7 +13,7 @@ from rich.console import Console
 
 from simtrain.render import terminal
 from simtrain.render.terminal import terminal_page
-from simtrain.studies.sweep.results import SweepRows
+from simtrain.studies.sweep.run import SweepRows
 from simtrain.views.kinds import BAR, NUMBER, SECONDS, TEXT
 from simtrain.views.sweep import rows_view
 from simtrain.views.view import Column, Row, Table, View

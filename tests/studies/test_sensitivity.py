@@ -13,7 +13,7 @@ from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.upgrades import RESOURCES, with_more
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.studies.sensitivity import sensitivity
+from simtrain.studies.comparison import sensitivity
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import ROOT
 from tests.helpers.toys import a100, changed, small

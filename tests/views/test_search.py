@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from simtrain.render.terminal import terminal_page
-from simtrain.studies.search.result import SearchResult
-from simtrain.studies.search.run import search
+from simtrain.studies.search.run import SearchResult, search
 from simtrain.views.search import MAY_NOT_FIT, search_view
 from tests.helpers.search_spaces import every, with_memory
 

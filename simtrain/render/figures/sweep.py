@@ -14,7 +14,7 @@ from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.render.figures import style
 from simtrain.render.figures.style import footer, set_logarithmic, with_changes
 from simtrain.studies.sweep.grid import MORE_IS_BETTER, REPORTED
-from simtrain.studies.sweep.results import SweepFolder, query
+from simtrain.studies.sweep.run import SweepFolder, query
 from simtrain.units import GIB, four_digits
 from simtrain.views.kinds import GIB as GIBS
 from simtrain.views.kinds import SECONDS, TEXT

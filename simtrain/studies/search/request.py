@@ -176,7 +176,7 @@ def check_varied(base: Scenario, vary: Varied) -> dict[str, tuple[Any, ...]]:
             set by --set, or `recompute: auto` is among the values (E838).
     """
     from simtrain.base.strict_yaml.reading import dotted
-    from simtrain.studies.sweep.fields import field_path
+    from simtrain.studies.sweep.grid import field_path
 
     varied = {}
     for name, written in vary.items():

@@ -25,8 +25,7 @@ from simtrain.studies.search.exact_search import (
     key_of,
     search_all,
 )
-from simtrain.studies.search.result import Candidate, SearchResult
-from simtrain.studies.search.run import search
+from simtrain.studies.search.run import Candidate, SearchResult, search
 from simtrain.studies.search.space import Point
 from simtrain.studies.simulation import checked_profile
 from simtrain.views.search import search_view

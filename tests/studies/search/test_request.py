@@ -19,8 +19,7 @@ from simtrain.scenario import Scenario, load_unchecked
 from simtrain.studies.found_files import write_scenarios
 from simtrain.studies.search.legality import legal_points
 from simtrain.studies.search.request import SearchRequest, check_varied, read_vary
-from simtrain.studies.search.result import SearchResult
-from simtrain.studies.search.run import search
+from simtrain.studies.search.run import SearchResult, search
 from simtrain.studies.search.space import Space
 from simtrain.views.search import search_view
 from tests.helpers.command_line import call, refused

@@ -17,8 +17,7 @@ from simtrain.base.strict_yaml import apply_overrides, load_document, validate
 from simtrain.errors import InputError, Location
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.section import spell_out_words
-from simtrain.studies.sweep.fields import Condition
-from simtrain.studies.sweep.grid import Axis, Sweep, load_sweep
+from simtrain.studies.sweep.grid import Axis, Condition, Sweep, load_sweep
 from tests.helpers.sweep_files import BASE, SMALL, sweep_of, with_axes
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from simtrain.studies.sweep.grid import Sweep
-from simtrain.studies.sweep.results import SweepFolder
-from simtrain.studies.sweep.run import Progress
+from simtrain.studies.sweep.run import Progress, SweepFolder
 from tests.helpers.command_line import call, refused
 from tests.helpers.sweep_files import NUM_PARTS, rows_of, run
 

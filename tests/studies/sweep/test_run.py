@@ -15,8 +15,7 @@ import simtrain
 from simtrain.errors import InputError
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.sweep.grid import Sweep
-from simtrain.studies.sweep.results import SweepFolder
-from simtrain.studies.sweep.run import SerialExecutor
+from simtrain.studies.sweep.run import SerialExecutor, SweepFolder
 from tests.helpers.command_line import call, spawn
 from tests.helpers.sweep_files import (
     NUM_PARTS,
