@@ -45,29 +45,12 @@ def test_a_ring_crosses_the_network_once_per_node_and_pass() -> None:
     assert reduce == pytest.approx((10 + 28 * 2 + 2 * 15) * US + 30e6 / 100e9)
 
 
-def test_all_steps_of_a_ring_with_one_rank_on_each_node_cross_the_network() -> None:
-    seconds = ring_over_nodes_s(ALL_REDUCE, 8e6, Group(("dp",), 8, 1), STEPS, 25e9)
-    assert seconds == pytest.approx((10 + 14 * 15) * US + 14e6 / 12.5e9)
-
-
 def test_a_tree_is_as_deep_as_the_logarithm_of_its_nodes() -> None:
     """Eight nodes of eight ranks: 7 steps inside a node and log₂ 8 = 3 levels between nodes, up and
     down. Each node sends the array twice.
     """
     seconds = tree_s(8e6, EIGHT_NODES, STEPS, bytes_per_s=200e9)
     assert seconds == pytest.approx((10 + 2 * (7 * 2 + 3 * 15)) * US + 16e6 / 100e9)
-
-
-@pytest.mark.parametrize(("nodes", "levels"), [(3, 2), (4, 2), (5, 3), (6, 3), (9, 4)])
-def test_a_tree_of_any_number_of_nodes_has_whole_levels(nodes: int, levels: int) -> None:
-    """A node more than a full tree holds begins another level."""
-    seconds = tree_s(8e6, Group(("dp",), 8 * nodes, 8), STEPS, bytes_per_s=200e9)
-    assert seconds == pytest.approx((10 + 2 * (7 * 2 + levels * 15)) * US + 16e6 / 100e9)
-
-
-def test_a_tree_of_two_nodes_sends_the_array_once_per_node() -> None:
-    seconds = tree_s(8e6, TWO_NODES, STEPS, bytes_per_s=200e9)
-    assert seconds == pytest.approx((10 + 2 * (7 * 2 + 1 * 15)) * US + 8e6 / 100e9)
 
 
 def inside(kind: str) -> float:
@@ -176,11 +159,6 @@ def test_more_bandwidth_never_slows_any_algorithm(
         assert collective_seconds(op, changed(profile, **faster)) <= before
 
 
-@given(KINDS, BYTES, st.sampled_from([*WORDS, "auto"]))
-def test_a_group_of_one_takes_no_time(kind: CollectiveKind, size: int, word: str) -> None:
-    assert collective_seconds(Collective(kind, size, Group(("tp",), 1, 1)), only(word)) == 0.0
-
-
 @given(KINDS, BYTES, st.sampled_from([2, 3, 4, 8]), st.sampled_from([*WORDS, "auto"]))
 def test_collectives_inside_a_node_follow_the_measured_curve(
     kind: CollectiveKind, size: int, num_ranks: int, word: str
@@ -188,47 +166,6 @@ def test_collectives_inside_a_node_follow_the_measured_curve(
     """The algorithms differ only between nodes."""
     op = Collective(kind, size, Group(("tp",), num_ranks, num_ranks))
     assert collective_seconds(op, only(word)) == collective_seconds(op, a100())
-
-
-@given(KINDS, BYTES, GROUPS)
-def test_a_profile_without_algorithms_uses_rings(
-    kind: CollectiveKind, size: int, group: Group
-) -> None:
-    """The time is at least n - 1 steps of the network's latency per pass, plus the bytes over the
-    adapters.
-    """
-    op, profile = Collective(kind, size, group), machine()
-    assert collective_seconds(op, machine({"algorithm": entry("ring")})) == (
-        collective_seconds(op, profile)
-    )
-    if not group.inside_one_node:
-        network, n = profile.network, group.num_ranks
-        alone = group.ranks_per_node == 8
-        efficiency = network.whole_node_efficiency if alone else network.concurrent_efficiency
-        passes = 2 if kind is ALL_REDUCE else 1
-        bandwidth = group.ranks_per_node * 25e9 * efficiency.value
-        over_network = passes * (n - 1) * network.step_latency.value
-        over_network += passes * (n - 1) * size / n / bandwidth
-        assert collective_seconds(op, profile) >= over_network
-
-
-def test_steps_between_nodes_take_the_networks_latency_unless_a_protocol_has_its_own() -> None:
-    op = Collective(ALL_GATHER, 1, TWO_NODES)
-    own = protocol() | {"network_step": "2 us"}
-    default, quick = (
-        collective_seconds(op, machine({"ring": entry([one])})) for one in (protocol(), own)
-    )
-    assert default - quick == pytest.approx((16.5 - 2) * US)
-    slower = changed(machine({"ring": entry([protocol()])}), inter_node__step_latency=50 * US)
-    assert collective_seconds(op, slower) - default == pytest.approx((50 - 16.5) * US)
-
-
-def test_collectives_without_the_chosen_algorithm_use_a_ring() -> None:
-    op = Collective(ALL_GATHER, 10**8, EIGHT_NODES)
-    assert collective_seconds(op, only("tree")) == collective_seconds(op, only("ring"))
-    apart = Collective(ALL_REDUCE, 10**8, Group(("dp",), 8, 1))
-    for word in ("hierarchical", "switch"):
-        assert collective_seconds(apart, only(word)) == collective_seconds(apart, only("ring"))
 
 
 # ------------------------------------------------------------------- NVLink domains and levels
@@ -333,12 +270,6 @@ def test_a_transfer_has_its_share_of_the_narrowest_uplinks_that_it_takes() -> No
     )
 
 
-def test_a_mesh_without_the_machines_levels_is_an_internal_error() -> None:
-    op = Collective(ALL_GATHER, 10**9, TWO_NODES)
-    with pytest.raises(ValueError, match="zip"):
-        collective_seconds(op, machine(None, levels((4, 2.0))))
-
-
 # ---------------------------------------------------------------------------------- all-to-alls
 
 
@@ -370,17 +301,6 @@ def test_a_measured_all_to_all_uses_its_own_curve() -> None:
     assert collective_is_extrapolated(across, profile)
 
 
-def test_fast_adapters_leave_the_part_inside_a_node_by_hand() -> None:
-    """Each of 16 ranks exchanges half of 80 MB with the 8 ranks of its node: 7/8 of 40 MB cross
-    NVLink, which takes longer than the other 40 MB over an adapter of 400 GB/s.
-    """
-    profile = changed(with_all_to_all(a100()), inter_node__adapter_bandwidth=400e9)
-    across = Collective(ALL_TO_ALL, 8 * 10**7, TWO_NODES)
-    inside_s = 10 * US + 3.5e7 / (300e9 * 1.052 * 0.5)
-    assert inside_s > 24 * US + 4e7 / (400e9 * 0.96)
-    assert collective_seconds(across, profile) == pytest.approx(inside_s)
-
-
 @given(st.integers(2, 64), st.integers(1, 10**9), st.floats(1e9, 1e13))
 def test_an_all_to_all_of_more_nodes_leaves_less_inside(
     nodes: int, array_bytes: int, bytes_per_s: float
@@ -395,12 +315,3 @@ def test_an_all_to_all_of_more_nodes_leaves_less_inside(
     across = Collective(ALL_TO_ALL, nodes * array_bytes, Group(("ep",), 8 * nodes, 8))
     inside = Collective(ALL_TO_ALL, array_bytes, Group(("ep",), 8, 8))
     assert collective_seconds(across, profile) == collective_seconds(inside, profile)
-
-
-def test_groups_beyond_the_curves_are_extrapolated_with_every_algorithm() -> None:
-    for word in WORDS:
-        for group in (TWO_NODES, EIGHT_NODES, Group(("dp",), 72, 72)):
-            op = Collective(ALL_REDUCE, 10**8, group)
-            assert collective_is_extrapolated(op, only(word))
-        inside_node = Collective(ALL_REDUCE, 10**8, Group(("tp",), 8, 8))
-        assert not collective_is_extrapolated(inside_node, only(word))

@@ -1,20 +1,12 @@
 """Limits of ops and the profile entries behind their time, compared with hand calculations."""
 
-import functools
-import itertools
-
 import pytest
 
 from simtrain.base.mesh import Group
-from simtrain.base.resources import list_scenarios
 from simtrain.durations.bottlenecks import Bottleneck, BottleneckFinder, Limit
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
-from simtrain.hardware.entries import entries_of, entry_of, with_changed
-from simtrain.hardware.load import load_profile
-from simtrain.iteration.plan import Plan
-from simtrain.scenario import load_scenario
-from simtrain.workload.passes import record_pass
+from simtrain.hardware.entries import entries_of, with_changed
 from simtrain.workload.work import (
     Collective,
     CollectiveKind,
@@ -26,7 +18,7 @@ from simtrain.workload.work import (
     HostWork,
     Work,
 )
-from tests.helpers.toys import a100, changed, ring_start_s
+from tests.helpers.toys import a100, ring_start_s
 
 A100 = a100()
 FIND = BottleneckFinder(DurationModel(A100))
@@ -110,64 +102,6 @@ def test_a_ring_across_nodes_takes_bytes_over_adapters_plus_its_steps() -> None:
         bytes_s / whole_s, abs=1e-5
     )
     assert found.shares["inter_node.step_latency"] == pytest.approx(steps_s / whole_s, abs=1e-5)
-
-
-def test_a_faster_network_moves_the_limit_into_the_node() -> None:
-    work = Collective(CollectiveKind.ALL_REDUCE, 2**28, group(16, 8))
-    fast = changed(A100, inter_node__adapter_bandwidth=1e13)
-    assert bottleneck(work).limit is Limit.NETWORK
-    assert bottleneck(work, BottleneckFinder(DurationModel(fast))).limit is Limit.LINK
-
-
-def test_a_transfer_names_the_link_that_it_crosses() -> None:
-    inside = FIND.of(lambda model: model.transfer_s(1e8, 0))
-    across = FIND.of(lambda model: model.transfer_s(1e8, 1))
-    assert inside and across
-    assert (inside.limit, inside.entry) == (Limit.LINK, "intra_node.point_to_point.efficiency")
-    assert (across.limit, across.entry) == (Limit.NETWORK, "inter_node.point_to_point.efficiency")
-
-
-def test_two_equal_bounds_are_both_named() -> None:
-    """Bounds are equal in a profile from a datasheet, in which all products reach the peak."""
-    work, flops = Gemm(8192, 8192, 8192), 2.0e14
-    slow = changed(A100, gemm__sustained_flops=flops)
-    work_s = DurationModel(slow).seconds(work)
-    tiled_s = DurationModel(changed(A100, gemm__sustained_flops=1e18)).seconds(work)
-    equal = changed(A100, gemm__sustained_flops=flops * work_s / tiled_s)
-    found = bottleneck(work, BottleneckFinder(DurationModel(equal)))
-    assert {"gemm.sustained_flops", "gemm.mainloop_flops"} <= found.shares.keys()
-
-
-def test_work_without_time_has_no_bottleneck() -> None:
-    assert FIND.of(lambda model: 0.0) is None
-    assert FIND.of(lambda model: 1.0) is None
-
-
-@functools.cache
-def every_work() -> dict[str, list[Work]]:
-    """Return, for each profile, one op of each name in the shipped scenarios."""
-    found: dict[str, dict[str, Work]] = {}
-    for name in list_scenarios():
-        scenario = load_scenario(name, ("recompute=none",))
-        plan = Plan.of(scenario, load_profile(scenario.cluster).cluster.domains)
-        works = found.setdefault(scenario.cluster, {})
-        for one in plan.passes.values():
-            segments = dict.fromkeys(record_pass(one).segments)
-            works |= {op.name: op.work for segment in segments for op in segment.ops}
-        for ops in itertools.chain(*(step.values() for step in plan.steps)):
-            works |= {op.name: op.work for op in ops}
-    return {cluster: [*works.values()] for cluster, works in found.items()}
-
-
-def test_every_op_of_every_shipped_scenario_has_a_limit_and_an_entry_with_a_source() -> None:
-    for cluster, works in every_work().items():
-        profile = load_profile(cluster)
-        find = BottleneckFinder(DurationModel(profile))
-        for work in works:
-            found = bottleneck(work, find)
-            for name in (found.entry, *found.shares):
-                assert entry_of(profile, name).source, name
-            assert found.shares[found.entry] > 0.2
 
 
 def test_an_entry_that_is_not_named_does_not_change_the_time() -> None:

@@ -72,19 +72,6 @@ def test_bytes_of_llama_kernels_equal_the_published_counts() -> None:
     )
 
 
-def test_the_loss_moves_38_bytes_per_logit_forward_and_14_backward() -> None:
-    one = scenario(LLAMA, "megatron_2022")
-    chunk = chunk_with(one, 0, head=True)
-    for kind, expected in (("F", 38), ("B", 14)):
-        works = [op.work for op in ops_of(pass_with(one, chunk, kind))]
-        moved = [
-            work.moved_bytes
-            for work in works
-            if isinstance(work, Elementwise) and work.family is KernelFamily.CROSS_ENTROPY
-        ]
-        assert sum(moved) == expected * ROWS * VOCAB
-
-
 def test_bytes_of_gpt_kernels_equal_the_published_counts() -> None:
     elements, scores = BF16 * ROWS * H, HEADS * B * S * S
     found = bytes_by_kernel(GPT)

@@ -16,9 +16,7 @@ from tests.helpers.toys import (
     a100,
     gradient_reduction_s,
     machine_of,
-    num_parameters,
     plan_of,
-    ring_start_s,
     run,
     scenario_with,
     small,
@@ -52,19 +50,6 @@ def test_a_what_if_in_the_scenario_equals_a_changed_profile() -> None:
     assert overridden.iteration_time_s == set_in_profile.iteration_time_s
     assert overridden.iteration_time_s < plain.iteration_time_s
     assert overridden.profile.intra_node.bandwidth.source == "set in the scenario"
-
-
-def test_exposed_gradients_take_the_time_of_their_all_reduce() -> None:
-    """A second replica of a single stage adds one all-reduce over its parameters."""
-    one, two = (run(small({"tensor": 8, "pipeline": 1, "data": data})) for data in (1, 2))
-    added_s = two.breakdown.data_communication_s
-    assert two.iteration_time_s == pytest.approx(one.iteration_time_s + added_s)
-    # Two nodes with one rank each: a ring of two steps over one adapter at its concurrent
-    # efficiency.
-    network = a100().inter_node
-    wire_s = num_parameters(two.scenario) * 4 / (25e9 * network.concurrent_efficiency.value)
-    latency_s = ring_start_s() + 2 * network.step_latency.value
-    assert added_s == pytest.approx(latency_s + wire_s)
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1])

@@ -1,7 +1,7 @@
 """Laws of memory for any model."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.base.resources import list_scenarios
@@ -14,9 +14,8 @@ from tests.helpers.toys import a100, plan_of, small
 LENGTHS = st.integers(1, 64).map(lambda number: 512 * number)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-@given(seq_length=LENGTHS)
+@given(recompute=st.sampled_from(["none", "selective", "full"]), seq_length=LENGTHS)
+@settings(max_examples=25)
 def test_a_fused_peak_grows_at_most_linearly_with_the_sequence(
     recompute: str, seq_length: int
 ) -> None:

@@ -118,8 +118,7 @@ def pipelines(draw: st.DrawFn) -> Scenario:
     )
 
 
-@pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(pipelines())
 def test_activations_of_every_stage_equal_the_formula(scenario: Scenario) -> None:
     """1F1B has min(p - stage, M) outstanding microbatches (Appendix B), GPipe has M.

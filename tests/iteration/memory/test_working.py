@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.iteration.memory.working import PassMemory, pass_memory, replay
@@ -59,6 +59,7 @@ def memory_of(
 
 
 @given(layer_scenarios(), CHUNKS, POLICIES)
+@settings(max_examples=40)
 def test_all_saved_tensors_are_freed(
     scenario: Scenario, blocks: Blocks, policy: RecomputePolicy
 ) -> None:
@@ -120,8 +121,8 @@ def op_by_op(
     return memory, held
 
 
-@pytest.mark.slow
 @given(layer_scenarios(), chunks_of(max_layers=13), POLICIES)
+@settings(max_examples=25)
 def test_memory_of_a_chunk_equals_a_replay_op_by_op(
     scenario: Scenario, blocks: Blocks, policy: RecomputePolicy
 ) -> None:
@@ -196,6 +197,7 @@ def test_peak_of_the_head_by_hand(scenario: Scenario, in_place: bool, beyond: in
 
 
 @given(layer_scenarios(), st.integers(1, 5))
+@settings(max_examples=40)
 def test_each_layer_of_a_unit_adds_its_recomputed_tensors(
     scenario: Scenario, num_layers: int
 ) -> None:

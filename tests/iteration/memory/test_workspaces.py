@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from simtrain.iteration.memory.buffers import WORKSPACES
-from simtrain.iteration.memory.report import memory_curve
 from simtrain.scenario import Scenario
-from simtrain.studies.simulation import simulate, simulate_memory
+from simtrain.studies.simulation import simulate_memory
 
 MIB = 2**20
 TORCH_A100 = 2 * 4 * MIB + 8 * 16 * 1024
@@ -62,27 +61,3 @@ def test_userbuffers_have_a_workspace_for_each_of_three_streams() -> None:
     one = scenario().replace(split)
     assert workspaces(one) == [(2 + 1) * 32 * MIB]
     assert workspaces(one.replace({"overlap.userbuffers": True})) == [(2 + 3) * 32 * MIB]
-
-
-@pytest.mark.parametrize(
-    ("stack", "number"),
-    [("megatron_2022", 0), ("deepspeed_2022", 0), ("eager", 2), ("torchtitan", 2)],
-)
-def test_stacks_of_2022_leave_workspaces_to_cublas(stack: str, number: int) -> None:
-    assert workspaces(scenario(software=stack)) == [number * 32 * MIB]
-
-
-def test_workspaces_are_held_on_all_stages_and_at_all_times() -> None:
-    one = scenario().replace({"parallelism.pipeline": 2})
-    without = one.replace(
-        {"software.torch_workspaces": 0, "software.linear_workspaces": 0},
-    )
-    assert workspaces(one) == [96 * MIB] * 2
-    results = [simulate(one), simulate(without)]
-    fraction = results[0].profile.memory.fragmentation.value
-    for stage in range(2):
-        curves = [
-            memory_curve(result.plan, result.profile, result.iteration, stage) for result in results
-        ]
-        for held, before in zip(*(curve.held_bytes for curve in curves), strict=True):
-            assert held - before == pytest.approx((1 + fraction) * 96 * MIB, abs=1)
