@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9435,
     "docs/update": 830,
     "benchmarks": 1770,
-    "tests": 40411,
+    "tests": 39988,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
