@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,6 @@ _BYTES_PER_PARAMETER, _BYTES_PER_GPU, _FEWEST_GPUS = 18, 40e9, 8
 _USUAL_LENGTH, _USUAL_TOKENS = 8192, 1 << 22
 """Tokens of a sequence and of a batch that models are trained with."""
 _MOST_NAMES = 5
-_USUAL_REPLICAS = 8, 4, 2, 1, 16, 32, 64, 128
 
 
 def load_scenario(
@@ -159,16 +157,7 @@ def _import(
 ) -> Scenario:
     """Return the scenario of a source after overrides, unchecked."""
     request, source = replace(request, ignore_unknown=True), request.file
-    try:
-        draft = importer.draft(request)
-    except InputError as error:
-        # Launches of a number of GPUs that is unknown, or too small for the layout.
-        is_decided = request.gpus or _sets("parallelism.data", request.overrides)
-        replicas = "" if is_decided else _legal_replicas(importer, request)
-        if not replicas:
-            raise
-        first, *others = error.problems
-        raise InputError([*others, replace(first, fix=_command("--set", replicas))]) from None
+    draft = importer.draft(request)
     scenario: Scenario = draft.scenario().replace({"name": Path(source).stem})
     if not is_layout_open and _has_default_layout(importer, draft):
         if importer.is_model:
@@ -177,8 +166,7 @@ def _import(
             words = ["simtrain", "search", request.file, "--gpus", str(gpus), *options]
             line = shlex.join([*words, *_usual_batch(scenario, gpus, options)])
             raise _open(source, "the layout and the batch: it describes a model alone", line)
-        replicas = _legal_replicas(importer, request) or "parallelism.data=1"
-        line = _command("--set", replicas, *_machine_option(draft))
+        line = _command("--set", "parallelism.data=1", *_machine_option(draft))
         raise _open(source, "how many GPUs it uses", line)
     if draft.is_default("batch.global"):
         words = _usual_batch(scenario, _FEWEST_GPUS, sys.argv)
@@ -203,24 +191,6 @@ def check_machine(draft: Any, source: str, *, in_python: bool = False) -> None:
         lines = f"{_command('--set', first)}; or {_command('--set', second)}"
         lines = f'write overrides=["{first}"], or ["{second}"]' if in_python else lines
         raise InputError.of("E881", draft.unknown_machine, Location(source), lines)
-
-
-def _legal_replicas(importer: Importer, request: ImportRequest) -> str:
-    """Return an assignment of a number of replicas that is legal, or ""."""
-    from simtrain.scenario import check_scenario
-
-    for replicas in _USUAL_REPLICAS:
-        field = f"parallelism.data={replicas}"
-        try:
-            draft = importer.draft(
-                replace(request, gpus=None, overrides=[*request.overrides, field])
-            )
-        except InputError:
-            return ""  # reading a long script takes a third of a second, and other numbers fail too
-        with suppress(InputError):
-            check_scenario(draft.scenario())
-            return field
-    return ""
 
 
 def _is_open(importer: Importer, request: ImportRequest) -> bool:

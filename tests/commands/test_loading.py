@@ -85,8 +85,3 @@ def test_what_remains_to_be_chosen_is_a_command_that_works(command: str) -> None
     outcome = call(*words)
     assert outcome.exit_code in (0, MISSED), (words, outcome.stderr)
     assert "Imported" in outcome.stderr
-
-
-def test_the_number_of_replicas_that_is_proposed_is_legal() -> None:
-    # 12 sequences do not divide over 8 replicas, but over 4.
-    assert last_line("run", "open.sh")[-1] == "parallelism.data=4"
