@@ -162,15 +162,13 @@ def _fields_of(name: str, text: str) -> Fields:
 
 _SIZES: list[str] = ALIASES["values"]["sizes"]
 """Fields in which models of one family differ."""
-_GATED_MODEL = "llama2_7b"
-"""What a gated model of no known family is taken as."""
 
 
-def _model_facts(name: str, *, is_gated: bool) -> tuple[Mapping[str, Any], str]:
+def _model_facts(name: str) -> tuple[Mapping[str, Any], str]:
     """Return fields of `model`, and which shipped model they are of; nothing for unknown names.
 
     "Llama-3.1 70B proxy" has all fields of llama3_70b. "Llama2-34B" has those of another llama that
-    do not depend on its size, such as the activation. Unknown models that are gated are llamas.
+    do not depend on its size, such as the activation.
     """
     spelled = [_letters(name), _letters(re.sub(r"(\d)\.\d+", r"\1", name))]
     shipped = [each for each in list_scenarios() if not each.startswith(("table", "dp530b"))]
@@ -179,8 +177,7 @@ def _model_facts(name: str, *, is_gated: bool) -> tuple[Mapping[str, Any], str]:
         best = max(exact, key=len)
         return _shipped_model(best), best
     family = re.match(r"[a-z]+", spelled[0])
-    same = [each for each in shipped if family and re.match(rf"{family[0]}[\d_]", each)]
-    of = same[0] if same else _GATED_MODEL if is_gated else ""
+    of = next((each for each in shipped if family and re.match(rf"{family[0]}[\d_]", each)), "")
     fields = _shipped_model(of) if of else {}
     return {field: value for field, value in fields.items() if field not in _SIZES}, of
 
@@ -278,9 +275,7 @@ class _Row:
 
     def _add_model(self, fields: Fields, model: str) -> None:
         """Add what the table does not say of the model."""
-        gated = self.text("gated_mlp")
-        is_gated = _switch("gated_mlp", gated) if gated else None
-        facts, of = _model_facts(model, is_gated=bool(is_gated))
+        facts, of = _model_facts(model)
         for name, value in facts.items():
             fields.setdefault(f"model.{name}", value)
         has_experts = any(name.startswith("model.experts") for name in fields)
@@ -300,10 +295,7 @@ class _Row:
                     text = f"experts are {known} wide as in {of}, not {width} as printed"
                     self.assumed.append(text)
         if of:
-            self.assumed.append(f"what the table does not say of {model or 'the model'}: as {of}")
-        activation = fields.get("model.activation", "gelu")
-        if is_gated is not None and is_gated != (activation in ("swiglu", "geglu")):
-            fields["model.activation"] = "swiglu" if is_gated else "gelu"
+            self.assumed.append(f"what the table does not say of {model}: as {of}")
 
     def _add_layout(self, fields: Fields) -> None:
         """Count embedding and loss as layers, as frameworks do, if only then the layers divide."""
@@ -413,7 +405,7 @@ class _Table(Runs):
         if self._unread:
             text = f"these columns, which are not read, do not matter: {', '.join(self._unread)}"
             row.assumed.append(text)
-        time_s = peak_bytes = parameters = None
+        time_s = peak_bytes = None
         peak_of, wrong = PeakOf.GPU, ""
         if number := row.number(_SECONDS):
             time_s = number[0] * _SECONDS[number[1]]
@@ -428,8 +420,6 @@ class _Table(Runs):
                 wrong = wrong or f"{number[1]}: {why}"
         if wrong:
             raise RefusedRow(f"{wrong}; correct it, or the unit of the column")
-        if number := row.number(TEXTS["parameters_billion"]):
-            parameters = number[0]
         ran = row.text("outcome").lower() not in _OUT_OF_MEMORY
         if ran and time_s is None and peak_bytes is None:
             raise RefusedRow("neither a time nor a peak was measured")
@@ -441,7 +431,6 @@ class _Table(Runs):
             peak_of=peak_of,
             ran=ran,
             assumed=row.assumed,
-            parameters_billion=parameters,
         )
 
 

@@ -117,10 +117,6 @@ class Evaluator:
             str(choice.words) if choice else None,
         )
 
-    def num_parameters(self, scenario: Scenario) -> int:
-        """Parameters of a legal scenario's model, whatever is chosen of its recompute."""
-        return PlannedIteration.of(scenario, self.machine_of(scenario)).plan.num_parameters
-
     def extrapolated_compute(self, scenario: Scenario) -> float:
         """Fraction of kernel time with shapes outside the range that the profile was fitted on.
 

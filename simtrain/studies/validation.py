@@ -38,9 +38,6 @@ LEAST_S, MOST_S = 1e-6, 1e7
 """Shortest and longest time that an iteration can have: less than a kernel's, and four months."""
 LEAST_BYTES, MOST_BYTES = 1e6, 1e14
 """Smallest and largest peak: less than a CUDA context's, and the memory of no GPU."""
-_SAME_MODEL = 1.25
-"""Largest factor between a printed number of parameters and ours. Some count no embeddings, which
-are a fifth of a small model."""
 
 
 class PeakOf(Enum):
@@ -91,7 +88,6 @@ class MeasuredRun:
         ran: whether the run had enough memory.
         refusal: why it cannot be simulated, "" if it can.
         assumed: facts that the source does not have, and what stands for them.
-        parameters_billion: parameters of the model as the source says, in billions.
     """
 
     name: str
@@ -105,7 +101,6 @@ class MeasuredRun:
     ran: bool = True
     refusal: str = ""
     assumed: Sequence[str] = ()
-    parameters_billion: float | None = None
 
 
 class Runs:
@@ -119,17 +114,6 @@ class Runs:
 
     def __iter__(self) -> Iterator[MeasuredRun]:
         return itertools.chain.from_iterable(self._sources)
-
-
-def other_model(run: MeasuredRun, num_parameters: int) -> str:
-    """Say that what is simulated is not the model that was run, or return ""."""
-    printed, ours = run.parameters_billion, num_parameters / 1e9
-    if printed is None or 1 / _SAME_MODEL <= ours / printed <= _SAME_MODEL:
-        return ""
-    return (
-        f"the source says {printed:.4g} billion parameters, and its columns describe a model of "
-        f"{ours:.3g} billion: add those that are missing, such as model.experts.num"
-    )
 
 
 def wrong_time(time_s: float) -> str:
@@ -503,7 +487,7 @@ class _Simulations:
         if run.scenario is None:
             return ValidatedRun(refusal=run.refusal)
         settings = run.scenario.model_dump_json(exclude={"name", "description"})
-        text = f"{run.peak_of} {run.parameters_billion} {settings}"
+        text = f"{run.peak_of} {settings}"
         key = sha256(text.encode()).digest()
         if key not in self._rows:
             if len(self._rows) % _MOST_ALIVE == _MOST_ALIVE - 1:
@@ -518,8 +502,6 @@ class _Simulations:
             evaluation = evaluator.evaluate(scenario)
         except InputError as error:
             return ValidatedRun(refusal=in_one_line(error))
-        if wrong := other_model(run, evaluator.num_parameters(scenario)):
-            return ValidatedRun(refusal=wrong)
         scenario = evaluation.scenario
         row = ValidatedRun(
             simulated_peak_bytes=_peak_bytes(run.peak_of, evaluation, evaluator),
