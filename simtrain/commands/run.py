@@ -72,7 +72,7 @@ def run(
             field of the section is set, otherwise none.
         seed: seed of the random numbers: a whole number from 0 on. Default: 0.
 
-    If the scenario does not fit, exits with 3 and names the cheapest change that makes it fit; a
+    If the scenario does not fit, exits with 3 and names the fastest single change that fits; a
     file of -o is written anyway.
 
     --show ops prints each op's count, shape, FLOPs, bytes, seconds, bottleneck and profile entry;

@@ -1,16 +1,11 @@
-"""Single changes of a scenario, each simulated: what saves the most time, and what makes it fit.
-
-The remedy of a scenario that does not fit is the change with the fewest GPU-seconds per iteration,
-of those that surely fit; one that may not fit is named if none does. Single changes that save
-memory are tried, pairs of them, and twice the GPUs.
-"""
+"""Single changes of a scenario, each simulated: what saves the most time, and what makes it fit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import combinations, permutations
+from itertools import permutations
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
@@ -180,7 +175,7 @@ def _of_memory(scenario: Scenario) -> dict[str, Iterable[Any]]:
         "batch.micro": _near(scenario.batch.micro),
         "recompute": [name for name in all_values("recompute.strategy") if name != "auto"],
         "memory.zero_stage": ZERO_STAGES,
-        "memory.offload_optimizer": [False],
+        "memory.offload_optimizer": [False, True],
     }
 
 
@@ -198,91 +193,43 @@ def _of_kernels(scenario: Scenario) -> dict[str, Iterable[Any]]:
 # ------------------------------------------------------------------------- what makes it fit
 
 
-def cheapest_change(
-    scenario: Scenario, evaluator: Evaluator, on_progress: Callable[[str], None]
-) -> Trial | None:
-    """Find the cheapest change that makes a scenario fit; None if none of the tried changes does.
+def does_not_fit(
+    scenario: Scenario,
+    report: MemoryReport,
+    evaluator: Evaluator,
+    on_progress: Callable[[str], None],
+) -> DoesNotFitError:
+    """Build the error: the stage that does not fit, its components, and the change that helps."""
 
-    `on_progress` receives a description of the next attempt.
-    """
-
-    def report(attempt: str) -> None:
+    def describe(attempt: str) -> None:
         on_progress(f"it does not fit; {attempt}")
 
-    def cost(trial: Trial) -> tuple[bool, float, int]:
-        # Of equally cheap changes, the one of fewer fields is better.
-        change, evaluation = trial
-        surely = evaluation.fit.fits_surely
-        return not surely, evaluation.gpu_seconds, len(change.values)
-
-    trials = evaluated(scenario, _saving_memory(scenario), evaluator, report)
-    return min((trial for trial in trials if trial[1].fits), key=cost, default=None)
-
-
-def _saving_memory(scenario: Scenario) -> Iterator[Change]:
-    micro, split = scenario.batch.micro, scenario.parallelism
-    changes = [
-        *changes_of(
-            scenario,
-            {
-                "parallelism.sequence_parallel": [True],
-                "memory.deallocate_outputs": [True],
-                "memory.zero_stage": ZERO_STAGES[scenario.memory.zero_stage + 1 :],
-                "recompute": ["auto", "selective", "full"],
-                "batch.micro": [max(micro // 2, 1)],
-                "memory.offload_optimizer": [True],
-            },
-        )
-    ]
-    yield from changes
-    for first, second in combinations(changes, 2):
-        if first.values.keys().isdisjoint(second.values):
-            yield first | second
-    for axis in ("tensor", "pipeline"):
-        yield Change({f"parallelism.{axis}": 2 * getattr(split, axis)})
-
-
-def does_not_fit(scenario: Scenario, report: MemoryReport, remedy: Trial | None) -> DoesNotFitError:
-    """Build the error: the stage that does not fit, its components, and the remedy."""
-    fullest, name = report.fullest, scenario.name or "the scenario"
-    if report.missing_bytes <= 0 and report.host:
-        return DoesNotFitError.of(
-            "E601",
-            f"{name} does not fit: {report.host.shortage}",
-            reason="the host holds the optimizer's states of all GPUs of its node",
-            fix=f"{_fix(scenario, remedy)}, or run --allow-oom to simulate it anyway",
-        )
-    sizes = fullest.components_bytes
+    fullest, sizes = report.fullest, report.fullest.components_bytes
     parts = [f"{COMPONENT_LABELS[part]} {gib(size)}" for part, size in sizes.items()]
-    return DoesNotFitError.of(
-        "E601",
-        f"{name} does not fit: stage {fullest.stage} needs "
-        f"{gib(fullest.peak_bytes)} GiB of the {gib(report.capacity_bytes)} GiB of its GPU, "
-        f"{gib(report.missing_bytes)} GiB too much",
-        reason=f"its peak, during the {fullest.peak_words}, consists of (GiB) {', '.join(parts)}",
-        fix=f"{_fix(scenario, remedy)}, or run --allow-oom to simulate it anyway",
+    what = (
+        f"stage {fullest.stage} needs {gib(fullest.peak_bytes)} GiB of the "
+        f"{gib(report.capacity_bytes)} GiB of its GPU, {gib(report.missing_bytes)} GiB too much"
     )
-
-
-def _fix(scenario: Scenario, remedy: Trial | None) -> str:
-    if remedy is None and scenario.program is not None:
-        return (
-            "none of the changes tried is enough: record the program again with a smaller batch, "
-            "with checkpoints or with more shards, or use GPUs with more memory"
+    reason = f"its peak, during the {fullest.peak_words}, consists of (GiB) {', '.join(parts)}"
+    if report.missing_bytes <= 0 and report.host:
+        what = report.host.shortage
+        reason = "the host holds the optimizer's states of all GPUs of its node"
+    trials = evaluated(scenario, _changes(scenario), evaluator, describe)
+    fix = "no single change is enough: find a layout with simtrain search X --gpus N"
+    # What surely fits comes first, and then the fastest.
+    helps = min(
+        (trial for trial in trials if trial[1].fits),
+        key=lambda trial: (not trial[1].fit.fits_surely, trial[1].iteration_time_s),
+        default=None,
+    )
+    if helps is not None:
+        change, with_it = helps
+        fit = with_it.fit
+        fits = "fits" if fit.fits_surely else f"may fit ({fit.probability:.0%})"
+        fix = (
+            f"the fastest single change that {fits} is {change.options}: "
+            f"{gib(with_it.peak_bytes)} GiB, {format_seconds(with_it.iteration_time_s)}"
         )
-    if remedy is None:
-        return "none of the changes tried is enough: search with simtrain search X --gpus N"
-    (change, evaluation), chosen = remedy, ""
-    if (words := evaluation.chosen_recompute) is not None:
-        # A strategy can be written in the scenario; a choice that differs by stage cannot.
-        if words in all_values("recompute.strategy") and change.values.get("recompute") == "auto":
-            change |= Change({"recompute": words})
-        else:
-            chosen = f", where recompute=auto chooses {words}"
-    time, gpus = format_seconds(evaluation.iteration_time_s), evaluation.scenario.num_gpus
-    fit = evaluation.fit
-    fits = "fits" if fit.fits_surely else f"may fit ({fit.probability:.0%})"
-    return (
-        f"the cheapest change that {fits} is {change.options}{chosen}: "
-        f"{gib(evaluation.peak_bytes)} GiB, {time} on {counted(gpus, 'GPU')}"
-    )
+    message = f"{scenario.name or 'the scenario'} does not fit: {what}"
+    fix += ", or run --allow-oom to simulate it anyway"
+    return DoesNotFitError.of("E601", message, reason=reason, fix=fix)

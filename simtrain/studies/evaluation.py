@@ -54,7 +54,6 @@ class Evaluation:
     capacity_bytes: int
     run: Run | None
     host_fits: bool = True
-    chosen_recompute: str | None = None
 
     def __repr__(self) -> str:
         time = format_seconds(self.run.iteration_time_s) if self.run else "not run"
@@ -107,14 +106,13 @@ class Evaluator:
         Raises:
             InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
         """
-        planned, choice = plan_on(scenario, self.machine_of(scenario))
+        planned, _ = plan_on(scenario, self.machine_of(scenario))
         return Evaluation(
             planned.plan.scenario,
             planned.fit.peak_bytes,
             planned.fit.capacity_bytes,
             self._run(planned) if planned.fits or self.allow_oom else None,
             planned.fit.host_fits,
-            str(choice.words) if choice else None,
         )
 
     def extrapolated_compute(self, scenario: Scenario) -> float:

@@ -74,13 +74,13 @@ def _machine(scenario: Scenario, profile: HardwareProfile | None, engine: Engine
 def simulate_fitting(
     scenario: Scenario, on_progress: Callable[[str], None] = lambda description: None
 ) -> Result:
-    """Simulate a scenario, or suggest the cheapest change if it does not fit in memory.
+    """Simulate a scenario, or suggest the single change that helps if it does not fit.
 
     `on_progress` receives a description of each change that is tried.
 
     Raises:
         InputError: as `simulate`.
-        DoesNotFitError: the scenario does not fit; the error names the cheapest change, if any.
+        DoesNotFitError: the scenario does not fit; the error names the change that helps, if any.
     """
     check_values(scenario)
     machine = _machine(scenario, None, "auto")
@@ -100,13 +100,12 @@ def check_fits(
     `on_progress` receives a description of each change that is tried.
 
     Raises:
-        DoesNotFitError: with the cheapest change that makes it fit.
+        DoesNotFitError: with the fastest single change that makes it fit.
     """
     if not memory.fits:
-        from simtrain.studies.advice import cheapest_change, does_not_fit
+        from simtrain.studies.advice import does_not_fit
 
-        remedy = cheapest_change(scenario, Evaluator.on(machine), on_progress)
-        raise does_not_fit(scenario, memory, remedy)
+        raise does_not_fit(scenario, memory, Evaluator.on(machine), on_progress)
 
 
 def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) -> MemoryReport:

@@ -40,7 +40,6 @@ def test_no_change_is_the_scenario_itself_and_no_two_are_the_same(base: Scenario
     enumerations = (
         changes_of(base, AXES),
         advice._changes(base),
-        advice._saving_memory(base),
     )
     for changes in enumerations:
         made = [base]

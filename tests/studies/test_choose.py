@@ -71,12 +71,6 @@ ONE_STAGE, FOUR_STAGES = {"pipeline": 1}, {"pipeline": 4}
 UNEVEN_STAGES = {"pipeline": 4, "first_stage_layers": 7}
 
 
-def test_a_policy_with_auto_is_open() -> None:
-    assert scenario_of(ONE_STAGE, strategy="auto").recompute.is_open
-    assert scenario_of(FOUR_STAGES, strategy="full", keep_microbatches="auto").recompute.is_open
-    assert not scenario_of(FOUR_STAGES, strategy="full", keep_microbatches=2).recompute.is_open
-
-
 @pytest.mark.parametrize("grid", [ONE_STAGE, FOUR_STAGES, {"pipeline": 4, "interleave": 2}])
 def test_with_enough_memory_nothing_is_recomputed(grid: dict[str, int]) -> None:
     most = max(peaks(scenario_of(grid)))
@@ -140,15 +134,6 @@ def test_as_few_layers_are_recomputed_as_fit_in_the_longest_chunk(length: int) -
     choice = chosen(scenario_of(UNEVEN_STAGES, strategy="auto"), capacity)
     tried = [policy.num_layers for policy in policies_of(choice)]
     assert tried[2:-1] == [length]
-
-
-def test_only_units_that_divide_some_chunk_differently_are_tried() -> None:
-    """Chunks of 7 and 3 layers have 1 and 1 unit, 2 and 1 (units of 4 layers, shorter than 5 or 6),
-    3 and 1, 4 and 2.
-    """
-    choice = chosen(scenario_of(UNEVEN_STAGES, strategy="auto"), capacity=1)
-    lengths = [policy.num_layers for policy in policies_of(choice)]
-    assert [length for length in lengths if length > 1] == [7, 4, 3, 2]
 
 
 def test_if_nothing_fits_the_choice_needs_the_least_memory() -> None:

@@ -19,7 +19,6 @@ from simtrain.scenario import Scenario, load_unchecked
 from simtrain.studies.planning import PlanRow, TrainingPlan, read_gpus
 from simtrain.studies.search.run import search
 from simtrain.views.plan import plan_view
-from simtrain.views.view import text_of
 from tests.helpers.command_line import Outcome, call
 from tests.helpers.search_spaces import base, holding
 
@@ -72,20 +71,6 @@ def test_a_row_equals_search_and_cost(cluster: str, num_gpus: int) -> None:
     assert row.best.run.iteration_time_s == best.run.iteration_time_s
     cost = simtrain.cost(best.evaluation.scenario, TOKENS, goodput=0.8)
     assert row.cost == cost and cost.iteration_time_s == best.run.iteration_time_s
-
-
-def test_the_table_has_intervals_in_full_precision() -> None:
-    found = plan(gpus=[2])
-    table = plan_view(found).tables["plan"]
-    for record, cost in zip(table.records(), found.costs, strict=True):
-        assert cost.price_interval is not None
-        for end in ("p5", "p95"):
-            assert record[f"time_interval_s_{end}"] == cost.time_interval_s[end]
-            assert record[f"price_interval_{end}"] == cost.price_interval[end]
-    plain = plan_view(unlimited()).tables["plan"]
-    headings = [column.name for column in plain.columns]
-    at = [headings.index(name) for name in ("time_interval_s", "price_interval")]
-    assert all("–" in text_of(row.cells[i], plain.columns[i]) for row in plain.rows for i in at)
 
 
 def test_rows_are_sorted_by_time() -> None:
@@ -210,15 +195,6 @@ def test_the_page_fits_80_columns_and_missed_limits_exit_with_4(
     assert missed.exit_code == 4 and missed.stdout.count("│ too") == 2
     assert "MISSED: 0 of 2 combinations meet 0.001 days" in missed.stdout
     assert "Best, but misses the limits" in missed.stdout
-
-
-def test_a_page_has_the_answer_and_its_details(tmp_path: pathlib.Path) -> None:
-    page = tmp_path / "plan.html"
-    done = called(tmp_path, "--gpus", "2", "-o", str(page))
-    text = page.read_text(encoding="utf-8")
-    assert done.exit_code == 0 and text.startswith("<!DOCTYPE html>")
-    assert "Fastest" in text and "Evidence for h100_sxm" in text and "<script src" not in text
-    assert "Evidence for" not in done.stdout and "; 2 of 2" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import math
 import pathlib
 import random
 import shutil
-import sys
 
 import pytest
 
@@ -14,7 +13,6 @@ from simtrain.hardware.evidence import MeasuredRuns, RunKind, validated_on
 from simtrain.hardware.interval import errors_of
 from simtrain.importing.runs import RunSettings, read_runs
 from simtrain.scenario import load_scenario
-from simtrain.studies import validation as validation_study
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.simulation import simulate
 from simtrain.studies.validation import (
@@ -168,24 +166,6 @@ def test_runs_of_one_scenario_are_simulated_once(
     rows = [row(number % 3, 0.3 + number / 1000) for number in range(12)]
     validation = validation_of(tmp_path, rows)
     assert validation.num_simulated == 12 and len(evaluated) == 3
-
-
-def test_what_is_forgotten_changes_no_figure_and_bounds_what_is_cached(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [row(number) for number in range(10)]
-    whole = validation_of(tmp_path, rows)
-    monkeypatch.setattr(validation_study, "_MOST_ALIVE", 2)
-    assert validation_of(tmp_path, rows) == whole
-    functions = [
-        function
-        for name, module in sys.modules.items()
-        if name.startswith("simtrain.workload.")
-        for function in vars(module).values()
-        if hasattr(function, "cache_info") and function.cache_parameters()["maxsize"]
-    ]
-    sizes = [function.cache_info().currsize for function in functions]
-    assert sizes and max(sizes) < 40  # two scenarios, with 16 parts at most
 
 
 def test_ok_has_a_limit(tmp_path: pathlib.Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.process import without_garbage_collection
 from simtrain.base.request import takes
-from simtrain.errors import DoesNotFitError, InputError, SimtrainError
+from simtrain.errors import DoesNotFitError, InputError
 from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile
@@ -113,9 +113,7 @@ class FailedLayout(PlainData):
 
     @property
     def error(self) -> str:
-        """The error in words, with its kind if simtrain did not expect it."""
-        kind = type(self.exception).__name__
-        return f"{'' if isinstance(self.exception, SimtrainError) else f'{kind}: '}{self.exception}"
+        return f"{type(self.exception).__name__}: {self.exception}"
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -340,7 +338,7 @@ def search_layouts(request: SearchRequest) -> SearchResult:
         only_best=request.only_best,
     )
     if not outcome.best:
-        raise _none_fits(explorer, outcome, profile)
+        raise _none_fits(explorer, outcome)
 
     def ranked(point: Point) -> Candidate:
         return Candidate(space.scenario(point), explorer.evaluation(point), point)
@@ -511,18 +509,15 @@ class _Climber:
 
 def _none_legal(space: Space, legal: LegalPoints) -> InputError:
     """Build the error for a space without legal layouts: how many each rule removed (E831)."""
-    gpus = counted(space.gpus, "GPU")
-    reason = f"no tensor x pipeline x data x context with the fixed fields uses {gpus}"
+    reason = "no tensor x pipeline x data x context uses this number of GPUs"
     if legal.removed:
-        reason = "rules removed" + "".join(
-            f"\n    {code}, {number}: {REASONS[code]}"
-            for code, number in legal.removed.most_common()
-        )
-    base_point = Point.of(space.base)
-    overridden = _options(base_point, sorted(space.held))
+        counts = legal.removed.most_common()
+        lines = (f"\n    {code}, {number}: {REASONS[code]}" for code, number in counts)
+        reason = "rules removed" + "".join(lines)
     fix = "search on another number of GPUs, or with another global batch"
-    fix += f", or without {overridden}" if overridden else ""
-    message = f"none of {legal.num_configurations} layouts on {gpus} is legal"
+    if space.held:
+        fix += f", or without {_options(Point.of(space.base), sorted(space.held))}"
+    message = f"none of {legal.num_configurations} layouts on {counted(space.gpus, 'GPU')} is legal"
     return InputError.of("E831", message, reason=reason, fix=fix)
 
 
@@ -530,27 +525,18 @@ def _options(point: Point, names: Iterable[str]) -> str:
     return Change({FIELDS[name]: getattr(point, name) for name in names}).options
 
 
-def _none_fits(
-    explorer: Explorer, outcome: SearchOutcome, profile: HardwareProfile
-) -> DoesNotFitError:
-    """Build the error for a space in which nothing fits: the smallest peak, and remedies (E830).
-
-    If no point could be evaluated, raise the error of one.
-    """
+def _none_fits(explorer: Explorer, outcome: SearchOutcome) -> DoesNotFitError:
+    """Build the error for a space in which nothing fits (E830), or raise that of the nearest."""
     assert outcome.nearest is not None, "if nothing fits, one point has the smallest peak"
     if failure := explorer.failures.get(outcome.nearest):
         raise failure
-    space, limit_bytes = explorer.space, explorer.limit_bytes
-    peak_bytes = explorer.peak_bytes(outcome.nearest)
-    ways = ["on more GPUs"] if space.gpus < profile.cluster.num_gpus else []
-    if profile.host_link is not None and not space.base.memory.offload_optimizer:
-        ways.append("with --set memory.offload_optimizer=true")
-    ways.append("on a cluster whose GPUs have more memory")
+    peak_bytes, limit_bytes = explorer.peak_bytes(outcome.nearest), explorer.limit_bytes
+    needs = f"{_options(outcome.nearest, explorer.space.axes)} needs {format_bytes(peak_bytes)}"
     return DoesNotFitError.of(
         "E830",
         f"none of {outcome.num_seen} legal layouts fits",
-        reason=f"the smallest excess is {format_bytes(peak_bytes - limit_bytes)}: "
-        f"{_options(outcome.nearest, space.axes)} needs {format_bytes(peak_bytes)} of "
+        reason=f"the smallest excess is {format_bytes(peak_bytes - limit_bytes)}: {needs} of "
         f"{format_bytes(limit_bytes)}",
-        fix="search " + ", or ".join(ways),
+        fix="search on more GPUs, with --set memory.offload_optimizer=true, or on GPUs with more "
+        "memory",
     )

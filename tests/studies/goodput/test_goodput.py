@@ -188,11 +188,3 @@ def test_a_training_that_never_ends_is_refused_by_what_an_hour_costs(
 def test_too_many_failures_to_draw_are_refused_for_days_too() -> None:
     with pytest.raises(InputError, match=r"E886 .* failures and stops are to be drawn"):
         small(scenario(gpu=1e5), days=300, draws=100)
-
-
-@pytest.mark.parametrize("rate", ["-1", "nan", "true"])
-def test_wrong_rates_are_errors(rate: str) -> None:
-    words = ("--set", f"hardware.reliability.gpu.per_gpu_day={rate}")
-    outcome = call("cost", "table5_22b_present", "--days", "1", *words)
-    assert outcome.exit_code == 2
-    assert "per_gpu_day" in outcome.stderr

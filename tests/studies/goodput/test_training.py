@@ -7,17 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.hardware.load import load_profile
 from simtrain.studies.goodput.fleet import (
     PLANNED,
     Cause,
     Checkpointing,
     Corruption,
     Fleet,
-    TrainingFacts,
     best_interval_s,
     expected_ratio,
-    fleet_of,
     nodes_up,
     recovery_s,
     spares_for,
@@ -82,20 +79,6 @@ def test_130_of_144_cubes_are_up_with_95_percent() -> None:
     assert nodes_up(144, 0.935, 0.95) == 130
     assert spares_for(130, 0.935) == 14
     assert spares_for(2048, 1.0) == 0
-
-
-@pytest.mark.parametrize("num_gpus", [64, 1024, 16_384])
-def test_default_spares_are_for_the_repairs_of_one_node(num_gpus: int) -> None:
-    """A node is away for rate times repair of its own 8 GPUs, however many nodes there are."""
-    reliability = load_profile("h100_sxm").reliability
-    assert reliability is not None
-    away = 8 * sum(
-        kind.per_gpu_day.value * (kind.repair.value if kind.repair else 0) / 86_400
-        for kind in (reliability.gpu, reliability.network, reliability.host, reliability.software)
-    )
-    spares = fleet_of(TrainingFacts(num_gpus, 8, 10**9, 10.0), reliability).spares
-    assert spares == spares_for(num_gpus // 8, 1 / (1 + away))
-    assert spares < num_gpus / 8 / 10
 
 
 def test_the_ratio_of_kokolis_by_hand() -> None:
@@ -233,14 +216,6 @@ def test_the_mean_is_that_of_daly(failures_per_s: float) -> None:
         assert expected_ratio(fleet) == pytest.approx(exact, abs=0.002)
 
 
-@pytest.mark.parametrize("between_s", [300.0, 3000.0])
-def test_failures_during_a_start_are_those_of_daly(between_s: float) -> None:
-    cause = Cause("x", 1 / between_s, detection_s=30.0, diagnosis_s=90.0)
-    fleet = a_fleet(cause, checkpoint=Checkpointing(1e12, 0.0), restart_s=200.0)
-    starts_s = [training.time_s for training in drawn(fleet, 2000, work_s=1e-9)]
-    assert_mean(starts_s, recovery_s(120.0, 200.0, 1 / between_s) - 120)
-
-
 @pytest.mark.parametrize(("spares", "repair_s"), [(0, 2000.0), (2, 8000.0)])
 def test_waiting_for_nodes_is_erlangs_loss(spares: int, repair_s: float) -> None:
     """A training that waits does not fail: a loss system with one place more than spares.
@@ -249,7 +224,7 @@ def test_waiting_for_nodes_is_erlangs_loss(spares: int, repair_s: float) -> None
     """
     cause, each = Cause("x", 1 / 5000, repair_s=repair_s), Checkpointing(1.0, 0.0)
     fleet = a_fleet(cause, spares=spares, checkpoint=each)
-    trainings = drawn(fleet, 20, math.inf, limit_s=5e6)
+    trainings = drawn(fleet, 20, math.inf, limit_s=2e6)
     shares = [each.seconds[WAITING] / each.time_s for each in trainings]
     load, places = repair_s / 5000, spares + 1
     weights = [load**taken / math.factorial(taken) for taken in range(places + 1)]
