@@ -65,7 +65,6 @@ def reproduce(
 
 
 def _write_page(file: Path) -> None:
-    """Write the figures of the paper with sliders."""
     from simtrain.base.output_folder import check_writable
     from simtrain.commands.progress import progress_bar
     from simtrain.paper import explore

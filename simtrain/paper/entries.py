@@ -173,7 +173,6 @@ class PaperSection:
         return dict(zip(self.labels, entry.labels, strict=True))
 
     def value(self, *labels: str) -> float:
-        """Return the simulated value of the entry with these labels."""
         return self.entry(*labels).simulated
 
     def entry(self, *labels: str) -> PaperEntry:
@@ -185,7 +184,6 @@ class PaperSection:
         return tuple(dict.fromkeys(entry.labels[place] for entry in self.entries))
 
     def misses(self) -> Iterator[str]:
-        """Describe each entry outside its limit."""
         for entry in self.entries:
             if entry.limit and not entry.is_within:
                 ours, limit = self.unit.text(entry.simulated), entry.limit.text(self.unit)
@@ -193,7 +191,6 @@ class PaperSection:
                 yield f"{what}: {ours} {self.unit.heading} (allowed: {limit})"
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the entries in full precision, for JSON."""
         for entry in self.entries:
             yield {
                 "quantity": self.title,

@@ -91,7 +91,6 @@ def _terms(sequence_parallel: bool, recompute: str) -> list[dict[str, Any]]:
 
 
 def _strategy(name: str) -> dict[str, str]:
-    """Return the split and the recompute of a strategy of Table 2."""
     scenario = paper_scenario("22B", name)
     split = "sequence" if scenario.parallelism.sequence_parallel else "tensor"
     return {"split": split, "recompute": scenario.recompute.strategy}

@@ -80,7 +80,6 @@ class StackedBar:
 
     @property
     def height(self) -> float:
-        """Height of all parts together."""
         return sum(self.parts.values())
 
 

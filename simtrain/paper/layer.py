@@ -50,7 +50,6 @@ class Formulas:
 
     @classmethod
     def of(cls, scenario: Scenario) -> Self:
-        """Read the variables from a scenario."""
         model, split = scenario.model, scenario.parallelism
         return cls(
             a=model.num_attention_heads,
@@ -68,7 +67,6 @@ class Formulas:
 
     @property
     def sbh(self) -> int:
-        """Elements of a layer's input."""
         return self.s * self.b * self.h
 
     @property
@@ -327,7 +325,6 @@ class LayerTime:
 
     @property
     def total_s(self) -> float:
-        """Time of both passes."""
         return self.forward_s + self.backward_s + self.recompute_s
 
 

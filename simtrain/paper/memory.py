@@ -153,7 +153,6 @@ def _kept(plan: Plan) -> Iterator[tuple[str, int]]:
 
 
 def _example() -> Scenario:
-    """Load Figure 10's example: 4 stages, 9 microbatches, one kept microbatch per stage."""
     return paper_scenario(
         "22B",
         "full",

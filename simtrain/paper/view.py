@@ -50,7 +50,6 @@ def _parts(reproduced: TargetResult, prefix: str) -> list[Part]:
 
 
 def _everything(everything: AllTargets) -> View:
-    """The parts of all targets, and the overall verdict."""
     parts: list[Part] = []
     for name, result in everything.targets.items():
         parts += [Heading(name, is_rule=True), *_parts(result, f"{name}-")]
@@ -62,7 +61,6 @@ def _everything(everything: AllTargets) -> View:
 
 
 def _comparison(comparison: TimeComparison, prefix: str) -> list[Part]:
-    """Times with their other figures, gains, and the verdict."""
     facts = sorted({name for row in comparison.rows for name in row.facts}, key=_fact_order)
     further = [(_fact_column(name), partial(_fact, name)) for name in facts]
     parts: list[Part] = [
@@ -113,7 +111,6 @@ def _fact_text(name: str, value: Any) -> str:
 
 
 def _reproduction(reproduction: Reproduction, prefix: str) -> list[Part]:
-    """Every section with its note, the values beyond their limits, and the verdict."""
     parts: list[Part] = [Heading(reproduction.title)]
     for number, section in enumerate(reproduction.sections, start=1):
         name = f"{prefix}{number}"
@@ -150,7 +147,6 @@ def _allowed(unit: Unit, entry: PaperEntry) -> Cell:
 
 
 def _table(name: str, section: PaperSection, *further: Further, title: str | None = None) -> Table:
-    """One row per entry, with the further columns on the right."""
     unit = section.unit
     kind = Kind(unit.text)
     columns: list[Further] = [

@@ -23,7 +23,6 @@ _SECONDS = 600.0
 
 
 def _parse_program(text: str, option: str) -> tuple[Path, str]:
-    """Read FILE.py:FUNCTION."""
     script, colon, function = text.rpartition(":")
     if not colon or not function.isidentifier():
         message = f'"{text}" names no function of a Python file'

@@ -161,7 +161,6 @@ class TorchStep(RecordedStep):
         return program.tensor == 1 and streams <= others
 
     def group(self, number: int, *, is_data: bool) -> Group:
-        """Return a group of the recording."""
         key = number, is_data
         if key not in self._groups:
             axes: tuple[Axis, ...] = ("dp",) if is_data else ("tp",)
@@ -178,7 +177,6 @@ class _Lowering:
         self.group_of_stream = self.groups_of_streams()
 
     def record(self) -> PassRecord:
-        """Return the record of the pass."""
         segments: list[Segment] = []
         kernels: list[list[Op | None]] = []
         for run in self.runs:
@@ -198,7 +196,6 @@ class _Lowering:
         return ProgramRecord(tuple(segments), owners, ends, op_waits=waits, unled=unled)
 
     def op(self, op: ProgramOp) -> Op | None:
-        """Return an op; None if it runs no kernel."""
         phase, name = self.phase, _name(op)
         if op.again:
             phase = Phase.RECOMPUTE

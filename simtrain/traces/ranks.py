@@ -264,7 +264,6 @@ def _kernels(
 
 
 def _annotations(events: Sequence[Event]) -> Enclosing:
-    """Return the steps of optimizers and the calls of NCCL, as the profiler marks them."""
     marks = (OPTIMIZER_STEP, "nccl:")
     annotations = (event for event in events if event.get("cat") == "user_annotation")
     return Enclosing([event for event in annotations if _name(event).startswith(marks)])

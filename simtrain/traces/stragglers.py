@@ -130,7 +130,6 @@ class _Rank(NamedTuple):
         return tuple((each.kind.name, each.group) for each in self.meetings)
 
     def work_s(self, moment_us: float) -> float:
-        """Return the time up to a moment in which it did not wait."""
         waited = np.clip(
             moment_us - self.waits_us[:, 0], 0, self.waits_us[:, 1] - self.waits_us[:, 0]
         )
@@ -252,7 +251,6 @@ def _rank(trace: RankTrace, step: TracedIteration, number: int) -> _Rank:
 def _waits(
     works: Sequence[TracedKernel], meetings: Sequence[TracedKernel]
 ) -> Iterator[tuple[tuple[float, float], int]]:
-    """Yield when only meetings run, up to the last of their ends, and the meeting that ends."""
     busy = union_of(np.array([each[4:6] for each in works]).reshape(-1, 2))
     ends_us = np.array([each.end_us for each in meetings])
     order = ends_us.argsort()
@@ -312,7 +310,6 @@ class StragglerReport(PlainData):
 
     @property
     def slowdown(self) -> float:
-        """The step relative to the typical one."""
         return self.replayed_s / self.typical_s
 
     @property

@@ -272,7 +272,6 @@ def _in_order(
     of_simulation: Ints,
     op: Ints,
 ) -> MappedBy:
-    """Map the kernels of a kind one after another if both sides have equally many."""
     is_head = traced.is_head[of_trace]
     if int(is_head.sum()) != len(of_simulation) or not is_head[0]:
         return "kind"
@@ -371,7 +370,6 @@ def _idle_s(kernels: RankKernels, busy: Floats) -> tuple[float, float, float]:
 
 
 def _union(kernels: RankKernels, chosen: Flags) -> Floats:
-    """Return when any of some kernels runs within the iteration."""
     limits_s = 0.0, kernels.iteration_s
     times = kernels.start_s[chosen].clip(*limits_s), kernels.end_s[chosen].clip(*limits_s)
     return union_of(np.stack(times, axis=1))
@@ -481,7 +479,6 @@ class RankComparison(PlainData):
 
     @property
     def unmapped_s(self) -> float:
-        """Sum of the times of unmapped kernels."""
         return math.fsum(kernel.sum.total_s for kernel in self.unmapped)
 
 

@@ -91,7 +91,6 @@ class KnownValues:
         """Whether the program has read a number that follows from a router's choices."""
 
     def forget(self, storage: int) -> None:
-        """Forget what is in a storage."""
         self._values.pop(storage, None)
         self._fills.pop(storage, None)
 

@@ -65,7 +65,6 @@ class Modules:
         return self._latest
 
     def forget(self) -> None:
-        """Forget the latest module."""
         self._latest = ""
 
     @contextmanager
@@ -461,7 +460,6 @@ def _key(tensor: torch.Tensor) -> int:
 def _arguments(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield the arguments of an op with what its schema says of them."""
     for place, schema in enumerate(func._schema.arguments):
         if place < len(args):
             yield schema, args[place]
@@ -470,7 +468,6 @@ def _arguments(
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """Yield the tensors among values and in lists of values."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value

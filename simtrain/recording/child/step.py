@@ -284,7 +284,6 @@ def batch_sizes(batch: Any) -> tuple[int, int]:
 
 @contextmanager
 def _process_group(gpus: int) -> Iterator[None]:
-    """Start a fake process group."""
     of_node = min(8, gpus)
     variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(gpus)}
     variables |= {"LOCAL_WORLD_SIZE": str(of_node), "MASTER_ADDR": "127.0.0.1"}

@@ -26,7 +26,6 @@ class Streams:
         self.current = COMPUTE
 
     def new(self) -> int:
-        """Return the number of a new stream."""
         self._numbers += 1
         return self._numbers
 
