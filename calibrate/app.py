@@ -219,8 +219,8 @@ def _fit_runs(
         writing_to,
     )
     from simtrain.commands.progress import progress_bar
+    from simtrain.guests.importing.runs import RunSettings, read_runs
     from simtrain.hardware.evidence import usual_stack
-    from simtrain.importing.runs import RunSettings, read_runs
     from simtrain.studies.validation import errors_text
 
     if base is None or out is None:

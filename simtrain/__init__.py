@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from simtrain.errors import DoesNotFitError as DoesNotFitError
     from simtrain.errors import InputError as InputError
     from simtrain.errors import SimtrainError as SimtrainError
+    from simtrain.guests.importing.import_scenario import import_ as import_
+    from simtrain.guests.importing.megatron.export import export as export
+    from simtrain.guests.importing.runs import validate as validate
     from simtrain.hardware.load import load_profile as load_profile
-    from simtrain.importing.import_scenario import import_ as import_
-    from simtrain.importing.megatron.export import export as export
-    from simtrain.importing.runs import validate as validate
     from simtrain.iteration.report.result import Result as Result
     from simtrain.render.html.report import report as report
     from simtrain.render.traces.write import write_trace as write_trace
@@ -46,8 +46,8 @@ _HOMES = {
     "SimtrainError": "simtrain.errors.SimtrainError",
     "compare": "simtrain.studies.comparison.compare",
     "cost": "simtrain.studies.cost.cost",
-    "export": "simtrain.importing.megatron.export.export",
-    "import_": "simtrain.importing.import_scenario.import_",
+    "export": "simtrain.guests.importing.megatron.export.export",
+    "import_": "simtrain.guests.importing.import_scenario.import_",
     "load_profile": "simtrain.hardware.load.load_profile",
     "load_scenario": "simtrain.scenario.load_scenario",
     "profiles": "simtrain.base.resources.list_profiles",
@@ -56,7 +56,7 @@ _HOMES = {
     "scenarios": "simtrain.base.resources.list_scenarios",
     "search": "simtrain.studies.planning.search",
     "sweep": "simtrain.studies.sweep.run.sweep",
-    "validate": "simtrain.importing.runs.validate",
+    "validate": "simtrain.guests.importing.runs.validate",
     "write_trace": "simtrain.render.traces.write.write_trace",
 }
 """Where each public name is defined."""

@@ -23,7 +23,7 @@ os.environ.pop("COLUMNS", None)
 # Only measurements need torch. Everything else must work, and be tested, without it.
 _NEED_TORCH = [
     *("calibrate/benchmarks", "calibrate/memory", "calibrate/torch_model"),
-    *("calibrate/test_chain.py", "recording"),
+    *("calibrate/test_chain.py", "guests/recording"),
 ]
 collect_ignore = [] if importlib.util.find_spec("torch") else _NEED_TORCH
 

@@ -46,14 +46,14 @@ COMMANDS = (
     ],
 )
 def test_without_a_guest_the_rest_runs(guest: str, words: list[str]) -> None:
-    done = spawn("-c", WITHOUT.format(package=f"simtrain.{guest}", words=words))
+    done = spawn("-c", WITHOUT.format(package=f"simtrain.guests.{guest}", words=words))
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout
 
 
 def test_every_guest_plugs_in() -> None:
     values = [value for parts in PROJECT["entry-points"].values() for value in parts.values()]
-    guests = {value.split(".")[1] for value in values if value.startswith("simtrain.")}
+    guests = {value.split(".")[2] for value in values if value.startswith("simtrain.guests.")}
     assert guests == GUESTS.keys()
 
 

@@ -13,7 +13,7 @@ from calibrate.records.kineto import read_trace
 from calibrate.records.nccl_tests import is_log, read_log
 from calibrate.records.schema import FILE_NAME, Header, Measurement
 from simtrain.errors import InputError, Location
-from simtrain.traces.events import is_trace, trace_files
+from simtrain.guests.traces.events import is_trace, trace_files
 from simtrain.units import format_seconds
 
 

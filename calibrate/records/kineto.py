@@ -33,14 +33,14 @@ from calibrate.records.schema import (
     Measurement,
     Timing,
 )
-from simtrain.traces.events import (
+from simtrain.guests.traces.events import (
     Event,
     arguments_of,
     duration_s,
     no_trace,
     read_events,
 )
-from simtrain.traces.ranks import LAUNCH_CATEGORIES, launching_ops
+from simtrain.guests.traces.ranks import LAUNCH_CATEGORIES, launching_ops
 
 _CATEGORIES = {"kernel", "cpu_op", *LAUNCH_CATEGORIES}
 _TYPES = {"c10::BFloat16": "bf16", "c10::Half": "fp16", "float": "fp32"}

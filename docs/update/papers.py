@@ -5,10 +5,10 @@ import functools
 from calibrate.intervals import left_out
 from docs.update.request import Request, percent, signed_percent, table
 from simtrain.base.resources import list_profiles
+from simtrain.guests.paper import targets
+from simtrain.guests.paper.entries import PaperEntry, PaperSection, TimeComparison
 from simtrain.hardware.evidence import MeasuredRuns, error_text, validated_on
 from simtrain.hardware.interval import error_model, judged_runs
-from simtrain.paper import targets
-from simtrain.paper.entries import PaperEntry, PaperSection, TimeComparison
 
 HEAD = ["model", "strategy", "paper", "simulated", "error"]
 

@@ -98,7 +98,7 @@ class Importer(ABC):
 
     @abstractmethod
     def draft(self, request: ImportRequest) -> Any:
-        """Return the draft of a scenario (`simtrain.importing.draft.Draft`).
+        """Return the draft of a scenario (`simtrain.guests.importing.draft.Draft`).
 
         Raises:
             InputError: the source cannot be read, or has unknown or invalid settings.

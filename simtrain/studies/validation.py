@@ -445,7 +445,7 @@ def validate_runs(
     Runs of the same scenario are simulated once.
 
     Args:
-        runs: the measured runs (`read_runs` of `simtrain/importing/runs.py` reads files).
+        runs: the measured runs (`read_runs` of `simtrain/guests/importing/runs.py` reads files).
         cluster: the hardware profile on which their scenarios are.
         on_progress: receives how many of how many runs are done.
     """

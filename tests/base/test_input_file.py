@@ -15,12 +15,12 @@ OTHERS = {
     "simtrain/base/input_file.py": "is the place",
     "simtrain/base/resources.py": "hashes a profile that was read before",
     "simtrain/commands/documents.py": "documents of the package",
-    "simtrain/importing/capture.py": "what its recorders have written",
+    "simtrain/guests/importing/capture.py": "what its recorders have written",
     "simtrain/render/html/document.py": "assets of the package",
     "simtrain/scenario/explanations/__init__.py": "texts of the package",
-    "simtrain/importing/table.py": "files of the package",
-    "simtrain/paper/explore.py": "a file of the package",
-    "simtrain/recording/child/main.py": "what its parent process has written, and /proc/meminfo",
+    "simtrain/guests/importing/table.py": "files of the package",
+    "simtrain/guests/paper/explore.py": "a file of the package",
+    "simtrain/guests/recording/child/main.py": "what its parent process has written",
     "calibrate/benchmarks/measure.py": "/proc/cpuinfo",
 }
 READS = {"read_text", "read_bytes"}

@@ -37,7 +37,7 @@ class Toy(Importer):
     kinds = (FileKind("a toy job", re.compile(r"^DEPTH [0-9]+")),)
 
     def draft(self, request):
-        from simtrain.importing.importers import Megatron
+        from simtrain.guests.importing.importers import Megatron
 
         depth = request.text(self).split()[1]
         return Megatron().draft(replace(request, source=ARGUMENTS.format(depth)))

@@ -12,9 +12,9 @@ import pytest
 import simtrain
 from simtrain.base.plain_data import SCHEMA_VERSION, sentence_json
 from simtrain.base.resources import find_profile
+from simtrain.guests.paper.entries import published
 from simtrain.hardware.evidence import validated_on
 from simtrain.iteration.report.remarks import remarks_on
-from simtrain.paper.entries import published
 from simtrain.scenario import load_scenario
 from simtrain.scenario.resolved import settings_of
 from simtrain.schedules import Schedule

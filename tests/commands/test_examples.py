@@ -8,10 +8,10 @@ import shutil
 import pytest
 
 from simtrain.base.resources import find_profile
+from tests.guests.importing.test_bridge import EVEN
+from tests.guests.importing.test_torchtitan import JOB
 from tests.helpers.command_line import call, commands
 from tests.helpers.imported import GPT
-from tests.importing.test_bridge import EVEN
-from tests.importing.test_torchtitan import JOB
 
 CONFIG = {
     "model_type": "llama",
@@ -35,7 +35,7 @@ LONG = {"calibrate measure", "calibrate fit", "calibrate check"}
 CI_ONLY = {"search"}
 """Commands whose example takes longest."""
 MEASURED = {"import torch"}
-"""Commands that run other programs; tests/recording runs these commands."""
+"""Commands that run other programs; tests/guests/recording runs these commands."""
 
 
 def examples() -> dict[str, list[list[str]]]:

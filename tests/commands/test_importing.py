@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.commands.test_loading import CONFIG, JOB, SCRIPT
+from tests.guests.importing.test_bridge import EVEN
 from tests.helpers.command_line import MACHINE, call, commands, refused
 from tests.helpers.imported import GPT
-from tests.importing.test_bridge import EVEN
 
 LARGE = CONFIG | {"num_hidden_layers": 48, "hidden_size": 4096, "num_attention_heads": 32}
 FILES = {

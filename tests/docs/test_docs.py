@@ -18,9 +18,9 @@ from docs.update.documents import blocks, blocks_in, documents, text_of, write_f
 from docs.update.update import requests
 from simtrain.base.resources import list_profiles, list_scenarios, list_stacks, list_sweeps
 from simtrain.commands.documents import REFERENCES
-from simtrain.paper import explore, targets
-from simtrain.paper.commands import Target
-from simtrain.paper.entries import PaperEntry, TimeComparison
+from simtrain.guests.paper import explore, targets
+from simtrain.guests.paper.commands import Target
+from simtrain.guests.paper.entries import PaperEntry, TimeComparison
 from simtrain.render.html.document import HtmlDocument
 from simtrain.render.html.elements import Html
 from tests.helpers import command_line
@@ -137,7 +137,7 @@ def commands_of_outputs() -> set[str]:
 
 
 RECORDED = "docs/how_to/record_a_program.md"
-"""tests/recording runs its commands: they need torch, and files of each other."""
+"""tests/guests/recording runs its commands: they need torch, and files of each other."""
 ELSEWHERE = commands_of_outputs().union(*blocks_of_sweeps(*DOCUMENTS))
 ELSEWHERE |= {line for block in blocks(RECORDED) for line in block.text.splitlines()}
 CALIBRATION = commands("simtrain calibrate ") + commands("simtrain validate my_")
@@ -167,7 +167,7 @@ def test_sweeps_run_as_written(block: list[str]) -> None:
 @pytest.mark.parametrize("command", ALONE)
 @pytest.mark.usefixtures("newcomer")
 def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None:
-    """tests/paper runs the long simulations; all others run once."""
+    """tests/guests/paper runs the long simulations; all others run once."""
     for target, once in _ONCE.items():
         monkeypatch.setattr(targets, target, lambda progress, once=once: once())
     quick = TimeComparison("a quick one", [PaperEntry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)

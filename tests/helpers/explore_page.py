@@ -4,7 +4,7 @@ import functools
 import math
 from fractions import Fraction
 
-from simtrain.paper.explore import explore_document, slider_values
+from simtrain.guests.paper.explore import explore_document, slider_values
 from simtrain.render.html.document import HtmlDocument
 
 VALUES = slider_values()

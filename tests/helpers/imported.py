@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.base.importer import Importer, ImportRequest
-from simtrain.importing.importers import (
+from simtrain.guests.importing.importers import (
     DeepSpeed,
     HuggingFace,
     Megatron,

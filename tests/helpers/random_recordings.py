@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from simtrain.recording.program import Program, write_program
+from simtrain.guests.recording.program import Program, write_program
 
 Values = dict[str, Any]
 

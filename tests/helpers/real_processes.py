@@ -11,8 +11,8 @@ from torch.distributed._tools.fake_collectives import CollectiveOp, collective_o
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from simtrain.recording.child import step as recorder
-from simtrain.recording.child.tensors import text_of
+from simtrain.guests.recording.child import step as recorder
+from simtrain.guests.recording.child.tensors import text_of
 
 
 class Collectives(TorchDispatchMode):

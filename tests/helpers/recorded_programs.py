@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from simtrain.guests.recording.program import Program, write_program
 from simtrain.iteration.report.result import Result
-from simtrain.recording.program import Program, write_program
 from simtrain.scenario import Scenario
 from simtrain.workload.passes import record_pass
 from simtrain.workload.work import FusedAttention, Work

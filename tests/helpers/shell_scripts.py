@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from simtrain.importing.shell.expansion import Argument
+from simtrain.guests.importing.shell.expansion import Argument
 
 NAMES = ("N", "M", "SIZE", "ARGS")
 LAUNCH = 'torchrun "$N" "$M" "$SIZE" "$ARGS" $N $ARGS "${ARGS[@]}" ${M:-7}\n'

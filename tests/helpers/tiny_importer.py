@@ -15,9 +15,9 @@ class Tiny(Importer):
 
     def draft(self, request: ImportRequest) -> Any:
         """Return the draft of a scenario."""
-        from simtrain.importing.draft import Draft
-        from simtrain.importing.settings import toml_settings
-        from simtrain.importing.table import MappedWord, WordTable
+        from simtrain.guests.importing.draft import Draft
+        from simtrain.guests.importing.settings import toml_settings
+        from simtrain.guests.importing.table import MappedWord, WordTable
 
         mapped = {
             "tiny.layers": MappedWord("model.num_layers"),

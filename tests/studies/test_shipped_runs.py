@@ -4,8 +4,8 @@ import statistics
 
 import pytest
 
+from simtrain.guests.importing.runs import RunSettings, read_runs
 from simtrain.hardware.evidence import validated_on
-from simtrain.importing.runs import RunSettings, read_runs
 from simtrain.studies.validation import error_classes, validate_runs
 from tests.helpers.command_line import ROOT
 

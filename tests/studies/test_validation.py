@@ -9,9 +9,9 @@ import shutil
 import pytest
 
 from simtrain.base.resources import find_profile
+from simtrain.guests.importing.runs import RunSettings, read_runs
 from simtrain.hardware.evidence import MeasuredRuns, RunKind, validated_on
 from simtrain.hardware.interval import errors_of
-from simtrain.importing.runs import RunSettings, read_runs
 from simtrain.scenario import load_scenario
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.simulation import simulate

@@ -2,8 +2,8 @@
 
 import pytest
 
-from simtrain.recording.program import ProgramOp
-from simtrain.recording.works import RecordedKernel, kernel_work
+from simtrain.guests.recording.program import ProgramOp
+from simtrain.guests.recording.works import RecordedKernel, kernel_work
 from simtrain.workload.blocks.vocabulary import (
     label_gradient_work,
     label_loss_work,

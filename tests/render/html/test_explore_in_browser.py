@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from simtrain.paper.explore import PAGE
-from simtrain.paper.layer import RECOMPUTES, VARIABLES, saved_bytes, sized_scenario
-from simtrain.paper.models import BASELINE, MODELS, paper_scenario
+from simtrain.guests.paper.explore import PAGE
+from simtrain.guests.paper.layer import RECOMPUTES, VARIABLES, saved_bytes, sized_scenario
+from simtrain.guests.paper.models import BASELINE, MODELS, paper_scenario
 from simtrain.render.html.document import write_document
 from tests.helpers.browser import Browser, assert_quiet, needs_chromium
 from tests.helpers.explore_page import VALUES, legal, small_document

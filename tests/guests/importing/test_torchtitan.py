@@ -1,0 +1,294 @@
+"""`simtrain import`, and the named models from which it takes sizes."""
+
+from pathlib import Path
+
+import pytest
+
+from simtrain import models
+from simtrain.errors import InputError
+from simtrain.guests.importing.torchtitan.reader import MAPPED, TABLE
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario.section import DEFAULT_SAVED_OPS
+from simtrain.studies.simulation import simulate_memory
+from tests.helpers.command_line import MACHINE, call, refused
+from tests.helpers.imported import import_torchtitan, written
+
+JOB = """\
+[job]
+dump_folder = "./outputs"
+
+[model]
+name = "llama3"
+flavor = "8B"
+
+[optimizer]
+name = "AdamW"
+lr = 3e-4
+
+[training]
+local_batch_size = 2
+seq_len = 8192
+compile = true
+
+[parallelism]
+data_parallel_shard_degree = 8
+tensor_parallel_degree = 4  # inside a node
+
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "2"
+"""
+
+
+def text_of(job: str, *overrides: str) -> str:
+    return import_torchtitan(written("job.toml", job), overrides)[1]
+
+
+def imported(job: str) -> Scenario:
+    return import_torchtitan(written("job.toml", job))[0]
+
+
+def test_loading_the_written_file_gives_the_scenario() -> None:
+    loaded, scenario = load_scenario(written("o.yaml", text_of(JOB))), imported(JOB)
+    assert loaded.model_dump(exclude={"name"}) == scenario.model_dump(exclude={"name"})
+
+
+def test_a_job_becomes_these_fields() -> None:
+    lines = text_of(JOB).splitlines()
+    for line in (
+        "# Imported by simtrain from torchtitan's job in job.toml.",
+        "  num_query_groups: 8             # llama3 8B: llama3_8b",
+        "  stack: torchtitan_compiled      # training.compile, line 15",
+        "  seq_length: 8192                # training.seq_len, line 14",
+        "  tensor: 4                       # parallelism.tensor_parallel_degree, line 19",
+        "  sequence_parallel: true         # as torchtitan always does with tensor parallelism",
+        "  data: 8                         # parallelism.data_parallel_shard_degree, line 18",
+        "  zero_stage: 3                   # parallelism.data_parallel_shard_degree, line 18",
+        "  micro: 2                        # training.local_batch_size, line 13",
+        "  strategy: full                  # activation_checkpoint.mode, "
+        "activation_checkpoint.selective_ac_option, line 22, 23",
+    ):
+        assert line in lines
+    # Every second of 32 layers is recomputed.
+    assert "  num_layers: 16  " in "\n".join(lines)
+
+
+def test_a_pipeline_divides_the_local_batch() -> None:
+    job = (
+        JOB.replace(
+            "tensor_parallel_degree = 4  # inside a node",
+            'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "Interleaved1F1B"\n'
+            "pipeline_parallel_layers_per_stage = 2",
+        )
+        .replace("local_batch_size = 2", "local_batch_size = 8")
+        .replace("shard_degree = 8", "shard_degree = 1")
+    )
+    job += "[float8]\nrecipe_name = 'rowwise'\n"
+    scenario = imported(job)
+    split = scenario.parallelism
+    assert (split.pipeline, split.interleave, scenario.schedule) == (4, 4, "interleaved")
+    assert (scenario.batch.micro, scenario.num_microbatches, split.data) == (1, 8, 1)
+
+
+def test_405b_on_512_gpus_is_divided_over_stages_tensors_and_replicas() -> None:
+    """126 layers on 8 stages: 16 per stage, 15 at both ends. Parameters stay unsharded after the
+    forward pass, and gradients are reduced once.
+    """
+    job = JOB.replace('"8B"', '"405B"').replace('mode = "selective"', 'mode = "full"')
+    job = job.replace(
+        "tensor_parallel_degree = 4", "pipeline_parallel_degree = 8\ntensor_parallel_degree = 8"
+    ).replace("local_batch_size = 2", "local_batch_size = 16")
+    one = imported(job)
+    split, memory = one.parallelism, one.memory
+    assert (split.pipeline, split.tensor, split.data, one.num_gpus) == (8, 8, 8, 512)
+    assert (split.first_stage_layers, split.last_stage_layers) == (15, 15)
+    assert (memory.zero_stage, memory.reduce_every_microbatch) == (3, False)
+    assert memory.reshard_after_forward is False
+    assert simulate_memory(one).fullest.peak_bytes > 0
+    always = job.replace("[parallelism]", '[parallelism]\nfsdp_reshard_after_forward = "always"')
+    assert imported(always).memory.reshard_after_forward is True
+    even = text_of(job.replace('"405B"', '"8B"').replace("8192", "4096"))
+    assert "Et*4|t*5|(t*4|)*5t*3L" in even
+
+
+def test_shards_and_their_replicas_are_mapped() -> None:
+    job = JOB.replace(
+        "data_parallel_shard_degree = 8",
+        "data_parallel_shard_degree = 4\ndata_parallel_replicate_degree = 2\n"
+        'fsdp_reshard_after_forward = "never"',
+    )
+    memory = imported(job).memory
+    assert (memory.zero_stage, memory.shard_over, memory.reshard_after_forward) == (3, 4, False)
+
+
+FLOAT8 = """
+[float8]
+enable_fsdp_float8_all_gather = true
+precompute_float8_dynamic_scale_for_fsdp = true
+filter_fqns = ["output"]
+"""
+
+
+def test_a_converter_to_float8_computes_and_gathers_in_fp8() -> None:
+    job = JOB.replace("tensor_parallel_degree = 4", "tensor_parallel_degree = 1")
+    job = job.replace('flavor = "8B"', 'flavor = "8B"\nconverters = ["float8"]')
+    text, scenario = text_of(job + FLOAT8), imported(job + FLOAT8)
+    assert (scenario.precision.compute, scenario.cluster) == ("fp8", "h100_sxm")
+    assert scenario.precision.fp8_recipe == "tensorwise"
+    assert scenario.precision.fp8_parameters
+    assert "8 bits" not in text
+    assert imported(job.replace("degree = 1", "degree = 4")).precision.compute == "fp8"
+    assert not imported(job).precision.fp8_parameters
+    assert "# - float8.filter_fqns: the output layer also computes in 8 bits" in text_of(job)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("compile = true", "", "the model is not compiled"),
+        (
+            "tensor_parallel_degree = 1",
+            "tensor_parallel_degree = 4\nenable_sequence_parallel = false",
+            "ranks do not shard sequences",
+        ),
+        ("[float8]", "[float8]\nrecipe_name = 'rowwise'", "the recipe is rowwise"),
+        ('["float8"]', '["mx"]', "mx is not torchao's float8"),
+    ],
+)
+def test_float8_that_is_not_simulated_is_noted(old: str, new: str, reason: str) -> None:
+    job = JOB.replace("tensor_parallel_degree = 4", "tensor_parallel_degree = 1")
+    job = job.replace('flavor = "8B"', 'flavor = "8B"\nconverters = ["float8"]') + FLOAT8
+    changed = job.replace(old, new)
+    assert imported(changed).precision.compute == "bf16"
+    words = " ".join(text_of(changed).replace("#", "").split())
+    assert f"the scenario has 16 bits, because {reason}" in words
+
+
+def test_asynchronous_tensor_parallelism_is_pipelined() -> None:
+    inside = "tensor_parallel_degree = 4  # inside a node"
+    job = JOB.replace(inside, f"{inside}\nenable_async_tensor_parallel = true")
+    overlap = imported(job).overlap
+    assert overlap.userbuffers and overlap.tensor_parallel
+    assert "# - parallelism.enable_async_tensor_parallel, line 20: the scenario" in text_of(job)
+    assert "userbuffers: true" not in text_of(JOB)
+
+
+WRONG = {
+    "an open number of ranks": (
+        JOB.replace("degree = 8", "degree = -1"),
+        "job.toml:18:1: E872 parallelism.data_parallel_shard_degree is -1",
+        "--set parallelism.data=16",
+    ),
+    "an unknown key": (
+        JOB.replace("seq_len", "sequ_len"),
+        "job.toml:14:1: E871 training.sequ_len is not a known key",
+        "did you mean training.seq_len?",
+    ),
+    "a key without a section": (
+        "steps = 3\n" + JOB,
+        "job.toml:1:1: E871 steps is no",
+        "--ignore-unknown",
+    ),
+    "invalid TOML": (JOB + "[", "job.toml: E875 invalid TOML", "correct the TOML syntax"),
+    "an unknown flavor": (
+        JOB.replace('"8B"', '"2B"'),
+        "job.toml:6:1: E877 the flavor 2B of llama3",
+        "simtrain import config.json",
+    ),
+    "an unknown schedule": (
+        JOB.replace(
+            "tensor_parallel_degree = 4",
+            'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "AutoSchedule"',
+        ),
+        "job.toml:20:1: E872 parallelism.pipeline_parallel_schedule is AutoSchedule",
+        "write one of 1f1b, gpipe, interleaved1f1b, loopedbfs",
+    ),
+    "text as a flag": (
+        JOB.replace(
+            "tensor_parallel_degree", 'enable_async_tensor_parallel = "on"\ntensor_parallel_degree'
+        ),
+        "job.toml:19:1: E872 parallelism.enable_async_tensor_parallel is on: it must be true",
+        "write true or false",
+    ),
+    "a list as a name": (
+        JOB.replace('"8B"', '["8B"]'),
+        "job.toml:6:1: E877 the flavor ['8B'] of llama3 cannot be imported",
+        "write one of llama3 8B",
+    ),
+    "a list as a policy": (
+        JOB.replace("[parallelism]", "[parallelism]\nfsdp_reshard_after_forward = ['never']"),
+        "job.toml:18:1: E872 parallelism.fsdp_reshard_after_forward is [never]: it is not a policy",
+        "write default, always or never",
+    ),
+    "a number of converters": (
+        JOB.replace('flavor = "8B"', 'flavor = "8B"\nconverters = 1'),
+        "job.toml:7:1: E872 model.converters is 1: it must be a list",
+        "write",
+    ),
+    "text as an integer": (
+        JOB.replace("= 4  #", '= "4"  #'),
+        "job.toml:19:1: E872 parallelism.tensor_parallel_degree is 4",
+        "write 1 or more",
+    ),
+    "layers that do not divide": (
+        JOB.replace(
+            "tensor_parallel_degree = 4",
+            "pipeline_parallel_degree = 4\npipeline_parallel_layers_per_stage = 3\n"
+            'pipeline_parallel_schedule = "Interleaved1F1B"',
+        ),
+        "job.toml:20:1: E872 parallelism.pipeline_parallel_layers_per_stage is 3",
+        "write a divisor of 32 / 4",
+    ),
+}
+
+
+@pytest.mark.parametrize(("job", "message", "fix"), WRONG.values(), ids=WRONG)
+def test_errors_have_their_place_and_a_fix(job: str, message: str, fix: str) -> None:
+    with pytest.raises(InputError) as raised:
+        text_of(job)
+    assert message in str(raised.value)
+    assert fix in str(raised.value)
+
+
+def test_context_parallelism_is_mapped() -> None:
+    job = JOB.replace("tensor_parallel_degree = 4", "context_parallel_degree = 2")
+    split = imported(job).parallelism
+    assert (split.context, split.context_communication) == (2, "all_gather")
+    with pytest.raises(InputError, match="context_parallel_rotate_method is x"):
+        text_of(job.replace("= 2 ", "= 2\ncontext_parallel_rotate_method = 'x' "))
+
+
+def test_op_level_recompute_saves_every_second_product_and_attention() -> None:
+    policy = imported(JOB.replace('"2"', '"op"')).recompute
+    assert (policy.strategy, policy.saved_ops) == ("ops", DEFAULT_SAVED_OPS)
+    with pytest.raises(InputError, match="write op, or 2"):
+        text_of(JOB.replace('"2"', '"ops"'))
+
+
+def test_every_key_is_in_exactly_one_list() -> None:
+    lists = MAPPED.keys(), TABLE.not_modelled.keys(), TABLE.without_effect
+    assert sum(map(len, lists)) == len(set().union(*lists))
+
+
+def test_the_command_writes_a_file() -> None:
+    written("job.toml", JOB)
+    done = call("import", "job.toml", "-o", "o.yaml", *MACHINE, "--set", "batch.global=32")
+    assert done.exit_code == 0
+    assert load_scenario("o.yaml").batch.global_ == 32
+
+
+def test_an_unknown_model_is_answered_with_a_similar_one() -> None:
+    with pytest.raises(AttributeError, match="did you mean llama3_70b"):
+        models.llama_70b  # noqa: B018 (the attribute is what is tested)
+
+
+@pytest.mark.parametrize("text", ["", "[comm]\n", "[checkpoint]\nfolder = 'x'\n"])
+def test_a_file_without_a_key_that_sets_a_field_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="E741 has no key of a job of torchtitan"):
+        import_torchtitan(written("job.toml", text), gpus=8)
+
+
+def test_an_integer_that_python_cannot_print_is_out_of_range(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(f"[training]\nseq_len = 0x{'f' * 5_000}\n", "utf-8")
+    assert "E879 a number has more than 64 bits" in refused("import", str(job), "--gpus", "8")

@@ -1,0 +1,134 @@
+"""Recordings of programs: their file, its limits, and what is refused."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from simtrain.base.input_file import FileVersion
+from simtrain.errors import InputError
+from simtrain.guests.recording.program import (
+    Program,
+    expanded,
+    parse_tensor,
+    program_text,
+    read_program,
+    write_program,
+)
+from tests.helpers.recorded_programs import LAYERS, linear_layers, programs
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes", "shape"),
+    [
+        ("bf16[4,1024,768]", 4 * 1024 * 768 * 2, (4, 1024, 768)),
+        ("f32[]", 4, ()),
+        ("24 x f32[768]", 24 * 768 * 4, (768,)),
+        ("b8[4,1024*]", 4, (4, 1024)),
+        ("f8e4m3[16,32]'", 512, (16, 32)),
+        ("i64[0,5]", 0, (0, 5)),
+    ],
+)
+def test_a_tensor_is_read(text: str, num_bytes: int, shape: tuple[int, ...]) -> None:
+    tensor = parse_tensor(text)
+    assert (tensor.num_bytes, tensor.shape) == (num_bytes, shape)
+    assert tensor.is_transposed == text.endswith("'")
+
+
+@pytest.mark.parametrize("text", ["", "bf16", "bf16[a]", "[3]", "bf16[3", "bf16[3**]", "f32[,]"])
+def test_a_text_of_another_form_is_no_tensor(text: str) -> None:
+    with pytest.raises(ValueError, match="is no tensor"):
+        parse_tensor(text)
+
+
+def test_a_tensor_has_at_most_so_many_elements() -> None:
+    with pytest.raises(ValueError, match="more than 2\\^60 elements"):
+        parse_tensor(f"bf16[{10**9},{10**9},{10**9}]")
+
+
+@given(program=programs)
+def test_a_recording_is_read_as_it_was_written(
+    program: Program, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("recording")
+    for name in ("a.program.json", "a.program.json.gz"):
+        write_program(program, folder / name)
+        assert read_program(FileVersion.of(str(folder / name))) == program
+
+
+def test_a_recording_has_a_line_for_each_different_op() -> None:
+    program = linear_layers()
+    lines = [line for line in program_text(program).splitlines() if '"op":' in line]
+    assert len(lines) == sum(len(run.ops) for runs in program.passes.values() for run in runs)
+    assert len([*expanded(program.forward)]) == LAYERS
+
+
+def changed(**changes: Any) -> str:
+    return json.dumps(json.loads(program_text(linear_layers())) | changes)
+
+
+OP = {"op": "aten.add"}
+MANY = [{"count": 2_000_000, "ops": [OP, OP]}]
+WAITING = [{"count": 1, "ops": [OP | {"waits": [1]}]}]
+GROUPED = [{"count": 1, "ops": [OP | {"group": 0}]}]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "version: Field required"),
+        ("[", "Invalid JSON"),
+        (changed(version=2), "version: Input should be 1"),
+        (changed(surprise=1), "surprise: Extra inputs are not permitted"),
+        (changed(forward=[]), "forward: List should have at least 1 item"),
+        (changed(forward=MANY), "it has 4000011 ops, more than 1000000"),
+        (
+            changed(forward=WAITING),
+            "forward.0.ops.0 (aten.add) waits for an op before the first",
+        ),
+        (changed(forward=GROUPED), "forward.0.ops.0 (aten.add) has group 0, of 0"),
+        (changed(groups=[[0, 0]]), "a group has ranks twice, or ranks beyond 0"),
+        (changed(tensor=2), "tensor is 2, which does not divide gpus"),
+        (changed(forward=[{"ops": [{"op": "x", "reads": ["y"]}]}]), '"y" is no tensor'),
+    ],
+)
+def test_what_is_no_recording_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "x.program.json"
+    file.write_text(text, "utf-8")
+    with pytest.raises(InputError, match="E940") as caught:
+        read_program(FileVersion.of(str(file)))
+    assert message in str(caught.value)
+
+
+@pytest.mark.ci
+def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.program.json.gz"
+    with gzip.open(file, "wb") as packed:
+        for _ in range(65):
+            packed.write(b" " * (1 << 20))
+    with pytest.raises(InputError, match=r"E940 .* more than 64 MiB"):
+        read_program(FileVersion.of(str(file)))
+
+
+def test_a_broken_archive_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.program.json.gz"
+    write_program(linear_layers(), file)
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(InputError, match="E940"):
+        read_program(FileVersion.of(str(file)))
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="E101"):
+        read_program(FileVersion.of(str(tmp_path / "x.program.json")))
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "x.program.json"
+    write_program(linear_layers(), file)
+    first = read_program(FileVersion.of(str(file)))
+    write_program(linear_layers(command="another command"), file)
+    assert read_program(FileVersion.of(str(file))).command != first.command
