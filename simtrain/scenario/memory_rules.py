@@ -1,4 +1,4 @@
-"""Rules of what fills memory: sharded states, offload and recompute."""
+"""Rules of what fills memory: sharded states and recompute."""
 
 from __future__ import annotations
 

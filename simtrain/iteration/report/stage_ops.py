@@ -120,11 +120,11 @@ def _own_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
 
 
 def _concurrent_ops(result: Result, stage: int) -> Iterator[_Ops]:
-    """Yield the stage's transfers, buckets, all-reduces and copies on other streams."""
+    """Yield the stage's transfers, buckets and all-reduces on other streams."""
     iteration, tasks = result.iteration, result.iteration.tasks
     spans = result.spans.of_stage(stage)
-    waits = spans.where(np.argsort(spans.stream, kind="stable"))
-    streams = dict.fromkeys(tasks.graph.stream_of[waits.task].tolist())
+    by_stream = spans.task[np.argsort(spans.stream, kind="stable")]
+    streams = dict.fromkeys(tasks.graph.stream_of[by_stream].tolist())
     exposed_s = exposed_seconds(iteration.timeline, streams)[spans.task]
     part_of, total_s = tasks.part_of[spans.task], spans.seconds
     for stream in [*StageStream][1:]:

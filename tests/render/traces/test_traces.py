@@ -35,8 +35,8 @@ def threads_of(result: Result, stream: str) -> list[Thread]:
         way = "forward" if (receiver - sender) % num_stages == 1 else "backward"
         ends = [(sender, f"sends {way}"), (receiver, f"receives {way}")]
     elif places:
-        names = {"stage": "stage", "host": "update on the host"}
-        name = names.get(stream.split()[0], "gradient and parameter buckets")
+        is_own = stream.startswith("stage")
+        name = "stage" if is_own else "gradient and parameter buckets"
         ends = [(places[0], name)]
     else:
         stages = {0, num_stages - 1} if stream == "embedding" else range(num_stages)
