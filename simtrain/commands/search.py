@@ -70,7 +70,7 @@ ClustersOption = Annotated[
 _OF_TRAINING = ("days", "goodput", "price")
 
 
-@options_first("scenario gpus tokens days clusters vary overrides top out details")
+@options_first("scenario gpus tokens days clusters overrides top out details")
 def search(
     question: SearchQuestion,
     fields: SearchFields,
@@ -79,7 +79,6 @@ def search(
     tokens: str | None = None,
     clusters: ClustersOption = None,
     *,
-    vary: Annotated[list[str] | None, typer.Option(metavar="FIELD[=VALUES]")] = None,
     details: bool = False,
 ) -> None:
     """Find the fastest (or cheapest) layout on N GPUs, or clusters and numbers of GPUs to train on.
@@ -90,15 +89,13 @@ def search(
         tokens: search clusters and numbers of GPUs for a training of so many: 300B, 1.5T, 450e9.
         clusters: with --tokens: hardware profiles, a100_sxm4_80gb,h100_sxm. Default: the scenario's
             cluster.
-        vary: search these values of a layout's field: batch.micro=1,2, or all schedules: schedule.
-            May be repeated.
         details: also print what was searched, and what prices rest on.
 
     The search covers every legal combination of tensor, pipeline and data parallelism, interleave,
     schedule, microbatch, recompute, sequence parallelism and ZeRO stage. For models with experts it
     adds expert parallelism, with expert_tensor of 1 or equal to tensor; for long sequences, context
     parallelism. Then options of overlap, memory and recompute of the two best layouts are changed
-    one at a time. A field set by --set keeps its value; --vary searches others.
+    one at a time. A field set by --set keeps its value.
     Fields that are not of a layout are compared by simtrain sweep.
 
     Ranked are layouts that surely fit. Faster ones that may not fit follow below, marked with *.
@@ -111,8 +108,6 @@ def search(
     close to the optimum the best layout is. Exits with 3 if nothing fits, with 2 if nothing is
     legal, with 4 if no row meets the limits.
 
-    With experts: simtrain search mixtral_8x7b --gpus 64 --vary parallelism.expert=2,4,8
-
     Example: simtrain search table5_22b_present --gpus 8 --top 5 --seconds 30
 
     Example: simtrain search gpt3_175b --tokens 300B --days 60 --gpus 256..1024
@@ -122,9 +117,9 @@ def search(
     from simtrain.studies.planning import search as study
 
     if tokens is None:
-        fields = _fields_of_layouts(fields, clusters, vary or [])
+        fields = _fields_of_layouts(fields, clusters)
     else:
-        fields = _fields_of_training(fields, tokens, clusters, {"--vary": vary})
+        fields = _fields_of_training(fields, tokens, clusters)
     if clusters:
         question = question.changed([f"cluster={clusters[0]}"])
     base = _base(question, fields["gpus"])
@@ -138,26 +133,21 @@ def search(
     _show(answer, output, details, out, is_page)
 
 
-def _fields_of_layouts(
-    fields: dict[str, Any], clusters: list[str] | None, vary: list[str]
-) -> dict[str, Any]:
+def _fields_of_layouts(fields: dict[str, Any], clusters: list[str] | None) -> dict[str, Any]:
     """Return the fields of a search for layouts; refuse those of a whole training (E908)."""
-    from simtrain.studies.search.request import read_vary
-
     of_training = _written({name: fields.pop(name) for name in _OF_TRAINING})
     refuse(of_training | {"--cluster": clusters}, "is for a whole training", "add --tokens 300B")
-    return fields | {"vary": read_vary(vary), "refines": True}
+    return fields | {"refines": True}
 
 
 def _fields_of_training(
     fields: dict[str, Any],
     tokens: str,
     clusters: list[str] | None,
-    of_layouts: Mapping[str, object],
 ) -> dict[str, Any]:
     """Return the fields of a search for clusters; refuse those that only layouts have (E908)."""
     top = _written({"top": fields.pop("top")})
-    refuse({**top, **of_layouts}, "has no effect with --tokens")
+    refuse(top, "has no effect with --tokens")
     return fields | {"tokens": tokens, "clusters": clusters or ()}
 
 

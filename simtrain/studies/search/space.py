@@ -11,9 +11,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter, methodcaller
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from simtrain.scenario import RecomputePolicy, Scenario
@@ -96,25 +95,15 @@ class Space:
     Args:
         base: the scenario.
         gpus: the number of GPUs.
-        vary: values of coordinates' fields, instead of the default ones. By default, context
-            parallelism has 1 rank for short sequences; for long ones, or if the base has several
-            ranks, all numbers that leave `LEAST_TOKENS` per rank. Expert parallelism has all
-            divisors of the experts.
+
+    Context parallelism has 1 rank for short sequences; for long ones, or if the base has several
+    ranks, all numbers that leave `LEAST_TOKENS` per rank. Expert parallelism has all divisors of
+    the experts.
     """
 
-    def __init__(
-        self,
-        base: Scenario,
-        gpus: int,
-        vary: Mapping[str, Sequence[Any]] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, base: Scenario, gpus: int) -> None:
         self.base, self.gpus, self._now = base, gpus, Point.of(base)
-        self._vary = {name: vary[field] for name, field in FIELDS.items() if field in vary}
-        self.held = {
-            name
-            for name, field in FIELDS.items()
-            if name not in self._vary and _is_overridden(base, field)
-        }
+        self.held = {name for name, field in FIELDS.items() if _is_overridden(base, field)}
         self._section = functools.cache(self._new_section)
         self._cuts = functools.cache(self._stage_cuts)
         self._contexts = tuple(self._values("context", self._contexts_by_default))
@@ -162,7 +151,7 @@ class Space:
         A base whose recompute is open (`auto`) has none: a search tries the policies.
         """
         layout = self._now
-        allowed = self._vary | {"context": self._contexts, "expert": self._experts}
+        allowed = {"context": self._contexts, "expert": self._experts}
         is_searched = all(getattr(layout, name) in allowed[name] for name in allowed)
         if not is_searched or self.base.recompute.is_open:
             return None
@@ -266,14 +255,14 @@ class Space:
     def splits(self) -> list[Prefix]:
         """The splits over the GPUs: the values of the first coordinates."""
         allowed = [
-            (place, self._vary.get(name, [getattr(self._now, name)]))
+            (place, getattr(self._now, name))
             for place, name in enumerate(_SPLIT)
-            if name in self.held or name in self._vary
+            if name in self.held
         ]
         return [
             split
             for split in self._all_splits()
-            if all(split[place] in values for place, values in allowed)
+            if all(split[place] == value for place, value in allowed)
         ]
 
     def _all_splits(self) -> Iterator[Prefix]:
@@ -306,7 +295,7 @@ class Space:
         return [self._now.expert] if experts is None else divisors(experts.num)
 
     def _values(self, name: str, values: Iterable[Any]) -> Iterable[Any]:
-        return [getattr(self._now, name)] if name in self.held else self._vary.get(name, values)
+        return [getattr(self._now, name)] if name in self.held else values
 
     # ------------------------------------------------------------------------- stages
 
@@ -330,7 +319,7 @@ class Space:
     def _schedules(self, num_stages: int, interleave: int) -> list[str]:
         """Return schedules of a number of chunks, first the base's or the default; one on 1 stage.
 
-        They are Megatron-LM's; other orders need PyTorch's runtime, and are searched if asked for.
+        They are Megatron-LM's; other orders need PyTorch's runtime.
         """
         if "schedule" in self.held:
             return [self.base.schedule]
@@ -340,7 +329,7 @@ class Space:
         usual = (name for name, family in NAMED.items() if family.blocks)
         allowed = [
             name
-            for name in dict.fromkeys(self._vary.get("schedule", [first, *usual]))
+            for name in dict.fromkeys([first, *usual])
             if name not in NAMED or NAMED[name].allows_chunks(interleave)
         ]
         return allowed if num_stages > 1 else allowed[:1]
@@ -354,13 +343,8 @@ class Space:
         """
         split, layers = self.base.parallelism, self.base.model.num_layers
         written = split.first_stage_layers, split.last_stage_layers
-        if "layout" in self._vary:
-            return [(_EVEN, layout) for layout in self._vary["layout"]]
         if self.held.intersection(_ENDS):
             return [(written, None)]
-        if self._vary.keys() & {*_ENDS}:
-            ends = (self._vary.get(name, [now]) for name, now in zip(_ENDS, written, strict=True))
-            return [(pair, None) for pair in itertools.product(*ends)]
         is_own = num_stages > 1 and len(split.layout_chunks) == num_stages * interleave
         if is_own or (split.layout is not None and "layout" in self.held):
             return [(_EVEN, split.layout)]

@@ -6,7 +6,6 @@ import pathlib
 import re
 import signal
 from contextlib import nullcontext
-from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -17,10 +16,8 @@ from simtrain.commands.progress import first_interrupt
 from simtrain.errors import InputError
 from simtrain.scenario import load_unchecked
 from simtrain.studies.found_files import write_scenarios
-from simtrain.studies.search.legality import legal_points
-from simtrain.studies.search.request import SearchRequest, check_varied, read_vary
+from simtrain.studies.search.request import SearchRequest
 from simtrain.studies.search.run import SearchResult, search
-from simtrain.studies.search.space import Space
 from simtrain.views.search import search_view
 from tests.helpers.command_line import call, refused
 from tests.helpers.search_spaces import BASES, base, broken, holding
@@ -95,49 +92,6 @@ def test_if_nothing_is_legal_the_error_names_the_rules() -> None:
 
 
 # ------------------------------------------------------------------------- fields
-
-
-def varying(name: str, *options: str) -> Space:
-    varied = check_varied(BASES[name], read_vary(options))
-    return Space(BASES[name], 4, vary=varied)
-
-
-@pytest.mark.parametrize(
-    ("options", "field", "values"),
-    [
-        (("batch.micro=1,4",), "batch.micro", {1, 4}),
-        (("parallelism.tensor=2",), "parallelism.tensor", {2}),
-        (("recompute=full",), "recompute.strategy", {"full"}),
-        (("schedule=gpipe",), "schedule", {"gpipe"}),
-    ],
-)
-def test_a_search_has_these_values_of_a_field(
-    options: tuple[str, ...], field: str, values: set[object]
-) -> None:
-    searched = varying("narrow", *options)
-    points = legal_points(searched).points
-    scenarios = [searched.scenario(point) for point in points]
-    assert {attrgetter(field)(scenario) for scenario in scenarios} == values
-    assert not any(broken(scenario) for scenario in scenarios[::7])
-    assert len({*points}) == len(points)
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("overlap.userbufers", "E802 .*did you mean overlap.userbuffers"),
-        ("cluster=h100_sxm", "E838 a search has one machine"),
-        ("memory.zero_stage=1,2", "E838 memory.zero_stage is set by --set and varied"),
-        ("memory.shard_over=2", "E838 memory.shard_over is not of a layout"),
-        ("recompute=auto", "E838 auto is a choice"),
-        ("batch.micro=0", "E204 batch.micro is 0"),
-    ],
-)
-def test_fields_that_cannot_be_varied(option: str, message: str) -> None:
-    with pytest.raises(InputError, match=f"(?s){message}"):
-        check_varied(
-            load_unchecked("table5_22b_present", ["memory.zero_stage=1"]), read_vary([option])
-        )
 
 
 # ------------------------------------------------------------------------- refinement
