@@ -143,16 +143,6 @@ MIXTRAL_8X7B = {
     "tie_word_embeddings": False,
     "vocab_size": 32000,
 }
-QWEN2 = {
-    "model_type": "qwen2_moe",
-    "hidden_size": 2048,
-    "intermediate_size": 5632,
-    "max_position_embeddings": 8192,
-    "num_attention_heads": 16,
-    "num_hidden_layers": 24,
-    "num_key_value_heads": 16,
-    "vocab_size": 151936,
-}
 DEEPSEEK_V2 = {
     "model_type": "deepseek_v2",
     "first_k_dense_replace": 1,
@@ -186,10 +176,12 @@ def test_a_published_config_gives_the_shipped_model(config: dict[str, Any], name
 
 
 def test_shared_experts_and_their_gate() -> None:
-    experts = import_hugging_face(config_of(QWEN2))[0].model.experts
-    assert experts == Experts(
-        num=60, top_k=4, ffn_hidden_size=1408, shared_ffn_hidden_size=5632, shared_gate=True
+    shared = config_of(QWEN3, model_type="qwen2_moe", mlp_only_layers=[0])
+    scenario, text = import_hugging_face(shared)
+    assert scenario.model.experts == Experts(
+        num=128, top_k=8, ffn_hidden_size=768, shared_ffn_hidden_size=5632, shared_gate=True
     )
+    assert "# - mlp_only_layers [0], line 10: layers without experts" in text
     scenario, text = import_hugging_face(config_of(DEEPSEEK_V2, n_group=8, topk_group=3))
     assert scenario.model.ffn_hidden_size == 12288
     assert scenario.model.experts == Experts(
@@ -204,26 +196,6 @@ def test_shared_experts_and_their_gate() -> None:
     assert "topk_method" not in text and "scoring_func" not in text
     greedy = import_hugging_face(config_of(DEEPSEEK_V2, topk_method="greedy"))[0].model.experts
     assert greedy is not None and greedy.router_groups is None
-
-
-@pytest.mark.parametrize(
-    ("keys", "fields"),
-    [
-        ({"mlp_only_layers": [0, 1]}, (2, 1)),
-        ({"mlp_only_layers": [*range(1, 48, 2)]}, (0, 2)),
-        ({"num_hidden_layers": 5, "decoder_sparse_step": 5}, (4, 1)),
-    ],
-)
-def test_layers_of_qwen_with_experts(keys: dict[str, Any], fields: tuple[int, int]) -> None:
-    experts = import_hugging_face(config_of(QWEN3, **keys))[0].model.experts
-    assert experts
-    assert (experts.first_dense_layers, experts.layer_frequency) == fields
-
-
-def test_other_layers_of_qwen_with_experts_are_refused() -> None:
-    for keys in ({"decoder_sparse_step": 2}, {"mlp_only_layers": [5]}):
-        with pytest.raises(InputError, match=r"E878 .* which is not modelled"):
-            import_hugging_face(config_of(QWEN3, **keys))
 
 
 def test_a_config_without_experts_has_an_mlp() -> None:

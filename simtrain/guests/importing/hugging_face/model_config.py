@@ -25,7 +25,7 @@ from simtrain.guests.importing.hugging_face.keys import (
     table_of,
 )
 from simtrain.guests.importing.importers import HuggingFace
-from simtrain.guests.importing.layer_patterns import dense_and_frequency, full_attention_every
+from simtrain.guests.importing.layer_patterns import full_attention_every
 from simtrain.guests.importing.settings import Setting
 from simtrain.scenario.model import MLP, checked_pattern
 
@@ -293,35 +293,11 @@ class _ConfigDraft(Draft):
             return False
         dense = self.value("model.experts.first_dense_layers") or 0
         frequency = self.value("model.experts.layer_frequency") or 1
-        if "decoder_sparse_step" in self.family.mapped:
-            dense, frequency = self._layers_of_qwen(dense or [], frequency)
         if dense != 0:
             self.set_by_key("model.experts.first_dense_layers", dense)
         if frequency != 1:
             self.set_by_key("model.experts.layer_frequency", frequency)
         return (dense, frequency) != (0, 1)
-
-    def _layers_of_qwen(self, dense: Any, step: Any) -> tuple[int, int]:
-        """Return first_dense_layers and layer_frequency of Qwen's keys.
-
-        A layer has experts if its index is not in mlp_only_layers and its index plus 1 is a
-        multiple of decoder_sparse_step (modeling_qwen3_moe.py).
-        """
-        layers = self.value("model.num_layers")
-        if not (isinstance(layers, int) and isinstance(dense, list) and isinstance(step, int)):
-            return 0, 1
-        pattern = [layer not in dense and (layer + 1) % step == 0 for layer in range(layers)]
-        if numbers := dense_and_frequency(pattern):
-            return numbers
-        key = "mlp_only_layers" if dense else "decoder_sparse_step"
-        raise InputError.of(
-            "E878",
-            f"{key} is {as_scalar(self.config[key])}, which is not modelled",
-            self.place(key),
-            "write mlp_only_layers: the first layers, or []; write decoder_sparse_step: 1",
-            "only models that start with dense layers, followed by experts in every layer or "
-            "every nth layer, are modelled",
-        )
 
     def _attention(self) -> None:
         """Set heads, latent attention, windows and multi-token prediction."""
