@@ -41,21 +41,14 @@ _TESTS = pathlib.Path(__file__).parent
 # The longest first, so that at the end no worker waits long for another.
 _LONG = (
     "test_laws",
-    "docs/test_wheel",
-    "scenario/test_every_rule_answers",
-    "docs/test_docs",
-    "commands/test_examples",
-    "calibrate/fit/test_from_records",
+    "recording/test_recorded_steps",
     "studies/search/test_exactness",
-    "calibrate/memory/test_memory",
-    "render/figures/test_sweep",
-    "calibrate/fit/test_refusals",
-    "engine/test_compiled",
-    "commands/test_completion",
-    "commands/test_cli",
-    "calibrate/torch_model/test_llama",
-    "calibrate/torch_model/test_layer",
+    "calibrate/fit/test_from_records",
+    "commands/test_startup",
     "studies/search/test_bounds",
+    "recording/test_command",
+    "test_snapshots",
+    "scenario/test_every_rule",
 )
 
 
