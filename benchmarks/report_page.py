@@ -5,8 +5,7 @@ import statistics
 import tempfile
 import time
 
-from simtrain.render.html.document import write_document
-from simtrain.render.html.report import ReportedRun, report_document
+import simtrain
 from simtrain.scenario import load_scenario
 from simtrain.studies.simulation import simulate
 from tests.helpers.browser import MISSING, Browser, chromium
@@ -38,8 +37,7 @@ def measure(browser: Browser, name: str, changes: tuple[str, ...], file: pathlib
     """Measure one report, and print its row of the table."""
     result = simulate(load_scenario(name, changes))
     start = time.perf_counter()
-    run = ReportedRun(name, result)
-    write_document(report_document([run]), file)
+    simtrain.report(result, file)
     write_s = time.perf_counter() - start
     start = time.perf_counter()
     browser.open(file)

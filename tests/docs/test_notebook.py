@@ -23,10 +23,10 @@ def test_the_notebook_has_outputs_and_its_links_have_targets() -> None:
 
 def texts_of(cell: Any) -> list[object]:
     """Return the text outputs of a cell, without pictures, which depend on matplotlib."""
-    return [
-        output.get("text") or [output["data"].get(kind) for kind in ("text/plain", "text/html")]
-        for output in cell.get("outputs", ())
-    ]
+    outputs = cell.get("outputs", ())
+    streams = "".join(output["text"] for output in outputs if "text" in output)
+    shown = [output["data"] for output in outputs if "data" in output]
+    return [streams, *([data.get("text/plain"), data.get("text/html")] for data in shown)]
 
 
 @pytest.mark.slow

@@ -6,15 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import simtrain
 from simtrain.iteration.report.spans import ACTIVITIES, StageStream
-from simtrain.render.html.document import write_document
-from simtrain.render.html.report import ReportedRun, report_document
 from tests.helpers.browser import Browser, assert_quiet, needs_chromium
 from tests.helpers.toys import run, small
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
 
-RESULT = run(small({"interleave": 2}))
+RESULT = run(small({"interleave": 2}, name="small"))
 PRESS = """
 await simtrain.timeline.ready;
 const canvas = document.querySelector(".timeline .bars");
@@ -33,8 +32,7 @@ return document.getElementById("source").textContent;
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     file = tmp_path_factory.mktemp("report") / "report.html"
-    write_document(report_document([ReportedRun("small", RESULT)]), file)
-    return file
+    return simtrain.report(RESULT, file)
 
 
 def press(browser: Browser, *keys: str) -> dict[str, Any]:
