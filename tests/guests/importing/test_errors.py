@@ -15,11 +15,6 @@ WRONG = {
         "did you mean --hidden-size?",
     ),
     "not a number": (GPT.replace("6144", "6k"), "run.sh:13:5: E872 --hidden-size 6k", "an integer"),
-    "not one of the choices": (
-        GPT.replace("-backend unfused", "-backend quick"),
-        "run.sh:27:5: E872 --attention-backend quick must be one of auto, flash",
-        "which sets attention_backend",
-    ),
     "a missing argument": (
         GPT.replace("--num-layers 48", ""),
         "run.sh: E873 --num-layers is missing",
@@ -29,13 +24,6 @@ WRONG = {
         GPT.replace("--hidden-size 6144", "--hidden-size $2"),
         "run.sh:13:5: E874 --hidden-size is $2, which the file does not define",
         "add --set model.hidden_size=...; or write its value",
-    ),
-    "a value that a loop sets": (
-        GPT.replace("DISTRIBUTED_ARGS=", "for N in 1 2; do NNODES=$N; TP=$N; done\nD=", 1)
-        .replace("$DISTRIBUTED_ARGS", "")
-        .replace("size 4 ", "size $TP "),
-        "run.sh:22:5: E874 --tensor-model-parallel-size is $TP",
-        "add --env TP=... or --set parallelism.tensor=...",
     ),
     "a missing script": (
         GPT.replace("pretrain_gpt.py", ""),

@@ -37,12 +37,6 @@ def test_adapters_are_refused() -> None:
         megatron_script(load_scenario("llama3_70b_lora"))
 
 
-def test_python_writes_what_the_command_prints(tmp_path: Path) -> None:
-    text = simtrain.export(load_scenario("llama3_8b"), out=tmp_path / "train.sh")
-    assert text == (tmp_path / "train.sh").read_text("utf-8")
-    assert text == call("export", "llama3_8b").stdout
-
-
 @pytest.mark.parametrize("name", list_scenarios())
 def test_shipped_scenarios_survive_a_round_trip(name: str, tmp_path: Path) -> None:
     of_fine_tuning = {"model.lora": None, "batch.packed_lengths": None}
@@ -111,6 +105,7 @@ def test_the_command_writes_a_script_or_prints_it(tmp_path: Path) -> None:
     assert done.stdout == f"Wrote {file}. Read it back with: simtrain import {file}\n"
     assert file.read_text("utf-8") == printed
     assert "E113" in call("export", "llama3_70b", "-o", str(file)).stderr
+    assert simtrain.export(load_scenario("llama3_70b")) == printed
 
 
 def test_what_no_argument_says_is_listed() -> None:

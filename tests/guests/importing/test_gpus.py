@@ -39,11 +39,6 @@ def test_headers_say_the_gpu(headers: str) -> None:
     assert ("h100_sxm                 # default: not" in text) is (SAID[headers] is None)
 
 
-def test_the_launcher_says_the_gpu_too() -> None:
-    script = f"#!/bin/bash\n{TRAIN.replace('srun', 'srun --gpus-per-node=h200:8')}\n"
-    assert import_megatron(written("run.sh", script))[0].cluster == "h200_sxm"
-
-
 ASSUMED = {
     "#SBATCH --constraint=a100|h100": "allows A100 and H100: A100 is taken",
     "#SBATCH --gres=gpu:h100_pcie:8": "no profile of this variant; SXM, 80 GB is taken",

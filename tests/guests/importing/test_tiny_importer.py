@@ -1,7 +1,6 @@
 """An importer of a tiny format in one file of forty lines says what is wrong with each mistake."""
 
 import inspect
-from pathlib import Path
 
 import pytest
 
@@ -65,13 +64,6 @@ def test_a_field_that_no_word_sets_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(draft, "table", WordTable("key", "a tiny job", {}))
     with pytest.raises(InputError, match=r"E873 batch.global is missing: no key of a tiny job"):
         draft.finished()
-
-
-@pytest.mark.parametrize(("source", "code"), [("nowhere.toml", "E101"), (".", "E102")])
-def test_a_source_that_is_no_file_is_refused(source: str, code: str) -> None:
-    assert not Path("nowhere.toml").exists()
-    with pytest.raises(InputError, match=code):
-        import_with(Tiny(), source)
 
 
 @pytest.mark.parametrize(
