@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9435,
     "docs/update": 830,
     "benchmarks": 1768,
-    "tests": 39442,
+    "tests": 39391,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
