@@ -16,8 +16,7 @@ from simtrain.base.strict_yaml import apply_overrides, parse_document
 from simtrain.durations.collectives import collective_seconds
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.studies.goodput.fleet import TrainingFacts, failures_of, fleet_of
-from simtrain.studies.goodput.training import Training, draw_training
+from simtrain.studies.goodput import Training, TrainingFacts, draw_training, failures_of, fleet_of
 from simtrain.studies.simulation import simulate
 from simtrain.studies.variation import draw
 from simtrain.units import DAY_S, HOUR_S

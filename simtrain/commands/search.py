@@ -113,8 +113,8 @@ def search(
     Example: simtrain search gpt3_175b --tokens 300B --days 60 --gpus 256..1024
     """
     from simtrain.commands.progress import first_interrupt, progress_bar
-    from simtrain.studies.found_files import names_of_ranks, prepare_folder
     from simtrain.studies.planning import search as study
+    from simtrain.studies.search.run import names_of_ranks, prepare_folder
 
     if tokens is None:
         fields = _fields_of_layouts(fields, clusters)
@@ -176,9 +176,8 @@ def _show(
     """Print an answer, and write its page or a scenario per layout."""
     from simtrain.render.html.document import write_document
     from simtrain.render.html.pages import study_document
-    from simtrain.studies.found_files import write_scenarios
     from simtrain.studies.planning import TrainingPlan
-    from simtrain.studies.search.run import SearchResult
+    from simtrain.studies.search.run import SearchResult, write_scenarios
     from simtrain.views.plan import plan_view
     from simtrain.views.search import search_view
 

@@ -19,16 +19,19 @@ from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import RunningCosts
 from simtrain.iteration.report.result import Result
 from simtrain.studies.answer import Answer
-from simtrain.studies.goodput.fleet import (
+from simtrain.studies.goodput import (
+    HOURS,
+    WORK,
     Fleet,
+    Training,
     TrainingFacts,
     best_interval_s,
+    draw_training,
     expected_ratio,
     failures_of,
     fleet_of,
     hours_lost_per_hour,
 )
-from simtrain.studies.goodput.training import HOURS, WORK, Training, draw_training
 from simtrain.studies.gpus import with_gpus
 from simtrain.studies.search.request import SearchRequest
 from simtrain.studies.simulation import result_of

@@ -15,9 +15,8 @@ from simtrain.base.request import described_in
 from simtrain.commands.progress import first_interrupt
 from simtrain.errors import InputError
 from simtrain.scenario import load_unchecked
-from simtrain.studies.found_files import write_scenarios
 from simtrain.studies.search.request import SearchRequest
-from simtrain.studies.search.run import SearchResult, search
+from simtrain.studies.search.run import SearchResult, search, write_scenarios
 from simtrain.views.search import search_view
 from tests.helpers.command_line import call, refused
 from tests.helpers.search_spaces import BASES, base, broken, holding

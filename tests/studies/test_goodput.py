@@ -11,7 +11,7 @@ from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario
 from simtrain.studies.cost import Goodput
-from simtrain.studies.goodput.fleet import failures_of
+from simtrain.studies.goodput import failures_of
 from simtrain.studies.planning import TrainingPlan
 from tests.helpers.command_line import call
 

@@ -7,26 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.studies.goodput.fleet import (
+from simtrain.studies.goodput import (
+    HOURS,
     PLANNED,
+    RESTART,
+    WAITING,
+    WORK,
     Cause,
     Checkpointing,
     Corruption,
     Fleet,
+    SavedWork,
+    Training,
     best_interval_s,
+    draw_training,
     expected_ratio,
     nodes_up,
     recovery_s,
     spares_for,
-)
-from simtrain.studies.goodput.training import (
-    HOURS,
-    RESTART,
-    WAITING,
-    WORK,
-    SavedWork,
-    Training,
-    draw_training,
 )
 
 SYNCHRONOUS = Checkpointing(interval_s=400.0, blocking_s=30.0)

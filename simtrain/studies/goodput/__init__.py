@@ -1,1 +1,0 @@
-"""Goodput of a whole training: failures, recovery, checkpoints and spares, drawn many times."""
