@@ -281,11 +281,7 @@ def _load(file: Path, version: int) -> ValidatedOn:
 
 
 def usual_stack(cluster: str) -> str:
-    """Return the software stack of runs on a machine that name none.
-
-    Raises:
-        InputError: as `validated_on`.
-    """
+    """Return the software stack of runs on a machine that name none."""
     errors = validated_on(cluster)
     if errors and errors.usual_software:
         return errors.usual_software
