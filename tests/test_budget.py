@@ -17,7 +17,7 @@ BUDGET = {
     "base": 2678,
     "schedules": 2226,
     "scenario": 6810,
-    "hardware": 2488,
+    "hardware": 2484,
     "workload": 9527,
     "durations": 985,
     "engine": 1100,
