@@ -68,6 +68,7 @@ register(
         "result_html": "simtrain.render.html.pages.result_html",
         "result_table": "simtrain.views.result.breakdown_table",
         "result_json": "simtrain.studies.variation.result_json",
+        "load_imported": "simtrain.guests.importing.loading.load_imported",
         "draw": "simtrain.studies.variation.draw",
         "Comparison": "simtrain.views.compare.compare_view",
         "ScheduleComparison": "simtrain.views.schedules.schedules_view",

@@ -51,7 +51,7 @@ ROOMS: dict[str, set[str]] = {
 GUESTS: dict[str, set[str]] = {
     "importing": {
         *("errors", "base", "schedules", "scenario", "hardware"),
-        *("studies", "views", "commands"),
+        *("iteration", "studies", "views", "commands"),
     },
     "paper": {
         *("units", "base", "schedules", "scenario", "hardware", "workload", "durations"),

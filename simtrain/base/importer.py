@@ -66,6 +66,20 @@ class ImportRequest:
     def file(self) -> str:
         return str(self.source)
 
+    def check_read_by(self, importer: Importer | None) -> None:
+        """Refuse what an importer does not read, or a scenario of simtrain (E908)."""
+        message = "is only for files of other tools, which are imported"
+        if importer:
+            message = f"has no effect on {importer.kinds[0].noun}"
+        has_variables = importer is not None and importer.reads_variables
+        for option, value, is_read in (
+            ("--env", self.env, has_variables),
+            ("--model", self.model, importer is not None and importer.reads_model),
+            ("--capture", self.capture, has_variables),
+        ):
+            if value and not is_read:
+                raise InputError.of("E908", message, Location(option), "remove it")
+
     def text(self, importer: Importer) -> str:
         """Return the text of the source, a file of an importer's kinds.
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simtrain.base.importer import ImportRequest
+from simtrain.base.importer import ImportRequest, importer_of_file
+from simtrain.base.registered import registered
 from simtrain.commands.declare import Fields, Written
-from simtrain.commands.loading import load_scenario, load_unchecked
 from simtrain.commands.options import (
     ScenarioArgument,
     SetOption,
@@ -124,14 +124,33 @@ class Question:
         return Question(self.scenario, replace(self.changes, overrides=settings))
 
     def load(self) -> Scenario:
-        """Load and check the scenario; errors are those of `load_scenario`."""
-        if self.changes.gpus is None:
-            refuse({"--scale-batch": self.changes.scale_batch}, "is for --gpus", "add --gpus N")
-        return load_scenario(self._request, self.changes.gpus, self.changes.scale_batch)
+        """Load and check the scenario, or import it; errors are those of both."""
+        from simtrain.scenario import check_scenario
+
+        gpus, scale_batch = self.changes.gpus, self.changes.scale_batch
+        if gpus is None:
+            refuse({"--scale-batch": scale_batch}, "is for --gpus", "add --gpus N")
+        scenario = self._scenario(gpus, scale_batch)
+        check_scenario(scenario)
+        return scenario
 
     def load_unchecked(self) -> Scenario:
-        """Load a scenario whose layout is to be chosen; errors are those of `load_unchecked`."""
-        return load_unchecked(self._request)
+        """Load or import a scenario whose layout is to be chosen, without checking it."""
+        return self._scenario(is_layout_open=True)
+
+    def _scenario(
+        self, gpus: int | None = None, scale_batch: bool = False, is_layout_open: bool = False
+    ) -> Scenario:
+        from simtrain.scenario import load_unchecked
+        from simtrain.studies.gpus import with_gpus
+
+        request = self._request
+        if importer := importer_of_file(request.source):
+            load_imported = registered("load_imported")
+            imported: Scenario = load_imported(importer, request, gpus, scale_batch, is_layout_open)
+            return imported
+        request.check_read_by(None)
+        return with_gpus(load_unchecked(request.file, request.overrides), gpus, scale_batch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simtrain.base.importer import ImportRequest, importer_of_file
 from simtrain.base.request import takes
-from simtrain.commands.loading import check_machine, checked_request
+from simtrain.guests.importing.loading import check_machine, prepared
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.check import check_overrides
 from simtrain.studies.gpus import with_gpus
@@ -29,10 +29,10 @@ def import_(request: ImportRequest) -> Scenario:
     model = str(Path(request.model)) if request.model else ""
     request = replace(request, source=str(path), model=model)
     importer = importer_of_file(path)
-    request = checked_request(request, importer)
     if importer is None:
+        request.check_read_by(None)
         return with_gpus(load_scenario(path, request.overrides), request.gpus)
-    draft = importer.draft(request)
+    draft = importer.draft(prepared(request, importer))
     scenario: Scenario = draft.finished()[0]
     check_machine(draft, request.file, in_python=True)
     return scenario if scenario.name else scenario.replace({"name": path.stem})

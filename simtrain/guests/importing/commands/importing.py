@@ -8,12 +8,12 @@ import typer
 
 from simtrain.base.importer import ImportRequest, needed_importer
 from simtrain.commands.declare import options_first
-from simtrain.commands.loading import check_machine, checked_request, next_line, say_assumptions
 from simtrain.commands.options import OutOption, SetOption, refuse
 from simtrain.commands.printing import emit
 from simtrain.commands.question import import_fields
 from simtrain.commands.recorder import RECORDERS, Recorder
 from simtrain.errors import InputError, Location
+from simtrain.guests.importing.loading import check_machine, next_line, prepared, say_assumptions
 
 
 @options_first("file program gpus overrides out env model arguments fsdp tp ep")
@@ -59,7 +59,7 @@ def import_file(
         raise InputError.of("E903", "a file is missing", Location("simtrain import FILE"), fix)
     importer = needed_importer(file)
     imported = ImportRequest(file, overrides=overrides or (), **imports)
-    request = checked_request(imported, importer)
+    request = prepared(imported, importer)
     draft = importer.draft(request)
     scenario, text = draft.finished()
     check_machine(draft, file)

@@ -1,4 +1,4 @@
-"""The scenario of a command: a scenario's file or name, or a file of another tool, imported."""
+"""Files of other tools as the scenarios of commands: what they leave open, and what to write."""
 
 from __future__ import annotations
 
@@ -24,75 +24,42 @@ _USUAL_LENGTH, _USUAL_TOKENS = 8192, 1 << 22
 _MOST_NAMES = 5
 
 
-def load_scenario(
-    request: ImportRequest, gpus: int | None = None, scale_batch: bool = False
+def load_imported(
+    importer: Importer,
+    request: ImportRequest,
+    gpus: int | None = None,
+    scale_batch: bool = False,
+    is_layout_open: bool = False,
 ) -> Scenario:
-    """Load a scenario by its path or name, or import the file of another tool, and check it.
+    """Import the file of another tool for a command, unchecked, and say what was read on stderr.
 
-    What is imported is said in one line on stderr. Settings that simtrain does not know are
-    left out.
+    Settings that simtrain does not know are left out.
 
     Args:
+        importer: what reads the file.
         request: the file and what it leaves open.
         gpus: number of GPUs, as for `with_gpus`.
         scale_batch: whether the global batch grows with them.
+        is_layout_open: whether the layout is to be chosen.
 
     Raises:
-        InputError: the file, the overrides or the combination is wrong, or the source leaves the
-            machine, the number of GPUs or the batch open (E881).
+        InputError: the file, the overrides or the options are wrong, or the source leaves the
+            machine, the batch or, unless the layout is open, the number of GPUs open (E881).
     """
-    from simtrain.base.importer import importer_of_file
-    from simtrain.scenario import check_scenario
-    from simtrain.scenario import load_unchecked as load
     from simtrain.studies.gpus import with_gpus
 
-    importer = importer_of_file(request.source)
-    request = checked_request(request, importer)
-    if importer is None:
-        scenario = load(request.file, request.overrides)
-    else:
-        if gpus and _is_open(importer, request):
-            what = "has no effect: the file does not say its own number of GPUs"
-            refuse({"--scale-batch": scale_batch}, what)
-            request, gpus = replace(request, gpus=gpus), None
-        scenario = _import(importer, request)
-    scenario = with_gpus(scenario, gpus, scale_batch)
-    check_scenario(scenario)
-    return scenario
+    request = prepared(request, importer)
+    if gpus and _is_open(importer, request):
+        what = "has no effect: the file does not say its own number of GPUs"
+        refuse({"--scale-batch": scale_batch}, what)
+        request, gpus = replace(request, gpus=gpus), None
+    return with_gpus(_import(importer, request, is_layout_open), gpus, scale_batch)
 
 
-def load_unchecked(request: ImportRequest) -> Scenario:
-    """Load or import a scenario whose layout is to be chosen, without checking it.
-
-    Raises:
-        InputError: the file or the overrides are wrong, or the source leaves the machine or
-            the batch open (E881).
-    """
-    from simtrain.base.importer import importer_of_file
-    from simtrain.scenario import load_unchecked as load
-
-    importer = importer_of_file(request.source)
-    request = checked_request(request, importer)
-    if importer is None:
-        return load(request.file, request.overrides)
-    return _import(importer, request, is_layout_open=True)
-
-
-def checked_request(request: ImportRequest, importer: Importer | None) -> ImportRequest:
-    """Refuse the options that an importer does not read, or a scenario of simtrain (E908).
-
-    With --capture, return the request for what the script starts.
-    """
-    message = "is only for files of other tools, which are imported"
-    if importer:
-        message = f"has no effect on {importer.kinds[0].noun}"
-    unread = {
-        "--env": request.env and not (importer and importer.reads_variables),
-        "--model": request.model and not (importer and importer.reads_model),
-        "--capture": request.capture and not (importer and importer.reads_variables),
-    }
-    refuse(unread, message)
-    return importer.captured(request) if importer and request.capture else request
+def prepared(request: ImportRequest, importer: Importer) -> ImportRequest:
+    """Refuse options that an importer does not read; with --capture, run the script."""
+    request.check_read_by(importer)
+    return importer.captured(request) if request.capture else request
 
 
 def next_line(scenario: Scenario, file: Path, importer: Importer, overrides: Iterable[str]) -> str:
@@ -152,9 +119,7 @@ def _sets(field: str, options: Sequence[str]) -> bool:
     return any(option.removeprefix("--set=").startswith(f"{field}=") for option in options)
 
 
-def _import(
-    importer: Importer, request: ImportRequest, *, is_layout_open: bool = False
-) -> Scenario:
+def _import(importer: Importer, request: ImportRequest, is_layout_open: bool) -> Scenario:
     """Return the scenario of a source after overrides, unchecked."""
     request, source = replace(request, ignore_unknown=True), request.file
     draft = importer.draft(request)
