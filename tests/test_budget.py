@@ -25,7 +25,7 @@ BUDGET = {
     "studies": 7017,
     "views": 2692,
     "render": 3870,
-    "commands": 2959,
+    "commands": 2747,
     "top": 599,
     "importing": 6818,
     "recording": 4033,
