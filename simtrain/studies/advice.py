@@ -102,13 +102,11 @@ def advise(
 ) -> Advice:
     """Simulate single changes on the same GPUs, with the same model and global batch.
 
-    Args:
-        scenario: a scenario, or a result of `simulate`. It need not fit in memory.
-        top: the most changes to advise.
-        on_progress: receives a description of the next simulation.
-
     Raises:
         InputError: the scenario is illegal, or an argument is invalid.
+
+    Args:
+        top: the most changes to advise.
     """
     if type(top) is not int or top < 1:
         raise InputError.of("E114", f"top is {top!r}", fix="write a whole number of at least 1")

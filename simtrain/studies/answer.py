@@ -44,13 +44,7 @@ class Answer(PlainData, Rows):
 
 
 def json_text(data: dict[str, Any], made_on: str | Sequence[str] | None = None) -> str:
-    """Return data as JSON with the version of their schema, and what they were made with.
-
-    Args:
-        data: the data.
-        made_on: hardware profiles of the result. They are named with their hash and with the
-            version of simtrain (`made_with`).
-    """
+    """Return data as JSON with the version of their schema, and what they were made with."""
     made_with: dict[str, Any] = {}
     if isinstance(made_on, str):
         made_with = {"made_with": provenance(made_on)}

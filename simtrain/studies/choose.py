@@ -48,11 +48,6 @@ def choose(
     """Resolve `auto` in a scenario's recompute: choose the fastest policy that fits.
 
     If none fits, the policy with the smallest peak is chosen, and its report says so.
-
-    Args:
-        scenario: the scenario.
-        machine: its cluster.
-        layers: as for `PlannedIteration.of`.
     """
     search, policy = _Search(scenario, machine, layers), scenario.recompute
     is_whole = policy.strategy == "auto"
@@ -141,9 +136,7 @@ def most_that_fit(
     bisected at the same time.
 
     Args:
-        windows: the largest number per stage.
         peaks_of: peak bytes per stage.
-        capacity_bytes: memory of a GPU.
     """
     most, above = [0] * len(windows), [window + 1 for window in windows]
     while any(high - low > 1 for low, high in zip(most, above, strict=True)):

@@ -207,12 +207,11 @@ class Goodput(PlainData):
 def draw_trainings(result: Result, request: CostRequest) -> Goodput:
     """Draw a whole training with failures, restarts, checkpoints and spares many times.
 
-    Args:
-        result: the iteration of the training.
-        request: the training; its scenario, goodput and price do not count.
-
     Raises:
         InputError: an argument is invalid (E885 to E888).
+
+    Args:
+        request: the training; its scenario, goodput and price do not count.
     """
     num_tokens, interval_s = _checked(request)
     scenario, facts = result.scenario, _facts(result, request, interval_s)
@@ -268,9 +267,7 @@ def check_length(fleet: Fleet, work_s: float, limit_s: float, draws: int) -> Non
     """Refuse trainings that take more than a century, or more events than can be drawn (E886).
 
     Args:
-        fleet: the machines.
         work_s, limit_s: when a training ends, as for `draw_training`.
-        draws: trainings.
     """
     days, hours = min(work_s, limit_s) / DAY_S, 1.0
     if days > _MOST_DAYS:

@@ -84,8 +84,6 @@ class Evaluator:
 
     Args:
         allow_oom: also simulate scenarios that do not fit in memory.
-        breakdowns: compute breakdowns of time; evaluation is faster without.
-        engine: as for `simulate`; all give bit-identical results.
         machine: of all scenarios, whatever their clusters; by default that of each one's profile.
     """
 

@@ -221,7 +221,6 @@ def recovery_s(found_s: float, restart_s: float, failures_per_s: float) -> float
     Args:
         found_s: time D to find a failure.
         restart_s: time R of a start that succeeds.
-        failures_per_s: rate of failures, which go on during a start.
     """
     load = min(failures_per_s * restart_s, _MOST_EXPONENT)
     if not load:
@@ -337,8 +336,6 @@ def draw_training(
     """Draw one training until its work is done, or its time is over.
 
     Args:
-        fleet: the machines.
-        seed: of the random numbers.
         work_s: seconds of iterations without any failure; may be infinite.
         limit_s: seconds after which it ends anyway; may be infinite, but not both.
     """

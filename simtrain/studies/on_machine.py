@@ -23,13 +23,11 @@ def simulate_on(
 ) -> Result:
     """Simulate one training iteration of a scenario on a machine.
 
-    Args:
-        scenario: model, parallelism and batch; its cluster is not read.
-        machine: the hardware, with the durations that were computed on it.
-        layers: as for `simulate`.
-
     Raises:
         InputError: as `simulate`.
+
+    Args:
+        scenario: model, parallelism and batch; its cluster is not read.
     """
     check_values(scenario)
     planned, choice = plan_on(scenario, machine, layers)

@@ -56,9 +56,7 @@ class RunSettings:
     """What the command line says about all runs.
 
     Args:
-        cluster: the hardware profile on which they are simulated.
         software: the software stack of runs whose table does not name one.
-        overrides: fields to set in every run, such as "overlap.data_parallel=true".
         usual_software: the stack that is assumed if nothing names one; by default that of
             scenarios.
     """
@@ -79,13 +77,6 @@ class MeasuredRun:
     """An iteration that someone ran, or tried to.
 
     Args:
-        name: its name in the source; the line if it has none.
-        model: the model's name; runs of one model are ranked together.
-        file, line: the source.
-        scenario: the same iteration as a scenario; None if it cannot be simulated.
-        iteration_time_s, peak_bytes: as measured; None if not.
-        peak_of: what the peak is the peak of.
-        ran: whether the run had enough memory.
         refusal: why it cannot be simulated, "" if it can.
         assumed: facts that the source does not have, and what stands for them.
     """
@@ -161,19 +152,11 @@ class ValidatedRun(PlainData):
     """A measured run beside its prediction.
 
     Args:
-        name, model, file, line: of the run in its source.
-        refusal: why the run could not be simulated, "" if it could.
-        measured_s, simulated_s: measured and predicted iteration time; None for neither.
-        interval: where the measured time is predicted to lie.
         extrapolated: share of its kernel time for shapes outside the fitted range.
-        breakdown_s: predicted time by cause, the mean over the stages.
         measured_peak_bytes, simulated_peak_bytes: peak of memory, on the stage and with or without
             memory outside tensors as it was measured.
-        ran, fits: whether the run had enough memory, and whether the prediction fits.
         settings: what tells runs apart: GPUs, layout, microbatch, sequence, width, data type.
-        assumed: facts that the source does not have, and what stands for them.
         kind: the kind of runs that it belongs to; None without a predicted time.
-        num_layers: of the model.
     """
 
     json_fields: ClassVar = keys(
@@ -354,10 +337,6 @@ def error_classes(validation: Validation, source: str) -> ValidatedOn:
     """Return the errors of the runs by software stack, data type, kind of model and nodes.
 
     Runs on one node and on several are one class if either are few.
-
-    Args:
-        validation: predictions of measured runs.
-        source: where the measurements are.
     """
     groups: dict[_Class, list[ValidatedRun]] = {}
     timed = [(row, row.kind) for row in validation.rows if row.kind and row.error is not None]
@@ -443,11 +422,6 @@ def validate_runs(
     """Simulate every run that can be simulated, and hold it against its measurement.
 
     Runs of the same scenario are simulated once.
-
-    Args:
-        runs: the measured runs (`read_runs` of `simtrain/guests/importing/runs.py` reads files).
-        cluster: the hardware profile on which their scenarios are.
-        on_progress: receives how many of how many runs are done.
     """
     simulations = _Simulations()
     rows = []

@@ -77,8 +77,6 @@ class Explorer:
     is kept in `failures`, and it counts as a point that does not fit.
 
     Args:
-        space: the searched space.
-        evaluator: simulates scenarios and computes their memory.
         limit_bytes: the largest peak that fits.
         safe_bytes: the largest peak of a point that may be the best; by default every peak that
             fits. Points with larger peaks are ranked apart.
@@ -252,10 +250,7 @@ class _Search:
     """State of a search: the queue, what fits, and what was simulated, by number of the point.
 
     Args:
-        queue: points that may be among the answers.
         passed: points that may not fit, and are behind the answers of that kind.
-        fits: whether a point fits, if that is known.
-        simulated: places of the points that fit and were simulated.
     """
 
     explorer: Explorer

@@ -369,15 +369,9 @@ _UNREFINED = (
 def search_layouts(request: SearchRequest) -> SearchResult:
     """Find the `top` best layouts for a scenario's model and global batch.
 
-    Ranked are layouts that surely fit: the 90 % interval of their peak is within the memory. Those
-    that are better than the first of these and fit by prediction, but may not fit, are `faster`. If
-    no layout surely fits, all that fit by prediction are ranked.
-
     A layout or a refinement whose evaluation fails is left out, and named in the result. Times are
-    without the section `variation`.
-
-    Fields that were changed after the base was loaded or built (`load_unchecked` with overrides,
-    `Scenario.replace`) keep their values.
+    without the section `variation`. Fields that were changed after the base was loaded or built
+    (`load_unchecked` with overrides, `Scenario.replace`) keep their values.
 
     Raises:
         InputError: the base has a wrong value or is illegal for every split, the cluster has too

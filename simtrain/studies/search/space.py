@@ -92,10 +92,6 @@ class Space:
 
     An overridden field (`--set batch.micro=1`) keeps its value.
 
-    Args:
-        base: the scenario.
-        gpus: the number of GPUs.
-
     Context parallelism has 1 rank for short sequences; for long ones, or if the base has several
     ranks, all numbers that leave `LEAST_TOKENS` per rank. Expert parallelism has all divisors of
     the experts.
