@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 985,
     "engine": 1100,
     "iteration": 6915,
-    "studies": 7017,
+    "studies": 6951,
     "views": 2692,
     "render": 3870,
     "commands": 2747,
