@@ -219,9 +219,9 @@ def _fit_runs(
         writing_to,
     )
     from simtrain.commands.progress import progress_bar
-    from simtrain.guests.importing.runs import RunSettings, read_runs
+    from simtrain.guests.importing.runs import read_runs
     from simtrain.hardware.evidence import usual_stack
-    from simtrain.studies.validation import errors_text
+    from simtrain.studies.validation import RunSettings, errors_text
 
     if base is None or out is None:
         message = "tables of runs change a profile"

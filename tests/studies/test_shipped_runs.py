@@ -4,9 +4,9 @@ import statistics
 
 import pytest
 
-from simtrain.guests.importing.runs import RunSettings, read_runs
+from simtrain.guests.importing.runs import read_runs
 from simtrain.hardware.evidence import validated_on
-from simtrain.studies.validation import error_classes, validate_runs
+from simtrain.studies.validation import RunSettings, error_classes, validate_runs
 from tests.helpers.command_line import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]

@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from simtrain.base.resources import find_profile
-from simtrain.guests.importing.runs import RunSettings, read_runs
+from simtrain.guests.importing.runs import read_runs
 from simtrain.hardware.evidence import MeasuredRuns, RunKind, validated_on
 from simtrain.hardware.interval import errors_of
 from simtrain.scenario import load_scenario
@@ -18,6 +18,7 @@ from simtrain.studies.simulation import simulate
 from simtrain.studies.validation import (
     MOST_MEAN_ERROR,
     Errors,
+    RunSettings,
     ValidatedRun,
     Validation,
     error_classes,

@@ -332,7 +332,8 @@ class Draft:
             text = self.machine.assumption(named)
             if named.cluster:
                 self.unknown_machine = ""
-                self._assume(text)
+                # The GPU matters most.
+                self.assumptions[:0] = [text] if text and text not in self.assumptions else []
                 line = self.machine.place.line if self.machine.place else None
                 words = self.machine.words + (f", line {line}" if line else "")
                 comment = f"{words}: {named.name} ({named.form})"
@@ -340,11 +341,6 @@ class Draft:
                 return
             self.unknown_machine = text
         self.set_because("cluster", clusters[0], DEFAULT)
-
-    def _assume(self, text: str) -> None:
-        """Note what the source leaves open, once; the GPU, which matters most, comes first."""
-        if text and text not in self.assumptions:
-            self.assumptions.insert(0, text)
 
     def text(self) -> str:
         """Return the text of the scenario's file, after `scenario`."""

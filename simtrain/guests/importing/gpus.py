@@ -70,8 +70,6 @@ class NamedMachine:
             return f"{self.words} allows {names}: {gpu.name} is taken"
         if not gpu.cluster:
             return f"{self.words}: simtrain has no profile of {gpu.name}"
-        if "." in text and re.search(r"\dg\.\d", text):
-            return f"{self.words}: a whole {gpu.name} is taken, not a slice of it"
         if gpu.others and re.search(gpu.others, text):
             return f"{self.words}: simtrain has no profile of this variant; {gpu.form} is taken"
         return ""

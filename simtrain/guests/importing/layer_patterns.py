@@ -6,13 +6,7 @@ from collections.abc import Sequence
 
 
 def dense_and_frequency(has_experts: Sequence[bool]) -> tuple[int, int] | None:
-    """Return first_dense_layers and layer_frequency of a pattern of layers.
-
-    Args:
-        has_experts: for each layer, whether it has experts.
-
-    Returns None if these two numbers cannot describe the pattern.
-    """
+    """Return first_dense_layers and layer_frequency of layers; None if there are none such."""
     numbers = range(len(has_experts))
     first = next((number for number in numbers if has_experts[number]), None)
     if first is None:
@@ -26,13 +20,7 @@ def dense_and_frequency(has_experts: Sequence[bool]) -> tuple[int, int] | None:
 
 
 def full_attention_every(has_window: Sequence[bool]) -> int | None:
-    """Return n if exactly every nth layer, counted from 1, has no attention window.
-
-    Args:
-        has_window: for each layer, whether it has a window; at least one of each kind.
-
-    Returns None if there is no such n.
-    """
+    """Return n if exactly every nth layer, counted from 1, has no attention window; or None."""
     every = has_window.index(False) + 1
     expected = [number % every != 0 for number in range(1, len(has_window) + 1)]
     return every if [*has_window] == expected and every > 1 else None

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from simtrain.base.importer import ImportRequest
 from simtrain.base.input_file import MOST_BYTES_OF_LOG
@@ -56,9 +56,6 @@ from simtrain.studies.validation import (
     wrong_time,
 )
 
-__all__ = ["MeasuredRun", "RunSettings", "read_runs", "validate"]
-
-Value = TypeVar("Value")
 Fields = dict[str, Any]
 """Values by the fields of a scenario."""
 

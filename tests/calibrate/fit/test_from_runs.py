@@ -15,13 +15,12 @@ from calibrate.fit.factors import FACTORS, entries_to_fit, scaled_profile
 from calibrate.fit.from_runs import RunsFit, errors_of_fit, fit_runs
 from calibrate.fit.result import SOURCES, profile_of, profile_text
 from simtrain.errors import InputError
-from simtrain.guests.importing.runs import MeasuredRun
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.evidence import validated_on
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate
-from simtrain.studies.validation import errors_text
+from simtrain.studies.validation import MeasuredRun, errors_text
 from tests.helpers.command_line import call
 
 pytestmark = pytest.mark.slow

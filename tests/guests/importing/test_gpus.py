@@ -42,7 +42,6 @@ def test_headers_say_the_gpu(headers: str) -> None:
 ASSUMED = {
     "#SBATCH --constraint=a100|h100": "allows A100 and H100: A100 is taken",
     "#SBATCH --gres=gpu:h100_pcie:8": "no profile of this variant; SXM, 80 GB is taken",
-    "#SBATCH --gres=gpu:a100_3g.20gb:1": "a whole A100 is taken, not a slice of it",
 }
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from docs.update.documents import text_of
 from simtrain.errors import InputError
-from simtrain.guests.importing.runs import ALIASES, KINDS, MeasuredRun, RunSettings, read_runs
-from simtrain.studies.validation import validate_runs
+from simtrain.guests.importing.runs import ALIASES, KINDS, read_runs
+from simtrain.studies.validation import MeasuredRun, RunSettings, validate_runs
 from tests.guests.importing.test_megatron import PRINTED
 
 H100 = RunSettings("h100_sxm", "megatron_core")

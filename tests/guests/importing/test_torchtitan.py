@@ -1,7 +1,5 @@
 """`simtrain import`, and the named models from which it takes sizes."""
 
-from pathlib import Path
-
 import pytest
 
 from simtrain import models
@@ -10,7 +8,7 @@ from simtrain.guests.importing.torchtitan.reader import MAPPED, TABLE
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.section import DEFAULT_SAVED_OPS
 from simtrain.studies.simulation import simulate_memory
-from tests.helpers.command_line import MACHINE, call, refused
+from tests.helpers.command_line import MACHINE, call
 from tests.helpers.imported import import_torchtitan, written
 
 JOB = """\
@@ -286,9 +284,3 @@ def test_an_unknown_model_is_answered_with_a_similar_one() -> None:
 def test_a_file_without_a_key_that_sets_a_field_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="E741 has no key of a job of torchtitan"):
         import_torchtitan(written("job.toml", text), gpus=8)
-
-
-def test_an_integer_that_python_cannot_print_is_out_of_range(tmp_path: Path) -> None:
-    job = tmp_path / "job.toml"
-    job.write_text(f"[training]\nseq_len = 0x{'f' * 5_000}\n", "utf-8")
-    assert "E879 a number has more than 64 bits" in refused("import", str(job), "--gpus", "8")

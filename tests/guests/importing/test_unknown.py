@@ -99,7 +99,7 @@ def test_other_models_are_not_imported_as_a_gpt(command: str, part: str) -> None
             import_megatron(script, ignore_unknown=ignores)
 
 
-@pytest.mark.parametrize("value", ["[" * 50_000 + "]" * 50_000, "9" * 5000, "0x" + "f" * 16])
+@pytest.mark.parametrize("value", ["[" * 50_000 + "]" * 50_000, "0x" + "f" * 16])
 def test_extreme_values_of_a_job_are_refused(value: str) -> None:
     with pytest.raises(InputError, match=r"job\.toml: E879"):
         import_torchtitan(written("job.toml", f"{JOB}x = {value}\n"))

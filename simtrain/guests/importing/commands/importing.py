@@ -46,8 +46,10 @@ def import_file(
 
     (is_recorded, *others) = [*recorder.options.items()] or [("", None)]
     if is_recorded[1]:
-        refuse({"FILE": file, **_as_options(imports, "gpus")}, "has no effect with --record")
-        recorder.record(imports.get("gpus") or 1, out, overrides or (), force)
+        gpus = imports.pop("gpus", None) or 1
+        unread = {f"--{name.replace('_', '-')}": value for name, value in imports.items()}
+        refuse({"FILE": file, **unread}, "has no effect with --record")
+        recorder.record(gpus, out, overrides or (), force)
         return
     refuse(dict(others), "is only for --record", "add --record FILE.py:FUNCTION")
     if out is None:
@@ -77,11 +79,3 @@ def import_file(
 import_file.__annotations__["recorder"] = next(
     (type(each) for each in RECORDERS.values()), Recorder
 )
-
-
-def _as_options(imports: dict[str, Any], *allowed: str) -> dict[str, object]:
-    return {
-        f"--{name.replace('_', '-')}": value
-        for name, value in imports.items()
-        if name not in allowed
-    }
