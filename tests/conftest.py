@@ -41,12 +41,12 @@ _TESTS = pathlib.Path(__file__).parent
 # The longest first, so that at the end no worker waits long for another.
 _LONG = (
     "test_laws",
-    "recording/test_recorded_steps",
+    "guests/recording/test_recorded_steps",
     "studies/search/test_exactness",
     "calibrate/fit/test_from_records",
     "commands/test_startup",
     "studies/search/test_bounds",
-    "recording/test_command",
+    "guests/recording/test_command",
     "test_snapshots",
     "scenario/test_every_rule",
 )
