@@ -72,7 +72,7 @@ class MemoryCase:
         plan = Plan.of(self.scenario, profile.cluster.domains)
         if self.whole:
             (stage,) = memory_report(plan, profile).stages
-            kept = pass_memory(plan.pass_of(plan.schedule.ranks[0][0])).saved_bytes
+            kept = pass_memory(plan.chunk_pass(plan.chunks[0], "F", saves_all=False)).saved_bytes
             # Our layer has no use for Megatron-LM's global memory buffer, nor has fused attention.
             # Workspaces exist before the measurement begins.
             other_bytes = sum(stage.buffers_bytes.get(name, 0) for name in (GLOBAL, WORKSPACES))

@@ -20,7 +20,7 @@ from simtrain.base.mesh import Axis, Domains, Mesh
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.parallelism import ChunkContents
 from simtrain.scenario.schema import program_reader
-from simtrain.schedules import KINDS, Action, Kind, Order, Schedule, save_all_actions
+from simtrain.schedules import KINDS, Kind, Order, Schedule, save_all_actions
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, whole_parameters
 from simtrain.workload.gpt import check_own_layers, gpt_blocks
 from simtrain.workload.hashing import shared
@@ -290,25 +290,14 @@ class Plan:
         """Return `buckets.bucket_ops` for a chunk, by its number among the different ones."""
         return bucket_ops(self.step_options, self.buckets[chunk], bucket, of_stage, gathers=gathers)
 
-    def pass_of(self, action: Action) -> Pass:
-        chunk = self.model_chunks.different[self.model_chunks.numbers[action.virtual_stage]]
-        return self.chunk_pass(chunk, action.kind, self.saves_all(action))
-
-    def saves_all(self, action: Action) -> bool:
-        return (action.virtual_stage, action.microbatch) in self.saving_all
-
     def chunk_pass(self, chunk: Chunk, kind: Kind, saves_all: bool) -> Pass:
         """Return a pass of a chunk, with the scenario's recompute or none."""
-        return _pass(chunk, kind, self.policy(saves_all), self.options)
+        return _pass(chunk, kind, SAVE_ALL if saves_all else self._recompute, self.options)
 
     def layers_pass(self, num_layers: int, kind: Kind) -> Pass:
         """Return a pass of `num_layers` copies of the first layer, without embedding and head."""
         layer = next(block for block in self.model.blocks if block.is_unit)
         return Pass(Chunk(((layer, num_layers),)), kind, self.scenario.recompute, self.options)
-
-    def policy(self, saves_all: bool) -> RecomputePolicy:
-        """Return the scenario's recompute, or none for passes that save everything."""
-        return SAVE_ALL if saves_all else self._recompute
 
     @cached_property
     def _recompute(self) -> RecomputePolicy:

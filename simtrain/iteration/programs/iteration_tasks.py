@@ -226,10 +226,6 @@ class IterationTimeline:
     tasks: IterationTasks = field(repr=False)
     seconds: IterationSeconds = field(repr=False)
 
-    def intervals_s(self, places: slice) -> tuple[Floats, Floats]:
-        first, last = self.tasks.first[places], self.tasks.last[places]
-        return self.timeline.start_s[first], self.timeline.end_s[last]
-
     def idle_seconds(self) -> Floats:
         """Return [stages, 3], idle seconds of each stage while other streams run.
 

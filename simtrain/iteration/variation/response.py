@@ -83,10 +83,6 @@ class Response:
         return ratios
 
 
-CONSTANT = Response((1.0, 2.0), (1.0, 1.0))
-"""The response of a task that does not depend on a cause."""
-
-
 class Responses:
     """The responses of an iteration's parts; each different pass is simulated once per factor."""
 

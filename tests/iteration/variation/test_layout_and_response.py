@@ -8,7 +8,7 @@ from simtrain.engine.replicas import ReplicaProgram, run_replicas
 from simtrain.hardware.load import load_profile
 from simtrain.iteration.variation.draw import Place, RankLayout
 from simtrain.iteration.variation.drawn import DrawnIteration, effective_durations, sources_of
-from simtrain.iteration.variation.response import CAUSES, CONSTANT, Response, Responses
+from simtrain.iteration.variation.response import CAUSES, Response, Responses
 from simtrain.scenario import Scenario
 
 EXPERTS = {"parallelism.data": 16, "batch.global": 256}
@@ -108,4 +108,3 @@ def test_durations_are_1_at_1_grow_and_are_near_the_engine_between_its_points(na
 
 def test_a_response_continues_beyond_its_last_point() -> None:
     assert Response((1.0, 2.0), (1.0, 1.5)).at(np.array([1.0, 2.0, 4.0])).tolist() == [1, 1.5, 2.5]
-    assert CONSTANT.at(np.array([0.5, 9.0])).tolist() == [1, 1]
