@@ -19,8 +19,14 @@ from calibrate.benchmarks.sizes import BenchmarkPart, sizes_for
 from calibrate.records import Compute
 from simtrain.base.extras import require
 from simtrain.commands.app import INTERRUPTED, MISSED, App
-from simtrain.commands.completion import shipped_profiles, shipped_stacks
-from simtrain.commands.options import OUT, OutOption, SetOption, refuse
+from simtrain.commands.options import (
+    OUT,
+    OutOption,
+    SetOption,
+    refuse,
+    shipped_profiles,
+    shipped_stacks,
+)
 from simtrain.commands.output import Output, show, show_view
 from simtrain.errors import InputError
 
@@ -218,7 +224,7 @@ def _fit_runs(
         write_text,
         writing_to,
     )
-    from simtrain.commands.progress import progress_bar
+    from simtrain.commands.printing import progress_bar
     from simtrain.guests.importing.runs import read_runs
     from simtrain.hardware.evidence import usual_stack
     from simtrain.studies.validation import RunSettings, errors_text

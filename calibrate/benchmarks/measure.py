@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,9 +30,10 @@ from calibrate.benchmarks.timing import Timer
 from calibrate.records import Compute
 from calibrate.records.file import MeasurementPoint, RecordFile, identity
 from calibrate.records.schema import Header, doubtful
-from simtrain.commands.progress import progress_bar
+from simtrain.commands.printing import progress_bar
 from simtrain.errors import InputError
 
+_LINE_EVERY_S = 5.0
 _MAX_REVISITS = 3
 """Times that doubtful points are measured again: a machine may be busy all the time."""
 _WARM_UP_S = 0.5
@@ -119,9 +120,7 @@ def measure(
 
         recorder = _Recorder(ranks, file, launcher)
         limit_s = 60 * minutes
-        with (
-            progress_bar(has_lines=True) if ranks.is_first else nullcontext(lambda *_: None) as show
-        ):
+        with _progress() if ranks.is_first else nullcontext(lambda *_: None) as show:
             for point in in_time(shares, limit_s - elapsed_s(), elapsed_s):
                 recorder.take(point, show, len(recorder.taken), len(missing))
             for _ in range(_MAX_REVISITS):
@@ -317,3 +316,18 @@ def load_average() -> dict[str, str]:
     except (AttributeError, OSError):  # Windows
         return {}
     return {"load average": f"{running:.2f} of {os.cpu_count()} processors"}
+
+
+def _progress() -> AbstractContextManager[Callable[..., None]]:
+    """Return a progress bar; without a terminal, a line every few seconds."""
+    if sys.stderr.isatty():
+        return progress_bar()
+    start_s = next_s = time.monotonic()
+
+    def print_progress(phase: str, done: int, total: int) -> None:
+        nonlocal next_s
+        if (now_s := time.monotonic()) >= next_s:
+            next_s = now_s + _LINE_EVERY_S
+            print(f"{now_s - start_s:4.0f} s: {phase}, {done} of {total}", file=sys.stderr)
+
+    return nullcontext(print_progress)

@@ -6,7 +6,7 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-from simtrain.commands.documents import REFERENCES
+from simtrain.commands.show import REFERENCES
 from simtrain.guests.paper.explore import explore_document
 from simtrain.render.html.document import document_text
 

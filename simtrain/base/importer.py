@@ -193,3 +193,25 @@ def _importer_of(text: str, file: str) -> Importer | None:
         fix = "remove the lines that belong to another tool"
         raise InputError.of("E741", message, Location(file, max(line for _, line in lines)), fix)
     return signs[0][0] if signs else None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """A program to record. Without a plug-in, `simtrain import` has no options for one.
+
+    A plug-in is a subclass, a dataclass too: its fields are options, and what their descriptions
+    say is the help.
+    """
+
+    name: ClassVar[str] = ""
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options that are given, by their names; --record comes first."""
+        return {}
+
+    def record(self, gpus: int, out: Path | None, overrides: Sequence[str], force: bool) -> None:
+        """Record the program, write its scenario, and print what to do next."""
+
+
+RECORDERS = Parts[Recorder]("recorders", Recorder, ())

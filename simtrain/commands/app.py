@@ -112,9 +112,18 @@ def _names_of(param: Any) -> list[str]:
 
 
 class _Group(_Explained, TyperGroup):
-    """A group of commands of simtrain; `default` names one for a first word that is none."""
+    """A group of commands of simtrain; its attributes are those of `App`."""
 
     default: Callable[[str], str] | None = None
+    sources: Callable[[], Mapping[str, str]] | None = None
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        if self.sources:
+            self.commands: Any = _Commands(self.sources())
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*self.commands]
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
@@ -169,21 +178,6 @@ def _built(name: str, source: str) -> Any:
     return command
 
 
-def _group_of(sources: Callable[[], Mapping[str, str]]) -> type[_Group]:
-    """Return the class of a group with these commands."""
-
-    class Group(_Group):
-        def __init__(self, **settings: Any) -> None:
-            super().__init__(**settings)
-            self.commands: Any = _Commands(sources())
-
-        def list_commands(self, ctx: Any) -> list[str]:
-            """List the names, without the commands."""
-            return [*self.commands]
-
-    return Group
-
-
 class App(typer.Typer):
     """A group of commands. Without arguments it prints its help.
 
@@ -204,10 +198,10 @@ class App(typer.Typer):
         default: Callable[[str], str] | None = None,
         sources: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
-        group = _group_of(sources) if sources else _Group
-        group = type("Group", (group,), {"default": staticmethod(default) if default else None})
+        functions = {"default": default, "sources": sources}
+        attributes = {name: staticmethod(each) for name, each in functions.items() if each}
         super().__init__(
-            cls=group,
+            cls=type("Group", (_Group,), attributes),
             add_completion=add_completion,
             help=help,
             no_args_is_help=True,

@@ -18,19 +18,10 @@ _HOUSE = {
     **{name: f"simtrain.commands.{name}:{name}" for name in ("sweep", "validate")},
     "show": "simtrain.commands.show:show_shipped",
 }
-_ORDER = [
-    "run",
-    "compare",
-    "search",
-    "cost",
-    "sweep",
-    "import",
-    "export",
-    "validate",
-    "calibrate",
-    "reproduce",
-    "show",
-]
+_ORDER = (
+    *("run", "compare", "search", "cost", "sweep", "import"),
+    *("export", "validate", "calibrate", "reproduce", "show"),
+)
 """Commands in the order of `simtrain --help`; those of other packages come last."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,8 +16,8 @@ from simtrain.base.plug_ins import Parts
 from simtrain.commands.declare import options_first
 from simtrain.commands.options import AllowOomOption, OutOption, refuse
 from simtrain.commands.output import Output, check_file, show
-from simtrain.commands.printing import emit, status
-from simtrain.commands.question import Question, Questions, as_words
+from simtrain.commands.printing import status
+from simtrain.commands.question import Question, Questions
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
@@ -106,7 +105,6 @@ def compare(
     columns = [_column(*each, allow_oom or is_alone) for each in named]
     if is_alone:
         _advise(columns[0], top, out, output)
-        _suggest_a_change(questions)
     else:
         _show_several(questions, changes or [], columns, out, output)
 
@@ -161,12 +159,16 @@ def _document(questions: Questions, changes: list[str], comparison: Comparison) 
     from simtrain.render.html.report import ReportedRun, report_document
 
     words = [question.words for question in questions.each()]
-    words += [[*words[0], *as_words("--set", changes)]] if changes else []
+    words += [questions.each()[0].changed(changes).words] if changes else []
     runs = [
         ReportedRun(each.name, each.result, shlex.join(run), each.drawn)
         for each, run in zip(comparison.scenarios, words, strict=True)
     ]
-    compared = [*questions.scenarios, *questions.changes.words, *as_words("--change", changes)]
+    compared = [
+        *questions.scenarios,
+        *questions.changes.words,
+        *(f"--change={change}" for change in changes),
+    ]
     return report_document(runs, comparison, shlex.join(compared))
 
 
@@ -185,15 +187,6 @@ def _advise(column: ScenarioColumn, top: int, out: Path | None, output: Output) 
     show(output, comparison, lambda: compare_view(comparison), scenario.cluster)
     title = Heading(f"Changes of {column.name} that save time")
     _write_page(out, lambda: study_document(View([title, *compare_view(comparison).parts])))
-
-
-def _suggest_a_change(questions: Questions) -> None:
-    """Say how to compare with the unchanged scenario: --set applies to every one."""
-    if settings := questions.changes.overrides:
-        words = [questions.scenarios[0], *as_words("--change", settings)]
-        line = shlex.join(["simtrain", "compare", *words])
-        note = "--set applies to every scenario. Compare with the unchanged one"
-        emit(f"{note}: {line}\n", sys.stderr)
 
 
 def _compare_schedules(question: Question, out: Path | None, output: Output) -> None:

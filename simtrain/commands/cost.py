@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from simtrain.commands.declare import Fields, Written, options_first
 from simtrain.commands.options import AllowOomOption, refuse
 from simtrain.commands.output import Output, show
-from simtrain.commands.progress import progress_bar
+from simtrain.commands.printing import progress_bar
 from simtrain.commands.question import Question, simulate_with_status
 from simtrain.studies.training_requests import CostRequest
-
-if TYPE_CHECKING:
-    pass
 
 
 def read_goodput(text: str, _: str) -> float | str:

@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from simtrain.commands.completion import settable_fields, shipped_scenarios
 from simtrain.errors import InputError, Location
+
+
+def _shipped(kind: str) -> Callable[[str], list[str]]:
+    """Return a function that completes the names of what comes with simtrain."""
+
+    def names(typed: str) -> list[str]:
+        """Return the names that begin with the typed text."""
+        from simtrain.base import resources
+
+        return [name for name in getattr(resources, f"list_{kind}")() if name.startswith(typed)]
+
+    return names
+
+
+shipped_scenarios = _shipped("scenarios")
+shipped_sweeps = _shipped("sweeps")
+shipped_profiles = _shipped("profiles")
+shipped_stacks = _shipped("stacks")
+
+
+def error_codes(typed: str) -> list[str]:
+    """Return the codes of errors that begin with the typed text."""
+    from simtrain.scenario.explanations import explanations
+
+    return [code for code in explanations() if code.startswith(typed.upper())]
+
+
+def settable_fields(typed: str) -> list[str]:
+    """Return the fields of a scenario that --set can begin with."""
+    from simtrain.base.strict_yaml.validation import settable_names
+    from simtrain.scenario import Scenario
+
+    return [name for name in settable_names(Scenario) if name.startswith(typed)]
+
 
 ScenarioArgument = Annotated[
     str,
@@ -56,11 +89,7 @@ def refuse(options: Mapping[str, object], message: str, fix: str = "remove it") 
 
 
 def parse_numbers(text: str, option: str) -> list[int]:
-    """Parse an option's list of numbers, such as "0,1,63".
-
-    Raises:
-        InputError: the text is not a list of integers (E118).
-    """
+    """Parse an option's list of numbers, such as "0,1,63"; refuse another text (E118)."""
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:
@@ -70,11 +99,7 @@ def parse_numbers(text: str, option: str) -> list[int]:
 
 
 def parse_window_s(text: str, option: str) -> tuple[float, float]:
-    """Parse a window of time such as "0s:2s" to its start and end in seconds.
-
-    Raises:
-        InputError: the text is not two times (E118).
-    """
+    """Parse a window of time such as "0s:2s" to its start and end; refuse another text (E118)."""
     from simtrain.units import UnitError, parse_non_negative_seconds
 
     start, colon, end = text.partition(":")

@@ -59,11 +59,8 @@ def show(
     Args:
         output: the format.
         data: the values that JSON has.
-        view: builds the view, for all other formats.
+        view: builds the view, for all other formats; errors are those of `show_view`.
         cluster: hardware profiles of the result, which JSON names with their hash.
-
-    Raises:
-        InputError: the view has no table of the name (E119).
     """
     if output.format == "json":
         show_json(data if isinstance(data, dict) else data.to_dict(), cluster)
@@ -81,12 +78,7 @@ def show_json(data: dict[str, Any], cluster: str | Sequence[str] | None = None) 
 def show_view(output: Output, view: View) -> None:
     """Print a view as a page, CSV or Markdown; as JSON, its tables.
 
-    Args:
-        output: the format.
-        view: the view.
-
-    Raises:
-        InputError: the view has no table of the name (E119).
+    If it has no table of the name, it is an `InputError` (E119).
     """
     if output.format == "csv":
         from simtrain.render.plain_text import csv_text
@@ -119,21 +111,9 @@ def _table(output: Output, view: View) -> Any:
     raise InputError.of("E119", message, Location("--table"), fix)
 
 
-def check_file(file: Path, suffixes: Sequence[str] = PAGES) -> None:
-    """Check, before the work that it needs, that a page or a picture can be written.
-
-    Args:
-        file: the file of -o.
-        suffixes: those that its name may have.
-
-    Raises:
-        InputError: the name has another suffix (E117), a package is missing (E701), or the file
-            cannot be written (E113).
-    """
-    from simtrain.base.extras import require
+def check_file(file: Path) -> None:
+    """Check that a page can be written, before the work that it needs (else E117 or E113)."""
     from simtrain.base.output_folder import check_suffix, check_writable
 
-    check_suffix(file, suffixes, "such answers")
-    if not file.name.lower().endswith(PAGES):
-        require("drawing pictures", "matplotlib")
+    check_suffix(file, PAGES, "such answers")
     check_writable(file, "it")

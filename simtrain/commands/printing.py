@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TextIO
 
 from rich.console import Console, RenderableType
@@ -62,3 +64,54 @@ def status(text: str) -> Iterator[Callable[[str], None]]:
     """Show a status line on stderr; the yielded function changes its text."""
     with Console(stderr=True).status(Text(printable(text))) as line:
         yield lambda text: line.update(Text(printable(text)))
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[..., None]]:
+    """Show a bar on a terminal; yield a function of the phase, steps done, total and best."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    class Bar(Progress):
+        """A progress bar with a note below it."""
+
+        note = ""
+
+        def get_renderables(self) -> Iterator[RenderableType]:
+            yield self.make_tasks_table(self.tasks)
+            if self.note:
+                yield Text(printable(self.note))
+
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    times = TimeElapsedColumn()
+    with Bar(
+        *columns, times, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("")
+
+        def show_progress(phase: str, done: int, total: int, best: str = "") -> None:
+            bar.note = f"best so far {best}" if best else ""
+            bar.update(task, description=printable(phase), completed=done, total=total)
+
+        yield show_progress
+
+
+@contextmanager
+def first_interrupt() -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether Ctrl-C was pressed.
+
+    A second Ctrl-C raises KeyboardInterrupt.
+    """
+    was_pressed = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal was_pressed
+        if was_pressed:
+            raise KeyboardInterrupt
+        was_pressed = True
+
+    previous = signal.signal(signal.SIGINT, handle)
+    try:
+        yield lambda: was_pressed
+    finally:
+        signal.signal(signal.SIGINT, previous)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -179,11 +178,6 @@ SearchQuestion = Annotated[
     ),
 ]
 """A question of a command that searches layouts for --gpus."""
-
-
-def as_words(option: str, values: Sequence[str] | None) -> list[str]:
-    """Return the words of a command line with an option for each value."""
-    return [word for value in values or () for word in (option, value)]
 
 
 def simulate_with_status(scenario: Scenario, allow_oom: bool) -> Result:

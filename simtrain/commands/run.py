@@ -53,7 +53,6 @@ def run(
     out: Annotated[Path | None, typer.Option("-o", "--output", help=OUT_HELP)] = None,
     stages: Annotated[list[int] | None, Written(parse_numbers)] = None,
     window: Annotated[tuple[float, float] | None, Written(parse_window_s)] = None,
-    top: Annotated[int | None, typer.Option(min=1)] = None,
     draws: int | None = None,
     seed: int | None = None,
     *,
@@ -67,7 +66,6 @@ def run(
             or what decides each setting.
         stages: stages of a picture, such as 0,1,63, or the stage of --show ops.
         window: time that a picture or the kernels of a trace cover, such as 0s:2s or 500ms:1s.
-        top: the most ops to list one by one; for the sources of a figure, those of each cause.
         draws: iterations to draw with what the scenario's section variation says. Default: 100 if a
             field of the section is set, otherwise none.
         seed: seed of the random numbers: a whole number from 0 on. Default: 0.
@@ -95,8 +93,6 @@ def run(
     name = out.name.lower() if out else ""
     is_page, is_picture = name.endswith(PAGES), name.endswith(_PICTURES)
     is_drawn = {"--draws": draws is not None, "--seed": seed is not None}
-    if show not in ("ops", *_FIGURES):
-        refuse({"--top": top}, "is for --show ops or sources", "add --show ops")
     if not (is_picture or show == "ops"):
         refuse({"--stages": stages}, "is for --show ops and pictures", "add -o timeline.svg")
     if is_page or not name or name.endswith(SCHEDULE):
@@ -117,7 +113,7 @@ def run(
         with status(f"writing {out}"):
             write(scenario, result)
     if show is not None:
-        data, view = _shown(show, result, stages or [], top)
+        data, view = _shown(show, result, stages or [])
         show_answer(output, data, _headed(view, result), scenario.cluster)
     elif draws is None and not scenario.variation.is_set:
         refuse(is_drawn, "is only for --draws", "add --draws 100")
@@ -172,7 +168,7 @@ def _writer(
 
 
 def _drawn(result: Result, numbers: Mapping[str, int | None]) -> DrawnTimes:
-    from simtrain.commands.progress import progress_bar
+    from simtrain.commands.printing import progress_bar
     from simtrain.studies.variation import draw
 
     written = {name: number for name, number in numbers.items() if number is not None}
@@ -222,9 +218,7 @@ def _show_schedule(scenario: Scenario, output: Output) -> None:
         show_view(output, schedule_view(order))
 
 
-def _shown(
-    show: str, result: Result, stages: list[int], top: int | None
-) -> tuple[PlainData, Callable[[], View]]:
+def _shown(show: str, result: Result, stages: list[int]) -> tuple[PlainData, Callable[[], View]]:
     """Return what --show asks of a simulated iteration, and what builds its view."""
     from simtrain.iteration.report.origins import TOP, explain_figure
     from simtrain.views.memory import memory_view
@@ -238,8 +232,8 @@ def _shown(
         refuse({"--stages": len(stages) > 1}, "names several stages", "name one")
         table = result.operators(*stages)
         name = scenario.name or "unnamed"
-        return table, partial(operators_view, table, name, top or _OPERATORS)
-    explained = explain_figure(result, _FIGURES[show], top or TOP)
+        return table, partial(operators_view, table, name, _OPERATORS)
+    explained = explain_figure(result, _FIGURES[show], TOP)
     return explained, partial(origins_view, explained, scenario.cluster)
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simtrain.base.registered import registered
 from simtrain.commands.app import MISSED
-from simtrain.commands.completion import shipped_profiles
 from simtrain.commands.cost import read_goodput
 from simtrain.commands.declare import Fields, Written, options_first
-from simtrain.commands.options import OutOption, refuse
+from simtrain.commands.options import OutOption, refuse, shipped_profiles
 from simtrain.commands.output import PAGES, Output, check_file, show
 from simtrain.commands.question import Question, SearchQuestion
 from simtrain.studies.search.request import SearchRequest
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from simtrain.scenario import Scenario
     from simtrain.studies.planning import TrainingPlan
     from simtrain.studies.search.run import SearchResult
-    from simtrain.views.view import View
 
 
 def _gpus(written: list[str], _: str) -> tuple[int, ...]:
@@ -112,7 +111,7 @@ def search(
 
     Example: simtrain search gpt3_175b --tokens 300B --days 60 --gpus 256..1024
     """
-    from simtrain.commands.progress import first_interrupt, progress_bar
+    from simtrain.commands.printing import first_interrupt, progress_bar
     from simtrain.studies.planning import search as study
     from simtrain.studies.search.run import names_of_ranks, prepare_folder
 
@@ -178,15 +177,8 @@ def _show(
     from simtrain.render.html.pages import study_document
     from simtrain.studies.planning import TrainingPlan
     from simtrain.studies.search.run import SearchResult, write_scenarios
-    from simtrain.views.plan import plan_view
-    from simtrain.views.search import search_view
 
-    data = answer.to_dict()
-    view: Callable[..., View]
-    if isinstance(answer, TrainingPlan):
-        view = partial(plan_view, answer)
-    else:
-        view = partial(search_view, answer)
+    data, view = answer.to_dict(), partial(registered(type(answer).__name__), answer)
     if isinstance(answer, SearchResult) and out is not None and not is_page:
         for row, file in zip(data["ranked"], write_scenarios(answer, out), strict=False):
             row["file"] = str(file)

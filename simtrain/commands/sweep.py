@@ -11,12 +11,10 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.app import INTERRUPTED
-from simtrain.commands.completion import shipped_sweeps
 from simtrain.commands.declare import options_first
-from simtrain.commands.options import OutOption, SetOption, refuse
+from simtrain.commands.options import OutOption, SetOption, refuse, shipped_sweeps
 from simtrain.commands.output import PAGES, Output, check_file, show
-from simtrain.commands.printing import emit, status
-from simtrain.commands.progress import progress_bar
+from simtrain.commands.printing import emit, progress_bar, status
 from simtrain.studies.sweep import SweepRequest
 
 

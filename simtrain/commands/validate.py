@@ -11,9 +11,8 @@ from typing import Annotated, ClassVar
 import typer
 
 from simtrain.base.plug_ins import Parts
-from simtrain.commands.completion import shipped_profiles, shipped_stacks
 from simtrain.commands.declare import options_first
-from simtrain.commands.options import OutOption, SetOption, refuse
+from simtrain.commands.options import OutOption, SetOption, refuse, shipped_profiles, shipped_stacks
 from simtrain.commands.output import Output
 from simtrain.errors import InputError, Location
 

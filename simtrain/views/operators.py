@@ -174,7 +174,7 @@ def rate_of(row: Operator) -> str:
 
 def _remarks(table: StageOperators, top: int | None) -> Iterator[str]:
     if top is not None and top < len(table.rows):
-        yield f"The {top} longest operators have a row each. --top N lists more, --format csv all."
+        yield f"The {top} longest operators have a row each. --format csv lists all."
     yield (
         "pass: F forward, I input gradients, W weight gradients, R recompute. time: seconds by "
         "which the iteration is longer for the op. hidden: seconds for which the op runs beside "

@@ -56,12 +56,6 @@ def test_errors_of_a_change_name_its_option(arguments: str, exit_code: int, code
     assert f"{code} " in outcome.stderr and "--set" not in outcome.stderr
 
 
-def test_one_scenario_with_set_names_the_comparison_that_is_meant() -> None:
-    outcome = call("compare", PRESENT, "--set", "batch.global=32")
-    assert f"simtrain compare {PRESENT} --change batch.global=32" in outcome.stderr
-    assert call("compare", PRESENT).stderr == ""
-
-
 def test_a_scenario_that_does_not_fit_is_refused_unless_allowed() -> None:
     small = "hardware.gpu.memory_capacity=5 GiB"
     arguments = ("compare", FULL, PRESENT, "--set", small)

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from simtrain.base.extras import EXTRA_OF
-from simtrain.commands.documents import REFERENCES, document_titles
+from simtrain.commands.show import REFERENCES, document_titles
 from tests.helpers.command_line import ROOT, call, refused, spawn
 
 INSTALLED = ("simtrain", "calibrate", "hw_profiles", "scenarios", "software_stacks", "sweeps")
@@ -68,7 +68,7 @@ def test_a_reference_is_made_from_the_program(name: str) -> None:
 def test_references_need_no_optional_package() -> None:
     """A plain installation has neither torch nor the packages of other extras."""
     code = f"import sys\nfor name in {sorted(EXTRA_OF)}: sys.modules[name] = None\n"
-    code += "from simtrain.commands.documents import REFERENCES\n"
+    code += "from simtrain.commands.show import REFERENCES\n"
     code += "print(min(len(page()) for _, page in REFERENCES.values()))"
     outcome = spawn("-c", code)
     assert outcome.stderr == "" and int(outcome.stdout) > 10_000

@@ -219,7 +219,6 @@ def test_names_and_absolute_paths_are_unchanged() -> None:
     [
         ("run gpt2_1_5b -o x.CSV --window 0s:1s", "--window"),
         ("show E310 --format json", "--format"),
-        ("run gpt2_1_5b --top 3", "--top"),
         ("run gpt2_1_5b --show schedule -o x.html", "-o"),
         ("run gpt2_1_5b --show memory --draws 5", "--draws"),
         ("run gpt2_1_5b --draws 5 -o x.html", "--draws"),

@@ -17,7 +17,7 @@ from calibrate.app import app as calibrate_app
 from docs.update.documents import blocks, blocks_in, documents, text_of, write_files
 from docs.update.update import requests
 from simtrain.base.resources import list_profiles, list_scenarios, list_stacks, list_sweeps
-from simtrain.commands.documents import REFERENCES
+from simtrain.commands.show import REFERENCES
 from simtrain.guests.paper import explore, targets
 from simtrain.guests.paper.commands import Target
 from simtrain.guests.paper.entries import PaperEntry, TimeComparison

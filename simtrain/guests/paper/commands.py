@@ -37,7 +37,7 @@ def reproduce(
     Example: simtrain reproduce fig7 -o pictures
     """
     from simtrain.base.output_folder import make_picture_folder
-    from simtrain.commands.progress import progress_bar
+    from simtrain.commands.printing import progress_bar
     from simtrain.guests.paper import targets
     from simtrain.guests.paper.figures import is_drawn, write_paper_figure
     from simtrain.guests.paper.models import PRESENT, paper_scenario
@@ -66,7 +66,7 @@ def reproduce(
 
 def _write_page(file: Path) -> None:
     from simtrain.base.output_folder import check_writable
-    from simtrain.commands.progress import progress_bar
+    from simtrain.commands.printing import progress_bar
     from simtrain.guests.paper import explore
     from simtrain.render.html.document import check_html_file, write_document
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
+from simtrain.base.importer import Recorder
 from simtrain.commands.declare import Written
-from simtrain.commands.recorder import Recorder
 from simtrain.errors import InputError, Location
 
 _SUFFIX = ".program.json.gz"

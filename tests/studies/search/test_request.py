@@ -12,7 +12,7 @@ import pytest
 
 import simtrain
 from simtrain.base.request import described_in
-from simtrain.commands.progress import first_interrupt
+from simtrain.commands.printing import first_interrupt
 from simtrain.errors import InputError
 from simtrain.scenario import load_unchecked
 from simtrain.studies.search.request import SearchRequest
@@ -204,7 +204,7 @@ def test_an_interrupted_command_prints_the_best_so_far(
     file: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pressed = nullcontext(lambda: True)
-    monkeypatch.setattr("simtrain.commands.progress.first_interrupt", lambda: pressed)
+    monkeypatch.setattr("simtrain.commands.printing.first_interrupt", lambda: pressed)
     outcome = call("search", str(file), "--gpus", "4")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert re.search(r"Interrupted. Best found: simulated 1 of", outcome.stdout)

@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from simtrain.base.importer import ImportRequest, needed_importer
+from simtrain.base.importer import RECORDERS, ImportRequest, Recorder, needed_importer
 from simtrain.commands.declare import options_first
 from simtrain.commands.options import OutOption, SetOption, refuse
 from simtrain.commands.printing import emit
 from simtrain.commands.question import import_fields
-from simtrain.commands.recorder import RECORDERS, Recorder
 from simtrain.errors import InputError, Location
 from simtrain.guests.importing.loading import check_machine, next_line, prepared, say_assumptions
 

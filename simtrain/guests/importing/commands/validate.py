@@ -23,7 +23,7 @@ class MeasuredRuns(Validator):
 
     def validate(self, measured: Measured) -> None:
         from simtrain.base.output_folder import check_suffix, check_writable, write_text
-        from simtrain.commands.progress import progress_bar
+        from simtrain.commands.printing import progress_bar
         from simtrain.guests.importing.runs import validate as validate_files
         from simtrain.studies.validation import error_classes, errors_text
         from simtrain.views.validation import validation_view
