@@ -25,17 +25,17 @@ BUDGET = {
     "studies": 6951,
     "views": 2692,
     "render": 3870,
-    "commands": 2747,
+    "commands": 2585,
     "top": 599,
-    "importing": 6791,
+    "importing": 6790,
     "recording": 4033,
     "traces": 1889,
     "related_work": 95,
     "paper": 2486,
-    "calibrate": 9460,
+    "calibrate": 9455,
     "docs/update": 829,
     "benchmarks": 1768,
-    "tests": 39375,
+    "tests": 39368,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
