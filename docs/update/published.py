@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+import simtrain
 from docs.update.documents import ROOT
 from docs.update.request import Request, signed_percent, table
 from simtrain.base.mesh import Group
@@ -29,6 +30,8 @@ QUANTITIES = {
     "tflops": "{:.2f} TFLOP/s",
     "sequences_per_s": "{:.2f} sequences/s",
     "tokens_per_s_of_gpu": "{:,.0f} tokens/s per GPU",
+    "node_kw": "{:.3g} kW",
+    "mwh": "{:.3g} MWh",
 }
 """Published quantities of iterations, and how they are written."""
 _DRAWS_OF_ITERATIONS, _DRAWS_OF_TRAININGS = 1000, 10
@@ -72,8 +75,14 @@ def scenario_of(content: Mapping[str, Any], run: Mapping[str, Any]) -> Scenario:
     return Scenario.from_document(apply_overrides(document, settings))
 
 
-def simulated(scenario: Scenario, quantity: str) -> float:
-    """Return a quantity of `QUANTITIES` of a simulated iteration."""
+def simulated(scenario: Scenario, quantity: str, tokens: str) -> float:
+    """Return a quantity of `QUANTITIES` of a simulated iteration, or of a training."""
+    if quantity in ("node_kw", "mwh"):
+        cost = simtrain.cost(scenario, tokens, goodput=1.0)
+        assert cost.energy is not None, "the profile has all powers"
+        kwh = cost.energy.mean
+        return kwh / 1000 if quantity == "mwh" else kwh / (cost.time_s / HOUR_S * cost.num_gpus / 8)
+
     result = simulate(scenario)
     time_s = result.iteration_time_s
     return {
@@ -102,7 +111,7 @@ def _iterations(content: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for run in content["runs"]:
         (quantity,) = QUANTITIES.keys() & run.keys()
-        ours = simulated(scenario_of(content, run), quantity)
+        ours = simulated(scenario_of(content, run), quantity, content.get("tokens", "1B"))
         text = QUANTITIES[quantity]
         error = signed_percent(ours / run[quantity] - 1)
         rows.append([run["run"], text.format(run[quantity]), text.format(ours), error])

@@ -26,13 +26,13 @@ TrainingFields = Annotated[
     dict[str, Any],
     Fields(
         CostRequest,
-        "tokens days goodput spares checkpoint interval draws seed price",
+        "tokens days goodput spares checkpoint interval draws seed price pue co2",
         {"goodput": Annotated[float | str, typer.Option(metavar="SHARE"), Written(read_goodput)]},
     ),
 ]
 
 
-@options_first("scenario tokens days gpus goodput price details overrides")
+@options_first("scenario tokens days gpus goodput price pue co2 details overrides")
 def cost(
     question: Question,
     fields: TrainingFields,
@@ -44,10 +44,11 @@ def cost(
     """Estimate days, GPU-hours, price and energy of a training run, with its failures.
 
     Args:
-        details: also print where the hours go, and what the answer hangs on.
+        details: also print where the hours go.
 
     Prices and power come from the hardware profile, with their sources, unless --price replaces the
-    price. A figure that the profile lacks is listed as missing.
+    price. A figure that the profile lacks is listed as missing. --pue and --co2 add what the energy
+    of the site takes and emits.
 
     Nodes fail by kind at the rates of the profile (reliability), each with its source. A failure is
     found, a spare replaces the node, and the training starts again from its last checkpoint. Many

@@ -30,6 +30,7 @@ from simtrain.units import (
     BytesPerSecond,
     FlopsPerSecond,
     NonNegativeSeconds,
+    NonNegativeWatts,
     PricePerHour,
     Watts,
 )
@@ -225,12 +226,21 @@ class RunningCosts(Strict):
     """Price and power, used for cost estimates only; each entry may be missing.
 
     `price` is that of a GPU-hour on demand. `gpu_power` is the maximum power of one GPU board,
-    `node_power` that of a whole node.
+    `node_power` that of a whole node. What a GPU draws while it computes, waits for
+    communication, and has nothing to do is `gpu_busy_power`, `gpu_waiting_power` and
+    `gpu_idle_power`; `fan_power` is that of a node's fans, `host_power` everything else in a node,
+    `network_power` a node's share of the switches.
     """
 
     price: Entry[PricePerHour] | None = None
     gpu_power: Entry[Watts] | None = None
     node_power: Entry[Watts] | None = None
+    gpu_busy_power: Entry[Watts] | None = None
+    gpu_waiting_power: Entry[Watts] | None = None
+    gpu_idle_power: Entry[Watts] | None = None
+    host_power: Entry[Watts] | None = None
+    fan_power: Entry[NonNegativeWatts] | None = None
+    network_power: Entry[Watts] | None = None
 
 
 class Interference(Strict):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import ClassVar, Literal, get_args
@@ -16,7 +16,7 @@ from simtrain.base.request import takes
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
-from simtrain.hardware.profile import RunningCosts
+from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.iteration.report.result import Result
 from simtrain.studies.answer import Answer
 from simtrain.studies.goodput import (
@@ -56,6 +56,16 @@ _MOST_HOURS = 10.0
 """An hour of iterations that takes longer is a training that hardly gets on."""
 _MOST_EVENTS = 1e7
 """Failures and stops of all trainings that a study draws: more take longer than minutes."""
+
+KWH_J, _TONNE_G = 3.6e6, 1e6
+_POWERS = {
+    "gpu_busy_power": ("compute", "recompute", "optimizer"),
+    "gpu_waiting_power": (
+        *("tensor_communication", "pipeline_communication", "data_communication"),
+    ),
+    "gpu_idle_power": ("launch", "bubble"),
+}
+"""Causes of a breakdown during which a GPU draws each power."""
 
 Ends = tuple[float, float]
 """The ends of a 90 % interval, relative to the predicted value."""
@@ -373,26 +383,61 @@ class Terms:
     num_tokens: int
     goodput: float | Literal["auto"] = 1.0
     price: Price | None = None
+    pue: float = 1.0
+    co2_g_per_kwh: float | None = None
 
     @classmethod
     def read(cls, request: CostRequest | SearchRequest) -> Terms:
         """Parse and check the texts of a command line or a call.
 
         Raises:
-            InputError: tokens (E841), a goodput (E842) or a price (E848) is invalid.
+            InputError: tokens (E841), a goodput (E842), a PUE or emissions (E840), or a price
+                (E848) is invalid.
         """
-        goodput = request.goodput
+        goodput, pue, co2 = request.goodput, 1.0, None
+        if isinstance(request, CostRequest):
+            pue, co2 = request.pue, request.co2
         if goodput != "auto" and not (isinstance(goodput, Real) and 0 < goodput <= 1):
-            is_number = isinstance(goodput, Real)
-            message = f"a goodput of {goodput:g}" if is_number else f"goodput is {goodput!r}"
             fix = "write a number above 0 and at most 1, such as 0.9, or auto"
-            raise InputError.of("E842", message, Location("--goodput"), fix)
+            raise _no_number("E842", "--goodput", "goodput", goodput, fix)
+        if not isinstance(pue, Real) or not 1 <= pue < math.inf:
+            raise _no_number("E840", "--pue", "PUE", pue, "write a number from 1 on, such as 1.2")
+        if co2 is not None and not (isinstance(co2, Real) and 0 <= co2 < math.inf):
+            fix = "write the grams of CO2 per kWh, such as 380"
+            raise _no_number("E840", "--co2", "CO2 per kWh", co2, fix)
         try:
             price = None if request.price is None else parse_price(request.price)
         except UnitError as error:
             raise InputError.of("E848", str(error), Location("--price"), error.fix) from error
         ends_by_days = goodput == "auto" and request.tokens is None
-        return cls(1 if ends_by_days else read_tokens(request.tokens), goodput, price)
+        return cls(1 if ends_by_days else read_tokens(request.tokens), goodput, price, pue, co2)
+
+
+def _no_number(code: str, option: str, name: str, value: object, fix: str) -> InputError:
+    is_number = isinstance(value, Real)
+    message = f"a {name} of {value:g}" if is_number else f"{name} is {value!r}"
+    return InputError.of(code, message, Location(option), fix)
+
+
+@dataclass(frozen=True, slots=True)
+class Energy(PlainData):
+    """Energy of a site for a training, in kWh.
+
+    Args:
+        mean: from the powers of what GPUs do, and of hosts and network.
+        p5, p95: with the ends of the 90 % interval of the time.
+        nameplate: maximum power of the nodes times the time, an upper bound; None if unknown.
+        busy, waiting: share of the training in which a GPU computes, or waits for communication.
+    """
+
+    json_fields: ClassVar = keys("mean p5 p95 nameplate busy_share=busy waiting_share=waiting")
+
+    mean: float
+    p5: float
+    p95: float
+    nameplate: float | None
+    busy: float
+    waiting: float
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -404,6 +449,10 @@ class TrainingCost(Answer):
             evaluations take the rest.
         failures: profile whose failures the goodput was drawn with; None if it was given.
         ends: of the 90 % interval of the training time, relative to it.
+        pue: energy of the site over that of its nodes.
+        site_energy_kwh: energy of the site, `node_energy_j` times `pue`; None if unknown.
+        energy: energy of the site from what GPUs do; None if the profile lacks a power.
+        co2_t: emissions of the site's energy, in tonnes; None if they are not counted or unknown.
         missing: profile entries that are missing.
         training: the training with its failures, if it was drawn.
     """
@@ -412,8 +461,8 @@ class TrainingCost(Answer):
         """scenario cluster num_gpus num_tokens num_iterations iteration_time_s
         interval_s=interval goodput failures time_s time_interval_s
         gpu_hours price price_interval currency
-        gpu_energy_j node_energy_j
-        sources missing evidence calibrated=evidence.judged assumptions training"""
+        gpu_energy_j node_energy_j pue site_energy_kwh energy_kwh=energy
+        co2_t sources missing evidence calibrated=evidence.judged assumptions training"""
     )
     json_omits_none: ClassVar = frozenset({"training"})
 
@@ -432,6 +481,10 @@ class TrainingCost(Answer):
     currency: str | None
     gpu_energy_j: float | None
     node_energy_j: float | None
+    pue: float
+    site_energy_kwh: float | None
+    energy: Energy | None
+    co2_t: float | None
     sources: dict[str, str]
     missing: tuple[str, ...]
     evidence: Evidence
@@ -465,7 +518,10 @@ class TrainingCost(Answer):
             rest = f"{with_share}, failures, checkpoints and evaluations take {lost}."
         return (
             f"Every iteration takes the simulated time; {rest}",
-            "Energy is maximum power times the training time, an upper bound.",
+            "Energy is that of GPUs that compute, wait for communication or are idle, of hosts and "
+            "of the network; the nameplate is an upper bound."
+            if self.energy
+            else "Energy is maximum power times the training time, an upper bound.",
         )
 
     @property
@@ -530,6 +586,11 @@ def cost_of_result(result: Result, terms: Terms, drawn: Goodput | None = None) -
     node, gpu_s = costs.node_power, scenario.num_gpus * time_s
     num_nodes = scenario.num_gpus / profile.cluster.gpus_per_node.value
     node_energy_j = node.value * num_nodes * time_s if node else None
+    site_kwh = None if node_energy_j is None else node_energy_j * terms.pue / KWH_J
+    shares = profile, result.breakdown_s, scenario.num_gpus
+    energy = energy_of(*shares, time_s, goodput, ends, terms.pue, site_kwh)
+    kwh = energy.mean if energy else site_kwh
+    co2 = terms.co2_g_per_kwh
     entries = {"price": price, "gpu_power": costs.gpu_power, "node_power": node}
     sources = {name: entry.source for name, entry in entries.items() if entry is not None}
     return TrainingCost(
@@ -548,8 +609,57 @@ def cost_of_result(result: Result, terms: Terms, drawn: Goodput | None = None) -
         currency=price.value.currency if price else None,
         gpu_energy_j=costs.gpu_power.value * gpu_s if costs.gpu_power else None,
         node_energy_j=node_energy_j,
+        pue=terms.pue,
+        site_energy_kwh=site_kwh,
+        energy=energy,
+        co2_t=None if kwh is None or co2 is None else kwh * co2 / _TONNE_G,
         sources=sources,
         missing=tuple(name for name in entries if name not in sources),
         evidence=result.evidence,
         interval=result.interval,
     )
+
+
+def energy_of(
+    profile: HardwareProfile,
+    breakdown_s: Mapping[str, float],
+    num_gpus: int,
+    time_s: float,
+    goodput: float,
+    ends: Ends,
+    pue: float,
+    nameplate_kwh: float | None,
+) -> Energy | None:
+    """Return the energy of a training; None if the profile lacks a power.
+
+    Outside iterations GPUs are idle. Hosts, fans and, on several nodes, the network draw the same
+    power all the time.
+
+    Args:
+        profile: of the cluster.
+        breakdown_s: seconds of an iteration by cause.
+        num_gpus: GPUs of the training.
+        time_s: the whole time.
+        goodput: share of the time that iterations take.
+        ends: of the 90 % interval of the time, relative to it.
+        pue: energy of the site over that of its nodes.
+        nameplate_kwh: energy of the site at the maximum power of its nodes; None if unknown.
+    """
+    costs = profile.running_costs or RunningCosts()
+    powers: dict[str, Entry[float] | None] = {name: getattr(costs, name) for name in _POWERS}
+    if costs.host_power is None or None in powers.values():
+        return None
+    iteration_s = sum(breakdown_s.values())
+    shares = {
+        name: goodput * sum(breakdown_s.get(cause, 0.0) for cause in causes) / iteration_s
+        for name, causes in _POWERS.items()
+    }
+    shares["gpu_idle_power"] += 1 - goodput
+    num_nodes = num_gpus / profile.cluster.gpus_per_node.value
+    power_w = num_gpus * sum(shares[name] * entry.value for name, entry in powers.items() if entry)
+    network = costs.network_power if num_nodes > 1 else None
+    for entry in (costs.host_power, costs.fan_power, network):
+        power_w += num_nodes * entry.value if entry else 0.0
+    mean, (low, high) = power_w * time_s * pue / KWH_J, ends
+    busy, waiting = shares["gpu_busy_power"], shares["gpu_waiting_power"]
+    return Energy(mean, mean * low, mean * high, nameplate_kwh, busy, waiting)

@@ -34,6 +34,9 @@ class CostRequest:
         draws: trainings that are drawn. Default: 100.
         seed: of the random numbers: a whole number from 0 on.
         price: price per GPU, instead of the profile's, which is that on demand: "2.5 USD/h".
+        pue: energy of the site over that of its nodes (power usage effectiveness): 1.2. The
+            default of 1 leaves out cooling and power conversion.
+        co2: emissions of electricity, in grams of CO2 per kWh: 380.
         on_progress: receives a phase, and how many of how many trainings are drawn.
     """
 
@@ -49,4 +52,6 @@ class CostRequest:
     draws: int = 100
     seed: int = 0
     price: str | None = None
+    pue: float = 1.0
+    co2: float | None = None
     on_progress: Callable[[str, int, int], None] = lambda phase, done, total: None

@@ -13,6 +13,7 @@ from simtrain.views.view import Column, Facts, Heading, Headline, Part, Row, Tab
 _DATA = (
     *("scenario", "cluster", "num_gpus", "num_tokens", "num_iterations", "iteration_time_s"),
     *("time_s", "gpu_hours", "price", "currency", "gpu_energy_j", "node_energy_j"),
+    *("pue", "site_energy_kwh", "co2_t"),
 )
 
 
@@ -47,6 +48,8 @@ def cost_view(cost: TrainingCost, is_table: bool = True, details: bool = False) 
 def cost_remarks(costs: Sequence[TrainingCost]) -> Iterator[str]:
     """What costs with the same terms take for granted, where prices come from, what is missing."""
     yield from dict.fromkeys(text for cost in costs for text in cost.assumptions)
+    if any(_has_site(cost) for cost in costs):
+        yield f"The site's energy is that of the nodes times a PUE of {costs[0].pue:g}."
     for cost in {cost.cluster: cost for cost in costs}.values():
         if "price" in cost.sources:
             yield f"{cost.cluster}, price: {cost.sources['price']}"
@@ -72,10 +75,28 @@ def _facts(cost: TrainingCost) -> Iterator[tuple[str, str]]:
         ends = short_interval(cost.price_interval)
         price = f"{amount(cost.price)} {cost.currency}"
         yield "price", price + f" ({ends})" * (not is_given)
-    if cost.gpu_energy_j is not None:
-        yield "energy of the GPUs", f"at most {format_energy(cost.gpu_energy_j)}"
-    if cost.node_energy_j is not None:
-        yield "energy of their nodes", f"at most {format_energy(cost.node_energy_j)}"
+    at_most, energy, site_kwh = "", cost.energy, cost.site_energy_kwh
+    if energy is not None:
+        ends = short_interval({"p5": energy.p5, "p95": energy.p95}, 1e3)
+        name = "energy of the site" if _has_site(cost) else "energy of the nodes"
+        yield name, f"{amount(energy.mean / 1e3)} MWh ({ends})"
+        if energy.nameplate is not None:
+            yield "energy by nameplates", f"at most {amount(energy.nameplate / 1e3)} MWh"
+    else:
+        at_most = "at most "
+        if cost.gpu_energy_j is not None:
+            yield "energy of the GPUs", f"at most {format_energy(cost.gpu_energy_j)}"
+        if cost.node_energy_j is not None:
+            yield "energy of their nodes", f"at most {format_energy(cost.node_energy_j)}"
+        if site_kwh is not None and _has_site(cost):
+            yield "energy of the site", f"at most {amount(site_kwh)} kWh"
+    if cost.co2_t is not None:
+        yield "CO2", f"{at_most}{amount(cost.co2_t)} tonnes"
+
+
+def _has_site(cost: TrainingCost) -> bool:
+    """Return whether the energy of the site adds to what the energy of the nodes says."""
+    return cost.pue > 1 or cost.co2_t is not None
 
 
 def _duration(time_s: float) -> str:

@@ -1,6 +1,8 @@
 """The cost of a training and its energy, calculated by hand, and the output of `simtrain cost`."""
 
+import csv
 import functools
+import io
 import json
 import pathlib
 
@@ -9,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simtrain
+from simtrain.hardware.load import load_profile
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import load_scenario
-from simtrain.studies.cost import Terms, TrainingCost, cost_of_result
+from simtrain.studies.cost import KWH_J, Energy, Terms, TrainingCost, cost_of_result, energy_of
 from simtrain.units import Price
 from tests.helpers.command_line import call, refused
 from tests.helpers.toys import a100, scenario_with
@@ -21,6 +24,10 @@ model: {num_layers: 2, hidden_size: 1024, num_attention_heads: 16, seq_length: 1
 parallelism: {tensor: 2, pipeline: 2}
 batch: {micro: 1, global: 10}
 """
+CAUSES = (
+    *("compute", "recompute", "launch", "tensor_communication", "pipeline_communication"),
+    *("data_communication", "bubble", "optimizer"),
+)
 
 
 @functools.cache
@@ -69,11 +76,16 @@ def test_goodput_divides_time_price_and_energy() -> None:
     assert "take 20 % of the training time" in slowed.to_dict()["assumptions"][0]
 
 
-def test_the_price_of_a_user_by_hand() -> None:
-    cost, plain = cost_of(10**7, price=Price(per_hour=2.0, currency="EUR")), cost_of(10**7)
+def test_the_price_of_a_user_and_emissions_by_hand() -> None:
+    """Half a node of 6.5 kW with a PUE of 1.2."""
+    price = Price(per_hour=2.0, currency="EUR")
+    cost, plain = cost_of(10_000_000, price=price, pue=1.2, co2_g_per_kwh=400.0), cost_of(10**7)
     assert (cost.price, cost.currency) == (pytest.approx(2.0 * cost.gpu_hours), "EUR")
     assert "AWS" in plain.sources["price"] and "AWS" not in cost.sources["price"]
-    assert plain.node_energy_j == cost.node_energy_j
+    kwh = 3.25 * 1.2 * cost.time_s / 3600
+    assert cost.site_energy_kwh == pytest.approx(kwh, rel=1e-12)
+    assert cost.co2_t == pytest.approx(kwh * 400e-6, rel=1e-12)
+    assert plain.co2_t is None and plain.node_energy_j == cost.node_energy_j
 
 
 @given(num_tokens=st.integers(1, 10**13), more=st.integers(0, 10**13))
@@ -103,6 +115,70 @@ def test_a_cost_says_whose_failures_it_takes() -> None:
     assert "drawn" not in simtrain.cost(scenario, "1B", goodput=0.9).assumptions[0]
 
 
+# -------------------------------------------------------------------------- energy
+
+
+def energy(breakdown_s: dict[str, float], num_gpus: int = 8, goodput: float = 1.0) -> Energy:
+    """Return the energy of an hour on H100s with a breakdown."""
+    profile, nameplate_kwh = load_profile("h100_sxm"), 10.2 * num_gpus / 8
+    times = 3600.0, goodput, (0.9, 1.2)
+    found = energy_of(profile, breakdown_s, num_gpus, *times, 1.0, nameplate_kwh)
+    assert found is not None
+    return found
+
+
+def test_the_energy_of_an_hour_by_hand() -> None:
+    """Half of it busy, a quarter waiting, a quarter idle, on one node and on two."""
+    shares = {"compute": 2.0, "tensor_communication": 1.0, "bubble": 1.0}
+    gpus_w = 8 * (700 / 2 + 300 / 4 + 72 / 4)
+    node_w = gpus_w + 1630 + 1170
+    one, two = energy(shares), energy(shares, num_gpus=16)
+    assert one.mean == pytest.approx(node_w * 3600 / KWH_J)
+    assert two.mean == pytest.approx(2 * (node_w + 2013) * 3600 / KWH_J)
+    assert (one.p5, one.p95) == (pytest.approx(0.9 * one.mean), pytest.approx(1.2 * one.mean))
+    assert one.nameplate == pytest.approx(10.2)
+    assert (one.busy, one.waiting) == (0.5, 0.25)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_each_cause_of_an_iteration_draws_one_power(cause: str) -> None:
+    found = energy({cause: 3.0})
+    watts = 700 * found.busy + 300 * found.waiting + 72 * (1 - found.busy - found.waiting)
+    assert found.mean == pytest.approx((8 * watts + 2800) * 3600 / KWH_J)
+    is_waiting = cause.endswith("communication")
+    is_idle = cause in ("launch", "bubble")
+    assert (found.busy, found.waiting) == (not is_waiting and not is_idle, is_waiting)
+
+
+@given(
+    seconds=st.lists(st.floats(0.01, 10), min_size=8, max_size=8),
+    goodput=st.floats(0.1, 1),
+    num_nodes=st.sampled_from([1, 2, 4]),
+)
+def test_energy_is_between_idle_and_nameplate(
+    seconds: list[float], goodput: float, num_nodes: int
+) -> None:
+    found = energy(dict(zip(CAUSES, seconds, strict=True)), 8 * num_nodes, goodput)
+    assert found.mean >= num_nodes * (8 * 0.072 + 2.8) * (1 - 1e-9)
+    assert found.nameplate is not None
+    # Nameplates are of nodes; the switches between them come on top.
+    assert found.mean <= found.nameplate + (2.013 * num_nodes if num_nodes > 1 else 0.0)
+
+
+def test_a_cost_has_energy_and_its_nameplate_and_fans() -> None:
+    base = load_scenario("llama3_70b")
+    cost = simtrain.cost(base, "1B", goodput=1.0, pue=1.2, co2=332)
+    kwh = cost.to_dict()["energy_kwh"]
+    assert kwh["p5"] < kwh["mean"] < kwh["nameplate"] == cost.site_energy_kwh
+    assert cost.co2_t == pytest.approx(kwh["mean"] * 332 / 1e6)
+    assert simtrain.cost(load_scenario("table5_22b_present"), "1B").energy is None
+    immersed = base.replace({"hardware.running_costs.fan_power": "0 W"})
+    with_fans, without = (simtrain.cost(each, "1B", goodput=1.0) for each in (base, immersed))
+    assert with_fans.energy and without.energy
+    saved_kwh = 1.17 * with_fans.time_s / 3600 * with_fans.num_gpus / 8
+    assert with_fans.energy.mean - without.energy.mean == pytest.approx(saved_kwh)
+
+
 # -------------------------------------------------------------------------- the command
 
 
@@ -125,6 +201,25 @@ def test_the_command_prints_days_price_and_energy(small: str) -> None:
     for words in ("300,000,000,000", " days (", "GPU-hours", " USD", "at most", "p4de.24xlarge"):
         assert words in page
     assert "failures, checkpoints and evaluations are excluded" in page
+
+
+def test_the_page_has_the_energy_of_the_site(small: str) -> None:
+    options = ("cost", small, "--set", "cluster=h100_sxm", "--tokens", "1B", "--pue", "1.2")
+    page = call(*options, "--co2", "380").stdout
+    for words in ("energy of the site", " tonnes", "a PUE of 1.2"):
+        assert words in page
+    data = json.loads(call(*options, "--co2", "380", "--format=json").stdout)
+    (row,) = csv.DictReader(io.StringIO(call(*options, "--co2", "380", "--format=csv").stdout))
+    for name in ("price", "site_energy_kwh", "co2_t"):
+        assert float(row[name]) == data[name] > 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [("--pue", "0.9", "a PUE of 0.9"), ("--pue", "nan", "a PUE of nan"), ("--co2", "-1", "a CO2 ")],
+)
+def test_bad_terms_of_a_site_are_refused(small: str, option: str, value: str, words: str) -> None:
+    assert f"{option}: E840 {words}" in refused("cost", small, "--tokens", "1B", option, value)
 
 
 def test_the_command_names_missing_entries(small: str) -> None:
