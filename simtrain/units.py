@@ -86,6 +86,7 @@ COMPUTE_RATE = Dimension(
 POWER = Dimension("power", _multiples(_DECIMAL, "W"), ("W", "kW"), "400")
 _COUNTS = _multiples({"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}, "")
 _TOKENS = Dimension("tokens", _COUNTS | {"tokens": Fraction(1)})
+_MONEY = Dimension("money", _COUNTS)
 _TOKENS_REMEDY = 'write a number, plain or with K, M, B or T: "450e9", "300B", "1.5T"'
 # The last three have no fields; they are listed to name a wrong unit in errors.
 _DIMENSIONS = (
@@ -217,6 +218,22 @@ def parse_tokens(value: object) -> int:
     if tokens.denominator != 1:
         raise UnitError(f'"{value}" is not a whole number of tokens', _TOKENS_REMEDY)
     return int(tokens)
+
+
+def parse_money(value: str) -> tuple[float, str | None]:
+    """Parse an amount such as "2M" or "2M USD": the amount, and its currency if it has one.
+
+    Raises:
+        UnitError: as `_parse`.
+    """
+    text = value.strip()
+    currency = text[-3:] if re.search("[A-Z]{3}$", text) else None
+    try:
+        return float(_parse(text.removesuffix(currency or "").strip(), _MONEY)), currency
+    except UnitError as error:
+        sign = _currency_in(text)
+        remedy = f'write an amount, plain or with K, M, B or T: "2M", "1.5e6", "2M {sign}"'
+        raise UnitError(f'"{text}" is not an amount of money: {error}', remedy) from error
 
 
 def _currency_in(text: str) -> str:

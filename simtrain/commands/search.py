@@ -42,7 +42,7 @@ SearchFields = Annotated[
     dict[str, Any],
     Fields(
         SearchRequest,
-        "gpus top seconds days goodput price",
+        "gpus top seconds days budget goodput price",
         {
             "gpus": Annotated[
                 tuple[int, ...],
@@ -52,6 +52,7 @@ SearchFields = Annotated[
                 Written(_gpus, list[str]),
             ],
             "top": Annotated[int, typer.Option(min=1)],
+            "budget": Annotated[str | None, typer.Option(metavar="PRICE")],
             "goodput": Annotated[
                 float | str,
                 typer.Option(metavar="SHARE", help=_GOODPUT_HELP),
@@ -66,10 +67,10 @@ ClustersOption = Annotated[
     typer.Option("--cluster", autocompletion=shipped_profiles),
     Written(_names),
 ]
-_OF_TRAINING = ("days", "goodput", "price")
+_OF_TRAINING = ("days", "budget", "goodput", "price")
 
 
-@options_first("scenario gpus tokens days clusters overrides top out details")
+@options_first("scenario gpus tokens days budget clusters vary hold overrides top out details")
 def search(
     question: SearchQuestion,
     fields: SearchFields,
@@ -78,34 +79,40 @@ def search(
     tokens: str | None = None,
     clusters: ClustersOption = None,
     *,
+    vary: Annotated[list[str] | None, typer.Option(metavar="FIELD[=VALUES]")] = None,
+    hold: Annotated[list[str] | None, typer.Option(metavar="FIELD")] = None,
     details: bool = False,
 ) -> None:
     """Find the fastest (or cheapest) layout on N GPUs, or clusters and numbers of GPUs to train on.
 
     Args:
-        out: a page (.html); or a folder for a scenario file per layout, where files of an older run
-            on the scenario are removed unless they were edited.
+        out: a page (.html); or a folder for a scenario file per layout; replaces no file.
         tokens: search clusters and numbers of GPUs for a training of so many: 300B, 1.5T, 450e9.
         clusters: with --tokens: hardware profiles, a100_sxm4_80gb,h100_sxm. Default: the scenario's
             cluster.
+        vary: search these values of a layout's field: batch.micro=1,2, or all schedules: schedule.
+            May be repeated.
+        hold: keep the scenario's value of a field or a section: overlap. May be repeated.
         details: also print what was searched, and what prices rest on.
 
     The search covers every legal combination of tensor, pipeline and data parallelism, interleave,
     schedule, microbatch, recompute, sequence parallelism and ZeRO stage. For models with experts it
     adds expert parallelism, with expert_tensor of 1 or equal to tensor; for long sequences, context
     parallelism. Then options of overlap, memory and recompute of the two best layouts are changed
-    one at a time. A field set by --set keeps its value.
+    one at a time. A field set by --set or named by --hold keeps its value; --vary searches others.
     Fields that are not of a layout are compared by simtrain sweep.
 
     Ranked are layouts that surely fit. Faster ones that may not fit follow below, marked with *.
 
     With --tokens, it searches the fastest layout for each cluster and number of GPUs, computes
     days, price and energy like simtrain cost, and marks the fastest and the cheapest row that meet
-    --days. If a number of GPUs needs more nodes than a cluster has, nodes are added.
+    --days and --budget. If a number of GPUs needs more nodes than a cluster has, nodes are added.
 
     Exits with 0 and a ranking, also if --seconds or Ctrl-C ended the search: the last line says how
     close to the optimum the best layout is. Exits with 3 if nothing fits, with 2 if nothing is
     legal, with 4 if no row meets the limits.
+
+    With experts: simtrain search mixtral_8x7b --gpus 64 --vary parallelism.expert=2,4,8
 
     Example: simtrain search table5_22b_present --gpus 8 --top 5 --seconds 30
 
@@ -116,9 +123,9 @@ def search(
     from simtrain.studies.search.run import names_of_ranks, prepare_folder
 
     if tokens is None:
-        fields = _fields_of_layouts(fields, clusters)
+        fields = _fields_of_layouts(fields, clusters, vary or [], hold or [])
     else:
-        fields = _fields_of_training(fields, tokens, clusters)
+        fields = _fields_of_training(fields, tokens, clusters, {"--vary": vary, "--hold": hold})
     if clusters:
         question = question.changed([f"cluster={clusters[0]}"])
     base = _base(question, fields["gpus"])
@@ -132,21 +139,26 @@ def search(
     _show(answer, output, details, out, is_page)
 
 
-def _fields_of_layouts(fields: dict[str, Any], clusters: list[str] | None) -> dict[str, Any]:
+def _fields_of_layouts(
+    fields: dict[str, Any], clusters: list[str] | None, vary: list[str], hold: list[str]
+) -> dict[str, Any]:
     """Return the fields of a search for layouts; refuse those of a whole training (E908)."""
+    from simtrain.studies.search.request import read_vary
+
     of_training = _written({name: fields.pop(name) for name in _OF_TRAINING})
     refuse(of_training | {"--cluster": clusters}, "is for a whole training", "add --tokens 300B")
-    return fields | {"refines": True}
+    return fields | {"vary": read_vary(vary), "hold": hold, "refines": True}
 
 
 def _fields_of_training(
     fields: dict[str, Any],
     tokens: str,
     clusters: list[str] | None,
+    of_layouts: Mapping[str, object],
 ) -> dict[str, Any]:
     """Return the fields of a search for clusters; refuse those that only layouts have (E908)."""
     top = _written({"top": fields.pop("top")})
-    refuse(top, "has no effect with --tokens")
+    refuse({**top, **of_layouts}, "has no effect with --tokens")
     return fields | {"tokens": tokens, "clusters": clusters or ()}
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -67,6 +67,7 @@ _POWERS = {
 }
 """Causes of a breakdown during which a GPU draws each power."""
 
+T = TypeVar("T")
 Ends = tuple[float, float]
 """The ends of a 90 % interval, relative to the predicted value."""
 
@@ -254,6 +255,14 @@ def interval_of(result: Result) -> Ends:
     return interval.p5_s / time_s, interval.p95_s / time_s
 
 
+def read_money(parse: Callable[[str], T], written: str | None, code: str, option: str) -> T | None:
+    """Parse a price or an amount, if there is one; another text is an InputError."""
+    try:
+        return None if written is None else parse(written)
+    except UnitError as error:
+        raise InputError.of(code, str(error), Location(option), error.fix) from error
+
+
 def read_tokens(written: int | str | None) -> int:
     """Parse a number of tokens such as "300B"; another text is an InputError (E841)."""
     try:
@@ -405,10 +414,7 @@ class Terms:
         if co2 is not None and not (isinstance(co2, Real) and 0 <= co2 < math.inf):
             fix = "write the grams of CO2 per kWh, such as 380"
             raise _no_number("E840", "--co2", "CO2 per kWh", co2, fix)
-        try:
-            price = None if request.price is None else parse_price(request.price)
-        except UnitError as error:
-            raise InputError.of("E848", str(error), Location("--price"), error.fix) from error
+        price = read_money(parse_price, request.price, "E848", "--price")
         ends_by_days = goodput == "auto" and request.tokens is None
         return cls(1 if ends_by_days else read_tokens(request.tokens), goodput, price, pue, co2)
 

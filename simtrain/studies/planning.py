@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from numbers import Real
@@ -18,17 +18,16 @@ from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario, check_values
 from simtrain.studies.answer import Answer
-from simtrain.studies.cost import Terms, TrainingCost, cost_of_result
+from simtrain.studies.cost import Terms, TrainingCost, cost_of_result, read_money
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.on_machine import refuse_program
 from simtrain.studies.search.request import SearchRequest, as_list, check_budget, check_counts
 from simtrain.studies.search.run import Candidate, SearchResult, search_layouts
 from simtrain.studies.simulation import simulate
-from simtrain.units import (
-    DAY_S,
-    counted,
-)
+from simtrain.units import DAY_S, counted, parse_money
 
+Miss = Literal["days", "budget", "no price"]
+"""A limit that a row misses. "no price": there is a budget, but the price is unknown."""
 _MOST_GPUS = 2**24
 """More GPUs than any cluster has: a larger number is a typing error."""
 _LEAST_BUDGET_S = 1e-6
@@ -43,6 +42,47 @@ class Status(StrEnum):
     NOT_SEARCHED = "not searched"
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """An amount of money.
+
+    Args:
+        currency: None means the currency of the prices.
+    """
+
+    amount: float
+    currency: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CostLimits:
+    """Limits of a training run; None means no limit."""
+
+    days: float | None = None
+    budget: Budget | None = None
+
+    @classmethod
+    def read(cls, days: float | None, budget: str | None) -> CostLimits:
+        """Check days, and parse the text of a budget, such as "2M USD".
+
+        Raises:
+            InputError: days are not finite and positive (E849), or the budget is invalid (E844).
+        """
+        if days is not None and not (isinstance(days, Real) and 0 < days < math.inf):
+            fix = "write a finite number above 0, such as 30"
+            raise InputError.of("E849", f"days is {days!r}", Location("--days"), fix)
+        money = read_money(parse_money, budget, "E844", "--budget")
+        return cls(days, Budget(*money) if money else None)
+
+    def missed_by(self, cost: TrainingCost) -> Iterator[Miss]:
+        if self.days is not None and cost.time_s > self.days * DAY_S:
+            yield "days"
+        if self.budget is not None and cost.price is None:
+            yield "no price"
+        elif self.budget is not None and (cost.price or 0.0) > self.budget.amount:
+            yield "budget"
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class PlanRow(PlainData):
     """A cluster with a number of GPUs: its best layout and training cost.
@@ -51,7 +91,7 @@ class PlanRow(PlainData):
         exact: whether the search proved that no legal layout is better.
         gap: upper bound of (iteration time / optimal iteration time) - 1; None without a layout
             or a bound.
-        misses: "days" if the training takes longer than it may.
+        misses: limits that the row misses.
     """
 
     json_fields: ClassVar = keys(
@@ -66,7 +106,7 @@ class PlanRow(PlainData):
     gap: float | None = None
     errors: tuple[Problem, ...] = ()
     cost: TrainingCost | None = None
-    misses: tuple[str, ...] = ()
+    misses: tuple[Miss, ...] = ()
 
     @property
     def problems(self) -> list[dict[str, str | None]]:
@@ -113,14 +153,10 @@ class TrainingPlan(Answer):
     scenario: str | None
     num_tokens: int
     goodput: float | Literal["auto"]
-    days: float | None
+    limits: CostLimits
     rows: tuple[PlanRow, ...]
     added_nodes: Mapping[str, int]
     made_on: tuple[str, ...]
-
-    @property
-    def limits(self) -> dict[str, float | None]:
-        return {"days": self.days}
 
     @property
     def headline(self) -> str:
@@ -179,6 +215,7 @@ def plan(request: SearchRequest) -> TrainingPlan:
         InputError, DoesNotFitError: as `search`.
     """
     base, terms = request.base, Terms.read(request)
+    limits = CostLimits.read(request.days, request.budget)
     check_values(base)
     refuse_program(base)
     _check(request)
@@ -186,16 +223,16 @@ def plan(request: SearchRequest) -> TrainingPlan:
     clusters = dict.fromkeys(request.clusters or [base.cluster])
     placed = {name: _on_cluster(base, name, max(gpus)) for name in clusters}
     bases = {name: scenario for name, (scenario, _) in placed.items()}
-    _check_currencies(bases.values(), terms)
+    _check_currencies(bases.values(), terms, limits)
     searches = [(bases[name], number) for name in clusters for number in gpus]
-    rows = _rows(request, terms, searches)
+    rows = _rows(request, terms, limits, searches)
     if not any(row.best for row in rows):
         raise _no_layout(rows, request.seconds)
     return TrainingPlan(
         scenario=base.name,
         num_tokens=terms.num_tokens,
         goodput=terms.goodput,
-        days=request.days,
+        limits=limits,
         rows=tuple(sorted(rows, key=lambda row: row.place)),
         added_nodes={name: number for name, (_, number) in placed.items() if number is not None},
         made_on=tuple(clusters),
@@ -226,7 +263,10 @@ def read_gpus(written: str) -> tuple[int, ...]:
 
 
 def _rows(
-    request: SearchRequest, terms: Terms, searches: Sequence[tuple[Scenario, int]]
+    request: SearchRequest,
+    terms: Terms,
+    limits: CostLimits,
+    searches: Sequence[tuple[Scenario, int]],
 ) -> list[PlanRow]:
     """Search each base on its number of GPUs, and report the best row so far.
 
@@ -249,7 +289,7 @@ def _rows(
         budget_s = max(left_s / (len(rows) - done), _LEAST_BUDGET_S)
         rows[done] = _searched(request, base, rows[done], evaluator, budget_s, report)
         if rows[done].best is not None:
-            rows[done] = _costed(rows[done], terms, request.days)
+            rows[done] = _costed(rows[done], terms, limits)
     return rows
 
 
@@ -282,11 +322,10 @@ def _searched(
     return replace(row, exact=result.exact, gap=result.gap)
 
 
-def _costed(row: PlanRow, terms: Terms, days: float | None) -> PlanRow:
+def _costed(row: PlanRow, terms: Terms, limits: CostLimits) -> PlanRow:
     assert row.best is not None, "only a layout has a cost"
     cost = cost_of_result(simulate(row.best.evaluation.scenario), terms)
-    is_late = days is not None and cost.time_s > days * DAY_S
-    return replace(row, cost=cost, misses=("days",) * is_late)
+    return replace(row, cost=cost, misses=tuple(limits.missed_by(cost)))
 
 
 def _check(request: SearchRequest) -> None:
@@ -297,26 +336,24 @@ def _check(request: SearchRequest) -> None:
         raise InputError.of("E834", f"clusters is {clusters!r}, not a list", fix=fix)
     check_counts({"gpus": as_list(request.gpus)})
     check_budget(request.seconds)
-    if (days := request.days) is not None and not (isinstance(days, Real) and 0 < days < math.inf):
-        fix = "write a finite number above 0, such as 30"
-        raise InputError.of("E849", f"days is {days!r}", Location("--days"), fix)
     if not all(clusters):
         fix = "write profiles separated by commas: --cluster a100_sxm4_80gb,h100_sxm"
         raise InputError.of("E101", "the name of a cluster is empty", Location("--cluster"), fix)
 
 
-def _check_currencies(bases: Iterable[Scenario], terms: Terms) -> None:
+def _check_currencies(bases: Iterable[Scenario], terms: Terms, limits: CostLimits) -> None:
     entries = {base.cluster: profile_of(base).running_costs for base in bases}
     prices = {name: costs.price.value for name, costs in entries.items() if costs and costs.price}
     prices = {"--price": terms.price} if terms.price else prices
     currencies = {name: price.currency for name, price in prices.items()}
+    if limits.budget and limits.budget.currency:
+        currencies["--budget"] = limits.budget.currency
     if len({*currencies.values()}) > 1:
         listed = ", ".join(f"{name} in {currency}" for name, currency in currencies.items())
         fix = 'set one price for all, --price "2.5 USD/h", or plan in one currency'
         message = f"prices are in several currencies: {listed}"
-        raise InputError.of(
-            "E846", message, Location("--cluster"), fix, "simtrain has no exchange rates"
-        )
+        place = Location("--budget" if "--budget" in currencies else "--cluster")
+        raise InputError.of("E846", message, place, fix, "simtrain has no exchange rates")
 
 
 def _on_cluster(base: Scenario, cluster: str, num_gpus: int) -> tuple[Scenario, int | None]:

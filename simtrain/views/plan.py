@@ -45,6 +45,7 @@ _NARROW = (
     *("node_energy_j", "split", "price_interval"),
 )
 """Columns that a narrow terminal omits, the least important first."""
+_MISSES = {"days": "too long", "budget": "over budget", "no price": "no price"}
 
 
 def plan_view(plan: TrainingPlan, details: bool = False) -> View:
@@ -67,7 +68,7 @@ def plan_view(plan: TrainingPlan, details: bool = False) -> View:
         for record in records
     ]
     goodput = "" if plan.goodput == 1 else f", goodput {plan.goodput}"
-    limits = f"{plan.days:g} days" if plan.days else ""
+    limits = _limits(plan)
     within = f", within {limits}" if limits else ""
     parts: list[Part] = [
         Heading(f"{plan.scenario}: {plan.num_tokens:,} tokens{goodput}{within}"),
@@ -111,7 +112,7 @@ def _record(row: PlanRow, plan: TrainingPlan) -> dict[str, Any]:
     if row.best is None or row.cost is None:
         return record | {"remark": row.status.value}
     split = row.best.scenario.parallelism
-    marks = ["too long"] * len(row.misses)
+    marks = [_MISSES[miss] for miss in row.misses]
     marks += ["fastest"] * (row is plan.fastest) + ["cheapest"] * (row is plan.cheapest)
     of_cost = (column.name for column in _columns(plan) if hasattr(row.cost, column.name))
     return {name: getattr(row.cost, name) for name in of_cost} | {
@@ -128,6 +129,15 @@ def _values(column: Column, record: dict[str, Any]) -> Iterator[tuple[str, Any]]
         yield column.name, value
     else:
         yield from ((f"{column.name}_{end}", value and value[end]) for end in ("p5", "p95"))
+
+
+def _limits(plan: TrainingPlan) -> str:
+    """Format the limits: "30 days and 2,000,000 USD"."""
+    days, budget = plan.limits.days, plan.limits.budget
+    parts = [f"{days:g} days"] if days else []
+    if budget:
+        parts.append(f"{amount(budget.amount)} {budget.currency or _currency(plan)}".strip())
+    return " and ".join(parts)
 
 
 def _currency(plan: TrainingPlan) -> str:
@@ -175,6 +185,8 @@ def _notes(plan: TrainingPlan) -> Iterator[str]:
             f"{cluster}: planned with {num_nodes} nodes for --gpus; the profile has fewer "
             "(hardware.cluster.num_nodes)."
         )
+    if plan.limits.budget and any(cost.price is None for cost in plan.costs):
+        yield "A row without a price meets no budget."
     yield f"{_certainty(plan)} More: --details."
 
 

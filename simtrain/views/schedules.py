@@ -86,7 +86,7 @@ def _refused(comparison: ScheduleComparison) -> Table:
 
 
 def _remarks(comparison: ScheduleComparison) -> list[str]:
-    search = "simtrain search SCENARIO --gpus N --set schedule=NAME"
+    search = "simtrain search SCENARIO --gpus N --vary schedule=NAME,NAME"
     words = [f"Layouts, chunks and schedules together: {search}"]
     fitting = [trial.name for trial in comparison.trials if trial.fit.fits_surely]
     if fitting and fitting[0] != comparison.base.schedule:

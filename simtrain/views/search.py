@@ -306,8 +306,10 @@ def _details(result: SearchResult) -> Iterator[str]:
     if not result.evidence.is_weak:  # else it is said with the answers
         yield result.evidence.sentence
     yield f"Number 1: {result.interval.sentence}"
+    yield f"Varied: {_in_words(result.varied) or 'nothing'}."
     if result.refinement and result.refinement.fields:
         yield f"Refined: {_in_words(result.refinement.fields)}."
+    yield f"Held: {_in_words(result.held)}."
 
 
 def _kept(number: int | str) -> str:

@@ -84,12 +84,31 @@ def test_rows_are_sorted_by_time() -> None:
 @pytest.mark.parametrize("number", range(4))
 def test_a_limit_equal_to_a_row_excludes_all_worse_rows(number: int) -> None:
     by_time = unlimited().costs
-    found = plan(goodput=0.8, days=by_time[number].time_s / 86_400 * (1 + 1e-9))
-    late = [row.cost for row in found.rows if row.misses]
-    assert late == by_time[number + 1 :]
+    by_price = sorted(by_time, key=lambda cost: cost.price or 0)
+    days, price = by_time[number].time_s / 86_400 * (1 + 1e-9), by_price[number].price
+    found = plan(goodput=0.8, days=days, budget=str(price))
+    for row in found.rows:
+        assert row.cost is not None
+        assert ("days" in row.misses) == (by_time.index(row.cost) > number)
+        assert ("budget" in row.misses) == (by_price.index(row.cost) > number)
     met = [row for row in found.rows if not row.misses]
-    assert found.fastest is met[0]
-    assert found.cheapest is min(met, key=lambda row: row.cost.price)  # type: ignore
+    assert found.fastest is (met[0] if met else None)
+    assert found.cheapest is min(met, key=lambda row: row.cost.price, default=None)  # type: ignore
+
+
+def test_a_row_without_a_price_meets_no_budget_unless_a_price_is_given(
+    tmp_path: pathlib.Path,
+) -> None:
+    text = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
+    before, _, after = text.partition("running_costs:\n")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"{before}running_costs:\n  gpu{after.partition('  gpu')[2]}", encoding="utf-8")
+    found = plan([str(mine)], [2], budget="1e9")
+    (row,) = found.rows
+    assert row.misses == ("no price",) and row.cost is not None and row.cost.price is None
+    assert "without a price" in " ".join(plan_view(found).sentences)
+    found = plan([str(mine)], [2], price="2.5 EUR/h", budget="1e9 EUR")
+    assert found.cheapest is found.rows[0]
 
 
 def test_prices_in_several_currencies_are_not_compared(tmp_path: pathlib.Path) -> None:
@@ -99,6 +118,8 @@ def test_prices_in_several_currencies_are_not_compared(tmp_path: pathlib.Path) -
     clusters = ["h100_sxm", str(euros)]
     with pytest.raises(InputError, match=r"--cluster: E846 .* in EUR"):
         plan(clusters, [2])
+    with pytest.raises(InputError, match=r"--budget: E846 .*--price in USD, --budget in CHF"):
+        plan(budget="1 CHF", price="2.5 USD/h")
     costs = plan(clusters, [2], price="2.5 USD/h").costs
     assert all(cost.price == pytest.approx(2.5 * cost.gpu_hours) for cost in costs)
 
@@ -173,8 +194,9 @@ def called(folder: pathlib.Path, *options: str) -> Outcome:
 
 
 def test_json_has_layouts_that_run_as_planned(tmp_path: pathlib.Path) -> None:
-    done = called(tmp_path, "--gpus", "2..4", "--format=json")
+    done = called(tmp_path, "--gpus", "2..4", "--budget", "1.5e6 USD", "--format=json")
     data = json.loads(done.stdout)
+    assert data["limits"] == {"days": None, "budget": {"amount": 1.5e6, "currency": "USD"}}
     assert done.exit_code == 0 and len(data["rows"]) == 4
     assert [one["profile"] for one in data["made_with"]] == list(CLUSTERS)
     for row in data["rows"]:
@@ -186,11 +208,11 @@ def test_the_page_fits_80_columns_and_missed_limits_exit_with_4(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(printing, "_PLAIN_WIDTH", 80)
-    met = called(tmp_path, "--gpus", "2,4", "--days", "100")
+    met = called(tmp_path, "--gpus", "2,4", "--days", "100", "--budget", "1M USD")
     assert met.exit_code == 0
     assert max(map(len, met.stdout.splitlines())) <= 80 and "…" not in met.stdout
     assert "fastest" in met.stdout and "cheapest" in met.stdout
-    assert met.stdout.rstrip().endswith("4 of 4 combinations meet 100 days")
+    assert met.stdout.rstrip().endswith("4 of 4 combinations meet 100 days and 1,000,000 USD")
     missed = called(tmp_path, "--gpus", "2", "--days", "0.001")
     assert missed.exit_code == 4 and missed.stdout.count("│ too") == 2
     assert "MISSED: 0 of 2 combinations meet 0.001 days" in missed.stdout
@@ -221,6 +243,7 @@ def test_read_gpus_accepts_lists_and_ranges_only(text: str, numbers: tuple[int, 
     [
         (("--days", "nan"), "--days: E849 "),
         (("--days=-1",), "--days: E849 "),
+        *((("--budget", text), "--budget: E844 ") for text in ("2 GB", "0", "$2M", "USD")),
         (("--cluster", "h100"), "--cluster: E101 "),
         (("--cluster", "h100_sxm,"), "--cluster: E101 "),
         (("--seconds", "0"), "E834 seconds is 0"),

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from simtrain.errors import InputError, Location
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from simtrain.studies.evaluation import Evaluator
     from simtrain.studies.search.exact_search import ProgressCallback
     from simtrain.studies.search.space import Space
+
+Varied = Mapping[str, Sequence[Any] | None]
+"""Values by field; None for all that a search can try."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,14 @@ class SearchRequest:
         interrupted: called repeatedly; True ends the search like a spent budget.
         on_progress: receives the phase, the steps done, the total steps, and the best so far.
         only_best: skip the layouts that are better but may not fit.
+        vary: values by field of a layout ({"batch.micro": [1, 2]}); None for all schedules.
+        hold: fields and sections that keep the scenario's values.
         tokens: also search clusters and numbers of GPUs for a training of so many: "300B". On each
             of them the fastest layout is also the cheapest. What follows is for `tokens` alone.
         clusters: names or paths of hardware profiles; by default that of the base. A cluster with
             fewer GPUs than the largest of `gpus` gets more nodes.
         days: maximum training time, in days.
+        budget: maximum price: 2M, 500K, 2M USD.
         goodput: as for `cost`, but 1 by default.
         price: price per GPU of all clusters, such as "2.5 USD/h", instead of each profile's.
         refines: also change single settings of the best layouts.
@@ -53,9 +59,12 @@ class SearchRequest:
     interrupted: Callable[[], bool] = lambda: False
     on_progress: ProgressCallback = lambda phase, done, total, best: None
     only_best: bool = False
+    vary: Varied = field(default_factory=dict)
+    hold: Sequence[str] = ()
     tokens: int | str | None = None
     clusters: Sequence[str] = ()
     days: float | None = None
+    budget: str | None = None
     goodput: float | Literal["auto"] = 1.0
     price: str | None = None
     refines: bool = False
@@ -107,11 +116,12 @@ class SearchRequest:
         """Return the layouts to search.
 
         Raises:
-            InputError: the recompute is set to a choice (E838).
+            InputError: a field is unknown, or asked for twice; the recompute is held open (E838).
         """
         from simtrain.studies.search.space import Space
 
-        space = Space(self.base, self.num_gpus)
+        varied = check_varied(self.base, self.vary)
+        space = Space(self.base, self.num_gpus, varied, check_held(self.hold))
         if "recompute" in space.held and self.base.recompute.is_open:
             fix, place = "remove it: a search tries the policies", Location("recompute")
             raise InputError.of("E838", "auto is a choice among policies", place, fix)
@@ -141,3 +151,79 @@ def check_budget(seconds: float | None) -> None:
         return
     fix = "write a number of seconds above 0, or remove it to search to the end"
     raise InputError.of("E834", f"seconds is {seconds!r}", Location("--seconds"), fix)
+
+
+# ------------------------------------------------------------------------- fields
+
+
+def read_vary(options: Sequence[str]) -> dict[str, Sequence[Any] | None]:
+    """Parse options such as `batch.micro=1,2` or `schedule`.
+
+    Raises:
+        InputError: a value is not YAML.
+    """
+    from simtrain.base.strict_yaml.reading import parse_value
+
+    varied: dict[str, Sequence[Any] | None] = {}
+    for option in options:
+        name, equals, text = option.partition("=")
+        place = Location(f"--vary {option}")
+        varied[name.strip()] = parse_value(f"[{text}]", place) if equals else None
+    return varied
+
+
+def check_held(hold: Sequence[str]) -> tuple[str, ...]:
+    """Return the fields and sections that a search holds; refuse unknown ones (E802)."""
+    from simtrain.base.strict_yaml.reading import dotted
+    from simtrain.studies.sweep.grid import field_path
+
+    return tuple(dotted(field_path(name, Location(f"--hold {name}"))) for name in hold)
+
+
+def check_varied(base: Scenario, vary: Varied) -> dict[str, tuple[Any, ...]]:
+    """Return the validated values of fields that a search varies.
+
+    Raises:
+        InputError: a field or a value does not exist (E802); the field is none of a layout or is
+            set by --set, or `recompute: auto` is among the values (E838).
+    """
+    from simtrain.base.strict_yaml.reading import dotted
+    from simtrain.studies.sweep.grid import field_path
+
+    varied = {}
+    for name, written in vary.items():
+        path = field_path(name, Location(f"--vary {name}"))
+        if values := _values(base, dotted(path), written):
+            varied[dotted(path)] = values
+    return varied
+
+
+def _values(base: Scenario, name: str, written: Sequence[Any] | None) -> tuple[Any, ...]:
+    """Return the values of a field; () for those that a search tries in any case."""
+    from simtrain.scenario import RecomputePolicy
+    from simtrain.scenario.section import is_change
+    from simtrain.schedules import NAMED
+    from simtrain.studies.changes import value_at
+    from simtrain.studies.search.space import FIELDS
+
+    def refused(message: str, fix: str) -> InputError:
+        return InputError.of("E838", message, Location(f"--vary {name}"), fix)
+
+    path, places = tuple(name.split(".")), base.positions.places
+    if path[0] == "cluster":
+        line = "simtrain search --tokens 1T --cluster NAME,NAME"
+        raise refused("a search has one machine", f"compare machines with {line}")
+    if name not in FIELDS.values():
+        raise refused(f"{name} is not of a layout", "compare its values with simtrain sweep")
+    if any(is_change(at.value) for where, at in places.items() if where[: len(path)] == path):
+        raise refused(f"{name} is set by --set and varied", "remove one of them")
+    if written is None and name == "schedule":
+        return tuple(NAMED)
+    if written is None:
+        return ()
+    values = tuple(dict.fromkeys(value_at(base.replace({name: value}), name) for value in written))
+    for value in values:
+        policy = isinstance(value, RecomputePolicy)
+        if policy and value.is_open:
+            raise refused("auto is a choice among policies", "remove it: a search tries these")
+    return values

@@ -38,7 +38,7 @@ from simtrain.studies.search.exact_search import (
     stop_after,
 )
 from simtrain.studies.search.legality import LegalPoints, legal_points, rules_of_base, rules_on
-from simtrain.studies.search.request import SearchRequest
+from simtrain.studies.search.request import SearchRequest, check_held
 from simtrain.studies.search.space import (
     COORDINATES,
     FIELDS,
@@ -233,6 +233,8 @@ class SearchResult(Answer):
             the best of all that fit.
         faster: the best layouts that are better than the ranked ones, but may not fit.
         left_out: settings of the base that do not apply to some legal layouts.
+        varied: fields that have several values among the legal layouts.
+        held: fields of a layout that have one value, and those of `hold`.
         base_layout: the layout of the base, if it is one of the searched ones and fits.
         no_base: why there is none.
     """
@@ -241,7 +243,7 @@ class SearchResult(Answer):
         """scenario=base.name cluster=base.cluster calibrated=evidence.judged evidence
         limit_bytes safe_bytes
         num_configurations=legal.num_configurations num_legal num_illegal_by_rule
-        left_out_where_illegal=left_out
+        left_out_where_illegal=left_out varied held
         num_seen=outcome.num_seen num_fitting=outcome.num_fitting
         num_bounded=outcome.num_bounded num_simulated=outcome.num_simulated exact
         stopped=outcome.stopped lower_bound_iteration_time_s=outcome.bound gap best
@@ -258,6 +260,8 @@ class SearchResult(Answer):
     faster: tuple[Candidate, ...]
     profile: HardwareProfile
     left_out: tuple[str, ...] = ()
+    varied: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
     refinement: Refinement | None = None
     base_layout: Candidate | None = None
     no_base: str = ""
@@ -416,7 +420,7 @@ def search_layouts(request: SearchRequest) -> SearchResult:
     refinement = None
     if request.refines:
         climber = _Climber(explorer, request.on_progress, stop, best)
-        refinement = climber.refine(_refined_fields(space))
+        refinement = climber.refine(_refined_fields(space, check_held(request.hold)))
     return SearchResult(
         request.base,
         limit_bytes,
@@ -427,6 +431,8 @@ def search_layouts(request: SearchRequest) -> SearchResult:
         tuple(map(ranked, outcome.faster)),
         profile,
         space.left_out(legal.points),
+        space.varied(legal.points),
+        space.held_fields(legal.points, refinement.fields if refinement else ()),
         refinement,
         base_layout,
         no_base,
@@ -464,10 +470,10 @@ def _legal_points(space: Space, profile: HardwareProfile) -> tuple[LegalPoints, 
 # ------------------------------------------------------------------------- refinement
 
 
-def _refined_fields(space: Space) -> dict[str, Iterable[Any]]:
+def _refined_fields(space: Space, kept: Sequence[str]) -> dict[str, Iterable[Any]]:
     """Return the settings that a refinement changes, with their values: flags and choices.
 
-    Those that nobody set. None stands for the policies near that of a layout.
+    Those that nobody set or holds. None stands for the policies near that of a layout.
     """
     base, fields = space.base, dict[str, Iterable[Any]]()
     for section in _REFINED_SECTIONS:
@@ -478,7 +484,7 @@ def _refined_fields(space: Space) -> dict[str, Iterable[Any]]:
     fields = {
         field: values
         for field, values in fields.items()
-        if values and not is_within(field, base.changed_values)
+        if values and not is_within(field, [*kept, *base.changed_values])
     }
     is_fixed = "recompute" in space.held
     return fields if is_fixed else fields | {"recompute": ()}

@@ -11,8 +11,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, methodcaller
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from simtrain.scenario import RecomputePolicy, Scenario
@@ -92,14 +93,28 @@ class Space:
 
     An overridden field (`--set batch.micro=1`) keeps its value.
 
-    Context parallelism has 1 rank for short sequences; for long ones, or if the base has several
-    ranks, all numbers that leave `LEAST_TOKENS` per rank. Expert parallelism has all divisors of
-    the experts.
+    Args:
+        vary: values of coordinates' fields, instead of the default ones. By default, context
+            parallelism has 1 rank for short sequences; for long ones, or if the base has several
+            ranks, all numbers that leave `LEAST_TOKENS` per rank. Expert parallelism has all
+            divisors of the experts.
+        hold: fields and sections that keep the base's values.
     """
 
-    def __init__(self, base: Scenario, gpus: int) -> None:
-        self.base, self.gpus, self._now = base, gpus, Point.of(base)
-        self.held = {name for name, field in FIELDS.items() if _is_overridden(base, field)}
+    def __init__(
+        self,
+        base: Scenario,
+        gpus: int,
+        vary: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+        hold: Sequence[str] = (),
+    ) -> None:
+        self.base, self.gpus, self._hold, self._now = base, gpus, hold, Point.of(base)
+        self._vary = {name: vary[field] for name, field in FIELDS.items() if field in vary}
+        self.held = {
+            name
+            for name, field in FIELDS.items()
+            if name not in self._vary and (_is_overridden(base, field) or is_within(field, hold))
+        }
         self._section = functools.cache(self._new_section)
         self._cuts = functools.cache(self._stage_cuts)
         self._contexts = tuple(self._values("context", self._contexts_by_default))
@@ -147,7 +162,7 @@ class Space:
         A base whose recompute is open (`auto`) has none: a search tries the policies.
         """
         layout = self._now
-        allowed = {"context": self._contexts, "expert": self._experts}
+        allowed = self._vary | {"context": self._contexts, "expert": self._experts}
         is_searched = all(getattr(layout, name) in allowed[name] for name in allowed)
         if not is_searched or self.base.recompute.is_open:
             return None
@@ -245,20 +260,38 @@ class Space:
         off = (settings for point in points for settings in point.off)
         return tuple(dict.fromkeys(field for settings in off for field, _ in settings))
 
+    def varied(self, points: Sequence[Point]) -> tuple[str, ...]:
+        """Return the fields that have several values among these points."""
+        columns = zip(FIELDS.values(), _columns(points, len(COORDINATES)), strict=True)
+        return tuple(field for field, values in columns if len(values) > 1)
+
+    def held_fields(self, points: Sequence[Point], refined: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the coordinates with one value for all of these points, and the fields to hold.
+
+        Lengths of stages, a layout and experts that the base does not have are left out.
+        """
+        is_uncut = self._now[len(_SPLIT) + 1 : len(_SPLIT) + 4] == (*_EVEN, None)
+        absent = {*_ENDS, "layout"} if is_uncut else set[str]()
+        if self.base.model.experts is None:
+            absent |= {"expert", "expert_tensor"}
+        left_out = {*self.varied(points), *refined, *(FIELDS[name] for name in absent)}
+        fields = dict.fromkeys([*FIELDS.values(), *self._hold])
+        return tuple(field for field in fields if field not in left_out)
+
     # ------------------------------------------------------------------------- splits over ranks
 
     @functools.cached_property
     def splits(self) -> list[Prefix]:
         """The splits over the GPUs: the values of the first coordinates."""
         allowed = [
-            (place, getattr(self._now, name))
+            (place, self._vary.get(name, [getattr(self._now, name)]))
             for place, name in enumerate(_SPLIT)
-            if name in self.held
+            if name in self.held or name in self._vary
         ]
         return [
             split
             for split in self._all_splits()
-            if all(split[place] == value for place, value in allowed)
+            if all(split[place] in values for place, values in allowed)
         ]
 
     def _all_splits(self) -> Iterator[Prefix]:
@@ -291,7 +324,7 @@ class Space:
         return [self._now.expert] if experts is None else divisors(experts.num)
 
     def _values(self, name: str, values: Iterable[Any]) -> Iterable[Any]:
-        return [getattr(self._now, name)] if name in self.held else values
+        return [getattr(self._now, name)] if name in self.held else self._vary.get(name, values)
 
     # ------------------------------------------------------------------------- stages
 
@@ -315,7 +348,7 @@ class Space:
     def _schedules(self, num_stages: int, interleave: int) -> list[str]:
         """Return schedules of a number of chunks, first the base's or the default; one on 1 stage.
 
-        They are Megatron-LM's; other orders need PyTorch's runtime.
+        They are Megatron-LM's; other orders need PyTorch's runtime, and are searched if asked for.
         """
         if "schedule" in self.held:
             return [self.base.schedule]
@@ -325,7 +358,7 @@ class Space:
         usual = (name for name, family in NAMED.items() if family.blocks)
         allowed = [
             name
-            for name in dict.fromkeys([first, *usual])
+            for name in dict.fromkeys(self._vary.get("schedule", [first, *usual]))
             if name not in NAMED or NAMED[name].allows_chunks(interleave)
         ]
         return allowed if num_stages > 1 else allowed[:1]
@@ -339,8 +372,13 @@ class Space:
         """
         split, layers = self.base.parallelism, self.base.model.num_layers
         written = split.first_stage_layers, split.last_stage_layers
+        if "layout" in self._vary:
+            return [(_EVEN, layout) for layout in self._vary["layout"]]
         if self.held.intersection(_ENDS):
             return [(written, None)]
+        if self._vary.keys() & {*_ENDS}:
+            ends = (self._vary.get(name, [now]) for name, now in zip(_ENDS, written, strict=True))
+            return [(pair, None) for pair in itertools.product(*ends)]
         is_own = num_stages > 1 and len(split.layout_chunks) == num_stages * interleave
         if is_own or (split.layout is not None and "layout" in self.held):
             return [(_EVEN, split.layout)]

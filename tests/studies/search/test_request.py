@@ -6,6 +6,7 @@ import pathlib
 import re
 import signal
 from contextlib import nullcontext
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from simtrain.base.request import described_in
 from simtrain.commands.printing import first_interrupt
 from simtrain.errors import InputError
 from simtrain.scenario import load_unchecked
-from simtrain.studies.search.request import SearchRequest
+from simtrain.studies.search.legality import legal_points
+from simtrain.studies.search.request import SearchRequest, check_held, check_varied, read_vary
 from simtrain.studies.search.run import SearchResult, search, write_scenarios
+from simtrain.studies.search.space import Space
 from simtrain.views.search import search_view
 from tests.helpers.command_line import call, refused
 from tests.helpers.search_spaces import BASES, base, broken, holding
@@ -93,6 +96,48 @@ def test_if_nothing_is_legal_the_error_names_the_rules() -> None:
 # ------------------------------------------------------------------------- fields
 
 
+@pytest.mark.parametrize(
+    ("option", "field", "values"),
+    [
+        ("batch.micro=1,4", "batch.micro", {1, 4}),
+        ("parallelism.tensor=2", "parallelism.tensor", {2}),
+        ("recompute=full", "recompute.strategy", {"full"}),
+        ("schedule=gpipe", "schedule", {"gpipe"}),
+    ],
+)
+def test_a_search_has_these_values_of_a_field(option: str, field: str, values: set[object]) -> None:
+    searched = Space(BASES["narrow"], 4, check_varied(BASES["narrow"], read_vary([option])))
+    points = legal_points(searched).points
+    scenarios = [searched.scenario(point) for point in points]
+    assert {attrgetter(field)(scenario) for scenario in scenarios} == values
+    assert not any(broken(scenario) for scenario in scenarios[::7])
+    assert len({*points}) == len(points)
+
+
+def test_a_held_field_keeps_the_value_of_the_file() -> None:
+    fields = check_held(["parallelism.tensor", "memory", "recompute"])
+    points = legal_points(Space(base(parallelism={"tensor": 2}), 4, hold=fields)).points
+    values = {(one.tensor, one.zero_stage, one.recompute.strategy) for one in points}
+    assert values == {(2, 0, "none")}
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("overlap.userbufers", "E802 .*did you mean overlap.userbuffers"),
+        ("cluster=h100_sxm", "E838 a search has one machine"),
+        ("memory.zero_stage=1,2", "E838 memory.zero_stage is set by --set and varied"),
+        ("memory.shard_over=2", "E838 memory.shard_over is not of a layout"),
+        ("recompute=auto", "E838 auto is a choice"),
+        ("batch.micro=0", "E204 batch.micro is 0"),
+    ],
+)
+def test_fields_that_cannot_be_varied(option: str, message: str) -> None:
+    scenario = load_unchecked("table5_22b_present", ["memory.zero_stage=1"])
+    with pytest.raises(InputError, match=f"(?s){message}"):
+        check_varied(scenario, read_vary([option]))
+
+
 # ------------------------------------------------------------------------- refinement
 
 
@@ -118,6 +163,15 @@ def test_a_refined_layout_is_legal_and_no_slower_than_the_best() -> None:
     assert said["Without changed options"].value == best.iteration_time_s
     assert result.headline.startswith(str(view.parts[-1].text).partition(" (")[0])
     assert any(line.startswith("Refined: ") for line in view.sentences)
+    assert not {*refinement.fields} & {*result.held}
+
+
+def test_held_settings_are_not_refined() -> None:
+    fields = ("overlap", "memory", "placement", "parallelism", "recompute", "batch", "schedule")
+    result = search(base(), 1, hold=fields, refines=True)
+    assert result.refinement and not result.refinement.changes and not result.refinement.fields
+    data = result.to_dict()
+    assert {*fields} <= {*data["held"]} and not data["varied"]
 
 
 # ------------------------------------------------------------------------- files and the command
