@@ -18,6 +18,7 @@ from simtrain.iteration.programs.pass_tasks import PassMachine, pass_program
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import RecomputePolicy, Scenario, check_scenario
+from simtrain.schedules import Action
 from simtrain.studies.simulation import simulate
 from simtrain.workload.chunk import Chunk, unit_parameters
 from simtrain.workload.gpt import gpt_blocks
@@ -140,6 +141,13 @@ def exchange_peaks(scenario: Scenario) -> tuple[int, int]:
         max(record.gathered_bytes for record in records),
         max(record.bucket_bytes for record in records),
     )
+
+
+def pass_of(plan: Plan, action: Action) -> Pass:
+    """Return the pass that an action of a plan runs."""
+    chunk = plan.model_chunks.different[plan.model_chunks.numbers[action.virtual_stage]]
+    saves_all = (action.virtual_stage, action.microbatch) in plan.saving_all
+    return plan.chunk_pass(chunk, action.kind, saves_all)
 
 
 def plan_of(scenario: Scenario, num_saved_per_stage: tuple[int, ...] | None = None) -> Plan:

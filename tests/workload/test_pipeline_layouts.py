@@ -23,6 +23,7 @@ from tests.helpers.toys import (
     layer_parameters,
     machine_of,
     ops_of,
+    pass_of,
     plan_of,
     run,
     scenario_with,
@@ -234,7 +235,7 @@ def small_plan(grid: dict[str, Any], **sections: Any) -> Plan:
 def stage_flops(plan: Plan) -> list[int]:
     """Return the FLOPs per iteration of one rank of each stage."""
     return [
-        sum(total_flops(ops_of(plan.pass_of(action))) for action in actions)
+        sum(total_flops(ops_of(pass_of(plan, action))) for action in actions)
         for actions in plan.schedule.ranks
     ]
 

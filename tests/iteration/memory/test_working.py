@@ -19,6 +19,7 @@ from tests.helpers.toys import (
     chunk_with,
     kept_bytes,
     layer_scenarios,
+    pass_of,
     pass_with,
     plan_of,
     shape_of,
@@ -147,7 +148,7 @@ def test_gathered_parameters_of_zero_are_not_activations(
     scenario = zero(stage, recompute=recompute, overlap={"data_parallel": overlaps})
     plan, live = plan_of(scenario), dict[int, Any]()
     for kind in ("F", "B"):
-        one = plan.pass_of(Action(0, kind, 0))
+        one = pass_of(plan, Action(0, kind, 0))
         assert one.options.sharding is not None
         alone = dataclasses.replace(one.options, sharding=None)
         memory, live = replay(record_pass(one), live, counts_left=kind == "F")

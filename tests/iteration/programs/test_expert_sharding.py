@@ -17,7 +17,7 @@ from simtrain.workload.ops import Op
 from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective, CollectiveKind, Elementwise
 from tests.helpers.expert_models import EXPERTS, FFN, HIDDEN, SEQ, moe
-from tests.helpers.toys import exchange_peaks, ops_of, plan_of
+from tests.helpers.toys import exchange_peaks, ops_of, pass_of, plan_of
 
 GATHER, REDUCE = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 JOIN = CollectiveKind.ALL_REDUCE
@@ -41,7 +41,7 @@ def sharded(stage: int = 3, expert: int = 2, **sections: Any) -> Scenario:
 
 
 def pass_ops(scenario: Scenario, kind: Any) -> tuple[Op, ...]:
-    return ops_of(plan_of(scenario).pass_of(Action(0, kind, 0)))
+    return ops_of(pass_of(plan_of(scenario), Action(0, kind, 0)))
 
 
 def sent(ops: Iterable[Op]) -> Counter[tuple[CollectiveKind, int, int]]:
@@ -152,7 +152,7 @@ def test_buffers_by_hand() -> None:
 
 def test_a_layer_and_its_experts_are_prefetched_together() -> None:
     """torchtitan prefetches the next block and its experts before the first kernel of a block."""
-    record = record_pass(plan_of(sharded(**TITAN)).pass_of(Action(0, "F", 0)))
+    record = record_pass(pass_of(plan_of(sharded(**TITAN)), Action(0, "F", 0)))
     ops = [*record.ops]
     gathers = [place for place, op in enumerate(ops) if op.name == "parameter gather"]
     sizes = [op.work.array_bytes for op in ops if op.name == "parameter gather"]  # type: ignore[union-attr]
@@ -209,7 +209,7 @@ def test_equal_numbers_of_replicas_share_collectives(stack: dict[str, Any]) -> N
         assert sharding.expert_groups is None
         apart = replace(plan.options, sharding=replace(sharding, expert_groups=sharding.groups))
         for kind in "FB":
-            together = plan.pass_of(Action(0, kind, 0))  # type: ignore[arg-type]
+            together = pass_of(plan, Action(0, kind, 0))  # type: ignore[arg-type]
             totals = [
                 math.fsum(
                     wire_bytes(op.work)

@@ -8,7 +8,7 @@ from simtrain.schedules import Action
 from simtrain.studies.simulation import simulate_memory
 from simtrain.workload.ops import Op, total_flops
 from simtrain.workload.work import Collective, Elementwise
-from tests.helpers.toys import layer_ops, ops_of, plan_of, saved_bytes
+from tests.helpers.toys import layer_ops, ops_of, pass_of, plan_of, saved_bytes
 from tests.workload.test_precision import FFN, LAYER, QKV, TOKENS, VOCAB, WEIGHTS, H, modern
 from tests.workload.test_precision import fp8 as recipe_of
 
@@ -49,7 +49,7 @@ def torchao(*, gathers: bool = False, **more: Any) -> Scenario:
 
 def passes(scenario: Scenario) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
     plan = plan_of(scenario)
-    there, back = (ops_of(plan.pass_of(Action(0, kind, 0))) for kind in ("F", "B"))  # type: ignore[arg-type]
+    there, back = (ops_of(pass_of(plan, Action(0, kind, 0))) for kind in ("F", "B"))  # type: ignore[arg-type]
     return there, back
 
 

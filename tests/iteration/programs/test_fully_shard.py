@@ -21,6 +21,7 @@ from tests.helpers.toys import (
     machine_of,
     num_parameters,
     ops_of,
+    pass_of,
     plan_of,
     zero,
 )
@@ -35,7 +36,7 @@ def titan(split: dict[str, Any] | None = None, **sections: Any) -> Scenario:
 
 
 def pass_ops(scenario: Scenario, kind: Any) -> tuple[Op, ...]:
-    return ops_of(plan_of(scenario).pass_of(Action(0, kind, 0)))
+    return ops_of(pass_of(plan_of(scenario), Action(0, kind, 0)))
 
 
 def bytes_of(ops: tuple[Op, ...], name: str) -> tuple[int, int]:
@@ -112,7 +113,7 @@ def test_buffers_exist_in_addition_to_copied_parameters() -> None:
 
 
 def test_copies_into_buffers_run_on_the_streams_of_collectives() -> None:
-    record = record_pass(plan_of(titan()).pass_of(Action(0, "B", 0)))
+    record = record_pass(pass_of(plan_of(titan()), Action(0, "B", 0)))
     program = pass_program(record, machine_of(a100()).pass_machine())
     timeline, ops = simulate(program), list(record.ops)
 
@@ -127,7 +128,7 @@ def test_copies_into_buffers_run_on_the_streams_of_collectives() -> None:
     copies = zip(*map(tasks, ("parameter gather", "parameter copy out")), strict=True)
     assert all(timeline.end_s[one] <= timeline.start_s[other] for one, other in copies)
     hsdp = titan({"data": 8}, memory={"shard_over": 4})
-    last = record_pass(plan_of(hsdp).pass_of(Action(0, "B", 0)))
+    last = record_pass(pass_of(plan_of(hsdp), Action(0, "B", 0)))
     program = pass_program(last, machine_of(a100()).pass_machine())
     added = [2 * i + 1 for i, op in enumerate(last.ops) if op.name == "gradient accumulate"]
     assert {program.graph.stream(task) for task in added} == {"equal shards"}
@@ -141,7 +142,7 @@ def test_gradients_exist_for_passes_only_if_microbatches_add_to_them() -> None:
     )
     assert makes_gradients(single) and not makes_gradients(several)
     memories = [
-        memory_with_exchanges(plan.pass_of(Action(0, "B", 0))) for plan in (single, several)
+        memory_with_exchanges(pass_of(plan, Action(0, "B", 0))) for plan in (single, several)
     ]
     assert memories[1].gradients_bytes == 0
     # At the end, with the root's gradients and their buffer, all layers are reduced.
@@ -154,6 +155,6 @@ def test_the_loss_is_computed_without_the_roots_parameters() -> None:
     vocabulary = {"model.vocab_size": 102_400, "batch.micro": 8, "batch.global": 32}
     one = titan(overlap={"data_parallel": True}).replace(vocabulary)
     for kind in "FB":
-        memory = memory_with_exchanges(plan_of(one).pass_of(Action(0, kind, 0)))
+        memory = memory_with_exchanges(pass_of(plan_of(one), Action(0, kind, 0)))
         assert "logits" in memory.op or "cross entropy" in memory.op
         assert (memory.gathered_bytes, memory.bucket_bytes, memory.gradients_bytes) == (0, 0, 0)

@@ -28,6 +28,7 @@ from tests.helpers.toys import (
     machine_of,
     num_parameters,
     ops_of,
+    pass_of,
     plan_of,
     run,
     zero,
@@ -48,7 +49,7 @@ def sent_bytes(ops: Iterable[Op], name: str) -> float:
 
 
 def pass_ops(scenario: Scenario, kind: Any) -> tuple[Op, ...]:
-    return ops_of(plan_of(scenario).pass_of(Action(0, kind, 0)))
+    return ops_of(pass_of(plan_of(scenario), Action(0, kind, 0)))
 
 
 def test_groups_by_hand() -> None:
@@ -137,7 +138,7 @@ def test_equal_shards_are_summed_on_a_stream_of_their_own(stage: int) -> None:
     """The all-reduce overlaps the next unit's gather or reduction, and follows its own unit's."""
 
     plan = plan_of(sharded(stage, 4, overlap=BESIDE))
-    record = record_pass(plan.pass_of(Action(0, "B", 0)))
+    record = record_pass(pass_of(plan, Action(0, "B", 0)))
     program = pass_program(record, machine_of(a100()).pass_machine())
     timeline = simulate(program)
     reduced, joined = (

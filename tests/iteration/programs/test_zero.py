@@ -30,6 +30,7 @@ from tests.helpers.toys import (
     machine_of,
     num_parameters,
     ops_of,
+    pass_of,
     plan_of,
     ring_start_s,
     run,
@@ -43,7 +44,7 @@ from tests.helpers.toys import (
 def passes(scenario: Scenario) -> list[tuple[Op, ...]]:
     """Return the ops of a forward and of a backward pass."""
     plan = plan_of(scenario)
-    return [ops_of(plan.pass_of(Action(0, kind, 0))) for kind in ("F", "B")]
+    return [ops_of(pass_of(plan, Action(0, kind, 0))) for kind in ("F", "B")]
 
 
 def to_replicas(ops: Iterable[Op]) -> Iterator[Collective]:
@@ -146,7 +147,7 @@ def test_every_unit_is_reduced_and_gathered_once_a_pass() -> None:
 def test_a_reduced_shard_is_added_after_its_reduction(overlap: bool) -> None:
     """4 bytes of each gradient are read and written; of a quarter, 8 are read and 4 written."""
     scenario = zero(2, overlap={"data_parallel": overlap})
-    record = record_pass(plan_of(scenario).pass_of(Action(0, "B", 0)))
+    record = record_pass(pass_of(plan_of(scenario), Action(0, "B", 0)))
     ops, waits = list(record.ops), waits_of(record)
     where = {
         name: [place for place, op in enumerate(ops) if op.name == f"gradient {name}"]
@@ -237,7 +238,7 @@ def test_a_layer_has_its_parameters_before_it_runs(
     machine = machine_of(changed(a100(), inter_node__adapter_bandwidth=1e9))
     blocks = [*plan.chunks[0].blocks]
     for kind in ("F", "B"):
-        record = record_pass(plan.pass_of(Action(0, kind, 0)))
+        record = record_pass(pass_of(plan, Action(0, kind, 0)))
         program = pass_program(record, machine.pass_machine())
         timeline = run_program(program)
         tasks = range(1, program.num_tasks, 2)
