@@ -287,9 +287,12 @@ def _process_group(gpus: int) -> Iterator[None]:
     of_node = min(8, gpus)
     variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(gpus)}
     variables |= {"LOCAL_WORLD_SIZE": str(of_node), "MASTER_ADDR": "127.0.0.1"}
-    os.environ.update(variables | {"MASTER_PORT": "29500"})
+    variables |= {"MASTER_PORT": "29500"}
+    os.environ.update(variables)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=gpus)
     try:
         yield
     finally:
         dist.destroy_process_group()
+        for name in variables:
+            os.environ.pop(name, None)
