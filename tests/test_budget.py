@@ -28,7 +28,7 @@ BUDGET = {
     "commands": 2598,
     "top": 616,
     "importing": 6790,
-    "recording": 4033,
+    "recording": 4036,
     "traces": 1889,
     "related_work": 95,
     "paper": 2486,
