@@ -22,7 +22,7 @@ PRINTED = {
     "cost gpt2_1_5b --tokens 1B": "costs",
     "compare table5_22b_full table5_22b_present": ("scenarios fields causes-B resources"),
     "compare gpt2_1_5b": "changes",
-    "search gpt2_1_5b --gpus 1,2 --top 2": "layouts",
+    "search gpt2_1_5b --gpus 2 --top 2": "layouts",
     "search gpt2_1_5b --tokens 1B --gpus 1,2": "plan",
     "reproduce fig1": "1 2",
     "show profiles": "names",

@@ -37,7 +37,7 @@ def import_file(
 
     Example: simtrain import train.sh --set cluster=h100_sxm --env NNODES=4 -o scenario.yaml
 
-    Example: simtrain import config.json --gpus 64 --set cluster=h100_sxm -o scenario.yaml
+    Example: simtrain import config.json --gpus 64 --set cluster=h100_sxm -o model.yaml
 
     Example: simtrain import --record train.py:main --gpus 64 --arg layers=32 -o run.yaml
     """
