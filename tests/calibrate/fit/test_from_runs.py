@@ -2,6 +2,7 @@
 
 import itertools
 import pathlib
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -22,6 +23,7 @@ from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate
 from simtrain.studies.validation import MeasuredRun, errors_text
 from tests.helpers.command_line import call
+from tests.render.test_terminal import WIDTHS, check, drawn, view_of
 
 pytestmark = pytest.mark.slow
 
@@ -152,12 +154,16 @@ def table(path: pathlib.Path, measured: list[MeasuredRun]) -> pathlib.Path:
     return path
 
 
-def test_the_command_writes_a_profile_and_the_errors_of_its_runs(tmp_path: pathlib.Path) -> None:
+def test_the_command_writes_a_profile_and_the_errors_of_its_runs(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file, output = table(tmp_path / "runs.csv", runs(0)), tmp_path / "mine.yaml"
     words = ("calibrate", "fit", str(file), "--base", BASE, "--software", "megatron_2022")
-    done = call(*words, "--set", "recompute=full", "-o", str(output))
-    assert done.exit_code == 0, done.stderr
-    assert "determined" in done.stdout and "cross-validated" in done.stdout
+    view = view_of(shlex.join([*words, "--set", "recompute=full", "-o", str(output)]), monkeypatch)
+    for width in WIDTHS:
+        check(drawn(view, width), width)
+    page = " ".join(drawn(view, WIDTHS[-1]).split())
+    assert "determined" in page and "cross-validated" in page
     profile = load_profile(output)
     assert profile.name == "mine"
     assert "calibrate fit" in output.read_text(encoding="utf-8").splitlines()[2]
