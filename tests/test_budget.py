@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9455,
     "docs/update": 838,
     "benchmarks": 1768,
-    "tests": 39554,
+    "tests": 39560,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
