@@ -1,8 +1,8 @@
 """What a pipeline schedule answers: its actions, its messages, and what is legal.
 
 A family has a schedule for each number of stages, chunks and microbatches. Everything that others
-ask of a schedule by name is asked here, so that a new one is a class in a file of its own and a
-line of `registry.py`.
+ask of a schedule by name is asked here, so that a new one is a class in a file of its own and an
+entry of the tuple in `simtrain.schedules`.
 """
 
 from __future__ import annotations

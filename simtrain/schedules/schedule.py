@@ -33,7 +33,7 @@ Flags = NDArray[np.bool_]
 class Schedule:
     """The ordered actions of each rank.
 
-    The family of this `name` says how ranks exchange messages (`registry.FAMILIES`).
+    The family of this `name` says how ranks exchange messages (`simtrain.schedules.FAMILIES`).
 
     Args:
         placement: the rank of each virtual stage.
