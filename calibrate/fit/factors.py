@@ -14,9 +14,8 @@ from typing import Any
 from calibrate.fit.base import Base, Data, round_significant
 from calibrate.fit.result import profile_of
 from simtrain.errors import InputError
-from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of, with_changed
-from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.profile import SET_IN_SCENARIO, HardwareProfile
 
 _STATED = re.compile(r"mean \|error\| ([0-9.]+)\s*%")
 _QUANTITY = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(\D.*)")

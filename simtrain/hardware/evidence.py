@@ -19,9 +19,8 @@ from simtrain.base.entry import Count, NonNegative, Strict, Text
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document, validate
-from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of
-from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.profile import SET_IN_SCENARIO, HardwareProfile
 from simtrain.scenario.software import family_of
 
 _OF_OTHER_QUESTIONS = "reliability.", "variation."

@@ -11,8 +11,7 @@ from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import Path, Positions, YamlDocument, validate
 from simtrain.base.strict_yaml.reading import dotted, move_places
 from simtrain.errors import InputError, Location, Problem, did_you_mean
-from simtrain.hardware.contradictions import SET_IN_SCENARIO
-from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.profile import SET_IN_SCENARIO, HardwareProfile
 from simtrain.hardware.sections import VariationEntries
 from simtrain.hardware.upgrades import SCALE, scaled
 from simtrain.scenario import Scenario

@@ -15,9 +15,8 @@ from pathlib import Path
 from simtrain.base.strict_yaml import YamlDocument
 from simtrain.base.strict_yaml.reading import section
 from simtrain.errors import InputError, Location, did_you_mean
-from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of, with_changed, with_source
-from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.profile import SET_IN_SCENARIO, HardwareProfile
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ import pytest
 from simtrain.base.entry import Entry
 from simtrain.base.strict_yaml import FieldError
 from simtrain.durations.model import DurationModel
-from simtrain.hardware.contradictions import check_contradictions
-from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.profile import HardwareProfile, check_contradictions
 from simtrain.hardware.sections import KernelBandwidths, NamedKernels
 from simtrain.units import BytesPerSecond
 from simtrain.workload.work import Elementwise, KernelFamily

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import Number, PlainData, Sentence, keys, sentence_json
-from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.evidence import (
     Evidence,
@@ -16,6 +15,7 @@ from simtrain.hardware.evidence import (
     usual_stack,
     validated_on,
 )
+from simtrain.hardware.profile import SET_IN_SCENARIO
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.scenario.resolved import settings_of
