@@ -15,7 +15,7 @@ from simtrain.commands.declare import options_first
 from simtrain.commands.options import OutOption, SetOption, refuse, shipped_sweeps
 from simtrain.commands.output import PAGES, Output, check_file, show
 from simtrain.commands.printing import emit, progress_bar, status
-from simtrain.studies.sweep import SweepRequest
+from simtrain.studies.sweep import Progress, SweepRequest
 
 
 @options_first("source out query overrides workers")
@@ -97,7 +97,7 @@ def _is_results(source: str, out: Path | None) -> bool:
 
 
 def _run(request: SweepRequest, out: Path, output: Output) -> None:
-    from simtrain.studies.sweep.run import Progress, SweepFolder, SweepRun
+    from simtrain.studies.sweep.run import SweepFolder, SweepRun
     from simtrain.views.sweep import Summary, summary_view
 
     with status("reading the sweep"):

@@ -16,8 +16,9 @@ from simtrain.iteration.report.headline import iteration_line
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import REASONS
 from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.sweep import Progress
 from simtrain.studies.sweep.grid import MORE_IS_BETTER
-from simtrain.studies.sweep.run import Progress, SweepRows, SweepRun, query
+from simtrain.studies.sweep.run import SweepRows, SweepRun, query
 from simtrain.units import counted, format_bytes, format_seconds, four_digits
 from simtrain.views.kinds import COUNT, TEXT, Kind
 from simtrain.views.view import Cell, Column, Headline, Paragraphs, Row, Table, View
@@ -101,8 +102,7 @@ class Summary(PlainData):
     def interval(self) -> Interval | None:
         if (best := self.best) is None:
             return None
-        scenario = self.run.sweep.scenario(best["index"])
-        return Evaluator().interval(scenario, best["iteration_time_s"])
+        return Evaluator().interval(self.run.sweep.scenario(best["index"]), best["iteration_time_s"])
 
 
 def summary_view(summary: Summary) -> View:

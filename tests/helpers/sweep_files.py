@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow.parquet
 
+from simtrain.studies.sweep import Progress
 from simtrain.studies.sweep.grid import Sweep, load_sweep
-from simtrain.studies.sweep.run import Progress, SweepFolder, SweepRun
+from simtrain.studies.sweep.run import SweepFolder, SweepRun
 
 BASE = """\
 base:

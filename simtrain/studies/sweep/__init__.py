@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simtrain.errors import InputError
 
-if TYPE_CHECKING:
-    from simtrain.studies.sweep.run import Progress
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of a run."""
+
+    num_parts: int
+    num_points: int
+    done: int = 0
+    found: int = 0
+    num_done: int = 0
 
 
 @dataclass(frozen=True, slots=True)

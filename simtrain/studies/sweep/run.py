@@ -38,7 +38,7 @@ from simtrain.iteration.report.operators import Records
 from simtrain.scenario import RULES, Scenario
 from simtrain.studies.answer import Answer
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep import SweepRequest
+from simtrain.studies.sweep import Progress, SweepRequest
 from simtrain.studies.sweep.grid import BREAKDOWN, REPORTED, Sweep, allow_only, load_sweep
 
 if TYPE_CHECKING:
@@ -242,17 +242,6 @@ def sweep(request: SweepRequest) -> SweepRows:
         run = SweepRun.open(request, SweepFolder(as_path(path)))
         run.compute(request.on_progress)
         return query(run.folder.path, 'select * from results order by "index"')
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Progress of a run."""
-
-    num_parts: int
-    num_points: int
-    done: int = 0
-    found: int = 0
-    num_done: int = 0
 
 
 @dataclass(frozen=True)

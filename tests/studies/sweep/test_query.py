@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from simtrain.studies.sweep import Progress
 from simtrain.studies.sweep.grid import Sweep
-from simtrain.studies.sweep.run import Progress, SweepFolder
+from simtrain.studies.sweep.run import SweepFolder
 from tests.helpers.command_line import call, refused
 from tests.helpers.sweep_files import NUM_PARTS, rows_of, run
 
@@ -19,13 +20,8 @@ pytestmark = pytest.mark.slow  # each test runs a sweep and starts duckdb
 def test_queries_answer_while_the_sweep_runs(sweep: Sweep, tmp_path: pathlib.Path) -> None:
     def look(progress: Progress) -> None:
         if progress.done:
-            outcome = call(
-                "sweep",
-                str(tmp_path / "out"),
-                "--query",
-                "select count(*) n from results",
-                "--format=json",
-            )
+            sql = "select count(*) n from results"
+            outcome = call("sweep", str(tmp_path / "out"), "--query", sql, "--format=json")
             rows = json.loads(outcome.stdout)["rows"]
             answers.append((rows, [{"n": len(rows_of(tmp_path / "out"))}]))
 
