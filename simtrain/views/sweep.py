@@ -102,7 +102,8 @@ class Summary(PlainData):
     def interval(self) -> Interval | None:
         if (best := self.best) is None:
             return None
-        return Evaluator().interval(self.run.sweep.scenario(best["index"]), best["iteration_time_s"])
+        scenario = self.run.sweep.scenario(best["index"])
+        return Evaluator().interval(scenario, best["iteration_time_s"])
 
 
 def summary_view(summary: Summary) -> View:
