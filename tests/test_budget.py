@@ -23,7 +23,7 @@ BUDGET = {
     "engine": 1100,
     "iteration": 6896,
     "studies": 7236,
-    "views": 2727,
+    "views": 2728,
     "render": 3870,
     "commands": 2598,
     "top": 616,
