@@ -1,4 +1,4 @@
-"""What an importer answers: its command, the files that it recognises, and their scenario.
+"""Kinds of files that users name, and the importers that read those of other tools.
 
 Importers are plug-ins (entry points `simtrain.importers`), those of simtrain too. Their modules
 import scenarios in functions or for types only: `--help` lists the importers, and files of another
@@ -7,6 +7,7 @@ kind are recognised by them.
 
 from __future__ import annotations
 
+import functools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -16,11 +17,84 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from simtrain.base.input_file import MOST_BYTES_OF_YAML, open_input, read_text
 from simtrain.base.plug_ins import Parts
 from simtrain.errors import InputError, Location, wrong_type
 
 if TYPE_CHECKING:
-    from simtrain.base.input_file import FileKind
+    from simtrain.base.strict_yaml import YamlDocument
+
+# Kinds of files that users pass to commands, and the error about a file of another kind.
+
+MOST_BYTES_OF_LOG = 64 << 20  # a log is long; its arguments are at the beginning
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """A kind of file.
+
+    Args:
+        noun: what it is, as in "this is a sweep".
+        sign: pattern of a line that only files of this kind have.
+        other: pattern of a second line that such a file has too, if one is not enough.
+        command: what to do with it; {file} stands for its path.
+    """
+
+    noun: str
+    sign: re.Pattern[str]
+    command: str = "simtrain import {file} -o scenario.yaml"
+    other: re.Pattern[str] = re.compile("")
+
+    def sign_in(self, text: str) -> re.Match[str] | None:
+        sign = self.sign.search(text)
+        return sign if sign and self.other.search(text) else None
+
+
+def _line(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.MULTILINE)
+
+
+PROFILE = FileKind(
+    "a hardware profile",
+    _line(r"^gpu[ \t]*:"),
+    "simtrain run SCENARIO --set cluster={file}",
+    _line(r"^(?:gemm|memory_bound|intra_node)[ \t]*:"),
+)
+SWEEP = FileKind("a sweep", _line(r"^axes[ \t]*:"), "simtrain sweep {file} -o results")
+SCENARIO = FileKind(
+    "a scenario",
+    _line(r"^(?:model|program)[ \t]*:"),
+    "simtrain run {file}; or write a sweep with base: {file}",
+    # Configs of other tools have a section of this name too.
+    _line(r"\A(?![\s\S]*^(?:trainer|_target_)[ \t]*:)"),
+)
+_SHIPPED = PROFILE, SWEEP, SCENARIO
+_TEXTS = (
+    FileKind(
+        "a trace of PyTorch's profiler or of another tool",
+        re.compile(r'"(?:traceEvents|deviceProperties)"\s{0,8}:'),
+        "open it in https://ui.perfetto.dev; simtrain run SCENARIO -o trace.json writes the "
+        "simulated one",
+        re.compile(r"\A\s{0,99}[\[{]"),
+    ),
+    FileKind(
+        "a log of nccl-tests",
+        _line(r"^#[ \t]{1,9}(?:nThread[ \t]+\d|out-of-place|size[ \t]+count[ \t]+type)"),
+        "simtrain calibrate fit {file} --base PROFILE -o profile.yaml",
+    ),
+    FileKind(
+        "a program in Python",
+        _line(r"^(?:import [\w., ]+|from [\w.]+ import .+|def \w+\(.*|class \w+.*:)$"),
+        "simtrain import LAUNCH.sh, the script that launches it; or simtrain import --record "
+        "{file}:FUNCTION",
+    ),
+)
+_BINARY = FileKind(
+    "a binary file",
+    re.compile(r"\A(?!\ufffd)[^\x00]{0,9999}\x00"),
+    "write the path of a text file",
+)
+"""Files without text. Bytes that are not UTF-8 are U+FFFD, with which UTF-16 begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +160,6 @@ class ImportRequest:
         Raises:
             InputError: the file cannot be read, or is of another kind (E116).
         """
-        from simtrain.base.input_file import text_of_kind
-
         return text_of_kind(Path(self.source), *importer.kinds)
 
 
@@ -138,8 +210,6 @@ def importer_of_file(source: str | PathLike[str]) -> Importer | None:
     with suppress(OSError, ValueError):
         path = _file_of(source)
         if path.is_file():  # a pipe can be read only once
-            from simtrain.base.input_file import MOST_BYTES_OF_LOG, open_input
-
             with open_input(path) as file:
                 text = file.read(MOST_BYTES_OF_LOG).decode("utf-8", "replace")
             return _importer_of(text, str(path))
@@ -153,8 +223,6 @@ def needed_importer(source: str) -> Importer:
         InputError: the file cannot be read, is no file of another tool (E116), or has the signs of
             no importer or of several (E741).
     """
-    from simtrain.base.input_file import MOST_BYTES_OF_LOG, FileKind, text_of_kind
-
     path = _file_of(source)
     if _NAME_OF_MODEL.fullmatch(source) and not path.exists():
         message = "there is no such file; it reads like the name of a model on Hugging Face"
@@ -193,6 +261,55 @@ def _importer_of(text: str, file: str) -> Importer | None:
         fix = "remove the lines that belong to another tool"
         raise InputError.of("E741", message, Location(file, max(line for _, line in lines)), fix)
     return signs[0][0] if signs else None
+
+
+def load_kind(path: Path, *kinds: FileKind) -> YamlDocument:
+    """Read a YAML or JSON file of one of some kinds.
+
+    Raises:
+        InputError: the file is of another kind (E116), or cannot be read.
+    """
+    from simtrain.base.strict_yaml import parse_document
+
+    return parse_document(text_of_kind(path, *kinds), str(path))
+
+
+def text_of_kind(path: Path, *kinds: FileKind, most_bytes: int = 0) -> str:
+    """Read a text file of one of some kinds.
+
+    Args:
+        path: the file.
+        kinds: what it may be.
+        most_bytes: size up to which it is read; 0 for that of YAML files.
+
+    Raises:
+        InputError: the file is of another kind (E116), or cannot be read.
+    """
+    check = functools.partial(_refuse_other_kinds, str(path), kinds)
+    return read_text(path, most_bytes or MOST_BYTES_OF_YAML, check)
+
+
+def _refuse_other_kinds(file: str, kinds: tuple[FileKind, ...], text: str) -> None:
+    """Refuse a text that is clearly of another kind than `kinds` (E116).
+
+    A text without a sign of any kind passes: its reader says what is wrong with it.
+    """
+    is_binary = _BINARY.sign_in(text) is not None
+    if not is_binary and any(kind.sign_in(text) for kind in kinds):
+        return
+    # An importer knows its files. Most files are of the expected kind, and need none.
+    others = [kind for importer in importers() for kind in importer.kinds]
+    for kind in (_BINARY, *others, *_SHIPPED, *_TEXTS):
+        if sign := kind.sign_in(text):
+            break
+    else:
+        return
+    place = Location(file)
+    if not is_binary:
+        line = text.count("\n", 0, sign.start()) + 1
+        place = Location(file, line, 1, text.split("\n")[line - 1])
+    message = f"this is {kind.noun}, not {kinds[0].noun}"
+    raise InputError.of("E116", message, place, kind.command.format(file=file))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import functools
 import pathlib
 from typing import Any
 
-from simtrain.base.input_file import PROFILE, load_kind
+from simtrain.base.importer import PROFILE, load_kind
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import Path, Positions, YamlDocument, validate
 from simtrain.base.strict_yaml.reading import dotted, move_places

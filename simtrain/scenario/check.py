@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
-from simtrain.base.input_file import SCENARIO, load_kind
+from simtrain.base.importer import SCENARIO, load_kind
 from simtrain.base.resources import beside, find_scenario
 from simtrain.base.strict_yaml import YamlDocument, apply_overrides, data_of, input_error
 from simtrain.errors import InputError, Location, Problem, wrong_type

@@ -78,16 +78,16 @@ def test_every_command_recognises_files_of_other_kinds(command: str) -> None:
 
 @pytest.mark.parametrize("name", ["list_scenarios", "list_sweeps", "list_profiles"])
 def test_every_shipped_file_is_of_its_kind(name: str) -> None:
-    from simtrain.base import input_file, resources
+    from simtrain.base import importer, resources
 
     noun = name.removeprefix("list_").removesuffix("s")
     kind = {
-        "scenario": input_file.SCENARIO,
-        "sweep": input_file.SWEEP,
-        "profile": input_file.PROFILE,
+        "scenario": importer.SCENARIO,
+        "sweep": importer.SWEEP,
+        "profile": importer.PROFILE,
     }[noun]
     for shipped in getattr(resources, name)():
-        input_file.load_kind(getattr(resources, f"find_{noun}")(shipped), kind)
+        importer.load_kind(getattr(resources, f"find_{noun}")(shipped), kind)
 
 
 def test_a_folder_names_the_config_in_it() -> None:

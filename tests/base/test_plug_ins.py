@@ -21,7 +21,7 @@ IMPORTER = """
 import re
 from dataclasses import replace
 
-from simtrain.base.input_file import FileKind
+from simtrain.base.importer import FileKind
 from simtrain.base.importer import Importer
 
 ARGUMENTS = (

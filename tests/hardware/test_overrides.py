@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from simtrain.base.entry import Entry
-from simtrain.base.input_file import FileKind, load_kind
+from simtrain.base.importer import FileKind, load_kind
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import Positions, YamlDocument
 from simtrain.errors import InputError

@@ -3,8 +3,7 @@
 import re
 from typing import Any
 
-from simtrain.base.importer import Importer, ImportRequest
-from simtrain.base.input_file import FileKind
+from simtrain.base.importer import FileKind, Importer, ImportRequest
 
 
 class Tiny(Importer):

@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simtrain.base.importer import Importer, ImportRequest
-from simtrain.base.input_file import FileKind
+from simtrain.base.importer import FileKind, Importer, ImportRequest
 
 if TYPE_CHECKING:
     from simtrain.guests.importing.draft import Draft

@@ -18,8 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from simtrain.base.importer import ImportRequest
-from simtrain.base.input_file import MOST_BYTES_OF_LOG
+from simtrain.base.importer import MOST_BYTES_OF_LOG, ImportRequest
 from simtrain.base.output_folder import as_path
 from simtrain.base.resources import find_profile, list_profiles, list_scenarios
 from simtrain.base.strict_yaml import (

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from simtrain.base.extras import require
-from simtrain.base.input_file import SWEEP, load_kind
+from simtrain.base.importer import SWEEP, load_kind
 from simtrain.base.output_folder import as_path
 from simtrain.base.resources import beside, find_scenario, find_sweep, profile_sha256
 from simtrain.base.strict_yaml import (

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from simtrain.base.importer import ImportRequest
-from simtrain.base.input_file import MOST_BYTES_OF_LOG, text_of_kind
+from simtrain.base.importer import MOST_BYTES_OF_LOG, ImportRequest, text_of_kind
 from simtrain.base.strict_yaml import YamlDocument, parse_document
 from simtrain.errors import InputError, Location
 from simtrain.guests.importing.draft import Draft

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from simtrain.base.importer import ImportRequest
-from simtrain.base.input_file import load_kind
+from simtrain.base.importer import ImportRequest, load_kind
 from simtrain.base.strict_yaml import leaves
 from simtrain.errors import InputError, Location
 from simtrain.guests.importing.draft import DEFAULT, Draft

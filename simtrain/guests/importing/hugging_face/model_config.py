@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simtrain.base.importer import ImportRequest
-from simtrain.base.input_file import load_kind
+from simtrain.base.importer import ImportRequest, load_kind
 from simtrain.base.strict_yaml import FieldError, YamlDocument, as_scalar, section
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.guests.importing.draft import DEFAULT, Draft, padded_vocabulary

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from simtrain.base.input_file import MOST_BYTES_OF_LOG, text_of_kind
+from simtrain.base.importer import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.errors import InputError, Location, Problem
 from simtrain.guests.importing.gpus import NamedMachine, machine_of_log
 from simtrain.guests.importing.importers import Megatron

@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from simtrain.base.importer import ImportRequest
-from simtrain.base.input_file import text_of_kind
+from simtrain.base.importer import ImportRequest, text_of_kind
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError, Location
 from simtrain.guests.importing.draft import Draft
