@@ -14,7 +14,7 @@ import sys
 from tests.helpers.command_line import ROOT
 
 BUDGET = {
-    "base": 2714,
+    "base": 2703,
     "schedules": 2226,
     "scenario": 6810,
     "hardware": 2484,
@@ -27,7 +27,7 @@ BUDGET = {
     "render": 3870,
     "commands": 2598,
     "top": 616,
-    "importing": 6790,
+    "importing": 6784,
     "recording": 4036,
     "traces": 1889,
     "related_work": 95,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9454,
     "docs/update": 838,
     "benchmarks": 1768,
-    "tests": 39556,
+    "tests": 39555,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
