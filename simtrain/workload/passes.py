@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from itertools import accumulate, chain, product, zip_longest
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from functools import cached_property
+from itertools import chain, zip_longest
+from typing import Literal, TypeAlias
 
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import ROOT, Chunk
 from simtrain.workload.hashing import hashed_once
-from simtrain.workload.issue import Handle, LaunchKind, OverlapPolicy, Segment, Stream, stream_of
+from simtrain.workload.issue import OverlapPolicy, Segment, Stream, stream_of
 from simtrain.workload.ops import Op, Phase
+from simtrain.workload.pass_record import PassBuilder, PassRecord
 from simtrain.workload.recompute import (
     BlockRecompute,
     RecomputeUnit,
@@ -28,11 +28,9 @@ from simtrain.workload.segments import (
     forward_segment,
     recompute_segment,
 )
+from simtrain.workload.sharding import ShardedPass, Sharding
 from simtrain.workload.tape import Block, Microbatch, record
 from simtrain.workload.work import Collective, CollectiveKind
-
-if TYPE_CHECKING:
-    from simtrain.workload.sharding import Sharding
 
 PassKind = Literal["F", "B", "I", "W", "R"]
 """F: forward pass. B: whole backward pass. I, W: its input gradients, its weight gradients. R: the
@@ -77,160 +75,11 @@ class Pass:
     options: PassOptions
 
 
-@dataclass(frozen=True, eq=False)
-class PassRecord:
-    """The ops of a pass.
-
-    Args:
-        segments: in issue order.
-        owners: for each segment, the place in the chunk of the block whose tensors it saves and
-            frees; -1 for collectives and kernels of ZeRO.
-        layer_ends: for each layer, the number of segments issued when its work ends.
-        waits: pairs of a segment's number and the number of an earlier segment of one collective.
-            The first segment, and all that are issued after it, wait for the collective.
-        follows: pairs of segments of one collective each. Only the first collective waits for the
-            second.
-        gathered_bytes: peak of the parameters that ZeRO has gathered.
-        bucket_bytes: peak of the gradients that ZeRO has not reduced yet.
-        exchanged: what ZeRO holds from each segment on at which that changes.
-    """
-
-    segments: tuple[Segment, ...]
-    owners: tuple[int, ...]
-    layer_ends: tuple[int, ...]
-    waits: tuple[tuple[int, int], ...] = ()
-    follows: tuple[tuple[int, int], ...] = ()
-    gathered_bytes: int = 0
-    bucket_bytes: int = 0
-    exchanged: tuple[ExchangedBytes, ...] = ()
-
-    @property
-    def ops(self) -> Iterator[Op]:
-        return chain.from_iterable(segment.ops for segment in self.segments)
-
-    @property
-    def unled(self) -> Sequence[int]:
-        return ()
-
-    @cached_property
-    def starts(self) -> tuple[int, ...]:
-        return tuple(accumulate([len(segment.ops) for segment in self.segments], initial=0))
-
-    @property
-    def num_ops(self) -> int:
-        return self.starts[-1]
-
-    def joints(self) -> Iterator[tuple[int, int]]:
-        """Pairs of an op and a collective of an earlier segment that it waits for.
-
-        The first kernel after an awaited collective waits for it, and so do the collectives issued
-        before this kernel.
-        """
-        for number, collective in self.follows:
-            yield self.starts[number], self.starts[collective]
-        explicit: dict[int, list[int]] = defaultdict(list)
-        for number, collective in self.waits:
-            explicit[number].append(self.starts[collective])
-        awaited: dict[int, None] = {}
-        for number, (segment, start) in enumerate(zip(self.segments, self.starts, strict=False)):
-            awaited |= dict.fromkeys(explicit.get(number, ()))
-            if awaited:
-                num_waiting, has_kernel = _first_ops(segment)
-                yield from product(range(start, start + num_waiting), awaited)
-                if has_kernel:
-                    awaited = {}
-            if segment.awaited:
-                awaited |= dict.fromkeys([start + place for place in segment.awaited])
-
-
-class ExchangedBytes(NamedTuple):
-    """What ZeRO holds besides a rank's shards, from a segment on.
-
-    Args:
-        start: number of the segment.
-        gathered: bytes of unsharded parameters and of buffers that they are copied from.
-        bucket: bytes of gradients that are not reduced, and of buffers that are reduced.
-        reduced: bytes of the gradients that the pass has reduced so far.
-    """
-
-    start: int
-    gathered: int
-    bucket: int
-    reduced: int
-
-
-@dataclass
-class PassBuilder:
-    """Appends segments and single ops to a pass; fields are those of `PassRecord`."""
-
-    overlap: OverlapPolicy
-    segments: list[Segment] = field(default_factory=list)
-    owners: list[int] = field(default_factory=list)
-    waits: list[tuple[int, int]] = field(default_factory=list)
-    follows: list[tuple[int, int]] = field(default_factory=list)
-    layer_ends: list[int] = field(default_factory=list)
-
-    def add(self, segment: Segment, owner: int = -1) -> None:
-        self.segments.append(segment)
-        self.owners.append(owner)
-
-    def compute(self, op: Op) -> None:
-        self.add(one_op_segment(op))
-
-    def launch(self, op: Op, *, after: Handle | None = None) -> Handle | None:
-        """Append a collective, after another one if given; a group of one rank has none."""
-        assert isinstance(op.work, Collective), "only collectives are launched"
-        if op.work.group.num_ranks == 1:
-            return None
-        handle = len(self.segments)
-        self.add(one_op_segment(op))
-        if after is not None:
-            self.follows.append((handle, after))
-        if not self.overlap.hides(op):
-            self.wait(handle)
-        return handle
-
-    def wait(self, handle: Handle | None) -> None:
-        if handle is not None:
-            self.waits.append((len(self.segments), handle))
-
-    def end_layer(self) -> None:
-        self.layer_ends.append(len(self.segments))
-
-    def record(
-        self,
-        gathered_bytes: int,
-        bucket_bytes: int,
-        exchanged: Iterable[ExchangedBytes] = (),
-    ) -> PassRecord:
-        work = tuple(self.segments), tuple(self.owners), tuple(self.layer_ends)
-        waits, peaks = (tuple(self.waits), tuple(self.follows)), (gathered_bytes, bucket_bytes)
-        return PassRecord(*work, *waits, *peaks, tuple(exchanged))
-
-
-@lru_cache(maxsize=4096)
-def one_op_segment(op: Op) -> Segment:
-    """Return a segment of one op, which frees the tensors that the op reads."""
-    return Segment((op,), ((),), (), (0,), (LaunchKind.CALL,), (op.reads,))
-
-
-@lru_cache(maxsize=4096)
-def _first_ops(segment: Segment) -> tuple[int, bool]:
-    """Number of ops that wait for collectives awaited before a segment; whether one is a kernel.
-
-    Ops up to the first kernel wait. Later ops wait for the kernel.
-    """
-    for place, op in enumerate(segment.ops):
-        if stream_of(op) is Stream.COMPUTE:
-            return place + 1, True
-    return len(segment.ops), False
-
-
 @functools.lru_cache(maxsize=1024)
 def record_pass(pass_: Pass) -> PassRecord:
     """Record the ops of a pass in issue order."""
     if recorded := pass_.options.recorded:
-        return recorded.record_of(pass_)
+        return recorded.forward if pass_.kind == "F" else recorded.backward
     if pass_.kind == "R" and pass_.options.sharding:
         return _reduction(pass_, pass_.options.sharding)
     outline = _outline(pass_.chunk, pass_.kind, pass_.recompute)
@@ -361,15 +210,14 @@ def _sharded(
     Blocks with parameters wait for the root unit's gather. Input gradients (`I`) leave nothing to
     reduce, and weight gradients (`W`) need no parameters. `issued` are the segments of `outline`.
     """
-    from simtrain.workload.sharding import ShardedPass  # few passes have collectives of ZeRO
-
     batch, builder = pass_.options.microbatch, PassBuilder(pass_.options.overlap)
     reduces = pass_.kind in ("B", "W")
     placed_layers = [placed.layer for placed in outline if placed.layer is not None]
     layers = dict.fromkeys(placed_layers)
     used = [] if pass_.kind == "W" else [ROOT, *layers]
-    shards = ShardedPass(builder, pass_, sharding, used)
-    if pass_.kind != "F":
+    is_forward = pass_.kind == "F"
+    shards = ShardedPass(builder, pass_.chunk, batch, sharding, used, is_forward=is_forward)
+    if not is_forward:
         shards.need(ROOT)
     if reduces:
         shards.begin(ROOT)
@@ -398,11 +246,10 @@ def _reduction(pass_: Pass, sharding: Sharding) -> PassRecord:
     All parameters of the chunk are still unsharded. Source: PyTorch's pipeline stages
     (`perform_reduce_grad`).
     """
-    from simtrain.workload.sharding import ShardedPass
-
-    builder, units = PassBuilder(pass_.options.overlap), [ROOT, *range(pass_.chunk.num_layers)]
+    chunk, batch = pass_.chunk, pass_.options.microbatch
+    builder, units = PassBuilder(pass_.options.overlap), [ROOT, *range(chunk.num_layers)]
     sharding = replace(sharding, unsharded_until_backward=True)
-    shards = ShardedPass(builder, pass_, sharding, units)
+    shards = ShardedPass(builder, chunk, batch, sharding, units, is_forward=False)
     for unit in units:
         shards.reduce(unit)
     shards.finish()

@@ -8,17 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.workload.ops import Op, Tensor
+from simtrain.workload.pass_record import PassRecord
 from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import Work
-
-if TYPE_CHECKING:
-    from simtrain.workload.passes import Pass, PassRecord
 
 Bytes = NDArray[np.int64]
 
@@ -81,9 +78,15 @@ class RecordedStep(ABC):
     def update(self) -> tuple[Op, ...]:
         """The ops of the optimizer."""
 
+    @property
     @abstractmethod
-    def record_of(self, pass_: Pass) -> PassRecord:
-        """Return the ops of a forward or a backward pass."""
+    def forward(self) -> PassRecord:
+        """The ops of the forward pass."""
+
+    @property
+    @abstractmethod
+    def backward(self) -> PassRecord:
+        """The ops of the backward pass."""
 
     @abstractmethod
     def remarks(self, seconds: Callable[[Work], float]) -> Iterator[str]:

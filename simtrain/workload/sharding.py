@@ -36,11 +36,12 @@ from dataclasses import dataclass
 
 from simtrain.base.mesh import Group, Mesh
 from simtrain.scenario import Scenario
-from simtrain.workload.chunk import Parameters, unit_parameters
+from simtrain.workload.chunk import Chunk, Parameters, unit_parameters
 from simtrain.workload.fp8 import recipe_of
 from simtrain.workload.issue import Handle
 from simtrain.workload.ops import Op, Phase, collective, elementwise
-from simtrain.workload.passes import ExchangedBytes, Pass, PassBuilder
+from simtrain.workload.pass_record import ExchangedBytes, PassBuilder
+from simtrain.workload.tape import Microbatch
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily
 
 
@@ -166,20 +167,26 @@ class ShardedPass:
 
     Args:
         order: receives the ops.
-        pass_: the pass.
+        chunk, batch: what runs.
         sharding: what is sharded, and over which ranks.
         used: units in the order in which the pass first uses their parameters.
     """
 
     def __init__(
-        self, order: PassBuilder, pass_: Pass, sharding: Sharding, used: Iterable[int]
+        self,
+        order: PassBuilder,
+        chunk: Chunk,
+        batch: Microbatch,
+        sharding: Sharding,
+        used: Iterable[int],
+        *,
+        is_forward: bool,
     ) -> None:
-        self.order, self.sharding, self.batch = order, sharding, pass_.options.microbatch
-        self.overlaps = "dp" in pass_.options.overlap.asynchronous
-        self.is_forward = pass_.kind == "F"
+        self.order, self.sharding, self.batch, self.is_forward = order, sharding, batch, is_forward
+        self.overlaps = "dp" in order.overlap.asynchronous
         self.parts = {
-            unit: _parts(sharding, parameters, gathers_fp8=self.batch.fp8_weights == "gathered")
-            for unit, parameters in unit_parameters(pass_.chunk, self.batch).items()
+            unit: _parts(sharding, parameters, gathers_fp8=batch.fp8_weights == "gathered")
+            for unit, parameters in unit_parameters(chunk, batch).items()
         }
         self.upcoming: list[int] = []
         self.gathered: set[_Part] = set()

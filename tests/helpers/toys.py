@@ -25,7 +25,8 @@ from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.model_ends import GetBatch
 from simtrain.workload.ops import Op, Phase
-from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord, record_pass
+from simtrain.workload.pass_record import PassRecord
+from simtrain.workload.passes import Pass, PassKind, PassOptions, record_pass
 
 # Table 3: heads, hidden size, layers, pipeline, interleave, global batch, microbatch; t is 8.
 TABLE3 = {

@@ -14,13 +14,8 @@ from simtrain.iteration.programs.pass_tasks import PassMachine, pass_program
 from simtrain.scenario import Scenario
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.studies.simulation import simulate
-from simtrain.workload.passes import (
-    MergedPass,
-    MergedRecord,
-    PassRecord,
-    record_merged,
-    record_pass,
-)
+from simtrain.workload.pass_record import PassRecord
+from simtrain.workload.passes import MergedPass, MergedRecord, record_merged, record_pass
 from simtrain.workload.work import CollectiveKind, Elementwise, TokenExchange
 from tests.helpers.expert_models import HIDDEN, TOKENS, TOP_K, is_grouped, layer, moe
 from tests.helpers.toys import plan_of

@@ -16,7 +16,8 @@ from simtrain.workload.blocks import column_linear, row_linear
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.ops import Tensor, total_flops
-from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord, record_pass
+from simtrain.workload.pass_record import PassRecord
+from simtrain.workload.passes import Pass, PassKind, PassOptions, record_pass
 from simtrain.workload.tape import Microbatch, Tape
 from simtrain.workload.work import Collective, CollectiveKind, Gemm, Work
 from tests.helpers.toys import (

@@ -23,7 +23,7 @@ from simtrain.guests.recording.works import RecordedKernel, collective_work, has
 from simtrain.scenario.software import PAPER_KERNELS, Kernels
 from simtrain.workload.issue import LaunchKind, Segment, Stream, stream_of
 from simtrain.workload.ops import Op, Phase
-from simtrain.workload.passes import Pass, PassRecord
+from simtrain.workload.pass_record import PassRecord
 from simtrain.workload.recorded_step import (
     BytesOverTime,
     RecordedModel,
@@ -108,9 +108,6 @@ class TorchStep(RecordedStep):
         states = self.program.states
         of_model = states.parameters_bytes, states.optimizer_bytes
         return StateBytes(*of_model, states.gradients_bytes, states.other_bytes)
-
-    def record_of(self, pass_: Pass) -> PassRecord:
-        return self.forward if pass_.kind == "F" else self.backward
 
     def remarks(self, seconds: Callable[[Work], float]) -> Iterator[str]:
         program, shares = self.program, self.unpriced(seconds)

@@ -22,15 +22,8 @@ from simtrain.iteration.plan import PassKey, PassOrder, Plan
 from simtrain.schedules import KINDS
 from simtrain.workload.issue import Segment
 from simtrain.workload.ops import Phase, Tensor
-from simtrain.workload.passes import (
-    ExchangedBytes,
-    MergedPass,
-    Pass,
-    PassOptions,
-    PassRecord,
-    record_merged,
-    record_pass,
-)
+from simtrain.workload.pass_record import ExchangedBytes, PassRecord
+from simtrain.workload.passes import MergedPass, Pass, PassOptions, record_merged, record_pass
 from simtrain.workload.sharding import Sharding
 from simtrain.workload.work import Product
 

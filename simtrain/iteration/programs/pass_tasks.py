@@ -35,7 +35,8 @@ from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import rows_of, starts_of
 from simtrain.workload.issue import LaunchKind, Segment, Stream, stream_of
 from simtrain.workload.ops import Op, Phase
-from simtrain.workload.passes import MergedRecord, PassRecord, RankRecord
+from simtrain.workload.pass_record import PassRecord
+from simtrain.workload.passes import MergedRecord, RankRecord
 from simtrain.workload.work import Work
 
 # A cache of the most recently used values, with a limit on their total size.

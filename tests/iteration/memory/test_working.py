@@ -13,7 +13,8 @@ from simtrain.iteration.memory.working import PassMemory, pass_memory, replay
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import Action
 from simtrain.workload.ops import Phase, Tensor
-from simtrain.workload.passes import PassKind, PassRecord, record_pass
+from simtrain.workload.pass_record import PassRecord
+from simtrain.workload.passes import PassKind, record_pass
 from simtrain.workload.recompute import SAVE_ALL
 from tests.helpers.toys import (
     chunk_with,

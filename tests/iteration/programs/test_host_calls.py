@@ -14,7 +14,8 @@ from simtrain.iteration.programs.seconds import Machine
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.issue import IssueOrder, LaunchKind, OverlapPolicy
-from simtrain.workload.passes import PassRecord, record_pass
+from simtrain.workload.pass_record import PassRecord
+from simtrain.workload.passes import record_pass
 from simtrain.workload.tape import record
 
 TINY = (

@@ -26,14 +26,8 @@ from simtrain.scenario import Scenario, check_scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.ops import Op, Phase, collective, elementwise
-from simtrain.workload.passes import (
-    MergedPass,
-    MergedRecord,
-    PassBuilder,
-    PassRecord,
-    issue_order,
-    record_of,
-)
+from simtrain.workload.pass_record import PassBuilder, PassRecord
+from simtrain.workload.passes import MergedPass, MergedRecord, issue_order, record_of
 from simtrain.workload.work import Collective, CollectiveKind
 from tests.helpers.expert_models import moe
 from tests.helpers.toys import plan_of
