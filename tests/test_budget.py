@@ -18,7 +18,7 @@ BUDGET = {
     "schedules": 2226,
     "scenario": 6810,
     "hardware": 2484,
-    "workload": 9525,
+    "workload": 9545,
     "durations": 985,
     "engine": 1100,
     "iteration": 6896,
