@@ -131,8 +131,9 @@ def _load(questions: Questions, changes: list[str]) -> list[tuple[str, Scenario]
 
 def _column(name: str, scenario: Scenario, allow_oom: bool) -> ScenarioColumn:
     """Simulate a scenario, and also with better hardware."""
+    from simtrain.studies.advice import simulate_fitting
     from simtrain.studies.comparison import column_of
-    from simtrain.studies.simulation import result_of, simulate_fitting
+    from simtrain.studies.simulation import result_of
 
     with status(f"simulating {name}") as show_status:
         simulate = result_of if allow_oom else partial(simulate_fitting, on_progress=show_status)

@@ -186,7 +186,8 @@ def simulate_with_status(scenario: Scenario, allow_oom: bool) -> Result:
     Raises:
         DoesNotFitError: the scenario does not fit in memory, and `allow_oom` is false.
     """
-    from simtrain.studies.simulation import simulate, simulate_fitting
+    from simtrain.studies.advice import simulate_fitting
+    from simtrain.studies.simulation import simulate
 
     with status(f"simulating {scenario.name}") as show_status:
         return simulate(scenario) if allow_oom else simulate_fitting(scenario, show_status)

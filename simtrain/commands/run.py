@@ -178,7 +178,7 @@ def _drawn(result: Result, numbers: Mapping[str, int | None]) -> DrawnTimes:
 
 def _refuse_size(result: Result) -> None:
     """Exit with 3 and name a change that makes a scenario fit, after its result is printed."""
-    from simtrain.studies.simulation import check_fits
+    from simtrain.studies.advice import check_fits
 
     with status("searching for a change that makes it fit") as show_status:
         try:

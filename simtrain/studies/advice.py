@@ -11,12 +11,14 @@ from typing import Any, ClassVar
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
+from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
-from simtrain.scenario import Scenario
+from simtrain.scenario import Scenario, check_values
 from simtrain.schedules import default_name
 from simtrain.studies.changes import ZERO_STAGES, Change, all_values, changes_of
 from simtrain.studies.evaluation import Evaluation, Evaluator
-from simtrain.studies.simulation import result_of, scenario_of
+from simtrain.studies.on_machine import plan_on
+from simtrain.studies.simulation import machine_of, result_of, scenario_of
 from simtrain.units import counted, format_bytes, format_seconds, gib
 
 _OVERLAPS = ("tensor_parallel", "userbuffers", "pipeline", "data_parallel", "shared_expert")
@@ -191,7 +193,42 @@ def _of_kernels(scenario: Scenario) -> dict[str, Iterable[Any]]:
 # ------------------------------------------------------------------------- what makes it fit
 
 
-def does_not_fit(
+def simulate_fitting(
+    scenario: Scenario, on_progress: Callable[[str], None] = lambda description: None
+) -> Result:
+    """Simulate a scenario, or suggest the single change that helps if it does not fit.
+
+    `on_progress` receives a description of each change that is tried.
+
+    Raises:
+        InputError: as `simulate`.
+        DoesNotFitError: the scenario does not fit; the error names the change that helps, if any.
+    """
+    check_values(scenario)
+    machine = machine_of(scenario, None, "auto")
+    planned, choice = plan_on(scenario, machine)
+    check_fits(scenario, planned.memory, machine, on_progress)
+    return Result(planned.timeline, choice.why if choice else None)
+
+
+def check_fits(
+    scenario: Scenario,
+    memory: MemoryReport,
+    machine: Machine,
+    on_progress: Callable[[str], None] = lambda description: None,
+) -> None:
+    """Refuse a scenario that needs more memory than a GPU of the machine has.
+
+    `on_progress` receives a description of each change that is tried.
+
+    Raises:
+        DoesNotFitError: with the fastest single change that makes it fit.
+    """
+    if not memory.fits:
+        raise _does_not_fit(scenario, memory, Evaluator.on(machine), on_progress)
+
+
+def _does_not_fit(
     scenario: Scenario,
     report: MemoryReport,
     evaluator: Evaluator,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import get_args
 
 from simtrain.engine import Engine
@@ -16,7 +16,7 @@ from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_scenario, check_values
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.on_machine import check_on, memory_on, plan_on, simulate_on
+from simtrain.studies.on_machine import check_on, memory_on, simulate_on
 from simtrain.workload.tape import Block
 
 _SHARED = {engine: Evaluator(engine=engine) for engine in get_args(Engine)}
@@ -46,7 +46,7 @@ def simulate(
             than `layers`.
     """
     check_values(scenario)
-    return simulate_on(scenario, _machine(scenario, profile, engine), layers)
+    return simulate_on(scenario, machine_of(scenario, profile, engine), layers)
 
 
 def result_of(scenario: Scenario | Result) -> Result:
@@ -63,49 +63,12 @@ def scenario_of(scenario: Scenario | Result) -> Scenario:
     return scenario.scenario if isinstance(scenario, Result) else scenario
 
 
-def _machine(scenario: Scenario, profile: HardwareProfile | None, engine: Engine) -> Machine:
+def machine_of(scenario: Scenario, profile: HardwareProfile | None, engine: Engine) -> Machine:
     """Return a machine with this profile, or the shared one with the profile of the scenario."""
     if profile is None:
         return _SHARED[engine].machine_of(scenario)
     _check_is_profile(profile)
     return Machine.of(profile, engine)
-
-
-def simulate_fitting(
-    scenario: Scenario, on_progress: Callable[[str], None] = lambda description: None
-) -> Result:
-    """Simulate a scenario, or suggest the single change that helps if it does not fit.
-
-    `on_progress` receives a description of each change that is tried.
-
-    Raises:
-        InputError: as `simulate`.
-        DoesNotFitError: the scenario does not fit; the error names the change that helps, if any.
-    """
-    check_values(scenario)
-    machine = _machine(scenario, None, "auto")
-    planned, choice = plan_on(scenario, machine)
-    check_fits(scenario, planned.memory, machine, on_progress)
-    return Result(planned.timeline, choice.why if choice else None)
-
-
-def check_fits(
-    scenario: Scenario,
-    memory: MemoryReport,
-    machine: Machine,
-    on_progress: Callable[[str], None] = lambda description: None,
-) -> None:
-    """Refuse a scenario that needs more memory than a GPU of the machine has.
-
-    `on_progress` receives a description of each change that is tried.
-
-    Raises:
-        DoesNotFitError: with the fastest single change that makes it fit.
-    """
-    if not memory.fits:
-        from simtrain.studies.advice import does_not_fit
-
-        raise does_not_fit(scenario, memory, Evaluator.on(machine), on_progress)
 
 
 def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) -> MemoryReport:
@@ -115,7 +78,7 @@ def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) 
         InputError: as `simulate`.
     """
     check_values(scenario)
-    return memory_on(scenario, _machine(scenario, profile, "auto"))
+    return memory_on(scenario, machine_of(scenario, profile, "auto"))
 
 
 def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) -> HardwareProfile:

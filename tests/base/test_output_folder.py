@@ -106,8 +106,8 @@ def test_an_output_file_is_checked_before_the_simulation(
     command: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("simulate", "simulate_fitting"):
-        monkeypatch.setattr(f"simtrain.studies.simulation.{name}", interrupt)
+    for name in ("simulation.simulate", "advice.simulate_fitting"):
+        monkeypatch.setattr(f"simtrain.studies.{name}", interrupt)
     outcome = call(*command.replace("X", "gpt2_1_5b").split())
     assert outcome.exit_code == 2
     assert outcome.stderr.startswith("no/t.") and ": E113 " in outcome.stderr

@@ -24,9 +24,10 @@ from simtrain.scenario import (
     load_unchecked,
 )
 from simtrain.scenario.rule import Rule
+from simtrain.studies.advice import simulate_fitting
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.search.run import search
-from simtrain.studies.simulation import simulate, simulate_fitting, simulate_memory
+from simtrain.studies.simulation import simulate, simulate_memory
 from tests.helpers.scenario_texts import MINIMAL, scenario_of
 
 NAME = "table5_175b_present"

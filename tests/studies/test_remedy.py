@@ -10,7 +10,7 @@ import pytest
 from simtrain.errors import DoesNotFitError
 from simtrain.iteration.memory.report import COMPONENT_LABELS
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.studies.simulation import simulate_fitting
+from simtrain.studies.advice import simulate_fitting
 from tests.helpers.command_line import Outcome, call
 from tests.helpers.toys import small
 
