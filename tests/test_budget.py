@@ -25,7 +25,7 @@ BUDGET = {
     "studies": 7236,
     "views": 2728,
     "render": 3870,
-    "commands": 2598,
+    "commands": 2600,
     "top": 616,
     "importing": 6784,
     "recording": 4033,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9454,
     "docs/update": 838,
     "benchmarks": 1768,
-    "tests": 39548,
+    "tests": 39549,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
