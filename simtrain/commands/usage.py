@@ -79,9 +79,8 @@ def former_command(command: str, word: str) -> InputError | None:
 
 
 def unknown_command(context: Any, words: Sequence[str]) -> InputError:
-    """Return the error of a first word that is no command of a group, nor anything that ships."""
+    """Return the error of a first word that is no command of a group, nor what `show` completes."""
     from simtrain.base.resources import list_scenarios
-    from simtrain.commands.show import shipped_names
 
     (name, *rest), commands = words, [*context.command.commands]
     line, place = shlex.join(rest), Location(context.command_path)
@@ -89,7 +88,8 @@ def unknown_command(context: Any, words: Sequence[str]) -> InputError:
         return error
     message = f'there is no command "{name}"; the commands are {", ".join(commands)}'
     meant = {"help": f"{line} --help".lstrip(), "version": "--version"}.get(name, "")
-    shipped = [] if context.parent else shipped_names()
+    show = None if context.parent else context.command.commands.get("show")
+    shipped = [item.value for item in show.params[0].shell_complete(context, "")] if show else []
     similar = get_close_matches(name, [*commands, *shipped], n=1)
     if similar and not meant:
         is_shown = similar[0] not in (*commands, *list_scenarios())
