@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from simtrain.base.extras import require
 from simtrain.base.plain_data import PlainData, keys
@@ -13,8 +14,11 @@ from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.entries import entry_of
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.parts import SynchronizationPart, TransferPart
+from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.iteration.report.breakdown import Breakdown
+from simtrain.iteration.report.spans import Spans
 from simtrain.iteration.report.stage_ops import OpKey, OpSeconds, OpWork, stage_ops
 from simtrain.scenario.software import load_stack
 from simtrain.units import format_bytes, format_seconds
@@ -27,9 +31,6 @@ from simtrain.workload.work import (
     GroupedGemm,
     HostWork,
 )
-
-if TYPE_CHECKING:
-    from simtrain.iteration.report.result import Result
 
 # Tables of a result, as lists of rows.
 
@@ -221,43 +222,49 @@ class StageOperators(Rows, PlainData):
         return self.records()
 
 
-def slowest_stage(result: Result) -> int:
+def slowest_stage(stages: Sequence[Breakdown]) -> int:
     """Return the first stage with the smallest bubble; other stages wait for it."""
-    return min(range(len(result.stages)), key=lambda stage: result.stages[stage].bubble_s)
+    return min(range(len(stages)), key=lambda stage: stages[stage].bubble_s)
 
 
-def operators_of(result: Result, stage: int) -> StageOperators:
-    """Return the operators of a stage of a result."""
-    find = BottleneckFinder(result.seconds.machine.model)
-    ops = stage_ops(result, stage).items()
-    rows = [_operator(key, seconds, result, find) for key, seconds in ops]
+def operators_of(
+    iteration: IterationTimeline, spans: Spans, stages: Sequence[Breakdown], stage: int
+) -> StageOperators:
+    """Return the operators of a stage; `stages` are the breakdowns of all stages."""
+    seconds = iteration.seconds
+    find = BottleneckFinder(seconds.machine.model)
+    ops = stage_ops(iteration, spans, stage).items()
+    rows = [_operator(key, of_key, iteration, find) for key, of_key in ops]
     rows.sort(key=lambda row: (-row.exposed_s, -row.total_s))
     bottlenecks = [row.bottleneck for row in rows if row.bottleneck]
-    entries = {HOST_ISSUE, SLOWDOWN, *launch_entries(result)}.union(
+    entries = {HOST_ISSUE, SLOWDOWN, *launch_entries(seconds)}.union(
         *(bottleneck.shares for bottleneck in bottlenecks)
     )
     return StageOperators(
         stage=stage,
-        is_slowest=stage == slowest_stage(result),
-        num_stages=result.num_stages,
-        iteration_time_s=result.iteration_time_s,
-        breakdown=result.stages[stage],
+        is_slowest=stage == slowest_stage(stages),
+        num_stages=len(stages),
+        iteration_time_s=iteration.time_s,
+        breakdown=stages[stage],
         rows=tuple(rows),
-        sources={name: source_of(name, result) for name in sorted(entries)},
-        limits=_limits(result.profile, result.scenario.precision.linear_product_type),
+        sources={name: source_of(name, seconds) for name in sorted(entries)},
+        limits=_limits(find.model.profile, seconds.plan.scenario.precision.linear_product_type),
     )
 
 
-def _operator(key: OpKey, seconds: OpSeconds, result: Result, find: BottleneckFinder) -> Operator:
+def _operator(
+    key: OpKey, seconds: OpSeconds, iteration: IterationTimeline, find: BottleneckFinder
+) -> Operator:
     """Return the row of equal ops."""
-    work, count, sent_bytes = key.work, seconds.count, result.plan.sent_bytes
+    work, count, sent_bytes = key.work, seconds.count, iteration.seconds.plan.sent_bytes
     alone_s = count * key.alone_s(find.model, sent_bytes)
-    is_exposed = seconds.exposed_s > 1e-13 * result.iteration_time_s  # else a rounding error
+    is_exposed = seconds.exposed_s > 1e-13 * iteration.time_s  # else a rounding error
     bottleneck = find.of(lambda model: key.alone_s(model, sent_bytes))
     if isinstance(work, SynchronizationPart):
         alone_s = seconds.total_s
-        if source_of(HOST_ISSUE, result).value:
+        if source_of(HOST_ISSUE, iteration.seconds).value:
             bottleneck = Bottleneck(Limit.HOST, HOST_ISSUE, {HOST_ISSUE: 1.0})
+    main = source_of(bottleneck.entry, iteration.seconds) if bottleneck else None
     # Only matrix products count.
     flops, model_flops = getattr(work, "flops", 0), getattr(work, "model_flops", 0)
     return Operator(
@@ -273,7 +280,7 @@ def _operator(key: OpKey, seconds: OpSeconds, result: Result, find: BottleneckFi
         total_s=seconds.total_s,
         exposed_s=seconds.exposed_s if is_exposed else 0.0,
         bottleneck=bottleneck,
-        basis=_basis(work, find.model, source_of(bottleneck.entry, result) if bottleneck else None),
+        basis=_basis(work, find.model, main),
     )
 
 
@@ -284,34 +291,35 @@ def _limits(profile: HardwareProfile, product_type: str) -> GpuLimits:
     return GpuLimits(profile.gpu.memory_bandwidth.value, known)
 
 
-def source_of(name: str, result: Result) -> EntrySource:
+def source_of(name: str, seconds: IterationSeconds) -> EntrySource:
     """Return the source of a profile entry; the host's times may be the software stack's."""
-    scenario = result.scenario
+    scenario, profile = seconds.plan.scenario, seconds.machine.model.profile
     if name == HOST_CALL:
-        return _source_of_calls(result)
+        return _source_of_calls(seconds)
     if name == HOST_ISSUE and (issue_s := scenario.host_issue_s) is not None:
         stack = load_stack(scenario.software.stack, scenario.circumstances)
-        issue_s /= result.profile.host_speed
+        issue_s /= profile.host_speed
         of_stack = stack.entry("host_issue")
         if of_stack and not scenario.software.overrides("host_issue"):
             return EntrySource(name, issue_s, f"{of_stack.source} (software stack {stack.name})")
         return EntrySource(name, issue_s, "software.host_issue of the scenario")
-    entry = entry_of(result.profile, name)
+    entry = entry_of(profile, name)
     return EntrySource(name, entry.model_dump(mode="json")["value"], entry.source, entry.fitted_on)
 
 
-def launch_entries(result: Result) -> dict[str, float]:
+def launch_entries(seconds: IterationSeconds) -> dict[str, float]:
     """Return the entries behind the wait for launches, each with its share of the host's time."""
-    issue_s = source_of(HOST_ISSUE, result).value
-    call_s = 0.0 if result.scenario.facts.cuda_graphs else _source_of_calls(result).value
+    issue_s = source_of(HOST_ISSUE, seconds).value
+    call_s = 0.0 if seconds.plan.scenario.facts.cuda_graphs else _source_of_calls(seconds).value
     entries = {HOST_ISSUE: issue_s, HOST_CALL: call_s}
-    return {name: seconds / (issue_s + call_s) for name, seconds in entries.items() if seconds}
+    return {name: time_s / (issue_s + call_s) for name, time_s in entries.items() if time_s}
 
 
-def _source_of_calls(result: Result) -> EntrySource:
+def _source_of_calls(seconds: IterationSeconds) -> EntrySource:
     """Return the time of a call of the framework on the machine's host."""
-    software, speed = result.scenario.software, result.profile.call_speed
-    call_s, stack = result.scenario.facts.host_call / speed, load_stack(software.stack)
+    scenario, speed = seconds.plan.scenario, seconds.machine.model.profile.call_speed
+    software, call_s = scenario.software, scenario.facts.host_call / speed
+    stack = load_stack(software.stack)
     source = "software.host_call of the scenario"
     entry = stack.entry("host_call")
     if entry and not software.overrides("host_call"):

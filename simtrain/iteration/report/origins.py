@@ -125,7 +125,7 @@ def explain_figure(result: Result, figure: FigureName, top: int = TOP) -> Explai
             origin = _peak_memory(result)
         case "mfu" | "hfu":
             origin = _utilization(result, figure, top)
-    sources = {name: source_of(name, result) for name in sorted(_entries(origin))}
+    sources = {name: source_of(name, result.seconds) for name in sorted(_entries(origin))}
     return Explained(result.scenario.name or "unnamed", origin, sources)
 
 
@@ -150,7 +150,7 @@ def _of_cause(
 ) -> NumberOrigin:
     part_s = getattr(table.breakdown, name)
     rows = table.of_cause(name.removesuffix("_s"))
-    entries = launch_entries(result) if name == "launch_s" and part_s else {}
+    entries = launch_entries(result.seconds) if name == "launch_s" and part_s else {}
     remark: str = "the stage waits for other stages" if name == "bubble_s" else ""
     slowed_s = math.fsum(row.total_s - row.alone_s for row in rows)
     if name in ("compute_s", "recompute_s") and slowed_s > 1e-9 * part_s:

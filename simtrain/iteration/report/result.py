@@ -318,7 +318,8 @@ class Result(PlainData, Rows):
         Raises:
             InputError: the pipeline has no such stage (E506).
         """
-        return operators_of(self, slowest_stage(self) if stage is None else self._checked(stage))
+        chosen = slowest_stage(self.stages) if stage is None else self._checked(stage)
+        return operators_of(self.iteration, self.spans, self.stages, chosen)
 
     def _checked(self, stage: int) -> int:
         """Return a stage of the pipeline; refuse other numbers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,14 +27,11 @@ from simtrain.iteration.programs.parts import (
 from simtrain.iteration.programs.pass_tasks import seconds_of_ops
 from simtrain.iteration.programs.seconds import IterationSeconds, OpsPart
 from simtrain.iteration.report.breakdown import field_of
-from simtrain.iteration.report.spans import StageStream
+from simtrain.iteration.report.spans import Spans, StageStream
 from simtrain.workload.issue import Stream, stream_of
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import record_of
 from simtrain.workload.work import Work
-
-if TYPE_CHECKING:
-    from simtrain.iteration.report.result import Result
 
 OpWork: TypeAlias = Work | TransferPart | SynchronizationPart
 _MESSAGES = {
@@ -84,10 +81,12 @@ _Ops: TypeAlias = tuple[OpKey, int, float, float]
 """Equal ops: their key, number, time and exposed time."""
 
 
-def stage_ops(result: Result, stage: int) -> dict[OpKey, OpSeconds]:
+def stage_ops(iteration: IterationTimeline, spans: Spans, stage: int) -> dict[OpKey, OpSeconds]:
     """Return the ops of a simulated iteration on a rank of a stage."""
     rows: dict[OpKey, OpSeconds] = {}
-    ops = itertools.chain(_own_ops(result.iteration, stage), _concurrent_ops(result, stage))
+    ops = itertools.chain(
+        _own_ops(iteration, stage), _concurrent_ops(iteration, spans.of_stage(stage))
+    )
     for key, count, total_s, exposed_s in ops:
         row = rows.setdefault(key, OpSeconds())
         row.count += count
@@ -119,10 +118,9 @@ def _own_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
                 yield from _divided(seconds, part, number, part_s, part_s)
 
 
-def _concurrent_ops(result: Result, stage: int) -> Iterator[_Ops]:
-    """Yield the stage's transfers, buckets and all-reduces on other streams."""
-    iteration, tasks = result.iteration, result.iteration.tasks
-    spans = result.spans.of_stage(stage)
+def _concurrent_ops(iteration: IterationTimeline, spans: Spans) -> Iterator[_Ops]:
+    """Yield the transfers, buckets and all-reduces of a stage's spans on other streams."""
+    tasks = iteration.tasks
     by_stream = spans.task[np.argsort(spans.stream, kind="stable")]
     streams = dict.fromkeys(tasks.graph.stream_of[by_stream].tolist())
     exposed_s = exposed_seconds(iteration.timeline, streams)[spans.task]

@@ -11,7 +11,8 @@ import numpy as np
 from simtrain.engine.compiled import Floats
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.result import Result, check_is_result
-from simtrain.iteration.report.spans import ACTIVITIES, Spans, Window, check_selection, windows_of
+from simtrain.iteration.report.spans import ACTIVITIES, Spans
+from simtrain.iteration.report.windows import Window, check_selection, windows_of
 from simtrain.render.figures import style
 from simtrain.render.figures.style import subject_of
 from simtrain.render.timeline_lanes import (

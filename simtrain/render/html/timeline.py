@@ -13,7 +13,8 @@ import numpy as np
 
 from simtrain.base.packed_arrays import packed
 from simtrain.iteration.report.result import Result
-from simtrain.iteration.report.spans import ACTIVITIES, windows_of
+from simtrain.iteration.report.spans import ACTIVITIES
+from simtrain.iteration.report.windows import windows_of
 from simtrain.render.html.elements import (
     Html,
     breakable,

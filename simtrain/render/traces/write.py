@@ -14,7 +14,7 @@ from simtrain.base.output_folder import as_path, check_suffix, make_folder, repl
 from simtrain.engine.compiled import Flags
 from simtrain.errors import InputError, Location
 from simtrain.iteration.report.result import Result, check_is_result
-from simtrain.iteration.report.spans import check_selection
+from simtrain.iteration.report.windows import check_selection
 from simtrain.render.traces import SCHEDULE, SUFFIXES
 from simtrain.render.traces.chrome import write_chrome
 from simtrain.render.traces.events import PassSlices, TraceEvents

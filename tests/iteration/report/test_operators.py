@@ -35,9 +35,9 @@ def test_the_slowest_stage_is_the_default() -> None:
 
 def test_the_hosts_time_comes_from_the_scenario_the_stack_or_the_profile() -> None:
     plain, own = run(small()), run(small(software={"host_issue": "25 us"}))
-    assert source_of(HOST_ISSUE, plain).source == plain.profile.host.issue.source
-    assert source_of(HOST_ISSUE, own).value == 25e-6
-    assert "scenario" in source_of(HOST_ISSUE, own).source
+    assert source_of(HOST_ISSUE, plain.seconds).source == plain.profile.host.issue.source
+    assert source_of(HOST_ISSUE, own.seconds).value == 25e-6
+    assert "scenario" in source_of(HOST_ISSUE, own.seconds).source
     assert HOST_ISSUE in own.operators().sources
 
 

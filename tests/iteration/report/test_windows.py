@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simtrain.iteration.report.spans import windows_of
+from simtrain.iteration.report.windows import windows_of
 from tests.helpers.toys import run, small
 
 LONG = run(small().replace({"batch.global": 120}))

@@ -8,7 +8,7 @@ from matplotlib.text import Text
 
 import simtrain
 from simtrain.errors import InputError
-from simtrain.iteration.report.spans import windows_of
+from simtrain.iteration.report.windows import windows_of
 from simtrain.render.figures.iteration import plot_memory, plot_timeline
 from simtrain.render.figures.style import footer_of_result
 from tests.helpers.command_line import call
