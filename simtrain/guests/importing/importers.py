@@ -1,42 +1,23 @@
-"""The importers and what each recognises; the modules that read sources are imported when one does.
-
-Files of other kinds than a command reads are recognised by them, too.
-"""
+"""The importers; the modules that read sources are imported when one does."""
 
 from __future__ import annotations
 
-import re
-import tomllib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from simtrain.base.importer import FileKind, Importer, ImportRequest
+from simtrain.base.importer import Importer, ImportRequest
+from simtrain.guests.importing.kinds import KINDS
 
 if TYPE_CHECKING:
     from simtrain.guests.importing.draft import Draft
-
-
-_KINDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-
-
-def _kinds(importer: str) -> tuple[FileKind, ...]:
-    """Return the kinds of files of an importer, of which each row of its table is one."""
-    return tuple(map(_kind, _KINDS[importer]))
-
-
-def _kind(row: dict[str, Any]) -> FileKind:
-    fields = dict(row)
-    for name in {"sign", "other"} & row.keys():
-        fields[name] = re.compile(row[name], re.MULTILINE)
-    return FileKind(**fields)
 
 
 class Megatron(Importer):
     """Reads what starts Megatron-LM: a script, its arguments, or a log of a run."""
 
     name, place = "megatron", 1
-    kinds = _kinds(name)
+    kinds = KINDS[name]
     reads_variables = True
 
     def captured(self, request: ImportRequest) -> ImportRequest:
@@ -55,7 +36,7 @@ class DeepSpeed(Importer):
 
     name, place = "deepspeed", 0
     reads_model = True
-    kinds = _kinds(name)
+    kinds = KINDS[name]
 
     def draft(self, request: ImportRequest) -> Draft:
         from simtrain.guests.importing.deepspeed.reader import deepspeed_draft
@@ -68,7 +49,7 @@ class HuggingFace(Importer):
 
     name, place = "hf", 2
     is_model = True
-    kinds = _kinds(name)
+    kinds = KINDS[name]
 
     def draft(self, request: ImportRequest) -> Draft:
         from simtrain.guests.importing.hugging_face.model_config import hugging_face_draft
@@ -80,7 +61,7 @@ class Torchtitan(Importer):
     """Reads a job of torchtitan, a TOML file."""
 
     name, place = "torchtitan", 2
-    kinds = _kinds(name)
+    kinds = KINDS[name]
 
     def draft(self, request: ImportRequest) -> Draft:
         from simtrain.guests.importing.torchtitan.reader import torchtitan_draft
@@ -92,7 +73,7 @@ class MegatronBridge(Importer):
     """Reads a config that Megatron-Bridge prints, or a log with it."""
 
     name, place = "bridge", 2
-    kinds = _kinds(name)
+    kinds = KINDS[name]
 
     def draft(self, request: ImportRequest) -> Draft:
         from simtrain.guests.importing.bridge.reader import bridge_draft

@@ -17,7 +17,7 @@ from simtrain.base.strict_yaml import YamlDocument, parse_document
 from simtrain.errors import InputError, Location
 from simtrain.guests.importing.draft import Draft
 from simtrain.guests.importing.gpus import machine_of_log
-from simtrain.guests.importing.importers import MegatronBridge
+from simtrain.guests.importing.kinds import KINDS
 from simtrain.guests.importing.megatron.arguments import TABLE as OF_MEGATRON
 from simtrain.guests.importing.megatron.fields import draft_of
 from simtrain.guests.importing.megatron.source import Source
@@ -61,7 +61,7 @@ def bridge_draft(request: ImportRequest) -> Draft:
             Megatron-Core refuses.
     """
     file = request.file
-    text = text_of_kind(Path(file), *MegatronBridge.kinds, most_bytes=MOST_BYTES_OF_LOG)
+    text = text_of_kind(Path(file), *KINDS["bridge"], most_bytes=MOST_BYTES_OF_LOG)
     lines = text.split("\n")
     if sign := _START.search(text):  # which a log may have among other lines
         body = re.split(r"^-{5,}", text[sign.start() :], maxsplit=1, flags=re.MULTILINE)[0]

@@ -13,7 +13,7 @@ from simtrain.base.strict_yaml import leaves
 from simtrain.errors import InputError, Location
 from simtrain.guests.importing.draft import DEFAULT, Draft
 from simtrain.guests.importing.hugging_face.model_config import hugging_face_draft
-from simtrain.guests.importing.importers import DeepSpeed
+from simtrain.guests.importing.kinds import KINDS
 from simtrain.guests.importing.settings import Setting
 from simtrain.guests.importing.table import WordsFile
 from simtrain.scenario import Scenario, check_scenario
@@ -31,7 +31,7 @@ def deepspeed_draft(request: ImportRequest) -> Draft:
             DeepSpeed refuses.
     """
     file = request.file
-    document = load_kind(Path(file), *DeepSpeed.kinds)
+    document = load_kind(Path(file), *KINDS["deepspeed"])
     config = {
         (name := ".".join(map(str, path))): Setting(
             name, name, value, document.positions.of_value(path)

@@ -23,7 +23,7 @@ from simtrain.guests.importing.hugging_face.keys import (
     Family,
     table_of,
 )
-from simtrain.guests.importing.importers import HuggingFace
+from simtrain.guests.importing.kinds import KINDS
 from simtrain.guests.importing.layer_patterns import full_attention_every
 from simtrain.guests.importing.settings import Setting
 from simtrain.scenario.model import MLP, checked_pattern
@@ -40,7 +40,7 @@ def hugging_face_draft(request: ImportRequest) -> Draft:
         file = str(inside)
         request = replace(request, source=file)
     # JSON is YAML, and the YAML reader keeps line numbers.
-    document = load_kind(Path(file), *HuggingFace.kinds)
+    document = load_kind(Path(file), *KINDS["hf"])
     if str(document.data.get("model_type")) in TEXT_MODELS:
         document = _text_model(document)
     family = _family(document, file)

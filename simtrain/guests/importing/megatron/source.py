@@ -10,7 +10,7 @@ from pathlib import Path
 from simtrain.base.importer import MOST_BYTES_OF_LOG, text_of_kind
 from simtrain.errors import InputError, Location, Problem
 from simtrain.guests.importing.gpus import NamedMachine, machine_of_log
-from simtrain.guests.importing.importers import Megatron
+from simtrain.guests.importing.kinds import KINDS
 from simtrain.guests.importing.megatron.arguments import (
     FLAGS,
     KNOWN,
@@ -82,7 +82,7 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
         text, file = text_or_file, TEXT
     else:
         path = Path(text_or_file)
-        text = text_of_kind(path, *Megatron.kinds, most_bytes=MOST_BYTES_OF_LOG)
+        text = text_of_kind(path, *KINDS["megatron"], most_bytes=MOST_BYTES_OF_LOG)
         text, file = text.replace("\r\n", "\n"), text_or_file
     lines, answers, problems = Lines(text, file), env or {}, list[Problem]()
     launch, script = tuple[Setting, ...](), None

@@ -14,7 +14,7 @@ from simtrain.base.importer import ImportRequest, text_of_kind
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.errors import InputError, Location
 from simtrain.guests.importing.draft import Draft
-from simtrain.guests.importing.importers import Torchtitan
+from simtrain.guests.importing.kinds import KINDS
 from simtrain.guests.importing.settings import Setting, toml_settings
 from simtrain.guests.importing.table import WordsFile
 from simtrain.scenario import shipped_models as models
@@ -72,14 +72,13 @@ class JobDraft(Draft):
     """A scenario during its import from a job, whose settings are `section.key`."""
 
     def __init__(self, request: ImportRequest) -> None:
+        file = request.file
         super().__init__(
             request,
-            what=f"torchtitan's job in {request.file}",
+            what=f"torchtitan's job in {file}",
             default="default of torchtitan",
             table=TABLE,
-            settings=toml_settings(
-                text_of_kind(Path(request.file), *Torchtitan.kinds), request.file
-            ),
+            settings=toml_settings(text_of_kind(Path(file), *KINDS["torchtitan"]), file),
         )
         if str(self["model.name"]) in _MISSING:
             # Such a model has keys that are unknown too, but its missing part matters more.
