@@ -27,7 +27,7 @@ BUDGET = {
     "render": 3872,
     "commands": 2600,
     "top": 616,
-    "importing": 6784,
+    "importing": 6783,
     "recording": 4033,
     "traces": 1889,
     "related_work": 95,
