@@ -1,7 +1,7 @@
 """Sweeps: simulate every scenario of a grid. This file has what is asked; it imports nothing slow.
 
-`grid` reads the sweep file, `fields` its names and conditions; `run` computes parts of the grid,
-and `results` keeps and queries them.
+`grid` reads the sweep file, its names and conditions; `run` computes parts of the grid, keeps and
+queries them.
 """
 
 from __future__ import annotations
