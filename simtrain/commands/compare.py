@@ -80,8 +80,6 @@ def compare(
 
     Example: simtrain compare table5_175b_full table5_175b_present
 
-    Example: simtrain compare llama3_70b --top 3
-
     Example: simtrain compare llama3_70b --schedules --set batch.global=16
 
     Example: simtrain compare table5_175b_present trace.json.gz

@@ -38,9 +38,11 @@ _FIGURES: dict[str, Figure] = {
 """What explains each figure."""
 _OPERATORS = 15
 _PICTURES = ".png", ".svg", ".pdf"
+_SCENARIO = ".yaml"
 OUT_HELP = (
     "File to write; its ending decides. .html: a page with everything. .png, .svg or .pdf: the "
-    "timeline, with --show memory the memory of each stage. " + HELP
+    "timeline, with --show memory the memory of each stage. .yaml: the scenario with its changes. "
+    + HELP
 )
 Writer = Callable[["Scenario", "Result"], None]
 
@@ -83,8 +85,6 @@ def run(
     is a distribution and its reasons.
 
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
-
-    Example: simtrain run table5_175b_present --show mfu
 
     Example: simtrain run table5_175b_present -o report.html
 
@@ -131,12 +131,8 @@ def _writer(
     stages: list[int] | None,
     window_s: tuple[float, float] | None,
 ) -> Writer:
-    """Return what writes the page, picture or trace of a result.
-
-    Raises:
-        InputError: the ending is unknown (E117), or the file cannot be written.
-    """
-    from simtrain.base.output_folder import check_suffix, check_writable
+    """Return what writes the page, picture, trace or scenario; refuse other endings (E117)."""
+    from simtrain.base.output_folder import check_new, check_suffix, check_writable
     from simtrain.render.figures.style import check_picture_file
     from simtrain.render.traces.write import check_trace_file, write_trace
 
@@ -154,9 +150,13 @@ def _writer(
     write: Writer = trace
     name = file.name.lower()
     if file.suffix:
-        check_suffix(file, (*PAGES, *_PICTURES, *SUFFIXES), "files of an iteration")
+        endings = (*PAGES, *_PICTURES, *SUFFIXES, _SCENARIO)
+        check_suffix(file, endings, "files of an iteration")
     if name.endswith(PAGES):
         write = partial(_write_page, question, file)
+    elif name.endswith(_SCENARIO):
+        check_new(file)
+        write = partial(_write_scenario, file)
     elif name.endswith(_PICTURES):
         check_picture_file(file)
         write = draw
@@ -195,6 +195,14 @@ def _write_page(question: Question, file: Path, scenario: Scenario, _: Result) -
     words = shlex.join(question.words)
     subjects = [Subject(question.scenario, scenario, words)]
     write_document(subjects_document(subjects, words, lambda description: None), file)
+
+
+def _write_scenario(file: Path, scenario: Scenario, _: Result) -> None:
+    from simtrain.base.output_folder import write_new
+    from simtrain.base.strict_yaml import yaml_text
+    from simtrain.studies.search.run import data_of_file
+
+    write_new(file, yaml_text(data_of_file(scenario, file.stem, scenario.description or "")))
 
 
 def _show_settings(scenario: Scenario, output: Output) -> None:

@@ -80,8 +80,6 @@ def show_shipped(
 
     Example: simtrain show template -o my_scenario.yaml
 
-    Example: simtrain show h100_sxm
-
     Example: simtrain show E310
     """
     from simtrain.views.view import names_view

@@ -54,8 +54,6 @@ def sweep(
     Example: simtrain sweep interleave -o results
 
     Example: simtrain sweep results --query "select * from results order by tokens_per_s desc"
-
-    Example: simtrain sweep results --value mfu
     """
     of_picture = {"--axes": axes, "--value": value}
     of_grid = {"--set": overrides, "--gpus": gpus, "--workers": workers}

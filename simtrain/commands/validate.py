@@ -25,9 +25,7 @@ class Measured:
         files: the files or folders.
         cluster: hardware profile of the machine; "" if it is not given.
         software: software stack of runs that name none.
-        overrides: settings of --set.
         out: file for the errors by kind of runs.
-        output: how the answer is printed.
     """
 
     files: Sequence[Path]

@@ -279,3 +279,14 @@ def test_output_is_ascii_on_an_ascii_terminal(command: str, heading: str) -> Non
     outcome = spawn("-m", "simtrain", *shlex.split(command), PYTHONIOENCODING="ascii")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert outcome.stdout.isascii() and heading in outcome.stdout
+
+
+def test_a_changed_scenario_is_written_as_a_file(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = "run", "gpt2_1_5b", "--gpus", "2", "--set", "batch.global=64"
+    written = json.loads(call(*words, "-o", "mine.yaml", "--format", "json").stdout)
+    again = json.loads(call("run", "mine.yaml", "--format", "json").stdout)
+    assert again["iteration_time_s"] == written["iteration_time_s"]
+    assert "E113 the file exists" in refused(*words, "-o", "mine.yaml")

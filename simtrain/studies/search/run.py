@@ -82,7 +82,7 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
                 f"profile {made['profile']} (SHA-256 {made['profile_sha256']}).\n"
             )
             with replacing(path) as unfinished:
-                text = head + yaml_text(_data(layout.scenario, name, description))
+                text = head + yaml_text(data_of_file(layout.scenario, name, description))
                 unfinished.write_text(text, "utf-8")
     return paths
 
@@ -107,12 +107,13 @@ def prepare_folder(folder: Path, names: list[str]) -> list[Path]:
     return paths
 
 
-def _data(scenario: Scenario, name: str, description: str) -> dict[str, Any]:
+def data_of_file(scenario: Scenario, name: str, description: str) -> dict[str, Any]:
+    """Return what a scenario file has: the fields that are set, and the path of the profile."""
     named = {"name": name, "description": description}
     data = scenario.model_dump(by_alias=True, exclude_unset=True, exclude=set(named))
     if Path(scenario.cluster).is_file():
         data["cluster"] = str(Path(scenario.cluster).absolute())
-    if list(data["recompute"]) == ["strategy"]:
+    if list(data.get("recompute", ())) == ["strategy"]:
         data["recompute"] = scenario.recompute.strategy
     return named | data
 
