@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 985,
     "engine": 1100,
     "iteration": 6897,
-    "studies": 7236,
+    "studies": 7237,
     "views": 2728,
     "render": 3872,
     "commands": 2600,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9454,
     "docs/update": 838,
     "benchmarks": 1768,
-    "tests": 39548,
+    "tests": 39559,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
