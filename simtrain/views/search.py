@@ -50,7 +50,7 @@ def search_view(result: SearchResult, details: bool = False) -> View:
         Facts([*_answers(result)]),
         Paragraphs([*_doubts(result)], style=None),
         _table(result),
-        Paragraphs([*_notes(result), _certainty(result)], style=None),
+        Paragraphs([*_notes(result), _certainty(result, details)], style=None),
     ]
     if details:
         parts += [Heading("Details", is_rule=True), Paragraphs([*_details(result)], style=None)]
@@ -244,10 +244,10 @@ _ENDS = {End.BUDGET: "The search stopped after --seconds.", End.INTERRUPT: "Inte
 """Sentences for the ends that what is proved does not say."""
 
 
-def _certainty(result: SearchResult) -> str:
+def _certainty(result: SearchResult, details: bool) -> str:
     """State what is proved about the ranking, and where the rest is said."""
     end = _ENDS[result.outcome.stopped] if result.outcome.stopped else ""
-    return " ".join(filter(None, [end, _proved(result), "More: --details."]))
+    return " ".join(filter(None, [end, _proved(result), "" if details else "More: --details."]))
 
 
 def _proved(result: SearchResult) -> str:
