@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from simtrain.base.accuracy import Comparison, Pair
+from simtrain.base.accuracy import ErrorTable, Pair
 from simtrain.views.kinds import TEXT, Kind
 from simtrain.views.view import Column, Row, Table
 
@@ -13,7 +13,7 @@ _UNITS = {"s": ("ms", 1e3), "bytes": ("GiB", 2.0**-30)}
 def comparison_table(
     name: str,
     title: str,
-    comparison: Comparison,
+    comparison: ErrorTable,
     *labels: str,
     predicted: str = "predicted",
     rows: Iterable[Pair] | None = None,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from calibrate.records.schema import Header, IterationRecord, LayerRecord, Measurement
 from calibrate.tables import comparison_table
-from simtrain.base.accuracy import Comparison, Pair
+from simtrain.base.accuracy import ErrorTable, Pair
 from simtrain.base.output_folder import write_text
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import find_profile, list_profiles
@@ -60,7 +60,7 @@ class ProfileValidation(PlainData):
 
     profile: str
     device: str
-    parts: Sequence[Comparison]
+    parts: Sequence[ErrorTable]
     num_fitted: int
     warnings: Sequence[str]
     uncertainty: float | None = None
@@ -197,7 +197,7 @@ def validate_profile(
         ("memory", "bytes", ("peak",)),
     ):
         if chosen := [row for row in rows if row.labels[-1] in whats]:
-            parts.append(Comparison(title, unit, chosen, *limits.get(title, (None, None))))
+            parts.append(ErrorTable(title, unit, chosen, *limits.get(title, (None, None))))
     num_fitted = len(records) - len(held_out) - len(iterations)
     return ProfileValidation(
         profile.name,

@@ -12,7 +12,7 @@ from calibrate.memory.measure import CudaAllocator, leave_workspaces
 from calibrate.records.file import MeasurementPoint
 from calibrate.records.schema import IterationRecord
 from calibrate.torch_model.models import Data, expert_split
-from calibrate.torch_model.training import Training
+from calibrate.torch_model.training import TrainingRank
 from simtrain.scenario import Scenario, check_scenario
 
 _NUM_WARMUPS = 2
@@ -96,7 +96,7 @@ def measure_iteration(case: Data, timer: Timer, num_samples: int) -> dict[str, A
         leave_workspaces()
         allocator.reset_peak()
         held_before = allocator.held_bytes
-    training = Training(scenario, timer.device)
+    training = TrainingRank(scenario, timer.device)
     seconds = [timer.once(training.iteration)[1] for _ in range(_NUM_WARMUPS)]
     # The same sum on all ranks, so that they stop at the same iteration.
     samples = list[float]()

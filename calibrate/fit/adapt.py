@@ -11,7 +11,7 @@ from calibrate.fit.network import Crossings, Load, load_of, ring_crossing
 from calibrate.fit.result import Fit, profile_of
 from calibrate.records.nccl_tests import Log
 from calibrate.records.schema import CollectiveRecord
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from simtrain.durations.collectives import curve_for, ring_seconds
 from simtrain.errors import InputError
 from simtrain.hardware.algorithms import FALLBACK
@@ -51,7 +51,7 @@ def adapt_links(base: Base, logs: Sequence[Log], name: str) -> Fit:
     records = [record for log in logs for record in log.records]
     origin = "nccl-tests, " + ", ".join(dict.fromkeys(log.path.name for log in logs))
     fit = fit_links(records, links.bandwidth.value)
-    data, shown, changed = dict(base.data), list[Comparison](), list[str]()
+    data, shown, changed = dict(base.data), list[ErrorTable](), list[str]()
     if fit is not None:
         data["intra_node"], changed = _with_curves(base.data["intra_node"], fit, origin)
         shown += [each for each in fit.comparisons if each.rows]
@@ -96,7 +96,7 @@ def _with_curves(section: Data, fit: LinkFit, origin: str) -> tuple[Data, list[s
 
 def _network_entries(
     base: Base, records: Sequence[CollectiveRecord], origin: str
-) -> tuple[Data, list[Comparison]]:
+) -> tuple[Data, list[ErrorTable]]:
     """The entries of the section `inter_node` that rings over whole nodes show, and the errors."""
     profile = base.profile
     per_node = profile.cluster.gpus_per_node.value

@@ -24,7 +24,7 @@ from calibrate.fit.figures import (
     TrainingRate,
 )
 from calibrate.records.schema import AttentionRecord
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from simtrain.durations.model import (
     REFERENCE_HEAD_SIZE,
     AttentionMachine,
@@ -36,7 +36,7 @@ from simtrain.workload.work import FusedAttention
 
 Timed = list[tuple[FusedAttention, float]]
 """Kernels and their seconds."""
-Fitted = tuple[Data, list[Comparison]]
+Fitted = tuple[Data, list[ErrorTable]]
 """The section `fused_attention` and its errors."""
 _WAYS = "forward", "backward"
 _SIZES = "heads", "seq_length", "head_size"
@@ -81,12 +81,12 @@ def published_attention(figures: FusedAttentionFigures, profile: HardwareProfile
     machine, (forward,) = _fit([timed], profile)
     ratio = round_significant(median(back / ahead for _, ahead, back in rated))
     rows = ((_name(op), back, ratio * ahead) for op, ahead, back in rated)
-    backward = Comparison.of("fused attention backward, from forward", "TFLOP/s", rows)
+    backward = ErrorTable.of("fused attention backward, from forward", "TFLOP/s", rows)
     rows = (
         (_name(op), ahead, op.model_flops / attention_seconds(op, machine) / 1e12)
         for op, ahead, _ in rated
     )
-    elsewhere = Comparison.of("fused attention forward elsewhere (not fitted)", "TFLOP/s", rows)
+    elsewhere = ErrorTable.of("fused attention forward elsewhere (not fitted)", "TFLOP/s", rows)
     half_length = machine.forward_half_length
     machine = replace(
         machine, backward_flops=ratio * machine.forward_flops, backward_half_length=half_length
@@ -126,7 +126,7 @@ def training_attention(figures: TrainingAttentionFigures, profile: HardwareProfi
             for tokens, narrow, wide in pairs
         )
         title = f"fused attention {way} of narrow heads, from wide"
-        shown.append(Comparison.of(title, "TFLOP/s", rows))
+        shown.append(ErrorTable.of(title, "TFLOP/s", rows))
         name = f"{way}_softmax_channels"
         machine = replace(machine, **{name: channels})  # type: ignore[arg-type]
         data[name] = published(sizes.source, shown[-1])(channels)
@@ -134,7 +134,7 @@ def training_attention(figures: TrainingAttentionFigures, profile: HardwareProfi
         points = figures.flash_attention_2.points
         ratio = round_significant(median(older / newest for _, older, newest in points))
         rows = ((f"{tokens} tokens", older, ratio * newest) for tokens, older, newest in points)
-        shown.append(Comparison.of("FlashAttention-2, from the newest kernel", "TFLOP/s", rows))
+        shown.append(ErrorTable.of("FlashAttention-2, from the newest kernel", "TFLOP/s", rows))
         evidence_of_older = published(figures.flash_attention_2.source, shown[-1])
         data["flash_attention_2"] = evidence_of_older(ratio)
     seen = {name: list(ends) for name, ends in figures.common_ranges().items()}
@@ -171,7 +171,7 @@ def _range_entry(timed: Timed, source: str) -> Data:
 
 def _fit(
     ways: Sequence[Timed], profile: HardwareProfile
-) -> tuple[AttentionMachine, list[Comparison]]:
+) -> tuple[AttentionMachine, list[ErrorTable]]:
     """The machine of forward kernels, and of backward ones if there are any; and its errors.
 
     Multiprocessors, memory and latency are the profile's. No rate is above its peak.
@@ -201,7 +201,7 @@ def _fit(
     return machine, shown
 
 
-def _times(title: str, machine: AttentionMachine, timed: Timed) -> Comparison:
+def _times(title: str, machine: AttentionMachine, timed: Timed) -> ErrorTable:
     rows = ((_name(op), seconds, attention_seconds(op, machine)) for op, seconds in timed)
     return microseconds(title, rows)
 

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from scipy.optimize import minimize
 
 from calibrate.records.schema import GemmRecord, Header, Measurement, rate_of
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from simtrain.base.resources import find_profile, list_profiles
 from simtrain.base.strict_yaml import load_document
 from simtrain.hardware.load import load_profile
@@ -131,12 +131,12 @@ def entry(value: Any, source: str, fitted_on: str | None = None) -> Data:
     return number if fitted_on is None else number | {"fitted_on": fitted_on}
 
 
-def published(source: str, comparison: Comparison) -> Evidence:
+def published(source: str, comparison: ErrorTable) -> Evidence:
     """Evidence of published figures."""
     return lambda value: entry(value, source, comparison.summary())
 
 
-def measured(origin: str, comparison: Comparison, only: str = "", otherwise: str = "") -> Evidence:
+def measured(origin: str, comparison: ErrorTable, only: str = "", otherwise: str = "") -> Evidence:
     """Evidence of records from an `origin`, or the source `otherwise` if there are none.
 
     `only` names the range that the records are limited to.
@@ -188,10 +188,10 @@ def round_up(value: float) -> float:
     return rounded if rounded >= value else round_significant(value * 1.0005)
 
 
-def microseconds(title: str, rows: Iterable[tuple[str, float, float]]) -> Comparison:
+def microseconds(title: str, rows: Iterable[tuple[str, float, float]]) -> ErrorTable:
     """Compare measured and fitted seconds of named work, in microseconds."""
     in_us = ((name, measured * 1e6, fitted * 1e6) for name, measured, fitted in rows)
-    return Comparison.of(title, "us", in_us)
+    return ErrorTable.of(title, "us", in_us)
 
 
 def minimise(

@@ -11,11 +11,11 @@ from pydantic import Field
 
 from calibrate.fit.attention import training_attention
 from calibrate.fit.base import Base, Data, published
-from calibrate.fit.figures import Collectives, Kernels, TrainingAttentionFigures
+from calibrate.fit.figures import CollectiveFigures, KernelTimes, TrainingAttentionFigures
 from calibrate.fit.kernels import named_kernels
 from calibrate.fit.links import fit_curves
 from calibrate.fit.result import Fit, profile_of
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from simtrain.base.entry import Positive, Strict, Text
 from simtrain.base.strict_yaml import YamlDocument, validate
 from simtrain.errors import InputError
@@ -54,8 +54,8 @@ class Differences(Strict):
     entries: dict[str, Any]
     scaled: list[Scaling] = Field(default_factory=list)
     left_out: list[Text] = Field(default_factory=list)
-    kernels: list[Kernels] = Field(default_factory=list)
-    collectives: Collectives | None = None
+    kernels: list[KernelTimes] = Field(default_factory=list)
+    collectives: CollectiveFigures | None = None
     fused_attention: TrainingAttentionFigures | None = None
 
 
@@ -86,7 +86,7 @@ def fit_differences(document: YamlDocument) -> Fit:
     return Fit(data, shown)
 
 
-def _add_kernels(machine: Differences, data: Data) -> Iterator[Comparison]:
+def _add_kernels(machine: Differences, data: Data) -> Iterator[ErrorTable]:
     profile = profile_of(data)
     memory = profile.gpu.memory_bandwidth.value
     latency_s = profile.memory_bound.kernel_latency.value
@@ -95,7 +95,7 @@ def _add_kernels(machine: Differences, data: Data) -> Iterator[Comparison]:
         yield comparison
 
 
-def _add_collectives(machine: Differences, data: Data) -> Iterator[Comparison]:
+def _add_collectives(machine: Differences, data: Data) -> Iterator[ErrorTable]:
     """Replace the curves of groups up to the largest measured one; yield their errors."""
     if machine.collectives is None:
         return

@@ -29,7 +29,7 @@ from calibrate.records.schema import (
     name_of,
     rate_of,
 )
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from simtrain.base.entry import Entry, Strict, Text
 from simtrain.base.input_file import read_text
 from simtrain.errors import InputError
@@ -159,7 +159,7 @@ _COPIED, _MOST = math.log(2), math.log(100)
 """Logarithms of the factor between two machines of a kind, and of the largest that is stated."""
 
 
-def uncertainty_entry(shown: Sequence[Comparison], sifted: Sifted, num_copied: int) -> Data:
+def uncertainty_entry(shown: Sequence[ErrorTable], sifted: Sifted, num_copied: int) -> Data:
     """The entry `uncertainty`: the relative error that nine of ten times stay below.
 
     The errors of nine of ten fitted points and the median spread of the records add up as
@@ -231,7 +231,7 @@ def require(what: str, measured: int, needed: int, only: str) -> None:
         )
 
 
-def far_off(fitted: Sequence[Comparison]) -> list[str]:
+def far_off(fitted: Sequence[ErrorTable]) -> list[str]:
     """Warnings of parts that are far from their measurements."""
     warnings = []
     for each in fitted:

@@ -128,7 +128,7 @@ class DtypeProducts(Strict):
     weight_gradients: WeightGradients | None = None
 
 
-class Kernels(Sourced[Annotated[list[KernelTime], Field(min_length=4)]]):
+class KernelTimes(Sourced[Annotated[list[KernelTime], Field(min_length=4)]]):
     """Measured memory-bound kernels, and the memory bandwidth of the card.
 
     `names` lists the points of each kernel with a bandwidth of its own (`memory_bound.kernels`).
@@ -169,7 +169,7 @@ class CollectiveCurveFigures(Strict):
     times: Annotated[list[CollectiveTime], Field(min_length=4)]
 
 
-class Collectives(Strict):
+class CollectiveFigures(Strict):
     """Measured collectives inside a node."""
 
     source: Text
@@ -292,13 +292,13 @@ class FiguresOfParts(Strict):
     gemm: Sourced[Annotated[list[Product], Field(min_length=20)]]
     gemm_batched: BatchedGemms
     gemm_by_dtype: dict[Dtype, DtypeProducts] = Field(default_factory=dict)
-    kernels: Kernels
-    further_kernels: list[Kernels] = Field(default_factory=list)
+    kernels: KernelTimes
+    further_kernels: list[KernelTimes] = Field(default_factory=list)
     small_kernels: Sourced[Annotated[list[SmallKernelTime], Field(min_length=4)]]
     gemm_sustained: Sourced[Annotated[list[Product], Field(min_length=5)]]
     gemm_power_limit: Entry[FlopsPerSecond] | None = None
     gemm_elsewhere: Sourced[Annotated[list[Product], Field(min_length=1)]]
-    collectives: Collectives
+    collectives: CollectiveFigures
     all_reduce_elsewhere: Sourced[Annotated[list[CollectiveTime], Field(min_length=3)]]
 
 

@@ -32,7 +32,7 @@ from calibrate.fit.network import MeasuredCluster
 from calibrate.fit.products import FP8_SPEEDUP, DtypeFit, dtype_section, fit_products, gemm_section
 from calibrate.fit.result import Fit, profile_of
 from calibrate.records import schema
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from simtrain.base.entry import Entry
 from simtrain.durations.model import GemmMachine
 from simtrain.errors import InputError
@@ -126,7 +126,7 @@ class _Parts:
         self.slowdown = fit_slowdown(_of(records, schema.OverlapRecord))
         hosts = _of(records, schema.HostRecord)
         host_link = self.attempt("host_link", lambda: host_section(hosts, self.origin))
-        self.host_link: tuple[Data, list[Comparison]] = host_link or ({}, [])
+        self.host_link: tuple[Data, list[ErrorTable]] = host_link or ({}, [])
 
     def attempt(self, section: str, fit: Callable[[], Part]) -> Part | None:
         """The fit of a section; None, and a gap, if it has too few records.
@@ -176,8 +176,8 @@ class _Parts:
         )
 
     @property
-    def comparisons(self) -> list[Comparison]:
-        shown, fp8 = list[Comparison](), self.products.fp8 if self.products else None
+    def comparisons(self) -> list[ErrorTable]:
+        shown, fp8 = list[ErrorTable](), self.products.fp8 if self.products else None
         if kernels := self.kernels:
             shown += kernels.comparisons
         if products := self.products:

@@ -15,7 +15,7 @@ from calibrate.fit.base import Base, Data
 from calibrate.fit.factors import Entries, entries_to_fit, scaled_data, scaled_profile
 from calibrate.fit.result import profile_of
 from calibrate.fit.robust import Estimate, FitProblem, Floats, estimate
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError
 from simtrain.hardware.evidence import MeasuredRuns, ValidatedOn, validated_on
@@ -79,15 +79,15 @@ class RunsFit:
     fitted_s: Floats
     held_out_s: Floats
 
-    def comparison(self, title: str, predicted_s: Floats) -> Comparison:
+    def comparison(self, title: str, predicted_s: Floats) -> ErrorTable:
         rows = (
             (run.name, measured_s(run), float(time_s))
             for run, time_s in zip(self.runs, predicted_s, strict=True)
         )
-        return Comparison.of(title, "s", rows)
+        return ErrorTable.of(title, "s", rows)
 
     @property
-    def held_out(self) -> Comparison:
+    def held_out(self) -> ErrorTable:
         return self.comparison("cross-validated", self.held_out_s)
 
     def check(self) -> None:
@@ -151,7 +151,7 @@ class RunsFit:
         values, deviations = self.result.values.tolist(), self.result.deviations.tolist()
         return [*zip(self.factors, values, deviations, strict=True)]
 
-    def _comparisons(self) -> list[Comparison]:
+    def _comparisons(self) -> list[ErrorTable]:
         of_base = self.comparison(f"the base, {self.base.profile.name}", self.before_s)
         fitted = self.comparison("the fit", self.fitted_s)
         return [of_base, fitted, *([self.held_out] if len(self.runs) > 1 else [])]
@@ -192,7 +192,7 @@ def _verdict(share: float) -> str:
     return "partly" if share < _UNDETERMINED else "not determined"
 
 
-def _error_cells(comparison: Comparison) -> tuple[str, str, str, str]:
+def _error_cells(comparison: ErrorTable) -> tuple[str, str, str, str]:
     errors = comparison.errors
     median, worst = float(np.median(errors)), max(errors, key=abs)
     mean = comparison.mean_abs_error

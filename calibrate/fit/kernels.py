@@ -21,9 +21,9 @@ from calibrate.fit.base import (
     tera,
 )
 from calibrate.fit.doubts import require
-from calibrate.fit.figures import FiguresOfParts, Kernels, KernelTime, SmallKernelTime
+from calibrate.fit.figures import FiguresOfParts, KernelTime, KernelTimes, SmallKernelTime
 from calibrate.records.schema import HostRecord, KernelRecord, rate_of
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 
 _FUSED, _STREAM = 4, 2
 """Kernels that a fit needs."""
@@ -79,7 +79,7 @@ class KernelFit:
         named = {name: [r for r in fused if r.name == name] for name in _NAMED}
         self.named = {name: self._fit(name, times) for name, times in named.items() if times}
 
-    def _fit(self, title: str, records: Sequence[KernelRecord]) -> tuple[float, Comparison]:
+    def _fit(self, title: str, records: Sequence[KernelRecord]) -> tuple[float, ErrorTable]:
         """The median rate beyond the latency, of kernels that are not mostly latency."""
         long = [r for r in records if r.time.median_s > 2 * self.latency_s]
         rates = [r.num_bytes / (r.time.median_s - self.latency_s) for r in long]
@@ -96,7 +96,7 @@ class KernelFit:
         return section
 
     @property
-    def comparisons(self) -> list[Comparison]:
+    def comparisons(self) -> list[ErrorTable]:
         return [self.fused, self.stream, *(compared for _, compared in self.named.values())]
 
 
@@ -118,7 +118,7 @@ def _seconds(record: KernelRecord | HostRecord, line: _Line) -> float:
     return latency_s + record.num_bytes / bandwidth
 
 
-def _times(title: str, records: Iterable[KernelRecord | HostRecord], line: _Line) -> Comparison:
+def _times(title: str, records: Iterable[KernelRecord | HostRecord], line: _Line) -> ErrorTable:
     rows = (
         (
             f"{_HOST_WORK[r.what] if isinstance(r, HostRecord) else r.name}, {r.num_bytes} bytes",
@@ -130,7 +130,7 @@ def _times(title: str, records: Iterable[KernelRecord | HostRecord], line: _Line
     return microseconds(title, rows)
 
 
-def host_section(records: Sequence[HostRecord], origin: str) -> tuple[Data, list[Comparison]]:
+def host_section(records: Sequence[HostRecord], origin: str) -> tuple[Data, list[ErrorTable]]:
     """The section `host_link`, one bandwidth for both ways, and its errors; empty without records.
 
     Rates are medians per rank while all ranks of a node copy, or step their Adam.
@@ -138,7 +138,7 @@ def host_section(records: Sequence[HostRecord], origin: str) -> tuple[Data, list
     Raises:
         InputError: E720, too few sizes of one of the three.
     """
-    section, shown = dict[str, Data](), list[Comparison]()
+    section, shown = dict[str, Data](), list[ErrorTable]()
     if not records:
         return section, shown
     for what, name in _HOST_WORK.items():
@@ -181,8 +181,8 @@ class PublishedKernels:
 
 
 def named_kernels(
-    sections: Iterable[Kernels], memory_bytes_per_s: float, latency_s: float
-) -> Iterator[tuple[str, str, Data, Comparison]]:
+    sections: Iterable[KernelTimes], memory_bytes_per_s: float, latency_s: float
+) -> Iterator[tuple[str, str, Data, ErrorTable]]:
     """Yield kernels with a bandwidth of their own: name, forward or backward, entry and errors.
 
     Args:
@@ -197,14 +197,14 @@ def named_kernels(
             yield name, way, _bandwidth(fraction, memory_bytes_per_s, section, compared), compared
 
 
-def _bandwidth(fraction: float, memory: float, section: Kernels, comparison: Comparison) -> Data:
+def _bandwidth(fraction: float, memory: float, section: KernelTimes, shown: ErrorTable) -> Data:
     source = f"{fraction:.3f} of the memory bandwidth, as {section.source}"
-    return published(source, comparison)(tera(fraction * memory, "B/s"))
+    return published(source, shown)(tera(fraction * memory, "B/s"))
 
 
 def _fraction(
-    title: str, section: Kernels, points: Sequence[KernelTime], latency_s: float = 0.0
-) -> tuple[float, Comparison]:
+    title: str, section: KernelTimes, points: Sequence[KernelTime], latency_s: float = 0.0
+) -> tuple[float, ErrorTable]:
     """Return the median fraction of the bandwidth, net of the latency, and its errors."""
     at_peak_s = [num_bytes / section.memory_bandwidth.value for _, num_bytes, _ in points]
     fraction = round_significant(
@@ -217,10 +217,10 @@ def _fraction(
         (f"{name}, {num_bytes} bytes", us, (latency_s + least_s / fraction) * 1e6)
         for (name, num_bytes, us), least_s in zip(points, at_peak_s, strict=True)
     )
-    return fraction, Comparison.of(title, "us", rows)
+    return fraction, ErrorTable.of(title, "us", rows)
 
 
-def _latency(points: Sequence[SmallKernelTime]) -> tuple[float, Comparison]:
+def _latency(points: Sequence[SmallKernelTime]) -> tuple[float, ErrorTable]:
     """Return the latency: a kernel's time without the time to move its bytes.
 
     Fits a line to one kernel's times by size, with least squares of relative errors. The intercept
@@ -232,4 +232,4 @@ def _latency(points: Sequence[SmallKernelTime]) -> tuple[float, Comparison]:
     (latency_us, us_per_byte), *_ = np.linalg.lstsq(weighted, np.ones_like(times_us), rcond=None)
     rows = ((f"{size} bytes", us, float(latency_us + us_per_byte * size)) for size, us in points)
     latency_s = round_significant(float(latency_us) * 1e-6, 3)
-    return latency_s, Comparison.of("a small memory-bound kernel", "us", rows)
+    return latency_s, ErrorTable.of("a small memory-bound kernel", "us", rows)

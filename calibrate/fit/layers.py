@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from scipy.optimize import least_squares
 
 from calibrate.fit.base import round_significant
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate_layer
@@ -32,7 +32,7 @@ class InSitu:
     kernels: float = 1.0
     collectives: float = 1.0
     slowdown: float = 0.0
-    comparison: Comparison = field(kw_only=True, default=Comparison("layers", "ms", ()))
+    comparison: ErrorTable = field(kw_only=True, default=ErrorTable("layers", "ms", ()))
 
 
 def fit_layers(
@@ -62,7 +62,7 @@ def fit_layers(
 
     fit = least_squares(deviations, start, bounds=bounds, diff_step=1e-4)
     best = InSitu(*(round_significant(float(value)) for value in fit.x))
-    return replace(best, comparison=Comparison.of(title, "ms", _rows(layers, profile_with(best))))
+    return replace(best, comparison=ErrorTable.of(title, "ms", _rows(layers, profile_with(best))))
 
 
 def _rows(

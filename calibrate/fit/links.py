@@ -18,7 +18,7 @@ from calibrate.fit.base import (
 from calibrate.fit.doubts import LARGE_SIZES, NUM_SIZES, Datasheet
 from calibrate.fit.figures import CollectiveCurveFigures
 from calibrate.records.schema import CollectiveRecord, OverlapRecord
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from simtrain.base.mesh import Group
 from simtrain.durations.collectives import curve_for, ring_seconds, wire_bytes
 from simtrain.hardware.cluster import CollectiveCurve, most_fraction
@@ -40,17 +40,17 @@ class LinkFit:
     """
 
     bandwidth: float
-    curves: dict[CollectiveKind, tuple[list[Data], Comparison]]
+    curves: dict[CollectiveKind, tuple[list[Data], ErrorTable]]
     latency_s: float
     efficiency: float
-    transfers: Comparison
+    transfers: ErrorTable
     gaps: Mapping[str, str]
 
     def ring_seconds(self, op: Collective, num_ranks: int) -> float:
         return _curve_seconds(op, num_ranks, self.curves[op.kind][0], self.bandwidth)
 
     @property
-    def comparisons(self) -> list[Comparison]:
+    def comparisons(self) -> list[ErrorTable]:
         return [*(comparison for _, comparison in self.curves.values()), self.transfers]
 
     def section(self, origin: str, sheet: Datasheet | None, base: Base) -> Data:
@@ -118,7 +118,7 @@ def fit_links(
     return LinkFit(bandwidth, curves, latency_s, efficiency, transfers, gaps)
 
 
-def fit_slowdown(records: Sequence[OverlapRecord]) -> tuple[float, Comparison]:
+def fit_slowdown(records: Sequence[OverlapRecord]) -> tuple[float, ErrorTable]:
     """Fit how much longer a product and a collective take while both run: the median of all.
 
     The slowdown of a record is the mean of the two, and never below 0. The fit is at most 1: above
@@ -135,7 +135,7 @@ def fit_slowdown(records: Sequence[OverlapRecord]) -> tuple[float, Comparison]:
         for r, slowdown_of_run in zip(records, slowdowns, strict=True)
     )
     title = "products and collectives beside each other"
-    return slowdown, Comparison.of(title, "times as long", rows)
+    return slowdown, ErrorTable.of(title, "times as long", rows)
 
 
 def _times(records: Sequence[CollectiveRecord], op: str, num_ranks: int) -> list[tuple[int, float]]:
@@ -199,7 +199,7 @@ def highest_rate(timed: Sequence[tuple[float, float]]) -> float:
 
 def fit_curves(
     measured: Sequence[CollectiveCurveFigures], kind: CollectiveKind, bandwidth: float
-) -> tuple[list[Data], Comparison]:
+) -> tuple[list[Data], ErrorTable]:
     """The curves of one kind as a profile's data, and the errors of their rounding.
 
     `bandwidth` is the link's in bytes/s, of which efficiencies are fractions.
@@ -210,13 +210,13 @@ def fit_curves(
         for figure, curve in zip(measured, curves, strict=True)
         for name, us, predicted in _curve_rows(figure.times, kind, curve, bandwidth)
     )
-    return curves, Comparison.of(f"{kind} inside a node", "us", rows)
+    return curves, ErrorTable.of(f"{kind} inside a node", "us", rows)
 
 
-def other_times(points: Sequence[tuple[int, float]], curve: Data, bandwidth: float) -> Comparison:
+def other_times(points: Sequence[tuple[int, float]], curve: Data, bandwidth: float) -> ErrorTable:
     """Compare all-reduces that others measured with the curve: the spread of figures."""
     rows = _curve_rows(points, CollectiveKind.ALL_REDUCE, curve, bandwidth)
-    return Comparison.of("all-reduce measured elsewhere (not fitted)", "us", rows)
+    return ErrorTable.of("all-reduce measured elsewhere (not fitted)", "us", rows)
 
 
 def _curve_rows(

@@ -27,7 +27,7 @@ from calibrate.fit.base import (
 )
 from calibrate.fit.doubts import LARGE_SIZES, NUM_SIZES, Datasheet
 from calibrate.records.schema import CollectiveRecord, Header, name_of
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from simtrain.durations.collectives import wire_bytes
 from simtrain.hardware.algorithms import ring_over_network_s, ring_passes
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
@@ -103,7 +103,7 @@ class Crossings:
         self.latency_s = round_significant(latency)
         self.rates = dict(zip(timed, rates, strict=True))
 
-    def errors(self, load: Load, rate: float, under: str) -> Comparison:
+    def errors(self, load: Load, rate: float, under: str) -> ErrorTable:
         """The errors under a load."""
         rows = ((c.name, c.seconds, c.model(self.latency_s, rate)) for c in self.timed[load])
         return microseconds(f"{self.what} across nodes{under}", rows)

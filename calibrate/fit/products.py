@@ -20,7 +20,7 @@ from calibrate.fit.base import (
 )
 from calibrate.fit.doubts import require
 from calibrate.records.schema import GemmRecord
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from simtrain.durations.model import GemmMachine, gemm_seconds
 from simtrain.hardware.profile import LayoutSpeeds, Tile
 from simtrain.workload.work import FP32_BYTES, Gemm
@@ -58,21 +58,21 @@ def tflops(op: Gemm, machine: GemmMachine) -> float:
     return op.flops / gemm_seconds(op, machine) / 1e12
 
 
-def rates(title: str, machine: GemmMachine, products: Rated) -> Comparison:
+def rates(title: str, machine: GemmMachine, products: Rated) -> ErrorTable:
     """Compare measured rates with a machine's."""
     rows = ((op.name, rate, tflops(op, machine)) for op, rate in products)
-    return Comparison.of(title, "TFLOP/s", rows)
+    return ErrorTable.of(title, "TFLOP/s", rows)
 
 
 def batch_times(
     title: str, machine: GemmMachine, timed: Iterable[tuple[BlasGemm, int, float]]
-) -> Comparison:
+) -> ErrorTable:
     """Compare measured microseconds of several equal batched products with a machine's."""
     rows = (
         (f"{op.batch} of {op.name}", time_us, count * gemm_seconds(op, machine) * 1e6)
         for op, count, time_us in timed
     )
-    return Comparison.of(title, "us", rows)
+    return ErrorTable.of(title, "us", rows)
 
 
 def tiled_machine(
@@ -138,7 +138,7 @@ def dtype_section(
     }
 
 
-_NO_LAYOUTS = Comparison("products by layout", "TFLOP/s", ())
+_NO_LAYOUTS = ErrorTable("products by layout", "TFLOP/s", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +146,10 @@ class DtypeFit:
     """The machine of the plain products of a data type, its errors, and their range of shapes."""
 
     machine: GemmMachine
-    shapes: Comparison
-    sustained: Comparison
+    shapes: ErrorTable
+    sustained: ErrorTable
     plain_range: Data
-    by_layout: Comparison = _NO_LAYOUTS
+    by_layout: ErrorTable = _NO_LAYOUTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ class ProductFit(DtypeFit):
     """
 
     dtype: str = field(kw_only=True)
-    accumulating: Comparison = field(kw_only=True)
-    batched: Comparison = field(kw_only=True)
+    accumulating: ErrorTable = field(kw_only=True)
+    batched: ErrorTable = field(kw_only=True)
     batched_range: Data | None = field(kw_only=True)
     fp8: DtypeFit | None = field(kw_only=True)
 
@@ -230,7 +230,7 @@ def _layout_speeds(products: Rated, machine: GemmMachine) -> LayoutSpeeds:
     return LayoutSpeeds(**speeds)
 
 
-def _by_layout(products: Rated, machine: GemmMachine) -> Comparison:
+def _by_layout(products: Rated, machine: GemmMachine) -> ErrorTable:
     with_layout = [pair for pair in products if pair[0].layout]
     return replace(rates("", machine, with_layout), title="products by layout")
 
@@ -301,7 +301,7 @@ def _large(products: Rated) -> Rated:
     return [(op, rate) for op, rate in products if op.flops >= _LARGE * most]
 
 
-def _times(title: str, machine: GemmMachine, products: Rated) -> Comparison:
+def _times(title: str, machine: GemmMachine, products: Rated) -> ErrorTable:
     return batch_times(title, machine, ((op, 1, op.flops / rate / 1e6) for op, rate in products))
 
 

@@ -46,7 +46,7 @@ from calibrate.fit.products import (
     with_loop,
 )
 from calibrate.fit.result import Fit, profile_of
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from simtrain.base.strict_yaml import load_document, validate
 from simtrain.durations.model import GemmMachine, gemm_seconds
 from simtrain.hardware.profile import HardwareProfile, Host, LayoutSpeeds
@@ -70,7 +70,7 @@ _START_SLOWDOWN = 0.3
 """Where the search for the slowdown of overlap starts."""
 
 
-class ProductFit:
+class PublishedProducts:
     """Model of 16-bit products, and its errors.
 
     Shapes and the sustained rate are fitted first, then fp32 accumulation and batches. Without
@@ -81,7 +81,7 @@ class ProductFit:
     def __init__(self, figures: Figures | FiguresWithoutLayers, memory_fraction: float) -> None:
         gpu, shaped = figures.datasheet.gpu, _rated(figures.gemm.points)
         memory, num_sms = memory_fraction * gpu.memory_bandwidth.value, gpu.num_sms.value
-        has_layouts, self.layouts = isinstance(figures, Figures), list[Comparison]()
+        has_layouts, self.layouts = isinstance(figures, Figures), list[ErrorTable]()
         start_tflops = _START_TFLOPS if has_layouts else max(rate for _, rate in shaped)
         start = (start_tflops, 0.7, 4.0, 0.8, 0.8, 0.8, 0.8)
         machine = minimise(lambda x: tiled_machine(x, num_sms, memory), start, shaped, tflops)
@@ -102,7 +102,7 @@ class ProductFit:
         ]
         batched_memory = memory_fraction * figures.gemm_batched.memory_bandwidth.value
 
-        def batched(fraction: float) -> Comparison:
+        def batched(fraction: float) -> ErrorTable:
             card = machine.replace(memory_bytes_per_s=batched_memory, batched_fraction=fraction)
             title = "batched products" if has_layouts else "batched products (not fitted)"
             return batch_times(title, card, batches)
@@ -125,7 +125,7 @@ class ProductFit:
         self.valid_batches = _range_entry([op for op, *_ in batches], figures.gemm_batched.source)
 
     @property
-    def comparisons(self) -> list[Comparison]:
+    def comparisons(self) -> list[ErrorTable]:
         return [self.sustained, self.shapes, *self.layouts, self.batched, self.others]
 
     @property
@@ -135,7 +135,7 @@ class ProductFit:
 
 def _fit_accumulation(
     figures: LayoutProducts, shapes: GemmMachine
-) -> tuple[GemmMachine, Comparison]:
+) -> tuple[GemmMachine, ErrorTable]:
     """The longer epilogue of an fp32 accumulation; the speed is that of the layouts' machine."""
     # The weight gradient's (NT) accumulates into fp32.
     into_fp32: Data = {"output_element_bytes": FP32_BYTES, "accumulate": True}
@@ -183,13 +183,13 @@ class _CastingMachine:
 
 def fit_dtypes(
     figures: Figures | FiguresWithoutLayers, latency_s: float, machine: GemmMachine
-) -> tuple[Data, list[Comparison]]:
+) -> tuple[Data, list[ErrorTable]]:
     """Fit each data type of `gemm_by_dtype`; return the entries and their errors.
 
     `latency_s` is the time of a small kernel, `machine` that of 16-bit products.
     """
     by_dtype: Data = {}
-    all_comparisons: list[Comparison] = []
+    all_comparisons: list[ErrorTable] = []
     for dtype, products in figures.gemm_by_dtype.items():
         if products.points:
             by_dtype[dtype], fitted, *comparisons = _fit_dtype(dtype, products, latency_s, machine)
@@ -219,7 +219,7 @@ def _peak(figures: DtypeProducts) -> Data:
 
 def _fit_dtype(
     dtype: str, figures: DtypeProducts, latency_s: float, machine: GemmMachine
-) -> tuple[Data, GemmMachine, Comparison, Comparison]:
+) -> tuple[Data, GemmMachine, ErrorTable, ErrorTable]:
     """The entries of a data type, its machine, and the errors of all products and the longest."""
     points, source = figures.points, figures.source
     size = figures.element_bytes
@@ -235,7 +235,7 @@ def _fit_dtype(
     start = max(rate for _, rate in products), *_DTYPE_START
     fit = minimise(candidate, start, products, _cast_tflops)
     rows = ((op.name, rate, _cast_tflops(op, fit)) for op, rate in products)
-    shapes = Comparison.of(f"{dtype} products with their casts", "TFLOP/s", rows)
+    shapes = ErrorTable.of(f"{dtype} products with their casts", "TFLOP/s", rows)
     long = [
         (op, op.flops / (op.flops / (rate * 1e12) - fit.casts_s(op)) / 1e12)
         for op, rate in products
@@ -268,7 +268,7 @@ def _fit_dtype(
 
 def fit_weight_gradients(
     dtype: str, figures: WeightGradients, machine: GemmMachine
-) -> tuple[Data, Comparison]:
+) -> tuple[Data, ErrorTable]:
     """The speed of weight gradients relative to forward products, whose rates set the clock."""
     forward = [(BlasGemm(m, n, k, element_bytes=1), rate) for m, n, k, rate in figures.forward]
     clock = median(tflops(op, machine) / rate for op, rate in forward)
@@ -305,7 +305,7 @@ def fit_figures(path: pathlib.Path) -> Fit:
     figures = validate(schema, document.data, document.positions)
     sheet, taken_over = document.data["datasheet"], document.data.get(_TAKEN_OVER, {})
     kernels = PublishedKernels(figures, sheet["stream_bandwidth"])
-    products = ProductFit(figures, kernels.fraction)
+    products = PublishedProducts(figures, kernels.fraction)
     by_dtype, of_dtypes = fit_dtypes(figures, kernels.latency_s, products.machine)
     bandwidth, timed = figures.datasheet.intra_node.bandwidth.value, figures.collectives
     curves = {kind: fit_curves(curve, kind, bandwidth) for kind, curve in timed.curves.items()}
@@ -373,7 +373,7 @@ def _fit_in_situ(figures: Figures, data: Data, estimates: Sequence[tuple[float, 
 
 def _attention(
     figures: Figures | FiguresWithoutLayers, profile: HardwareProfile
-) -> tuple[Data, Sequence[Comparison]]:
+) -> tuple[Data, Sequence[ErrorTable]]:
     attention = figures.fused_attention
     if attention is None:
         return {}, ()
@@ -387,7 +387,7 @@ def _attention(
 
 def _gemm(
     figures: Figures | FiguresWithoutLayers,
-    fit: ProductFit,
+    fit: PublishedProducts,
     sheet: Mapping[str, Data],
     taken_over: Mapping[str, Data],
 ) -> Data:

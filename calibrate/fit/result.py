@@ -8,7 +8,7 @@ from typing import Any
 from calibrate.fit.base import Data
 from calibrate.fit.doubts import Doubt
 from calibrate.tables import comparison_table
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from simtrain.base.strict_yaml import Positions, validate, yaml_text
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.units import counted
@@ -50,7 +50,7 @@ class Fit:
     """
 
     data: Data
-    residuals: Sequence[Comparison]
+    residuals: Sequence[ErrorTable]
     doubts: Sequence[Doubt] = ()
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()

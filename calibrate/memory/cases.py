@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from calibrate.tables import PERCENT, comparison_table
 from calibrate.torch_model.models import Data, ModelSize, read_sizes
-from simtrain.base.accuracy import Comparison, ErrorStatistics, Pair
+from simtrain.base.accuracy import ErrorStatistics, ErrorTable, Pair
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.hardware.load import profile_of
 from simtrain.iteration.memory.buffers import GLOBAL, WORKSPACES, model_states
@@ -176,7 +176,7 @@ class MemoryComparison(ErrorStatistics, PlainData):
                 Kind(lambda num_bytes: f"{num_bytes / 2**30:.4g}"),
             )
             further.append((reserved, [row.reserved_bytes or 0 for row in rows]))
-        title, peaks = f"Memory: {self.counted}", Comparison("peak", "bytes", pairs)
+        title, peaks = f"Memory: {self.counted}", ErrorTable("peak", "bytes", pairs)
         table = comparison_table(
             "cases", title, peaks, *labels, predicted="simulated", further=further
         )

@@ -64,7 +64,7 @@ class RankPlace:
         return stage * self.tensor.size + self.tensor.rank
 
 
-class Training:
+class TrainingRank:
     """One rank of a scenario in training; its peers must make the same calls.
 
     `dtype` replaces the data type of the scenario's weights and activations.

@@ -10,7 +10,7 @@ from calibrate.fit.published import fit_figures
 from calibrate.fit.result import Fit
 from docs.update.documents import ROOT
 from docs.update.request import Request, percent, table
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 
 PROFILES = ("a100_sxm4_80gb", "h100_sxm", "h200_sxm", "b200_sxm")
 DOCUMENT = "docs/validation_details.md"
@@ -38,7 +38,7 @@ def fits_in_background() -> Iterator[None]:
         yield
 
 
-def comparisons(profile: str) -> dict[str, Comparison]:
+def comparisons(profile: str) -> dict[str, ErrorTable]:
     """Return the comparisons of a fit with its data, by title."""
     return {one.title: one for one in fitted(profile).residuals}
 
@@ -57,7 +57,7 @@ def fit_errors(request: Request) -> str:
     return table(["part", *(f"`{profile}`" for profile in request.words)], rows)
 
 
-def _cell(one: Comparison | None) -> str:
+def _cell(one: ErrorTable | None) -> str:
     if one is None:
         return ""
     return f"{percent(one.mean_abs_error)}, {percent(one.max_abs_error)} ({len(one.rows)})"

@@ -76,7 +76,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Comparison(ErrorStatistics):
+class ErrorTable(ErrorStatistics):
     """Pairs of one quantity in `unit`, and the thresholds of their errors."""
 
     title: str

@@ -17,7 +17,7 @@ from calibrate.records.schema import (
     Timing,
 )
 from calibrate.validation import validate_profile
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from simtrain.base.entry import Entry
 from simtrain.base.resources import find_profile
 from simtrain.errors import InputError
@@ -60,7 +60,7 @@ def validate(*arguments: object) -> Outcome:
         return call("validate", *map(str, arguments), "--cluster", "a100_sxm4_80gb")
 
 
-def parts_of(*records: Measurement) -> dict[str, Comparison]:
+def parts_of(*records: Measurement) -> dict[str, ErrorTable]:
     found = validate_profile(a100(), HEADER, records)
     return {part.title: part for part in found.parts}
 

@@ -68,7 +68,7 @@ class TracedKernel(NamedTuple):
     meets: str = ""
 
 
-class Step(NamedTuple):
+class ProfiledStep(NamedTuple):
     """A step as the profiler's schedule marks it on the host."""
 
     name: str
@@ -90,7 +90,7 @@ class RankTrace:
     rank: int | None
     world_size: int | None
     kernels: tuple[TracedKernel, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ProfiledStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,13 +269,13 @@ def _annotations(events: Sequence[Event]) -> Enclosing:
     return Enclosing([event for event in annotations if _name(event).startswith(marks)])
 
 
-def _steps(events: Sequence[Event], zero_us: float) -> dict[str, list[Step]]:
+def _steps(events: Sequence[Event], zero_us: float) -> dict[str, list[ProfiledStep]]:
     """Return the marked steps of each process; those of all under ""."""
-    steps: dict[str, list[Step]] = defaultdict(list)
+    steps: dict[str, list[ProfiledStep]] = defaultdict(list)
     for event in events:
         if event.get("cat") == "user_annotation" and _STEP.fullmatch(_name(event)):
             begin = float(event["ts"]) - zero_us
-            step = Step(_name(event), begin, begin + duration_s(event) * 1e6)
+            step = ProfiledStep(_name(event), begin, begin + duration_s(event) * 1e6)
             for process in ("", _process(event)):
                 steps[process].append(step)
     return steps

@@ -22,7 +22,7 @@ LEAST_FACTOR = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPosition:
     """The place of a rank: its pipeline stage, its replica, and its number among their ranks."""
 
     stage: int
@@ -64,13 +64,13 @@ class RankLayout:
         """Ranks of a stage and a replica."""
         return self.mesh.size("tp", "cp")
 
-    def place(self, rank: int) -> Place:
+    def place(self, rank: int) -> RankPosition:
         """Return the place of a rank of the mesh."""
         mesh = self.mesh
         tensor, context, replica, stage = (
             rank // mesh.stride(axis) % mesh.size(axis) for axis in ("tp", "cp", "dp", "pp")
         )
-        return Place(stage, replica, tensor + mesh.tp * context)
+        return RankPosition(stage, replica, tensor + mesh.tp * context)
 
     def ranks_on_node(self, rank: int) -> range:
         """Return all ranks on the node of a rank."""

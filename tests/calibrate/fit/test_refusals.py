@@ -13,7 +13,7 @@ from calibrate.records.schema import (
     Measurement,
     OverlapRecord,
 )
-from simtrain.base.accuracy import Comparison
+from simtrain.base.accuracy import ErrorTable
 from tests.helpers.measured_records import header, took, unproductive
 
 pytestmark = pytest.mark.slow
@@ -23,8 +23,8 @@ def fitted(records: list[Measurement], **changes: Any) -> Fit:
     return fit_measurements(header(**changes), records, "mine")
 
 
-def off_by(*factors: float) -> Comparison:
-    return Comparison.of("parts", "us", ((f"part {f}", 10.0, 10.0 * f) for f in factors))
+def off_by(*factors: float) -> ErrorTable:
+    return ErrorTable.of("parts", "us", ((f"part {f}", 10.0, 10.0 * f) for f in factors))
 
 
 def test_good_fits_pass_and_poor_fits_warn() -> None:

@@ -6,7 +6,7 @@ import pytest
 import simtrain
 from simtrain.engine.replicas import ReplicaProgram, run_replicas
 from simtrain.hardware.load import load_profile
-from simtrain.iteration.variation.draw import Place, RankLayout
+from simtrain.iteration.variation.draw import RankLayout, RankPosition
 from simtrain.iteration.variation.drawn import DrawnIteration, effective_durations, sources_of
 from simtrain.iteration.variation.response import CAUSES, Response, Responses
 from simtrain.scenario import Scenario
@@ -24,9 +24,9 @@ def test_every_rank_has_a_place_of_its_own() -> None:
     places = [layout.place(rank) for rank in range(scenario.num_gpus)]
     assert len(set(places)) == scenario.num_gpus
     # Megatron-LM's order: tensor-parallel ranks are neighbours, then replicas, then stages.
-    assert places[7] == Place(stage=0, replica=0, member=7)
-    assert places[8] == Place(stage=0, replica=1, member=0)
-    assert places[32] == Place(stage=1, replica=0, member=0)
+    assert places[7] == RankPosition(stage=0, replica=0, member=7)
+    assert places[8] == RankPosition(stage=0, replica=1, member=0)
+    assert places[32] == RankPosition(stage=1, replica=0, member=0)
     assert layout.ranks_on_node(13) == range(8, 16)
 
 

@@ -20,7 +20,7 @@ from simtrain.guests.importing.gpus import machine_of_log
 from simtrain.guests.importing.kinds import KINDS
 from simtrain.guests.importing.megatron.arguments import TABLE as OF_MEGATRON
 from simtrain.guests.importing.megatron.fields import draft_of
-from simtrain.guests.importing.megatron.source import Source
+from simtrain.guests.importing.megatron.source import MegatronSource
 from simtrain.guests.importing.settings import Setting
 from simtrain.guests.importing.table import WordsFile
 from simtrain.scenario.parallelism import layout_of_chunks
@@ -70,7 +70,7 @@ def bridge_draft(request: ImportRequest) -> Draft:
     translation = _Translation(parse_document(text, file))
     translation.translate()
     arguments = translation.arguments
-    source = Source(file, arguments, is_printed=True, tool=_TOOL, table=TABLE)
+    source = MegatronSource(file, arguments, is_printed=True, tool=_TOOL, table=TABLE)
     draft = draft_of(source, request)
     _note_packing(draft, translation.config)
     draft.machine = machine_of_log(lines, file)

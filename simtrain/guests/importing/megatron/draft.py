@@ -20,7 +20,7 @@ from simtrain.guests.importing.megatron.arguments import (
     SPELLINGS,
     TABLE,
 )
-from simtrain.guests.importing.megatron.source import TEXT, Source, unknown_value
+from simtrain.guests.importing.megatron.source import TEXT, MegatronSource, unknown_value
 from simtrain.guests.importing.settings import Setting
 from simtrain.guests.importing.table import MappedWord
 from simtrain.scenario.model import Model, checked_pattern
@@ -39,7 +39,7 @@ class MegatronDraft(Draft):
     for each argument that has one, by its name.
     """
 
-    def __init__(self, source: Source, request: ImportRequest) -> None:
+    def __init__(self, source: MegatronSource, request: ImportRequest) -> None:
         where = "" if source.file == TEXT else f" in {source.file}"
         super().__init__(
             request,
@@ -248,7 +248,7 @@ class HybridPattern:
         return "".join(self.stages)
 
 
-def _read_pattern(source: Source) -> HybridPattern | None:
+def _read_pattern(source: MegatronSource) -> HybridPattern | None:
     """Return the pattern of a hybrid model; None for other models, or if it is unknown.
 
     Raises:
@@ -276,7 +276,7 @@ def _read_pattern(source: Source) -> HybridPattern | None:
     return None
 
 
-def _refuse_other_models(source: Source) -> None:
+def _refuse_other_models(source: MegatronSource) -> None:
     """Check that the training script and the arguments describe a GPT model.
 
     Raises:

@@ -16,7 +16,7 @@ from simtrain.guests.importing.draft import DEFAULT, padded_vocabulary
 from simtrain.guests.importing.layer_patterns import dense_and_frequency
 from simtrain.guests.importing.megatron.arguments import GROUPS, MAPPED, USERBUFFERS
 from simtrain.guests.importing.megatron.draft import MegatronDraft, converted, listed, wrong
-from simtrain.guests.importing.megatron.source import Source, read_source, unknown_value
+from simtrain.guests.importing.megatron.source import MegatronSource, read_source, unknown_value
 from simtrain.guests.importing.settings import Setting
 from simtrain.guests.importing.tokenizers import TOKENS_OF_TYPES, tokenizer_of
 from simtrain.scenario.dispatchers import DISPATCHERS
@@ -47,7 +47,7 @@ def megatron_draft(request: ImportRequest) -> MegatronDraft:
     return draft_of(read_source(request.file, request.env), request)
 
 
-def draft_of(source: Source, request: ImportRequest) -> MegatronDraft:
+def draft_of(source: MegatronSource, request: ImportRequest) -> MegatronDraft:
     """Set the fields that the arguments of a source decide, and note what is not modelled.
 
     Errors are those of `megatron_draft`.

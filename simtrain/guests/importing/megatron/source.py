@@ -37,7 +37,7 @@ _LAUNCHERS = re.compile(r"torchrun|(python|deepspeed|accelerate|srun|mpirun|mpie
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MegatronSource:
     """The arguments of Megatron-LM, and the settings of its launch.
 
     Args:
@@ -68,7 +68,7 @@ class Source:
         return any(problem.code == "E874" for problem in self.problems)
 
 
-def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Source:
+def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> MegatronSource:
     """Read arguments; a text that contains " --" or starts with "--" is not a file name.
 
     Args:
@@ -110,7 +110,7 @@ def read_source(text_or_file: str, env: Mapping[str, str] | None = None) -> Sour
     arguments = {argument.name: argument for argument in settings}
     if not arguments:
         raise InputError.of("E875", "the source has no arguments", Location(file), "add arguments")
-    return Source(
+    return MegatronSource(
         file,
         arguments,
         launch,

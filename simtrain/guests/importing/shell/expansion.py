@@ -41,7 +41,7 @@ _SPECIAL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class WordPart:
     """Characters of a text, or an unknown value.
 
     Args:
@@ -66,11 +66,11 @@ class Segment:
     variable: str = field(default="", compare=False)
 
 
-Field = tuple[Segment, ...]
+Field = tuple[WordPart, ...]
 """A text."""
 Value = tuple[Field, ...]
 """The elements of an array; a plain variable has one."""
-Stream = list[Segment | None]
+Stream = list[WordPart | None]
 """Segments of words; None ends a word."""
 
 
@@ -105,12 +105,12 @@ def argument_of(segments: Field) -> Argument:
     return Argument(text, offset, unknown.text, several, unknown.reason, unknown.variable)
 
 
-def characters(segments: Iterable[Segment]) -> str:
+def characters(segments: Iterable[WordPart]) -> str:
     """Return the characters of a text, with the sources of unknown values in their place."""
     return "".join(s.text for s in segments)
 
 
-def known(segments: Iterable[Segment], absent_is_empty: bool = False) -> str | None:
+def known(segments: Iterable[WordPart], absent_is_empty: bool = False) -> str | None:
     """Return the characters of a text, or None if a part of it is unknown."""
     parts = [s for s in segments if not (absent_is_empty and s.absent)]
     return None if any(s.is_unknown for s in parts) else characters(parts)
@@ -124,7 +124,7 @@ def is_vague(value: Value) -> bool:
 def unknown_value(name: str, reason: str = "") -> Value:
     """Return the value of a name of which nothing is known."""
     variable = name if name.isidentifier() else ""
-    unknown = Segment(f"${name}", 0, True, several=True, reason=reason, variable=variable)
+    unknown = WordPart(f"${name}", 0, True, several=True, reason=reason, variable=variable)
     return ((unknown,),)
 
 
@@ -150,12 +150,12 @@ def common_value(name: str, values: list[Value], reason: str) -> Value:
     tails = [characters(value[0][size:]) for value in values]
     if not size or not all(not tail or tail[0].isspace() for tail in tails):
         return rest
-    return ((*first[0][:size], Segment(" "), *rest[0]),)
+    return ((*first[0][:size], WordPart(" "), *rest[0]),)
 
 
 def words_in(stream: Stream) -> list[Field]:
     """Return the words of segments, without those of which nothing is left."""
-    words, current = list[Field](), list[Segment]()
+    words, current = list[Field](), list[WordPart]()
     for segment in [*stream, None]:
         if segment is not None:
             current.append(segment)
@@ -220,7 +220,7 @@ class Expansion:
             ((segment,),) = unknown_value(name, self.lost)
             value = ((replace(segment, absent=is_parameter or not is_set_elsewhere),),)
         is_unknown = any(s.is_unknown and not s.absent for each in value for s in each)
-        return ((Segment(self.answers[name]),),) if name in self.answers and is_unknown else value
+        return ((WordPart(self.answers[name]),),) if name in self.answers and is_unknown else value
 
     def element(self, value: Value, index: int, name: str) -> Field:
         """Return an element; it is unknown if any number of elements may precede it."""
@@ -248,7 +248,7 @@ class Expansion:
         reason = "which is the output of a program" if node.get("Type") == "CmdSubst" else reason
         if _ASSIGNS.search(text := self.slice(node)):
             self.taint(NAME.findall(text))
-        return [Segment(text, node["Pos"], True, quoted, several, False, reason, variable)]
+        return [WordPart(text, node["Pos"], True, quoted, several, False, reason, variable)]
 
     def fields(self, word: Node) -> list[Field]:
         """Return the words that a word of a command expands to."""
@@ -264,7 +264,7 @@ class Expansion:
         if word and any(p["Type"] == "Lit" and re.search("(^|:)~", p["Value"]) for p in parts):
             return tuple(s for s in self.unknown(word, True, False) if s)
         stream = self.stream(parts, False, False)
-        return tuple(replace(s, several=False) if s else Segment(" ") for s in stream)
+        return tuple(replace(s, several=False) if s else WordPart(" ") for s in stream)
 
     def stream(self, parts: list[Node], quoted: bool, split: bool) -> Stream:
         """Expand the parts of a word; `split` is whether blanks of unquoted values end words."""
@@ -282,14 +282,14 @@ class Expansion:
                 return plain_text(self.slice(part), start, quoted)
             case "SglQuoted" if not (part.get("Dollar") and "\\" in self.slice(part)):
                 start += 1 + bool(part.get("Dollar"))
-                return [Segment(self.source[start : end - 1], start, quoted=True)]
+                return [WordPart(self.source[start : end - 1], start, quoted=True)]
             case "DblQuoted":
                 inner = self.stream(part.get("Parts", []), True, split)
-                return inner if part.get("Parts") else [Segment("", start, quoted=True)]
+                return inner if part.get("Parts") else [WordPart("", start, quoted=True)]
             case "ParamExp":
                 return self._variable(part, quoted, split)
             case "ArithmExp" if (number := self.formula(part.get("X"))) is not None:
-                return [Segment(str(number), start, quoted=quoted)]
+                return [WordPart(str(number), start, quoted=quoted)]
         is_many = split and not quoted and part["Type"] in ("CmdSubst", "ExtGlob", "BraceExp")
         return self.unknown(part, quoted, is_many)
 
@@ -308,7 +308,7 @@ class Expansion:
             value = self.lookup("@")
             if is_vague(value):
                 return self.unknown(node, quoted, False)
-            return [Segment(str(len(value)), node["Pos"], quoted=quoted)]
+            return [WordPart(str(len(value)), node["Pos"], quoted=quoted)]
         if star:
             fields = [*self.lookup(name)]
         elif index is None:
@@ -324,13 +324,13 @@ class Expansion:
                 return self.unknown(node, quoted, several, name)
             if is_set == operation.endswith("+"):
                 parts = word.get("Parts", [])
-                empty: Stream = [Segment("", node["Pos"], quoted=True)] * quoted
+                empty: Stream = [WordPart("", node["Pos"], quoted=True)] * quoted
                 used = [*self.stream(parts, quoted, split), *empty]
                 if operation.endswith("="):
                     self.bind(name, (self.joined(word),))
                 return used if quoted or not split else _split(used)
             if operation.endswith("+"):
-                return [Segment("", node["Pos"], quoted=True)] * quoted
+                return [WordPart("", node["Pos"], quoted=True)] * quoted
         return self.emit(fields, star, quoted, split, node["Pos"], name)
 
     def emit(
@@ -342,16 +342,16 @@ class Expansion:
         is_joined = quoted and star == "*"
         for number, each in enumerate(fields):
             if number:
-                result.append(Segment(" ", place, quoted=True) if is_joined else None)
+                result.append(WordPart(" ", place, quoted=True) if is_joined else None)
             for s in each:
                 variable = s.variable or (name if s.is_unknown and is_whole else "")
                 several, offset = s.several and bool(star) and not is_joined, s.offset or place
                 new = replace(s, offset=offset, quoted=quoted, several=several, variable=variable)
                 result.append(new)
             if quoted and not each:
-                result.append(Segment("", place, quoted=True))
+                result.append(WordPart("", place, quoted=True))
         if is_joined and not fields:
-            result.append(Segment("", place, quoted=True))
+            result.append(WordPart("", place, quoted=True))
         return result if quoted or not split else _split(result)
 
     def words_of_text(self, text: str, places: list[int]) -> list[Field]:
@@ -378,13 +378,13 @@ class Expansion:
                 stream.append(None)
             elif kind == "double" and not quoted:
                 inside = self._stream_of_text(content, inner, True)
-                stream += [*inside, Segment("", place, quoted=True)]
+                stream += [*inside, WordPart("", place, quoted=True)]
             elif kind == "raw" and not quoted:
-                stream.append(Segment(content, inner[0], quoted=True))
+                stream.append(WordPart(content, inner[0], quoted=True))
             elif kind == "program" or (kind == "braced" and not NAME.fullmatch(content)):
                 reason = "which is the output of a program" if kind == "program" else ""
                 several = not quoted
-                stream.append(Segment(match[0], place, True, quoted, several, reason=reason))
+                stream.append(WordPart(match[0], place, True, quoted, several, reason=reason))
             elif kind in ("name", "braced"):
                 star = "@" * (content in "@*")
                 fields = [*self.lookup("@")] if star else [self.scalar(content)]
@@ -392,7 +392,7 @@ class Expansion:
             else:
                 escaped = kind == "char" and (not quoted or content in '$`"\\')
                 shown = content if escaped else match[0]
-                stream.append(Segment(shown, place, quoted=quoted or kind == "char"))
+                stream.append(WordPart(shown, place, quoted=quoted or kind == "char"))
         return stream
 
     def pattern(self, word: Node) -> re.Pattern[str] | None:
@@ -447,7 +447,7 @@ def plain_text(text: str, start: int, quoted: bool) -> Stream:
             char = match["char"]
             place = start + match.start() + (char is not None)
             is_quoted = quoted or char is not None
-            pieces.append(Segment(match[0] if char is None else char, place, quoted=is_quoted))
+            pieces.append(WordPart(match[0] if char is None else char, place, quoted=is_quoted))
     return pieces
 
 

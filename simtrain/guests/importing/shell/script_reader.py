@@ -27,8 +27,8 @@ from simtrain.guests.importing.shell.expansion import (
     Argument,
     Expansion,
     Field,
-    Segment,
     Value,
+    WordPart,
     argument_of,
     characters,
     common_value,
@@ -74,7 +74,7 @@ def read_script(
     """
     tree = parse(text, lines)
     reader = ScriptReader(lines, text, answers, _BATCH_JOB.search(text) is not None)
-    reader.env |= {name: ((Segment(each),),) for name, each in {**variables, **answers}.items()}
+    reader.env |= {name: ((WordPart(each),),) for name, each in {**variables, **answers}.items()}
     try:
         reader.run(tree)
     except RecursionError:
@@ -89,7 +89,7 @@ def words_of(text: str, lines: Lines, answers: Mapping[str, str] = _NOTHING) -> 
         InputError: a quote has no end (E876).
     """
     expansion = Expansion(lines, text, answers)
-    expansion.env |= {name: ((Segment(each),),) for name, each in answers.items()}
+    expansion.env |= {name: ((WordPart(each),),) for name, each in answers.items()}
     return [*map(argument_of, expansion.words_of_text(text, [*range(len(text) + 1)]))]
 
 
@@ -316,7 +316,7 @@ class ScriptReader(Expansion):
         if name in ("exit", "return", "break", "continue"):
             self.ended = name
         elif name == "eval":
-            joined = tuple(s for each in rest for s in (*each, Segment(" ")))
+            joined = tuple(s for each in rest for s in (*each, WordPart(" ")))
             commands = self._commands_in(joined)
             if None in texts and not any(_starts_script(words) for words in commands):
                 self._prepare(words)
