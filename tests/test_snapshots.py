@@ -49,10 +49,10 @@ DATA = (
 
 
 def rounded(value: Any) -> Any:
-    """Return plain data with nine significant digits, and the ends of long lists only."""
+    """Return plain data with nine digits but no rounding of sums, and the ends of long lists."""
     match value:
         case float():
-            return float(f"{value:.9g}")
+            return float(f"{value:.9g}") if abs(value) > 1e-13 else 0.0
         case dict():
             return {name: rounded(each) for name, each in value.items()}
         case list() if len(value) > 4 and not isinstance(value[0], str):
