@@ -294,22 +294,22 @@ class _Row:
             self.assumed.append(f"what the table does not say of {model}: as {of}")
 
     def _add_layout(self, fields: Fields) -> None:
-        """Count embedding and loss as layers, as frameworks do, if only then the layers divide."""
+        """Lay out layers that do not divide: as frameworks do, or as Bridge's DeepSeek-V3."""
         chunks = fields.get("parallelism.pipeline", 1) * fields.get("parallelism.interleave", 1)
         layers = fields.get("model.num_layers", 0)
         if "parallelism.layout" in fields or chunks < 2 or layers % chunks == 0:
             return
-        share, rest = divmod(layers + 2, chunks)
-        if rest or layers + chunks > MOST_LETTERS:  # the scenario says what is wrong
+        counted = (layers + 2) % chunks == 0
+        share = math.ceil((layers + 2 * counted) / chunks)
+        first, last = share - counted, layers - share * (chunks - 1) + counted
+        if last < 1 or layers + chunks > MOST_LETTERS:  # the scenario says what is wrong
             return
-        sizes = [share - 1, *[share] * (chunks - 2), share - 1]
-        text = "embedding and loss count as a layer each, because the layers do not divide"
-        self.assumed.append(text)
+        how = "embedding and loss count as a layer each" if counted else "the last chunk is short"
+        self.assumed.append(f"{how}, because the layers do not divide")
         predicted = fields.get("model.mtp_num_layers", 0)
         loss = "m" * (predicted if isinstance(predicted, int) and predicted < layers else 0) + "L"
-        letters = ["t" * size for size in sizes]
-        letters[0], letters[-1] = f"E{letters[0]}", f"{letters[-1]}{loss}"
-        fields["parallelism.layout"] = "|".join(letters)
+        middle = ["t" * share] * (chunks - 2)
+        fields["parallelism.layout"] = "|".join(["E" + "t" * first, *middle, "t" * last + loss])
 
     def _add_software(self, fields: Fields) -> None:
         """Add the software stack: --software, the framework that the row names, the usual one."""

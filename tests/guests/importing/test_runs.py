@@ -236,12 +236,12 @@ def test_columns_that_are_not_read_are_named(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize(
     ("layers", "layout"),
-    [("6", "Et|tt|tt|tL"), ("5", None), ("8", None)],
+    [("6", "Et|tt|tt|tL"), ("7", "Ett|tt|tt|tL"), ("5", None), ("8", None)],
 )
 def test_layers_that_do_not_divide_have_a_layout(
     layers: str, layout: str | None, tmp_path: pathlib.Path
 ) -> None:
-    """2 ranks of 2 chunks: embedding and loss count if they then divide; 5 layers do not (E305)."""
+    """2 ranks of 2 chunks: embedding and loss count, or the last is short, not empty (5: E305)."""
     (run,) = runs_of(tmp_path, OURS | {"model.num_layers": layers, "pp": "2", "vpp": "2"})
     assert run.scenario is not None, run.refusal
     assert run.scenario.parallelism.layout == layout
