@@ -136,9 +136,8 @@ def test_format_seconds(duration_s: float, text: str) -> None:
     assert format_seconds(duration_s) == text
 
 
-def test_output_has_the_micro_sign_and_input_either() -> None:
+def test_output_has_the_micro_sign() -> None:
     assert with_micro_sign("2 us inside a node, 5 users") == "2 µs inside a node, 5 users"
-    assert parse_seconds(format_seconds(2e-6)) == parse_seconds("2 us") == 2e-6
 
 
 @pytest.mark.parametrize(

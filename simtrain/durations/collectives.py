@@ -112,7 +112,7 @@ def wire_bytes(op: Collective) -> float:
         return op.array_bytes
     if isinstance(op, TokenExchange):
         return op.node_bytes * (1 - 1 / op.group.num_ranks)
-    return ring_bytes(op.kind, op.array_bytes, op.group.num_ranks)
+    return ring_bytes(_RINGS[op.kind], op.array_bytes, op.group.num_ranks)
 
 
 def total_wire_bytes(ops: Iterable[Op], *, include_extra: bool = True) -> float:
@@ -163,10 +163,14 @@ def _ring_of(op: Collective) -> Collective:
 
 
 _RINGS = {
+    CollectiveKind.ALL_REDUCE: CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER: CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER: CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_TO_ALL: CollectiveKind.REDUCE_SCATTER,
     CollectiveKind.BROADCAST: CollectiveKind.ALL_GATHER,
     CollectiveKind.REDUCE: CollectiveKind.REDUCE_SCATTER,
 }
-"""Collectives whose rings send in the same direction."""
+"""For each kind that is no transfer, the ring that sends as many bytes in as many messages."""
 
 
 def _exchange_seconds(op: TokenExchange, profile: HardwareProfile) -> float:
@@ -393,13 +397,9 @@ def ring_seconds(op: Collective, curve: CollectiveCurve, bandwidth_bytes_per_s: 
 
 
 def _curves(kind: CollectiveKind, profile: HardwareProfile) -> Curves:
-    return {
-        CollectiveKind.ALL_REDUCE: profile.links.all_reduce,
-        CollectiveKind.ALL_GATHER: profile.links.all_gather,
-        CollectiveKind.REDUCE_SCATTER: profile.links.reduce_scatter,
-        # Fallback: a reduce-scatter sends as many bytes per rank in as many messages.
-        CollectiveKind.ALL_TO_ALL: profile.links.all_to_all or profile.links.reduce_scatter,
-    }[kind]
+    """The measured curves of a kind, or of its ring: of an all-to-all without its own."""
+    curves: Curves = getattr(profile.links, kind) or getattr(profile.links, _RINGS[kind])
+    return curves
 
 
 def curve_for(curves: Sequence[CollectiveCurve], num_ranks: int) -> CollectiveCurve:

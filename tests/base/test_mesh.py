@@ -142,16 +142,6 @@ def test_stages_share_a_node_exactly_if_all_their_ranks_do(mesh: Mesh) -> None:
         assert mesh.levels_crossed(stage, other) == crossed
 
 
-def test_stages_before_replicas_bring_the_stages_together() -> None:
-    """Two stages of two ranks and four replicas are on nodes of four GPUs, in both orders."""
-    replicas_first = Mesh(tp=2, dp=4, pp=2, gpus_per_node=4)
-    stages_first = Mesh(tp=2, dp=4, pp=2, gpus_per_node=4, order=("tp", "cp", "ep", "pp", "dp"))
-    assert replicas_first.group("dp") == Group(("dp",), 4, 2)
-    assert replicas_first.levels_crossed(0, 1) > 0
-    assert stages_first.group("dp") == Group(("dp",), 4, 1)
-    assert stages_first.levels_crossed(0, 1) == 0
-
-
 def test_ranks_of_each_level() -> None:
     """Leaves have four nodes and spines sixteen: two of 8 stages of 64 GPUs share a spine."""
     mesh = Mesh(tp=8, dp=8, pp=8, gpus_per_node=8, gpus_per_level=(32, 128))

@@ -1,5 +1,4 @@
 import json
-import os
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from simtrain.base.strict_yaml import (
     Positions,
     apply_overrides,
-    load_document,
     overlay,
     parse_document,
     section,
@@ -301,12 +299,3 @@ def test_limits_nan_and_wrong_types_are_reported_with_the_value() -> None:
         'p.yaml:5:13: E203 tiers.2.latency must be a number, not the text "fast"',
         'p.yaml:6:3: E203 tiers.3 must be a section with "name: value" lines, not the integer 3',
     ]
-
-
-# --------------------------------------------------------------------------- files of any kind
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs /dev/zero")
-def test_a_device_is_refused() -> None:
-    with pytest.raises(InputError, match=r"/dev/zero: E102 is a device, not a file"):
-        load_document("/dev/zero")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from simtrain.base.mesh import Group
 from simtrain.durations.collectives import (
     collective_seconds,
+    device_load,
     ring_seconds,
     transfer_seconds,
     wire_bytes,
@@ -45,8 +46,9 @@ TOY = GemmMachine(
 LOOP_S = 5.12 * US
 
 
-def test_one_tile_on_each_multiprocessor_is_one_wave() -> None:
-    assert gemm_seconds(Gemm(160, 16, 1000), TOY) == pytest.approx(LOOP_S + 1 * US)
+@pytest.mark.parametrize("columns", [16, 15, 1])
+def test_one_tile_on_each_multiprocessor_full_or_not_is_one_wave(columns: int) -> None:
+    assert gemm_seconds(Gemm(160, columns, 1000), TOY) == pytest.approx(LOOP_S + 1 * US)
 
 
 def test_an_eleventh_tile_starts_a_second_wave() -> None:
@@ -130,21 +132,32 @@ def curve(sizes: list[str], efficiency: list[float]) -> CollectiveCurve:
     return CollectiveCurve.model_validate(data)
 
 
-@pytest.mark.parametrize(
-    ("kind", "sevenths"),
-    [
-        (CollectiveKind.ALL_REDUCE, 14),
-        (CollectiveKind.ALL_GATHER, 7),
-        (CollectiveKind.REDUCE_SCATTER, 7),
-    ],
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, REDUCE, SEND, COPY = CollectiveKind
+EIGHTHS = {ALL_REDUCE: 14, SEND: 8, COPY: 8} | dict.fromkeys(
+    (ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, REDUCE), 7
 )
-def test_a_ring_sends_seven_eighths_of_the_array_once_or_twice(
-    kind: CollectiveKind, sevenths: int
-) -> None:
+
+
+@pytest.mark.parametrize("kind", CollectiveKind)
+def test_a_ring_sends_seven_eighths_of_the_array_once_or_twice(kind: CollectiveKind) -> None:
     op = collective(kind, 8_000_000)
-    assert wire_bytes(op) == sevenths * 1_000_000
+    assert wire_bytes(op) == EIGHTHS[kind] * 1_000_000
     seconds = ring_seconds(op, curve(["1 MB"], [0.5]), bandwidth_bytes_per_s=100e9)
-    assert seconds == pytest.approx(10 * US + sevenths * 1e6 / 50e9)
+    assert seconds == pytest.approx(10 * US + EIGHTHS[kind] * 1e6 / 50e9)
+
+
+@pytest.mark.parametrize("kind", CollectiveKind)
+def test_a_collective_slows_kernels_by_the_share_of_time_that_nvlink_would_take(
+    kind: CollectiveKind,
+) -> None:
+    """Copy engines take nothing. What waits for the network moves its bytes in more time."""
+    profile = changed(a100(), overlap__slowdown=0.2, inter_node__adapter_bandwidth=1e9)
+    inside, across = (collective(kind, 10**8, 8, ranks) for ranks in (8, 1))
+    inside_s, across_s = (collective_seconds(op, profile) for op in (inside, across))
+    full = 0.0 if kind is COPY else 0.2
+    assert device_load(inside, inside_s, profile) == full
+    assert device_load(across, across_s, profile) == pytest.approx(full * inside_s / across_s)
+    assert device_load(across, inside_s / 2, profile) == full
 
 
 @pytest.mark.parametrize(
@@ -225,7 +238,6 @@ def test_an_all_to_all_across_nodes_needs_each_ranks_own_adapter() -> None:
 
 
 def test_a_send_is_a_transfer_to_the_next_rank_of_its_group() -> None:
-    assert wire_bytes(collective(CollectiveKind.SEND, 10**8)) == 10**8
     for ranks, crossed in ((group(4, 4), 0), (group(4, 1), 1), (group(16, 8), 1)):
         alone = transfer_seconds(10**8, levels_crossed=crossed, num_sharing=1, profile=a100())
         assert seconds(CollectiveKind.SEND, 10**8, ranks) == alone

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from simtrain.base.mesh import Group
+from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.engine import simulate as simulate_program
 from simtrain.hardware.load import load_profile
@@ -142,6 +143,7 @@ def test_the_slower_of_nvlink_and_network_sets_the_time(
     work = exchange(name, 32, 100_000_000, 50_000_000)
     assert model.seconds(work) == pytest.approx(across_s)
     assert model.seconds(exchange(name, 32, 448_000_000, 50_000_000)) == pytest.approx(inside_s)
+    assert wire_bytes(work) == 100_000_000 * 31 / 32  # all but its own part crosses NVLink last
 
 
 def test_a_part_of_the_time_of_a_row_does_not_depend_on_its_bytes() -> None:
