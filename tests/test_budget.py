@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9454,
     "docs/update": 838,
     "benchmarks": 1768,
-    "tests": 39566,
+    "tests": 39559,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
