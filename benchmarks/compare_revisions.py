@@ -10,6 +10,7 @@ import csv
 import json
 import pathlib
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,6 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.compare_speed import compare_speed
 from benchmarks.prediction_changes import (
     ROUNDING,
     WIDTH,
@@ -31,7 +31,7 @@ from benchmarks.prediction_changes import (
     summary_lines,
 )
 from benchmarks.revisions import WORKING_TREE, Revision, checked_out, working_tree
-from benchmarks.speed_probe import WORKLOADS
+from benchmarks.table import ROWS
 
 MOVES = WORKING_TREE / "docs" / "predictions.csv"
 """Shipped predictions that moved: commit, scenario, figure, before, after, why."""
@@ -51,7 +51,7 @@ def main() -> None:
             comparison = _compare_predictions(revisions, options)
             if options.speed is not None:
                 print(flush=True)
-                compare_speed(*revisions, options.rounds, options.speed)
+                _compare_speed(revisions, options.rounds, options.speed)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
@@ -84,9 +84,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--speed",
         nargs="*",
-        choices=[*WORKLOADS],
-        metavar="WORKLOAD",
-        help=f"then compare the speed of all workloads, or of some: {', '.join(WORKLOADS)}",
+        metavar="WORD",
+        help="then compare the speeds of benchmarks.table, or of its rows with one of these words",
     )
     parser.add_argument(
         "--rounds", type=int, default=3, metavar="N", help="timed rounds of --speed (default: 3)"
@@ -157,6 +156,22 @@ def _recorded(revisions: Pair, total: int | None, kind: str, *arguments: str) ->
         for reader in wait(readers, return_when=FIRST_EXCEPTION).done:
             reader.result()
     return [reader.result() for reader in readers]
+
+
+def _compare_speed(revisions: Pair, rounds: int, words: list[str]) -> None:
+    """Print the rows of the table of speeds in both revisions, which run in alternation."""
+    names = [row.name for row in ROWS if not words or any(word in row.name for word in words)]
+    print(f"{'row, least and median of additions':44}{'old':>22}{'new':>22}{'new/old':>9}")
+
+    for name in names:
+        rows: tuple[list[float], list[float]] = [], []
+        for _ in range(rounds):
+            for additions, revision in zip(rows, revisions, strict=True):
+                (line,) = revision.lines(revision.start_script("table.py", "--json", name))
+                additions.append(json.loads(line)[name])
+        cells = (f"{min(each):,.0f} {statistics.median(each):,.0f}" for each in rows)
+        ratio = min(rows[1]) / min(rows[0])
+        print(f"{name:44}{''.join(f'{cell:>22}' for cell in cells)}{ratio:9.2f}", flush=True)
 
 
 def _write_moves(commit: str, old: Records, new: Records, why: str) -> None:

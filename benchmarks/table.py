@@ -1,0 +1,164 @@
+"""Print how fast simtrain is, in additions: a table that a busy machine hardly changes.
+
+An addition is one round of `for i in range(n): total += i`, timed just before each measured call.
+`python -m benchmarks.table WORDS` prints the rows whose names contain one of the words. A speed
+that users feel is a row of `ROWS`; to add one, write how it is measured.
+"""
+
+import itertools
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+import simtrain
+from simtrain.engine import Engine, simulate
+from simtrain.studies.evaluation import Evaluator
+from simtrain.studies.simulation import simulate as run
+
+Calls = Iterable[Callable[[], object]]
+_UNIT = 100_000
+"""Additions that are timed before a call."""
+_NOT_COUNTED = 3
+"""Calls that come first: they fill caches and load numba's machine code."""
+
+
+class Row(NamedTuple):
+    """A speed: its name, and a function that measures it and returns additions."""
+
+    name: str
+    measure: Callable[[], float]
+
+
+def additions(
+    calls: Calls, times: int = 1, clock: Callable[[], float] = time.process_time
+) -> float:
+    """Return the median time of calls in additions; each is timed `times` times in a row."""
+    ratios = []
+
+    for call in calls:
+        start_s = clock()
+        _add()
+        middle_s = clock()
+
+        for _ in range(times):
+            call()
+
+        ratios.append(_UNIT / times * (clock() - middle_s) / (middle_s - start_s))
+
+    return statistics.median(ratios[_NOT_COUNTED:])
+
+
+def _add() -> int:
+    total = 0
+
+    for number in range(_UNIT):
+        total += number
+
+    return total
+
+
+def command(*arguments: str) -> Row:
+    """Return the row of `simtrain ARGUMENTS` in a process of its own, in user time."""
+
+    def start() -> None:
+        line = [sys.executable, "-m", "simtrain", *arguments]
+        subprocess.run(line, stdout=subprocess.DEVNULL, check=True)
+
+    def user_s() -> float:
+        whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+        return sum(resource.getrusage(one).ru_utime for one in whose)
+
+    return Row(f"simtrain {' '.join(arguments)}", lambda: additions([start] * 13, clock=user_s))
+
+
+# A scenario in a warm process: one that was simulated before, and one that differs in numbers.
+
+
+class Answer(NamedTuple):
+    """A way to ask for an iteration: its name, and a function that prepares to ask."""
+
+    name: str
+    prepare: Callable[[], Callable[[simtrain.Scenario], object]]
+
+
+def _run(scenario: simtrain.Scenario) -> object:
+    result = run(scenario)
+    return result.iteration_time_s, result.memory.fit, result.mfu
+
+
+ANSWERS = (
+    Answer("run", lambda: _run),
+    Answer("evaluate", lambda: Evaluator().evaluate),
+    Answer("evaluate without breakdown", lambda: Evaluator(breakdowns=False).evaluate),
+)
+MODELS = {"175B": "table5_175b_present", "1T": "table5_1t_present"}
+_NUM_UNSEEN = 12
+_lengths = itertools.count(1)
+
+
+def seen(model: str, answer: Answer) -> float:
+    """Measure the same scenario again."""
+    scenario = simtrain.load_scenario(MODELS[model])
+    ask = answer.prepare()
+    return additions([lambda: ask(scenario)] * 25, times=10)
+
+
+def unseen(model: str, answer: Answer) -> float:
+    """Measure scenarios with shorter sequences, which no row has simulated."""
+    scenario = simtrain.load_scenario(MODELS[model])
+    ask = answer.prepare()
+
+    def calls() -> Iterator[Callable[[], object]]:
+        for number in itertools.islice(_lengths, _NUM_UNSEEN):
+            length = scenario.model.seq_length - 16 * number
+            shorter = scenario.replace({"model.seq_length": length})
+            yield partial(ask, shorter)
+
+    return additions(calls())
+
+
+def _engine(engine: Engine) -> float:
+    """Measure an engine on the tasks of the largest model, without building them."""
+    program = run(simtrain.load_scenario(MODELS["1T"])).timeline.program
+    return additions([lambda: simulate(program, engine)] * 8)
+
+
+def _rows() -> Iterator[Row]:
+    for measure, model, answer in itertools.product((seen, unseen), MODELS, ANSWERS):
+        name = f"{model} {'again' if measure is seen else 'unseen'}, {answer.name}"
+        yield Row(name, partial(measure, model, answer))
+
+    for engine in ("simpy", "compiled"):
+        yield Row(f"1T, 198,850 tasks, {engine}", partial(_engine, engine))
+
+
+ROWS = [*_rows()]
+
+
+def main() -> None:
+    """Print the table, or JSON of the rows after the path of simtrain."""
+    words = [word for word in sys.argv[1:] if word != "--json"]
+    chosen = [row for row in ROWS if not words or any(word in row.name for word in words)]
+    with suppress(ImportError):
+        import numba  # noqa: F401 (loops run compiled from the first row on)
+
+    if "--json" in sys.argv:
+        print(simtrain.__file__)
+        print(json.dumps({row.name: row.measure() for row in chosen}))
+        return
+
+    print("| row | additions |\n|---|---|")
+
+    for row in chosen:
+        print(f"| {row.name} | {row.measure():,.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
