@@ -70,15 +70,10 @@ register(
         "result_json": "simtrain.studies.variation.result_json",
         "load_imported": "simtrain.guests.importing.loading.load_imported",
         "draw": "simtrain.studies.variation.draw",
-        "Comparison": "simtrain.views.compare.compare_view",
-        "ScheduleComparison": "simtrain.views.schedules.schedules_view",
-        "SearchResult": "simtrain.views.search.search_view",
-        "TrainingCost": "simtrain.views.cost.cost_view",
-        "TrainingPlan": "simtrain.views.plan.plan_view",
-        "Validation": "simtrain.views.validation.validation_view",
+        "answer_view": "simtrain.views.answer.answer_view",
     }
 )
-"""What answers use of rooms that are built on them: pictures, and views by names of classes."""
+"""What answers use of rooms that are built on them: pictures and views."""
 
 __all__ = sorted([*_HOMES, "__version__", "models"])
 

@@ -51,7 +51,7 @@ ROOMS: dict[str, set[str]] = {
 GUESTS: dict[str, set[str]] = {
     "importing": {
         *("errors", "base", "schedules", "scenario", "hardware"),
-        *("iteration", "studies", "views", "commands"),
+        *("iteration", "studies", "commands"),
     },
     "paper": {
         *("units", "base", "schedules", "scenario", "hardware", "workload", "durations"),

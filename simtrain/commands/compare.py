@@ -15,7 +15,7 @@ import typer
 from simtrain.base.plug_ins import Parts
 from simtrain.commands.declare import options_first
 from simtrain.commands.options import AllowOomOption, OutOption, refuse
-from simtrain.commands.output import Output, check_file, show
+from simtrain.commands.output import Output, check_file, show_answer
 from simtrain.commands.printing import status
 from simtrain.commands.question import Question, Questions
 from simtrain.errors import InputError, Location
@@ -146,10 +146,9 @@ def _show_several(
     output: Output,
 ) -> None:
     from simtrain.studies.comparison import Comparison
-    from simtrain.views.compare import compare_view
 
     comparison = Comparison.of(columns)
-    show(output, comparison, lambda: compare_view(comparison), comparison.made_on)
+    show_answer(output, comparison)
     _write_page(out, lambda: _document(questions, changes, comparison))
 
 
@@ -176,29 +175,24 @@ def _advise(column: ScenarioColumn, top: int, out: Path | None, output: Output) 
     from simtrain.render.html.pages import study_document
     from simtrain.studies.advice import advise
     from simtrain.studies.comparison import Comparison
-    from simtrain.views.compare import compare_view
     from simtrain.views.view import Heading, View
 
-    scenario = column.result.scenario
     with status(f"simulating changes of {column.name}") as show_status:
         advice = advise(column.result, top, on_progress=show_status)
     comparison = Comparison([column], advice=advice)
-    show(output, comparison, lambda: compare_view(comparison), scenario.cluster)
+    show_answer(output, comparison)
     title = Heading(f"Changes of {column.name} that save time")
-    _write_page(out, lambda: study_document(View([title, *compare_view(comparison).parts])))
+    _write_page(out, lambda: study_document(View([title, *comparison.view().parts])))
 
 
 def _compare_schedules(question: Question, out: Path | None, output: Output) -> None:
     """Simulate every schedule that a pipeline allows: time, bubble, peak memory, and its order."""
     from simtrain.render.html.pages import schedules_document
-    from simtrain.studies.schedule_comparison import compare_schedules
-    from simtrain.views.schedules import schedules_view
+    from simtrain.studies.comparison import compare_schedules
 
-    scenario = question.load()
     with status("simulating schedules") as show_status:
-        comparison = compare_schedules(scenario, show_status)
-    draws = not (output.format == "md" or out)
-    show(output, comparison, partial(schedules_view, comparison, draws=draws), scenario.cluster)
+        comparison = compare_schedules(question.load(), show_status)
+    show_answer(output, comparison, draws=not (output.format == "md" or out))
     words = shlex.join(["simtrain", "compare", "--schedules", *question.words])
     _write_page(out, lambda: schedules_document(comparison, words))
 

@@ -8,7 +8,7 @@ import typer
 
 from simtrain.commands.declare import Fields, Written, options_first
 from simtrain.commands.options import AllowOomOption, refuse
-from simtrain.commands.output import Output, show
+from simtrain.commands.output import Output, show_answer
 from simtrain.commands.printing import progress_bar
 from simtrain.commands.question import Question, simulate_with_status
 from simtrain.studies.training_requests import CostRequest
@@ -61,7 +61,6 @@ def cost(
     """
     from simtrain.studies.cost import Terms
     from simtrain.studies.cost import cost as cost_of
-    from simtrain.views.cost import cost_view
 
     if fields["goodput"] != "auto":
         _refuse_draws(fields, details)
@@ -70,8 +69,7 @@ def cost(
     result = simulate_with_status(scenario, allow_oom)
     with progress_bar() as on_progress:
         answer = cost_of(result, **fields, on_progress=on_progress)
-    is_table = output.format in ("csv", "md")
-    show(output, answer, lambda: cost_view(answer, is_table, details), answer.cluster)
+    show_answer(output, answer, details=details or output.format in ("csv", "md"))
 
 
 def _refuse_draws(fields: dict[str, Any], details: bool) -> None:

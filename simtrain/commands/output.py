@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from simtrain.errors import InputError, Location, did_you_mean
 
 if TYPE_CHECKING:
     from simtrain.base.plain_data import PlainData
+    from simtrain.studies.answer import Answer
     from simtrain.views.view import View
 
 PAGES = (".html", ".htm")
@@ -66,6 +68,11 @@ def show(
         show_json(data if isinstance(data, dict) else data.to_dict(), cluster)
     else:
         show_view(output, view())
+
+
+def show_answer(output: Output, answer: Answer, **choices: object) -> None:
+    """Print the answer of a study; `choices` are those of its view."""
+    show(output, answer, partial(answer.view, **choices), answer.made_on)
 
 
 def show_json(data: dict[str, Any], cluster: str | Sequence[str] | None = None) -> None:

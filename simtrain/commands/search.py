@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simtrain.base.registered import registered
 from simtrain.commands.app import MISSED
 from simtrain.commands.cost import read_goodput
 from simtrain.commands.declare import Fields, Written, options_first
@@ -190,13 +189,13 @@ def _show(
     from simtrain.studies.planning import TrainingPlan
     from simtrain.studies.search.run import SearchResult, write_scenarios
 
-    data, view = answer.to_dict(), partial(registered(type(answer).__name__), answer)
+    data = answer.to_dict()
     if isinstance(answer, SearchResult) and out is not None and not is_page:
         for row, file in zip(data["ranked"], write_scenarios(answer, out), strict=False):
             row["file"] = str(file)
         data["best"] = data["ranked"][0]
-    show(output, data, partial(view, details), answer.made_on)
+    show(output, data, partial(answer.view, details=details), answer.made_on)
     if out is not None and is_page:
-        write_document(study_document(view(details=True)), out)
+        write_document(study_document(answer.view(details=True)), out)
     if isinstance(answer, TrainingPlan) and answer.fastest is None:
         raise typer.Exit(MISSED)

@@ -13,9 +13,9 @@ import typer
 from simtrain.commands.app import INTERRUPTED
 from simtrain.commands.declare import options_first
 from simtrain.commands.options import OutOption, SetOption, refuse, shipped_sweeps
-from simtrain.commands.output import PAGES, Output, check_file, show
+from simtrain.commands.output import PAGES, Output, check_file, show, show_answer
 from simtrain.commands.printing import emit, progress_bar, status
-from simtrain.studies.sweep import Progress, SweepRequest
+from simtrain.studies.sweep import SweepRequest
 
 
 @options_first("source out query overrides workers")
@@ -100,21 +100,14 @@ def _run(request: SweepRequest, out: Path, output: Output) -> None:
 
     with status("reading the sweep"):
         run = SweepRun.open(request, SweepFolder(out))
-    last = Progress(0, 0)
-
-    def on_progress(progress: Progress) -> None:
-        nonlocal last
-        last = progress
-        show_progress("points", progress.num_done, progress.num_points)
-
     try:
-        with progress_bar() as show_progress:
-            progress = run.compute(on_progress)
+        with progress_bar() as on_progress:
+            num_found = run.compute(on_progress)
     except KeyboardInterrupt:
-        on_disk = f"{last.done} of {last.num_parts} parts are on disk"
+        on_disk = f"{len(run.folder.files)} of {run.sweep.num_parts} parts are on disk"
         emit(f"interrupted: {on_disk}; run the same command to resume\n", sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
-    summary = Summary(run, progress)
+    summary = Summary(run, num_found)
     show(output, summary, lambda: summary_view(summary))
 
 
@@ -148,11 +141,10 @@ def _draw(folder: Path, out: Path | None, output: Output, axes: str, value: str 
 def _query(folder: Path, sql: str, output: Output) -> None:
     from simtrain.studies.sweep.run import query as run_query
     from simtrain.units import counted
-    from simtrain.views.sweep import rows_view
 
     answer = run_query(folder, sql)
     if answer.num_missing:
         missing = counted(answer.num_missing, "point")
         advice = "run the same simtrain sweep command again to compute them"
         emit(f"{missing} of the sweep not simulated yet or deleted: {advice}\n", sys.stderr)
-    show(output, answer, lambda: rows_view(answer))
+    show_answer(output, answer)

@@ -13,10 +13,11 @@ from simtrain.iteration.report.operators import Records, Rows
 
 
 class Answer(PlainData, Rows):
-    """An answer of a study.
+    """An answer of a study: all formats of its command follow from it.
 
-    A class has the `headline`, and the hardware profiles that JSON names (`made_on`). The view that
-    its command prints is registered by its name; the first table has the rows of `--format csv`.
+    A class has the `headline`, and the hardware profiles that JSON names (`made_on`). By default
+    its lists of values are tables whose columns are the keys of JSON; `simtrain/views/answer.py`
+    names the views that say more. The first table has the rows of `--format csv`.
     """
 
     __slots__ = ()
@@ -31,10 +32,13 @@ class Answer(PlainData, Rows):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.headline}>"
 
+    def view(self, **choices: object) -> Any:
+        """Return how it reads; `choices` are those of its view."""
+        return registered("answer_view")(self, **choices)
+
     def records(self) -> Records:
         """Return the rows that its command prints with `--format csv`, as dicts."""
-        view = registered(type(self).__name__)(self)
-        table, *_ = view.tables.values()
+        table, *_ = self.view().tables.values()
         rows: Records = table.records()
         return rows
 

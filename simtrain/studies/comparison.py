@@ -1,4 +1,4 @@
-"""Compare scenarios: why one is slower; of a single one, which changes save most."""
+"""Compare scenarios: why one is slower; of a single one, which changes or schedules save most."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from simtrain.iteration.programs.seconds import Machine
 from simtrain.iteration.report.difference import Difference
 from simtrain.iteration.report.difference import compare as differences_of
 from simtrain.iteration.report.result import Result
-from simtrain.scenario import Scenario
+from simtrain.scenario import Scenario, check_values
+from simtrain.scenario.schedule_rules import numbers_of_chunks
+from simtrain.schedules import NAMED
 from simtrain.studies.advice import Advice, advise
 from simtrain.studies.answer import Answer
 from simtrain.studies.on_machine import plan_on
-from simtrain.studies.schedule_comparison import ScheduleComparison, compare_schedules
-from simtrain.studies.simulation import checked_profile, result_of, scenario_of
+from simtrain.studies.simulation import checked_profile, result_of, scenario_of, simulate
 from simtrain.studies.variation import DrawnTimes, draw_if_varied
 
 FACTOR = 1.1
@@ -227,3 +228,106 @@ def column_of(
 def letter_of(number: int) -> str:
     """Return the letter of a scenario: A to Z, then A1 and so on."""
     return f"{ascii_uppercase[number % 26]}{number // 26 or ''}"
+
+
+# ------------------------------------------------------------------------- schedules
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledIteration(PlainData):
+    """An iteration with a named schedule."""
+
+    json_fields: ClassVar = keys(
+        """name=result.scenario.schedule chunks=result.scenario.num_chunks
+        iteration_time_s=result.iteration_time_s bubble
+        peak_bytes=result.memory_report.fullest.peak_bytes fits=result.fit.fits fit=result.fit"""
+    )
+
+    result: Result
+
+    @property
+    def name(self) -> str:
+        return self.result.scenario.schedule
+
+    @property
+    def bubble(self) -> float:
+        """Share of the iteration that is a bubble, over all stages."""
+        breakdown = self.result.breakdown
+        return breakdown.bubble_s / breakdown.total_s
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedSchedule(PlainData):
+    """A named schedule that the scenario cannot have, and the first rule that it breaks."""
+
+    json_fields: ClassVar = keys("name code reason")
+
+    name: str
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ScheduleComparison(Answer):
+    """All named schedules on one pipeline."""
+
+    json_fields: ClassVar = keys("schedule=base.schedule trials refused")
+
+    base: Scenario
+    trials: tuple[ScheduledIteration, ...]
+    refused: tuple[RefusedSchedule, ...]
+
+    @property
+    def made_on(self) -> str:
+        return self.base.cluster
+
+    @property
+    def headline(self) -> str:
+        """The answer in one line: the fastest that surely fits, and what it saves."""
+        fitting = [trial for trial in self.trials if trial.result.fit.fits_surely] or [*self.trials]
+        best, counts = fitting[0], f"of {len(self.trials) + len(self.refused)} schedules"
+        current = next((trial for trial in self.trials if trial.name == self.base.schedule), best)
+        saved = 1 - best.result.iteration_time_s / current.result.iteration_time_s
+        saves = (
+            f"saves {saved:.1%} of {current.name}" if best is not current else "the scenario's own"
+        )
+        return f"{best.name}, {saves}, {counts}: {best.result.headline}"
+
+
+def compare_schedules(
+    scenario: Scenario, on_progress: Callable[[str], None] = lambda description: None
+) -> ScheduleComparison:
+    """Simulate a scenario with each named schedule that its pipeline allows.
+
+    A schedule keeps the scenario's number of chunks per stage if it can. Otherwise it has its only
+    number, or the smallest that divides the layers. Transfers are as the framework of each schedule
+    has them. All other settings stay.
+
+    Raises:
+        InputError: the scenario itself breaks a rule.
+    """
+    check_values(scenario)
+    legal, refused = list[ScheduledIteration](), list[RefusedSchedule]()
+    for name in NAMED:
+        on_progress(name)
+        try:
+            legal.append(ScheduledIteration(simulate(_with_schedule(scenario, name))))
+        except InputError as error:
+            problem = error.problems[0]
+            refused.append(RefusedSchedule(name, problem.code, problem.message))
+    legal.sort(key=lambda trial: trial.result.iteration_time_s)
+    return ScheduleComparison(scenario, tuple(legal), tuple(refused))
+
+
+def _with_schedule(scenario: Scenario, name: str) -> Scenario:
+    """Return the scenario with another schedule, and with a number of chunks that it can have."""
+    if name == scenario.schedule:
+        return scenario
+    family, chunks = NAMED[name], scenario.num_chunks
+    if not family.allows_chunks(chunks):
+        # The smallest number above 1 that divides the layers of each stage.
+        several = filter(family.allows_chunks, numbers_of_chunks(scenario))
+        fewest = next(several, family.fewest_chunks) if family.has_chunks else 1
+        chunks = family.num_chunks or fewest
+    changes = {"schedule": name, "parallelism.interleave": chunks, "overlap.pipeline": None}
+    return scenario.replace(changes)

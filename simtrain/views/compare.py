@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.hardware.evidence import sentences_of
@@ -13,10 +13,11 @@ from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.iteration.report.result import Result
 from simtrain.studies.advice import Advice
 from simtrain.studies.comparison import FACTOR, Comparison, ScenarioColumn, letter_of
-from simtrain.studies.variation import DrawnTimes
-from simtrain.units import counted, format_bytes, format_seconds, four_digits, gib
+from simtrain.units import counted, format_seconds, four_digits, gib
 from simtrain.views.kinds import (
     BAR,
+    BYTES,
+    COUNT,
     FINE_SHARE,
     GIB,
     NUMBER,
@@ -27,7 +28,7 @@ from simtrain.views.kinds import (
     TEXT,
     Kind,
 )
-from simtrain.views.result import iteration_time, token_rate, token_rate_label
+from simtrain.views.result import token_rate_label
 from simtrain.views.view import (
     Cell,
     Column,
@@ -38,7 +39,10 @@ from simtrain.views.view import (
     Row,
     Table,
     View,
+    data_of,
     remarks,
+    rows_of,
+    text_of,
 )
 
 _KEYS = 2
@@ -62,55 +66,40 @@ def compare_view(comparison: Comparison) -> View:
     return View([*parts, _resources(named), remarks(_remarks(named)), *line])
 
 
-def _side_by_side(columns: dict[str, ScenarioColumn]) -> Table:
-    results = [column.result for column in columns.values()]
-    rows = [
-        Row(("iteration time", *map(iteration_time, results))),
-        *_drawn_times([*columns.values()]),
-        Row(("90 % interval", *(result.interval.ends for result in results))),
-        Row((token_rate_label(results), *map(token_rate, results))),
-        Row(("MFU", *(Cell(result.mfu, f"{result.mfu:.1%}") for result in results))),
-        Row(("peak memory", *(_peak_memory(result) for result in results))),
-        Row(("GPUs", *(_gpus(result) for result in results))),
+def _side_by_side(named: dict[str, ScenarioColumn]) -> Table:
+    """A row for each figure and a column for each scenario; in CSV, a row for each scenario."""
+    columns, label = [*named.values()], token_rate_label([each.result for each in named.values()])
+    figures = [
+        Column("iteration_time_s", "iteration time", SECONDS),
+        Column("mean_s", "mean of draws", SECONDS),
+        Column("p95_s", "95 % take at most", SECONDS),
+        Column("interval_s", "90 % interval", Kind(lambda interval: interval.ends)),
+        Column("tokens_per_s", label, Kind("{:,.0f}".format)),
+        Column("mfu", "MFU", SHARE),
+        Column("peak_bytes", "peak memory", BYTES),
+        Column("num_gpus", "GPUs", COUNT),
     ]
-    data = [
-        {
-            "letter": letter,
-            "scenario": column.name,
-            "iteration_time_s": column.result.iteration_time_s,
-            **_drawn_data(column.drawn),
-            "tokens_per_s": column.result.tokens_per_s,
-            "mfu": column.result.mfu,
-            "peak_bytes": column.result.memory.fullest.peak_bytes,
-            "num_gpus": column.result.scenario.num_gpus,
-        }
-        for letter, column in columns.items()
-    ]
-    headings = [Column("", "", TEXT), *(Column("", name, NUMBER) for name in columns)]
-    return Table("scenarios", "Side by side", headings, rows, num_keys=_KEYS, data=data)
-
-
-def _drawn_data(drawn: DrawnTimes | None) -> dict[str, float]:
-    return {} if drawn is None else {"mean_s": drawn.time.mean, "p95_s": drawn.time.p95}
-
-
-def _drawn_times(columns: Sequence[ScenarioColumn]) -> Iterator[Row]:
-    """Yield the mean and a percentile of drawn iterations, if any are drawn."""
     if not any(column.drawn for column in columns):
-        return
-    for label, name in (("mean of draws", "mean"), ("95 % take at most", "p95")):
-        times_s = [column.drawn and getattr(column.drawn.time, name) for column in columns]
-        cells = [Cell(time_s, format_seconds(time_s) if time_s else "") for time_s in times_s]
-        yield Row((label, *cells))
-
-
-def _peak_memory(result: Result) -> Cell:
-    peak_bytes = result.memory.fullest.peak_bytes
-    return Cell(peak_bytes, format_bytes(peak_bytes))
-
-
-def _gpus(result: Result) -> Cell:
-    return Cell(result.scenario.num_gpus, f"{result.scenario.num_gpus:,}")
+        del figures[1:3]
+    records = data_of(
+        [figure.name for figure in figures],
+        columns,
+        mean_s=lambda column: column.drawn and column.drawn.time.mean,
+        p95_s=lambda column: column.drawn and column.drawn.time.p95,
+    )
+    rows = []
+    for figure in figures:
+        values = [record[figure.name] for record in records]
+        cells = (Cell(value, text_of(value, figure)) for value in values)
+        rows.append(Row((figure.heading, *cells)))
+    data = [
+        {"letter": letter, "scenario": column.name} | record
+        for (letter, column), record in zip(named.items(), records, strict=True)
+    ]
+    for record in data:
+        del record["interval_s"]
+    headings = [Column("", "", TEXT), *(Column("", name, NUMBER) for name in named)]
+    return Table("scenarios", "Side by side", headings, rows, num_keys=_KEYS, data=data)
 
 
 def _changed_fields(columns: dict[str, ScenarioColumn]) -> Table:
@@ -268,7 +257,7 @@ def advice_view(advice: Advice) -> View:
             ("peak memory", f"{gib(advice.peak_bytes)} GiB{fits}"),
         ]
     )
-    rows = [Row([getattr(change, column.name) for column in _CHANGES]) for change in advice.advised]
+    rows = rows_of(_CHANGES, advice.advised)
     tried = (
         f"{counted(advice.num_tried, 'change')} on the same GPUs, with the same global batch, were "
         f"simulated one at a time; {advice.num_too_large} of them do not fit."

@@ -8,7 +8,7 @@ from simtrain.hardware.evidence import sentences_of
 from simtrain.studies.cost import DrawnFigure, Goodput, TrainingCost
 from simtrain.units import DAY_S, HOUR_S, format_energy, format_seconds, four_digits, short_interval
 from simtrain.views.kinds import BAR, FOUR_DIGITS, SHARE, TEXT, amount
-from simtrain.views.view import Column, Facts, Heading, Headline, Part, Row, Table, View, remarks
+from simtrain.views.view import Column, Facts, Heading, Headline, Row, Table, View, data_of, remarks
 
 _DATA = (
     *("scenario", "cluster", "num_gpus", "num_tokens", "num_iterations", "iteration_time_s"),
@@ -17,32 +17,20 @@ _DATA = (
 )
 
 
-def cost_view(cost: TrainingCost, is_table: bool = True, details: bool = False) -> View:
-    """Show the cost of a training.
-
-    Args:
-        cost: the cost.
-        is_table: a table, whose CSV has the figures in full precision; otherwise facts.
-        details: also show where the hours go, as a table does anyway.
-    """
+def cost_view(cost: TrainingCost, details: bool = True) -> View:
+    """Show the cost of a training; with `details`, also where the hours go."""
     drawn = cost.training
     facts = [*_facts(cost), *(failure_facts(drawn) if drawn else ())]
-    columns = [Column("figure", "", TEXT), Column("value", "", TEXT)]
-    data = [{name: getattr(cost, name) for name in _DATA}]
-    table = Table("costs", "", columns, [Row(fact) for fact in facts], data=data)
+    columns, rows = [Column("", "", TEXT)] * 2, [Row(fact) for fact in facts]
+    data = data_of(_DATA, [cost])
+    table = Table("costs", "", columns, rows, layout="list", data=data)
     notes = [*sentences_of([cost.evidence]), cost.interval.sentence]
     if cost.num_iterations == 1:
         tokens = f"{cost.num_tokens:,} tokens are at most one iteration"
         notes.append(f"{tokens}; a number in billions ends in B: 300B.")
     notes += cost_remarks([cost])
-    shown: list[Part] = [
-        table if is_table else Facts(facts),
-        remarks(notes),
-        Headline(cost.headline),
-    ]
-    if drawn and (is_table or details):
-        shown += goodput_view(drawn).parts
-    return View(shown)
+    hours = goodput_view(drawn).parts if drawn and details else ()
+    return View([table, remarks(notes), Headline(cost.headline), *hours])
 
 
 def cost_remarks(costs: Sequence[TrainingCost]) -> Iterator[str]:

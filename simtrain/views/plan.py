@@ -51,9 +51,7 @@ _MISSES = {"days": "too long", "budget": "over budget", "no price": "no price"}
 def plan_view(plan: TrainingPlan, details: bool = False) -> View:
     """Show a plan: the best rows, a row per cluster and number of GPUs, and whether limits are met.
 
-    Args:
-        plan: the plan.
-        details: also say what predictions and prices rest on.
+    With `details`, also say what predictions and prices rest on.
     """
     columns, records = _columns(plan), [_record(row, plan) for row in plan.rows]
     rows = [
@@ -88,7 +86,7 @@ def plan_view(plan: TrainingPlan, details: bool = False) -> View:
 
 
 def _columns(plan: TrainingPlan) -> list[Column]:
-    columns = [
+    return [
         Column("cluster", "cluster", NUMBER),
         Column("num_gpus", "GPUs", NUMBER),
         Column("split", "tensor x\npipeline\nx data", TEXT),
@@ -103,7 +101,6 @@ def _columns(plan: TrainingPlan) -> list[Column]:
         Column("node_energy_j", "energy\nof nodes,\nMWh", _MWH, "at most"),
         Column("remark", "", TEXT),
     ]
-    return columns
 
 
 def _record(row: PlanRow, plan: TrainingPlan) -> dict[str, Any]:

@@ -45,8 +45,6 @@ class ProfilePage(PlainData):
     """A profile and its entries, in the file's order of sections.
 
     Args:
-        profile: the profile.
-        entries: its entries.
         validated_on: errors of predicted iterations against measured ones; None if unknown.
         evidence: what predictions with the profile rest on.
     """

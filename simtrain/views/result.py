@@ -41,10 +41,7 @@ _RANGE = "min to max\nover stages"
 def result_view(result: Result, more: Iterable[str] = (), drawn: DrawnTimes | None = None) -> View:
     """Show time, breakdown and memory.
 
-    Args:
-        result: the simulated iteration.
-        more: further remarks, on settings.
-        drawn: the iteration drawn many times.
+    `more` are further remarks, on settings; `drawn` is the iteration drawn many times.
     """
     memory = result.memory
     parts: list[Part] = []
@@ -67,12 +64,7 @@ def result_view(result: Result, more: Iterable[str] = (), drawn: DrawnTimes | No
 
 @dataclass(frozen=True, slots=True)
 class MainFigures:
-    """Time and rates of an iteration: those of its mean time if it is drawn.
-
-    Args:
-        iteration_time_s, interval: the iteration time, and where the measured one lies.
-        tokens_per_s, mfu, hfu: the rates.
-    """
+    """Time and rates of an iteration: those of its mean time if it is drawn."""
 
     iteration_time_s: float
     interval: Interval
@@ -82,7 +74,6 @@ class MainFigures:
 
     @classmethod
     def of(cls, result: Result, drawn: DrawnTimes | None) -> MainFigures:
-        """Return the figures of a result, or of its draws."""
         slowdown, interval = drawn.slowdown if drawn else 1.0, result.interval
         return cls(
             drawn.time.mean if drawn else result.iteration_time_s,
@@ -136,20 +127,10 @@ def main_facts(result: Result, drawn: DrawnTimes | None = None) -> Facts:
     )
 
 
-def iteration_time(result: Result) -> Cell:
-    """The iteration time."""
-    return Cell(result.iteration_time_s, format_seconds(result.iteration_time_s))
-
-
 def token_rate_label(results: Sequence[Result]) -> str:
     """Name the rate: programs without tokens, such as image models, have samples."""
     has_tokens = any(result.scenario.model.seq_length > 1 for result in results)
     return "tokens per second" if has_tokens else "samples per second"
-
-
-def token_rate(result: Result) -> Cell:
-    """Tokens per second."""
-    return Cell(result.tokens_per_s, f"{result.tokens_per_s:,.0f}")
 
 
 def _peak(result: Result) -> str:

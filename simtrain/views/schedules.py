@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simtrain.schedules import Schedule
-from simtrain.studies.schedule_comparison import ScheduleComparison
+from simtrain.studies.comparison import ScheduleComparison
 from simtrain.units import counted
 from simtrain.views.kinds import COUNT, GIB, SECONDS, SHARE, TEXT, WHOLE_TEXT
 from simtrain.views.view import (
     Column,
     Heading,
     Headline,
-    Row,
     SchedulePicture,
+    Style,
     Table,
     View,
     remarks,
+    rows_of,
 )
 
 _MOST_PICTURES = 3
@@ -42,8 +45,9 @@ def schedules_view(comparison: ScheduleComparison, *, draws: bool = True) -> Vie
     pictures = [
         part
         for trial in comparison.trials[:_MOST_PICTURES]
+        for scenario in (trial.result.scenario,)
         for part in (
-            Heading(f"{trial.name}, {counted(trial.chunks, 'chunk')} per stage"),
+            Heading(f"{scenario.schedule}, {counted(scenario.num_chunks, 'chunk')} per stage"),
             SchedulePicture(trial.result.plan.schedule),
         )
     ]
@@ -59,36 +63,28 @@ def schedules_view(comparison: ScheduleComparison, *, draws: bool = True) -> Vie
 
 
 def _legal(comparison: ScheduleComparison) -> Table:
-    fastest_s = min((trial.iteration_time_s for trial in comparison.trials), default=1.0)
-    chosen = comparison.base.schedule
-    rows = [
-        Row(
-            [
-                trial.name,
-                trial.chunks,
-                trial.iteration_time_s,
-                trial.iteration_time_s / fastest_s - 1,
-                trial.bubble,
-                trial.peak_bytes,
-                trial.fit.state.value,
-            ],
-            "strong" if trial.name == chosen else None if trial.fit.fits else "bad",
-        )
-        for trial in comparison.trials
-    ]
+    fastest_s, chosen = comparison.trials[0].result.iteration_time_s, comparison.base.schedule
+    rows = rows_of(
+        _LEGAL,
+        comparison.trials,
+        slower=lambda trial: trial.result.iteration_time_s / fastest_s - 1,
+        fits=lambda trial: trial.result.fit.state.value,
+    )
+    for place, trial in enumerate(comparison.trials):
+        style: Style | None = None if trial.result.fit.fits else "bad"
+        rows[place] = replace(rows[place], style="strong" if trial.name == chosen else style)
     return Table("schedules", "What the pipeline allows, the fastest first", _LEGAL, rows)
 
 
 def _refused(comparison: ScheduleComparison) -> Table:
-    rows = [Row([each.name, each.code, each.reason]) for each in comparison.refused]
     title = "What it refuses; simtrain show CODE says more"
-    return Table("refused", title, _REFUSED, rows)
+    return Table("refused", title, _REFUSED, rows_of(_REFUSED, comparison.refused))
 
 
 def _remarks(comparison: ScheduleComparison) -> list[str]:
     search = "simtrain search SCENARIO --gpus N --vary schedule=NAME,NAME"
     words = [f"Layouts, chunks and schedules together: {search}"]
-    fitting = [trial.name for trial in comparison.trials if trial.fit.fits_surely]
+    fitting = [trial.name for trial in comparison.trials if trial.result.fit.fits_surely]
     if fitting and fitting[0] != comparison.base.schedule:
         words.insert(0, f"The fastest that surely fits: --set schedule={fitting[0]}")
     return words

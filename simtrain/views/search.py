@@ -34,6 +34,11 @@ _CONTEXT, _LENGTHS = "con-\ntext", "first/\nlast"
 _NONE = {_CONTEXT: "1", _LENGTHS: ""}
 """What columns without information have in each row."""
 _FREE, _MFU = "free\nGiB", "MFU"
+_DATA = (
+    *("num_gpus", "tensor", "pipeline", "data", "context", "expert", "interleave", "schedule"),
+    *("micro", "recompute", "sequence_parallel", "zero_stage"),
+    *("iteration_time_s", "tokens_per_s", "mfu", "peak_bytes"),
+)
 MAY_NOT_FIT = "*"
 """Mark of a layout that fits by prediction, but not surely."""
 
@@ -41,9 +46,7 @@ MAY_NOT_FIT = "*"
 def search_view(result: SearchResult, details: bool = False) -> View:
     """Say which layouts are the best, rank them, and say whether that is proved.
 
-    Args:
-        result: the result of a search.
-        details: also say why the best is better, what was searched, and what predictions rest on.
+    With `details`, also say what was searched, and what predictions rest on.
     """
     parts: list[Part] = [
         Heading(_title(result)),
@@ -157,26 +160,10 @@ def _notes(result: SearchResult) -> Iterator[str]:
 
 
 def _record(candidate: Candidate) -> dict[str, Any]:
-    scenario, run, evaluation = candidate.scenario, candidate.run, candidate.evaluation
-    split = scenario.parallelism
-    return {
-        "num_gpus": scenario.num_gpus,
-        "tensor": split.tensor,
-        "pipeline": split.pipeline,
-        "data": split.data,
-        "context": split.context,
-        "expert": split.expert,
-        "interleave": split.interleave,
-        "schedule": scenario.schedule,
-        "micro": scenario.batch.micro,
-        "recompute": evaluation.scenario.recompute.strategy,
-        "sequence_parallel": split.sequence_parallel,
-        "zero_stage": scenario.memory.zero_stage,
-        "iteration_time_s": run.iteration_time_s,
-        "tokens_per_s": run.tokens_per_s,
-        "mfu": run.mfu,
-        "peak_bytes": evaluation.peak_bytes,
-    }
+    """Return what JSON has of a layout by the names of CSV; of its recompute, the strategy."""
+    values = candidate.configuration | candidate.to_dict()
+    values["recompute"] = values["recompute"]["strategy"]
+    return {name: values[name] for name in _DATA}
 
 
 def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.scenario.resolved import ResolvedSettings
 from simtrain.views.kinds import TEXT, WHOLE_TEXT, Kind
-from simtrain.views.view import Column, Facts, Row, Table, View, remarks
+from simtrain.views.view import Column, Facts, Table, View, remarks, rows_of
 
 _SETTING = Kind(as_scalar, is_number=False)
 _COLUMNS = (
@@ -18,10 +18,7 @@ _COLUMNS = (
 
 def settings_view(resolved: ResolvedSettings) -> View:
     """Every setting with what decided it, in the order of the sections of a scenario."""
-    rows = [
-        Row((setting.field, setting.value, setting.decided_by, setting.source))
-        for setting in resolved.settings
-    ]
+    rows = rows_of(_COLUMNS, resolved.settings)
     facts = (("scenario", resolved.scenario or "unnamed"), ("software stack", resolved.software))
     table = Table("settings", "Settings", _COLUMNS, rows, optional=("source",))
     precedence = (

@@ -16,10 +16,10 @@ from simtrain.iteration.report.headline import iteration_line
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import REASONS
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep import Progress
 from simtrain.studies.sweep.grid import MORE_IS_BETTER
 from simtrain.studies.sweep.run import SweepRows, SweepRun, query
-from simtrain.units import counted, format_bytes, format_seconds, four_digits
+from simtrain.units import counted
+from simtrain.views.answer import kind_of
 from simtrain.views.kinds import COUNT, TEXT, Kind
 from simtrain.views.view import Cell, Column, Headline, Paragraphs, Row, Table, View
 
@@ -28,16 +28,16 @@ _MAX_ROWS = 40
 
 @dataclass(frozen=True)
 class Summary(PlainData):
-    """What a sweep's folder has when a run ends."""
+    """What a sweep's folder has when a run ends, `num_parts_found` of it from a run before."""
 
     json_fields: ClassVar = keys(
-        """name=run.sweep.name out num_parts=progress.num_parts
-        num_parts_found=progress.found num_points=progress.num_points num_rows ok does_not_fit
-        illegal excluded best interval_s=interval"""
+        """name=run.sweep.name out num_parts=run.sweep.num_parts num_parts_found
+        num_points=run.sweep.num_points num_rows ok does_not_fit illegal excluded best
+        interval_s=interval"""
     )
 
     run: SweepRun
-    progress: Progress
+    num_parts_found: int
 
     @property
     def out(self) -> str:
@@ -95,7 +95,7 @@ class Summary(PlainData):
         line = iteration_line(scenario, SimpleNamespace(**best), self.interval, fit)
         point = ", ".join(f"{name}: {as_scalar(value)}" for name, value in best["point"].items())
         objective = self.run.sweep.objective
-        named = "" if objective in best else f" {_figure(objective, best['value'])}"
+        named = "" if objective in best else f" {kind_of(objective, 0.0).text(best['value'])}"
         return f"{line}; best {objective}{named} {of} ({point})"
 
     @cached_property
@@ -108,9 +108,9 @@ class Summary(PlainData):
 
 def summary_view(summary: Summary) -> View:
     """The summary: how many points there are of each kind, the best, and where results are."""
-    progress = summary.progress
-    points, parts = counted(progress.num_points, "point"), counted(progress.num_parts, "part")
-    head = Paragraphs([f"{summary.run.sweep.name}: {points} in {parts}"], style=None)
+    sweep = summary.run.sweep
+    points, parts = counted(sweep.num_points, "point"), counted(sweep.num_parts, "part")
+    head = Paragraphs([f"{sweep.name}: {points} in {parts}"], style=None)
     columns = Column("num_points", "", COUNT), Column("kind", "", TEXT)
     lines = [(summary.ok, "ok"), (summary.does_not_fit, "do not fit in memory")]
     for code, number in summary.illegal.items():
@@ -127,16 +127,10 @@ def _remarks(summary: Summary) -> Iterator[str]:
         yield from mfu_remarks([sweep.scenario(best["index"])])
     if summary.interval:
         yield summary.interval.sentence
-    if summary.progress.found:
-        yield f"{counted(summary.progress.found, 'part')} found on disk"
+    if summary.num_parts_found:
+        yield f"{counted(summary.num_parts_found, 'part')} found on disk"
     yield f"Results are in {folder}. Query them with:"
     yield f'  simtrain sweep {folder} --query "select * from results limit 5"'
-
-
-def _figure(column: str, value: float) -> str:
-    if column.endswith("_bytes"):
-        return format_bytes(value)
-    return format_seconds(value) if column.endswith("_s") else four_digits(value)
 
 
 def rows_view(answer: SweepRows) -> View:

@@ -5,14 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from simtrain.studies.validation import Errors, ValidatedRun, Validation
+from simtrain.studies.validation import ValidatedRun, Validation
 from simtrain.units import counted
 from simtrain.views.kinds import COUNT, NUMBER, SECONDS, SHARE, SIGNED_SHARE, TEXT, WHOLE_TEXT
-from simtrain.views.view import Column, Headline, Paragraphs, Row, Table, View, remarks, verdict
+from simtrain.views.view import (
+    Column,
+    Headline,
+    Paragraphs,
+    Row,
+    Table,
+    View,
+    data_of,
+    remarks,
+    rows_of,
+    verdict,
+)
 
 _WORST = 8
 _MOST_REASONS = 12
 _STATISTICS = (
+    Column("figure", "", WHOLE_TEXT),
     Column("num", "runs", COUNT),
     Column("mean_abs_error", "mean |error|", SHARE, "of predicted / measured - 1"),
     Column("median_error", "median |error|", SHARE),
@@ -51,15 +63,14 @@ def validation_view(validation: Validation) -> View:
 
 
 def _statistics(validation: Validation) -> Table:
-    kinds = {"iteration time": validation.time_errors, "peak memory": validation.peak_errors}
-    rows = [Row((name, *_cells(errors))) for name, errors in kinds.items() if errors.num]
-    columns = (Column("figure", "", WHOLE_TEXT), *_STATISTICS)
+    times, peaks = validation.time_errors, validation.peak_errors
+    rows = rows_of(
+        _STATISTICS,
+        [errors for errors in (times, peaks) if errors.num],
+        figure=lambda errors: "iteration time" if errors is times else "peak memory",
+    )
     title = f"Errors of predictions with {validation.cluster}"
-    return Table("errors", title, columns, rows, optional=_FIRST_OMITTED)
-
-
-def _cells(errors: Errors) -> list[float | None]:
-    return [getattr(errors, column.name) for column in _STATISTICS]
+    return Table("errors", title, _STATISTICS, rows, optional=_FIRST_OMITTED)
 
 
 def _worst(validation: Validation) -> Table:
@@ -71,12 +82,10 @@ def _worst(validation: Validation) -> Table:
         Column("simulated_s", "simulated", SECONDS),
         Column("error", "error", SIGNED_SHARE, "of predicted / measured - 1"),
     )
-    names = [column.name for column in columns]
     timed = [row for row in validation.rows if row.error is not None]
     worst = sorted(timed, key=lambda row: -abs(row.error or 0.0))
-    cells = [Row([getattr(row, name) for name in names]) for row in worst[:_WORST]]
-    data = [{name: getattr(row, name) for name in _ALL} for row in validation.rows]
-    return Table("runs", "The largest errors", columns, cells, optional=("model",), data=data)
+    rows, data = rows_of(columns, worst[:_WORST]), data_of(_ALL, validation.rows)
+    return Table("runs", "The largest errors", columns, rows, optional=("model",), data=data)
 
 
 def _refusals(rows: Sequence[ValidatedRun]) -> Table:
@@ -93,7 +102,7 @@ def _refusals(rows: Sequence[ValidatedRun]) -> Table:
     shown = [
         Row((len(group), group[0].line, group[0].refusal)) for group in most_first[:_MOST_REASONS]
     ]
-    data = [{"file": row.file, "line": row.line, "refusal": row.refusal} for row in rows]
+    data = data_of(("file", "line", "refusal"), rows)
     return Table("refused", "Not simulated", columns, shown, data=data)
 
 

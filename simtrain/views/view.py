@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from simtrain.base.plain_data import attribute, json_fields
 from simtrain.views.kinds import TEXT, Kind
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ class Row:
 
     Args:
         cells: one value or `Cell` for each column.
-        style: how the row reads.
         entry: the entry of a hardware profile that the row is about; columns of kind `ENTRY` lead
             to it.
     """
@@ -65,8 +65,7 @@ class Table:
     Args:
         name: what `--table` calls it.
         title: text above it.
-        columns: the columns.
-        rows: the rows, each with a cell for each column.
+        rows: each with a cell for each column.
         end: a closing row, set apart.
         optional: names or headings of columns that a narrow medium omits, the least important
             first.
@@ -100,6 +99,29 @@ class Table:
             }
             for row in self.rows
         ]
+
+
+def rows_of(
+    columns: Iterable[Column], values: Iterable[Any], **computed: Callable[[Any], object]
+) -> list[Row]:
+    """Return a row for each value: what `data_of` returns for the names of the columns."""
+    records = data_of([column.name for column in columns], values, **computed)
+    return [Row([*record.values()]) for record in records]
+
+
+def data_of(
+    names: Sequence[str], values: Iterable[Any], **computed: Callable[[Any], object]
+) -> list[dict[str, Any]]:
+    """Return rows for CSV: what JSON has of each value by these names, or a function of it."""
+    return [
+        {
+            name: computed[name](value)
+            if name in computed
+            else attribute(value, json_fields(type(value)).get(name, name))
+            for name in names
+        }
+        for value in values
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow.parquet
 
-from simtrain.studies.sweep import Progress
 from simtrain.studies.sweep.grid import Sweep, load_sweep
 from simtrain.studies.sweep.run import SweepFolder, SweepRun
 
@@ -53,8 +52,8 @@ def run(
     sweep: Sweep,
     out: pathlib.Path,
     workers: int = 1,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
-) -> Progress:
+    on_progress: Callable[[str, int, int], None] = lambda phase, done, total: None,
+) -> int:
     folder = SweepFolder(out)
     folder.open(sweep.header)
     return SweepRun(sweep, folder, workers).compute(on_progress)

@@ -12,7 +12,7 @@ from simtrain.render.html.document import HtmlDocument, HtmlSection
 from simtrain.render.html.elements import Html, element, joined
 from simtrain.render.html.timeline import timelines
 from simtrain.render.html.view import part_html, view_html
-from simtrain.studies.schedule_comparison import ScheduleComparison
+from simtrain.studies.comparison import ScheduleComparison
 from simtrain.views.result import result_view
 from simtrain.views.schedules import schedules_view
 from simtrain.views.view import (

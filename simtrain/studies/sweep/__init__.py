@@ -15,17 +15,6 @@ from simtrain.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """Progress of a run."""
-
-    num_parts: int
-    num_points: int
-    done: int = 0
-    found: int = 0
-    num_done: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class SweepRequest:
     """What a sweep is asked for.
 
@@ -39,7 +28,7 @@ class SweepRequest:
         workers: processes; with 1 this process computes everything, and None takes one per
             processor. A script with several workers needs `if __name__ == "__main__":`, because
             workers import it.
-        on_progress: called after each part.
+        on_progress: receives a phase, and how many of how many points are done.
     """
 
     sweep: str | Path | Mapping[str, Any]
@@ -48,7 +37,7 @@ class SweepRequest:
     _: KW_ONLY
     query: str | None = None
     workers: int | None = 1
-    on_progress: Callable[[Progress], None] = lambda progress: None
+    on_progress: Callable[[str, int, int], None] = lambda phase, done, total: None
 
     def check(self) -> None:
         """Refuse a number of workers below 1 (E834)."""

@@ -19,7 +19,7 @@ from concurrent.futures import (
 )
 from concurrent.futures import wait as wait_for
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 from multiprocessing.connection import wait
@@ -38,7 +38,7 @@ from simtrain.iteration.report.operators import Records
 from simtrain.scenario import RULES, Scenario
 from simtrain.studies.answer import Answer
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep import Progress, SweepRequest
+from simtrain.studies.sweep import SweepRequest
 from simtrain.studies.sweep.grid import BREAKDOWN, REPORTED, Sweep, allow_only, load_sweep
 
 if TYPE_CHECKING:
@@ -265,8 +265,8 @@ class SweepRun:
         workers = max(1, min(request.workers or num_processors(), sweep.num_parts))
         return cls(sweep, folder, workers)
 
-    def compute(self, on_progress: Callable[[Progress], None]) -> Progress:
-        """Compute the parts that have no file.
+    def compute(self, on_progress: Callable[[str, int, int], None]) -> int:
+        """Compute the parts that have no file; return how many parts had one.
 
         Raises:
             InputError: the folder cannot be written to, a condition has no value at a point, or a
@@ -274,19 +274,17 @@ class SweepRun:
         """
         sizes = [len(self.sweep.indices(number)) for number in range(self.sweep.num_parts)]
         there = {number for number in range(len(sizes)) if self.folder.part(number).exists()}
-        num_there = sum(map(sizes.__getitem__, there))
-        progress = Progress(len(sizes), sum(sizes), len(there), len(there), num_there)
-        on_progress(progress)
+        done = sum(map(sizes.__getitem__, there))
+        on_progress("points", done, sum(sizes))
         executor = local_executor(self.workers)
         try:
             for number, table in self._tables(executor, there):
                 self.folder.write(number, table)
-                num_done = progress.num_done + sizes[number]
-                progress = replace(progress, done=progress.done + 1, num_done=num_done)
-                on_progress(progress)
+                done += sizes[number]
+                on_progress("points", done, sum(sizes))
         finally:
             executor.shutdown(cancel_futures=True)
-        return progress
+        return len(there)
 
     def _tables(self, executor: Executor, there: set[int]) -> Iterator[tuple[int, pyarrow.Table]]:
         """Yield the parts that are not there, each when it is done."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from simtrain.studies.sweep import Progress
 from simtrain.studies.sweep.grid import Sweep
 from simtrain.studies.sweep.run import SweepFolder
 from tests.helpers.command_line import call, refused
@@ -18,8 +17,8 @@ pytestmark = pytest.mark.slow  # each test runs a sweep and starts duckdb
 
 
 def test_queries_answer_while_the_sweep_runs(sweep: Sweep, tmp_path: pathlib.Path) -> None:
-    def look(progress: Progress) -> None:
-        if progress.done:
+    def look(phase: str, done: int, total: int) -> None:
+        if done:
             sql = "select count(*) n from results"
             outcome = call("sweep", str(tmp_path / "out"), "--query", sql, "--format=json")
             rows = json.loads(outcome.stdout)["rows"]

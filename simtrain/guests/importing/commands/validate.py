@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import typer
 
-from simtrain.commands.output import show
+from simtrain.commands.output import show_answer
 from simtrain.commands.validate import Measured, Validator
 from simtrain.errors import InputError
 
@@ -26,7 +25,6 @@ class MeasuredRuns(Validator):
         from simtrain.commands.printing import progress_bar
         from simtrain.guests.importing.runs import validate as validate_files
         from simtrain.studies.validation import error_classes, errors_text
-        from simtrain.views.validation import validation_view
 
         out, cluster = measured.out, measured.machine
         if out:
@@ -44,6 +42,6 @@ class MeasuredRuns(Validator):
         if out:
             text = errors_text(error_classes(validation, names))
             write_text(out, text, "the errors")
-        show(measured.output, validation, partial(validation_view, validation), cluster)
+        show_answer(measured.output, validation)
         if not validation.num_simulated:
             raise typer.Exit(InputError.exit_code)

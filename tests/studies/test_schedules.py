@@ -5,7 +5,7 @@ import pytest
 from simtrain.errors import InputError
 from simtrain.scenario import load_scenario
 from simtrain.schedules import NAMED
-from simtrain.studies.schedule_comparison import compare_schedules
+from simtrain.studies.comparison import compare_schedules
 from simtrain.studies.simulation import simulate
 
 
@@ -25,11 +25,11 @@ def test_each_named_schedule_is_simulated_or_refused_with_its_rule(changes: dict
     legal = [trial.name for trial in comparison.trials]
     refused = [each.name for each in comparison.refused]
     assert sorted(legal + refused) == sorted(NAMED)
-    times = [trial.iteration_time_s for trial in comparison.trials]
+    times = [trial.result.iteration_time_s for trial in comparison.trials]
     assert times == sorted(times)
     for trial in comparison.trials:
         again = simulate(trial.result.scenario)
-        assert again.iteration_time_s == trial.iteration_time_s
+        assert again.iteration_time_s == trial.result.iteration_time_s
         assert 0 <= trial.bubble < 1
         kept = {"schedule", "parallelism", "overlap"}
         assert trial.result.scenario.model_dump(exclude=kept) == scenario.model_dump(exclude=kept)
@@ -42,4 +42,4 @@ def test_each_named_schedule_is_simulated_or_refused_with_its_rule(changes: dict
 def test_the_own_schedule_is_simulated_as_the_scenario_has_it() -> None:
     scenario = load_scenario("table5_175b_present").replace({"overlap.pipeline": False})
     own = {trial.name: trial for trial in compare_schedules(scenario).trials}["interleaved"]
-    assert own.iteration_time_s == simulate(scenario).iteration_time_s
+    assert own.result.iteration_time_s == simulate(scenario).iteration_time_s
