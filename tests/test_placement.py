@@ -25,17 +25,6 @@ def plan_of(one: Scenario) -> Plan:
     return Plan.of(one, a100().cluster.domains)
 
 
-def test_stages_first_keeps_transfers_inside_nodes_and_spreads_replicas() -> None:
-    """Eight GPUs per node hold one replica of four stages, or four replicas of one stage."""
-    replicas, stages = plan_of(scenario()), plan_of(scenario(STAGES_FIRST))
-    assert structure_of(replicas).levels_crossed == (1, 1, 1, 1)
-    assert structure_of(stages).levels_crossed == (0, 0, 0, 0)
-    assert replicas.mesh.group("dp").ranks_per_node == 4
-    assert stages.mesh.group("dp").ranks_per_node == 1
-    assert stages.mesh.group("tp", "pp").inside_one_node
-    assert replicas.mesh.group("tp") == stages.mesh.group("tp")
-
-
 def test_stages_first_makes_transfers_independent_of_a_slow_network() -> None:
     """With stages first, all pipeline transfers stay inside nodes."""
     slow = changed(a100(), inter_node__point_to_point__latency=1.0)

@@ -30,7 +30,6 @@ _WITHOUT_SECONDS = (
 """Entries that no duration depends on: another price or memory leaves the evidence as it is."""
 _COMPARED = "compared with measured iterations"
 
-
 EvidenceLevel = Literal["datasheet", "uncertain", "fitted on kernels", "judged"]
 """How strong the evidence for a profile is.
 

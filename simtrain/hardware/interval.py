@@ -121,7 +121,6 @@ Of 161 host-bound tests of Megatron-Core that no number was fitted to (simtrain 
 _WIDEST = math.log(2)
 """No interval reaches farther: a time that is off by more than a factor of two is another one."""
 
-
 RESPECTS = ("machine", "software", "data type", "model")
 """The respects in which classes of runs differ."""
 _POINTS, _WEIGHTS = np.polynomial.hermite_e.hermegauss(15)

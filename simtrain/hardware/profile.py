@@ -448,25 +448,27 @@ def _limits(profile: HardwareProfile) -> Iterator[_Limit]:
 def _check_limit(profile: HardwareProfile, limit: _Limit) -> None:
     values = {name: entry_of(profile, name).value for name in limit.names}
     reached, most = math.prod(values.values()), entry_of(profile, limit.limit).value
-    has_room = reached < most or (reached == most and limit.unit != "B")
-    if has_room:
+    is_strict = limit.unit == "B"
+    if reached < most or (reached == most and not is_strict):
         return
 
     def text(value: float) -> str:
         return format_bytes(value) if limit.unit == "B" else format_decimal(value, limit.unit)
 
+    at_least, at_most = ("more than", "less than") if is_strict else ("at least", "at most")
     wrong = _to_blame(profile, (*limit.names, limit.limit))
     if wrong == limit.limit:
         message = f"{text(most)} is below {text(reached)}, which {limit.names[0]} reaches"
-        fix = f"write at least {text(reached)}, or lower {' or '.join(limit.names)} too"
+        fix = f"write {at_least} {text(reached)}, or lower {' or '.join(limit.names)} too"
     else:
         others = " and ".join(name for name in limit.names if name != wrong)
         what = f"multiplied by {others} it is {text(reached)}," if others else f"{text(reached)} is"
         message = f"{what} above {limit.limit} {text(most)}"
         allowed = values[wrong] * most / reached
-        is_main = wrong == limit.names[0]
-        at_most = text(allowed) if is_main else f"{math.floor(1e4 * allowed) / 1e4:g}"
-        fix = f"write at most {at_most}; {limit.reason}"
+        parts = 1 if isinstance(values[wrong], int) else 10_000
+        factor = f"{math.floor(parts * allowed) / parts:g}"
+        amount = text(allowed) if wrong == limit.names[0] else factor
+        fix = f"write {at_most} {amount}; {limit.reason}"
     raise FieldError((*wrong.split("."), "value"), message, fix)
 
 

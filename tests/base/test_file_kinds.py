@@ -43,6 +43,9 @@ ADVICE = {
     "sweep.yaml": "a sweep, not {}|simtrain sweep sweep.yaml -o results",
     "scenario.yaml": "a scenario, not {}|simtrain run scenario.yaml",
 }
+LINES = {"profile.yaml": "16:1", "sweep.yaml": "3:1", "scenario.yaml": "5:1"}
+LINES |= dict.fromkeys(BYTES, "")
+"""Where the sign of a file's kind is; binary files have no lines."""
 IMPORTED = {"train.sh", "job.sbatch", "train.log", "config.json", "ds.json", "job.toml"}
 """Files that every command which reads a scenario imports."""
 # Commands, the kind of file that each reads, and files of this kind.
@@ -72,7 +75,9 @@ def test_every_command_recognises_files_of_other_kinds(command: str) -> None:
     for name in ADVICE.keys() - files:
         errors = refused(*shlex.split(command.replace("FILE", name)))
         message, fix = ADVICE[name].format(expected).split("|")
-        assert f"E116 this is {message}" in errors
+        place, _, rest = errors.partition(": E116 ")
+        assert rest.startswith(f"this is {message}")
+        assert place.removeprefix("./").partition(":")[::2] == (name, LINES.get(name, "1:1"))
         assert fix in errors.replace("./", "").splitlines()[-1]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.base.mesh import AXES, Axis, Group, Mesh
+from simtrain.base.mesh import AXES, Axis, Mesh
 
 # ------------------------------------------------------------- compared with a list of all ranks
 
@@ -47,6 +47,7 @@ def slowest(groups: list[list[int]]) -> tuple[int, int]:
 
 
 SIZES = st.integers(1, 4)
+ORDERS = st.permutations(AXES).map(tuple)
 MESHES = st.one_of(
     st.builds(
         Mesh,
@@ -63,7 +64,7 @@ MESHES = st.one_of(
         dp=SIZES,
         pp=SIZES,
         gpus_per_node=st.sampled_from([1, 2, 3, 4, 6, 8]),
-        order=st.permutations(AXES).map(tuple),
+        order=ORDERS,
     ),
     st.builds(
         Mesh,
@@ -73,7 +74,7 @@ MESHES = st.one_of(
         pp=SIZES,
         gpus_per_node=st.just(4),
         gpus_per_level=st.sampled_from([(8,), (16, 64), (12, 24, 48)]),
-        order=st.permutations(AXES).map(tuple),
+        order=ORDERS,
     ),
 )
 SOME_AXES = st.lists(st.sampled_from(AXES), min_size=1, max_size=5, unique=True).map(
@@ -142,10 +143,14 @@ def test_stages_share_a_node_exactly_if_all_their_ranks_do(mesh: Mesh) -> None:
         assert mesh.levels_crossed(stage, other) == crossed
 
 
-def test_ranks_of_each_level() -> None:
-    """Leaves have four nodes and spines sixteen: two of 8 stages of 64 GPUs share a spine."""
-    mesh = Mesh(tp=8, dp=8, pp=8, gpus_per_node=8, gpus_per_level=(32, 128))
-    assert mesh.group("tp") == Group(("tp",), 8, 8, (8, 8))
-    assert mesh.group("dp") == Group(("dp",), 8, 1, (4, 8))
-    assert mesh.group("pp") == Group(("pp",), 8, 1, (1, 2))
-    assert [mesh.levels_crossed(stage, stage + 1) for stage in range(3)] == [2, 3, 2]
+@given(
+    st.builds(Mesh, tp=SIZES, cp=SIZES, dp=SIZES, pp=SIZES, order=st.permutations(AXES).map(tuple))
+)
+def test_experts_have_the_same_ranks(mesh: Mesh) -> None:
+    """Those of a stage that share no expert are its replicas."""
+    ranks = mesh.size("tp", "cp", "dp")
+    for expert, tensor in itertools.product(range(1, ranks + 1), repeat=2):
+        if ranks % (expert * tensor) == 0:
+            experts = mesh.of_experts(expert, tensor)
+            assert (experts.tp, experts.ep, experts.pp) == (tensor, expert, mesh.pp)
+            assert experts.group(*AXES).num_ranks == mesh.num_ranks

@@ -37,6 +37,7 @@ def problems_of(text: str) -> tuple[Problem, ...]:
         (".5", 0.5),
         ("2.", 2.0),
         ("8", 8),
+        ("9" * 400, 10**400 - 1),
         ("-3", -3),
         ("+3", 3),
         ("017", 17),
@@ -130,7 +131,7 @@ def test_a_document_nested_too_deeply_is_refused(nested: str) -> None:
     ("text", "code", "place"),
     [
         ('{"a": 1,\n "a": 2}', "E107", "x.yaml:2:2"),
-        ('{"a": ' + "1" * 500 + "}", "E110", "x.yaml:1:7"),
+        ('{"a": ' + "1" * 401 + "}", "E110", "x.yaml:1:7"),
         ('{"a": "\\ud800"}', "E106", "x.yaml:1:"),
         ('{"a": [' + "1, " * 9000 + "}", "E106", "x.yaml:1:"),
         ("a: 1\x00", "E106", "x.yaml:1:5"),
@@ -164,6 +165,12 @@ def test_what_is_written_is_read_as_the_same(
     data["a"] = {"b": [1.5, -1e-9, 2e22, "1e5", "0o17", "no", "null", "1:30", "", "~", "- x", "é"]}
     text = yaml_text(data, lambda value: line, lambda text: quoted)
     assert data_of(text) == data
+
+
+def test_what_is_in_a_line_or_quoted_is_the_callers_choice() -> None:
+    data = {"a": "x", "b": {"c": [1, 2.5], "d": ["y"]}, "e": None}
+    text = yaml_text(data, lambda value: value == [1, 2.5], lambda text: text == "x")
+    assert text == 'a: "x"\nb:\n  c: [1, 2.5]\n  d:\n    - y\ne: null\n'
 
 
 @given(st.text(alphabet="ab:-[]{}#&*!|>'\"%@`, \n\t01.e?~<=", max_size=40))

@@ -168,6 +168,14 @@ def test_collectives_inside_a_node_follow_the_measured_curve(
     assert collective_seconds(op, only(word)) == collective_seconds(op, a100())
 
 
+@pytest.mark.parametrize("word", ["hierarchical", "switch"])
+def test_nodes_with_one_rank_each_have_only_rings(word: str) -> None:
+    for group, is_ring in ((Group(("dp",), 16, 1), True), (TWO_NODES, False)):
+        op = Collective(ALL_REDUCE, 10**9, group)
+        times_s = {collective_seconds(op, only(each)) for each in (word, "ring")}
+        assert (len(times_s) == 1) == is_ring
+
+
 # ------------------------------------------------------------------- NVLink domains and levels
 
 NVL72 = {"gpus_per_node": entry(4), "gpus_per_nvlink_domain": entry(72), "num_nodes": entry(36)}

@@ -265,5 +265,6 @@ def test_work_beyond_all_measurements_is_extrapolated() -> None:
         assert is_extrapolated(collective(kind, 10**12))  # larger than any measured
         assert is_extrapolated(collective(kind, 10**8, 6))  # measured with 2, 4 and 8 ranks
         assert is_extrapolated(collective(kind, 10**8, 16, 8))  # on two nodes
-    assert is_extrapolated(collective(CollectiveKind.ALL_TO_ALL, 10**8))
+    assert is_extrapolated(collective(ALL_TO_ALL, 10**8))  # its ring's curve stands in
+    assert seconds(ALL_TO_ALL, 10**8, group(8, 8)) == seconds(REDUCE_SCATTER, 10**8, group(8, 8))
     assert not is_extrapolated(collective(CollectiveKind.SEND, 10**8))

@@ -161,6 +161,14 @@ def test_an_interval_is_symmetric_in_log_ratio_above_the_least_time(
     assert limited.p95_s == free.p95_s
 
 
+def test_nine_of_ten_times_stay_within_a_factor_of_two() -> None:
+    """In Laplace's form half of them then stay within 2 to the power of ln 2 / ln 10."""
+    far_off = judged([30.0], cluster="h100_sxm", software="megatron_core")
+    interval = ExpectedErrors(BF16, [far_off], shipped_model()).around(1.0)
+    assert (interval.p5_s, interval.p95_s) == pytest.approx((0.5, 2.0))
+    assert interval.p75_s == pytest.approx(2 ** math.log10(2))
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize("data_type", ["bf16", "fp8", "fp4"])
 @pytest.mark.parametrize("has_experts", [False, True])
@@ -183,6 +191,22 @@ def test_a_kind_that_was_judged_has_an_interval_near_its_own_errors() -> None:
     assert 0.05 < expected.width() < 0.16
     assert expected.around(1.0).basis == "from 46 measured runs like this one"
     assert errors_of(replace(BF16, data_type="fp16")).width() == expected.width()
+
+
+def test_the_runs_that_an_interval_follows_from_are_named() -> None:
+    def basis(kind: RunKind, *groups: JudgedRuns, extrapolated: float = 0.0) -> str:
+        return ExpectedErrors(kind, groups, shipped_model()).around(1.0, extrapolated).basis
+
+    assert basis(BF16) == "no run was compared"
+    same = judged([0.1, 0.2], cluster="h100_sxm", software="megatron_core")
+    for share, also in ((0.004, ""), (0.006, "; 1% of kernel time is extrapolated")):
+        named = basis(BF16, same, extrapolated=share)
+        assert named == f"from 2 measured runs like this one{also}"
+    other = replace(BF16, has_experts=True, is_doubtful=True)
+    assert basis(other, judged([0.1], cluster="h100_sxm"), judged([0.1])) == (
+        "none like this one was compared; 1 measured run on h100_sxm differ in software and "
+        "experts; the profile is doubtful"
+    )
 
 
 def test_a_doubtful_machine_is_no_narrower_than_its_own_runs_or_than_what_is_assumed() -> None:

@@ -9,45 +9,7 @@ from simtrain.base.resources import find_profile, find_scenario, list_scenarios
 from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario, load_scenario
-from tests.helpers.scenario_texts import MINIMAL, edited, scenario_of
-
-TABLE_3 = {  # layers, hidden, heads, pipeline, interleave, micro, global, GPUs
-    "22b": (48, 6144, 64, 1, 1, 4, 4, 8),
-    "175b": (96, 12288, 96, 8, 3, 1, 64, 64),
-    "530b": (105, 20480, 128, 35, 3, 1, 280, 280),
-    "1t": (128, 25600, 160, 64, 1, 1, 512, 512),
-}
-
-
-def numbers(scenario: Scenario) -> tuple[int, ...]:
-    model, parallelism, batch = scenario.model, scenario.parallelism, scenario.batch
-    return (
-        model.num_layers,
-        model.hidden_size,
-        model.num_attention_heads,
-        parallelism.pipeline,
-        parallelism.interleave,
-        batch.micro,
-        batch.global_,
-        scenario.num_gpus,
-    )
-
-
-def test_derived_quantities() -> None:
-    scenario = scenario_of(
-        edited("global: 64", "global: 128")
-        + "parallelism: {tensor: 8, pipeline: 4, interleave: 3, data: 2}\n"
-        + "precision: {gradients: bf16}\n"
-    )
-    assert scenario.num_gpus == 8 * 4 * 2
-    assert scenario.num_microbatches == 128 // (4 * 2)
-    assert scenario.num_chunks == 3
-    assert scenario.chunks_layers == (48 // (4 * 3),) * 12
-    assert scenario.chunk_sizes == (4,)
-    precision = scenario.precision
-    assert (precision.compute_bytes, scenario.gradient_bytes) == (2, 2)
-    assert scenario.schedule == "interleaved"
-    assert scenario_of(MINIMAL).gradient_bytes == 4
+from tests.helpers.scenario_texts import MINIMAL, scenario_of
 
 
 @pytest.mark.parametrize(
@@ -95,16 +57,6 @@ def test_every_shipped_scenario_loads_and_cites_its_source() -> None:
         assert re.match(r"# .*[a-zA-Z.] 20\d\d, ", first)
         if name.startswith(("table", "dp")):
             assert first.startswith("# Korthikanti et al. 2022, ")
-
-
-@pytest.mark.parametrize("model", TABLE_3)
-def test_table_5_runs_the_configurations_of_table_3(model: str) -> None:
-    full, present = (load_scenario(f"table5_{model}_{kind}") for kind in ("full", "present"))
-    assert numbers(full) == numbers(present) == TABLE_3[model]
-    assert (full.strategy, present.strategy) == ("full", "selective+sequence")
-    for scenario in (full, present):
-        assert scenario.parallelism.tensor == 8
-        assert (scenario.model.seq_length, scenario.model.vocab_size) == (2048, 51200)
 
 
 def test_a_scenario_is_named_after_its_file_unless_it_has_a_name(tmp_path: Path) -> None:

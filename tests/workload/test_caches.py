@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
+import importlib
 import pickle
+import pkgutil
 
+import pytest
 from hypothesis import given
 
 from simtrain import load_scenario
@@ -56,3 +60,16 @@ def test_a_value_from_another_process_is_replaced_by_the_shared_one(scenario: Sc
     assert "_hash" not in vars(copy)
     assert copy is not options
     assert shared(copy) is options
+
+
+BUILT_IN_STEPS = {"IssueOrder", "PassBuilder", "Region", "Tape", "TensorVersions"}
+
+
+@pytest.mark.parametrize("room", ["base", "scenario", "hardware", "workload", "durations"])
+def test_values_are_frozen_as_caches_are_asked_for_them(room: str) -> None:
+    package = importlib.import_module(f"simtrain.{room}")
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        for name, value in vars(importlib.import_module(found.name)).items():
+            if isinstance(value, type) and dataclasses.is_dataclass(value):
+                parameters = value.__dataclass_params__  # type: ignore[attr-defined]
+                assert parameters.frozen or name in BUILT_IN_STEPS, name

@@ -39,14 +39,8 @@ def test_a_shipped_model_has_its_published_number_of_parameters(name: str) -> No
     assert plan_of(load_scenario(name)).num_parameters == PUBLISHED[name]
 
 
-# --------------------------------------------------------------------------- layers of every kind
-
-
 def ops_of(scenario: Scenario, kind: Any) -> list[Op]:
     return [*record_pass(plan_of(scenario).layers_pass(1, kind)).ops]
-
-
-# ------------------------------------------------------------------------------- kernels one by one
 
 
 def llama(**model: Any) -> Scenario:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from simtrain.base.mesh import Group
-from simtrain.durations.collectives import collective_seconds, wire_bytes
-from simtrain.durations.model import DurationModel
+from simtrain.durations.collectives import wire_bytes
 from simtrain.iteration.plan import Plan
 from simtrain.workload import blocks
 from simtrain.workload.chunk import chunk_of
@@ -16,7 +15,7 @@ from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.passes import Pass, record_pass
 from simtrain.workload.tape import Tape
 from simtrain.workload.work import Collective, CollectiveKind
-from tests.helpers.toys import a100, plan_of, small
+from tests.helpers.toys import plan_of, small
 
 Exchange = Callable[[Tape, Tensor, Group, str], Tensor]
 GROUP = Group(("cp",), 4, 4)
@@ -60,23 +59,3 @@ def test_the_backward_exchange_sends_the_same_bytes(
         assert op.work == Collective(kind, expected, GROUP)
     assert isinstance(forward.work, Collective) and isinstance(backward.work, Collective)
     assert wire_bytes(forward.work) == wire_bytes(backward.work)
-
-
-def test_an_all_to_all_takes_the_time_of_a_reduce_scatter_and_is_extrapolated() -> None:
-    """Each rank sends the same bytes. A profile has no curve for all-to-alls."""
-    model = DurationModel(a100())
-    one, other = (
-        Collective(kind, 10**8, GROUP)
-        for kind in (CollectiveKind.ALL_TO_ALL, CollectiveKind.REDUCE_SCATTER)
-    )
-    assert wire_bytes(one) == wire_bytes(other) == 0.75 * 10**8
-    assert model.seconds(one) == model.seconds(other)
-    assert model.is_extrapolated(one)
-
-
-@pytest.mark.parametrize("per_node", [1, 4])
-def test_a_send_takes_the_link_that_its_ranks_share(per_node: int) -> None:
-    profile = a100()
-    work = Collective(CollectiveKind.SEND, 10**8, Group(("cp",), 4, per_node))
-    expected = DurationModel(profile).transfer_s(10**8, levels_crossed=per_node != 4)
-    assert collective_seconds(work, profile) == expected

@@ -249,17 +249,6 @@ def differences(one: list[int], other: list[int]) -> list[int]:
     return [b - a for a, b in zip(one, other, strict=True)]
 
 
-def test_layers_of_stages_and_chunks_by_hand() -> None:
-    """Four stages of three chunks have 24 layers. Chunk c of stage r is the model's
-    chunk 4c + r.
-    """
-    grid = {"interleave": 3, "first_stage_layers": 3, "last_stage_layers": 9}
-    scenario = small(grid, model={"num_layers": 24})
-    assert [scenario.layers_of_stage(stage) for stage in range(4)] == [3, 6, 6, 9]
-    assert scenario.chunks_layers == (1, 2, 2, 3) * 3
-    assert (scenario.stage_sizes, scenario.chunk_sizes) == ((3, 6, 9), (1, 2, 3))
-
-
 @pytest.mark.parametrize("interleave", [1, 2])
 def test_a_moved_layer_moves_its_parameters_and_flops(interleave: int) -> None:
     """A layer per chunk moves from the first stage to the last. It has 12h² + 13h parameters, of
