@@ -98,9 +98,3 @@ def test_check_refuses_impossible_values(
     assert place.startswith(f"{path}:") and place.count(":") >= 2
     assert message in problem
     assert fix in problem
-
-
-def test_an_unknown_name_is_refused() -> None:
-    done = call("show", "h100_smx")
-    assert done.exit_code == 2
-    assert "did you mean h100_sxm?" in done.stderr

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from docs.update.documents import write_files
-from tests.helpers.command_line import ROOT, call, refused
+from tests.helpers.command_line import ROOT, call
 
 pytestmark = pytest.mark.slow
 WORDS = "validate", "runs.csv", "--cluster", "h100_sxm", "--software", "megatron_core"
@@ -47,11 +47,6 @@ def test_a_table_without_any_legal_run_exits_with_2(folder: pathlib.Path) -> Non
     assert outcome.exit_code == 2
     assert "FAILED: 0 of 6 rows simulated" in outcome.stdout
     assert "must be a whole number from 1" in outcome.stdout
-
-
-def test_an_unknown_profile_is_refused(folder: pathlib.Path) -> None:
-    assert "E101" in refused("validate", "runs.csv", "--cluster", "h100_sxn")
-    assert "E101" in refused("validate", "missing.csv", "--cluster", "h100_sxm")
 
 
 def test_without_software_the_usual_stack_of_the_machine_is_assumed(tmp_path: pathlib.Path) -> None:

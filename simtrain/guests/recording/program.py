@@ -280,9 +280,7 @@ class Program(Strict):
         for ranks in self.groups:
             if len({*ranks}) != len(ranks) or max(ranks) >= self.gpus:
                 raise ValueError(f"a group has ranks twice, or ranks beyond {self.gpus - 1}")
-        states = self.states
-        num_bytes = states.parameters_bytes + states.optimizer_bytes
-        num_bytes += states.other_bytes + states.gradients_bytes
+        num_bytes = sum(self.states.model_dump().values())
         for name, of_pass in self.passes.items():
             place = 0
             for number, run in enumerate(of_pass):

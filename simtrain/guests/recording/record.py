@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,6 @@ _HOME = str(Path(__file__).parents[3])
 _START = f"import sys; sys.path.append({_HOME!r}); from {_CHILD}.main import main; main()"
 _PYTHON = sys.executable, "-P", "-c", _START
 _MOST_BYTES = 1 << 20
-_HAS_NO_VALUES = "tensors of a recording have shapes and no values, so that no GPU is needed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ def record_program(request: RecordingRequest) -> Program:
             raise _error(json.loads(read_bytes(problem, _MOST_BYTES)), request)
         if status is None:
             raise _too_slow(request)
-        if status or not recording.is_file():
+        if not recording.is_file():
             raise _crash(status, request)
         return read_program(FileVersion.of(str(recording)))
 
@@ -129,72 +128,57 @@ def _error(problem: Mapping[str, Any], request: RecordingRequest) -> InputError:
     if file == str(request.script.resolve()):
         file = str(request.script)
     place = Location(file, problem["line"], 1 if source else None, source)
-    code, message, reason, fix = _ERRORS[problem["name"]](problem, request)
-    return InputError.of(code, message, place, fix, reason)
+    code, *texts = _ERRORS[problem["name"]]
+    fields = {**problem, "function": request.function}
+    message, reason, fix = (text and text.format(**fields) for text in texts)
+    return InputError.of(code, str(message), place, fix, reason)
 
 
-_Words = tuple[str, str, str | None, str]
-
-
-def _value(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
-    message = f"{problem['message']} needs a value that only a run has"
-    fix = "take the value from a shape or an argument, or return something typical while recording"
-    return "E943", message, _HAS_NO_VALUES, fix
-
-
-def _cuda(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
-    message = f"calls CUDA: {problem['message']}"
-    fix = "call it only if torch.cuda.is_available(), which is false while a program is recorded"
-    return "E944", message, "programs are recorded without GPUs, and this needs one", fix
-
-
-def _package(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
-    message = f"needs the package {problem['message']}, which cannot be imported"
-    return "E945", message, None, f"install it beside simtrain: pip install {problem['message']}"
-
-
-def _packages(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
-    message = f"cannot import a package that it needs: {problem['message']}"
-    return "E945", message, None, "install it beside simtrain"
-
-
-def _exit(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
-    message = f"ends the program (exit code {problem['message']}) before a step"
-    fix = f"let {request.function} return (model, batch, loss, optimizer)"
-    return "E946", message, None, fix
-
-
-def _wrong(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
-    reason = (
-        "the function is called without arguments, besides those of --arg, and returns "
-        "(model, batch, loss) or (model, batch, loss, optimizer), where loss(model, batch) is a "
-        "scalar"
-    )
-    fix = "see simtrain show record_a_program"
-    return "E949", problem["message"], reason, fix
-
-
-def _unrecordable(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
-    message = f"uses {problem['message']}, which cannot be recorded"
-    return "E954", message, problem["why"], problem["fix"]
-
-
-def _raised(problem: Mapping[str, Any], request: RecordingRequest) -> _Words:
-    message = f"raises {problem['kind']}: {problem['message']}"
-    fix = "see the traceback above, and whether the program runs on real tensors"
-    return "E942", message, None, fix
-
-
-_ERRORS: Mapping[str, Callable[[Mapping[str, Any], RecordingRequest], _Words]] = {
-    "value": _value,
-    "cuda": _cuda,
-    "package": _package,
-    "packages": _packages,
-    "exit": _exit,
-    "wrong": _wrong,
-    "unrecordable": _unrecordable,
-    "raised": _raised,
+_CALL = (
+    "the function is called without arguments, besides those of --arg, and returns (model, batch, "
+    "loss) or (model, batch, loss, optimizer), where loss(model, batch) is a scalar"
+)
+_ERRORS: Mapping[str, tuple[str, str, str | None, str]] = {
+    "value": (
+        "E943",
+        "{message} needs a value that only a run has",
+        "tensors of a recording have shapes and no values, so that no GPU is needed",
+        "take the value from a shape or an argument, or return something typical while recording",
+    ),
+    "cuda": (
+        "E944",
+        "calls CUDA: {message}",
+        "programs are recorded without GPUs, and this needs one",
+        "call it only if torch.cuda.is_available(), which is false while a program is recorded",
+    ),
+    "package": (
+        "E945",
+        "needs the package {message}, which cannot be imported",
+        None,
+        "install it beside simtrain: pip install {message}",
+    ),
+    "packages": (
+        "E945",
+        "cannot import a package that it needs: {message}",
+        None,
+        "install it beside simtrain",
+    ),
+    "exit": (
+        "E946",
+        "ends the program (exit code {message}) before a step",
+        None,
+        "let {function} return (model, batch, loss, optimizer)",
+    ),
+    "wrong": ("E949", "{message}", _CALL, "see simtrain show record_a_program"),
+    "unrecordable": ("E954", "uses {message}, which cannot be recorded", "{why}", "{fix}"),
+    "raised": (
+        "E942",
+        "raises {kind}: {message}",
+        None,
+        "see the traceback above, and whether the program runs on real tensors",
+    ),
 }
+"""Code, message, reason and remedy of each kind of problem, with fields of the problem."""
 
 
 _SECONDS_TO_END = 2.0

@@ -10,12 +10,12 @@ collectives of one communicator one after another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
-from simtrain.base.mesh import Axis, Domains, Group, group_of_ranks
+from simtrain.base.mesh import Domains, Group, group_of_ranks
 from simtrain.base.plain_data import Number, Sentence
 from simtrain.guests.recording.fusion import fused
 from simtrain.guests.recording.program import Program, ProgramOp, ProgramRun, expanded
@@ -33,6 +33,7 @@ from simtrain.workload.recorded_step import (
 from simtrain.workload.work import Work
 
 _MOST_NAMES = 5
+_group_of_ranks = lru_cache(group_of_ranks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +79,6 @@ class TorchStep(RecordedStep):
     program: Program
     domains: Domains
     kernels: Kernels = PAPER_KERNELS
-    _groups: dict[tuple[int, bool], Group] = field(default_factory=dict, repr=False)
 
     @cached_property
     def forward(self) -> PassRecord:
@@ -90,14 +90,12 @@ class TorchStep(RecordedStep):
 
     @cached_property
     def update(self) -> tuple[Op, ...]:
-        record = _Lowering(self, self.program.optimizer, Phase.OPTIMIZER).record()
-        return tuple(record.ops)
+        return tuple(_Lowering(self, self.program.optimizer, Phase.OPTIMIZER).record().ops)
 
     @cached_property
     def memory(self) -> tuple[BytesOverTime, BytesOverTime, BytesOverTime]:
-        program = self.program
-        forward, backward = _bytes_over_time(program.forward), _bytes_over_time(program.backward)
-        return forward, backward, _bytes_over_time(program.optimizer)
+        forward, backward, optimizer = map(_bytes_over_time, self.program.passes.values())
+        return forward, backward, optimizer
 
     @property
     def model(self) -> RecordedModel:
@@ -158,12 +156,8 @@ class TorchStep(RecordedStep):
         return program.tensor == 1 and streams <= others
 
     def group(self, number: int, *, is_data: bool) -> Group:
-        key = number, is_data
-        if key not in self._groups:
-            axes: tuple[Axis, ...] = ("dp",) if is_data else ("tp",)
-            ranks = self.program.groups[number]
-            self._groups[key] = group_of_ranks(axes, ranks, self.domains)
-        return self._groups[key]
+        ranks = tuple(self.program.groups[number])
+        return _group_of_ranks(("dp",) if is_data else ("tp",), ranks, self.domains)
 
 
 class _Lowering:
@@ -181,15 +175,12 @@ class _Lowering:
             if self.step.kernels.partitions_recompute:
                 lowered = fused(run.ops, lowered)
             kernels.append(lowered)
-            ops = tuple(op for op in lowered if op is not None)
-            if ops:
+            if ops := tuple(op for op in lowered if op is not None):
                 launches = tuple(_launches(run.ops, lowered))
-                empty = ((),) * len(ops)
-                segment = Segment(ops, empty, (), (0,) * len(ops), launches)
+                segment = Segment(ops, ((),) * len(ops), (), (0,) * len(ops), launches)
                 segments += [segment] * run.count
         waits, unled = tuple(self.waits(kernels)), tuple(self.unled(kernels))
-        owners = (-1,) * len(segments)
-        ends = (len(segments),)
+        owners, ends = (-1,) * len(segments), (len(segments),)
         return ProgramRecord(tuple(segments), owners, ends, op_waits=waits, unled=unled)
 
     def op(self, op: ProgramOp) -> Op | None:
@@ -198,9 +189,8 @@ class _Lowering:
             phase = Phase.RECOMPUTE
         if op.group is not None:
             group = self.step.group(op.group, is_data=self.is_data(op))
-            if group.num_ranks == 1:
-                return None
-            return Op(name, collective_work(op, group), phase)
+            is_alone = group.num_ranks == 1
+            return None if is_alone else Op(name, collective_work(op, group), phase)
         is_backward = phase is Phase.INPUT_GRADIENT
         f32, kernels = self.step.program.f32_products, self.step.kernels
         work = kernel_work(RecordedKernel(op, is_backward, f32, kernels))

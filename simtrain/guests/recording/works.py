@@ -121,9 +121,8 @@ def _convolution(kernel: RecordedKernel, *, is_backward: bool) -> Work:
     x, weight = kernel.read[is_backward : is_backward + 2]
     output = kernel.read[0] if is_backward else kernel.written[0]
     # A gradient of the bias is a sum, and not every input needs one.
-    times = (
-        sum(each.shape in (x.shape, weight.shape) for each in kernel.written) if is_backward else 1
-    )
+    needed = [each for each in kernel.written if each.shape in (x.shape, weight.shape)]
+    times = len(needed) if is_backward else 1
     if not times:
         return _bytes_of(kernel)
     channels, per_group, *window = weight.shape
@@ -140,25 +139,22 @@ def _attention(kernel: RecordedKernel) -> Work:
     query, key, value = kernel.read[is_backward : is_backward + 3]
     if not (query.num_stored and key.num_stored and value.num_stored):  # zeros
         return _filled(kernel)
-    heads, batch = query.shape[-3], 1
-    for size in query.shape[:-3]:
-        batch *= size
+    heads, batch = query.shape[-3], prod(query.shape[:-3])
+    queries, keys, width = query.shape[-2], key.shape[-2], query.shape[-1]
     if query.element_bytes > _FUSED_BYTES:
         # Without a fused kernel: two products of all scores, and five in the backward pass.
-        m, n, k = query.shape[-2], key.shape[-2], query.shape[-1]
         number = (5 if is_backward else 2) * batch * heads
         sizes = query.element_bytes, int(query.element_bytes)
-        return Gemm(m, n, k, number, *sizes, dtype=kernel.product_type(query))
-    queries, keys = query.shape[-2], key.shape[-2]
+        return Gemm(queries, keys, width, number, *sizes, dtype=kernel.product_type(query))
     is_causal = bool(kernel.op.options.get("is_causal", False)) and queries <= keys
     return FusedAttention(
         batch * heads,
-        query.shape[-2],
-        query.shape[-1],
+        queries,
+        width,
         is_backward,
         int(query.element_bytes),
         kv_heads=None if key.shape[-3] == heads else batch * key.shape[-3],
-        value_size=None if value.shape[-1] == query.shape[-1] else value.shape[-1],
+        value_size=None if value.shape[-1] == width else value.shape[-1],
         kv_length=None if keys == queries else keys,
         is_causal=is_causal,
         kernel=kernel.kernels.attention_kernel,

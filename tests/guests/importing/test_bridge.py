@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario import Scenario
 from simtrain.scenario.resolved import settings_of
-from tests.helpers.command_line import MACHINE, call
 from tests.helpers.imported import bridge_draft, import_megatron, written
 
 PRINTED = """\
@@ -211,14 +210,6 @@ def test_an_unknown_field_that_is_on_is_an_error() -> None:
     with pytest.raises(InputError, match=r"E871 model\.new_field_that_is_on is not a known field"):
         of_bridge(text)
     assert of_bridge(text, ignore_unknown=True) == of_bridge(EVEN)
-
-
-def test_the_command_writes_a_scenario_that_loads() -> None:
-    written("config.yaml", EVEN)
-    done = call("import", "config.yaml", "--gpus", "64", *MACHINE, "-o", "o.yaml")
-    assert done.exit_code == 0
-    assert load_scenario("o.yaml").num_gpus == 64
-    assert call("run", "config.yaml", *MACHINE, "--set", "parallelism.data=8").exit_code == 0
 
 
 def test_accounted_ends_of_interleaved_stages_are_a_layout() -> None:

@@ -5,10 +5,9 @@ import pytest
 from simtrain import models
 from simtrain.errors import InputError
 from simtrain.guests.importing.torchtitan.reader import MAPPED, TABLE
-from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario import Scenario
 from simtrain.scenario.section import DEFAULT_SAVED_OPS
 from simtrain.studies.simulation import simulate_memory
-from tests.helpers.command_line import MACHINE, call
 from tests.helpers.imported import import_torchtitan, written
 
 JOB = """\
@@ -44,11 +43,6 @@ def text_of(job: str, *overrides: str) -> str:
 
 def imported(job: str) -> Scenario:
     return import_torchtitan(written("job.toml", job))[0]
-
-
-def test_loading_the_written_file_gives_the_scenario() -> None:
-    loaded, scenario = load_scenario(written("o.yaml", text_of(JOB))), imported(JOB)
-    assert loaded.model_dump(exclude={"name"}) == scenario.model_dump(exclude={"name"})
 
 
 def test_a_job_becomes_these_fields() -> None:
@@ -266,13 +260,6 @@ def test_op_level_recompute_saves_every_second_product_and_attention() -> None:
 def test_every_key_is_in_exactly_one_list() -> None:
     lists = MAPPED.keys(), TABLE.not_modelled.keys(), TABLE.without_effect
     assert sum(map(len, lists)) == len(set().union(*lists))
-
-
-def test_the_command_writes_a_file() -> None:
-    written("job.toml", JOB)
-    done = call("import", "job.toml", "-o", "o.yaml", *MACHINE, "--set", "batch.global=32")
-    assert done.exit_code == 0
-    assert load_scenario("o.yaml").batch.global_ == 32
 
 
 def test_an_unknown_model_is_answered_with_a_similar_one() -> None:

@@ -115,7 +115,7 @@ def test_routers_may_count_in_any_way(count: str) -> None:
 
         return torch.nn.Linear(4, 8), torch.zeros(100_001, 4), loss
 
-    assert recorder.record(train, {}, 1).remarks
+    assert recorder.record(train, {}, 1).fields["remarks"]
     assert numbers == [12_501] + 7 * [12_500]
 
 
@@ -131,7 +131,7 @@ def test_what_follows_from_constants_is_exact() -> None:
 
         return torch.nn.Linear(4, 4), torch.zeros(2, 4), loss
 
-    assert not recorder.record(train, {}, 1).remarks
+    assert not recorder.record(train, {}, 1).fields["remarks"]
     assert found == [4, 0 + 3 + 6 + 9]
 
 

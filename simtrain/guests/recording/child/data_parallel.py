@@ -19,6 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from simtrain.guests.recording.child import torch_internals as private
+
 FIRST_BYTES = 1 << 20
 """Size of the first bucket (`dist._DEFAULT_FIRST_BUCKET_BYTES`)."""
 _MIB = 1 << 20
@@ -89,7 +91,6 @@ class Replicas(nn.Module):
         find_unused_parameters: bool = False,
         check_reduction: bool = False,
         gradient_as_bucket_view: bool = False,
-        static_graph: bool = False,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -144,8 +145,7 @@ class Replicas(nn.Module):
         if not self._reduces:
             return
         if not any(bucket.num_ready for bucket in self._buckets):
-            engine: Any = torch.autograd.Variable._execution_engine
-            engine.queue_callback(self._finish)
+            private.execution_engine.queue_callback(self._finish)
         if self._arrived is not None:
             self._arrived.append(parameter)
         bucket, place = self._places[id(parameter)]

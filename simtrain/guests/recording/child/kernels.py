@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 from torch.nn.attention import flex_attention
+
+from simtrain.guests.recording.child import torch_internals as private
 
 
 @torch.library.custom_op("simtrain::attention", mutates_args=())
@@ -125,6 +126,7 @@ rms_norm.register_autograd(_backward_of_norm, setup_context=_save_norm)
 _Placements = list[tuple[list[Any], list[Any]]]
 
 
+@register_sharding(torch.ops.simtrain.attention.default)  # type: ignore[untyped-decorator]
 def _shards_of_attention(
     query: Any, key: Any, value: Any, mask: Any, is_causal: bool
 ) -> _Placements:
@@ -134,16 +136,19 @@ def _shards_of_attention(
     ]
 
 
+@register_sharding(torch.ops.simtrain.attention_backward.default)  # type: ignore[untyped-decorator]
 def _shards_of_attention_backward(gradient: Any, query: Any, *others: Any) -> _Placements:
     return [([place] * 3, [place] * 6 + [None]) for place in (Replicate(), Shard(0), Shard(1))]
 
 
+@register_sharding(torch.ops.simtrain.rms_norm.default)  # type: ignore[untyped-decorator]
 def _shards_of_rms_norm(x: Any, weight: Any, eps: float) -> _Placements:
     whole = None if weight is None else Replicate()
     rows = [Shard(dimension) for dimension in range(len(x.shape) - 1)]
     return [([place] * 2, [place, whole, None]) for place in (Replicate(), *rows)]
 
 
+@register_sharding(torch.ops.simtrain.rms_norm_backward.default)  # type: ignore[untyped-decorator]
 def _shards_of_rms_norm_backward(gradient: Any, x: Any, weight: Any, root: Any) -> _Placements:
     whole = None if weight is None else Replicate()
     rows = [Shard(dimension) for dimension in range(len(x.shape) - 1)]
@@ -151,15 +156,6 @@ def _shards_of_rms_norm_backward(gradient: Any, x: Any, weight: Any, root: Any) 
         ([Replicate()] * 2, [Replicate(), Replicate(), whole, Replicate()]),
         *(([place, Partial()], [place, place, whole, place]) for place in rows),
     ]
-
-
-for _op, _shards in (
-    (torch.ops.simtrain.attention, _shards_of_attention),
-    (torch.ops.simtrain.attention_backward, _shards_of_attention_backward),
-    (torch.ops.simtrain.rms_norm, _shards_of_rms_norm),
-    (torch.ops.simtrain.rms_norm_backward, _shards_of_rms_norm_backward),
-):
-    register_sharding(_op.default)(_shards)
 
 
 def fused_attention(
@@ -194,13 +190,7 @@ def flexible_attention(
     *,
     return_aux: Any = None,
 ) -> Any:
-    """Run the op that stands for the kernel of `flex_attention`.
-
-    Args:
-        remark: says what is assumed.
-        query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options,
-            return_aux: those of torch's function.
-    """
+    """Run the op that stands for the kernel of `flex_attention`; `remark` says what is assumed."""
     is_causal = block_mask is not None and _is_causal(block_mask, query.shape[-2], key.shape[-2])
     if block_mask is not None and not is_causal:
         remark(_FULL_MASK)
@@ -214,7 +204,7 @@ def _is_causal(mask: Any, queries: int, keys: int) -> bool:
     """Whether a mask lets each query see the keys until its own, as far as 64 of them tell."""
     places = [range(0, number, max(1, number // 64)) for number in (queries, keys)]
     try:
-        with unset_fake_temporarily():
+        with private.unset_fake_temporarily():
             q, k = (torch.tensor([*each]) for each in places)
             zero = torch.tensor(0)
             seen = mask.mask_mod(zero, zero, q[:, None], k)
@@ -283,11 +273,3 @@ def truncated_normal(tensor: Tensor, mean: float = 0.0, std: float = 1.0, **limi
     """Draw from a normal distribution without limits."""
     with torch.no_grad():
         return tensor.normal_(mean, std)
-
-
-def chooses_foreach(
-    parameters: list[Tensor], differentiable: bool, use_fused: bool = False
-) -> tuple[bool, bool]:
-    """Choose as on a GPU: kernels over many parameters, unless these are DTensors."""
-    plain = torch.nn.Parameter, FakeTensor
-    return False, not differentiable and all(isinstance(each, plain) for each in parameters)

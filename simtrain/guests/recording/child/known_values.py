@@ -21,13 +21,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._subclasses.fake_tensor import (
-    DynamicOutputShapeException,
-    FakeTensor,
-    unset_fake_temporarily,
-)
-from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
-from torch.utils._pytree import tree_leaves, tree_map
+
+from simtrain.guests.recording.child import torch_internals as private
+from simtrain.guests.recording.child.tensors import storage_key
 
 _MOST_ELEMENTS = 1 << 16
 """Larger tensors are no numbers of tokens."""
@@ -107,7 +103,7 @@ class KnownValues:
         if (real := self._real(tensor)) is None:
             return None
         self._mark_read((tensor,))
-        with unset_fake_temporarily():
+        with private.unset_fake_temporarily():
             number: bool | int | float = real.item()
         return number
 
@@ -133,7 +129,7 @@ class KnownValues:
             # GPUs count integers too, and CPUs refuse to.
             bins = args[1] if len(args) > 1 else kwargs.get("bins", 100)
             result = read[0].new_empty(bins) if is_of_integers else func(*args, **kwargs)
-        except DynamicOutputShapeException:
+        except private.DynamicOutputShapeException:
             if (result := self._shaped(func, args, kwargs, read)) is None:
                 raise
         self._follow(func, args, kwargs, read, result, writes)
@@ -144,7 +140,7 @@ class KnownValues:
         if (real := self._real(args[0])) is None:
             return kwargs
         self._mark_read(args[:1])
-        with unset_fake_temporarily():
+        with private.unset_fake_temporarily():
             return {**kwargs, "output_size": int(real.sum())}
 
     def _shaped(
@@ -157,9 +153,11 @@ class KnownValues:
         if (reals := self._reals(args, kwargs)) is None:
             return None
         self._mark_read(read)
-        with unset_fake_temporarily():
+        with private.unset_fake_temporarily():
             computed = func(*reals[0], **reals[1])
-        return tree_map(lambda x: torch.empty_like(x) if isinstance(x, Tensor) else x, computed)
+        return private.tree_map(
+            lambda x: torch.empty_like(x) if isinstance(x, Tensor) else x, computed
+        )
 
     def _follow(
         self,
@@ -171,11 +169,12 @@ class KnownValues:
         writes: bool,
     ) -> None:
         """Find out what is known after an op."""
-        if func in sync_ops or (isinstance(result, Tensor) and result.is_meta):
+        if func in private.sync_ops or (isinstance(result, Tensor) and result.is_meta):
             return
-        if writes and all(isinstance(x, FakeTensor) and x.constant is not None for x in read):
+        fakes = (isinstance(x, private.FakeTensor) and x.constant is not None for x in read)
+        if writes and all(fakes):
             return  # the fake mode has computed it on the constants already
-        if func in collective_ops:
+        if func in private.collective_ops:
             self._exchange(func, args, read, result)
             return
         if func in _COUNTS and self._count(func, args, read, result):
@@ -185,15 +184,16 @@ class KnownValues:
             if writes:
                 self._forget_written(func, args, kwargs)
         else:
-            with unset_fake_temporarily():
+            with private.unset_fake_temporarily():
                 computed = func(*reals[0], **reals[1])
             is_routed = self._is_routed(read)
-            for fake, real in zip(tree_leaves(result), tree_leaves(computed), strict=True):
+            pairs = zip(*map(private.tree_leaves, (result, computed)), strict=True)
+            for fake, real in pairs:
                 if isinstance(fake, Tensor):
                     self._set(fake, real, is_routed)
         if func in _FILLS and isinstance(result, Tensor):
             self._forget_with(result)
-            self._fills[result.untyped_storage()._cdata] = _FILLS[func]
+            self._fills[storage_key(result)] = _FILLS[func]
 
     def _computable(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], read: Sequence[Tensor]
@@ -202,12 +202,12 @@ class KnownValues:
         if func in _READS_NO_VALUES:
             if not all(_is_small(x) for x in read):
                 return None
-            with unset_fake_temporarily():
-                real_args, real_kwargs = tree_map(_blank, (args, kwargs))
+            with private.unset_fake_temporarily():
+                real_args, real_kwargs = private.tree_map(_blank, (args, kwargs))
             return real_args, real_kwargs
         if read and not self._knows(read[0]):
             return None
-        if torch.Tag.nondeterministic_seeded in func.tags or "empty" in func._schema.name:
+        if torch.Tag.nondeterministic_seeded in func.tags or "empty" in private.schema(func).name:
             return None
         if not read and not _creates_little(args):
             return None
@@ -215,9 +215,9 @@ class KnownValues:
 
     def _knows(self, tensor: Tensor) -> bool:
         return (
-            not isinstance(tensor, FakeTensor)
+            not isinstance(tensor, private.FakeTensor)
             or tensor.constant is not None
-            or tensor.untyped_storage()._cdata in self._values
+            or storage_key(tensor) in self._values
         )
 
     def _reals(
@@ -225,30 +225,30 @@ class KnownValues:
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Return arguments with real tensors in place of fake ones; None if one is not known."""
         reals = {}
-        for x in tree_leaves((args, kwargs)):
+        for x in private.tree_leaves((args, kwargs)):
             if isinstance(x, Tensor):
                 if (real := self._real(x)) is None:
                     return None
                 reals[id(x)] = real
-        real_args, real_kwargs = tree_map(lambda x: reals.get(id(x), x), (args, kwargs))
+        real_args, real_kwargs = private.tree_map(lambda x: reals.get(id(x), x), (args, kwargs))
         return real_args, real_kwargs
 
     def _real(self, tensor: Tensor) -> Tensor | None:
         """Return the elements of a tensor, as a view of those of its storage."""
-        if not isinstance(tensor, FakeTensor):
+        if not isinstance(tensor, private.FakeTensor):
             return tensor if _is_small(tensor) else None
         if tensor.constant is not None:
-            return tensor.constant
-        value = self._values.get(tensor.untyped_storage()._cdata)
+            return tensor.constant  # type: ignore[no-any-return]
+        value = self._values.get(storage_key(tensor))
         if value is None or value.elements.dtype != tensor.dtype:
             return None
-        with unset_fake_temporarily():
+        with private.unset_fake_temporarily():
             place = tensor.storage_offset()
             return value.elements.as_strided(tensor.shape, tensor.stride(), place)
 
     def _set(self, fake: Tensor, real: Tensor, is_routed: bool) -> None:
         """Know the elements of a new tensor. Those that were written in place are known already."""
-        key = fake.untyped_storage()._cdata
+        key = storage_key(fake)
         old = self._values.get(key)
         if old is not None and old.elements.dtype == fake.dtype:
             if is_routed and not old.is_routed:
@@ -258,7 +258,7 @@ class KnownValues:
         if length > _MOST_ELEMENTS or not _is_small(fake):
             return
         self._forget_with(fake)
-        with unset_fake_temporarily():
+        with private.unset_fake_temporarily():
             elements = torch.zeros(length, dtype=fake.dtype)
             place = fake.storage_offset()
             elements.as_strided(fake.shape, fake.stride(), place).copy_(real.view(fake.shape))
@@ -267,12 +267,12 @@ class KnownValues:
     def _forget_with(self, tensor: Tensor) -> None:
         """Forget a storage as soon as it is freed: another one may have its address."""
         storage = tensor.untyped_storage()
-        weakref.finalize(storage, self.forget, storage._cdata)
+        weakref.finalize(storage, self.forget, private.cdata(storage))
 
     def _know(self, fake: Tensor, elements: Sequence[int]) -> None:
         """Know the numbers of tokens in a tensor."""
-        self._values.pop(fake.untyped_storage()._cdata, None)
-        with unset_fake_temporarily():
+        self._values.pop(storage_key(fake), None)
+        with private.unset_fake_temporarily():
             real = torch.tensor(elements, dtype=fake.dtype)
         self._set(fake, real, True)
 
@@ -289,7 +289,7 @@ class KnownValues:
         known, total = self._real(base), self._sum(added)
         if known is None or total is None or base.dim() != 1 or self._real(places) is not None:
             return False
-        with unset_fake_temporarily():
+        with private.unset_fake_temporarily():
             before = known.tolist()
         more = balanced(total, max(1, len(before)))
         self._know(result, [int(x) + y for x, y in zip(before, more, strict=True)])
@@ -297,11 +297,11 @@ class KnownValues:
 
     def _sum(self, tensor: Tensor) -> int | None:
         """Return the sum of a tensor's elements, if it is known."""
-        fill = self._fills.get(tensor.untyped_storage()._cdata)
+        fill = self._fills.get(storage_key(tensor))
         if fill is not None:
             return fill * tensor.numel()
         real = self._real(tensor)
-        with unset_fake_temporarily():
+        with private.unset_fake_temporarily():
             return None if real is None else int(real.sum())
 
     def _exchange(
@@ -310,30 +310,30 @@ class KnownValues:
         """Know what a collective gives, if every rank gives what this one does."""
         if not read:
             return
-        exchange = _EXCHANGES.get(func._schema.name.split("::")[1])
+        exchange = _EXCHANGES.get(private.schema(func).name.split("::")[1])
         # Collectives in place have their output before their input, or one tensor for both.
         real, output = self._real(read[-1]), result if isinstance(result, Tensor) else read[0]
         is_routed = self._is_routed(read[-1:])
-        self.forget(output.untyped_storage()._cdata)
+        self.forget(storage_key(output))
         if real is None or exchange is None or len(read) > 2:
             return
-        ranks = dist.get_process_group_ranks(CollectiveOp.get_process_group(func, args))
-        with unset_fake_temporarily():
+        ranks = dist.get_process_group_ranks(private.CollectiveOp.get_process_group(func, args))
+        with private.unset_fake_temporarily():
             received = exchange(real.reshape(-1), len(ranks), [*ranks].index(dist.get_rank()))
         if received.numel() == output.numel():
             self._set(output, received, is_routed)
 
     def _forget_written(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Forget what an op overwrites with unknown elements."""
-        for place, schema in enumerate(func._schema.arguments):
+        for place, schema in enumerate(private.schema(func).arguments):
             if schema.is_write:
                 value = args[place] if place < len(args) else kwargs.get(schema.name)
-                for x in tree_leaves(value):
+                for x in private.tree_leaves(value):
                     if isinstance(x, Tensor):
-                        self.forget(x.untyped_storage()._cdata)
+                        self.forget(storage_key(x))
 
     def _is_routed(self, tensors: Sequence[Any]) -> bool:
-        keys = [x.untyped_storage()._cdata for x in tensors if isinstance(x, FakeTensor)]
+        keys = [storage_key(x) for x in tensors if isinstance(x, private.FakeTensor)]
         return any(key in self._values and self._values[key].is_routed for key in keys)
 
     def _mark_read(self, tensors: Sequence[Any]) -> None:

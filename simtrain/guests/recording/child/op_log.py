@@ -12,16 +12,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._autograd import _get_sequence_nr
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
-from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
 from torch.nn.modules import module as hooks
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from simtrain.guests.recording.child import torch_internals as private
 from simtrain.guests.recording.child.known_values import KnownValues
 from simtrain.guests.recording.child.problems import Unrecordable
 from simtrain.guests.recording.child.streams import Streams
-from simtrain.guests.recording.child.tensors import check_product, texts_of
+from simtrain.guests.recording.child.tensors import check_product, storage_key, texts_of
 
 
 class Modules:
@@ -47,7 +44,7 @@ class Modules:
     def saw_op(self) -> None:
         """Remember the module of the node that autograd has made for an op."""
         if self._running:
-            number = _get_sequence_nr() - 1
+            number = private.get_sequence_nr() - 1
             # Ops without a node have the number of the node before.
             self._of_sequence.setdefault(number, self._running[-1])
 
@@ -56,10 +53,10 @@ class Modules:
         if self._running:
             self._latest = self._running[-1]
         else:
-            node = torch._C._current_autograd_node()
+            node = private.current_autograd_node()
             if node is not None:
                 # Hooks of gradients run within the nodes before them.
-                self._latest = self._of_sequence.get(node._sequence_nr(), self._latest)
+                self._latest = self._of_sequence.get(private.sequence_nr(node)(), self._latest)
             else:
                 self._latest = ""
         return self._latest
@@ -89,8 +86,8 @@ class Modules:
                 handle.remove()
 
 
-_PLAIN = {torch.Tensor, torch.nn.Parameter, FakeTensor}
-_SYNC = {op for op in sync_ops if op.namespace == "_c10d_functional"}
+_PLAIN = {torch.Tensor, torch.nn.Parameter, private.FakeTensor}
+_SYNC = {op for op in private.sync_ops if op.namespace == "_c10d_functional"}
 _ALLOCATES = {
     "aten.empty",
     "aten.empty_like",
@@ -106,19 +103,11 @@ _OVERWRITES = {
     torch.ops.aten.fill_.Scalar,
 }
 """Ops that write their first argument without reading it."""
-_METHODS = (
-    *("allreduce", "allgather", "_allgather_base", "reduce_scatter", "_reduce_scatter_base"),
-    *("alltoall", "alltoall_base", "broadcast", "reduce", "gather", "scatter", "send", "recv"),
-    *("allreduce_coalesced", "allgather_into_tensor_coalesced"),
-    *("reduce_scatter_tensor_coalesced", "barrier"),
-)
-"""Methods of process groups that return the work of a collective."""
 _COPIES_IN = torch.ops.fsdp.all_gather_copy_in.default
 """fully_shard's copy into its buffer, which its schema does not say: it returns views of it."""
 _SILENT = {torch.ops.aten.detach.default, torch.ops.aten._unsafe_view.default}
 """Ops that are views, although their schemas do not say so."""
 _DEVICE = torch.ops.prim.device.default
-_SCALARS = bool, int, float, str
 _PLACES = {"index", "start", "end", "step", "storage_offset"}
 """Options that differ between the steps of a loop whose ops are otherwise equal."""
 _MOST_OPS = 400_000
@@ -126,20 +115,9 @@ _MOST_OPS = 400_000
 
 @dataclass(slots=True)
 class LoggedOp:
-    """An op of a step.
+    """An op of a step: fields of `ProgramOp`, with its `phase`, and its group as ranks.
 
-    Args:
-        op: its name, such as "aten.mm".
-        phase: "forward", "backward" or "optimizer".
-        module: name of the module that it belongs to.
-        reads, writes: its tensors.
-        again: it is recomputed in the backward pass.
-        options: scalars among its arguments, by name.
-        stream: number of its stream; 0 computes.
-        group: ranks of its collective, if it is one.
-        waits: ops on other streams that it is the first to wait for.
-        makes_bytes, frees_bytes: storages that it allocates, and that are freed until the next op.
-        gradient_bytes, freed_gradient_bytes: how much of these are gradients of parameters.
+    `waits` has the numbers of the ops of other streams that it is the first to wait for.
     """
 
     op: str
@@ -175,9 +153,10 @@ class _Signature:
     overwrites: frozenset[str]
 
     @classmethod
+    @functools.cache
     def of(cls, func: Any) -> _Signature:
         """Read the schema of an op."""
-        arguments = func._schema.arguments
+        arguments = private.schema(func).arguments
         overwritten = (
             argument.name
             for argument in arguments
@@ -193,7 +172,7 @@ class _Signature:
         )
 
 
-class OpLog(TorchDispatchMode):
+class OpLog(private.TorchDispatchMode):  # type: ignore[misc]
     """Logs every op that a GPU would run, once `phase` is set, and tracks all storages before."""
 
     @classmethod
@@ -216,7 +195,6 @@ class OpLog(TorchDispatchMode):
         self.num_ops = 0
         self._remarks: dict[str, None] = {}
         self._made_by: dict[int, int] = {}
-        self._signatures: dict[Any, _Signature] = {}
         self.group_streams: dict[tuple[int, ...], int] = {}
         self._before = LoggedOp("", "")  # the bytes of what happens before the first op
 
@@ -229,35 +207,34 @@ class OpLog(TorchDispatchMode):
     ) -> Any:
         if not _PLAIN.issuperset(types):
             return NotImplemented  # its ops on plain tensors follow
-        if func is _DEVICE and isinstance(args[0], FakeTensor):
+        if func is _DEVICE and isinstance(args[0], private.FakeTensor):
             return args[0].fake_device  # which torch asks for at every op
         kwargs = kwargs or {}
         if func.namespace == "profiler":  # it marks a range, and has no tensors
-            with torch._C._DisableTorchDispatch():
+            with private.DisableTorchDispatch():
                 return func(*args, **kwargs)
-        signature = self._signature(func)
+        signature = _Signature.of(func)
         if signature.is_view:  # it makes no storage and runs no kernel
             return func(*args, **kwargs)
         read = [*_tensors((*args, *kwargs.values()))]
-        if read and not any(isinstance(x, FakeTensor) for x in read):
-            with unset_fake_temporarily():  # numbers of ranks, which meshes of devices look up
+        if read and not any(isinstance(x, private.FakeTensor) for x in read):
+            with private.unset_fake_temporarily():  # ranks, which meshes of devices look up
                 return func(*args, **kwargs)
-        if func is torch.ops.aten._local_scalar_dense.default and self.updates:
-            # The number of the step, of which optimizers compute powers.
-            return 1.0 if args[0].dtype.is_floating_point else 1
         if func is torch.ops.aten._local_scalar_dense.default:
+            if self.updates:  # the number of the step, of which optimizers compute powers
+                return 1.0 if args[0].dtype.is_floating_point else 1
             number = self.values.scalar(args[0])
             return func(*args, **kwargs) if number is None else number
         if signature.waits:  # it returns its argument; that of fake tensors makes another one
             self._wait_for(read)
             return args[0]
         self._count()
-        before = {*map(_key, read)}
+        before = {*map(storage_key, read)}
         result = self.values.run(func, args, kwargs, read, signature.writes)
         if func is _COPIES_IN and self.phase is not None:
             self._log(func, args, kwargs, args[0], [result[0]])
-        new = {key: x for x in _tensors((result,)) if (key := _key(x)) not in before}
-        if self.phase is not None and (new or signature.writes or func in collective_ops):
+        new = {key: x for x in _tensors((result,)) if (key := storage_key(x)) not in before}
+        if self.phase is not None and (new or signature.writes or func in private.collective_ops):
             named = [*_arguments(func, args, kwargs)]
             read = [
                 x
@@ -268,7 +245,7 @@ class OpLog(TorchDispatchMode):
             mutated = [
                 x for argument, value in named if argument.is_write for x in _tensors((value,))
             ]
-            if new or mutated or func in collective_ops:
+            if new or mutated or func in private.collective_ops:
                 self._log(func, args, kwargs, read, [*mutated, *new.values()])
         elif new:
             self.modules.saw_op()
@@ -291,13 +268,6 @@ class OpLog(TorchDispatchMode):
     def remarks(self) -> tuple[str, ...]:
         return *self.values.remarks(), *self._remarks
 
-    def _signature(self, func: Any) -> _Signature:
-        """Return what the schema of an op says of it; each is read once."""
-        signature = self._signatures.get(func)
-        if signature is None:
-            signature = self._signatures[func] = _Signature.of(func)
-        return signature
-
     def _log(
         self,
         func: Any,
@@ -308,28 +278,28 @@ class OpLog(TorchDispatchMode):
     ) -> None:
         assert self.phase is not None, "only ops of passes are logged"
         self.modules.saw_op()
-        name = func._schema.name.replace("::", ".", 1)
+        name = private.schema(func).name.replace("::", ".", 1)
         stream, number = self.streams.current, len(self.ops)
         op = LoggedOp(name, self.phase, self.modules.current())
         op.again = self.phase == "backward" and self.modules.is_running
         op.options = {
             schema.name: value
             for schema, value in _arguments(func, args, kwargs)
-            if type(value) in _SCALARS
+            if type(value) in (bool, int, float, str)
             and schema.name not in _PLACES
             and not (isinstance(value, float) and not math.isfinite(value))
         }
         check_product(name, transposed=bool(op.options.pop("transposed", False)))
         op.reads, op.writes = texts_of(read), texts_of(written)
-        if func in collective_ops:
-            group = CollectiveOp.get_process_group(func, args)
+        if func in private.collective_ops:
+            group = private.CollectiveOp.get_process_group(func, args)
             op.group = tuple(dist.get_process_group_ranks(group))
             op.options = {name: op.options[name] for name in ("reduce_op",) if name in op.options}
             if _is_asynchronous(func, args, kwargs):
                 stream = self._stream_of(op.group)
                 self.streams.wait(stream, self.streams.last.get(self.streams.current))
             for x in written:
-                self._made_by[_key(x)] = number
+                self._made_by[storage_key(x)] = number
         op.stream = stream
         if name not in _ALLOCATES:  # no kernel waits, and none is waited for
             op.waits = self.streams.issue(stream, number)
@@ -338,7 +308,7 @@ class OpLog(TorchDispatchMode):
     def launch(self, name: str, tensors: Sequence[torch.Tensor]) -> None:
         """Log a kernel that is no op of torch."""
         for x in tensors:
-            self.values.forget(_key(x))
+            self.values.forget(storage_key(x))
         if self.phase is None:
             return
         stream = self.streams.current
@@ -361,10 +331,10 @@ class OpLog(TorchDispatchMode):
 
     def _wait_for(self, tensors: Sequence[torch.Tensor]) -> None:
         for x in tensors:
-            self.streams.wait(self.streams.current, self._made_by.get(_key(x)))
+            self.streams.wait(self.streams.current, self._made_by.get(storage_key(x)))
 
     def _allocate(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
+        key = private.cdata(storage)
         if key in self.live:
             return
         self._change(key, storage.nbytes())
@@ -398,17 +368,17 @@ class OpLog(TorchDispatchMode):
         def counted(storage: torch.UntypedStorage, size: int) -> Any:
             """Resize a storage, and count the difference."""
             result = resize(storage, size)
-            if storage._cdata in self.live:
-                self._change(storage._cdata, size)
-            self.values.forget(storage._cdata)
+            if private.cdata(storage) in self.live:
+                self._change(private.cdata(storage), size)
+            self.values.forget(private.cdata(storage))
             return result
 
         return counted
 
     def waited_methods(self, group: Any) -> dict[str, Callable[..., Any]]:
         """Return the methods of process groups, whose work says when a program waits for it."""
-        names = (name for name in _METHODS if hasattr(group, name))
-        return {name: self._returning_work(getattr(group, name)) for name in names}
+        methods = vars(group).items()
+        return {name: self._returning_work(x) for name, x in methods if "Work" in str(x.__doc__)}
 
     def _returning_work(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
@@ -430,7 +400,7 @@ class OpLog(TorchDispatchMode):
 
     def mark_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
         """Mark the ops that have made the gradients of parameters."""
-        keys = {*map(_key, gradients)} & self.live.keys() - self.gradients
+        keys = {*map(storage_key, gradients)} & self.live.keys() - self.gradients
         self.gradients |= keys
         for key in keys:
             if key in self._made_by:
@@ -452,15 +422,10 @@ class _AwaitedWork:
         return getattr(self._work, name)
 
 
-def _key(tensor: torch.Tensor) -> int:
-    number: int = tensor.untyped_storage()._cdata
-    return number
-
-
 def _arguments(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[Any, Any]]:
-    for place, schema in enumerate(func._schema.arguments):
+    for place, schema in enumerate(private.schema(func).arguments):
         if place < len(args):
             yield schema, args[place]
         elif schema.name in kwargs:
@@ -484,6 +449,6 @@ def _is_asynchronous(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if func.namespace != "c10d":
         return True
     # Calls leave out arguments with their default values.
-    named = {each.name: each.default_value for each in func._schema.arguments}
+    named = {each.name: each.default_value for each in private.schema(func).arguments}
     named |= {schema.name: value for schema, value in _arguments(func, args, kwargs)}
     return bool(named.get("async_op", False))

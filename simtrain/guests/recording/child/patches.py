@@ -1,8 +1,7 @@
 """What is replaced in torch while a program runs: one table, with the reasons.
 
 Programs run unmodified, on one device, "cpu", whose streams and kernels stand for a GPU's. Names
-that torch does not document may be gone in another release: `is_private` says which these are. All
-of them were tried with torch 2.13; a private name that is missing is left out.
+that torch does not document may be gone in another release: `torch_internals` lists these.
 """
 
 from __future__ import annotations
@@ -10,11 +9,12 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 from typing import Any
 from unittest import mock
 
@@ -23,15 +23,14 @@ import torch.distributed as dist
 import torch.nn.functional as F
 import torch.optim
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed import device_mesh, fsdp
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.attention import flex_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
-from torch.utils._pytree import tree_map
 
 from simtrain.guests.recording.child import data_parallel, kernels
+from simtrain.guests.recording.child import torch_internals as private
 from simtrain.guests.recording.child.op_log import OpLog
 from simtrain.guests.recording.child.problems import Unrecordable
 from simtrain.guests.recording.child.streams import stand_ins
@@ -40,9 +39,6 @@ from simtrain.guests.recording.program import COMPILED
 _CUDA, _DEVICE = "cuda", "cpu"
 _CAPABILITY = 9, 0
 """What programs that choose kernels by the GPU are told: that it is as new as Hopper."""
-_CHOICE = "_default_to_fused_or_foreach"
-"""The function by which torch's optimizers choose their kernels."""
-_FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
 @dataclass(frozen=True)
@@ -53,13 +49,11 @@ class Patch:
         owner: a module or a class of torch.
         values: what stands for its attributes, by name.
         why: the reason.
-        is_private: torch does not document them.
     """
 
     owner: Any
     values: Mapping[str, Any]
     why: str
-    is_private: bool = False
 
 
 def patches(log: OpLog) -> Iterator[Patch]:
@@ -122,17 +116,13 @@ def patches(log: OpLog) -> Iterator[Patch]:
     select = kernels.selecting(checkpoint.create_selective_checkpoint_contexts)
     selects = {"create_selective_checkpoint_contexts": select}
     yield Patch(checkpoint, selects, "policies that keep attention keep the op that stands for it")
-    optimizers = importlib.import_module("torch.optim.optimizer")
-    for owner in _importers(getattr(optimizers, _CHOICE, None), _CHOICE):
-        yield Patch(owner, {_CHOICE: kernels.chooses_foreach}, "optimizers choose as on GPUs", True)
     address = {"data_ptr": _address_of_tensor(torch.Tensor.data_ptr)}
     why = "Accelerate tells storages apart by address; fake ones have none"
     yield Patch(torch.Tensor, address, why)
     storage = torch.UntypedStorage
     resize = {"data_ptr": _address_of_storage(storage.data_ptr), "resize_": log.resized()}
     yield Patch(storage, resize, why + "; fully_shard frees and allocates by resizing")
-    no_references = SimpleNamespace(getweakrefs=lambda tensor: [])
-    yield Patch(torch.utils, {"weakref": no_references}, "Module.to swaps tensors without", True)
+    yield from _of_private_places()
     yield from _of_triton(log)
     yield from _refusals()
 
@@ -143,8 +133,7 @@ def patched(log: OpLog) -> Iterator[None]:
     with ExitStack() as stack:
         for patch in [*patches(log)]:
             for name, value in patch.values.items():
-                if not patch.is_private or hasattr(patch.owner, name):
-                    stack.enter_context(mock.patch.object(patch.owner, name, value, create=True))
+                stack.enter_context(mock.patch.object(patch.owner, name, value, create=True))
         stack.enter_context(_Devices())
         yield
 
@@ -152,6 +141,15 @@ def patched(log: OpLog) -> Iterator[None]:
 def _importers(value: Any, name: str) -> list[Any]:
     modules = [*sys.modules.values()]
     return [each for each in modules if value is not None and vars(each).get(name) is value]
+
+
+def _of_private_places() -> Iterator[Patch]:
+    for place in (place for place in private.PLACES if place.how.startswith("replace")):
+        for name in filter(place.has, place.names):
+            owner = pkgutil.resolve_name(place.owner)
+            everywhere = place.how == "replace everywhere"
+            for each in _importers(vars(owner)[name], name) if everywhere else [owner]:
+                yield Patch(each, {name: place.stand_in}, place.why)
 
 
 # CUDA
@@ -179,7 +177,7 @@ class _Devices(TorchFunctionMode):
         if func is torch.device:  # a GPU until it is used
             return func(*args, **kwargs)
         if any(map(_is_cuda, args)) or _is_cuda(kwargs.get("device")):
-            args, kwargs = tree_map(_moved, (args, kwargs))
+            args, kwargs = private.tree_map(_moved, (args, kwargs))
         return func(*args, **kwargs)
 
 
@@ -285,13 +283,12 @@ def _outside(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(*args: Any, **options: Any) -> Any:
-        # What torch's `unset_fake_temporarily` does, which takes longer than most functions here.
-        fake = torch._C._unset_dispatch_mode(_FAKE)
+        fake = private.unset_dispatch_mode(private.TorchDispatchModeKey.FAKE)
         try:
             return function(*args, **options)
         finally:
             if fake is not None:
-                torch._C._set_dispatch_mode(fake)
+                private.set_dispatch_mode(fake)
 
     return run
 
@@ -301,8 +298,7 @@ def _address_of_storage(original: Callable[[Any], int]) -> Callable[[Any], int]:
         """Return the address of a storage; zero if it is empty."""
         if storage.device.type != "meta":
             return original(storage)
-        number: int = storage._cdata
-        return number if storage.nbytes() else 0
+        return int(private.cdata(storage)) if storage.nbytes() else 0
 
     return address
 
@@ -310,7 +306,7 @@ def _address_of_storage(original: Callable[[Any], int]) -> Callable[[Any], int]:
 def _address_of_tensor(original: Callable[[Tensor], int]) -> Callable[[Tensor], int]:
     def address(tensor: Tensor) -> int:
         """Return the address of a tensor's first element."""
-        if not isinstance(tensor, FakeTensor):
+        if not isinstance(tensor, private.FakeTensor):
             return original(tensor)
         start: int = tensor.untyped_storage().data_ptr()
         return start and start + int(tensor.storage_offset()) * tensor.element_size()

@@ -18,11 +18,11 @@ from simtrain.guests.recording.program import (
     Program,
     ProgramOp,
     ProgramRun,
-    ProgramStates,
     program_text,
 )
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+_SAME_FIELDS = ProgramOp.model_fields.keys() - {"module", "group", "waits"}
 _PASSES = "forward", "backward", "optimizer"
 
 
@@ -30,44 +30,18 @@ def program_of(step: Step, request: dict[str, Any]) -> str:
     """Return the text of the recording of a step."""
     groups: dict[tuple[int, ...], int] = {}
     passes: dict[str, Any] = {name: runs_of(step.ops, name, groups) for name in _PASSES}
+    is_exact = torch.get_float32_matmul_precision() == "highest"
     program = Program(
-        **about(request),
-        tensor=step.tensor,
-        sequences=step.sequences,
-        tokens=step.tokens,
-        microbatches=step.microbatches,
-        num_parameters=step.num_parameters,
-        num_trained=step.num_trained,
-        states=states_of(step),
-        remarks=[*step.remarks],
+        version=1,
+        torch=torch.__version__,
+        f32_products="fp32" if is_exact else "tf32",
+        command=request["command"],
+        gpus=request["gpus"],
         groups=[[*ranks] for ranks in groups],
-        group_streams=sorted(step.group_streams),
+        **step.fields,
         **passes,
     )
     return program_text(program)
-
-
-def about(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that say how a recording was made."""
-    is_exact = torch.get_float32_matmul_precision() == "highest"
-    return {
-        "version": 1,
-        "torch": torch.__version__,
-        "f32_products": "fp32" if is_exact else "tf32",
-        "command": request["command"],
-        "gpus": request["gpus"],
-    }
-
-
-def states_of(step: Step) -> ProgramStates:
-    """Return what a rank holds before a step."""
-    of_states = step.parameters_bytes, step.optimizer_bytes, step.gradients_bytes
-    return ProgramStates(
-        parameters_bytes=step.parameters_bytes,
-        optimizer_bytes=step.optimizer_bytes,
-        other_bytes=max(0, step.held_bytes - sum(of_states)),
-        gradients_bytes=step.gradients_bytes,
-    )
 
 
 def runs_of(
@@ -77,19 +51,10 @@ def runs_of(
     first = next((place for place, op in enumerate(ops) if op.phase == phase), 0)
     written = [
         ProgramOp(
-            op=op.op,
             module=_NUMBER.sub("*", op.module),
-            reads=op.reads,
-            writes=op.writes,
-            options=op.options,
-            again=op.again,
-            stream=op.stream,
             group=None if op.group is None else groups.setdefault(op.group, len(groups)),
             waits=[place - other for other in op.waits if other >= first],
-            makes_bytes=op.makes_bytes,
-            frees_bytes=op.frees_bytes,
-            gradient_bytes=op.gradient_bytes,
-            freed_gradient_bytes=op.freed_gradient_bytes,
+            **{name: getattr(op, name) for name in _SAME_FIELDS},
         )
         for place, op in enumerate(ops)
         if op.phase == phase
@@ -122,23 +87,17 @@ def repeats_of(values: Sequence[Hashable]) -> list[Repeat]:
     """
     numbers: dict[Hashable, int] = {}
     codes = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
-    return [*_cut(codes, 0)]
-
-
-def _cut(codes: NDArray[np.int64], offset: int) -> list[Repeat]:
     parts: list[Repeat] = []
-    waiting = [(codes, offset)]
+    waiting = [(codes, 0)]
     while waiting:
         piece, first = waiting.pop()
         best = _best(piece)
         if best is None:
-            if len(piece):
-                parts.append(Repeat(first, len(piece), 1))
+            parts += [Repeat(first, len(piece), 1)] * bool(len(piece))
             continue
         end = best.first + best.length * best.count
         parts.append(Repeat(first + best.first, best.length, best.count))
-        waiting.append((piece[: best.first], first))
-        waiting.append((piece[end:], first + end))
+        waiting += [(piece[: best.first], first), (piece[end:], first + end)]
     return sorted(parts, key=lambda part: part.first)
 
 

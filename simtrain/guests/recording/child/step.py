@@ -6,57 +6,34 @@ and whatever else is made once.
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._pytree import tree_leaves
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 
 from simtrain.guests.recording.child import streams
+from simtrain.guests.recording.child import torch_internals as private
 from simtrain.guests.recording.child.op_log import LoggedOp, Modules, OpLog
 from simtrain.guests.recording.child.patches import patched
 from simtrain.guests.recording.child.problems import WrongProgram
+from simtrain.guests.recording.program import ProgramStates
 
 
 @dataclass(frozen=True)
 class Step:
-    """A logged step.
-
-    Args:
-        ops: in order of issue.
-        num_parameters, num_trained: elements of the whole model's parameters, and of those with
-            gradients.
-        parameters_bytes: this rank's parameters.
-        optimizer_bytes: this rank's states of the optimizer.
-        gradients_bytes: this rank's gradients of earlier microbatches.
-        held_bytes: all storages before the last microbatch.
-        sequences, tokens, microbatches: shape of the batch.
-        tensor: ranks that share the batch.
-        group_streams: streams of process groups.
-        remarks: what the recording assumes or leaves out.
-    """
+    """A logged step: its ops in order of issue, and fields of the recording (`Program`)."""
 
     ops: list[LoggedOp]
-    num_parameters: int
-    num_trained: int
-    parameters_bytes: int
-    optimizer_bytes: int
-    gradients_bytes: int
-    held_bytes: int
-    sequences: int
-    tokens: int
-    microbatches: int
-    tensor: int
-    group_streams: frozenset[int]
-    remarks: tuple[str, ...]
+    fields: dict[str, Any]
 
 
 def record(
@@ -82,52 +59,46 @@ def record(
         with _calls_of(model) as calls:
             _run(log, model, batch, loss, optimizer, is_logged=True)
         log.phase = None
-        sizes = gradients_bytes, held_bytes, *_sizes_of(calls, batch), microbatches
-        return step_of(log, model, optimizer, gpus, sizes)
+        states = _states_of(model, optimizer, gradients_bytes, held_bytes)
+        sequences, tokens = _sizes_of(calls, batch)
+        parameters = [*model.parameters()]
+        fields = {
+            "sequences": sequences,
+            "tokens": tokens,
+            "microbatches": microbatches,
+            "tensor": _tensor_ranks(parameters, gpus),
+            "num_parameters": sum(each.numel() for each in parameters),
+            "num_trained": sum(each.numel() for each in parameters if each.requires_grad),
+            "states": states,
+            "remarks": [*log.remarks],
+            "group_streams": sorted(log.group_streams.values()),
+        }
+        return Step(log.ops, fields)
 
 
-def step_of(
-    log: OpLog,
-    model: torch.nn.Module,
-    optimizer: Any,
-    gpus: int,
-    sizes: tuple[int, int, int, int, int],
-) -> Step:
-    """Return a logged step; `sizes` are its fields from `gradients_bytes` to `microbatches`."""
-    gradients_bytes, held_bytes, sequences, tokens, microbatches = sizes
-    parameters = [*model.parameters()]
+def _states_of(
+    model: torch.nn.Module, optimizer: Any, gradients_bytes: int, held_bytes: int
+) -> ProgramStates:
+    """Return what a rank holds before a step, of `held_bytes` in all."""
     # torchtitan's optimizers are containers of others.
     optimizers = [optimizer, *getattr(optimizer, "optimizers", ())] if optimizer else []
-    states = [*tree_leaves([dict(each.state) for each in optimizers])]
-    return Step(
-        log.ops,
-        sum(each.numel() for each in parameters),
-        sum(each.numel() for each in parameters if each.requires_grad),
-        bytes_of(parameters),
-        bytes_of(states),
-        gradients_bytes,
-        held_bytes,
-        sequences,
-        tokens,
-        microbatches,
-        _tensor_ranks(parameters, gpus),
-        frozenset(log.group_streams.values()),
-        log.remarks,
+    parameters_bytes = bytes_of([*model.parameters()])
+    optimizer_bytes = bytes_of(private.tree_leaves([dict(each.state) for each in optimizers]))
+    return ProgramStates(
+        parameters_bytes=parameters_bytes,
+        optimizer_bytes=optimizer_bytes,
+        other_bytes=max(0, held_bytes - parameters_bytes - optimizer_bytes - gradients_bytes),
+        gradients_bytes=gradients_bytes,
     )
 
 
 @contextmanager
 def as_rank(log: OpLog, gpus: int) -> Iterator[None]:
     """Log what the first rank of a fake process group does inside the `with` block."""
-    with ExitStack() as stack:
-        stack.enter_context(_process_group(gpus))
-        stack.enter_context(patched(log))
-        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-        fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
-        fake_mode.cache_enabled = False  # its keys keep the storages of deep copies alive
-        stack.enter_context(fake_mode)
-        stack.enter_context(log)
-        stack.enter_context(log.modules.tracked())
+    fake_mode = private.FakeTensorMode(allow_non_fake_inputs=True)
+    fake_mode.cache_enabled = False  # its keys keep the storages of deep copies alive
+    one_thread = torch.autograd.set_multithreading_enabled(False)
+    with _process_group(gpus), patched(log), one_thread, fake_mode, log, log.modules.tracked():
         yield
 
 
@@ -181,22 +152,14 @@ def _run(
 def _gradients_of(model: torch.nn.Module) -> list[torch.Tensor]:
     """Return the gradients of parameters, and those that fully_shard has not reduced yet."""
     gradients = [each.grad for each in model.parameters() if each.is_leaf]
-    if isinstance(model, FSDPModule):
-        state: Any = fully_shard.state(model)  # type: ignore[attr-defined]
-        for each in (
-            each for of_module in state._state_ctx.all_states for each in _groups(of_module)
-        ):
-            for parameter in each.fsdp_params:
-                gradients.append(parameter.unsharded_accumulated_grad)
-                whole = getattr(parameter, "_unsharded_param", None)
-                gradients.append(None if whole is None else whole.grad)
+    for module in (each for each in model.modules() if isinstance(each, FSDPModule)):
+        state = private.get_fsdp_state(module)()
+        groups = private.fsdp_param_groups(state) or [private.fsdp_param_group(state)]
+        for parameter in (x for each in groups if each is not None for x in each.fsdp_params):
+            gradients.append(private.unsharded_accumulated_grad(parameter))
+            whole = private.unsharded_param(parameter)
+            gradients.append(None if whole is None else whole.grad)
     return [_local(each) for each in gradients if each is not None]
-
-
-def _groups(state: Any) -> list[Any]:
-    """Return the groups of parameters that fully_shard gathers together for a module."""
-    groups = getattr(state, "_fsdp_param_groups", None)
-    return [each for each in (groups or [state._fsdp_param_group]) if each is not None]
 
 
 def _loss(model: torch.nn.Module, batch: Any, loss: Callable[..., Any]) -> torch.Tensor:
@@ -210,7 +173,7 @@ def _loss(model: torch.nn.Module, batch: Any, loss: Callable[..., Any]) -> torch
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    part: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    part: torch.Tensor = private.local_tensor(tensor) if isinstance(tensor, DTensor) else tensor
     return part
 
 
@@ -218,7 +181,7 @@ def bytes_of(tensors: list[Any]) -> int:
     """Return the bytes of the different storages of tensors."""
     local = (_local(each) for each in tensors if isinstance(each, torch.Tensor))
     storages = [each.untyped_storage() for each in local]
-    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
+    return sum({private.cdata(storage): storage.nbytes() for storage in storages}.values())
 
 
 def _tensor_ranks(parameters: list[torch.nn.Parameter], gpus: int) -> int:
@@ -228,13 +191,8 @@ def _tensor_ranks(parameters: list[torch.nn.Parameter], gpus: int) -> int:
         mesh = getattr(parameter, "device_mesh", None)
         if mesh is None:
             continue
-        names = mesh.mesh_dim_names or ()
-        sizes = dict(zip(names, mesh.shape, strict=False))
-        along = [size for name, size in sizes.items() if name in _TENSOR_AXES]
-        product = 1
-        for size in along:
-            product *= size
-        ranks = max(ranks, product)
+        sizes = zip(mesh.mesh_dim_names or (), mesh.shape, strict=False)
+        ranks = max(ranks, math.prod(size for name, size in sizes if name in _TENSOR_AXES))
     return ranks if gpus % ranks == 0 else 1
 
 
@@ -251,7 +209,8 @@ def _calls_of(model: torch.nn.Module) -> Iterator[list[tuple[int, int]]]:
     seen: list[Any] = []
 
     def saw(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        first = next((x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)), None)
+        leaves = private.tree_leaves((args, kwargs))
+        first = next((x for x in leaves if isinstance(x, torch.Tensor)), None)
         if first is not None and not any(each() is first for each in seen):
             seen.append(weakref.ref(first))
             sizes.append(batch_sizes((args, kwargs)))
@@ -274,7 +233,7 @@ def _sizes_of(calls: list[tuple[int, int]], batch: Any) -> tuple[int, int]:
 
 def batch_sizes(batch: Any) -> tuple[int, int]:
     """Return sequences and tokens of the batch: the shape of its first tensor of integers."""
-    tensors = [x for x in tree_leaves(batch) if isinstance(x, torch.Tensor) and x.dim()]
+    tensors = [x for x in private.tree_leaves(batch) if isinstance(x, torch.Tensor) and x.dim()]
     integers = [x for x in tensors if not x.dtype.is_floating_point and x.dim() == 2]
     if integers:
         sequences, tokens = integers[0].shape
@@ -285,14 +244,11 @@ def batch_sizes(batch: Any) -> tuple[int, int]:
 @contextmanager
 def _process_group(gpus: int) -> Iterator[None]:
     of_node = min(8, gpus)
-    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(gpus)}
+    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(gpus), "MASTER_PORT": "29500"}
     variables |= {"LOCAL_WORLD_SIZE": str(of_node), "MASTER_ADDR": "127.0.0.1"}
-    variables |= {"MASTER_PORT": "29500"}
-    os.environ.update(variables)
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=gpus)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
-        for name in variables:
-            os.environ.pop(name, None)
+    with mock.patch.dict(os.environ, variables):
+        dist.init_process_group("fake", store=private.FakeStore(), rank=0, world_size=gpus)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()

@@ -74,8 +74,7 @@ def stand_ins(streams: Streams) -> dict[str, Any]:
         def query(self) -> bool:
             return True
 
-        def synchronize(self) -> None:
-            streams.wait(streams.current, self.op)
+        synchronize = wait
 
     class Stream:
         """A stream."""

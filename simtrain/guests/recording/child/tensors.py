@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import torch
 
+from simtrain.guests.recording.child import torch_internals as private
 from simtrain.guests.recording.child.problems import Unrecordable
 
 _NAMES = {
@@ -28,6 +29,11 @@ _NAMES = {
 _PRIME = "'"
 _MOST_IN_ORDER = 8
 """Lists of more tensors, as optimizers have, are written with numbers of equal ones."""
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """Return what identifies the storage of a tensor."""
+    return int(private.cdata(tensor.untyped_storage()))
 
 
 def text_of(tensor: torch.Tensor) -> str:
