@@ -11,7 +11,7 @@ from simtrain.commands.options import AllowOomOption, refuse
 from simtrain.commands.output import Output, show_answer
 from simtrain.commands.printing import progress_bar
 from simtrain.commands.question import Question, simulate_with_status
-from simtrain.studies.training_requests import CostRequest
+from simtrain.studies.requests import CostRequest
 
 
 def read_goodput(text: str, _: str) -> float | str:

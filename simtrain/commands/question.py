@@ -141,7 +141,7 @@ class Question:
         self, gpus: int | None = None, scale_batch: bool = False, is_layout_open: bool = False
     ) -> Scenario:
         from simtrain.scenario import load_unchecked
-        from simtrain.studies.gpus import with_gpus
+        from simtrain.studies.changes import with_gpus
 
         request = self._request
         if importer := importer_of_file(request.source):

@@ -167,7 +167,7 @@ def _written(fields: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def _base(question: Question, gpus: Sequence[int]) -> Scenario:
-    from simtrain.studies.gpus import with_scaled_batch
+    from simtrain.studies.changes import with_scaled_batch
 
     base = question.load_unchecked()
     if not question.changes.scale_batch:

@@ -15,7 +15,7 @@ from simtrain.commands.declare import options_first
 from simtrain.commands.options import OutOption, SetOption, refuse, shipped_sweeps
 from simtrain.commands.output import PAGES, Output, check_file, show, show_answer
 from simtrain.commands.printing import emit, progress_bar, status
-from simtrain.studies.sweep import SweepRequest
+from simtrain.studies.requests import SweepRequest
 
 
 @options_first("source out query overrides workers")
@@ -77,7 +77,7 @@ def _settings_of_gpus(
     source: str, settings: list[str], gpus: int, scale_batch: bool
 ) -> Iterator[str]:
     """Yield the assignments with which the base scenario has this number of GPUs."""
-    from simtrain.studies.gpus import changes_to
+    from simtrain.studies.changes import changes_to
     from simtrain.studies.sweep.grid import load_sweep
 
     sweep = load_sweep(source, settings)

@@ -18,6 +18,7 @@ from simtrain.schedules import default_name
 from simtrain.studies.changes import ZERO_STAGES, Change, all_values, changes_of
 from simtrain.studies.evaluation import Evaluation, Evaluator
 from simtrain.studies.on_machine import plan_on
+from simtrain.studies.requests import check_whole
 from simtrain.studies.simulation import machine_of, result_of, scenario_of
 from simtrain.units import counted, format_bytes, format_seconds, gib
 
@@ -104,14 +105,9 @@ def advise(
 ) -> Advice:
     """Simulate single changes on the same GPUs, with the same model and global batch.
 
-    Raises:
-        InputError: the scenario is illegal, or an argument is invalid.
-
-    Args:
-        top: the most changes to advise.
+    At most `top` changes are advised.
     """
-    if type(top) is not int or top < 1:
-        raise InputError.of("E114", f"top is {top!r}", fix="write a whole number of at least 1")
+    check_whole("E114", "top", top, 1, 10**6)
     now, scenario = result_of(scenario), scenario_of(scenario)
     now_s, now_bytes = now.iteration_time_s, now.memory.fullest.peak_bytes
     changes = [*_changes(scenario)]
@@ -201,7 +197,6 @@ def simulate_fitting(
     `on_progress` receives a description of each change that is tried.
 
     Raises:
-        InputError: as `simulate`.
         DoesNotFitError: the scenario does not fit; the error names the change that helps, if any.
     """
     check_values(scenario)
@@ -217,13 +212,7 @@ def check_fits(
     machine: Machine,
     on_progress: Callable[[str], None] = lambda description: None,
 ) -> None:
-    """Refuse a scenario that needs more memory than a GPU of the machine has.
-
-    `on_progress` receives a description of each change that is tried.
-
-    Raises:
-        DoesNotFitError: with the fastest single change that makes it fit.
-    """
+    """Refuse what needs more memory than a GPU has, with the fastest change that makes it fit."""
     if not memory.fits:
         raise _does_not_fit(scenario, memory, Evaluator.on(machine), on_progress)
 

@@ -1,29 +1,30 @@
-"""Changes of a scenario, policies of recompute among them."""
+"""Changes of a scenario: fields, numbers of GPUs (`--gpus` of every command), recompute."""
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.base.strict_yaml.validation import annotation_of
-from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.errors import InputError, Location
+from simtrain.hardware.load import profile_of
+from simtrain.iteration.report.result import Result
+from simtrain.scenario import RecomputePolicy, Scenario, check_scenario
 from simtrain.scenario.memory_rules import absent_modules
-from simtrain.scenario.section import DEFAULT_MODULES, MEANT_BY_A_WORD, MODULES, Module
+from simtrain.scenario.section import MEANT_BY_A_WORD, MODULES, Module
+from simtrain.studies.on_machine import first_layers
 
 ZERO_STAGES = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Fields of a scenario and their new values, which change together.
-
-    Args:
-        values: the new values by the fields' dotted names, as for `Scenario.replace`.
-    """
+    """Fields of a scenario by dotted names, and their new values, which change together."""
 
     values: Mapping[str, Any]
 
@@ -37,11 +38,7 @@ class Change:
         return " ".join(f"--set {setting}" for setting in settings)
 
     def applied_to(self, scenario: Scenario) -> Scenario:
-        """Return the changed scenario.
-
-        Raises:
-            InputError: a field or a value does not exist.
-        """
+        """Return the changed scenario; a field or a value that does not exist is an error."""
         return scenario.replace(self.values)
 
 
@@ -109,6 +106,66 @@ def _members(annotation: Any) -> Iterator[Any]:
             yield from _members(member)
 
 
+# ------------------------------------------------------------------------- GPUs
+
+
+Subject = TypeVar("Subject", Scenario, Scenario | Result)
+
+
+def with_gpus(subject: Subject, gpus: int | None, scale_batch: bool = False) -> Subject | Scenario:
+    """Return a scenario on this number of GPUs; errors are those of `changes_to`."""
+    base = subject.scenario if isinstance(subject, Result) else subject
+    changes = {} if gpus is None else changes_to(base, gpus, scale_batch)
+    return base.replace(changes) if changes else subject
+
+
+def with_scaled_batch(scenario: Scenario, gpus: int) -> Scenario:
+    """Return a scenario whose global batch grows by the factor to this number of GPUs, or E886."""
+    now = scenario.batch.global_
+    batch, rest = divmod(now * gpus, scenario.num_gpus)
+    if rest:
+        step = scenario.num_gpus // math.gcd(now, scenario.num_gpus)
+        raise InputError.of(
+            "E886",
+            f"a global batch of {now} on {scenario.num_gpus} GPUs has no whole size on {gpus}",
+            Location(f"--scale-batch --gpus {gpus}"),
+            f"write --gpus as a multiple of {step}, or --set batch.global without --scale-batch",
+            "a batch has whole sequences",
+        )
+    return scenario.replace({"batch.global": batch})
+
+
+def changes_to(base: Scenario, gpus: int, scale_batch: bool) -> dict[str, object]:
+    """Return fields that give a scenario as many replicas as the GPUs hold, and nodes for them.
+
+    The global batch stays; with `scale_batch` it grows by the factor of the GPUs.
+
+    Raises:
+        InputError: the GPUs are no multiple of those of a replica (E886), or that many replicas
+            break a rule.
+    """
+    if gpus == base.num_gpus:
+        return {}
+    of_replica, cluster = base.num_gpus // base.parallelism.data, profile_of(base).cluster
+    place = Location(f"--gpus {gpus}")
+    if type(gpus) is not int or gpus < 1 or gpus % of_replica:
+        message = f"{gpus!r} is not a multiple of the {of_replica} GPUs of a replica"
+        reason = "a training has whole replicas of its model"
+        nearest = of_replica * max(round(gpus / of_replica), 1)
+        raise InputError.of("E886", message, place, f"write --gpus {nearest}", reason)
+    replicas = gpus // of_replica
+    fields: dict[str, object] = {"parallelism.data": replicas}
+    if scale_batch:
+        fields["batch.global"] = base.batch.global_ * replicas // base.parallelism.data
+    if gpus > cluster.num_gpus:
+        fields["hardware.cluster.num_nodes"] = -(-gpus // cluster.gpus_per_node.value)
+    try:
+        check_scenario(base.replace(fields))
+    except InputError as error:
+        raise InputError([replace(error.problems[0], location=place)]) from error
+    return fields
+
+
 # ------------------------------------------------------------------------- recompute
 
 
@@ -136,37 +193,6 @@ def policies_near(scenario: Scenario) -> Iterator[RecomputePolicy]:
         assert isinstance(kept, int), "auto is not refined"
         for number in sorted({1, kept + 1, 2 * kept, stages // 2, stages} - {0, kept}):
             yield now.model_copy(update={"keep_microbatches": number})
-
-
-def first_layers(number: int) -> RecomputePolicy:
-    """Return the policy that recomputes this number of layers of each chunk in full."""
-    return RecomputePolicy(strategy="full", method="block", num_layers=number)
-
-
-def last_resorts(scenario: Scenario) -> Iterator[RecomputePolicy]:
-    """Yield policies that save less than one input per layer, by longer units."""
-    if scenario.model.mtp_num_layers:
-        return  # Rule E345 refuses longer units.
-    sizes = scenario.chunk_sizes
-    # Of lengths with equal numbers of units, the shortest recomputes the fewest layers at once.
-    shortest = {
-        tuple(-(-layers // length) for layers in sizes): length
-        for length in range(max(sizes), 1, -1)
-    }
-    for length in shortest.values():
-        yield RecomputePolicy(strategy="full", num_layers=length)
-
-
-def policy_words(policy: RecomputePolicy) -> str:
-    """Describe a policy, without the microbatches that it keeps."""
-    layers = f"{policy.num_layers} layer{'s' * (policy.num_layers > 1)}"
-    details = {
-        f"modules {', '.join(policy.modules)}": policy.modules != DEFAULT_MODULES,
-        f"the first {layers} of each chunk": policy.method == "block",
-        f"saving {', '.join(policy.saved_ops)}": policy.strategy == "ops",
-        f"units of {layers}": policy.method == "uniform" and policy.num_layers > 1,
-    }
-    return ", ".join([policy.strategy, *(words for words, holds in details.items() if holds)])
 
 
 def _present_modules(scenario: Scenario) -> list[Module]:

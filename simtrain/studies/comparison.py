@@ -59,9 +59,6 @@ def sensitivity(
 
     With `recompute: auto`, recompute of a scenario is chosen again each time; that of a result
     stays. `on_progress` receives a description of the next simulation.
-
-    Raises:
-        InputError: as `simulate`.
     """
     if isinstance(scenario, Result):
         machine = scenario.seconds.machine
@@ -302,9 +299,6 @@ def compare_schedules(
     A schedule keeps the scenario's number of chunks per stage if it can. Otherwise it has its only
     number, or the smallest that divides the layers. Transfers are as the framework of each schedule
     has them. All other settings stay.
-
-    Raises:
-        InputError: the scenario itself breaks a rule.
     """
     check_values(scenario)
     legal, refused = list[ScheduledIteration](), list[RefusedSchedule]()

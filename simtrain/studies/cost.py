@@ -19,6 +19,7 @@ from simtrain.hardware.interval import Interval
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.iteration.report.result import Result
 from simtrain.studies.answer import Answer
+from simtrain.studies.changes import with_gpus
 from simtrain.studies.goodput import (
     HOURS,
     WORK,
@@ -32,10 +33,9 @@ from simtrain.studies.goodput import (
     fleet_of,
     hours_lost_per_hour,
 )
-from simtrain.studies.gpus import with_gpus
+from simtrain.studies.requests import CheckpointMode, CostRequest, check_whole
 from simtrain.studies.search.request import SearchRequest
 from simtrain.studies.simulation import result_of
-from simtrain.studies.training_requests import CheckpointMode, CostRequest
 from simtrain.studies.variation import mean_time_s
 from simtrain.units import (
     DAY_S,
@@ -51,7 +51,8 @@ from simtrain.units import (
     short_interval,
 )
 
-_MOST_DRAWS, _MOST_SPARES, _MOST_DAYS = 100_000, 1_000_000, 36_525
+_MOST_DAYS = 36_525
+_WHOLE_NUMBERS = {"spares": (0, 10**6), "draws": (1, 10**5), "seed": (0, 2**64)}
 _MOST_HOURS = 10.0
 """An hour of iterations that takes longer is a training that hardly gets on."""
 _MOST_EVENTS = 1e7
@@ -215,24 +216,29 @@ class Goodput(PlainData):
         return DrawnFigure.of([figure(training) for training in self.trainings])
 
 
-def draw_trainings(result: Result, request: CostRequest) -> Goodput:
+def draw_trainings(result: Result, terms: Terms, request: CostRequest) -> Goodput:
     """Draw a whole training with failures, restarts, checkpoints and spares many times.
 
     Raises:
-        InputError: an argument is invalid (E885 to E888).
-
-    Args:
-        request: the training; its scenario, goodput and price do not count.
+        InputError: the training is too long (E886), or its checkpoints are (E888).
     """
-    num_tokens, interval_s = _checked(request)
-    scenario, facts = result.scenario, _facts(result, request, interval_s)
+    scenario, time_s = result.scenario, mean_time_s(result)
     profile, reliability = failures_of(result.profile)
-    fleet, time_s = fleet_of(facts, reliability), facts.iteration_time_s
+    facts = TrainingFacts(
+        num_gpus=scenario.num_gpus,
+        gpus_per_node=result.profile.cluster.gpus_per_node.value,
+        num_parameters=result.num_parameters,
+        iteration_time_s=time_s,
+        checkpoint=request.checkpoint,
+        interval_s=terms.interval_s,
+        spares=request.spares,
+    )
+    fleet, num_tokens = fleet_of(facts, reliability), terms.num_tokens
     _check_checkpoints(fleet, request)
     batch_tokens = scenario.batch.global_ * scenario.model.seq_length
-    work_s, limit_s = math.inf, (request.days or math.inf) * DAY_S
-    if num_tokens is not None:
-        work_s = -(-num_tokens // batch_tokens) * time_s
+    work_s, limit_s = -(-num_tokens // batch_tokens) * time_s, math.inf
+    if request.days is not None:
+        work_s, limit_s = math.inf, request.days * DAY_S
     check_length(fleet, work_s, limit_s, request.draws)
     return Goodput(
         scenario=scenario.name,
@@ -242,7 +248,7 @@ def draw_trainings(result: Result, request: CostRequest) -> Goodput:
         iteration_time_s=time_s,
         prediction=interval_of(result),
         tokens_per_s=batch_tokens / time_s,
-        num_tokens=num_tokens,
+        num_tokens=num_tokens if request.days is None else None,
         fleet=fleet,
         seed=request.seed,
         trainings=tuple(_drawn(request, fleet, work_s, limit_s)),
@@ -255,20 +261,17 @@ def interval_of(result: Result) -> Ends:
     return interval.p5_s / time_s, interval.p95_s / time_s
 
 
-def read_money(parse: Callable[[str], T], written: str | None, code: str, option: str) -> T | None:
-    """Parse a price or an amount, if there is one; another text is an InputError."""
+def read_amount(parse: Callable[[str], T], written: object, code: str, option: str) -> T | None:
+    """Parse a price, a time or an amount, if there is one; another text is an InputError."""
     try:
-        return None if written is None else parse(written)
+        return None if written is None else parse(str(written))
     except UnitError as error:
         raise InputError.of(code, str(error), Location(option), error.fix) from error
 
 
 def read_tokens(written: int | str | None) -> int:
     """Parse a number of tokens such as "300B"; another text is an InputError (E841)."""
-    try:
-        return parse_tokens(str(written))
-    except UnitError as error:
-        raise InputError.of("E841", str(error), Location("--tokens"), error.fix) from error
+    return read_amount(parse_tokens, str(written), "E841", "--tokens") or 0
 
 
 def _drawn(request: CostRequest, fleet: Fleet, work_s: float, limit_s: float) -> Iterator[Training]:
@@ -292,7 +295,7 @@ def check_length(fleet: Fleet, work_s: float, limit_s: float, draws: int) -> Non
     if days > _MOST_DAYS:
         message = f"the training takes {four_digits(days)} days without failures"
         fix = f"write fewer tokens, or more GPUs, for at most {_MOST_DAYS:,} days"
-        raise _refused("--tokens", message, fix)
+        raise InputError.of("E886", message, Location("--tokens"), fix)
     if math.isinf(limit_s):
         hours = 1 / max(expected_ratio(fleet), 1e-9)
         if hours > _MOST_HOURS:
@@ -301,7 +304,7 @@ def check_length(fleet: Fleet, work_s: float, limit_s: float, draws: int) -> Non
     if events > _MOST_EVENTS:
         message = f"{events:.2g} failures and stops are to be drawn, more than 1e7"
         fix = "write fewer --draws or tokens, or set lower rates of hardware.reliability"
-        raise _refused(None, message, fix)
+        raise InputError.of("E886", message, fix=fix)
 
 
 def _never_ends(lost: dict[str, float]) -> InputError:
@@ -311,52 +314,7 @@ def _never_ends(lost: dict[str, float]) -> InputError:
         f"of it for {name}"
     )
     fix = "set lower rates or shorter times of hardware.reliability"
-    return _refused(None, message, fix, "the training would hardly ever end")
-
-
-def _facts(result: Result, request: CostRequest, interval_s: float | None) -> TrainingFacts:
-    scenario = result.scenario
-    return TrainingFacts(
-        num_gpus=scenario.num_gpus,
-        gpus_per_node=result.profile.cluster.gpus_per_node.value,
-        num_parameters=result.num_parameters,
-        iteration_time_s=mean_time_s(result),
-        checkpoint=request.checkpoint,
-        interval_s=interval_s,
-        spares=request.spares,
-    )
-
-
-def _checked(request: CostRequest) -> tuple[int | None, float | None]:
-    """Return the tokens and the interval between checkpoints; None for those not given."""
-    tokens, days = request.tokens, request.days
-    if (tokens is None) == (days is None):
-        both = "both --tokens and --days are" if tokens else "neither --tokens nor --days is"
-        fix = "write one of them: --tokens 1T, or --days 54"
-        raise _refused("--tokens", f"{both} given", fix, "a training has one end", "E885")
-    is_number = isinstance(days, Real) and not isinstance(days, bool)
-    if days is not None and not (is_number and 0 < days <= _MOST_DAYS):
-        fix = f"write a number of days above 0 and at most {_MOST_DAYS:,}, such as 54"
-        raise _refused("--days", f"--days is {days!r}", fix)
-    for option, value, least, most in (
-        ("--spares", request.spares, 0, _MOST_SPARES),
-        ("--draws", request.draws, 1, _MOST_DRAWS),
-        ("--seed", request.seed, 0, math.inf),
-    ):
-        if value is not None and not (type(value) is int and least <= value <= most):
-            end = f"to {most:,}" if math.isfinite(most) else "on"
-            fix = f"write a whole number from {least} {end}"
-            raise _refused(option, f"{option} is {value!r}", fix)
-    word, words = request.checkpoint, get_args(CheckpointMode)
-    if word not in words:
-        fix = f"{did_you_mean(str(word), words)}write {' or '.join(words)}"
-        raise _refused("--checkpoint", f"--checkpoint is {word!r}", fix)
-    try:
-        interval_s = None if request.interval is None else parse_seconds(request.interval)
-    except UnitError as error:
-        message = f"the interval is no time: {error}"
-        raise _refused("--interval", message, error.fix, code="E887") from error
-    return None if tokens is None else read_tokens(tokens), interval_s
+    return InputError.of("E886", message, None, fix, "the training would hardly ever end")
 
 
 def _check_checkpoints(fleet: Fleet, request: CostRequest) -> None:
@@ -371,58 +329,75 @@ def _check_checkpoints(fleet: Fleet, request: CostRequest) -> None:
             f'write --interval "{math.ceil(write_s)} s" or longer, or set a faster '
             "hardware.reliability.checkpoints.write_bandwidth"
         )
-        option, reason = f"--interval {request.interval}", "checkpoints would pile up"
-        raise _refused(option, message, fix, reason, "E888")
-
-
-def _refused(
-    option: str | None,
-    message: str,
-    fix: str | None,
-    reason: str | None = None,
-    code: str = "E886",
-) -> InputError:
-    return InputError.of(code, message, Location(option) if option else None, fix, reason)
+        place, reason = Location(f"--interval {request.interval}"), "checkpoints would pile up"
+        raise InputError.of("E888", message, place, fix, reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Fields of a `CostRequest` that a plan has too, parsed and checked."""
+    """What requests for the cost of a training say, parsed and checked.
+
+    Args:
+        interval_s: time between checkpoints; None for the best one.
+    """
 
     num_tokens: int
     goodput: float | Literal["auto"] = 1.0
     price: Price | None = None
     pue: float = 1.0
     co2_g_per_kwh: float | None = None
+    interval_s: float | None = None
 
     @classmethod
     def read(cls, request: CostRequest | SearchRequest) -> Terms:
         """Parse and check the texts of a command line or a call.
 
         Raises:
-            InputError: tokens (E841), a goodput (E842), a PUE or emissions (E840), or a price
-                (E848) is invalid.
+            InputError: a number is out of its range (E840, E842, E886), or tokens (E841), a price
+                (E848) or an interval (E887) cannot be read; there is no one end (E885).
         """
-        goodput, pue, co2 = request.goodput, 1.0, None
+        for code, option, value, is_right, fix in _checks(request):
+            if not is_right:
+                raise InputError.of(code, f"{option} is {value!r}", Location(option), fix)
+        price = read_amount(parse_price, request.price, "E848", "--price")
+        pue, co2, interval_s, ends_by_days = 1.0, None, None, False
         if isinstance(request, CostRequest):
+            for name, ends in _WHOLE_NUMBERS.items():
+                check_whole("E886", f"--{name}", getattr(request, name), *ends)
             pue, co2 = request.pue, request.co2
-        if goodput != "auto" and not (isinstance(goodput, Real) and 0 < goodput <= 1):
-            fix = "write a number above 0 and at most 1, such as 0.9, or auto"
-            raise _no_number("E842", "--goodput", "goodput", goodput, fix)
-        if not isinstance(pue, Real) or not 1 <= pue < math.inf:
-            raise _no_number("E840", "--pue", "PUE", pue, "write a number from 1 on, such as 1.2")
-        if co2 is not None and not (isinstance(co2, Real) and 0 <= co2 < math.inf):
-            fix = "write the grams of CO2 per kWh, such as 380"
-            raise _no_number("E840", "--co2", "CO2 per kWh", co2, fix)
-        price = read_money(parse_price, request.price, "E848", "--price")
-        ends_by_days = goodput == "auto" and request.tokens is None
-        return cls(1 if ends_by_days else read_tokens(request.tokens), goodput, price, pue, co2)
+            interval_s = read_amount(parse_seconds, request.interval, "E887", "--interval")
+            ends_by_days = request.goodput == "auto" and request.tokens is None
+            if request.goodput == "auto" and ends_by_days == (request.days is None):
+                both = "both --tokens and --days are" if request.tokens else "neither is"
+                fix = "write one of them: --tokens 1T, or --days 54"
+                place, reason = Location("--tokens"), "a training has one end"
+                raise InputError.of("E885", f"{both} given", place, fix, reason)
+        num_tokens = 1 if ends_by_days else read_tokens(request.tokens)
+        return cls(num_tokens, request.goodput, price, pue, co2, interval_s)
 
 
-def _no_number(code: str, option: str, name: str, value: object, fix: str) -> InputError:
-    is_number = isinstance(value, Real)
-    message = f"a {name} of {value:g}" if is_number else f"{name} is {value!r}"
-    return InputError.of(code, message, Location(option), fix)
+def _checks(request: CostRequest | SearchRequest) -> Iterator[tuple[str, str, object, bool, str]]:
+    """Yield of each number the code, its option and value, if it is right, and what to write."""
+    goodput = request.goodput
+    fix = "write a number above 0 and at most 1, such as 0.9, or auto"
+    yield "E842", "--goodput", goodput, goodput == "auto" or 0 < number(goodput) <= 1, fix
+    if not isinstance(request, CostRequest):
+        return
+    pue, co2, days, word = request.pue, request.co2, request.days, request.checkpoint
+    fix = "write a number from 1 on, such as 1.2"
+    yield "E840", "--pue", pue, 1 <= number(pue) < math.inf, fix
+    fix = "write the grams of CO2 per kWh, such as 380"
+    yield "E840", "--co2", co2, co2 is None or 0 <= number(co2) < math.inf, fix
+    fix = f"write a number of days above 0 and at most {_MOST_DAYS:,}, such as 54"
+    yield "E886", "--days", days, days is None or 0 < number(days) <= _MOST_DAYS, fix
+    words = get_args(CheckpointMode)
+    fix = f"{did_you_mean(str(word), words)}write {' or '.join(words)}"
+    yield "E886", "--checkpoint", word, word in words, fix
+
+
+def number(value: object) -> float:
+    """Return a number; not a number for everything else, which no range contains."""
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -563,7 +538,7 @@ def cost(request: CostRequest) -> TrainingCost:
     result = result_of(with_gpus(request.scenario, request.gpus))
     if terms.goodput != "auto":
         return cost_of_result(result, terms)
-    drawn = draw_trainings(result, request)
+    drawn = draw_trainings(result, terms, request)
     if request.tokens is None:
         terms = replace(terms, num_tokens=round(drawn.tokens.mean))
     return replace(cost_of_result(result, terms, drawn), training=drawn)
@@ -580,7 +555,7 @@ def cost_of_result(result: Result, terms: Terms, drawn: Goodput | None = None) -
     goodput = 1.0 if isinstance(terms.goodput, str) else terms.goodput
     failures, ends = None, interval_of(result)
     if terms.goodput == "auto" and drawn is None:
-        drawn = draw_trainings(result, CostRequest(result, terms.num_tokens))
+        drawn = draw_trainings(result, terms, CostRequest(result, terms.num_tokens))
     if drawn is not None:
         failures, ends = drawn.reliability, drawn.days.ends
         goodput = num_iterations * iteration_time_s / (drawn.days.mean * DAY_S)
@@ -642,13 +617,10 @@ def energy_of(
     power all the time.
 
     Args:
-        profile: of the cluster.
         breakdown_s: seconds of an iteration by cause.
-        num_gpus: GPUs of the training.
         time_s: the whole time.
         goodput: share of the time that iterations take.
         ends: of the 90 % interval of the time, relative to it.
-        pue: energy of the site over that of its nodes.
         nameplate_kwh: energy of the site at the maximum power of its nodes; None if unknown.
     """
     costs = profile.running_costs or RunningCosts()

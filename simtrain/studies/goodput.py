@@ -20,8 +20,8 @@ import simpy
 
 from simtrain.hardware.load import STAND_IN, load_profile
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.hardware.sections import Reliability
-from simtrain.studies.training_requests import CheckpointMode
+from simtrain.hardware.sections import Checkpoints, Reliability
+from simtrain.studies.requests import CheckpointMode
 from simtrain.units import DAY_S
 
 PLANNED = "planned stops"
@@ -164,42 +164,33 @@ def fleet_of(facts: TrainingFacts, reliability: Reliability) -> Fleet:
         corruption = Corruption(rate, silent.discovery.value, silent.repair.value)
     failures_per_s = math.fsum(cause.per_s for cause in causes)
     failures_per_s += corruption.per_s if corruption else 0.0
-    restart, read = reliability.restart, reliability.checkpoints.read_bandwidth.value
-    loading_s = _copy_s(facts, reliability, read)
+    restart, checkpoints = reliability.restart, reliability.checkpoints
+    state_bytes = facts.num_parameters * checkpoints.bytes_per_parameter.value
+    loading_s = state_bytes / checkpoints.read_bandwidth.value
+    down = math.fsum(cause.per_s * cause.repair_s for cause in causes) / facts.num_nodes
+    spares = spares_for(facts.num_nodes, 1 / (1 + down)) if facts.spares is None else facts.spares
     return Fleet(
         num_nodes=facts.num_nodes,
-        spares=_spares(facts, causes) if facts.spares is None else facts.spares,
+        spares=spares,
         causes=(*causes, planned),
-        checkpoint=_checkpointing(facts, reliability, failures_per_s),
+        checkpoint=_checkpointing(facts, checkpoints, state_bytes, failures_per_s),
         restart_s=restart.process_groups.value + loading_s + restart.warm_up.value,
         corruption=corruption,
     )
 
 
-def _copy_s(facts: TrainingFacts, reliability: Reliability, storage_bytes_per_s: float) -> float:
-    """Return the time to copy a checkpoint to or from the storage."""
-    copied = facts.num_parameters * reliability.checkpoints.bytes_per_parameter.value
-    return copied / storage_bytes_per_s
-
-
 def _checkpointing(
-    facts: TrainingFacts, reliability: Reliability, failures_per_s: float
+    facts: TrainingFacts, checkpoints: Checkpoints, state_bytes: float, failures_per_s: float
 ) -> Checkpointing:
-    write_s = _copy_s(facts, reliability, reliability.checkpoints.write_bandwidth.value)
+    write_s = state_bytes / checkpoints.write_bandwidth.value
     is_blocking = facts.checkpoint == "blocking"
-    blocking_s = write_s if is_blocking else reliability.checkpoints.snapshot.value
+    blocking_s = write_s if is_blocking else checkpoints.snapshot.value
     interval_s = facts.interval_s
     if interval_s is None:
         best_s = best_interval_s(blocking_s, failures_per_s)
         # Without failures a day is as good as any interval.
         interval_s = max(min(best_s, DAY_S), write_s, facts.iteration_time_s)
     return Checkpointing(interval_s, blocking_s, 0.0 if is_blocking else write_s)
-
-
-def _spares(facts: TrainingFacts, causes: tuple[Cause, ...]) -> int:
-    """Return the spares with which all nodes are there with a probability of 95 %."""
-    down = math.fsum(cause.per_s * cause.repair_s for cause in causes) / facts.num_nodes
-    return spares_for(facts.num_nodes, 1 / (1 + down))
 
 
 # -------------------------------------------------------------------------- closed forms
@@ -306,11 +297,7 @@ HOURS = (WORK, LOST, SAVING, DETECTION, DIAGNOSIS, RESTART, WAITING)
 
 @dataclass(slots=True)
 class Training:
-    """A training that was drawn.
-
-    Args:
-        planned: how often it stopped for planned maintenance.
-    """
+    """A training that was drawn; `planned` is how often it stopped for planned maintenance."""
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(HOURS, 0.0))
     interruptions: dict[str, int] = field(default_factory=dict)
@@ -464,7 +451,8 @@ class _Run:
     def _stop(self, cause: Cause) -> Steps:
         if cause.is_planned:
             self.training.planned += 1
-            yield from self._save()
+            yield from self._spend(SAVING, self.fleet.checkpoint.loadable_s)
+            self.saved.save()
             yield from self._restart()
             return
         self._count_interruption(cause.name)
@@ -524,10 +512,6 @@ class _Run:
         self._lose(self.clean_s)
         yield from self._replace_node(self.fleet.corruption.repair_s)
         yield from self._restart()
-
-    def _save(self) -> Steps:
-        yield from self._spend(SAVING, self.fleet.checkpoint.loadable_s)
-        self.saved.save()
 
     def _spend(self, kind: str, duration_s: float) -> Steps:
         start_s = self.env.now

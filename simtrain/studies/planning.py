@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from numbers import Real
 from typing import ClassVar, Literal
 
 from simtrain.base.plain_data import PlainData, keys
@@ -18,7 +17,7 @@ from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario, check_values
 from simtrain.studies.answer import Answer
-from simtrain.studies.cost import Terms, TrainingCost, cost_of_result, read_money
+from simtrain.studies.cost import Terms, TrainingCost, cost_of_result, number, read_amount
 from simtrain.studies.evaluation import Evaluator
 from simtrain.studies.on_machine import refuse_program
 from simtrain.studies.search.request import SearchRequest, as_list, check_budget, check_counts
@@ -44,11 +43,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """An amount of money.
-
-    Args:
-        currency: None means the currency of the prices.
-    """
+    """An amount of money; without a currency, in that of the prices."""
 
     amount: float
     currency: str | None = None
@@ -63,15 +58,11 @@ class CostLimits:
 
     @classmethod
     def read(cls, days: float | None, budget: str | None) -> CostLimits:
-        """Check days, and parse the text of a budget, such as "2M USD".
-
-        Raises:
-            InputError: days are not finite and positive (E849), or the budget is invalid (E844).
-        """
-        if days is not None and not (isinstance(days, Real) and 0 < days < math.inf):
+        """Check days (E849), and parse the text of a budget, such as "2M USD" (E844)."""
+        if days is not None and not 0 < number(days) < math.inf:
             fix = "write a finite number above 0, such as 30"
             raise InputError.of("E849", f"days is {days!r}", Location("--days"), fix)
-        money = read_money(parse_money, budget, "E844", "--budget")
+        money = read_amount(parse_money, budget, "E844", "--budget")
         return cls(days, Budget(*money) if money else None)
 
     def missed_by(self, cost: TrainingCost) -> Iterator[Miss]:
@@ -209,11 +200,7 @@ def search(request: SearchRequest) -> SearchResult | TrainingPlan:
 
 
 def plan(request: SearchRequest) -> TrainingPlan:
-    """Find the best layout for each cluster and number of GPUs, and its training cost.
-
-    Raises:
-        InputError, DoesNotFitError: as `search`.
-    """
+    """Find the best layout for each cluster and number of GPUs, and its training cost."""
     base, terms = request.base, Terms.read(request)
     limits = CostLimits.read(request.days, request.budget)
     check_values(base)

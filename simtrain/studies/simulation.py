@@ -50,11 +50,7 @@ def simulate(
 
 
 def result_of(scenario: Scenario | Result) -> Result:
-    """Return a result as it is, and simulate a scenario.
-
-    Raises:
-        InputError: as `simulate`.
-    """
+    """Return a result as it is, and simulate a scenario."""
     return scenario if isinstance(scenario, Result) else simulate(scenario)
 
 
@@ -72,11 +68,7 @@ def machine_of(scenario: Scenario, profile: HardwareProfile | None, engine: Engi
 
 
 def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) -> MemoryReport:
-    """Compute each stage's peak memory, without simulating time.
-
-    Raises:
-        InputError: as `simulate`.
-    """
+    """Compute each stage's peak memory, without simulating time."""
     check_values(scenario)
     return memory_on(scenario, machine_of(scenario, profile, "auto"))
 

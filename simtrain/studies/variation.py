@@ -7,8 +7,7 @@ changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,18 +15,18 @@ import numpy as np
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.request import takes
 from simtrain.engine.compiled import Floats
-from simtrain.errors import InputError, Location
+from simtrain.errors import InputError
 from simtrain.hardware.load import variation_of
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.report.remarks import RunReport
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.variation.drawn import DrawnIteration, sources_of
-from simtrain.scenario import Scenario
 from simtrain.studies.answer import json_text
+from simtrain.studies.requests import DrawRequest, check_whole
 from simtrain.studies.simulation import result_of
 from simtrain.units import format_seconds
 
-_DEFAULT_DRAWS, _MOST_DRAWS = 100, 1_000_000
+_MOST_DRAWS = 1_000_000
 _MOST_OF_REASONS = 100
 """Draws from which reasons are computed."""
 _LEAST_SHOWN = 5e-4
@@ -38,24 +37,6 @@ _PART = 50
 """Draws between two reports of progress."""
 _NORMAL_95 = 1.96
 """Standard errors of a mean on either side of it, within which it is with 95 %."""
-
-
-@dataclass(frozen=True, slots=True)
-class DrawRequest:
-    """Iterations of a scenario, drawn with what its section `variation` says.
-
-    Args:
-        scenario: a scenario, or a result of `simulate`.
-        draws: iterations that are drawn. Default: 100.
-        seed: of the random numbers: a whole number from 0 on.
-        on_progress: receives a phase, and how many of how many draws are done.
-    """
-
-    scenario: Scenario | Result
-    _: KW_ONLY
-    draws: int = _DEFAULT_DRAWS
-    seed: int = 0
-    on_progress: Callable[[str, int, int], None] = lambda phase, done, total: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +178,8 @@ def draw(request: DrawRequest) -> DrawnTimes:
         InputError: a number is out of its range (E960), a slow link is inside a node (E962), or as
             `simulate`.
     """
-    _check_whole("--draws", request.draws, 1, _MOST_DRAWS)
-    _check_whole("--seed", request.seed, 0, 2**64 - 1)
+    check_whole("E960", "--draws", request.draws, 1, _MOST_DRAWS)
+    check_whole("E960", "--seed", request.seed, 0, 2**64 - 1)
     result = result_of(request.scenario)
     study = _study(result, request.seed)
     times_s = []
@@ -224,23 +205,15 @@ def draw(request: DrawRequest) -> DrawnTimes:
 
 
 def mean_time_s(result: Result) -> float:
-    """Return the mean time of an iteration whose scenario varies, over 100 draws; else its time.
-
-    Raises:
-        InputError: as `draw`.
-    """
+    """Return the mean time of an iteration whose scenario varies, over 100 draws; else its time."""
     if not result.scenario.variation.is_set:
         return result.iteration_time_s
-    times_s = _study(result, 0).times_s(0, range(_DEFAULT_DRAWS))
+    times_s = _study(result, 0).times_s(0, range(100))
     return Distribution.of(times_s, result.iteration.time_s).mean
 
 
 def draw_if_varied(result: Result) -> DrawnTimes | None:
-    """Draw the iteration of a result if its scenario sets a field of `variation`.
-
-    Raises:
-        InputError: as `draw`.
-    """
+    """Draw the iteration of a result if its scenario sets a field of `variation`."""
     return draw(result) if result.scenario.variation.is_set else None
 
 
@@ -294,10 +267,3 @@ def _check_link(plan: Plan) -> None:
         fix="write what: gpu, or use GPUs of several nodes",
         reason="a link is what connects a node with other nodes",
     )
-
-
-def _check_whole(option: str, value: object, least: int, most: int) -> None:
-    if type(value) is int and least <= value <= most:
-        return
-    fix = f"write a whole number from {least} to {most}"
-    raise InputError.of("E960", f"{option} is {value!r}", Location(option), fix=fix)

@@ -8,7 +8,8 @@ from typing import Any
 from simtrain.iteration.report.remarks import mfu_remarks
 from simtrain.scenario import Scenario
 from simtrain.schedules import default_name
-from simtrain.studies.changes import policy_words, setting_in_words
+from simtrain.studies.changes import setting_in_words
+from simtrain.studies.on_machine import policy_words
 from simtrain.studies.search.exact_search import End
 from simtrain.studies.search.run import Candidate, SearchResult
 from simtrain.studies.search.space import Point, in_short
@@ -29,7 +30,6 @@ from simtrain.views.view import (
 )
 
 _RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."
-_TEXTS = (_RECOMPUTE, _SEQUENCE)
 _CONTEXT, _LENGTHS = "con-\ntext", "first/\nlast"
 _NONE = {_CONTEXT: "1", _LENGTHS: ""}
 """What columns without information have in each row."""
@@ -121,7 +121,10 @@ def _table(result: SearchResult) -> Table:
     cells = _without_idle_columns([_row(layout, result) for layout in layouts])
     columns = [
         Column("rank", "", NUMBER),
-        *(Column(name, name, TEXT if name in _TEXTS else NUMBER) for name in cells[0]),
+        *(
+            Column(name, name, TEXT if name in (_RECOMPUTE, _SEQUENCE) else NUMBER)
+            for name in cells[0]
+        ),
     ]
     rows, data = list[Row](), list[dict[str, Any]]()
     for rank, layout, row in zip(ranks, layouts, cells, strict=True):

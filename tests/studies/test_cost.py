@@ -216,7 +216,11 @@ def test_the_page_has_the_energy_of_the_site(small: str) -> None:
 
 @pytest.mark.parametrize(
     ("option", "value", "words"),
-    [("--pue", "0.9", "a PUE of 0.9"), ("--pue", "nan", "a PUE of nan"), ("--co2", "-1", "a CO2 ")],
+    [
+        ("--pue", "0.9", "--pue is 0.9"),
+        ("--pue", "nan", "--pue is nan"),
+        ("--co2", "-1", "--co2 is -1"),
+    ],
 )
 def test_bad_terms_of_a_site_are_refused(small: str, option: str, value: str, words: str) -> None:
     assert f"{option}: E840 {words}" in refused("cost", small, "--tokens", "1B", option, value)

@@ -8,7 +8,7 @@ import pytest
 from simtrain import import_, load_scenario
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
-from simtrain.studies.gpus import with_gpus
+from simtrain.studies.changes import with_gpus
 from tests.helpers.command_line import call, refused
 from tests.helpers.imported import BASE, written
 

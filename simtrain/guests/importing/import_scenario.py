@@ -10,7 +10,7 @@ from simtrain.base.request import takes
 from simtrain.guests.importing.loading import check_machine, prepared
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.check import check_overrides
-from simtrain.studies.gpus import with_gpus
+from simtrain.studies.changes import with_gpus
 
 
 @takes(ImportRequest)

@@ -46,7 +46,7 @@ def load_imported(
         InputError: the file, the overrides or the options are wrong, or the source leaves the
             machine, the batch or, unless the layout is open, the number of GPUs open (E881).
     """
-    from simtrain.studies.gpus import with_gpus
+    from simtrain.studies.changes import with_gpus
 
     request = prepared(request, importer)
     if gpus and _is_open(importer, request):

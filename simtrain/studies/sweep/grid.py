@@ -398,10 +398,6 @@ def _versions() -> dict[str, str]:
 def load_sweep(sweep: str | FilePath | Mapping[str, Any], overrides: Sequence[str] = ()) -> Sweep:
     """Load a sweep file, a shipped sweep by its name, or what such a file contains.
 
-    Args:
-        sweep: the sweep.
-        overrides: overrides of the base scenarios, such as "model.seq_length=4096".
-
     Raises:
         InputError: an error of the file, the overrides or the base scenarios, with its place; or
             pyarrow, whose version is part of the results, is not installed.

@@ -38,7 +38,7 @@ from simtrain.iteration.report.operators import Records
 from simtrain.scenario import RULES, Scenario
 from simtrain.studies.answer import Answer
 from simtrain.studies.evaluation import Evaluator
-from simtrain.studies.sweep import SweepRequest
+from simtrain.studies.requests import SweepRequest, check_whole
 from simtrain.studies.sweep.grid import BREAKDOWN, REPORTED, Sweep, allow_only, load_sweep
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 HEADER = "sweep.json"
-_MOST_BYTES = 64 << 20
+_MOST_BYTES, _MOST_WORKERS = 64 << 20, 10_000
 _TABLE = "results"
 # DuckDB's types of statements that return rows. PIVOT is of the type MULTI.
 _QUERIES = frozenset({"SELECT", "EXPLAIN", "MULTI", "PRAGMA", "CALL"})
@@ -120,11 +120,7 @@ class SweepFolder:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SweepRows(Answer):
-    """The result of a query.
-
-    Args:
-        num_missing: points of the sweep in parts without a file, which the query did not see.
-    """
+    """The result of a query, which did not see `num_missing` points: their parts have no file."""
 
     json_fields: ClassVar = keys("num_missing rows=named_rows")
 
@@ -254,12 +250,8 @@ class SweepRun:
 
     @classmethod
     def open(cls, request: SweepRequest, folder: SweepFolder) -> SweepRun:
-        """Load a sweep, and create or resume its folder.
-
-        Raises:
-            InputError: as for `sweep`.
-        """
-        request.check()
+        """Load a sweep, and create or resume its folder."""
+        check_whole("E834", "workers", request.workers, 1, _MOST_WORKERS)
         sweep = load_sweep(request.sweep, request.overrides)
         folder.open(sweep.header)
         workers = max(1, min(request.workers or num_processors(), sweep.num_parts))

@@ -17,7 +17,7 @@ from simtrain.iteration.programs.iteration_builder import tasks_of
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import most_outstanding
-from simtrain.studies.choose import PolicyChoice, choose, most_that_fit
+from simtrain.studies.on_machine import PolicyChoice, choose, most_that_fit
 from tests.helpers.toys import a100, changed, machine_of, plan_of, scenario_with
 
 
