@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 985,
     "engine": 1100,
     "iteration": 6897,
-    "studies": 7209,
+    "studies": 7047,
     "views": 2728,
     "render": 3872,
     "commands": 2590,
