@@ -30,6 +30,7 @@ from simtrain.views.view import (
 )
 
 _RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."
+_TEXTS = (_RECOMPUTE, _SEQUENCE)
 _CONTEXT, _LENGTHS = "con-\ntext", "first/\nlast"
 _NONE = {_CONTEXT: "1", _LENGTHS: ""}
 """What columns without information have in each row."""
@@ -121,10 +122,7 @@ def _table(result: SearchResult) -> Table:
     cells = _without_idle_columns([_row(layout, result) for layout in layouts])
     columns = [
         Column("rank", "", NUMBER),
-        *(
-            Column(name, name, TEXT if name in (_RECOMPUTE, _SEQUENCE) else NUMBER)
-            for name in cells[0]
-        ),
+        *(Column(name, name, TEXT if name in _TEXTS else NUMBER) for name in cells[0]),
     ]
     rows, data = list[Row](), list[dict[str, Any]]()
     for rank, layout, row in zip(ranks, layouts, cells, strict=True):
@@ -261,7 +259,6 @@ def _proved(result: SearchResult) -> str:
 
 
 def _none_better(result: SearchResult) -> str:
-    """Say than what no layout is better, of those that surely fit and of all."""
     if not result.is_safe:
         return "none that fits is faster than number 1"
     of_safe = "none that surely fits is faster than number 1"
@@ -275,8 +272,8 @@ def _none_better(result: SearchResult) -> str:
 
 def _in_words(fields: Sequence[str]) -> str:
     """List fields without their sections: "tensor, pipeline, ZeRO stage"."""
-    names = (field.rpartition(".")[2].replace("_", " ") for field in fields)
-    return ", ".join(name.replace("zero", "ZeRO") for name in names)
+    names = ", ".join(field.rpartition(".")[2] for field in fields)
+    return names.replace("_", " ").replace("zero", "ZeRO")
 
 
 def _details(result: SearchResult) -> Iterator[str]:

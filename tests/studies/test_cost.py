@@ -214,18 +214,6 @@ def test_the_page_has_the_energy_of_the_site(small: str) -> None:
         assert float(row[name]) == data[name] > 0
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "words"),
-    [
-        ("--pue", "0.9", "--pue is 0.9"),
-        ("--pue", "nan", "--pue is nan"),
-        ("--co2", "-1", "--co2 is -1"),
-    ],
-)
-def test_bad_terms_of_a_site_are_refused(small: str, option: str, value: str, words: str) -> None:
-    assert f"{option}: E840 {words}" in refused("cost", small, "--tokens", "1B", option, value)
-
-
 def test_the_command_names_missing_entries(small: str) -> None:
     done = call("cost", small, "--tokens", "300B", "--goodput", "1", "--set", "cluster=trn1")
     assert done.exit_code == 0
@@ -244,13 +232,16 @@ def test_the_command_names_missing_entries(small: str) -> None:
         ("--tokens", "many", "--tokens: E841 "),
         ("--tokens", "-1B", "--tokens: E841 "),
         ("--tokens", "1.5", "--tokens: E841 "),
+        ("--pue", "0.9", "--pue: E840 --pue is 0.9"),
+        ("--pue", "nan", "--pue: E840 --pue is nan"),
+        ("--co2", "-1", "--co2: E840 --co2 is -1"),
         ("--tokens", "5 GB", 'fix: write a number, plain or with K, M, B or T: "450e9"'),
     ],
 )
 def test_bad_terms_are_refused(small: str, option: str, value: str, words: str) -> None:
     terms = {"--tokens": "1B", option: value}
     options = [f"{name}={text}" for name, text in terms.items()]
-    for command in (("cost", small), ("search", small, "--gpus", "2")):
+    for command in (("cost", small), ("search", small, "--gpus", "2"))[: 1 + ("E840" not in words)]:
         assert words in refused(*command, *options)
 
 
