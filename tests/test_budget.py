@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9454,
     "docs/update": 838,
     "benchmarks": 1609,
-    "tests": 39546,
+    "tests": 39541,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
