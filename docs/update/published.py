@@ -111,7 +111,7 @@ def _iterations(content: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for run in content["runs"]:
         (quantity,) = QUANTITIES.keys() & run.keys()
-        ours = simulated(scenario_of(content, run), quantity, content.get("tokens", "1B"))
+        ours = simulated(scenario_of(content, run), quantity, (content | run).get("tokens", "1B"))
         text = QUANTITIES[quantity]
         error = signed_percent(ours / run[quantity] - 1)
         rows.append([run["run"], text.format(run[quantity]), text.format(ours), error])

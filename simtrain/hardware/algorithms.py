@@ -308,16 +308,16 @@ class Switch(CollectiveAlgorithm):
         return switch_s(links.array_bytes, links.num_ranks, entry.latency.value, rate)
 
     def across_nodes_s(self, entry: SwitchReduction, links: NetworkLinks) -> float | None:
+        """Return the time of NVLSTree: chunks are pipelined, so that the slower level sets it.
+
+        The latency is NCCL's: a node's latency once, plus 2 log2(nodes) network steps.
+        """
         if links.group.ranks_per_node == 1:
             return None
-        return switch_tree_s(
-            links.array_bytes,
-            links.group.num_nodes,
-            entry.latency.value,
-            links.step_s,
-            links.bytes_per_s,
-            _without_latency_s(entry, links.node),
-        )
+        num_nodes = links.group.num_nodes
+        latency_s = entry.latency.value + 2 * math.ceil(math.log2(num_nodes)) * links.step_s
+        across_s = tree_bytes(links.array_bytes, num_nodes) / links.bytes_per_s
+        return latency_s + max(_without_latency_s(entry, links.node), across_s)
 
 
 def _bytes_per_s(entry: SwitchReduction, links: NodeLinks) -> float | None:
@@ -354,32 +354,6 @@ def most_of_link(num_ranks: int) -> float:
     count can be 2 (n - 1)/(n + 1) of the link, 1.56 for 8 GPUs; a ring reaches 1.
     """
     return max(1.0, 2 * (num_ranks - 1) / (num_ranks + 1))
-
-
-def switch_tree_s(
-    array_bytes: float,
-    num_nodes: int,
-    latency_s: float,
-    network_step_s: float,
-    bytes_per_s: float,
-    node_bytes_s: float,
-) -> float:
-    """Time of an all-reduce by the switch in each node and by trees across nodes (NVLSTree).
-
-    Chunks of the array are pipelined through both levels, so the slower level sets the time. The
-    latency is NCCL's: a node's latency once, plus 2 log2(nodes) network steps.
-
-    Args:
-        array_bytes: size of the array.
-        num_nodes: nodes of the group.
-        latency_s: latency inside a node.
-        network_step_s: latency of a step between nodes.
-        bytes_per_s: the group's bandwidth out of a node.
-        node_bytes_s: time of the all-reduce inside a node, without its latency.
-    """
-    depth = math.ceil(math.log2(num_nodes))
-    across_s = tree_bytes(array_bytes, num_nodes) / bytes_per_s
-    return latency_s + 2 * depth * network_step_s + max(node_bytes_s, across_s)
 
 
 FALLBACK = Ring()

@@ -172,18 +172,14 @@ class IntraNode(Strict):
 
     @field_validator("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
     @classmethod
-    def _one_curve_a_group_size(cls, entry: Curves | None) -> Curves | None:
-        if entry is None:
-            return None
-        sizes = [curve.num_ranks for curve in entry.value]
+    def _in_order_and_within_the_link(
+        cls, entry: Curves | None, field: ValidationInfo
+    ) -> Curves | None:
+        curves = entry.value if entry else []
+        sizes = [curve.num_ranks for curve in curves]
         if sizes != sorted(set(sizes)):
             raise ValueError(f"num_ranks must grow from curve to curve, not {sizes}")
-        return entry
-
-    @field_validator("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-    @classmethod
-    def _within_the_link(cls, entry: Curves | None, field: ValidationInfo) -> Curves | None:
-        for number, curve in enumerate(entry.value if entry else ()):
+        for number, curve in enumerate(curves):
             most = most_fraction(str(field.field_name), curve.num_ranks)
             for place, fraction in enumerate(curve.efficiency):
                 if fraction > most * (1 + ROUNDING):

@@ -23,10 +23,8 @@ from simtrain.hardware.entries import entries_of
 from simtrain.hardware.profile import SET_IN_SCENARIO, HardwareProfile
 from simtrain.scenario.software import family_of
 
-_OF_OTHER_QUESTIONS = "reliability.", "variation."
-_WITHOUT_SECONDS = (
-    *("running_costs.", *_OF_OTHER_QUESTIONS, "cluster.num_nodes", "gpu.memory_capacity"),
-)
+_OF_OTHER_QUESTIONS = "running_costs.", "reliability.", "variation."
+_WITHOUT_SECONDS = (*_OF_OTHER_QUESTIONS, "cluster.num_nodes", "gpu.memory_capacity")
 """Entries that no duration depends on: another price or memory leaves the evidence as it is."""
 _COMPARED = "compared with measured iterations"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -40,6 +41,8 @@ from simtrain.units import (
     format_decimal,
 )
 
+GPU_POWERS = "gpu_idle_power", "gpu_waiting_power", "gpu_memory_power", "gpu_product_power"
+"""What a GPU draws by what runs on it (`RunningCosts`), from the least to the most."""
 SET_IN_SCENARIO = "set in the scenario"
 """The source of an entry that a scenario overrides."""
 _PEAK = "no product is faster than the peak of its data type"
@@ -239,22 +242,25 @@ class HostLink(Strict):
 class RunningCosts(Strict):
     """Price and power, used for cost estimates only; each entry may be missing.
 
-    `price` is that of a GPU-hour on demand. `gpu_power` is the maximum power of one GPU board,
-    `node_power` that of a whole node. What a GPU draws while it computes, waits for
-    communication, and has nothing to do is `gpu_busy_power`, `gpu_waiting_power` and
-    `gpu_idle_power`; `fan_power` is that of a node's fans, `host_power` everything else in a node,
-    `network_power` a node's share of the switches.
+    `price` is that of a GPU-hour on demand. `gpu_power` is the power limit of one GPU board,
+    `node_power` the maximum power of a whole node. A GPU draws `gpu_product_power` in matrix
+    products and attention, `gpu_memory_power` in other kernels, `gpu_waiting_power` in collectives
+    that no kernel hides, and `gpu_idle_power` while a process holds it and no kernel runs.
+    `fan_power` is that of a node's fans at the highest heat, `host_power` everything else in a
+    node. A switch of `switch_ports` ports draws `switch_power`, with its transceivers.
     """
 
     price: Entry[PricePerHour] | None = None
     gpu_power: Entry[Watts] | None = None
     node_power: Entry[Watts] | None = None
-    gpu_busy_power: Entry[Watts] | None = None
+    gpu_product_power: Entry[Watts] | None = None
+    gpu_memory_power: Entry[Watts] | None = None
     gpu_waiting_power: Entry[Watts] | None = None
     gpu_idle_power: Entry[Watts] | None = None
     host_power: Entry[Watts] | None = None
     fan_power: Entry[NonNegativeWatts] | None = None
-    network_power: Entry[Watts] | None = None
+    switch_power: Entry[NonNegativeWatts] | None = None
+    switch_ports: Entry[Count] | None = None
 
 
 class Interference(Strict):
@@ -374,6 +380,21 @@ class HardwareProfile(Strict):
         adapters = network.num_adapters.value * network.adapter_bandwidth.value
         return adapters / self.cluster.gpus_per_node.value
 
+    def num_switches(self, num_gpus: int, num_ports: int) -> float:
+        """Return the switches of a network without a bottleneck that joins these GPUs.
+
+        An NVLink domain needs none, and a few nodes one. Of more nodes each adapter has leaves of
+        its own; a second tier has half as many switches, and a third one makes the second whole.
+        """
+        num_nodes, down = -(-num_gpus // self.cluster.gpus_per_node.value), num_ports // 2
+        if num_gpus <= self.cluster.nvlink_gpus or self.inter_node is None:
+            return 0
+        num_adapters = self.inter_node.num_adapters.value
+        if num_nodes * num_adapters <= down:
+            return 1
+        tiers = 2 if num_nodes * num_adapters <= 2 * down**2 else 3
+        return num_adapters * math.ceil(num_nodes / down) * (tiers - 0.5)
+
     @property
     def links(self) -> IntraNode:
         """Links inside a node; call only for ranks that share a node."""
@@ -427,11 +448,14 @@ def _limits(profile: HardwareProfile) -> Iterator[_Limit]:
         yield _Limit((f"{section}.sustained_flops",), peak, "FLOP/s", _PEAK)
     less = ("memory.allocator_reserve",)
     yield _Limit(less, "gpu.memory_capacity", "B", "the rest of the memory is for tensors")
-    costs = profile.running_costs
-    if costs and costs.gpu_power and costs.node_power:
+    costs = dict(profile.running_costs or ())
+    if costs.get("gpu_power") and costs.get("node_power"):
         of_gpus = "running_costs.gpu_power", "cluster.gpus_per_node"
         reason = "the power of a node is that of the whole node, with its GPUs"
         yield _Limit(of_gpus, "running_costs.node_power", "W", reason)
+    powers = [f"running_costs.{name}" for name in (*GPU_POWERS, "gpu_power") if costs.get(name)]
+    for lower, higher in itertools.pairwise(powers):
+        yield _Limit((lower,), higher, "W", "a GPU draws less the less of it works")
     links = {"host_link.bandwidth", "host_link.single_bandwidth"}
     kernels = {"gemm.operand_bandwidth"} | {
         name

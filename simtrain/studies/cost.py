@@ -16,7 +16,7 @@ from simtrain.base.request import takes
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval
-from simtrain.hardware.profile import HardwareProfile, RunningCosts
+from simtrain.hardware.profile import GPU_POWERS, HardwareProfile, RunningCosts
 from simtrain.iteration.report.result import Result
 from simtrain.studies.answer import Answer
 from simtrain.studies.changes import with_gpus
@@ -50,6 +50,7 @@ from simtrain.units import (
     short_amount,
     short_interval,
 )
+from simtrain.workload.work import Product
 
 _MOST_DAYS = 36_525
 _WHOLE_NUMBERS = {"spares": (0, 10**6), "draws": (1, 10**5), "seed": (0, 2**64)}
@@ -59,14 +60,6 @@ _MOST_EVENTS = 1e7
 """Failures and stops of all trainings that a study draws: more take longer than minutes."""
 
 KWH_J, _TONNE_G = 3.6e6, 1e6
-_POWERS = {
-    "gpu_busy_power": ("compute", "recompute", "optimizer"),
-    "gpu_waiting_power": (
-        *("tensor_communication", "pipeline_communication", "data_communication"),
-    ),
-    "gpu_idle_power": ("launch", "bubble"),
-}
-"""Causes of a breakdown during which a GPU draws each power."""
 
 T = TypeVar("T")
 Ends = tuple[float, float]
@@ -405,7 +398,7 @@ class Energy(PlainData):
     """Energy of a site for a training, in kWh.
 
     Args:
-        mean: from the powers of what GPUs do, and of hosts and network.
+        mean: from the powers of what GPUs do, and of hosts, fans and switches.
         p5, p95: with the ends of the 90 % interval of the time.
         nameplate: maximum power of the nodes times the time, an upper bound; None if unknown.
         busy, waiting: share of the training in which a GPU computes, or waits for communication.
@@ -499,8 +492,8 @@ class TrainingCost(Answer):
             rest = f"{with_share}, failures, checkpoints and evaluations take {lost}."
         return (
             f"Every iteration takes the simulated time; {rest}",
-            "Energy is that of GPUs that compute, wait for communication or are idle, of hosts and "
-            "of the network; the nameplate is an upper bound."
+            "Energy is that of GPUs by what they run (products, other kernels, communication or "
+            "nothing), of hosts, fans and switches; the nameplate is an upper bound."
             if self.energy
             else "Energy is maximum power times the training time, an upper bound.",
         )
@@ -568,8 +561,12 @@ def cost_of_result(result: Result, terms: Terms, drawn: Goodput | None = None) -
     num_nodes = scenario.num_gpus / profile.cluster.gpus_per_node.value
     node_energy_j = node.value * num_nodes * time_s if node else None
     site_kwh = None if node_energy_j is None else node_energy_j * terms.pue / KWH_J
-    shares = profile, result.breakdown_s, scenario.num_gpus
-    energy = energy_of(*shares, time_s, goodput, ends, terms.pue, site_kwh)
+    energy, shares = None, power_shares(result, goodput)
+    if (power_w := power_of(profile, shares, scenario.num_gpus)) is not None:
+        mean = power_w * time_s * terms.pue / KWH_J
+        busy = shares["gpu_product_power"] + shares["gpu_memory_power"]
+        low, high = (mean * end for end in ends)
+        energy = Energy(mean, low, high, site_kwh, busy, shares["gpu_waiting_power"])
     kwh = energy.mean if energy else site_kwh
     co2 = terms.co2_g_per_kwh
     entries = {"price": price, "gpu_power": costs.gpu_power, "node_power": node}
@@ -601,43 +598,44 @@ def cost_of_result(result: Result, terms: Terms, drawn: Goodput | None = None) -
     )
 
 
-def energy_of(
-    profile: HardwareProfile,
-    breakdown_s: Mapping[str, float],
-    num_gpus: int,
-    time_s: float,
-    goodput: float,
-    ends: Ends,
-    pue: float,
-    nameplate_kwh: float | None,
-) -> Energy | None:
-    """Return the energy of a training; None if the profile lacks a power.
+def power_shares(result: Result, goodput: float) -> dict[str, float]:
+    """Return the shares of a training in which a GPU draws each power of `GPU_POWERS`.
 
-    Outside iterations GPUs are idle. Hosts, fans and, on several nodes, the network draw the same
-    power all the time.
+    Outside iterations GPUs are idle.
+    """
+    breakdown = result.breakdown
+    kernels_s = breakdown.compute_s + breakdown.recompute_s
+    products_s = kernels_s * result.seconds.compute_share(lambda work: isinstance(work, Product))
+    waiting_s = breakdown.tensor_communication_s + breakdown.pipeline_communication_s
+    seconds = {
+        "gpu_waiting_power": waiting_s + breakdown.data_communication_s,
+        "gpu_memory_power": kernels_s - products_s + breakdown.optimizer_s,
+        "gpu_product_power": products_s,
+    }
+    shares = {name: goodput * time_s / breakdown.total_s for name, time_s in seconds.items()}
+    return {"gpu_idle_power": 1 - math.fsum(shares.values())} | shares
+
+
+def power_of(profile: HardwareProfile, shares: Mapping[str, float], num_gpus: int) -> float | None:
+    """Return the mean power of a training's nodes and switches in W; None without an entry of it.
+
+    The heat of a node sets the speed of its fans, whose power grows with the cube of it (affinity
+    laws). Hosts and switches draw the same power all the time.
 
     Args:
-        breakdown_s: seconds of an iteration by cause.
-        time_s: the whole time.
-        goodput: share of the time that iterations take.
-        ends: of the 90 % interval of the time, relative to it.
-        nameplate_kwh: energy of the site at the maximum power of its nodes; None if unknown.
+        shares: of the time, by the power that a GPU draws (`power_shares`).
     """
     costs = profile.running_costs or RunningCosts()
-    powers: dict[str, Entry[float] | None] = {name: getattr(costs, name) for name in _POWERS}
-    if costs.host_power is None or None in powers.values():
+    watts = {name: entry.value for name in GPU_POWERS if (entry := getattr(costs, name))}
+    if costs.host_power is None or len(watts) < len(GPU_POWERS):
         return None
-    iteration_s = sum(breakdown_s.values())
-    shares = {
-        name: goodput * sum(breakdown_s.get(cause, 0.0) for cause in causes) / iteration_s
-        for name, causes in _POWERS.items()
-    }
-    shares["gpu_idle_power"] += 1 - goodput
-    num_nodes = num_gpus / profile.cluster.gpus_per_node.value
-    power_w = num_gpus * sum(shares[name] * entry.value for name, entry in powers.items() if entry)
-    network = costs.network_power if num_nodes > 1 else None
-    for entry in (costs.host_power, costs.fan_power, network):
-        power_w += num_nodes * entry.value if entry else 0.0
-    mean, (low, high) = power_w * time_s * pue / KWH_J, ends
-    busy, waiting = shares["gpu_busy_power"], shares["gpu_waiting_power"]
-    return Energy(mean, mean * low, mean * high, nameplate_kwh, busy, waiting)
+    of_node, host_w = profile.cluster.gpus_per_node.value, costs.host_power.value
+    node_w = of_node * math.fsum(shares[name] * watts[name] for name in GPU_POWERS) + host_w
+    if costs.fan_power:
+        hottest_w = of_node * watts["gpu_product_power"] + host_w
+        node_w += costs.fan_power.value * (node_w / hottest_w) ** 3
+    switches_w = 0.0
+    if costs.switch_power and costs.switch_ports:
+        num_switches = profile.num_switches(num_gpus, costs.switch_ports.value)
+        switches_w = costs.switch_power.value * num_switches
+    return num_gpus / of_node * node_w + switches_w

@@ -120,7 +120,8 @@ class Evaluator:
             InputError: as `evaluate`.
         """
         planned, _ = plan_on(scenario, self.machine_of(scenario))
-        return IterationSeconds.of(planned.plan, planned.machine).extrapolated_compute()
+        seconds = IterationSeconds.of(planned.plan, planned.machine)
+        return seconds.compute_share(planned.machine.model.is_extrapolated)
 
     def interval(self, scenario: Scenario, time_s: float) -> Interval:
         """Where the measured iteration time of a scenario lies, whose predicted time is `time_s`.
@@ -135,7 +136,7 @@ class Evaluator:
             plan.scenario,
             machine.profile,
             time_s,
-            seconds.extrapolated_compute(),
+            seconds.compute_share(machine.model.is_extrapolated),
             least_seconds(plan, machine.profile),
             seconds.host_bound_passes(),
         )

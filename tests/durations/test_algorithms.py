@@ -1,6 +1,7 @@
 """Collectives over several nodes: hand calculations of each algorithm, and laws of the choice."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -16,11 +17,12 @@ from simtrain.durations.collectives import (
 from simtrain.hardware.algorithms import (
     ALGORITHMS,
     Collectives,
+    NetworkLinks,
     Steps,
+    SwitchReduction,
     hierarchical_s,
     ring_over_nodes_s,
     switch_s,
-    switch_tree_s,
     tree_s,
 )
 from simtrain.hardware.cluster import Cluster, CollectiveCurve
@@ -32,7 +34,7 @@ US = 1e-6
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, *_ = CollectiveKind
 STEPS = Steps(base_s=10 * US, node_s=2 * US, network_s=15 * US, efficiency=0.5)
 TWO_NODES = Group(("dp",), 16, 8)
-EIGHT_NODES = Group(("dp",), 64, 8)
+FOUR_NODES, EIGHT_NODES = (Group(("dp",), 8 * nodes, 8) for nodes in (4, 8))
 
 
 def test_a_ring_crosses_the_network_once_per_node_and_pass() -> None:
@@ -81,10 +83,13 @@ def test_switches_and_trees_work_at_the_same_time() -> None:
     """The slower of node and network limits the time. A tree of four nodes has two steps up and two
     down.
     """
-    slow_network = switch_tree_s(8e6, 4, 20 * US, 15 * US, 200e9, node_bytes_s=1e-6)
-    assert slow_network == pytest.approx((20 + 4 * 15) * US + 16e6 / 200e9)
-    slow_node = switch_tree_s(8e6, 4, 20 * US, 15 * US, 200e9, node_bytes_s=1.0)
-    assert slow_node == pytest.approx((20 + 4 * 15) * US + 1.0)
+    entry = SwitchReduction(latency={"value": "20 us", "source": "a test"})
+    for inside_s, slower_s in ((1e-6, 16e6 / 200e9), (1.0, 1.0)):
+        node = Mock(num_ranks=8, most_ranks_measured=8, all_reduce_latency_s=0.0)
+        node.measured_s.return_value = inside_s
+        links = NetworkLinks("all_reduce", 8e6, FOUR_NODES, 15 * US, 200e9, 0.0, node)
+        seconds = ALGORITHMS["switch"].across_nodes_s(entry, links)
+        assert seconds == pytest.approx((20 + 4 * 15) * US + slower_s)
 
 
 def test_ranks_of_an_all_to_all_use_their_own_share_of_the_adapters() -> None:

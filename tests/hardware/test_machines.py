@@ -10,31 +10,28 @@ PRODUCTS = ("bf16", "fp8")
 POWER_W = {"b200_sxm": 1000, "b300_sxm": 1100, "gb200": 1200, "gb300": 1400}
 
 
+def long_products(name: str, data_type: str) -> tuple[float, float, float | None]:
+    """Return the sustained and the peak rate of products, and the power limit between them."""
+    profile = load_profile(name)
+    products, costs = profile.product_rates(data_type), profile.running_costs
+    assert products and costs and costs.gpu_power
+    return products.sustained_flops.value, costs.gpu_power.value, profile.peak_flops(data_type)
+
+
 @pytest.mark.parametrize("data_type", PRODUCTS)
 def test_less_power_makes_long_products_slower_in_proportion(data_type: str) -> None:
-    full, limited = (load_profile(name) for name in ("h100_sxm", "h100_sxm_500w"))
-    rates, watts = [], []
-    for profile in (full, limited):
-        products = profile.product_rates(data_type)
-        assert products and profile.running_costs and profile.running_costs.gpu_power
-        rates.append(products.sustained_flops.value)
-        watts.append(profile.running_costs.gpu_power.value)
-    assert rates[1] / rates[0] == pytest.approx(watts[1] / watts[0], rel=1e-3)
-    assert limited.peak_flops(data_type) == full.peak_flops(data_type)
+    rate, watts, peak = long_products("h100_sxm", data_type)
+    limited, limited_watts, same_peak = long_products("h100_sxm_500w", data_type)
+    assert limited / rate == pytest.approx(limited_watts / watts, rel=1e-3)
+    assert same_peak == peak
 
 
 @pytest.mark.parametrize("data_type", PRODUCTS)
 def test_more_power_never_makes_long_products_slower(data_type: str) -> None:
-    rates = []
-    for name in sorted(POWER_W, key=POWER_W.__getitem__):
-        profile = load_profile(name)
-        products = profile.product_rates(data_type)
-        assert products and profile.running_costs
-        assert profile.running_costs.gpu_power.value == POWER_W[name]
-        peak = profile.peak_flops(data_type)
-        assert peak and products.sustained_flops.value < peak
-        rates.append(products.sustained_flops.value)
-    assert rates == sorted(rates)
+    rates, watts, peaks = zip(*(long_products(name, data_type) for name in POWER_W), strict=True)
+    assert watts == (*POWER_W.values(),) and watts == tuple(sorted(watts))
+    assert rates == tuple(sorted(rates))
+    assert all(rate < peak for rate, peak in zip(rates, peaks, strict=True))
 
 
 @pytest.mark.parametrize("name", RACKS)

@@ -5,6 +5,7 @@ import functools
 import io
 import json
 import pathlib
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 
 import simtrain
 from simtrain.hardware.load import load_profile
+from simtrain.hardware.profile import GPU_POWERS
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import load_scenario
-from simtrain.studies.cost import KWH_J, Energy, Terms, TrainingCost, cost_of_result, energy_of
+from simtrain.studies.cost import Terms, TrainingCost, cost_of_result, power_of, power_shares
 from simtrain.units import Price
 from tests.helpers.command_line import call, refused
 from tests.helpers.toys import a100, scenario_with
@@ -24,10 +26,6 @@ model: {num_layers: 2, hidden_size: 1024, num_attention_heads: 16, seq_length: 1
 parallelism: {tensor: 2, pipeline: 2}
 batch: {micro: 1, global: 10}
 """
-CAUSES = (
-    *("compute", "recompute", "launch", "tensor_communication", "pipeline_communication"),
-    *("data_communication", "bubble", "optimizer"),
-)
 
 
 @functools.cache
@@ -84,7 +82,9 @@ def test_the_price_of_a_user_and_emissions_by_hand() -> None:
     assert "AWS" in plain.sources["price"] and "AWS" not in cost.sources["price"]
     kwh = 3.25 * 1.2 * cost.time_s / 3600
     assert cost.site_energy_kwh == pytest.approx(kwh, rel=1e-12)
-    assert cost.co2_t == pytest.approx(kwh * 400e-6, rel=1e-12)
+    assert cost.energy and plain.energy
+    assert cost.energy.mean == pytest.approx(1.2 * plain.energy.mean, rel=1e-12)
+    assert cost.co2_t == pytest.approx(cost.energy.mean * 400e-6, rel=1e-12)
     assert plain.co2_t is None and plain.node_energy_j == cost.node_energy_j
 
 
@@ -117,66 +117,70 @@ def test_a_cost_says_whose_failures_it_takes() -> None:
 
 # -------------------------------------------------------------------------- energy
 
-
-def energy(breakdown_s: dict[str, float], num_gpus: int = 8, goodput: float = 1.0) -> Energy:
-    """Return the energy of an hour on H100s with a breakdown."""
-    profile, nameplate_kwh = load_profile("h100_sxm"), 10.2 * num_gpus / 8
-    times = 3600.0, goodput, (0.9, 1.2)
-    found = energy_of(profile, breakdown_s, num_gpus, *times, 1.0, nameplate_kwh)
-    assert found is not None
-    return found
+H100 = load_profile("h100_sxm")
 
 
-def test_the_energy_of_an_hour_by_hand() -> None:
-    """Half of it busy, a quarter waiting, a quarter idle, on one node and on two."""
-    shares = {"compute": 2.0, "tensor_communication": 1.0, "bubble": 1.0}
-    gpus_w = 8 * (700 / 2 + 300 / 4 + 72 / 4)
-    node_w = gpus_w + 1630 + 1170
-    one, two = energy(shares), energy(shares, num_gpus=16)
-    assert one.mean == pytest.approx(node_w * 3600 / KWH_J)
-    assert two.mean == pytest.approx(2 * (node_w + 2013) * 3600 / KWH_J)
-    assert (one.p5, one.p95) == (pytest.approx(0.9 * one.mean), pytest.approx(1.2 * one.mean))
-    assert one.nameplate == pytest.approx(10.2)
-    assert (one.busy, one.waiting) == (0.5, 0.25)
+def power_w(shares: Sequence[float], num_gpus: int = 8) -> float:
+    """Return the power of H100s that are idle, wait, run kernels and products for these shares."""
+    return power_of(H100, dict(zip(GPU_POWERS, shares, strict=True)), num_gpus) or 0.0
 
 
-@pytest.mark.parametrize("cause", CAUSES)
-def test_each_cause_of_an_iteration_draws_one_power(cause: str) -> None:
-    found = energy({cause: 3.0})
-    watts = 700 * found.busy + 300 * found.waiting + 72 * (1 - found.busy - found.waiting)
-    assert found.mean == pytest.approx((8 * watts + 2800) * 3600 / KWH_J)
-    is_waiting = cause.endswith("communication")
-    is_idle = cause in ("launch", "bubble")
-    assert (found.busy, found.waiting) == (not is_waiting and not is_idle, is_waiting)
+def test_the_power_of_a_node_and_of_sixty_four_by_hand() -> None:
+    """Fans turn faster the hotter a node is. 64 nodes have sixteen leaves and eight spines."""
+    alone = {(1, 0, 0, 0): 134, (0, 1, 0, 0): 152, (0, 0, 1, 0): 442, (0, 0, 0, 1): 685}
+    mixed = {(0.25, 0.25, 0, 0.5): 134 / 4 + 152 / 4 + 685 / 2}
+    for shares, gpu_w in (alone | mixed).items():
+        heat_w = 8 * gpu_w + 1750
+        node_w = heat_w + 1170 * (heat_w / (8 * 685 + 1750)) ** 3
+        assert power_w(shares) == pytest.approx(node_w)
+        assert power_w(shares, 512) == pytest.approx(64 * node_w + 24 * 1290)
 
 
-@given(
-    seconds=st.lists(st.floats(0.01, 10), min_size=8, max_size=8),
-    goodput=st.floats(0.1, 1),
-    num_nodes=st.sampled_from([1, 2, 4]),
-)
-def test_energy_is_between_idle_and_nameplate(
-    seconds: list[float], goodput: float, num_nodes: int
-) -> None:
-    found = energy(dict(zip(CAUSES, seconds, strict=True)), 8 * num_nodes, goodput)
-    assert found.mean >= num_nodes * (8 * 0.072 + 2.8) * (1 - 1e-9)
-    assert found.nameplate is not None
-    # Nameplates are of nodes; the switches between them come on top.
-    assert found.mean <= found.nameplate + (2.013 * num_nodes if num_nodes > 1 else 0.0)
+@given(weights=st.lists(st.floats(0.01, 10), min_size=4, max_size=4), place=st.integers(1, 3))
+def test_more_waiting_is_less_power(weights: list[float], place: int) -> None:
+    """Time that moves from any work to less of it lowers the power, of one node and of 64."""
+    shares = [weight / sum(weights) for weight in weights]
+    less = [*shares]
+    less[place - 1] += less[place] / 2
+    less[place] /= 2
+    for num_gpus in (8, 512):
+        idle_w, products_w = power_w((1, 0, 0, 0), num_gpus), power_w((0, 0, 0, 1), num_gpus)
+        assert idle_w < power_w(less, num_gpus) < power_w(shares, num_gpus) < products_w
 
 
-def test_a_cost_has_energy_and_its_nameplate_and_fans() -> None:
+def test_switches_join_the_nodes_of_a_training() -> None:
+    """Half the ports of a switch of 64 serve four nodes of eight adapters. Of more nodes each
+    adapter has leaves of its own, one for 32 nodes, and half as many spines; 257 nodes need a third
+    tier. NVLink joins a rack of 72 GPUs.
+    """
+    switches = {8: 0, 16: 1, 32: 1, 40: 12, 264: 24, 2056: 180}
+    assert {number: H100.num_switches(number, 64) for number in switches} == switches
+    rack = load_profile("gb200")
+    assert (rack.num_switches(72, 64), rack.num_switches(76, 64)) == (0, 6)
+
+
+def test_a_single_gpu_runs_products_and_other_kernels_alone() -> None:
+    model = {"num_layers": 2, "hidden_size": 1024, "num_attention_heads": 16, "seq_length": 1024}
+    alone = simtrain.run(scenario_with(model, batch={"micro": 1, "global": 4}), a100())
+    shares, breakdown = power_shares(alone, 1.0), alone.breakdown
+    products_s = sum(row.exposed_s for row in alone.operators().rows if row.flops)
+    assert shares["gpu_waiting_power"] == 0 < shares["gpu_memory_power"]
+    assert shares["gpu_product_power"] * breakdown.total_s == pytest.approx(products_s, rel=1e-6)
+    assert shares["gpu_idle_power"] * breakdown.total_s == pytest.approx(breakdown.launch_s)
+    assert power_shares(alone, 0.5)["gpu_product_power"] == shares["gpu_product_power"] / 2
+
+
+def test_a_cost_has_the_energy_of_what_its_gpus_do() -> None:
     base = load_scenario("llama3_70b")
     cost = simtrain.cost(base, "1B", goodput=1.0, pue=1.2, co2=332)
-    kwh = cost.to_dict()["energy_kwh"]
-    assert kwh["p5"] < kwh["mean"] < kwh["nameplate"] == cost.site_energy_kwh
+    kwh, shares = cost.to_dict()["energy_kwh"], power_shares(simtrain.run(base), 1.0)
+    expected_w = power_of(H100, shares, cost.num_gpus)
+    assert expected_w and kwh["mean"] == pytest.approx(1.2 * expected_w * cost.time_s / 3.6e6)
+    assert kwh["p5"] < kwh["mean"] < kwh["p95"]
+    assert kwh["mean"] < kwh["nameplate"] == cost.site_energy_kwh
+    busy = shares["gpu_product_power"] + shares["gpu_memory_power"]
+    assert (kwh["busy_share"], kwh["waiting_share"]) == (busy, shares["gpu_waiting_power"])
     assert cost.co2_t == pytest.approx(kwh["mean"] * 332 / 1e6)
-    assert simtrain.cost(load_scenario("table5_22b_present"), "1B").energy is None
-    immersed = base.replace({"hardware.running_costs.fan_power": "0 W"})
-    with_fans, without = (simtrain.cost(each, "1B", goodput=1.0) for each in (base, immersed))
-    assert with_fans.energy and without.energy
-    saved_kwh = 1.17 * with_fans.time_s / 3600 * with_fans.num_gpus / 8
-    assert with_fans.energy.mean - without.energy.mean == pytest.approx(saved_kwh)
 
 
 # -------------------------------------------------------------------------- the command

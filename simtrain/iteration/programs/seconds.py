@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -222,20 +222,20 @@ class IterationSeconds:
         is_extrapolated = self.machine.model.is_extrapolated
         return tuple(sorted({name for name, work in works if is_extrapolated(work)}))
 
-    def extrapolated_compute(self) -> float:
-        """Return the fraction of kernel time with shapes outside the fitted range.
+    def compute_share(self, is_counted: Callable[[Any], bool]) -> float:
+        """Return the fraction of kernel time that some works take.
 
         The time is that of all passes of a replica, with each kernel alone.
         """
-        total_s = extrapolated_s = 0.0
+        total_s = counted_s = 0.0
         for pass_, times in self.plan.different_passes():
             for segment, number in Counter(record_pass(pass_).segments).items():
                 kernels = [op.work for op in segment.ops if stream_of(op) is Stream.COMPUTE]
                 for work in kernels:
                     work_s = times * number * self.machine.model.seconds(work)
                     total_s += work_s
-                    extrapolated_s += work_s * self.machine.model.is_extrapolated(work)
-        return extrapolated_s / total_s if total_s else 0.0
+                    counted_s += work_s * is_counted(work)
+        return counted_s / total_s if total_s else 0.0
 
     def host_bound_passes(self) -> float:
         """Return the share of the time of all passes of a replica in which GPUs wait for hosts."""

@@ -278,7 +278,7 @@ class Result(PlainData, Rows):
 
     @cached_property
     def extrapolated_compute(self) -> float:
-        return self.seconds.extrapolated_compute()
+        return self.seconds.compute_share(self.seconds.machine.model.is_extrapolated)
 
     @property
     def seconds(self) -> IterationSeconds:
