@@ -75,10 +75,10 @@ def scenario_of(content: Mapping[str, Any], run: Mapping[str, Any]) -> Scenario:
     return Scenario.from_document(apply_overrides(document, settings))
 
 
-def simulated(scenario: Scenario, quantity: str, tokens: str) -> float:
-    """Return a quantity of `QUANTITIES` of a simulated iteration, or of a training."""
+def simulated(scenario: Scenario, quantity: str, row: Mapping[str, Any]) -> float:
+    """Return a quantity of `QUANTITIES` of a simulated iteration, or of a row's training."""
     if quantity in ("node_kw", "mwh"):
-        cost = simtrain.cost(scenario, tokens, goodput=1.0)
+        cost = simtrain.cost(scenario, row.get("tokens", "1B"), goodput=row.get("goodput", 1.0))
         assert cost.energy is not None, "the profile has all powers"
         kwh = cost.energy.mean
         return kwh / 1000 if quantity == "mwh" else kwh / (cost.time_s / HOUR_S * cost.num_gpus / 8)
@@ -111,7 +111,7 @@ def _iterations(content: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for run in content["runs"]:
         (quantity,) = QUANTITIES.keys() & run.keys()
-        ours = simulated(scenario_of(content, run), quantity, (content | run).get("tokens", "1B"))
+        ours = simulated(scenario_of(content, run), quantity, content | run)
         text = QUANTITIES[quantity]
         error = signed_percent(ours / run[quantity] - 1)
         rows.append([run["run"], text.format(run[quantity]), text.format(ours), error])
