@@ -3,8 +3,7 @@ import re
 import pytest
 
 from simtrain.errors import InputError, Location, Problem, SimtrainError
-from simtrain.render.explanations import errors_document
-from simtrain.scenario.explanations import explanations
+from simtrain.render.explanations import errors_document, explanations
 from tests.helpers.command_line import ROOT, call
 
 
@@ -96,7 +95,7 @@ def raised_codes() -> set[str]:
 
 
 def test_every_code_that_is_raised_is_explained_and_no_other() -> None:
-    """They are in scenario/explanations/*.toml; `python -m docs.update` writes the page."""
+    """They are in render/explanations/*.toml; `python -m docs.update` writes the page."""
     assert raised_codes() == explanations().keys()
 
 

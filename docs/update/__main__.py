@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 
 from docs.update.documents import ROOT, documents, text_of
+from docs.update.explanations import rules_text
 from docs.update.fit_errors import DOCUMENT, fits_in_background
 from docs.update.pictures import draw, stale_pictures
 from docs.update.update import stale, updated
+from simtrain.render.explanations import RULES_FILE
 
 
 def main() -> None:
@@ -27,6 +29,7 @@ def main() -> None:
     names = words.documents or documents()
     with fits_in_background() if DOCUMENT in names else nullcontext():
         if not words.check:
+            RULES_FILE.write_text(rules_text(), encoding="utf-8")
             return update(names)
         lines = [*stale(names)]
     lines += [] if words.documents else stale_pictures()

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from simtrain.commands.declare import Argument, Option
 from simtrain.errors import InputError, Location
 
 
@@ -31,9 +30,9 @@ shipped_stacks = _shipped("stacks")
 
 def error_codes(typed: str) -> list[str]:
     """Return the codes of errors that begin with the typed text."""
-    from simtrain.scenario.explanations import explanations
+    from simtrain.render.explanations import codes
 
-    return [code for code in explanations() if code.startswith(typed.upper())]
+    return [code for code in codes() if code.startswith(typed.upper())]
 
 
 def settable_fields(typed: str) -> list[str]:
@@ -46,28 +45,28 @@ def settable_fields(typed: str) -> list[str]:
 
 ScenarioArgument = Annotated[
     str,
-    typer.Argument(
+    Argument(
         help="Scenario file, or name of a scenario that comes with simtrain.",
         autocompletion=shipped_scenarios,
     ),
 ]
-SeveralScenarios = typer.Argument(
+SeveralScenarios = Argument(
     metavar="SCENARIO",
     help="Scenario files, or names of scenarios that come with simtrain.",
     autocompletion=shipped_scenarios,
 )
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         help="Set a field: parallelism.tensor=4. May be repeated.",
         autocompletion=settable_fields,
     ),
 ]
 AllowOomOption = Annotated[
-    bool, typer.Option("--allow-oom", help="Simulate even if the scenario does not fit in memory.")
+    bool, Option("--allow-oom", help="Simulate even if the scenario does not fit in memory.")
 ]
-OUT = typer.Option("-o", "--output")
+OUT = Option("-o", "--output")
 """The file or folder that a command writes; the ending of a file decides what it is."""
 OutOption = Annotated[Path | None, OUT]
 

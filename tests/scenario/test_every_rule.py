@@ -4,10 +4,11 @@ import random
 
 import pytest
 
+from docs.update.explanations import example_of, rules_text
 from simtrain.errors import InputError
+from simtrain.render.explanations import RULES_FILE
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.scenario.check import EVERY_RULE
-from simtrain.scenario.explanations import example_of, explain
 from simtrain.scenario.remedies import (
     broken_codes,
     changed,
@@ -52,11 +53,15 @@ def test_an_example_breaks_its_rule_alone_and_has_a_legal_remedy(rule: Rule) -> 
     (problem,) = caught.value.problems
     assert (problem.code, problem.reason) == (rule.code, rule.why)
     assert problem.location and problem.location.line and problem.fix
-    assert explain(rule.code).what == f"{problem.message}."
     legal = remedies(scenario, rule, problem.message)
     # The rule about the products of a cluster without any, as in this example, has none.
     assert legal or rule.code == "E391"
     assert not any(broken_codes(one, among(rule)) for one in legal)
+
+
+def test_what_rules_say_of_themselves_is_current() -> None:
+    """`python -m docs.update` writes it."""
+    assert RULES_FILE.read_text("utf-8") == rules_text()
 
 
 def test_nearly_every_rule_has_a_remedy_of_a_single_field() -> None:
