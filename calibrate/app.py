@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
 from rich.console import Console
 
 from calibrate.benchmarks.sizes import BenchmarkPart, sizes_for
 from calibrate.records import Compute
 from simtrain.base.extras import require
-from simtrain.commands.app import INTERRUPTED, MISSED, App
+from simtrain.commands.declare import Argument, Option
+from simtrain.commands.group import INTERRUPTED, MISSED, Group
 from simtrain.commands.options import (
     OUT,
     OutOption,
@@ -38,7 +38,7 @@ _QUICK_MINUTES = 2.0
 _GPUS_PER_NODE = 8
 Device = Literal["cuda", "cpu"]
 
-app = App(help="Measure a machine, fit its hardware profile, and check simtrain's memory on it.")
+app = Group("Measure a machine, fit its hardware profile, and check simtrain's memory on it.")
 
 
 @app.command()
@@ -83,7 +83,7 @@ def measure(
         run = measure_machine(out, chosen, sizes_for(chosen, quick=quick), parts, limit, dtype)
     except KeyboardInterrupt as error:
         print(f"stopped; the same command measures what {out} lacks", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from error
+        raise SystemExit(INTERRUPTED) from error
     if not run.ranks.is_first:
         return
     print(f"{out}: {run.num_added} records in {run.compute} added to {run.num_before}")
@@ -126,15 +126,15 @@ def check(
     comparison = compare(all_cases(), "cuda" if has_cuda and device != "cpu" else "meta")
     show(output, comparison, comparison.view)
     if not comparison.ok:
-        raise typer.Exit(MISSED)
+        raise SystemExit(MISSED)
 
 
 @app.command()
 def fit(
-    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE")],
+    sources: Annotated[list[Path], Argument(metavar="SOURCE")],
     out: OutOption = None,
-    base: Annotated[str | None, typer.Option(autocompletion=shipped_profiles)] = None,
-    software: Annotated[str | None, typer.Option(autocompletion=shipped_stacks)] = None,
+    base: Annotated[str | None, Option(autocompletion=shipped_profiles)] = None,
+    software: Annotated[str | None, Option(autocompletion=shipped_stacks)] = None,
     overrides: SetOption = None,
     details: bool = False,
 ) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import typer
-
-from simtrain.commands.app import MISSED
+from simtrain.commands.group import MISSED
 from simtrain.commands.options import refuse
 from simtrain.commands.output import show
 from simtrain.commands.validate import Measured, Validator
@@ -42,4 +40,4 @@ class MeasuredMachine(Validator):
             print(f"wrote {written}, from which intervals follow", file=sys.stderr)
         show(measured.output, validation, validation.view)
         if not validation.ok:
-            raise typer.Exit(MISSED)
+            raise SystemExit(MISSED)

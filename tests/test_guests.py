@@ -7,7 +7,7 @@ from tests.test_architecture import GUESTS, PROJECT
 
 # Imports of the guest fail, and its entry points are gone, as if its folder were deleted.
 WITHOUT = """
-import importlib.metadata, sys
+import sys
 
 class Gone:
     def find_spec(self, name, path=None, target=None):
@@ -15,14 +15,11 @@ class Gone:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Gone())
-found = importlib.metadata.entry_points
-def without(**parameters):
-    points = found(**parameters)
-    return importlib.metadata.EntryPoints(
-        point for group in points.groups for point in points.select(group=group)
-        if not point.value.startswith({package!r} + ".")
-    )
-importlib.metadata.entry_points = without
+from simtrain.base import plug_ins
+points = [
+    point for point in plug_ins._installed() if not point.value.startswith({package!r} + ".")
+]
+plug_ins._installed = lambda: points
 sys.argv = ["simtrain", *{words!r}]
 from simtrain.__main__ import main
 main()

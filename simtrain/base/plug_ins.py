@@ -11,22 +11,64 @@ Each kind of part has a module of its own, which imports the room that it extend
 from __future__ import annotations
 
 import functools
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from contextlib import suppress
+from importlib import import_module
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
+from simtrain.base.values import dataclass
 from simtrain.errors import InputError, Location
 
 Part = TypeVar("Part")
 
 
-# One call for all kinds: each reads the metadata of every installed package.
-_entry_points = functools.cache(entry_points)
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A part that an installed package names: `value` is "module:attribute"."""
+
+    group: str
+    name: str
+    value: str
+    package: str
+
+    def load(self) -> Any:
+        module, _, attribute = self.value.partition(":")
+        return attrgetter(attribute)(import_module(module))
 
 
-def _points(kind: str) -> list[EntryPoint]:
-    points = _entry_points().select(group=f"simtrain.{kind}")
+@functools.cache
+def _installed() -> list[_Point]:
+    """Read what all installed packages name; `importlib.metadata` takes 0.02 s for the same."""
+    files: dict[str, str] = {}
+
+    for folder in sys.path:
+        with suppress(OSError):
+            for entry in os.scandir(folder or os.curdir):
+                if entry.name.endswith((".dist-info", ".egg-info")):
+                    file = os.path.join(entry.path, "entry_points.txt")
+                    files.setdefault(entry.name.partition("-")[0], file)
+
+    return [point for package, file in files.items() for point in _points_of(package, file)]
+
+
+def _points_of(package: str, file: str) -> Iterator[_Point]:
+    text, group = "", ""
+    with suppress(OSError), open(file, encoding="utf-8") as lines:
+        text = lines.read()
+
+    for line in text.splitlines() if "[simtrain." in text else ():
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if line.startswith("["):
+            group = line.strip("[] ")
+        elif equals and group.startswith("simtrain."):
+            yield _Point(group, name, value, package)
+
+
+def _points(kind: str) -> list[_Point]:
+    points = [point for point in _installed() if point.group == f"simtrain.{kind}"]
     return sorted(points, key=lambda point: (point.name, point.value))
 
 
@@ -70,7 +112,7 @@ class Parts(Mapping[str, Part]):
             parts[name] = part
         return parts | last
 
-    def _plugged_in(self, point: EntryPoint) -> Part:
+    def _plugged_in(self, point: _Point) -> Part:
         try:
             part: Any = point.load()
         except (ImportError, AttributeError, TypeError) as error:
@@ -104,8 +146,8 @@ def command_sources(house: Iterable[str]) -> dict[str, str]:
     return {point.name: point.value for point in _points("commands")}
 
 
-def _unusable(point: EntryPoint, reason: str) -> InputError:
-    package = point.dist.name if point.dist else point.module
+def _unusable(point: _Point, reason: str) -> InputError:
+    package = point.package.replace("_", "-")
     message = f"{point.group}: {point.name} = {point.value} cannot be used: {reason}"
     fix = f"mend the package {package}, or remove it: pip uninstall {package}"
     return InputError.of("E740", message, Location(f"package {package}"), fix)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
-from typing import Annotated
-
-import typer
+import os
 
 from simtrain.base.plug_ins import command_sources
 from simtrain.base.version import VERSION
-from simtrain.commands.app import App, run_app
-from simtrain.commands.printing import emit
+from simtrain.commands.app import run_app
+from simtrain.commands.group import Group
 
 _HOUSE = {
     **{name: f"simtrain.commands.{name}:{name}" for name in ("run", "compare", "search", "cost")},
@@ -36,40 +32,21 @@ def _runs(word: str) -> str:
     """Return "run" for a file, or the name of a shipped scenario; "" for another word."""
     from simtrain.base.resources import list_scenarios
 
-    is_file = word.endswith((".yaml", ".yml")) or Path(word).is_file()
+    is_file = word.endswith((".yaml", ".yml")) or os.path.isfile(word)
     return "run" if is_file or word in list_scenarios() else ""
 
 
-app = App(
-    default=_runs,
-    add_completion=True,
-    help="Simulate one training iteration of a large model: how long it takes, where the time goes,"
+commands = Group(
+    "Simulate one training iteration of a large model: how long it takes, where the time goes,"
     " and whether it fits in memory."
     "\n\nStart with: simtrain llama3_70b, or your own simtrain train.sbatch."
     " Each command's --help has examples. From there to a decision: simtrain show tutorial.",
+    default=_runs,
     sources=_sources,
+    version=f"simtrain {VERSION}",
 )
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        emit(f"simtrain {VERSION}\n")
-        raise typer.Exit
-
-
-@app.callback()
-def simtrain(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """Take the options of `simtrain` itself."""
 
 
 def main() -> None:
     """Entry point of `simtrain`."""
-    # By its name also for `python -m simtrain`: completion is installed for the name.
-    run_app(partial(app, prog_name="simtrain"))
+    run_app(commands)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import typer
-
 from simtrain.base.plug_ins import Parts
-from simtrain.commands.declare import options_first
+from simtrain.base.values import replace
+from simtrain.commands.declare import Option, options_first
 from simtrain.commands.options import AllowOomOption, OutOption, refuse
 from simtrain.commands.output import Output, check_file, show_answer
 from simtrain.commands.printing import status
@@ -49,9 +47,9 @@ COMPARERS = Parts[Comparer]("comparers", Comparer, ())
 def compare(
     questions: Questions,
     *,
-    changes: Annotated[list[str] | None, typer.Option("--change")] = None,
+    changes: Annotated[list[str] | None, Option("--change")] = None,
     schedules: bool = False,
-    top: Annotated[int, typer.Option(min=1)] = 5,
+    top: Annotated[int, Option(min=1)] = 5,
     out: OutOption = None,
     output: Output,
     allow_oom: AllowOomOption = False,

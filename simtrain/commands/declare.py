@@ -11,22 +11,38 @@ the same. The modules of requests are imported when help is printed: they import
 from __future__ import annotations
 
 import inspect
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from copy import copy
-from dataclasses import dataclass, field, is_dataclass
-from functools import wraps
-from types import SimpleNamespace, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
-
-import typer
-from typer.models import ArgumentInfo, OptionInfo
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from simtrain.base.request import described_in
+from simtrain.base.values import dataclass, field, is_dataclass
 
 Source = Callable[..., Any]
 """A function or a dataclass: parameters with types and defaults, and a docstring about them."""
 FIRST_OPTIONS = "first_options"
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+
+
+class Option:
+    """Marks a parameter with what only a command line has: names, and settings of `typer.Option`.
+
+    typer itself is imported for help, completion and errors only (`simtrain.commands.typed`).
+    """
+
+    is_argument = False
+
+    def __init__(self, *names: str, **settings: Any) -> None:
+        self.names, self.settings = names, settings
+
+
+class Argument(Option):
+    """Marks a parameter that is written without a name; settings are those of `typer.Argument`."""
+
+    is_argument = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,54 +76,120 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class _Option:
-    """An option or an argument, as typer reads it; `name` is its first, such as "--window"."""
+class Parameter:
+    """An option or an argument of a command.
 
-    parameter: inspect.Parameter
-    name: str
-    default: Any = None
+    Args:
+        key: the name of the function's parameter.
+        names: such as "-o" and "--output"; a flag that is on by default has "--wide/--no-wide".
+        type: what a command line writes: text, a number, a list, a path, a choice or a flag.
+        default: its value, if it is not written; `inspect.Parameter.empty` if it must be.
+        help: what it means.
+        mark: its settings.
+        parse: the parser of a value that is `Written`.
+        parsed_default: what `parse` would return for the default.
+    """
+
+    key: str
+    names: tuple[str, ...]
+    type: Any
+    default: Any
+    help: str
+    mark: Option
     parse: Callable[[Any, str], Any] | None = None
+    parsed_default: Any = None
 
     @classmethod
-    def of(cls, parameter: inspect.Parameter, type_: Any, marks: list[Any], text: str) -> _Option:
+    def of(
+        cls, parameter: inspect.Parameter, type_: Any, marks: Sequence[Any], text: str
+    ) -> Parameter:
         """Return the option of a parameter with a type, its marks and its description."""
-        settings = [mark for mark in marks if isinstance(mark, OptionInfo | ArgumentInfo)]
-        setting = copy(settings[0]) if settings else typer.Option()
-        setting.help = setting.help or as_help(text)
-        names = _names(setting, parameter)
-        if isinstance(setting, OptionInfo):
-            setting.default, setting.param_decls = ..., names
-        option = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        mark = next((mark for mark in marks if isinstance(mark, Option)), Option())
         written = next((mark for mark in marks if isinstance(mark, Written)), None)
+        default, parsed_default = parameter.default, None
         if written is None:
-            return cls(option.replace(annotation=Annotated[_text_type(type_), setting]), names[0])
-        if option.default is option.empty:
-            option = option.replace(annotation=Annotated[written.type, setting])
+            type_ = _text_type(type_)
+        elif default is parameter.empty:
+            type_ = written.type
         else:
-            type_ = Annotated[written.type | None, setting]
-            option = option.replace(annotation=type_, default=None)
-        return cls(option, names[0], parameter.default, written.parse)
+            type_, default, parsed_default = written.type | None, None, default
+        name = parameter.name.replace("_", "-")
+        # typer itself would add --no-x to a flag that is off by default.
+        usual = f"--{name}/--no-{name}" if default is True else f"--{name}"
+        text = mark.settings.get("help") or text[:1].upper() + text[1:]
+        names = (parameter.name,) if mark.is_argument else mark.names or (usual,)
+        parse = written.parse if written else None
+        return cls(parameter.name, names, type_, default, text, mark, parse, parsed_default)
 
-    def options(self) -> Iterator[inspect.Parameter]:
-        yield self.parameter
+    @property
+    def is_argument(self) -> bool:
+        return self.mark.is_argument
+
+    @property
+    def is_list(self) -> bool:
+        return get_origin(self._kind) is list
+
+    @property
+    def labels(self) -> list[str]:
+        """How help names it: "-o" and "--output", or "SCENARIO"."""
+        if self.is_argument:
+            return [self.mark.settings.get("metavar", self.key).upper()]
+        return sorted([*self.names[0].split("/")[:1], *self.names[1:]], key=len)
+
+    @property
+    def constants(self) -> dict[str, bool]:
+        """The values of the names of a flag; empty for other options."""
+        if self.type is not bool:
+            return {}
+        both = [name.partition("/")[::2] for name in self.names]
+        return {on: True for on, _ in both} | {off: False for _, off in both if off}
+
+    def parameters(self) -> Iterator[Parameter]:
+        yield self
 
     def value(self, values: Mapping[str, Any]) -> Any:
-        value = values[self.parameter.name]
+        value = values[self.key]
         if self.parse is None:
             return value
-        return self.default if value is None else self.parse(value, self.name)
+        return self.parsed_default if value is None else self.parse(value, self.names[0])
+
+    @property
+    def _kind(self) -> Any:
+        """The type without None, if that leaves one."""
+        kinds = get_args(self.type) if get_origin(self.type) in (Union, UnionType) else ()
+        others = [kind for kind in kinds if kind is not NoneType]
+        return others[0] if len(others) == 1 else self.type
+
+    def read(self, text: str) -> Any:
+        """Return the value of a plain text; ValueError if typer is to read or to refuse it."""
+        kind = get_args(self._kind)[0] if self.is_list else self._kind
+        if kind in (str, Path):
+            return kind(text)
+        if get_origin(kind) is Literal and text in get_args(kind):
+            return text
+        least, most = (self.mark.settings.get(end) for end in ("min", "max"))
+        if kind not in (int, float) or not _NUMBER.fullmatch(text):
+            raise ValueError
+        number = kind(text)
+        if (least is not None and number < least) or (most is not None and number > most):
+            raise ValueError
+        return number
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class Parameters:
     """The options of a function or a dataclass, which `make` calls with their values."""
 
     make: Source
-    parts: Mapping[str, _Option | _Group]
+    parts: Mapping[str, Parameter | Parameters]
 
     @classmethod
-    def of(cls, make: Source, fields: Fields) -> _Group:
-        """Return the options of fields."""
+    def of(cls, function: Source) -> Parameters:
+        """Return the options of a command."""
+        return cls._of_fields(function, _all_fields(function))
+
+    @classmethod
+    def _of_fields(cls, make: Source, fields: Fields) -> Parameters:
         parameters = inspect.signature(fields.source).parameters
         annotations = {name: parameter.annotation for name, parameter in parameters.items()}
         annotations |= fields.forms
@@ -115,20 +197,86 @@ class _Group:
         texts = described_in(inspect.getdoc(fields.source) or "")
         return cls(
             make,
-            {name: _part(parameters[name], type_, texts) for name, type_ in types.items()},
+            {name: cls._part(parameters[name], type_, texts) for name, type_ in types.items()},
         )
 
-    def options(self) -> Iterator[inspect.Parameter]:
+    @classmethod
+    def _part(
+        cls, parameter: inspect.Parameter, annotation: Any, texts: Mapping[str, str]
+    ) -> Parameter | Parameters:
+        """Return the option of a parameter, or the options of its fields."""
+        is_marked = get_origin(annotation) is Annotated
+        type_, *marks = get_args(annotation) if is_marked else (annotation,)
+        fields = next((mark for mark in marks if isinstance(mark, Fields)), None)
+        if fields or is_dataclass(type_):
+            return cls._of_fields(type_, fields or _all_fields(type_))
+        return Parameter.of(parameter, type_, marks, texts.get(parameter.name, ""))
+
+    def parameters(self) -> Iterator[Parameter]:
         for part in self.parts.values():
-            yield from part.options()
+            yield from part.parameters()
 
     def value(self, values: Mapping[str, Any]) -> Any:
         return self.make(**{name: part.value(values) for name, part in self.parts.items()})
 
+    @property
+    def in_order(self) -> list[Parameter]:
+        """The options in the order of help: `options_first`, others, and panels of their own."""
+        first = getattr(self.make, FIRST_OPTIONS, [])
+        place = {name: index for index, name in enumerate(first)}
+        return sorted(
+            self.parameters(),
+            key=lambda each: (
+                "rich_help_panel" in each.mark.settings,
+                place.get(each.key, len(place)),
+            ),
+        )
 
-def as_help(text: str) -> str:
-    """Return what a docstring says of a parameter as the help of its option."""
-    return text[:1].upper() + text[1:]
+    def read(self, words: Sequence[str]) -> dict[str, Any] | None:
+        """Return values of plain words; None if typer is to read or to refuse them.
+
+        Plain are arguments, flags, and options with their values, in full and not twice.
+        """
+        every = self.in_order
+        named = {name: each for each in every for name in (*each.names, *each.constants)}
+        texts: dict[str, list[str]] = {}
+        values: dict[str, Any] = {}
+        plain, left = [], iter(words)
+        for word in left:
+            name, equals, text = word.partition("=") if word[:2] == "--" else (word, "", "")
+            if not word.startswith("-"):
+                plain.append(word)
+                continue
+            option = named.get(name)
+            if option is None or option.is_argument or (option.key in values):
+                return None
+            if name in option.constants and not equals:
+                values[option.key] = option.constants[name]
+                continue
+            texts.setdefault(option.key, []).append(text if equals else next(left, ""))
+        arguments = [each for each in every if each.is_argument]
+        if len(arguments) == 1 and arguments[0].is_list and plain:
+            texts[arguments[0].key] = plain
+        elif len(plain) <= len(arguments) and not any(each.is_list for each in arguments):
+            texts |= {each.key: [text] for each, text in zip(arguments, plain, strict=False)}
+        else:
+            return None
+        for each in every:
+            written = texts.get(each.key, [])
+            if not all(written) or any(text.startswith("-") for text in written):
+                return None
+            if each.key in values:
+                continue
+            if not written and each.default is inspect.Parameter.empty:
+                return None
+            try:
+                read = [each.read(text) for text in written]
+            except ValueError:
+                return None
+            if len(read) > 1 and not each.is_list:
+                return None
+            values[each.key] = (read if each.is_list else read[0]) if read else each.default
+        return values
 
 
 def options_first(names: str) -> Callable[[Source], Source]:
@@ -144,37 +292,6 @@ def options_first(names: str) -> Callable[[Source], Source]:
     return mark
 
 
-def declared(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command as typer takes it: with a parameter per option or argument."""
-    group = _Group.of(function, _all_fields(function))
-    first = getattr(function, FIRST_OPTIONS, [])
-    place = {name: index for index, name in enumerate(first)}
-    options = sorted(
-        group.options(),
-        key=lambda option: (_panel(option) is not None, place.get(option.name, len(place))),
-    )
-
-    @wraps(function)
-    def command(**values: Any) -> None:
-        group.value(values)
-
-    # typer reads both.
-    command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
-    command.__annotations__ = {option.name: option.annotation for option in options}
-    return command
-
-
-def _part(
-    parameter: inspect.Parameter, annotation: Any, texts: Mapping[str, str]
-) -> _Option | _Group:
-    """Return the option of a parameter, or the options of its fields."""
-    type_, *marks = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
-    fields = next((mark for mark in marks if isinstance(mark, Fields)), None)
-    if fields or is_dataclass(type_):
-        return _Group.of(type_, fields or _all_fields(type_))
-    return _Option.of(parameter, type_, marks, texts.get(parameter.name, ""))
-
-
 def _all_fields(source: Source) -> Fields:
     return Fields(source, " ".join(inspect.signature(source).parameters))
 
@@ -186,25 +303,9 @@ def _types(annotations: Mapping[str, Any], source: Source) -> dict[str, Any]:
     return get_type_hints(written, module, include_extras=True)
 
 
-def _names(setting: OptionInfo | ArgumentInfo, parameter: inspect.Parameter) -> tuple[str, ...]:
-    """Return the names of an option: those of its setting, or that of its parameter."""
-    # In `Annotated`, typer takes the first name for a default.
-    first = () if setting.default is ... else (setting.default,)
-    if names := (*first, *(setting.param_decls or ())):
-        return names
-    name = parameter.name.replace("_", "-")
-    # typer itself would add --no-x to a flag that is off by default.
-    return (f"--{name}/--no-{name}",) if parameter.default is True else (f"--{name}",)
-
-
-def _panel(option: inspect.Parameter) -> str | None:
-    setting: OptionInfo | ArgumentInfo = get_args(option.annotation)[1]
-    return setting.rich_help_panel
-
-
 def _text_type(type_: Any) -> Any:
     """Return the type of an option: text where Python takes text or something else."""
     kinds = get_args(type_) if get_origin(type_) in (Union, UnionType) else ()
     if str not in kinds:
         return type_
-    return str | None if type(None) in kinds else str
+    return str | None if NoneType in kinds else str

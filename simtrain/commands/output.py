@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
+from simtrain.base.values import dataclass
+from simtrain.commands.declare import Option
 from simtrain.commands.options import refuse
 from simtrain.commands.printing import emit, emit_data, print_page
 from simtrain.errors import InputError, Location, did_you_mean
@@ -38,7 +37,7 @@ class Output:
     """
 
     format: Format = "table"
-    table: Annotated[str | None, typer.Option(metavar="NAME")] = None
+    table: Annotated[str | None, Option(metavar="NAME")] = None
 
     def __post_init__(self) -> None:
         if self.format not in ("csv", "md"):

@@ -8,22 +8,26 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TextIO
-
-from rich.console import Console, RenderableType
-from rich.segment import Segment, Segments
-from rich.text import Text
+from typing import TYPE_CHECKING, TextIO
 
 from simtrain.errors import printable
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 _PLAIN_WIDTH, _LEAST_WIDTH, _MOST_DIGITS = 120, 40, 6
+_FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE"}
+"""Variables with which rich takes a file or a pipe for a terminal."""
 
 
 def text_width() -> int:
     """Return the width of the terminal; for a file or a pipe that of COLUMNS, by default 120."""
-    console, columns = Console(), os.environ.get("COLUMNS", "")
-    if console.is_terminal:
-        return console.width
+    if sys.stdout.isatty() or _FORCED & os.environ.keys():
+        from rich.console import Console
+
+        if (console := Console()).is_terminal:
+            return console.width
+    columns = os.environ.get("COLUMNS", "")
     is_width = columns.isascii() and columns.isdecimal() and len(columns) < _MOST_DIGITS
     return max(int(columns), _LEAST_WIDTH) if is_width else _PLAIN_WIDTH
 
@@ -48,6 +52,9 @@ def print_page(page: RenderableType) -> None:
 
     Text in brackets or between colons is a user's name, no markup of rich.
     """
+    from rich.console import Console
+    from rich.segment import Segment, Segments
+
     console = Console(width=text_width(), markup=False, emoji=False)
     # Clean the text but not the colours, which are escape sequences too.
     segments = [
@@ -61,7 +68,13 @@ def print_page(page: RenderableType) -> None:
 
 @contextmanager
 def status(text: str) -> Iterator[Callable[[str], None]]:
-    """Show a status line on stderr; the yielded function changes its text."""
+    """Show a status line on stderr, a terminal; the yielded function changes its text."""
+    if not (sys.stderr.isatty() or _FORCED & os.environ.keys()):
+        yield lambda text: None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
     with Console(stderr=True).status(Text(printable(text))) as line:
         yield lambda text: line.update(Text(printable(text)))
 
@@ -69,7 +82,9 @@ def status(text: str) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def progress_bar() -> Iterator[Callable[..., None]]:
     """Show a bar on a terminal; yield a function of the phase, steps done, total and best."""
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.text import Text
 
     class Bar(Progress):
         """A progress bar with a note below it."""

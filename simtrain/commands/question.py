@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
 
 from simtrain.base.importer import ImportRequest, importer_of_file
 from simtrain.base.registered import registered
-from simtrain.commands.declare import Fields, Written
+from simtrain.base.values import dataclass, field, replace
+from simtrain.commands.declare import Fields, Option, Written
 from simtrain.commands.options import (
     ScenarioArgument,
     SetOption,
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _PANEL = "Files of other tools"
-_IMPORT_OPTION = typer.Option(rich_help_panel=_PANEL)
+_IMPORT_OPTION = Option(rich_help_panel=_PANEL)
 
 
 def read_variables(texts: list[str], option: str) -> dict[str, str]:
@@ -46,10 +44,10 @@ def read_variables(texts: list[str], option: str) -> dict[str, str]:
 
 
 _IMPORT_FORMS = {
-    "gpus": Annotated[int | None, typer.Option(min=1)],
+    "gpus": Annotated[int | None, Option(min=1)],
     "env": Annotated[
         dict[str, str] | None,
-        typer.Option(
+        Option(
             metavar="VAR=VALUE",
             help="Value of a variable of a script, where the script does not decide it. May be "
             "repeated.",
@@ -84,7 +82,7 @@ class Changes:
     """
 
     overrides: SetOption = None
-    gpus: Annotated[int | None, typer.Option(min=1)] = None
+    gpus: Annotated[int | None, Option(min=1)] = None
     scale_batch: bool = False
     imports: ImportFields = field(default_factory=dict)
 

@@ -9,9 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from simtrain.commands.declare import Written, options_first
+from simtrain.commands.declare import Option, Written, options_first
 from simtrain.commands.options import AllowOomOption, parse_numbers, parse_window_s, refuse
 from simtrain.commands.output import PAGES, Output, show_view
 from simtrain.commands.output import show as show_answer
@@ -52,7 +50,7 @@ def run(
     question: Question,
     output: Output,
     show: Shown | None = None,
-    out: Annotated[Path | None, typer.Option("-o", "--output", help=OUT_HELP)] = None,
+    out: Annotated[Path | None, Option("-o", "--output", help=OUT_HELP)] = None,
     stages: Annotated[list[int] | None, Written(parse_numbers)] = None,
     window: Annotated[tuple[float, float] | None, Written(parse_window_s)] = None,
     draws: int | None = None,
@@ -185,7 +183,7 @@ def _refuse_size(result: Result) -> None:
             check_fits(result.scenario, result.memory, result.seconds.machine, show_status)
         except DoesNotFitError as error:
             emit(f"{error}\n", sys.stderr)
-            raise typer.Exit(error.exit_code) from None
+            raise SystemExit(error.exit_code) from None
 
 
 def _write_page(question: Question, file: Path, scenario: Scenario, _: Result) -> None:
@@ -257,12 +255,15 @@ def _show_result(
     question: Question, result: Result, drawn: DrawnTimes | None, output: Output
 ) -> None:
     from simtrain.iteration.report.remarks import RunReport
-    from simtrain.studies.variation import VariedRun
     from simtrain.views.result import result_view
 
     words = shlex.join(["simtrain", "run", *question.words, "--show", "sources"])
     next_step = f"From a second down to its source: {words}"
-    data = VariedRun(RunReport(result), drawn)
+    data: PlainData = RunReport(result)
+    if drawn:
+        from simtrain.studies.variation import VariedRun
+
+        data = VariedRun(data, drawn)
     show_answer(
         output,
         data,

@@ -8,11 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from simtrain.commands.app import MISSED
 from simtrain.commands.cost import read_goodput
-from simtrain.commands.declare import Fields, Written, options_first
+from simtrain.commands.declare import Fields, Option, Written, options_first
+from simtrain.commands.group import MISSED
 from simtrain.commands.options import OutOption, refuse, shipped_profiles
 from simtrain.commands.output import PAGES, Output, check_file, show
 from simtrain.commands.question import Question, SearchQuestion
@@ -45,25 +43,23 @@ SearchFields = Annotated[
         {
             "gpus": Annotated[
                 tuple[int, ...],
-                typer.Option(
-                    help="Number of GPUs; with --tokens also several: 256,512, or 128..4096."
-                ),
+                Option(help="Number of GPUs; with --tokens also several: 256,512, or 128..4096."),
                 Written(_gpus, list[str]),
             ],
-            "top": Annotated[int, typer.Option(min=1)],
-            "budget": Annotated[str | None, typer.Option(metavar="PRICE")],
+            "top": Annotated[int, Option(min=1)],
+            "budget": Annotated[str | None, Option(metavar="PRICE")],
             "goodput": Annotated[
                 float | str,
-                typer.Option(metavar="SHARE", help=_GOODPUT_HELP),
+                Option(metavar="SHARE", help=_GOODPUT_HELP),
                 Written(read_goodput),
             ],
-            "price": Annotated[str | None, typer.Option(help="With --tokens: as for cost.")],
+            "price": Annotated[str | None, Option(help="With --tokens: as for cost.")],
         },
     ),
 ]
 ClustersOption = Annotated[
     list[str] | None,
-    typer.Option("--cluster", autocompletion=shipped_profiles),
+    Option("--cluster", autocompletion=shipped_profiles),
     Written(_names),
 ]
 _OF_TRAINING = ("days", "budget", "goodput", "price")
@@ -78,8 +74,8 @@ def search(
     tokens: str | None = None,
     clusters: ClustersOption = None,
     *,
-    vary: Annotated[list[str] | None, typer.Option(metavar="FIELD[=VALUES]")] = None,
-    hold: Annotated[list[str] | None, typer.Option(metavar="FIELD")] = None,
+    vary: Annotated[list[str] | None, Option(metavar="FIELD[=VALUES]")] = None,
+    hold: Annotated[list[str] | None, Option(metavar="FIELD")] = None,
     details: bool = False,
 ) -> None:
     """Find the fastest (or cheapest) layout on N GPUs, or clusters and numbers of GPUs to train on.
@@ -198,4 +194,4 @@ def _show(
     if out is not None and is_page:
         write_document(study_document(answer.view(details=True)), out)
     if isinstance(answer, TrainingPlan) and answer.fastest is None:
-        raise typer.Exit(MISSED)
+        raise SystemExit(MISSED)

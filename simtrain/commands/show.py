@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Annotated
 
 from simtrain.base.resources import (
     document_files,
@@ -18,11 +15,14 @@ from simtrain.base.resources import (
     find_scenario,
     find_stack,
     find_sweep,
+    line_of,
     list_profiles,
     list_scenarios,
     list_stacks,
     list_sweeps,
 )
+from simtrain.commands.declare import Argument
+from simtrain.commands.group import Group
 from simtrain.commands.options import OutOption, refuse
 from simtrain.commands.output import Output, show, show_view
 from simtrain.commands.printing import emit, text_width
@@ -57,7 +57,7 @@ def shipped_names(typed: str = "") -> list[str]:
 
 
 def show_shipped(
-    name: Annotated[str | None, typer.Argument(autocompletion=shipped_names)] = None,
+    name: Annotated[str | None, Argument(autocompletion=shipped_names)] = None,
     out: OutOption = None,
     *,
     output: Output,
@@ -121,11 +121,9 @@ def _overview() -> Rows:
 
 
 def _described(kind: str) -> Rows:
-    from simtrain.base.strict_yaml import load_document
-
     names, find = _FILES[kind]
     for name in names():
-        yield name, load_document(find(name)).data.get("description") or ""
+        yield name, line_of(find(name), "description")
 
 
 def _profiles() -> Rows:
@@ -138,12 +136,11 @@ def _profiles() -> Rows:
 
 
 def _documents() -> Rows:
-
     yield from document_titles().items()
 
 
 def _errors() -> Rows:
-    from simtrain.scenario.explanations import explanations
+    from simtrain.render.explanations import explanations
 
     yield from ((code, each.what) for code, each in explanations().items())
 
@@ -172,17 +169,17 @@ def _text(name: str) -> str:
         InputError: it stands for none (E101), or an error has no such code (E115).
     """
     from simtrain.base.input_file import MOST_BYTES_OF_YAML, read_text
-    from simtrain.scenario.template import full_template, scenario_schema, template
 
-    if name == "template":
-        return template()
-    if name == "fields":
-        return full_template()
-    if name == "schema":
-        return json.dumps(scenario_schema(), indent=2) + "\n"
+    if name in _TEXTS:
+        import json
+
+        from simtrain.scenario.template import full_template, scenario_schema, template
+
+        if name == "schema":
+            return json.dumps(scenario_schema(), indent=2) + "\n"
+        return template() if name == "template" else full_template()
     if _CODE.fullmatch(name.strip()):
-        from simtrain.render.explanations import explanation_page
-        from simtrain.scenario.explanations import explain
+        from simtrain.render.explanations import explain, explanation_page
 
         return explanation_page(explain(name), text_width())
     if document := document_text(name):
@@ -217,34 +214,31 @@ use to complete fields.
 
 def _commands_page() -> str:
     """Return a section for `simtrain` itself, then one for each command."""
-    from simtrain.commands.cli import app
+    from simtrain.commands.cli import commands
 
     parts = [_COMMANDS, _help_of([])]
-    for name, command in _commands(typer.main.get_command(app)).items():
-        names = [[name, inner] for inner in _commands(command)] or [[name]]
+    for name, command in commands.items():
+        names = [[name, inner] for inner in command] if isinstance(command, Group) else [[name]]
         parts += map(_help_of, names)
     return "\n".join(parts)
-
-
-def _commands(group: Any) -> dict[str, Any]:
-    return getattr(group, "commands", {})
 
 
 def _help_of(words: list[str]) -> str:
     from typer.testing import CliRunner
 
-    from simtrain.commands.cli import app
+    from simtrain.commands.cli import commands
+    from simtrain.commands.typed import typer_app
 
     runner = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"})
-    printed = runner.invoke(app, [*words, "--help", "--all"], prog_name="simtrain").output
+    all_help = [*words, "--help", "--all"]
+    printed = runner.invoke(typer_app(commands), all_help, prog_name="simtrain").output
     lines = [line.rstrip() for line in _ANSI.sub("", printed).split("\n")]
     text = "\n".join(lines).strip("\n")
     return f"## {' '.join(['simtrain', *words])}\n\n```text\n{text}\n```\n"
 
 
 def _errors_page() -> str:
-    from simtrain.render.explanations import errors_document
-    from simtrain.scenario.explanations import explanations
+    from simtrain.render.explanations import errors_document, explanations
 
     return errors_document(explanations().values())
 

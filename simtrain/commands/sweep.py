@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from simtrain.commands.app import INTERRUPTED
-from simtrain.commands.declare import options_first
+from simtrain.commands.declare import Argument, Option, options_first
+from simtrain.commands.group import INTERRUPTED
 from simtrain.commands.options import OutOption, SetOption, refuse, shipped_sweeps
 from simtrain.commands.output import PAGES, Output, check_file, show, show_answer
 from simtrain.commands.printing import emit, progress_bar, status
@@ -20,15 +18,15 @@ from simtrain.studies.requests import SweepRequest
 
 @options_first("source out query overrides workers")
 def sweep(
-    source: Annotated[str, typer.Argument(metavar="SWEEP", autocompletion=shipped_sweeps)],
+    source: Annotated[str, Argument(metavar="SWEEP", autocompletion=shipped_sweeps)],
     output: Output,
     out: OutOption = None,
-    gpus: Annotated[int | None, typer.Option(min=1)] = None,
+    gpus: Annotated[int | None, Option(min=1)] = None,
     scale_batch: bool = False,
-    query: Annotated[str | None, typer.Option(metavar="SQL")] = None,
+    query: Annotated[str | None, Option(metavar="SQL")] = None,
     overrides: SetOption = None,
-    workers: Annotated[int | None, typer.Option(min=1)] = None,
-    axes: Annotated[str, typer.Option(metavar="X,Y")] = "",
+    workers: Annotated[int | None, Option(min=1)] = None,
+    axes: Annotated[str, Option(metavar="X,Y")] = "",
     value: str | None = None,
 ) -> None:
     """Simulate every scenario of a grid into a folder; query and draw such a folder.
@@ -106,7 +104,7 @@ def _run(request: SweepRequest, out: Path, output: Output) -> None:
     except KeyboardInterrupt:
         on_disk = f"{len(run.folder.files)} of {run.sweep.num_parts} parts are on disk"
         emit(f"interrupted: {on_disk}; run the same command to resume\n", sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
     summary = Summary(run, num_found)
     show(output, summary, lambda: summary_view(summary))
 

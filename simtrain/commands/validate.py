@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import typer
-
 from simtrain.base.plug_ins import Parts
-from simtrain.commands.declare import options_first
+from simtrain.base.values import dataclass
+from simtrain.commands.declare import Argument, Option, options_first
 from simtrain.commands.options import OutOption, SetOption, refuse, shipped_profiles, shipped_stacks
 from simtrain.commands.output import Output
 from simtrain.errors import InputError, Location
@@ -70,9 +68,9 @@ _VALIDATORS = Parts[Validator]("validators", Validator, ())
 
 @options_first("files cluster software overrides out")
 def validate(
-    files: Annotated[list[Path], typer.Argument(metavar="MEASURED")],
-    cluster: Annotated[str, typer.Option(autocompletion=shipped_profiles)] = "",
-    software: Annotated[str | None, typer.Option(autocompletion=shipped_stacks)] = None,
+    files: Annotated[list[Path], Argument(metavar="MEASURED")],
+    cluster: Annotated[str, Option(autocompletion=shipped_profiles)] = "",
+    software: Annotated[str | None, Option(autocompletion=shipped_stacks)] = None,
     overrides: SetOption = None,
     out: OutOption = None,
     *,

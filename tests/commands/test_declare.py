@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
-import typer
 
-from simtrain.commands.app import App, run_app
-from simtrain.commands.declare import Fields, Written, declared, options_first
+from simtrain.commands.app import run_app
+from simtrain.commands.declare import Argument, Fields, Option, Written, options_first
+from simtrain.commands.group import Group
+from simtrain.commands.typed import declared
 from simtrain.errors import InputError, Location
 from tests.helpers.command_line import Outcome, call
 
@@ -58,7 +59,7 @@ def sizes(text: str, option: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(",")))
 
 
-LAYERS = Annotated[tuple[int, ...], Written(sizes), typer.Option("--layer-sizes", metavar="N,N")]
+LAYERS = Annotated[tuple[int, ...], Written(sizes), Option("--layer-sizes", metavar="N,N")]
 
 
 @options_first("style json_file")
@@ -67,7 +68,7 @@ def bake(
     format: Format,
     *,
     json_file: Path | None = None,
-    tins: Annotated[list[str], typer.Argument()],
+    tins: Annotated[list[str], Argument()],
 ) -> None:
     """Bake a cake.
 
@@ -81,9 +82,9 @@ def bake(
 
 
 def baked(*words: str) -> Outcome:
-    app = App()
+    app = Group("Bake.")
     app.command("bake")(bake)
-    return call(*words, program=partial(run_app, app))
+    return call("bake", *words, program=partial(run_app, app))
 
 
 def test_a_command_gets_the_values_that_its_parameters_stand_for() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simtrain.commands.app import MISSED
+from simtrain.commands.group import MISSED
 from tests.helpers.command_line import call, refused
 
 ARGUMENTS = (

@@ -18,6 +18,7 @@ from docs.update.documents import blocks, blocks_in, documents, text_of, write_f
 from docs.update.update import requests
 from simtrain.base.resources import list_profiles, list_scenarios, list_stacks, list_sweeps
 from simtrain.commands.show import REFERENCES
+from simtrain.commands.typed import typer_app
 from simtrain.guests.paper import explore, targets
 from simtrain.guests.paper.commands import Target
 from simtrain.guests.paper.entries import PaperEntry, TimeComparison
@@ -189,7 +190,7 @@ def test_calibrate_parses_its_commands(command: str) -> None:
     """tests/calibrate tests what the commands do."""
     words = shlex.split(command)
     name, *options = words[words.index("calibrate") + 1 :]
-    assert typer.main.get_command(calibrate_app).commands[name].make_context(name, options)
+    assert typer.main.get_group(typer_app(calibrate_app)).commands[name].make_context(name, options)
 
 
 @pytest.mark.ci

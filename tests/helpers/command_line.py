@@ -15,7 +15,9 @@ from unittest.mock import patch
 import pytest
 import typer
 
-from simtrain.commands.cli import app, main
+from simtrain.commands import cli
+from simtrain.commands.cli import main
+from simtrain.commands.typed import typer_app
 
 ROOT = pathlib.Path(__file__).parents[2]
 MACHINE = "--set", "cluster=h100_sxm"
@@ -78,7 +80,7 @@ def spawn(
 
 def commands() -> dict[str, typer.core.TyperCommand]:
     """Return all commands by name; the name of a subcommand starts with its group's."""
-    found = typer.main.get_command(app).commands
+    found = typer.main.get_group(typer_app(cli.commands)).commands
     groups = {name: one.commands for name, one in found.items() if hasattr(one, "commands")}
     inner = {f"{group} {name}": one for group, own in groups.items() for name, one in own.items()}
     return {name: one for name, one in found.items() if name not in groups} | inner

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-import typer
-
-from simtrain.commands.app import MISSED
+from simtrain.commands.declare import Argument
+from simtrain.commands.group import MISSED
 from simtrain.commands.options import OutOption, refuse
 from simtrain.commands.output import Output, show
 from simtrain.commands.printing import emit
@@ -18,7 +17,7 @@ Target = Literal["table2", "table4", "table5", "dp530b", _Figure, "appendix-c", 
 
 
 def reproduce(
-    target: Annotated[Target, typer.Argument()],
+    target: Annotated[Target, Argument()],
     output: Output,
     out: OutOption = None,
 ) -> None:
@@ -61,7 +60,7 @@ def reproduce(
     cluster = paper_scenario("22B", PRESENT).cluster  # that of all scenarios of the paper
     show(output, result, lambda: paper_view(result), cluster)
     if not result.ok:
-        raise typer.Exit(MISSED)
+        raise SystemExit(MISSED)
 
 
 def _write_page(file: Path) -> None:

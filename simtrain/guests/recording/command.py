@@ -8,14 +8,12 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from simtrain.base.importer import Recorder
-from simtrain.commands.declare import Written
+from simtrain.base.values import dataclass
+from simtrain.commands.declare import Option, Written
 from simtrain.errors import InputError, Location
 
 _SUFFIX = ".program.json.gz"
@@ -73,14 +71,14 @@ class TorchRecorder(Recorder):
 
     program: Annotated[
         tuple[Path, str] | None,
-        typer.Option("--record", metavar="FILE.py:FUNCTION"),
+        Option("--record", metavar="FILE.py:FUNCTION"),
         Written(_parse_program),
     ] = None
     arguments: Annotated[
-        dict[str, Any] | None, typer.Option("--arg"), Written(_parse_arguments, list[str])
+        dict[str, Any] | None, Option("--arg"), Written(_parse_arguments, list[str])
     ] = None
-    microbatches: Annotated[int, typer.Option(min=1, max=4096)] = 1
-    seconds: Annotated[float, typer.Option(min=1)] = _SECONDS
+    microbatches: Annotated[int, Option(min=1, max=4096)] = 1
+    seconds: Annotated[float, Option(min=1)] = _SECONDS
 
     @property
     def options(self) -> dict[str, object]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from simtrain.base.importer import RECORDERS, ImportRequest, Recorder, needed_importer
-from simtrain.commands.declare import options_first
+from simtrain.commands.declare import Argument, options_first
 from simtrain.commands.options import OutOption, SetOption, refuse
 from simtrain.commands.printing import emit
 from simtrain.commands.question import import_fields
@@ -17,7 +15,7 @@ from simtrain.guests.importing.loading import check_machine, next_line, prepared
 
 @options_first("file program gpus overrides out env model arguments fsdp tp ep")
 def import_file(
-    file: Annotated[str, typer.Argument(metavar="FILE")] = "",
+    file: Annotated[str, Argument(metavar="FILE")] = "",
     *,
     recorder: Recorder,
     imports: Annotated[dict[str, Any], import_fields("gpus env model ignore_unknown capture")],

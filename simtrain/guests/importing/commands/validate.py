@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
 from simtrain.commands.output import show_answer
 from simtrain.commands.validate import Measured, Validator
 from simtrain.errors import InputError
@@ -44,4 +42,4 @@ class MeasuredRuns(Validator):
             write_text(out, text, "the errors")
         show_answer(measured.output, validation)
         if not validation.num_simulated:
-            raise typer.Exit(InputError.exit_code)
+            raise SystemExit(InputError.exit_code)

@@ -1,0 +1,63 @@
+"""Groups of commands by name, each imported at its first use: most calls use one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+MISSED = 4
+"""Exit code if an error is above its threshold, or nothing meets the limits."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+
+
+class Group(Mapping[str, Any]):
+    """Functions and other groups by the names of commands. Without words it prints its help.
+
+    Args:
+        help: its help.
+        default: returns the command that takes a first word that is no command; "" for none.
+        sources: returns commands as "module:function" or "module:group". It is called when a
+            command is looked up, so that its errors are printed like others. Functions that the
+            decorator `command` registers need no entry.
+        version: what `--version` prints. The group with a version can install completion.
+    """
+
+    def __init__(
+        self,
+        help: str,
+        *,
+        default: Callable[[str], str] = lambda word: "",
+        sources: Callable[[], Mapping[str, str]] = dict,
+        version: str = "",
+    ) -> None:
+        self.help, self.default, self.version = help, default, version
+        self._find_sources = sources
+        self._functions: dict[str, Callable[..., None]] = {}
+
+    @cached_property
+    def _sources(self) -> Mapping[str, str]:
+        return self._find_sources()
+
+    def command(self, name: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Register a function as a command; its docstring is the help."""
+
+        def register(function: Callable[..., None]) -> Callable[..., None]:
+            self._functions[name or function.__name__] = function
+            return function
+
+        return register
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._functions:
+            return self._functions[name]
+        module, _, attribute = self._sources[name].partition(":")
+        return getattr(import_module(module), attribute)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (*self._functions, *self._sources)
+
+    def __len__(self) -> int:
+        return len(self._functions) + len(self._sources)

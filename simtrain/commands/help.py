@@ -1,0 +1,98 @@
+"""Help of groups and of commands, on a screen each; `--help --all` of a command has the rest."""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from inspect import getdoc
+from typing import Any
+
+from simtrain.base.request import without_descriptions
+from simtrain.commands.declare import FIRST_OPTIONS, Parameters
+from simtrain.commands.group import Group
+
+_VERSION = [
+    ("--version", "", "Print the version and exit."),
+    ("--install-completion", "", "Install completion for the current shell."),
+    (
+        "--show-completion",
+        "",
+        "Show completion for the current shell, to copy it or customize the installation.",
+    ),
+]
+_HELP = ("--help", "-h", "Show this message and exit.")
+
+
+def texts_of(function: Callable[..., Any]) -> list[str]:
+    """Return the paragraphs of a command's help, each as one line."""
+    paragraphs = without_descriptions(getdoc(function) or "").split("\n\n")
+    return [" ".join(paragraph.split()) for paragraph in paragraphs]
+
+
+def short_help(path: str, function: Callable[..., None], width: int) -> str:
+    """Return lines: of each argument and first option the first sentence of its help."""
+    every = Parameters.of(function).in_order
+    first = getattr(function, FIRST_OPTIONS, ())
+    arguments = [each for each in every if each.is_argument]
+    options = [each for each in every if not each.is_argument]
+    shown = [*arguments, *(each for each in options if each.key in first or not first)]
+    rows = {", ".join(each.labels): each.help for each in shown}
+    column = max(map(len, rows), default=0) + 4
+    summary, *details = texts_of(function)
+    words = [label for each in arguments for label in each.labels]
+    lines = [" ".join(["Usage:", path, *words, "[OPTIONS]"]), ""]
+    lines += [textwrap.fill(summary, width), ""]
+    for label, text in rows.items():
+        sentence = re.split(r"(?<=[^ .]{2})\. ", text)[0].rstrip(".")
+        begin, indent = f"  {label}".ljust(column), " " * column
+        lines.append(textwrap.fill(sentence, width, initial_indent=begin, subsequent_indent=indent))
+    lines.append("")
+    for text in details:
+        if text.startswith("Example: "):
+            lines.append(textwrap.fill(text, width, subsequent_indent=" " * len("Example: ")))
+    return "\n".join([*lines, f"All options and details: {path} --help --all", ""])
+
+
+def group_help(path: str, group: Group) -> str:
+    """Return the options and the commands of a group, each with the first paragraph of its help."""
+    width = _terminal_width()
+    usage = f"Usage: {path} [OPTIONS] COMMAND [ARGS]..."
+    texts = [usage, "", *group.help.split("\n"), ""]
+    lines = [f" {line}" for text in texts for line in _wrapped(text, width - 2)]
+    options = [*(_VERSION if group.version else ()), _HELP]
+    column = max(len(name) for name, _, _ in options) + 2
+    rows = [(f"{name:{column}}{short:8}<bool>  ", text) for name, short, text in options]
+    column = max(map(len, group)) + 2
+    commands = [(name.ljust(column), _summary(group[name])) for name in group]
+    boxes = [*_boxed("Options", rows, width), *_boxed("Commands", commands, width)]
+    return "\n".join([*(line.ljust(width) for line in ("", *lines)), *boxes, ""])
+
+
+def _terminal_width() -> int:
+    """Return the width as `shutil.get_terminal_size` does, which imports three compressors."""
+    columns = os.environ.get("COLUMNS", "")
+    with suppress(AttributeError, ValueError, OSError):
+        return int(columns) if columns.isdecimal() else os.get_terminal_size(1).columns
+    return 80
+
+
+def _summary(command: Group | Callable[..., None]) -> str:
+    return command.help if isinstance(command, Group) else texts_of(command)[0]
+
+
+def _boxed(title: str, rows: Iterable[tuple[str, str]], width: int) -> list[str]:
+    """Return a box with a name and a wrapped text in each row."""
+    inside = width - 4
+    lines = [f"╭─ {title} ".ljust(width - 1, "─") + "╮"]
+    for label, text in rows:
+        first, *others = _wrapped(text, inside - len(label))
+        lines += [f"│ {label + first:{inside}} │"]
+        lines += [f"│ {' ' * len(label) + line:{inside}} │" for line in others]
+    return [*lines, "╰" + "─" * (width - 2) + "╯"]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
