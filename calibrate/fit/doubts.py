@@ -32,8 +32,8 @@ from calibrate.records.schema import (
 from simtrain.base.accuracy import ErrorTable
 from simtrain.base.entry import Entry, Strict, Text
 from simtrain.base.input_file import read_text
+from simtrain.base.quantities import BytesPerSecond, FlopsPerSecond
 from simtrain.errors import InputError
-from simtrain.units import BytesPerSecond, FlopsPerSecond
 from simtrain.workload.work import FusedAttention
 
 _MOST_LEFT_OUT = 0.25

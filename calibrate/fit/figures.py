@@ -6,13 +6,13 @@ from typing import Annotated, Generic, Literal, Self, TypeVar
 from pydantic import Field, model_validator
 
 from simtrain.base.entry import Count, Entry, Fraction, Positive, Strict, Text
+from simtrain.base.quantities import BytesPerSecond, FlopsPerSecond, NonNegativeSeconds
 from simtrain.base.strict_yaml import FieldError
 from simtrain.durations.model import REFERENCE_HEAD_SIZE
 from simtrain.hardware.algorithms import Collectives as Algorithms
 from simtrain.hardware.cluster import Cluster, InterNode, PointToPoint
 from simtrain.hardware.profile import Gpu, HostLink, Memory, RunningCosts
 from simtrain.hardware.sections import Dispatchers, Reliability, VariationEntries
-from simtrain.units import BytesPerSecond, FlopsPerSecond, NonNegativeSeconds
 from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 
 Columns = TypeVar("Columns")

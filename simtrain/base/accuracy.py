@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Self
+
+from simtrain.base.values import dataclass
 
 
 class ErrorStatistics(ABC):

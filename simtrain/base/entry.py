@@ -1,7 +1,5 @@
 """Entries of profiles and software stacks: values with their sources."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Any, Generic, TypeVar
 

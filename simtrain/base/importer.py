@@ -12,13 +12,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from simtrain.base.input_file import MOST_BYTES_OF_YAML, open_input, read_text
 from simtrain.base.plug_ins import Parts
+from simtrain.base.values import dataclass, field
 from simtrain.errors import InputError, Location, wrong_type
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import os
 import re
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from simtrain.base.values import dataclass
 from simtrain.errors import InputError, Location
 
 # Ten times the largest profile; the slowest YAML of this size takes seconds to parse.

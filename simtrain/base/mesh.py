@@ -15,8 +15,9 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
+
+from simtrain.base.values import dataclass, replace
 
 Axis = Literal["tp", "cp", "ep", "dp", "pp"]
 AXES: tuple[Axis, ...] = get_args(Axis)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from simtrain.base.values import dataclass
 
 _NINE_OF_TEN = 0.9
 

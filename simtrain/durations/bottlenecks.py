@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatch
 from functools import cached_property
@@ -19,6 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from simtrain.base.values import dataclass
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.algorithms import Protocol
 from simtrain.hardware.cluster import CollectiveCurve, Level

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from simtrain.base.values import dataclass, field, replace
 from simtrain.durations.collectives import (
     collective_is_extrapolated,
     collective_seconds,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from simtrain.base.values import dataclass
 from simtrain.engine.compiled import Floats, Ints, run_loop, runs_compiled
 from simtrain.engine.sharing import LinkLoads
 from simtrain.errors import InputError, Problem

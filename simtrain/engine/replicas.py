@@ -10,10 +10,9 @@ step takes arrays [draws, replicas].
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from simtrain.base.values import dataclass
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import TaskGraph
 from simtrain.engine.run import DeadlockError, find_waits

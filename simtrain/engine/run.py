@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 
 from simtrain.base.extras import require
+from simtrain.base.values import dataclass
 from simtrain.engine.compiled import Flags, Floats, Ints, run_loop, runs_compiled
 from simtrain.engine.program import Program, TaskGraph, find_longest_paths
 from simtrain.engine.sharing import SharingTasks, run_sharing

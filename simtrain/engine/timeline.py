@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from simtrain.base.values import dataclass
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import Program
 

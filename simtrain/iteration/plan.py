@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.base.mesh import Axis, Domains, Mesh
+from simtrain.base.values import dataclass, replace
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.parallelism import ChunkContents
 from simtrain.scenario.schema import program_reader

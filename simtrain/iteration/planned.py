@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from simtrain.base.values import dataclass
 from simtrain.engine import simulate
 from simtrain.errors import InputError
 from simtrain.iteration.memory.buffers import host_memory

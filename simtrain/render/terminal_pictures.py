@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from simtrain.base.values import dataclass
 from simtrain.iteration.report.result import Result
 from simtrain.iteration.report.spans import ACTIVITIES, ACTIVITY_OF_KIND, Spans
 from simtrain.render.timeline_lanes import LETTERS, OWN, STYLES, lanes_of

@@ -1,7 +1,8 @@
 """How tokens reach their experts and come back; `workload.blocks.experts` records the steps."""
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from simtrain.base.values import dataclass
 
 ExpertDispatch: TypeAlias = Literal["all_to_all", "all_gather", "deepep", "hybridep"]
 

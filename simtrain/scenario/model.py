@@ -1,7 +1,5 @@
 """The section `model` of a scenario: the transformer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Literal, get_args

@@ -1,12 +1,9 @@
 """The sections `parallelism` and `placement`, layouts of pipelines, splits and exchanges."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import (
     Annotated,
     Literal,
@@ -16,6 +13,7 @@ from pydantic import AfterValidator, Field
 
 from simtrain.base.mesh import AXES, Axis, Domains, Mesh
 from simtrain.base.strict_yaml import FieldError
+from simtrain.base.values import dataclass
 from simtrain.scenario.dispatchers import ExpertDispatch
 from simtrain.scenario.section import Count, Degree, Section
 

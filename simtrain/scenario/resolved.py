@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from simtrain.base.entry import Entry
 from simtrain.base.plain_data import PlainData
 from simtrain.base.strict_yaml import data_of
 from simtrain.base.strict_yaml.reading import leaves
+from simtrain.base.values import dataclass
 from simtrain.scenario.rule import value_getter
 from simtrain.scenario.schema import STACK_DEFAULTS, Scenario
 from simtrain.scenario.section import is_change

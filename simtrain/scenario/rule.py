@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from math import prod
 from operator import attrgetter
 from typing import Any, Final
@@ -18,6 +17,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from simtrain.base.strict_yaml import as_scalar
+from simtrain.base.values import dataclass, fields
 from simtrain.scenario.schema import STACK_DEFAULTS, Scenario
 from simtrain.scenario.section import Section, name_in_files, section_of
 from simtrain.scenario.software import DEFAULT_FACTS, Kernels

@@ -4,12 +4,9 @@ The fields define the format of scenario files. This module refuses invalid sing
 `simtrain.scenario.rules` refuses combinations that the training framework does not support.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import (
@@ -37,6 +34,7 @@ from simtrain.base.strict_yaml import (
     validate,
     with_value,
 )
+from simtrain.base.values import replace
 from simtrain.errors import InputError, Location
 from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS, ExpertDispatch
 from simtrain.scenario.model import Model

@@ -1,12 +1,9 @@
 """The base class of a scenario's sections, positions of its values, and the small sections."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from math import isqrt
 from typing import Annotated, Any, Literal, get_args
 
@@ -30,6 +27,7 @@ from simtrain.base.strict_yaml import (
     input_error,
     leaves,
 )
+from simtrain.base.values import dataclass, field
 from simtrain.errors import InputError, Location
 from simtrain.scenario.other_names import other_names
 

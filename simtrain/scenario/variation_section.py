@@ -1,7 +1,5 @@
 """The section `variation` of a scenario: what differs between ranks, replicas and iterations."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field

@@ -7,7 +7,6 @@ import itertools
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import numpy as np
 from simtrain.base.input_file import FileVersion
 from simtrain.base.plug_ins import Parts
 from simtrain.base.strict_yaml import read_text
+from simtrain.base.values import replace
 from simtrain.errors import InputError, Location
 from simtrain.schedules.actions import KINDS, Action, Cell, Kind, MergedActions, actions_of
 from simtrain.schedules.dualpipe import DualPipe, DualPipeV

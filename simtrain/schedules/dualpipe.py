@@ -10,8 +10,8 @@ rank keeps p + 1 microbatches of a stage. Parameters are kept twice.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 
+from simtrain.base.values import dataclass, field
 from simtrain.schedules.actions import Action, Cell, Kind, MergedActions
 from simtrain.schedules.family import ScheduleFamily
 from simtrain.schedules.schedule import Schedule

@@ -7,11 +7,11 @@ call decides which rank waits for which, so exchanges belong to the schedule, no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from simtrain.base.values import dataclass
 from simtrain.schedules.actions import KINDS, Action
 from simtrain.schedules.schedule import Ints, Schedule
 

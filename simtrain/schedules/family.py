@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import ClassVar, Self
 
 import numpy as np
 
+from simtrain.base.values import dataclass, replace
 from simtrain.errors import InputError, Problem
 from simtrain.schedules.actions import KINDS, Kind
 from simtrain.schedules.exchanges import ExchangeSlots, Messages, slots_of_blocks

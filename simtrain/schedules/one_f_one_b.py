@@ -6,11 +6,11 @@ import itertools
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from simtrain.base.values import replace
 from simtrain.errors import Problem
 from simtrain.schedules.actions import KINDS, Action, Kind
 from simtrain.schedules.exchanges import ExchangeSlots, Messages, slots_of_blocks

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Self, cast
@@ -13,6 +12,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from simtrain.base.values import dataclass, field, replace
 from simtrain.errors import InputError, Location, Problem
 from simtrain.schedules.actions import (
     KINDS,

@@ -14,11 +14,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from simtrain.base.values import dataclass
 
 _Rank = TypeVar("_Rank", int, NDArray[np.int32])
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.values import dataclass
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
 from simtrain.iteration.programs.seconds import Machine

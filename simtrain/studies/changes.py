@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from simtrain.base.strict_yaml import as_scalar
 from simtrain.base.strict_yaml.validation import annotation_of
+from simtrain.base.values import dataclass, replace
 from simtrain.errors import InputError, Location
 from simtrain.hardware.load import profile_of
 from simtrain.iteration.report.result import Result

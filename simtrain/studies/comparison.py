@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.values import dataclass
 from simtrain.errors import InputError, wrong_type
 from simtrain.hardware.upgrades import RESOURCES, with_more
 from simtrain.iteration.planned import PlannedIteration

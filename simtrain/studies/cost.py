@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from numbers import Real
 from typing import ClassVar, Literal, TypeVar, get_args
 
@@ -13,6 +12,7 @@ import numpy as np
 from simtrain.base.entry import Entry
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.request import takes
+from simtrain.base.values import dataclass, replace
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval

@@ -6,8 +6,7 @@ simulate the time of a scenario that does not fit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from simtrain.base.values import dataclass, field
 from simtrain.engine import Engine
 from simtrain.hardware.interval import Interval
 from simtrain.hardware.load import profile_of, profile_version

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import simpy
 
+from simtrain.base.values import dataclass, field
 from simtrain.hardware.load import STAND_IN, load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.sections import Checkpoints, Reliability

@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from simtrain.base.plain_data import Number, Sentence, with_whole_numbers
+from simtrain.base.values import dataclass
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import MemoryReport

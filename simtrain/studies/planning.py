@@ -6,13 +6,13 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar, Literal
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.request import takes
 from simtrain.base.resources import find_profile
+from simtrain.base.values import dataclass, replace
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario, check_values

@@ -6,10 +6,10 @@ The request of a search is in `search/request.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from simtrain.base.values import KW_ONLY, dataclass
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from hashlib import sha256
 from typing import ClassVar
@@ -16,6 +15,7 @@ import numpy as np
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.process import forget_cached
 from simtrain.base.strict_yaml import yaml_text
+from simtrain.base.values import dataclass, replace
 from simtrain.errors import InputError
 from simtrain.hardware.evidence import (
     DataType,

@@ -7,13 +7,13 @@ changed.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.request import takes
+from simtrain.base.values import dataclass, field, replace
 from simtrain.engine.compiled import Floats
 from simtrain.errors import InputError
 from simtrain.hardware.load import variation_of

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from simtrain.base.values import dataclass
 from simtrain.units import (
     format_bytes,
     format_seconds,

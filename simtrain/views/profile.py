@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import operator
 import pathlib
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, ClassVar
 
@@ -13,6 +12,7 @@ from simtrain.base.entry import Entry
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document
+from simtrain.base.values import dataclass
 from simtrain.hardware.algorithms import Protocol
 from simtrain.hardware.cluster import CollectiveCurve, Level
 from simtrain.hardware.entries import entries_of

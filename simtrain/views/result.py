@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from simtrain.base.values import dataclass, replace
 from simtrain.hardware.interval import Interval
 from simtrain.iteration.memory.report import FitVerdict, MemoryFit
 from simtrain.iteration.report.breakdown import CAUSE_LABELS

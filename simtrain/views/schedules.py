@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from simtrain.base.values import replace
 from simtrain.schedules import Schedule
 from simtrain.studies.comparison import ScheduleComparison
 from simtrain.units import counted

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import as_scalar
+from simtrain.base.values import dataclass
 from simtrain.hardware.interval import Interval
 from simtrain.iteration.memory.report import FitVerdict
 from simtrain.iteration.report.headline import iteration_line

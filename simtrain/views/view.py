@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from simtrain.base.plain_data import attribute, json_fields
+from simtrain.base.values import dataclass
 from simtrain.views.kinds import TEXT, Kind
 
 if TYPE_CHECKING:

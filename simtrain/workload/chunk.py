@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
 from itertools import chain, groupby, repeat
 
 from simtrain.base.mesh import Group
+from simtrain.base.values import dataclass, fields, replace
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.tape import Block, ExpertGroups, Microbatch, Parameter, record
 

@@ -47,9 +47,9 @@ Not modelled: the history of absolute maxima, which delayed scaling updates once
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from simtrain.base.values import dataclass
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import Microbatch, Tape
 from simtrain.workload.work import FP32_BYTES, CollectiveKind, KernelFamily, ProductType

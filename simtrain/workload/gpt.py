@@ -10,9 +10,9 @@ import functools
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from simtrain.base.values import dataclass, replace
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.scenario.model import (

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeAlias
 
 from simtrain.base.mesh import Axis
+from simtrain.base.values import dataclass, field
 from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.work import Collective
 

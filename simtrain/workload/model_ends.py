@@ -14,9 +14,9 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from simtrain.base.values import dataclass
 from simtrain.scenario.model import Normalization
 from simtrain.scenario.parallelism import ChunkContents
 from simtrain.workload.blocks import (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
 from simtrain.base.mesh import Group
+from simtrain.base.values import dataclass
 from simtrain.workload.work import (
     Collective,
     CollectiveKind,

@@ -34,9 +34,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from dataclasses import dataclass
 
 from simtrain.base.mesh import Axis, Group, Mesh
+from simtrain.base.values import dataclass
 from simtrain.scenario import Scenario
 from simtrain.workload.chunk import Chunk, Parameters, layer_parameters
 from simtrain.workload.fp8 import RECIPES

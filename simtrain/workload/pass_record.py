@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import accumulate, chain, product
 from typing import NamedTuple
 
+from simtrain.base.values import dataclass, field
 from simtrain.workload.issue import Handle, LaunchKind, OverlapPolicy, Segment, Stream, stream_of
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Collective

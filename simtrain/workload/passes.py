@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, zip_longest
 from typing import Literal, TypeAlias
 
+from simtrain.base.values import dataclass, field, replace
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import ROOT, Chunk
 from simtrain.workload.hashing import hashed_once

@@ -6,8 +6,7 @@ Source: Megatron-LM's core/recompute.py and tensor_parallel/random.py (`Checkpoi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from simtrain.base.values import dataclass
 from simtrain.scenario import RecomputePolicy
 
 

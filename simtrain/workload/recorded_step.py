@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simtrain.base.values import dataclass, replace
 from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.pass_record import PassRecord
 from simtrain.workload.tape import Parameter, Tape

@@ -19,10 +19,10 @@ import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from simtrain.base.values import dataclass, field, replace
 from simtrain.errors import InputError
 from simtrain.scenario.section import OP_KINDS
 from simtrain.workload.hashing import hashed_once

@@ -32,9 +32,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from simtrain.base.mesh import Group, Mesh
+from simtrain.base.values import dataclass
 from simtrain.scenario import Scenario
 from simtrain.workload.chunk import Chunk, Parameters, unit_parameters
 from simtrain.workload.fp8 import recipe_of

@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from simtrain.base.mesh import Group, Mesh
+from simtrain.base.values import dataclass, field, replace
 from simtrain.scenario import Parallelism
 from simtrain.scenario.parallelism import ContextCommunication
 from simtrain.scenario.section import Fp8Weights

@@ -5,11 +5,11 @@ Ops with equal work take equal time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from simtrain.base.mesh import Group
+from simtrain.base.values import dataclass
 from simtrain.scenario.software import AttentionKernel
 
 FP32_BYTES = 4

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
+from simtrain.base.quantities import Bytes
 from simtrain.base.strict_yaml import (
     Positions,
     apply_overrides,
@@ -16,7 +17,6 @@ from simtrain.base.strict_yaml import (
     yaml_text,
 )
 from simtrain.errors import InputError, Location, Problem
-from simtrain.units import Bytes
 
 
 def data_of(text: str) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 import pytest
 
 from simtrain.base.entry import Entry
+from simtrain.base.quantities import BytesPerSecond
 from simtrain.base.strict_yaml import FieldError
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.profile import HardwareProfile, check_contradictions
 from simtrain.hardware.sections import KernelBandwidths, NamedKernels
-from simtrain.units import BytesPerSecond
 from simtrain.workload.work import Elementwise, KernelFamily
 from tests.helpers.small_layers import GPT, LLAMA, scenario
 from tests.helpers.toys import a100, changed, chunk_with, ops_of, pass_with

@@ -13,13 +13,13 @@ import math
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, ClassVar, NamedTuple
 
 import yaml
 
 from simtrain.base.input_file import LINE_BREAK, read_text
+from simtrain.base.values import dataclass, field
 from simtrain.errors import InputError, Location, Problem
 
 # A loaded document: plain data with the position of each key and value.

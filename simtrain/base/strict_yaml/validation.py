@@ -12,7 +12,6 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, SupportsIndex, TypeVar
 
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from simtrain.base.strict_yaml.reading import Path, Positions, as_scalar, dotted
+from simtrain.base.values import dataclass, replace
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -6,7 +6,6 @@ import math
 import textwrap
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -22,6 +21,7 @@ from simtrain.base.strict_yaml import (
     with_value,
 )
 from simtrain.base.strict_yaml.reading import Place
+from simtrain.base.values import dataclass, field
 from simtrain.errors import InputError, Location, Problem, printable
 from simtrain.guests.importing.gpus import BLACKWELL, HOPPER, NamedMachine
 from simtrain.guests.importing.settings import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+from simtrain.base.values import dataclass, replace
 from simtrain.errors import Location
 from simtrain.guests.importing.table import WordsFile
 

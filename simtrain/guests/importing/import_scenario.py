@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from simtrain.base.importer import ImportRequest, importer_of_file
 from simtrain.base.request import takes
+from simtrain.base.values import replace
 from simtrain.guests.importing.loading import check_machine, prepared
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.check import check_overrides

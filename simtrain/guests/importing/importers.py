@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simtrain.base.importer import Importer, ImportRequest
+from simtrain.base.values import replace
 from simtrain.guests.importing.kinds import KINDS
 
 if TYPE_CHECKING:

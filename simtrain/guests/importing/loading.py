@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simtrain.base.values import replace
 from simtrain.commands.options import refuse
 from simtrain.commands.printing import emit
 from simtrain.errors import InputError, Location

@@ -13,7 +13,6 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from simtrain.base.strict_yaml import (
     read_text,
 )
 from simtrain.base.strict_yaml.reading import Place
+from simtrain.base.values import dataclass, replace
 from simtrain.errors import InputError, Location
 from simtrain.guests.importing.draft import missing_fields
 from simtrain.guests.importing.gpus import profile_named

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from simtrain.base.strict_yaml import as_scalar, leaves
+from simtrain.base.values import dataclass
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 
 MAX_NAMES = 40

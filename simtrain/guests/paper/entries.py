@@ -8,13 +8,13 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from simtrain.base.accuracy import ErrorStatistics
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import load_document
+from simtrain.base.values import dataclass, field
 
 Item = TypeVar("Item")
 Progress = Callable[[str, int, int], None]

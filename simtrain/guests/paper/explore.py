@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from simtrain.base.resources import provenance
+from simtrain.base.values import asdict
 from simtrain.guests.paper.entries import Progress, published
 from simtrain.guests.paper.layer import LENGTHS, RECOMPUTES, layer_terms, recompute_tax, sizes_of
 from simtrain.guests.paper.models import MODELS, STRATEGIES, paper_scenario

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simtrain.base.values import dataclass
 from simtrain.guests.paper.entries import (
     PaperEntry,
     PaperSection,

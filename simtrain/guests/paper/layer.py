@@ -13,10 +13,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Self
 
+from simtrain.base.values import dataclass
 from simtrain.durations.collectives import total_wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.guests.paper.entries import Progress, Reproduction, published, reported, reproduction

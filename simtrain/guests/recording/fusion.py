@@ -10,8 +10,8 @@ reduce over rows, as Inductor's do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from simtrain.base.values import replace
 from simtrain.guests.recording.program import ProgramOp, parse_tensor
 from simtrain.workload.issue import Stream, stream_of
 from simtrain.workload.ops import Op

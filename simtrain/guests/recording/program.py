@@ -18,7 +18,6 @@ import re
 import tomllib
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -26,6 +25,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 
 from simtrain.base.entry import Count, CountOrZero, Strict
 from simtrain.base.input_file import FileVersion, open_input, read_text
+from simtrain.base.values import dataclass
 from simtrain.errors import InputError, Location, printable
 
 _MOST_BYTES, _MOST_RANKS = 64 << 20, 1 << 20

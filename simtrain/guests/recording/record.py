@@ -12,13 +12,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from simtrain.base.extras import require
 from simtrain.base.input_file import FileVersion, read_bytes, similar_names_advice
+from simtrain.base.values import dataclass, field
 from simtrain.errors import InputError, Location
 from simtrain.guests.recording.program import Program, read_program
 

@@ -10,13 +10,13 @@ collectives of one communicator one after another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 
 from simtrain.base.mesh import Domains, Group, group_of_ranks
 from simtrain.base.plain_data import Number, Sentence
+from simtrain.base.values import dataclass
 from simtrain.guests.recording.fusion import fused
 from simtrain.guests.recording.program import Program, ProgramOp, ProgramRun, expanded
 from simtrain.guests.recording.works import RecordedKernel, collective_work, has_rule, kernel_work

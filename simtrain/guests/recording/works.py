@@ -7,12 +7,12 @@ memory, and are priced by these bytes. Those that no rule knows are named in rep
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import TypeAlias
 
 from simtrain.base.mesh import Group
+from simtrain.base.values import dataclass
 from simtrain.guests.recording.program import OPS_DATA, ProgramOp, ProgramTensor
 from simtrain.scenario.software import PAPER_KERNELS, Kernels
 from simtrain.workload.blocks.vocabulary import (

@@ -13,11 +13,11 @@ import gzip
 import json
 import zlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from simtrain.base.input_file import open_input
+from simtrain.base.values import dataclass
 from simtrain.errors import InputError, Location
 
 Event: TypeAlias = Mapping[str, Any]

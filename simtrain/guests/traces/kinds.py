@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+from simtrain.base.values import dataclass
 
 
 class Role(Enum):

@@ -7,13 +7,13 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from simtrain.base.values import dataclass
 from simtrain.guests.traces.events import (
     Event,
     arguments_of,

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.values import dataclass, field
 from simtrain.engine import DeadlockError, Program, Task, simulate, union_of
 from simtrain.engine.compiled import Floats
 from simtrain.errors import InputError, Location

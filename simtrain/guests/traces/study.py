@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.values import dataclass, replace
 from simtrain.engine import union_of
 from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.errors import InputError, Location

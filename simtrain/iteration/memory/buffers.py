@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.values import dataclass, replace
 from simtrain.hardware.profile import HardwareProfile, Memory
 from simtrain.iteration.memory.working import times_exchanges
 from simtrain.iteration.plan import Plan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.spread import Spread
+from simtrain.base.values import dataclass
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.buffers import (
     FP32_GRADIENTS,

@@ -11,13 +11,13 @@ import functools
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simtrain.base.values import dataclass, replace
 from simtrain.iteration.plan import PassKey, PassOrder, Plan
 from simtrain.schedules import KINDS
 from simtrain.workload.issue import Segment

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simtrain.base.values import dataclass, field
 from simtrain.engine import LinkLoads, Program, TaskGraph, Timeline, find_idle_seconds
 from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.engine.program import starts_of

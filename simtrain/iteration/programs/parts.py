@@ -7,12 +7,12 @@ that differ only in sizes, links or hardware share a structure.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simtrain.base.values import dataclass
 from simtrain.durations.model import DurationModel
 from simtrain.iteration.plan import PassOrder, Plan
 from simtrain.schedules import KINDS, Schedule

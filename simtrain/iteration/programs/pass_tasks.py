@@ -14,13 +14,13 @@ import functools
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simtrain.base.values import dataclass, field, replace
 from simtrain.engine import (
     Engine,
     LinkLoads,
@@ -336,7 +336,7 @@ class _Issued:
             self.streams == Stream.COMPUTE,
         )
         last: Ints = np.empty_like(ops)
-        for number in np.unique(self.pass_of):
+        for number in {*self.pass_of.tolist()}:
             of_pass = self.pass_of == number
             last[of_pass] = np.maximum.accumulate(np.where(is_kernel & of_pass, ops, -1))[of_pass]
         return last

@@ -10,12 +10,12 @@ consumer waits for it, and so do the next exchanges of both stages, which synchr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simtrain.base.values import dataclass
 from simtrain.engine.compiled import Ints
 from simtrain.engine.program import starts_of
 from simtrain.schedules import (

@@ -6,11 +6,16 @@ import functools
 import itertools
 import math
 from collections import Counter
+<<<<<<< HEAD
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+=======
+from collections.abc import Iterable, Iterator
+>>>>>>> 750391f9 (wip)
 from functools import partial
 from typing import Any, TypeAlias
 
+from simtrain.base.values import dataclass, field, replace
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine, Timeline

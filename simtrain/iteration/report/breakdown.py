@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.values import asdict, dataclass
 from simtrain.iteration.programs.parts import (
     BucketPart,
     IterationPart,

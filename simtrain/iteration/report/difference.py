@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import Number, PlainData, Sentence, joined_sentences, keys
+from simtrain.base.values import asdict, dataclass
 from simtrain.errors import InputError, wrong_type
 from simtrain.iteration.report.breakdown import CAUSE_LABELS, Breakdown
 from simtrain.iteration.report.result import Result, check_is_result, run_kind

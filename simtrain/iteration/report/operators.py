@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from simtrain.base.extras import require
 from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.values import dataclass
 from simtrain.durations.bottlenecks import Bottleneck, BottleneckFinder, Limit
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from simtrain.base.plain_data import Number, PlainData, Sentence, keys, name, with_whole_numbers
+from simtrain.base.values import dataclass, field
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.operators import (
     SLOWDOWN,

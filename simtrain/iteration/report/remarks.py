@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from simtrain.base.plain_data import Number, PlainData, Sentence, keys, sentence_json
+from simtrain.base.values import dataclass
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.evidence import (
     Evidence,

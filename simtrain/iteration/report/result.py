@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys, with_whole_numbers
 from simtrain.base.registered import registered
+from simtrain.base.values import asdict, dataclass
 from simtrain.engine import Timeline
 from simtrain.errors import InputError, Location, wrong_type
 from simtrain.hardware.evidence import Evidence, RunKind, changed_entries, evidence_of, is_doubtful

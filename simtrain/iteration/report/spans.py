@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
 from enum import IntEnum, StrEnum
 
 import numpy as np
 
+from simtrain.base.values import dataclass, fields, replace
 from simtrain.engine import busy_before
 from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.iteration.programs.iteration_tasks import (

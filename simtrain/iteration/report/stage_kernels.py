@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simtrain.base.values import dataclass
 from simtrain.engine import Timeline
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.iteration.programs.parts import (

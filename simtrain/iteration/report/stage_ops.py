@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
+from simtrain.base.values import dataclass
 from simtrain.durations.model import DurationModel
 from simtrain.engine import exposed_seconds
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline

@@ -6,13 +6,13 @@ Sources of variation set the factors.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.base.mesh import Group, Mesh
+from simtrain.base.values import dataclass
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.variation.response import Cause, Response

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 from numpy.random import SFC64, Generator, SeedSequence
 
+from simtrain.base.values import dataclass, replace
 from simtrain.engine import Timeline
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.replicas import ReplicaProgram, run_replicas

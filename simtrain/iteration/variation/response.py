@@ -9,11 +9,11 @@ a factor.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
+from simtrain.base.values import dataclass
 from simtrain.engine.compiled import Floats
 from simtrain.iteration.programs.parts import (
     IterationPart,

@@ -7,13 +7,13 @@ no engine. A new one is a class here and a line of `SOURCES`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from simtrain.base.values import dataclass
 from simtrain.engine.compiled import Floats
 from simtrain.hardware.sections import VariationEntries
 from simtrain.iteration.plan import Plan

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simtrain.base.values import dataclass
 from simtrain.engine.compiled import Floats
 from simtrain.iteration.report.breakdown import CAUSE_LABELS
 from simtrain.iteration.report.result import Result, check_is_result

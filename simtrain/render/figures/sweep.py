@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.strict_yaml import as_scalar
+from simtrain.base.values import dataclass
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.render.figures import style
 from simtrain.render.figures.style import footer, set_logarithmic, with_changes

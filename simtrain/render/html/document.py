@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from simtrain.base.output_folder import check_suffix, write_text
+from simtrain.base.values import dataclass, field
 from simtrain.render.html.elements import Html, breakable, element, json_text
 
 ASSETS = Path(__file__).parent / "assets"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from simtrain.base.output_folder import as_path, check_writable
 from simtrain.base.resources import provenance
 from simtrain.base.strict_yaml import as_scalar
+from simtrain.base.values import dataclass
 from simtrain.errors import InputError, wrong_type
 from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
 from simtrain.iteration.report.breakdown import CAUSE_LABELS

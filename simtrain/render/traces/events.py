@@ -7,7 +7,6 @@ collectives, on separate threads.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import NamedTuple, TypeAlias, cast
@@ -15,6 +14,7 @@ from typing import NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from simtrain.base.values import dataclass, field
 from simtrain.engine.compiled import Flags, Floats
 from simtrain.iteration.programs.iteration_tasks import EMBEDDING, MODEL
 from simtrain.iteration.programs.parts import IterationPart, PassPart, SynchronizationPart

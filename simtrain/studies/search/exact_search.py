@@ -15,11 +15,11 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from simtrain.base.values import dataclass, field
 from simtrain.iteration.plan import Plan
 from simtrain.iteration.planned import PlannedIteration
 from simtrain.studies.evaluation import Evaluation, Evaluator

@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from simtrain.base.values import dataclass, field
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import RULES, Rule, Scenario
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from simtrain.base.values import KW_ONLY, dataclass, field
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:

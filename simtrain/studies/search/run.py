@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +14,7 @@ from simtrain.base.process import without_garbage_collection
 from simtrain.base.request import takes
 from simtrain.base.resources import provenance
 from simtrain.base.strict_yaml import yaml_text
+from simtrain.base.values import dataclass, field, replace
 from simtrain.errors import DoesNotFitError, InputError, Location
 from simtrain.hardware.evidence import Evidence
 from simtrain.hardware.interval import Interval

@@ -15,7 +15,6 @@ import keyword
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path as FilePath
@@ -43,6 +42,7 @@ from simtrain.base.strict_yaml import (
 )
 from simtrain.base.strict_yaml.reading import Place, dotted
 from simtrain.base.strict_yaml.validation import as_written, legal_keys
+from simtrain.base.values import dataclass, fields, replace
 from simtrain.base.version import VERSION
 from simtrain.errors import InputError, Location, Problem, did_you_mean, wrong_type
 from simtrain.hardware.load import profile_of

@@ -19,7 +19,6 @@ from concurrent.futures import (
 )
 from concurrent.futures import wait as wait_for
 from contextlib import nullcontext
-from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 from multiprocessing.connection import wait
@@ -33,6 +32,7 @@ from simtrain.base.output_folder import as_path, replacing, writing_to
 from simtrain.base.plain_data import keys
 from simtrain.base.process import MOST_WORKERS, num_processors, without_garbage_collection
 from simtrain.base.request import takes
+from simtrain.base.values import dataclass
 from simtrain.errors import InputError, Location
 from simtrain.iteration.report.operators import Records
 from simtrain.scenario import RULES, Scenario

@@ -21,9 +21,9 @@ outputs are joined before the sum.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
+from simtrain.base.values import replace
 from simtrain.scenario.model import Lora
 from simtrain.workload.blocks.elementwise import dropout
 from simtrain.workload.blocks.linear import (

@@ -7,8 +7,7 @@ scores and writes all of them. Fused, it is one kernel, which saves no scores.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from simtrain.base.values import replace
 from simtrain.errors import InputError
 from simtrain.scenario.model import LatentAttention, Normalization
 from simtrain.workload.blocks.context import AttentionCore, context_attention

@@ -18,9 +18,9 @@ their queries and all keys, which is the same amount of work.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 
 from simtrain.base.mesh import Group
+from simtrain.base.values import dataclass, replace
 from simtrain.errors import InputError
 from simtrain.workload.issue import Handle, IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise, gradient

@@ -9,8 +9,8 @@ Transformer Engine's fused MLP of experts (`fused_mlp`), products also do what i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 
+from simtrain.base.values import dataclass, field, replace
 from simtrain.workload.blocks.elementwise import saving_fp8
 from simtrain.workload.blocks.linear import LinearOps, operands
 from simtrain.workload.fp8 import NarrowCopy, fp8_tensors, recipe_of

@@ -11,9 +11,9 @@ inputs of all products are cast, gathered and saved in fp8.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from simtrain.base.mesh import Group
+from simtrain.base.values import dataclass, replace
 from simtrain.errors import InputError
 from simtrain.workload.fp8 import (
     FP8_BYTES,

@@ -13,9 +13,9 @@ the state before the chunk. Between chunks, states are summed one after another.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from simtrain.base.mesh import Group
+from simtrain.base.values import dataclass
 from simtrain.workload.blocks.linear import column_linear, row_linear
 from simtrain.workload.ops import Op, Ops, Phase, Tensor, collective, elementwise, gradient
 from simtrain.workload.tape import Microbatch, Parameter, Tape

@@ -13,10 +13,10 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Self
 
 from simtrain.base.mesh import Group
+from simtrain.base.values import dataclass
 from simtrain.scenario.dispatchers import DEFAULT, ExpertDispatch
 from simtrain.workload.blocks.grouped import ExpertLoad
 from simtrain.workload.fp8 import Fp8Recipe, recipe_of

@@ -5,11 +5,11 @@ Defaults follow DeepSpeed's runtime/config.py, runtime/engine.py and runtime/zer
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path, PurePath
 
 from simtrain.base.importer import ImportRequest, load_kind
 from simtrain.base.strict_yaml import leaves
+from simtrain.base.values import replace
 from simtrain.errors import InputError, Location
 from simtrain.guests.importing.draft import DEFAULT, Draft
 from simtrain.guests.importing.hugging_face.model_config import hugging_face_draft

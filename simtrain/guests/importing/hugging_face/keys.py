@@ -6,10 +6,10 @@ They are rows of keys.toml; what is no row is how a hybrid model writes the patt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from simtrain.base.values import dataclass, replace
 from simtrain.guests.importing.settings import Effect
 from simtrain.guests.importing.table import MappedWord, WordsFile, WordTable
 from simtrain.scenario.model import ATTENTION, EXPERTS, MAMBA, MLP

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from simtrain.base.importer import ImportRequest, load_kind
 from simtrain.base.strict_yaml import FieldError, YamlDocument, as_scalar, section
+from simtrain.base.values import replace
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.guests.importing.draft import DEFAULT, Draft, padded_vocabulary
 from simtrain.guests.importing.hugging_face.keys import (

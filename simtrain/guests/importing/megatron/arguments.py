@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
+from simtrain.base.values import replace
 from simtrain.guests.importing.table import WordsFile, details_of
 from simtrain.scenario.dispatchers import DEFAULT, DISPATCHERS
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from simtrain.base.importer import ImportRequest
 from simtrain.base.strict_yaml import FieldError
+from simtrain.base.values import dataclass, replace
 from simtrain.errors import InputError, Location, Problem
 from simtrain.guests.importing.draft import Draft, missing_fields
 from simtrain.guests.importing.megatron.arguments import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, zip_longest
 from pathlib import Path
 
+from simtrain.base.values import replace
 from simtrain.guests.importing.gpus import NamedMachine, gpus_in
 from simtrain.guests.importing.settings import Setting
 from simtrain.guests.importing.shell.expansion import Argument

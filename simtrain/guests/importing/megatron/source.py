@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simtrain.base.importer import MOST_BYTES_OF_LOG, text_of_kind
+from simtrain.base.values import dataclass, replace
 from simtrain.errors import InputError, Location, Problem
 from simtrain.guests.importing.gpus import NamedMachine, machine_of_log
 from simtrain.guests.importing.kinds import KINDS

@@ -9,10 +9,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from glob import escape
 
+from simtrain.base.values import dataclass, field, replace
 from simtrain.guests.importing.shell.syntax import Lines, Node
 
 MAX_EXPANSIONS = 400_000

@@ -17,9 +17,9 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 
+from simtrain.base.values import dataclass, field
 from simtrain.errors import InputError
 from simtrain.guests.importing.shell.expansion import (
     INTEGER,

@@ -6,12 +6,12 @@ parallelism, fused attention, and a gradient reduction in fp32 that overlaps wit
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from simtrain.base.importer import ImportRequest, text_of_kind
 from simtrain.base.strict_yaml import as_scalar
+from simtrain.base.values import replace
 from simtrain.errors import InputError, Location
 from simtrain.guests.importing.draft import Draft
 from simtrain.guests.importing.kinds import KINDS
