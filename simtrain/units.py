@@ -11,9 +11,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 GIB = 2**30
 HOUR_S, DAY_S = 3600, 86_400
@@ -176,15 +173,14 @@ parse_watts = _reader(POWER)
 parse_non_negative_watts = _reader(POWER, zero_allowed=True)
 
 
-class Price(BaseModel):
+@dataclass(frozen=True, slots=True)
+class Price:
     """A price per hour.
 
     Args:
         per_hour: the amount.
         currency: its three-letter code (ISO 4217).
     """
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     per_hour: float
     currency: str
@@ -238,17 +234,6 @@ def parse_money(value: str) -> tuple[float, str | None]:
 
 def _currency_in(text: str) -> str:
     return next((name for sign, name in _CURRENCY_SIGNS.items() if sign in text), "USD")
-
-
-# Pydantic fields: text with a unit in the file, a plain number in the model.
-Bytes = Annotated[int, BeforeValidator(parse_bytes)]
-BytesPerSecond = Annotated[float, BeforeValidator(parse_bytes_per_s)]
-Seconds = Annotated[float, BeforeValidator(parse_seconds)]
-NonNegativeSeconds = Annotated[float, BeforeValidator(parse_non_negative_seconds)]
-FlopsPerSecond = Annotated[float, BeforeValidator(parse_flops_per_s)]
-Watts = Annotated[float, BeforeValidator(parse_watts)]
-NonNegativeWatts = Annotated[float, BeforeValidator(parse_non_negative_watts)]
-PricePerHour = Annotated[Price, BeforeValidator(parse_price)]
 
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}

@@ -12,12 +12,11 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import PurePath
 from typing import Any, ClassVar
 
-from pydantic import BaseModel
+from simtrain.base.values import asdict, dataclass
 
 # Text with numbers that states the exact value of each number beside its rounded digits.
 
@@ -134,7 +133,7 @@ def plain_data(value: Any) -> Any:
         return {str(plain_data(key)): plain_data(item) for key, item in value.items()}
     if isinstance(value, PlainData) or dataclasses.is_dataclass(value):
         return _object(value)
-    if isinstance(value, BaseModel):
+    if hasattr(value, "model_dump"):  # pydantic takes as long to import as a list of names
         return value.model_dump(mode="json")
     if isinstance(value, Iterable):
         return [plain_data(item) for item in value]

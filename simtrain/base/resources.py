@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from hashlib import sha256
 from pathlib import Path
 
 from simtrain.base.version import VERSION
@@ -34,6 +33,8 @@ def provenance(cluster: str) -> dict[str, str]:
 
 def profile_sha256(cluster: str) -> str:
     """Return the SHA-256 of the file of a hardware profile, given by name or path."""
+    from hashlib import sha256
+
     return sha256(find_profile(cluster).read_bytes()).hexdigest()
 
 
@@ -55,6 +56,16 @@ def document_files() -> dict[str, Path]:
     folder = _folder("docs")
     paths = sorted(folder.rglob(f"*{_DOCUMENT}"))
     return {path.relative_to(folder).with_suffix("").as_posix(): path for path in paths}
+
+
+def line_of(file: Path, key: str) -> str:
+    """Return a text at the top level of a file that ships, without reading the rest; "" for none.
+
+    There it is on one line, in double quotes or without quotes.
+    """
+    with file.open("r", encoding="utf-8") as lines:
+        text = next((line for line in lines if line.startswith(f"{key}:")), ":")
+    return text.partition(":")[2].strip().removeprefix('"').removesuffix('"')
 
 
 def beside(name_or_path: str, file: str) -> str:

@@ -5,20 +5,18 @@ Each is one object that says its entry in profiles and its time. Sources: Patara
 and NVLSTree (the switch).
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
 from simtrain.base.entry import Entry, Fraction, Strict, Text
 from simtrain.base.mesh import Group
+from simtrain.base.quantities import NonNegativeSeconds
 from simtrain.base.strict_yaml import FieldError
-from simtrain.units import NonNegativeSeconds
+from simtrain.base.values import dataclass
 
 Kind: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter"]
 """Collectives that several algorithms can perform."""

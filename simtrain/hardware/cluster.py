@@ -1,7 +1,5 @@
 """Sections `cluster`, `intra_node` and `inter_node` of a hardware profile: nodes and links."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Annotated, Self
 
@@ -9,9 +7,9 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from simtrain.base.entry import Count, Entry, Fraction, Positive, Strict, Text
 from simtrain.base.mesh import Domains
+from simtrain.base.quantities import Bytes, BytesPerSecond, NonNegativeSeconds
 from simtrain.base.strict_yaml import FieldError
 from simtrain.hardware.algorithms import ALL_REDUCE, most_of_link
-from simtrain.units import Bytes, BytesPerSecond, NonNegativeSeconds
 
 
 class Level(Strict):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -19,6 +18,7 @@ from simtrain.base.entry import Count, NonNegative, Strict, Text
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import find_profile
 from simtrain.base.strict_yaml import load_document, validate
+from simtrain.base.values import dataclass
 from simtrain.hardware.entries import entries_of
 from simtrain.hardware.profile import SET_IN_SCENARIO, HardwareProfile
 from simtrain.scenario.software import family_of

@@ -22,7 +22,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -33,6 +32,7 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import error_model_file, list_profiles
 from simtrain.base.spread import Spread
 from simtrain.base.strict_yaml import load_document, validate
+from simtrain.base.values import dataclass
 from simtrain.hardware.evidence import (
     SIXTEEN_BITS,
     DataType,

@@ -1,7 +1,5 @@
 """Schema of a hardware profile: a cluster's numbers, each with its source."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator
@@ -18,6 +16,15 @@ from simtrain.base.entry import (
     Strict,
     Text,
 )
+from simtrain.base.quantities import (
+    Bytes,
+    BytesPerSecond,
+    FlopsPerSecond,
+    NonNegativeSeconds,
+    NonNegativeWatts,
+    PricePerHour,
+    Watts,
+)
 from simtrain.base.strict_yaml import FieldError
 from simtrain.hardware.algorithms import Collectives
 from simtrain.hardware.cluster import ROUNDING, Cluster, InterNode, IntraNode, most_fraction
@@ -29,17 +36,7 @@ from simtrain.hardware.sections import (
     Reliability,
     VariationEntries,
 )
-from simtrain.units import (
-    Bytes,
-    BytesPerSecond,
-    FlopsPerSecond,
-    NonNegativeSeconds,
-    NonNegativeWatts,
-    PricePerHour,
-    Watts,
-    format_bytes,
-    format_decimal,
-)
+from simtrain.units import format_bytes, format_decimal
 
 GPU_POWERS = "gpu_idle_power", "gpu_waiting_power", "gpu_memory_power", "gpu_product_power"
 """What a GPU draws by what runs on it (`RunningCosts`), from the least to the most."""

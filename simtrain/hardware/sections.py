@@ -4,15 +4,13 @@ A profile without variation takes that of h100_sxm (`simtrain run --draws`), and
 reliability that of another one (`simtrain.cost(reliability=...)`).
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field
 
 from simtrain.base.entry import Count, Entry, Fraction, NonNegative, Positive, Strict
+from simtrain.base.quantities import BytesPerSecond, NonNegativeSeconds, Seconds
 from simtrain.scenario.variation_section import MOST_PAUSES
-from simtrain.units import BytesPerSecond, NonNegativeSeconds, Seconds
 
 
 class KernelBandwidths(Strict):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from simtrain.base.strict_yaml import YamlDocument
 from simtrain.base.strict_yaml.reading import section
+from simtrain.base.values import dataclass
 from simtrain.errors import InputError, Location, did_you_mean
 from simtrain.hardware.entries import entries_of, with_changed, with_source
 from simtrain.hardware.profile import SET_IN_SCENARIO, HardwareProfile

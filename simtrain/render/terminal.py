@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from rich import box
@@ -18,7 +17,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from rich.tree import Tree
 
-from simtrain.render.terminal_pictures import ScheduleGrid, TimelineStrip
+from simtrain.base.values import dataclass
 from simtrain.views.view import (
     Branch,
     Cell,
@@ -134,11 +133,15 @@ def _(part: Headline) -> RenderableType:
 
 @_drawn.register
 def _(part: TimelinePicture) -> RenderableType:
+    from simtrain.render.terminal_pictures import TimelineStrip
+
     return TimelineStrip(part.result)
 
 
 @_drawn.register
 def _(part: SchedulePicture) -> RenderableType:
+    from simtrain.render.terminal_pictures import ScheduleGrid
+
     return ScheduleGrid(part.schedule)
 
 

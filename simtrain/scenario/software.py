@@ -1,21 +1,20 @@
 """Software stacks and their releases: fused kernels, host time per kernel, defaults."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import AfterValidator, Field, create_model, field_validator, model_validator
 
 from simtrain.base.entry import Count, Entry, Strict, Text
-from simtrain.base.resources import find_stack, list_stacks
+from simtrain.base.quantities import Bytes, NonNegativeSeconds
+from simtrain.base.resources import find_stack, line_of, list_stacks
 from simtrain.base.strict_yaml import FieldError, Positions, YamlDocument, load_document, validate
 from simtrain.base.strict_yaml.reading import Path, Place, dotted
+from simtrain.base.values import MISSING, dataclass, fields
 from simtrain.errors import InputError, did_you_mean
 from simtrain.scenario.dispatchers import DEFAULT, ExpertDispatch
 from simtrain.scenario.section import (
@@ -25,7 +24,7 @@ from simtrain.scenario.section import (
     Section,
     descriptions,
 )
-from simtrain.units import Bytes, NonNegativeSeconds, parse_bytes, parse_non_negative_seconds
+from simtrain.units import parse_bytes, parse_non_negative_seconds
 
 # Releases of a software stack: entries that its file has from a release on, for some runs.
 #
@@ -507,7 +506,7 @@ def _with_base(document: YamlDocument) -> YamlDocument:
 def family_of(reference: str) -> str:
     """Return the stack that a stack is a variation of, or the stack itself, without its release."""
     name, _ = split_reference(reference)
-    return (load_stack(name).base or name) if name in list_stacks() else reference
+    return line_of(find_stack(name), "base") or name if name in list_stacks() else reference
 
 
 def stack_of_framework(words: str) -> str | None:

@@ -6,12 +6,7 @@ import functools
 import itertools
 import math
 from collections import Counter
-<<<<<<< HEAD
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-=======
-from collections.abc import Iterable, Iterator
->>>>>>> 750391f9 (wip)
 from functools import partial
 from typing import Any, TypeAlias
 
