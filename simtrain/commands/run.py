@@ -259,11 +259,12 @@ def _show_result(
 
     words = shlex.join(["simtrain", "run", *question.words, "--show", "sources"])
     next_step = f"From a second down to its source: {words}"
-    data: PlainData = RunReport(result)
+    report = RunReport(result)
+    data: PlainData = report
     if drawn:
         from simtrain.studies.variation import VariedRun
 
-        data = VariedRun(data, drawn)
+        data = VariedRun(report, drawn)
     show_answer(
         output,
         data,

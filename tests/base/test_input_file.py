@@ -18,7 +18,6 @@ OTHERS = {
     "simtrain/guests/importing/capture.py": "what its recorders have written",
     "simtrain/render/html/document.py": "assets of the package",
     "simtrain/render/explanations/__init__.py": "texts of the package",
-    "simtrain/base/resources.py": "files that ship",
     "simtrain/base/plug_ins.py": "metadata of installed packages",
     "simtrain/guests/importing/table.py": "files of the package",
     "simtrain/guests/paper/explore.py": "a file of the package",

@@ -82,14 +82,46 @@ def test_a_command_imports_only_what_it_needs(group: str, imported: dict[str, se
     assert imported[group] & SLOW <= may_import
 
 
-def test_a_command_does_not_import_the_others() -> None:
-    code = "from simtrain.commands.cli import main; import sys; sys.argv[1:] = ['run', '--help']\n"
-    code += "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
-    outcome = spawn("-c", code, PYTHONPATH=str(ROOT))
-    assert outcome.exit_code == 0
-    modules = outcome.stderr.split()
-    assert "simtrain.commands.run" in modules
-    assert not {"simtrain.commands.search", "simtrain.commands.sweep", "calibrate"} & {*modules}
+# The most modules that a command imports, and the most other files that it opens.
+MOST = {
+    "--version": (40, 0),
+    "--help": (185, 0),
+    "show E310": (125, 9),
+    "show scenarios": (160, 50),
+    "run --help": (90, 0),
+    "run llama3_70b": (540, 31),
+}
+COMPLETION = {"_SIMTRAIN_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
+COUNTED = """
+import sys
+before, files = {*sys.modules}, set()
+OTHERS = (".py", ".so", "entry_points.txt")
+
+def hear(event, arguments):
+    name = str(arguments[0]) if event == "open" else ".pyc"
+    if ".pyc" not in name and not name.endswith(OTHERS):
+        files.add(name)
+
+from simtrain.__main__ import main
+sys.addaudithook(hear)
+try:
+    main()
+finally:
+    opened = sorted(files)
+    new = {*sys.modules} - before
+    print(len(new), len(opened), "simtrain.commands.search" in new, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("command", [*MOST, ""])
+def test_a_command_imports_and_opens_little(command: str) -> None:
+    environment = {} if command else COMPLETION | {"COMP_WORDS": "simtrain run llama"}
+    outcome = spawn("-c", COUNTED, *command.split(), PYTHONPATH=str(ROOT), **environment)
+    assert outcome.exit_code == 0 and outcome.stdout
+    num_modules, num_files, imports_others = outcome.stderr.split()[-3:]
+    most_modules, most_files = MOST.get(command, (270, 0))
+    assert int(num_modules) <= most_modules and int(num_files) <= most_files, outcome.stderr
+    assert imports_others == str(command == "--help")
 
 
 @pytest.mark.parametrize("name", simtrain.__all__)
@@ -133,8 +165,8 @@ runpy.run_module("simtrain", run_name="__main__")
     "module",
     [
         "simtrain.commands.cli",
-        "typer",
-        "simtrain.commands.usage",
+        "simtrain.commands.declare",
+        "simtrain.commands.run",
         "simtrain.scenario",
         "simtrain.studies.simulation",
     ],
