@@ -1,11 +1,7 @@
 """What `import simtrain` gives: studies in one line, short texts, errors for wrong arguments."""
 
-import csv
-import functools
 import inspect
-import io
 import itertools
-import json
 import pathlib
 import re
 from collections.abc import Callable
@@ -19,8 +15,8 @@ from simtrain.hardware.upgrades import RESOURCES, with_more
 from simtrain.iteration.programs.seconds import Machine
 from simtrain.studies.comparison import sensitivity
 from simtrain.studies.on_machine import memory_on, simulate_on
-from tests.helpers.command_line import call
 from tests.helpers.toys import run, small
+from tests.studies.test_answers import answers
 
 RESULT = run(small())
 SCENARIO = RESULT.scenario
@@ -63,36 +59,6 @@ def test_every_value_prints_on_a_short_line(rows: Any, runs: pathlib.Path) -> No
         assert not re.search(r"\d\.\d{9}|\d{9}", repr(value)), repr(value)
 
 
-@functools.cache
-def answers() -> dict[tuple[str, ...], Any]:
-    """Return answers of Python by the words of their commands."""
-    base = simtrain.load_scenario("table5_22b_present")
-    other = simtrain.load_scenario("table5_22b_full")
-    return {
-        ("run",): simtrain.run(base),
-        ("compare", "table5_22b_full"): simtrain.compare(base, other),
-        ("compare", "--schedules"): simtrain.compare(base, schedules=True),
-        ("cost", "--tokens", "1B"): simtrain.cost(base, tokens="1B"),
-        ("cost", "--tokens", "1B", "--goodput", "1"): simtrain.cost(base, "1B", goodput=1.0),
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", [*answers()], ids=" ".join)
-def test_an_answer_is_what_its_command_prints(words: tuple[str, ...]) -> None:
-    answer, (verb, *others) = answers()[words], words
-    command = [verb, "table5_22b_present", *others]
-    assert answer.to_json() == call(*command, "--format", "json").stdout
-    of_command = csv.DictReader(io.StringIO(call(*command, "--format", "csv").stdout))
-    assert [*of_command] == [
-        {name: text_of(value) for name, value in row.items()} for row in answer.records()
-    ]
-
-
-def text_of(value: Any) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
-
-
 def planned(**arguments: Any) -> Any:
     return simtrain.search(SCENARIO, **{"gpus": 8, "tokens": "1B"} | arguments)
 
@@ -110,32 +76,24 @@ def planned(**arguments: Any) -> Any:
         (lambda: planned(clusters="h100_sxm"), "write clusters=['h100_sxm']"),
         (lambda: planned(gpus="8"), "write gpus=[8]"),
         (lambda: planned(days="x"), "days is 'x'"),
-        (lambda: simtrain.search(SCENARIO, "8"), "write gpus=[8]"),
         (lambda: simtrain.sweep(3), "an object of type int is not a path"),
         (lambda: simtrain.sweep({"base": "gpt2_1_5b"}), "the sweep:1:1: E202 axes is missing"),
         (lambda: simtrain.sweep({"axes": range(3)}), "of type range is not a plain value"),
         (lambda: simtrain.sweep({(1, 2): 3}), "the sweep is no plain data: keys must be str"),
-        (lambda: simtrain.compare("gpt2_1_5b"), '"gpt2_1_5b" is a name, not a Scenario'),
         (lambda: simtrain.compare(SCENARIO, top=0), "top is 0"),
         (lambda: simtrain.validate("runs.csv", 3), "cluster is 3, not a text"),
-        (lambda: simtrain.validate(3, "a100_sxm4_80gb"), "of type int is not a path"),
         (lambda: simtrain.validate("x.csv", "h100_sxm", overrides=3), "not a list of texts"),
-        (lambda: simtrain.import_(3), "an object of type int is not a path"),
         (lambda: simtrain.import_("x.sh", gpus="8"), "gpus is '8'"),
         (lambda: simtrain.import_("x.sh", env=["A=1"]), 'write env={"NNODES": "4"}'),
         (lambda: simtrain.import_("x.sh", overrides="tp=2"), "not a list of texts"),
         (lambda: simtrain.import_("gpt2_1_5b", env={}, gpus=3), "write batch.global: 96"),
         (lambda: simtrain.report("gpt2_1_5b", "x.html"), "is a name, not a Scenario or Result"),
         (lambda: simtrain.report([], "x.html"), "there is nothing to report on"),
-        (lambda: simtrain.report(SCENARIO, 3), "an object of type int is not a path"),
         (lambda: simtrain.write_trace(SCENARIO, "x.json"), "is not a Result"),
         (lambda: SCENARIO.replace(4), 'write scenario.replace({"parallelism.tensor": 4})'),
         (lambda: simtrain.load_scenario("gpt2_1_5b", 3), "overrides are a int, not a list"),
         (lambda: RESULT.timeline.plot(stages=3), "write stages=[3]"),
         (lambda: RESULT.timeline.plot(window_s=3), "write window_s=(0.0, 0.5)"),
-        (lambda: simtrain.sweep(3, query="select 1"), "an object of type int is not a path"),
-        (lambda: simtrain.sweep("interleave", 3), "an object of type int is not a path"),
-        (lambda: simtrain.write_trace(RESULT, 3), "an object of type int is not a path"),
     ],
 )
 def test_an_argument_of_a_wrong_type_is_an_error_of_simtrain(

@@ -1,9 +1,6 @@
 """The cost of a training and its energy, calculated by hand, and the output of `simtrain cost`."""
 
-import csv
 import functools
-import io
-import json
 import pathlib
 from collections.abc import Sequence
 
@@ -194,13 +191,6 @@ def small(tmp_path: pathlib.Path) -> str:
 
 
 def test_the_command_prints_days_price_and_energy(small: str) -> None:
-    run = json.loads(call("run", small, "--format=json").stdout)
-    words = "cost", small, "--tokens", "300B", "--goodput", "1", "--format=json"
-    data = json.loads(call(*words).stdout)
-    assert data["iteration_time_s"] == run["iteration_time_s"]
-    assert data["num_iterations"] == 30_000_000
-    assert data["time_s"] == 30_000_000 * run["iteration_time_s"]
-    assert data["missing"] == [] and len(data["assumptions"]) == 2
     page = call("cost", small, "--tokens", "300B", "--goodput", "1").stdout
     for words in ("300,000,000,000", " days (", "GPU-hours", " USD", "at most", "p4de.24xlarge"):
         assert words in page
@@ -212,10 +202,6 @@ def test_the_page_has_the_energy_of_the_site(small: str) -> None:
     page = call(*options, "--co2", "380").stdout
     for words in ("energy of the site", " tonnes", "a PUE of 1.2"):
         assert words in page
-    data = json.loads(call(*options, "--co2", "380", "--format=json").stdout)
-    (row,) = csv.DictReader(io.StringIO(call(*options, "--co2", "380", "--format=csv").stdout))
-    for name in ("price", "site_energy_kwh", "co2_t"):
-        assert float(row[name]) == data[name] > 0
 
 
 def test_the_command_names_missing_entries(small: str) -> None:

@@ -10,9 +10,10 @@ import simtrain
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario
-from simtrain.studies.cost import Goodput
+from simtrain.studies.cost import Goodput, Terms
 from simtrain.studies.goodput import failures_of
 from simtrain.studies.planning import TrainingPlan
+from simtrain.studies.requests import CostRequest
 from tests.helpers.command_line import call
 
 RATES = ("gpu", "network", "host", "software", "silent_corruption", "planned")
@@ -81,12 +82,7 @@ def test_json_is_the_same_for_the_same_seed() -> None:
     words = ("cost", "table5_22b_present", "--days", "30", "--draws", "3", "--format=json")
     first, again = call(*words), call(*words)
     assert first.stdout == again.stdout
-    data = json.loads(first.stdout)["training"]
-    for name in ("effective_training_time_ratio", "interruptions", "days"):
-        assert {"mean", "p5", "p95"} <= data[name].keys()
-    assert data["days"]["mean"] == pytest.approx(30)
-    assert data["lost_hours"].keys() >= {"lost work", "restart", "detection"}
-    assert data["checkpoint_interval_s"] > 0
+    assert json.loads(first.stdout)["training"]["days"]["mean"] == pytest.approx(30)
     assert call(*words, "--seed", "1").stdout != first.stdout
     assert small(draws=2).trainings == small(draws=3).trainings[:2]
 
@@ -114,17 +110,6 @@ def test_no_failures_are_the_plain_training() -> None:
     assert result.young_interval_s is None
 
 
-def test_gpus_add_replicas_and_nodes_and_keep_the_batch() -> None:
-    base = scenario().replace({"batch.global": 32})
-    result, alone = small(base, gpus=64), small(base)
-    assert (result.num_gpus, result.fleet.num_nodes) == (64, 8)
-    for study in (result, alone):
-        tokens = study.tokens_per_s * study.iteration_time_s
-        assert tokens == pytest.approx(32 * base.model.seq_length)
-    with pytest.raises(InputError, match=r"batch\.global"):
-        small(gpus=64)
-
-
 def test_a_profile_without_failures_takes_those_of_another_one() -> None:
     words = ("cost", "llama3_8b", "--days", "3", "--draws", "2", "--set", "cluster=b200_sxm")
     assert "those of h100_sxm stand in" in " ".join(call(*words, "--details").stdout.split())
@@ -138,16 +123,7 @@ def test_a_profile_without_failures_takes_those_of_another_one() -> None:
     [
         ({"days": None}, "E885"),
         ({"tokens": "1B"}, "E885"),
-        ({"days": 0}, "E886"),
-        ({"days": math.nan}, "E886"),
-        ({"days": 1e9}, "E886"),
-        ({"days": True}, "E886"),
         ({"days": None, "tokens": "1e20"}, "E886"),
-        ({"spares": -1}, "E886"),
-        ({"spares": 10**12}, "E886"),
-        ({"draws": 0}, "E886"),
-        ({"draws": 10**9}, "E886"),
-        ({"seed": 1.5}, "E886"),
         ({"gpus": 12}, "E886"),
         ({"checkpoint": "sync"}, "E886"),
         ({"interval": "often"}, "E887"),
@@ -176,15 +152,33 @@ def test_a_training_that_never_ends_is_refused_by_what_an_hour_costs(
     changes: dict[str, object],
 ) -> None:
     base = scenario().replace({f"hardware.reliability.{name}": v for name, v in changes.items()})
-    calls = [
-        lambda: simtrain.cost(base, "300B", draws=40),
-        lambda: simtrain.cost(base, "300B", goodput="auto"),
-    ]
-    for ask in calls:
-        with pytest.raises(InputError, match="E886 an hour of iterations takes more than 10 hours"):
-            ask()
+    with pytest.raises(InputError, match="E886 an hour of iterations takes more than 10 hours"):
+        simtrain.cost(base, "300B", draws=40)
 
 
 def test_too_many_failures_to_draw_are_refused_for_days_too() -> None:
     with pytest.raises(InputError, match=r"E886 .* failures and stops are to be drawn"):
         small(scenario(gpu=1e5), days=300, draws=100)
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("days", (1e-3, 36_525), (0, 36_526, math.nan, True)),
+        ("spares", (None, 0, 10**6), (-1, 10**6 + 1, 0.5)),
+        ("draws", (1, 10**5), (0, 10**5 + 1)),
+        ("seed", (0, 2**64), (-1, 2**64 + 1, 1.5)),
+        ("pue", (1, 9.5), (0.99, math.inf, math.nan, "x")),
+        ("co2", (None, 0, 380.5), (-1, math.inf)),
+        ("goodput", ("auto", 0.01, 1), (0, 1.01, "all")),
+    ],
+)
+def test_a_number_is_right_up_to_its_limits(name: str, right: Any, wrong: Any) -> None:
+    def terms(value: object) -> Terms:
+        usual = {} if name == "days" else {"tokens": "1B"}
+        return Terms.read(CostRequest(scenario(), **usual | {name: value}))  # type: ignore[arg-type]
+
+    assert [terms(value).num_tokens for value in right]
+    for value in wrong:
+        with pytest.raises(InputError, match=rf"--{name}: E\d+ --{name} is "):
+            terms(value)

@@ -5,6 +5,7 @@ import math
 import pathlib
 import random
 import shutil
+import statistics
 
 import pytest
 
@@ -26,6 +27,7 @@ from simtrain.studies.validation import (
     validate_runs,
 )
 from simtrain.views.validation import validation_view
+from tests.helpers.command_line import ROOT
 
 KIND = RunKind("h100_sxm", "megatron_core", "bf16", has_experts=False)
 HEAD = "name,layers,hidden,heads,seq,tp,pp,dp,micro_batch,global_batch,iteration_s,peak_mem_gb"
@@ -77,33 +79,27 @@ def test_what_fits_is_counted() -> None:
 
 def test_a_prediction_of_ours_has_no_error(tmp_path: pathlib.Path) -> None:
     """A table of our own times and peaks: another way to the same numbers."""
-    names = "table5_22b_present", "table5_22b_full"
     lines = [
         "layers,hidden,heads,seq,vocab,tp,sp,pp,dp,micro_batch,global_batch,recompute,"
         "parallelism.scatter_gather,iteration_s,peak_bytes"
     ]
-    for name in names:
+    for name in ("table5_22b_present", "table5_22b_full"):
         result = simulate(load_scenario(name))
-        model, split, batch = (
-            result.scenario.model,
-            result.scenario.parallelism,
-            result.scenario.batch,
-        )
+        scenario = result.scenario
+        model, split, batch = scenario.model, scenario.parallelism, scenario.batch
         cells = (
             *(model.num_layers, model.hidden_size, model.num_attention_heads, model.seq_length),
             *(model.vocab_size, split.tensor, split.sequence_parallel, split.pipeline, split.data),
-            *(batch.micro, batch.global_, result.scenario.recompute.strategy),
+            *(batch.micro, batch.global_, scenario.recompute.strategy),
             *(str(split.scatter_gather).lower(), repr(result.iteration_time_s)),
             result.memory.fullest.peak_bytes,
         )
         lines.append(",".join(map(str, cells)))
     file = tmp_path / "runs.csv"
     file.write_text("\n".join(lines) + "\n", "utf-8")
-    progress: list[tuple[int, int]] = []
-    runs = read_runs([file], RunSettings("a100_sxm4_80gb"))
-    validation = validate_runs(
-        runs, "a100_sxm4_80gb", lambda done, total: progress.append((done, total))
-    )
+    progress: list[tuple[int, ...]] = []
+    runs, cluster = read_runs([file], RunSettings("a100_sxm4_80gb")), "a100_sxm4_80gb"
+    validation = validate_runs(runs, cluster, lambda *done: progress.append(done))
     assert [row.refusal for row in validation.rows] == ["", ""]
     assert validation.time_errors == Errors.of([0.0, 0.0])
     assert validation.peak_errors == Errors.of([0.0, 0.0])
@@ -225,3 +221,27 @@ def test_a_written_file_gives_intervals_that_hold_for_other_runs(tmp_path: pathl
     assert 0.88 < sum(map(interval.has, unseen_s)) / 1000 < 0.97
     assert 0.45 < sum(map(interval.has_in_half, unseen_s)) / 1000 < 0.65
     assert interval.basis == "from 1,000 measured runs like this one"
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_the_stated_errors_are_those_of_the_shipped_runs_and_intervals_hold_90_percent() -> None:
+    """If a prediction moves, copy what `simtrain validate ... -o FILE.yaml` writes."""
+    file = ROOT / "docs/measured_runs/h100_dgxc.csv"
+    runs = read_runs([file], RunSettings("h100_sxm", "nemo", ()))
+    validation = validate_runs(runs, "h100_sxm")
+    assert validation.num_rows == validation.num_simulated == 98
+    computed = {one.data_types[0]: one for one in error_classes(validation, "x").measured_runs}
+    stated = validated_on("h100_sxm")
+    assert stated
+    shipped = [runs for runs in stated.measured_runs if runs.source.endswith(file.name)]
+    assert len(shipped) == len(computed)
+    for runs_of_type in shipped:
+        expected = computed[runs_of_type.data_types[0]]
+        names = ("errors", "extrapolated", "pairs")
+        for name in names:
+            assert getattr(runs_of_type, name) == getattr(expected, name), name
+    assert (validation.interval_coverage or 0.0) >= 0.9
+    assert 0.4 <= (validation.half_interval_coverage or 0.0) <= 0.65
+    widths = [row.interval.within for row in validation.rows if row.interval]
+    assert statistics.median(widths) < 0.2

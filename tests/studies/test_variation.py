@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simtrain
-from simtrain.errors import InputError
-from simtrain.studies.variation import Distribution, draw
+from simtrain.studies.variation import Distribution
 from tests.helpers.command_line import call
 from tests.helpers.varied_iterations import STILL, drawn, mean_of_largest, replicas, small
 
@@ -49,20 +48,6 @@ def test_a_barrier_waits_for_the_slowest_of_n_replicas() -> None:
         assert result.time.mean - result.usual_s == pytest.approx(excess_s, rel=0.03), number
 
 
-def test_replicas_that_do_not_wait_have_no_barrier() -> None:
-    result = drawn(small(), {"variation.kernels": 0.02}, draws=200)
-    assert [reason.name for reason in result.reasons if reason.name == "barrier"] == []
-    assert result.time.mean == pytest.approx(result.usual_s, rel=0.002)
-
-
-def test_more_replicas_wait_longer() -> None:
-    excess_s = []
-    for number in (1, 4, 16, 64):
-        result = drawn(replicas(number), {"variation.kernels": 0.02}, draws=400)
-        excess_s.append(result.time.mean - result.usual_s)
-    assert excess_s == sorted(excess_s)
-
-
 @given(st.floats(1.0, 5.0))
 @settings(max_examples=5, deadline=None)
 def test_kernels_of_a_slow_gpu_take_as_many_times_as_long(factor: float) -> None:
@@ -86,15 +71,6 @@ def test_replicas_that_do_not_differ_share_a_simulation() -> None:
     assert slow.num_simulated_ranks == 2
     assert drawn(replicas(8), {"variation.gpu_spread": 0.01}, draws=1).num_simulated_ranks == 8
     assert drawn(replicas(8), {}, draws=1).num_simulated_ranks == 1
-
-
-def test_a_slow_node_is_at_least_as_slow_as_a_slow_gpu() -> None:
-    scenario = replicas(16)
-    gpu, node = (
-        drawn(scenario, {"variation.slow": {"what": what, "factor": 1.3}}, draws=1).time.mean
-        for what in ("gpu", "node")
-    )
-    assert node >= gpu > simtrain.run(scenario).iteration_time_s
 
 
 def test_a_slow_link_slows_what_leaves_its_node_alone() -> None:
@@ -149,11 +125,6 @@ def test_the_terminal_names_the_barrier() -> None:
 def test_a_wrong_question_has_an_error(words: tuple[str, ...], code: str) -> None:
     answer = call("run", "table5_22b_present", *words)
     assert answer.exit_code == 2 and code in answer.stderr, answer.stderr
-
-
-def test_a_seed_is_a_whole_number() -> None:
-    with pytest.raises(InputError, match="E960"):
-        draw(small(), seed=1.5)  # type: ignore[arg-type]
 
 
 def test_the_error_of_the_mean_covers_what_other_seeds_give() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from simtrain.base.resources import find_scenario, list_sweeps
 from simtrain.base.strict_yaml import apply_overrides, load_document, validate
 from simtrain.errors import InputError, Location
-from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario import RULES, Scenario, load_scenario
 from simtrain.scenario.section import spell_out_words
 from simtrain.studies.sweep.grid import Axis, Condition, Sweep, load_sweep
 from tests.helpers.sweep_files import BASE, SMALL, sweep_of, with_axes
@@ -74,12 +74,6 @@ def test_a_point_equals_the_scenario_of_a_file_with_its_values(index: int) -> No
     fresh = validate(Scenario, document.data, document.positions)
     assert scenario.model_dump(exclude={"name"}) == fresh.model_dump(exclude={"name"})
     assert scenario.model_fields_set == fresh.model_fields_set | {"name"}
-
-
-@pytest.mark.parametrize("name", list_sweeps())
-def test_shipped_sweeps_can_be_read(name: str) -> None:
-    sweep = load_sweep(name)
-    assert sweep.name == name and sweep.file["description"] and sweep.num_points > 1
 
 
 def test_the_hash_depends_only_on_what_changes_results(tmp_path: pathlib.Path) -> None:
@@ -276,3 +270,34 @@ def test_a_sweep_may_be_data(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InputError, match="E114"):
         load_sweep({"base": object(), "axes": {}})
     assert json.loads(json.dumps(load_sweep(data).header))["num_points"] == 2
+
+
+def test_an_axis_has_at_most_so_many_values_however_they_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("simtrain.studies.sweep.grid._MOST_VALUES", 4)
+    for most in (4, 5):
+        labels = {str(number): {"batch.micro": number + 1} for number in range(most)}
+        values = [*range(1, most + 1)]
+        for written in (values, {"range": [1, most, 1]}, {"range": [1, 2 * most, 2]}, labels):
+            data = {
+                "base": "gpt2_1_5b",
+                "axes": {"x" if written is labels else "batch.micro": written},
+            }
+            if most == 4:
+                assert load_sweep(data).num_points == 4
+            else:
+                with pytest.raises(InputError, match="E803"):
+                    load_sweep(data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list_sweeps())
+def test_most_points_of_a_shipped_sweep_are_legal(name: str) -> None:
+    sweep = load_sweep(name)
+    points = {index: sweep.scenario(index) for index in range(sweep.num_points)}
+    scenarios = [*sweep.kept(points).values()]
+    assert sweep.name == name and sweep.file["description"]
+    assert 5 <= len(scenarios) <= 250
+    illegal = [each for each in scenarios if any(rule.check(each) for rule in RULES)]
+    assert len(illegal) <= 0.4 * len(scenarios)

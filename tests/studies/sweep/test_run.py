@@ -8,6 +8,7 @@ import signal
 import time
 from concurrent.futures import BrokenExecutor, Future
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -118,7 +119,7 @@ class LosingExecutor(SerialExecutor):
         return future
 
 
-def test_a_worker_that_dies_loses_no_finished_part(
+def test_a_worker_that_dies_and_a_full_disk_lose_no_finished_part(
     sweep: Sweep, whole: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
@@ -128,6 +129,12 @@ def test_a_worker_that_dies_loses_no_finished_part(
             run(sweep, out)
     finished = files_of(out)
     assert finished.items() <= files_of(whole).items() and len(finished) == 2
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with monkeypatch.context() as patched:
+        patched.setattr("os.replace", Mock(side_effect=full))
+        with pytest.raises(InputError, match=r"E113 cannot write results here: No space left"):
+            run(sweep, out)
+    assert files_of(out) == finished
     assert run(sweep, out) == 2 and files_of(out) == files_of(whole)
 
 
@@ -232,24 +239,3 @@ def test_a_folder_of_something_else_is_refused(sweep: Sweep, tmp_path: pathlib.P
     (tmp_path / "texts" / "thesis.tex").touch()
     assert "E821 the folder contains files, but no" in refusal(tmp_path / "texts", sweep)
     assert "E113 cannot write" in refusal(tmp_path / "texts" / "thesis.tex", sweep)
-
-
-def test_a_full_disk_loses_no_finished_part(
-    sweep: Sweep, whole: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    out = tmp_path / "out"
-    with monkeypatch.context() as patched:
-        patched.setattr("simtrain.studies.sweep.run.local_executor", LosingExecutor)
-        with pytest.raises(InputError, match="E850"):
-            run(sweep, out)
-    finished = files_of(out)
-    with monkeypatch.context() as patched:
-        patched.setattr("os.replace", full)
-        with pytest.raises(InputError, match=r"E113 cannot write results here: No space left"):
-            run(sweep, out)
-    assert files_of(out) == finished
-    assert run(sweep, out) == len(finished)
-    assert files_of(out) == files_of(whole)

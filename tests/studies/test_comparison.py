@@ -1,4 +1,4 @@
-"""Sensitivity: resources cover all entries of profiles, and times come from the engine."""
+"""Sensitivity: resources cover all entries of profiles; schedules: simulated, or refused."""
 
 import pathlib
 import re
@@ -9,11 +9,12 @@ from hypothesis import given, settings
 
 from simtrain.base.resources import list_profiles
 from simtrain.base.strict_yaml import data_of, leaves, load_document
+from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
-from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.upgrades import RESOURCES, with_more
-from simtrain.scenario import Scenario
-from simtrain.studies.comparison import sensitivity
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.schedules import NAMED
+from simtrain.studies.comparison import compare_schedules, sensitivity
 from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import ROOT
 from tests.helpers.toys import a100, changed, small
@@ -60,14 +61,11 @@ def test_every_time_and_speed_of_a_profile_belongs_to_one_resource(name: str) ->
     assert speeds - scaled.keys() - {path for path, value in now.items() if value == 0} == set()
 
 
-def with_all(profile: HardwareProfile) -> HardwareProfile:
-    return with_more(profile, RESOURCES.values(), 1.1)
-
-
 @given(scenario=scenarios())
 @settings(max_examples=8, deadline=None)
 def test_iteration_time_is_inversely_proportional_to_all_resources(scenario: Scenario) -> None:
-    before, after = simulate(scenario, a100()), simulate(scenario, with_all(a100()))
+    every = with_more(a100(), RESOURCES.values(), 1.1)
+    before, after = simulate(scenario, a100()), simulate(scenario, every)
     assert after.iteration_time_s == pytest.approx(before.iteration_time_s / 1.1, rel=1e-12)
 
 
@@ -111,3 +109,43 @@ def test_more_memory_saves_time_only_with_recompute_auto() -> None:
         for recompute in ("full", "auto")
     )
     assert fixed.saved["memory_capacity"] == 0 < chosen.saved["memory_capacity"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"schedule": "zbv"},
+        {"parallelism.interleave": 4},
+        {"parallelism.pipeline": 1, "parallelism.data": 8},
+        {"memory.zero_stage": 0, "overlap.data_parallel": True},
+    ],
+)
+def test_each_named_schedule_is_simulated_or_refused_with_its_rule(changes: dict) -> None:
+    scenario = load_scenario("llama3_70b").replace({"batch.global": 16, **changes})
+    comparison = compare_schedules(scenario)
+    legal = [trial.name for trial in comparison.trials]
+    fitting = [trial.name for trial in comparison.trials if trial.result.fit.fits_surely] or legal
+    is_own = fitting[0] == scenario.schedule or scenario.schedule not in legal
+    assert ("the scenario's own" in comparison.headline) is is_own
+    assert comparison.headline.startswith(f"{fitting[0]}, ")
+    refused = [each.name for each in comparison.refused]
+    assert sorted(legal + refused) == sorted(NAMED)
+    times = [trial.result.iteration_time_s for trial in comparison.trials]
+    assert times == sorted(times)
+    for trial in comparison.trials:
+        again = simulate(trial.result.scenario)
+        assert again.iteration_time_s == trial.result.iteration_time_s
+        assert 0 <= trial.bubble < 1
+        kept = {"schedule", "parallelism", "overlap"}
+        assert trial.result.scenario.model_dump(exclude=kept) == scenario.model_dump(exclude=kept)
+    for each in comparison.refused:
+        assert each.reason and each.code
+        with pytest.raises(InputError):
+            simulate(scenario.replace({"schedule": each.name}))
+
+
+def test_the_own_schedule_is_simulated_as_the_scenario_has_it() -> None:
+    scenario = load_scenario("table5_175b_present").replace({"overlap.pipeline": False})
+    own = {trial.name: trial for trial in compare_schedules(scenario).trials}["interleaved"]
+    assert own.result.iteration_time_s == simulate(scenario).iteration_time_s
