@@ -31,11 +31,6 @@ def by_hand(queries: int, row: float, half_length: float, longest: int) -> float
     return LATENCY_S + flops / RATE * (1 + (half_length + waiting) / row)
 
 
-def test_a_causal_kernel() -> None:
-    op = FusedAttention(HEADS, 4096, CHANNELS)
-    assert attention_seconds(op, MACHINE) == pytest.approx(by_hand(4096, 4096, 700, 4096))
-
-
 def test_a_window_masks_blocks_at_both_of_its_edges() -> None:
     """Rows are as long as the causal ones of 2w - w²/s tokens, and 128 keys more are masked."""
     row = 2 * 1024 - 1024**2 / 4096

@@ -23,6 +23,7 @@ from simtrain.workload.work import (
     Collective,
     CollectiveKind,
     Elementwise,
+    FusedAttention,
     Gemm,
     HostResource,
     HostWork,
@@ -206,7 +207,7 @@ def test_a_larger_array_never_takes_less_time(
 ) -> None:
     # Profiles state efficiencies with five digits, so a time between two sizes may fall by
     # rounding.
-    assert seconds(kind, size + more, ranks) >= seconds(kind, size, ranks) * (1 - 1e-3)
+    assert seconds(kind, size + more, ranks) >= seconds(kind, size, ranks) * (1 - 1e-3) > 0
 
 
 def transfer(num_bytes: float, *, levels_crossed: int, num_sharing: int = 1) -> float:
@@ -259,6 +260,9 @@ def test_work_beyond_all_measurements_is_extrapolated() -> None:
     assert is_extrapolated(Gemm(10, 10, 10))
     assert not is_extrapolated(Gemm(8192, 6144, 6144))
     assert not is_extrapolated(Elementwise(1, 1))
+    for window, is_cut in ((None, False), (4096, False), (1024, True)):
+        attention = FusedAttention(64, 4096, 128, window=window)
+        assert DurationModel(load_profile("h100_sxm")).is_extrapolated(attention) == is_cut
     for kind in RING_COLLECTIVES:
         assert not is_extrapolated(collective(kind, 10**8))
         assert not is_extrapolated(collective(kind, 10**8, 1, 1))

@@ -53,12 +53,6 @@ def test_a_doubt_makes_a_profile_uncertain_also_if_it_was_judged(tmp_path: pathl
     assert one.text.startswith("uncertain, sources disagree; judged on 4 measured iterations")
 
 
-def test_numbers_that_are_not_fitted_are_a_datasheets() -> None:
-    one = evidence("trn1")
-    assert (one.level, one.judged) == ("datasheet", False)
-    assert one.text.startswith("not calibrated, its numbers are a datasheet's")
-
-
 @pytest.mark.parametrize(
     ("changes", "is_judged"),
     [

@@ -167,6 +167,14 @@ def test_nine_of_ten_times_stay_within_a_factor_of_two() -> None:
     interval = ExpectedErrors(BF16, [far_off], shipped_model()).around(1.0)
     assert (interval.p5_s, interval.p95_s) == pytest.approx((0.5, 2.0))
     assert interval.p75_s == pytest.approx(2 ** math.log10(2))
+    assert interval.words == "within 100 % nine times in ten (500 ms to 2 s)"
+    bound = ExpectedErrors(replace(BF16, is_lower_bound=True), [far_off], shipped_model())
+    assert (bound.around(1.0).p5_s, bound.around(1.0).p95_s) == pytest.approx((1.0, 2.0))
+    assert (bound.around(1.0).words, bound.around(1.0).within_words) == (
+        "1 s or more",
+        "a lower bound",
+    )
+    assert bound.around(1.0).basis.startswith("no run is faster")
 
 
 @pytest.mark.ci

@@ -85,4 +85,5 @@ def test_a_changed_entry_is_no_bound() -> None:
     assert "lower bounds" not in evidence_of(profile_of(changed), changed.cluster).text
     assert not simulate(changed).interval.is_lower_bound
     price = load_scenario("neuron_llama2_7b", ("hardware.running_costs.price=1 USD/h",))
-    assert "lower bounds" in evidence_of(profile_of(price), price.cluster).text
+    datasheet = evidence_of(profile_of(price), price.cluster)
+    assert datasheet.level == "datasheet" and "lower bounds" in datasheet.text

@@ -13,11 +13,12 @@ from simtrain.scenario.remedies import (
     broken_codes,
     changed,
     fields_of,
+    neighbours,
     problem_of,
     suggest,
     suggest_together,
 )
-from simtrain.scenario.rule import Rule, default_of, is_set, requires
+from simtrain.scenario.rule import Rule, are, default_of, is_set, listed, requires
 from simtrain.scenario.rules import RULES
 from tests.helpers.scenario_values import FIELD_VALUES, nested, random_values
 
@@ -131,3 +132,34 @@ def test_a_setting_of_a_section_that_is_left_out_needs_nothing() -> None:
     assert scenario.model.experts is None and needing.check(scenario) is None
     needed = requires("E300", "memory.zero_stage", {field: is_set}, why="", example="", off=3)
     assert needed.check(scenario) == f"memory.zero_stage is 0 while {field} is not set"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        # One less and one more; 7 and 12 of the message, their multiples, and divisors of 4 and 12.
+        ("parallelism.pipeline", 4, [3, 5, 2, 6, 1, 7, 8, 12, 14, 16, 21, 24]),
+        ("recompute.keep_microbatches", 1, [0, 2, 3, 4, 7, 12, "auto"]),
+    ],
+)
+def test_the_nearest_numbers_are_tried_first(
+    field: str, value: int, expected: list[object]
+) -> None:
+    scenario = Scenario.model_validate(nested({field: value}))
+    assert [*neighbours(scenario, field, "it is 7, or 12", [field])] == expected
+
+
+def test_lists_in_messages() -> None:
+    assert (are("a"), are("ab")) == ("a is", "a and b are")
+    assert [listed("abc"[:number], "or") for number in (1, 2, 3)] == ["a", "a or b", "a, b or c"]
+
+
+def test_the_layers_of_both_ends_are_added_in_words() -> None:
+    ends = {"parallelism.first_stage_layers": 3, "parallelism.last_stage_layers": 10}
+    split = {"model.num_layers": 24, "parallelism.pipeline": 4, "parallelism.interleave": 2}
+    (rule,) = (rule for rule in RULES if rule.code == "E305")
+    assert rule.check(Scenario.model_validate(nested(split | ends))) == (
+        "parallelism.first_stage_layers + parallelism.last_stage_layers (3 + 10 = 13) of "
+        "model.num_layers (24) leaves 11 for 2 stages, not a positive multiple of these stages x "
+        "parallelism.interleave (2 x 2 = 4)"
+    )

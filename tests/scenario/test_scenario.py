@@ -8,7 +8,7 @@ import pytest
 from simtrain.base.resources import find_profile, find_scenario, list_scenarios
 from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError
-from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario import Scenario, load_scenario, load_unchecked
 from tests.helpers.scenario_texts import MINIMAL, scenario_of
 
 
@@ -17,10 +17,7 @@ from tests.helpers.scenario_texts import MINIMAL, scenario_of
     [
         ("none", "false", "baseline"),
         ("none", "true", "sequence"),
-        ("full", "false", "full"),
-        ("selective", "false", "selective"),
         ("selective", "true", "selective+sequence"),
-        ("full", "true", "full+sequence"),
         ("{strategy: full, method: block}", "false", "full"),
     ],
 )
@@ -119,3 +116,12 @@ def test_many_errors_are_counted_instead_of_listed() -> None:
         Scenario.from_document(parse_document(MINIMAL + keys, "x.yaml"))
     assert len(caught.value.problems) == 50
     assert "19950 more errors" in str(caught.value.problems[-1])
+
+
+@pytest.mark.parametrize(
+    ("field", "most"), [("model.seq_length", 2**31 - 1), ("parallelism.data", 2**20)]
+)
+def test_counts_have_limits(field: str, most: int) -> None:
+    assert load_unchecked("llama3_8b", [f"{field}={most}"])
+    with pytest.raises(InputError, match=f"E204 {field} is {most + 1}, but must be less than"):
+        load_unchecked("llama3_8b", [f"{field}={most + 1}"])

@@ -130,11 +130,7 @@ def test_flops_by_hand(lengths: list[int]) -> None:
     assert [op.work for op in others[0]] == [op.work for op in others[1]]
 
 
-def test_one_document_is_a_whole_sequence() -> None:
-    assert simulate(packed([LENGTH])).iteration_time_s == simulate(packed(None)).iteration_time_s
-
-
-@pytest.mark.parametrize("length", [64, 128, 512])
+@pytest.mark.parametrize("length", [64, 128, 512, LENGTH])
 def test_equal_documents_take_as_long_as_that_many_sequences(length: int) -> None:
     number = LENGTH // length
     apart = packed(None, length, batch={"micro": number, "global": 4 * number})

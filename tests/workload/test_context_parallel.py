@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from simtrain.base.mesh import Group, Mesh
 from simtrain.durations.collectives import total_wire_bytes
-from simtrain.durations.model import AttentionMachine, attention_seconds
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
@@ -92,20 +91,6 @@ def test_a_block_and_the_remaining_scores_sum_to_the_whole(
     assert whole.flops == before.flops + own.flops
     assert whole.model_flops == before.model_flops + own.model_flops
     assert own.flops * 2 == (5 if is_backward else 2) * 2 * 4 * size**2 * 64
-
-
-def test_seconds_of_a_block_follow_from_those_of_a_causal_kernel() -> None:
-    """The time is that of the FLOPs, of the overhead per block, and of the wait at the end."""
-    machine = AttentionMachine(1e12, 600.0, 1e12, 1000.0, 100, 1e15, 0.0)
-    block = FusedAttention(20, 1024, 128, kv_length=512, is_causal=False)
-    # FLOPs are 4 · heads · queries · keys · channels. A block of 128 queries takes the time of 300
-    # - 64 further keys. At the end 100 multiprocessors wait half a block: 512 · 100 / 160 / 2 keys.
-    flops = 4 * 20 * 1024 * 512 * 128
-    keys = 512 + (300 - 64) + 100 * 128 * 512 / (2 * 20 * 1024)
-    assert attention_seconds(block, machine) == pytest.approx(flops / 1e12 * keys / 512)
-    causal = FusedAttention(20, 1024, 128)
-    expected = 2 * 20 * 1024**2 * 128 / 1e12 * (1 + (600 + 100 * 128 / 20) / 1024)
-    assert attention_seconds(causal, machine) == expected
 
 
 # ------------------------------------------------------------------------------------ communication

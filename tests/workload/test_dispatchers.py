@@ -62,6 +62,9 @@ def test_a_token_travels_once_to_each_rank_of_its_experts(name: str) -> None:
     # All ranks share a node, to which a rank sends each token once.
     assert {work.network_bytes for work in there.values()} == {64 * 152, 64 * 128}
     assert {work.dispatcher for work in there.values()} == {name}
+    ops = [*layer(split(name)), *layer(split(name), "B")]
+    held = {op.holds_bytes for op in ops if isinstance(op.work, TokenExchange)}
+    assert held == {(64 + 119) * 128}  # the tokens that are sent, and those that arrive
 
 
 @pytest.mark.parametrize("name", KERNELS)

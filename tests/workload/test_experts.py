@@ -96,6 +96,14 @@ def test_tokens_go_to_their_experts_and_come_back() -> None:
     assert sent(moe(), "B") == {dispatch: 2, chances: 1}
 
 
+@pytest.mark.parametrize("each", [1, 2, 3])
+def test_tokens_of_several_experts_are_sorted_in_both_directions(each: int) -> None:
+    for kind in ("F", "B"):
+        names = [op.name for op in layer(moe({"num": 4 * each}), kind)]
+        sorts = [name for name in names if name.startswith(("sort by expert", "sort by rank"))]
+        assert len({name.split()[2] for name in sorts}) == (2 if each > 1 else 0)
+
+
 def test_ranks_that_share_an_expert_gather_their_tokens() -> None:
     """Each of two tensor-parallel ranks routes half of the tokens. Both have half of each expert,
     unless `expert_tensor` is 1.

@@ -77,7 +77,8 @@ def test_a_recomputed_activation_is_cast_again(recipe: str, scale: float, again:
     back = kernels(layer(some, "B"))
     assert back["experts SwiGLU"][1] == 2 * elements
     assert back["experts down input to fp8 again"] == (2 * elements, again * scale * elements)
-    assert ("experts down input largest again" in back) == (recipe == "tensorwise")
+    largest = (2 * elements, 0) if recipe == "tensorwise" else None
+    assert back.get("experts down input largest again") == largest
 
 
 def _blackwell(recipe: str) -> dict[str, Any]:

@@ -1,15 +1,12 @@
 """Frozen weights in fp8: bytes on each machine, and casts, counted by hand."""
 
-from collections import Counter
 from typing import Any
 
 import pytest
 
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate_memory
-from simtrain.workload.ops import Op
-from simtrain.workload.passes import record_pass
-from tests.helpers.toys import plan_of, scenario_with
+from tests.helpers.toys import scenario_with
 
 H, FFN, VOCAB, LAYERS, RANK = 256, 768, 512, 3, 8
 MODEL: dict[str, Any] = {
@@ -85,19 +82,3 @@ def test_bytes_of_frozen_weights_by_hand(recipe: str, cluster: str, copies: int,
     assert held(scenario) == (2 * rest + of_fp8, (copies - 1) * of_fp8)
     in_bf16 = held(tuned(recipe, cluster, keeps=False, **split))
     assert in_bf16 == (2 * (rest + LAYERS * WEIGHTS // t), copies * of_fp8)
-
-
-def casts(scenario: Scenario) -> Counter[str]:
-    """Count the casts, transposes and searches for maxima of the first stage's iteration."""
-    plan, counted = plan_of(scenario), Counter[str]()
-
-    def count(ops: tuple[Op, ...], times: int) -> None:
-        for op in ops:
-            for word in ("to fp8", "transpose", "largest"):
-                counted[word] += times * (word in op.name)
-
-    for pass_, times in plan.different_passes():
-        count(tuple(record_pass(pass_).ops), times)
-    for ops in plan.steps[0].values():
-        count(ops, 1)
-    return counted

@@ -45,19 +45,6 @@ def test_memory_of_the_backward_kernel() -> None:
     assert forward.working_bytes(0) == 240 * 4 * 2 + 30 * 4
 
 
-# ---------------------------------------------------------------------------- FLOPs and moved bytes
-
-
-def test_bytes_by_hand() -> None:
-    """The kernel moves 4 arrays of 3 · 10 · 8 elements and a number per row; the backward one 8
-    arrays.
-    """
-    forward = FusedAttention(3, 10, 8)
-    assert forward.moved_bytes == 4 * 240 * 2 + 30 * 4
-    backward = dataclasses.replace(forward, is_backward=True)
-    assert backward.moved_bytes == 8 * 240 * 2 + 30 * 4
-
-
 # --------------------------------------------------------------------------------------------- time
 
 MACHINE = AttentionMachine(

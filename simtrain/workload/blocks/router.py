@@ -17,7 +17,7 @@ from typing import Self
 
 from simtrain.base.mesh import Group
 from simtrain.base.values import dataclass
-from simtrain.scenario.dispatchers import DEFAULT, ExpertDispatch
+from simtrain.scenario.dispatchers import ExpertDispatch
 from simtrain.workload.blocks.grouped import ExpertLoad
 from simtrain.workload.fp8 import Fp8Recipe, recipe_of
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise, gradient
@@ -63,14 +63,10 @@ class ExpertChoice:
         groups, group_top_k: groups of experts, and how many of them a token chooses; or None.
     """
 
-    sigmoid: bool = False
-    has_bias: bool = False
-    groups: int | None = None
-    group_top_k: int | None = None
-
-
-OF_CHOSEN = ExpertChoice()
-"""A softmax over the best top_k experts."""
+    sigmoid: bool
+    has_bias: bool
+    groups: int | None
+    group_top_k: int | None
 
 
 def route(
@@ -246,15 +242,15 @@ class ExpertMlp:
     ffn: int
     kernel: str
     gated: bool
-    shared_ffn: int = 0
-    shared_gate: bool = False
-    capacity_factor: float | None = None
-    imbalance: float = 1.0
-    fp32_router: bool = False
-    choice: ExpertChoice = OF_CHOSEN
-    dispatch: ExpertDispatch = DEFAULT.name
-    overlaps_shared: bool = False
-    fp8_dispatch: bool = False
+    shared_ffn: int
+    shared_gate: bool
+    capacity_factor: float | None
+    imbalance: float
+    fp32_router: bool
+    choice: ExpertChoice
+    dispatch: ExpertDispatch
+    overlaps_shared: bool
+    fp8_dispatch: bool
 
     def capacity(self, tokens: int) -> int | None:
         if self.capacity_factor is None:

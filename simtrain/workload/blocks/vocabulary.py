@@ -66,7 +66,7 @@ def positions(tape: Tape, x: Tensor) -> Tensor:
     return y
 
 
-def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
+def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool) -> None:
     """Record the loss. Logits exist in the compute type and in fp32 until it is computed.
 
     With `in_place`, the maximum is subtracted in place, otherwise into a copy of the fp32 logits.
