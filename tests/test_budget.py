@@ -18,7 +18,7 @@ BUDGET = {
     "schedules": 2227,
     "scenario": 6676,
     "hardware": 2467,
-    "workload": 9543,
+    "workload": 9539,
     "durations": 985,
     "engine": 1099,
     "iteration": 6897,
