@@ -148,6 +148,7 @@ def test_stages_share_a_node_exactly_if_all_their_ranks_do(mesh: Mesh) -> None:
 )
 def test_experts_have_the_same_ranks(mesh: Mesh) -> None:
     """Those of a stage that share no expert are its replicas."""
+    assert Mesh().num_ranks == 1
     ranks = mesh.size("tp", "cp", "dp")
     for expert, tensor in itertools.product(range(1, ranks + 1), repeat=2):
         if ranks % (expert * tensor) == 0:

@@ -148,7 +148,6 @@ def test_the_fastest_algorithm_is_chosen(kind: CollectiveKind, size: int, group:
     op = Collective(kind, size, group)
     each = [collective_seconds(op, only(word)) for word in WORDS]
     assert collective_seconds(op, machine(ALL)) == min(each)
-    assert collective_seconds(op, only("auto")) == min(each)
 
 
 @given(KINDS, BYTES, GROUPS, st.sampled_from([*WORDS, "auto"]), st.floats(1.0, 10.0))
@@ -189,8 +188,7 @@ NVL72 = {"gpus_per_node": entry(4), "gpus_per_nvlink_domain": entry(72), "num_no
 def test_an_nvlink_domain_counts_as_one_node() -> None:
     """72 GPUs on 18 nodes need no adapters; 144 GPUs are on two domains."""
     profile = machine(ALL, NVL72)
-    domains = profile.cluster.domains
-    assert domains == 72
+    assert profile.cluster.domains == 72
     mesh = Mesh(dp=144, gpus_per_node=72)
     assert mesh.group("dp") == Group(("dp",), 144, 72)
     everyone = Collective(ALL_REDUCE, 10**9, Group(("dp",), 72, 72))
