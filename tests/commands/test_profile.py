@@ -79,7 +79,7 @@ BANDWIDTH = "    source: NVIDIA A100 SXM4 80 GB datasheet\n"
             "at most 312 TFLOP/s",
         ),
         ("value: 1.052", "value: 1.552", "it exceeds the link", "write at most 1.342"),
-        ("2.11 GiB", "81 GiB", "81 GiB is above gpu.memory_capacity", "write at most 80 GiB"),
+        ("2.11 GiB", "81 GiB", "81 GiB is above gpu.memory_capacity", "write less than 80 GiB"),
         ("13.14 GB/s", "13.14 TB/s", "host_link.bandwidth.value: 13.14 TB/s", "PCIe 5.0"),
         (BANDWIDTH, "", "gpu.memory_bandwidth.source is missing", "add source"),
         (BANDWIDTH, '    source: "  "\n', "gpu.memory_bandwidth.source: is blank", "name the"),

@@ -1,5 +1,6 @@
 """Mixtures of experts whose tokens go to the ranks of their experts."""
 
+import copy
 import gc
 from collections.abc import Callable
 from pathlib import Path
@@ -150,3 +151,14 @@ def test_values_are_forgotten_with_their_tensors(
         del counted
         gc.collect()
         assert not log.values._values and not log.values._fills
+
+
+def test_copies_of_a_model_are_freed() -> None:
+    def train(copies: int) -> Any:
+        model = torch.nn.Linear(64, 64)
+        for _ in range(copies):
+            model = copy.deepcopy(model)
+        return model, torch.zeros(8, 64), lambda net, x: net(x).sum()
+
+    once, thrice = (recorder.record(train, {"copies": n}, 1).fields["states"] for n in (0, 2))
+    assert once == thrice

@@ -231,6 +231,8 @@ class OpLog(private.TorchDispatchMode):  # type: ignore[misc]
         self._count()
         before = {*map(storage_key, read)}
         result = self.values.run(func, args, kwargs, read, signature.writes)
+        if any(isinstance(x, torch.UntypedStorage) for x in args):
+            private.FakeTensorMode.cache_clear()  # a key of the cache keeps the storage alive
         if func is _COPIES_IN and self.phase is not None:
             self._log(func, args, kwargs, args[0], [result[0]])
         new = {key: x for x in _tensors((result,)) if (key := storage_key(x)) not in before}

@@ -25,9 +25,8 @@ class Unrecordable(Exception):
         self.why, self.fix = why, fix
 
 
-_VALUE = "DataDependentOutputException", "DynamicOutputShapeException"
-"""Errors of fake tensors, which have no values."""
-_VALUES = "UnsupportedFakeTensorException", "GuardOnDataDependentSymNode"
+_VALUES = "DataDependent", "DynamicOutputShapeException", "UnsupportedFakeTensorException"
+"""Beginnings of the errors of fake tensors, which have no values."""
 _CUDA = "CUDA", "NVIDIA driver", "cuda devices", "cuda is not available"
 _CALLS = {
     "aten._local_scalar_dense.default": ".item()",
@@ -50,7 +49,7 @@ def problem_of(error: BaseException, script: str) -> dict[str, Any]:
         name = "wrong"
     elif isinstance(error, Unrecordable):
         name = "unrecordable"
-    elif kind in _VALUE or kind in _VALUES:
+    elif kind.removeprefix("GuardOn").startswith(_VALUES):
         name = "value"
         message = _CALLS.get(str(getattr(error, "func", message)), message)
     elif isinstance(error, ImportError):

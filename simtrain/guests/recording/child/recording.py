@@ -23,13 +23,13 @@ from simtrain.guests.recording.program import (
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _SAME_FIELDS = ProgramOp.model_fields.keys() - {"module", "group", "waits"}
-_PASSES = "forward", "backward", "optimizer"
 
 
 def program_of(step: Step, request: dict[str, Any]) -> str:
     """Return the text of the recording of a step."""
     groups: dict[tuple[int, ...], int] = {}
-    passes: dict[str, Any] = {name: runs_of(step.ops, name, groups) for name in _PASSES}
+    names = "forward", "backward", "optimizer"
+    passes: dict[str, Any] = {name: runs_of(step.ops, name, groups) for name in names}
     is_exact = torch.get_float32_matmul_precision() == "highest"
     program = Program(
         version=1,

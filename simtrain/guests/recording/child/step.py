@@ -96,7 +96,6 @@ def _states_of(
 def as_rank(log: OpLog, gpus: int) -> Iterator[None]:
     """Log what the first rank of a fake process group does inside the `with` block."""
     fake_mode = private.FakeTensorMode(allow_non_fake_inputs=True)
-    fake_mode.cache_enabled = False  # its keys keep the storages of deep copies alive
     one_thread = torch.autograd.set_multithreading_enabled(False)
     with _process_group(gpus), patched(log), one_thread, fake_mode, log, log.modules.tracked():
         yield

@@ -81,7 +81,7 @@ PLACES = (
     Place(
         "torch._subclasses.fake_tensor",
         ("FakeTensor", "FakeTensorMode", "unset_fake_temporarily", "DynamicOutputShapeException"),
-        "tensors without elements; `constant`, `fake_device` and `cache_enabled` are read or set",
+        "tensors without elements; `constant`, `fake_device` and `cache_clear` are used",
     ),
     Place(
         "torch.utils._python_dispatch",
