@@ -6,6 +6,7 @@ moved: its commit says why.
 """
 
 import json
+import pathlib
 import shlex
 from typing import Any
 
@@ -13,10 +14,18 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from simtrain.base.resources import list_scenarios
+from simtrain.guests.paper.figures import draw
+from simtrain.guests.paper.targets import reproduce
+from simtrain.render.figures.style import styled
+from simtrain.scenario import load_scenario
+from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call
+from tests.helpers.drawings import artists_of
+from tests.helpers.kineto import kernel, launched, step, write
 
 NOT_PREDICTED = ("schema_version", "settings", "validated_on", "made_with", "evidence")
 """Keys of a result that repeat the scenario and the profile."""
+DRAWN = "table4", "table5", "dp530b", "fig1", "fig7", "fig8", "fig9"
 PAGES = (
     "run table5_22b_present",
     "run table5_175b_present",
@@ -38,6 +47,7 @@ PAGES = (
     "show profiles",
     "show llama3_8b",
     "show E310",
+    *(f"reproduce {target}" for target in (*DRAWN, "table2", "appendix-c")),
 )
 DATA = (
     "compare table5_22b_full table5_22b_present",
@@ -94,3 +104,33 @@ def test_a_page_stays(
     assert outcome.exit_code == 0, outcome.stderr
     assert not {"nan", "nan%", "inf", "inf%", "-inf"} & {*outcome.stdout.lower().split()}
     assert "\n".join(line.rstrip() for line in outcome.stdout.splitlines()) == snapshot
+
+
+@pytest.mark.parametrize("target", DRAWN)
+def test_a_drawing_of_the_paper_stays(target: str, snapshot: SnapshotAssertion) -> None:
+    with styled():
+        assert "\n".join(artists_of(draw(target, reproduce(target)))) == snapshot
+
+
+@pytest.mark.parametrize("name", ["gpt2_1_5b", "table5_22b_present"])
+def test_drawings_of_an_iteration_stay(name: str, snapshot: SnapshotAssertion) -> None:
+    changes = [] if name == "gpt2_1_5b" else ["parallelism.pipeline=2", "batch.global=16"]
+    result = simulate(load_scenario(name, changes))
+    for figure in (result.memory.plot(), result.breakdown.plot(), result.timeline.plot()):
+        assert "\n".join(artists_of(figure)) == snapshot
+
+
+def test_a_trace_beside_an_iteration_stays(
+    tmp_path: pathlib.Path, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ["s16816gemm_bf16", "ln_fwd_kernel", "ncclDevKernel_AllReduce_Sum", "softmax", "adam"]
+    names += [f"{'k' * (60 + number)}" for number in range(8)]
+    events = [step(0, 0, 9000), step(1, 9000, 8000), kernel("lone", 9500, 40)]
+    for number in range(40):
+        name, start = names[number % len(names)], 400 * number + 50
+        events += launched(name, start - 20 - number, start, 90 + number, number)
+    write(pathlib.Path("t.json"), events)
+    name = "table5_22b_present", "--set", "model.num_layers=2"
+    assert call("compare", *name, "t.json").stdout == snapshot
+    assert call("compare", *name, "t.json", "--format=csv", "--table", "losses").stdout == snapshot

@@ -165,13 +165,6 @@ def test_scenarios_lists_every_shipped_file() -> None:
 # ------------------------------------------------------------------------------------- reproduce
 
 
-def test_reproduce_prints_a_table_or_json() -> None:
-    page, data = call("reproduce", "table4"), call("reproduce", "table4", "--format=json")
-    assert (page.exit_code, page.stderr, data.exit_code, data.stderr) == (0, "", 0, "")
-    assert page.stdout.splitlines()[-1].startswith("OK: mean |error| 0.")
-    assert json.loads(data.stdout)["ok"] is True
-
-
 def test_a_missed_threshold_exits_with_4(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(published("table4"), "limits", [0.02, 1e-5])
     page, data = call("reproduce", "table4"), call("reproduce", "table4", "--format=json")

@@ -4,7 +4,6 @@ import pathlib
 from collections.abc import Iterator
 
 import pytest
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pytest import MonkeyPatch
 
@@ -30,21 +29,6 @@ def results() -> dict[str, targets.TargetResult]:
 def figures(results: dict[str, targets.TargetResult]) -> Iterator[dict[str, Figure]]:
     with styled():
         yield {target: draw(target, result) for target, result in results.items()}
-
-
-def texts(axes: Axes) -> list[str]:
-    return [text.get_text() for text in axes.texts if text.get_text()]
-
-
-def test_bars_show_the_values_of_the_table(
-    figures: dict[str, Figure], results: dict[str, targets.TargetResult]
-) -> None:
-    shares = results["fig7"].sections[0]  # type: ignore[union-attr]
-    written = texts(figures["fig7"].axes[0])
-    assert written == [f"{100 * entry.simulated:.1f}" for entry in shares.entries]
-    heights = [patch.get_height() for patch in figures["fig7"].axes[0].patches]  # type: ignore[attr-defined]
-    drawn = [height for height in heights if height]
-    assert drawn == [100 * entry.simulated for entry in shares.entries]
 
 
 # ------------------------------------------------------------------------------- the command line

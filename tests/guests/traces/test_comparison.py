@@ -21,7 +21,6 @@ from simtrain.iteration.report.result import Result
 from simtrain.render.traces.write import write_trace
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from tests.helpers.command_line import call
 from tests.helpers.kineto import kernel, launched, step, write
 from tests.helpers.toys import small
 from tests.helpers.traced_kernels import TRACED
@@ -194,16 +193,3 @@ def test_ranks_of_the_scenario_are_beside_their_stages(tmp_path: pathlib.Path) -
     assert [(rank.stage, rank.rank) for rank in ranks] == [
         (stage, stage * stride + 1) for stage in range(result.num_stages)
     ]
-
-
-def test_the_command_prints_tables(tmp_path: pathlib.Path) -> None:
-    file = tmp_path / "t.json.gz"
-    name = ["table5_22b_present", "--set", "model.num_layers=2"]
-    assert call("run", *name, "-o", str(file), "--window", "0s:9s").exit_code == 0
-    done = call("compare", *name, str(file))
-    assert done.exit_code == 0, done.stderr
-    assert "take the same time" in done.stdout and "100.0%" in done.stdout
-    losses = call("compare", *name, str(file), "--format=csv", "--table", "losses").stdout
-    rows = losses.splitlines()
-    assert rows[0] == "cause,trace_s,simulated_s,difference_s,share"
-    assert '"mapped_by": "name"' in call("compare", *name, str(file), "--format=json").stdout

@@ -3,8 +3,6 @@
 import pathlib
 
 import pytest
-from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 import simtrain
 from simtrain.errors import InputError
@@ -94,16 +92,3 @@ def test_a_footer_lists_the_values_that_differ_from_the_file() -> None:
         (many, f"scenario table5_22b_full with {two_and_more}"),
     ):
         assert footer_of_result(one).startswith(f"{subject} · profile a100_sxm4_80gb (SHA-256 ")
-
-
-def texts(figure: Figure) -> list[str]:
-    return [one.get_text() for one in figure.findobj(Text)]
-
-
-def test_one_stage_has_one_tick() -> None:
-    """The axis has the stage's number, and no fractions of stages."""
-    alone = run(small({"pipeline": 1}))
-    for figure in (alone.breakdown.plot(), alone.memory.plot()):
-        axes = figure.axes[0]
-        low, high = axes.get_xlim()
-        assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [0.0]

@@ -1,0 +1,47 @@
+"""What a figure shows, as text: each artist with its place, style and words."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+_SAID = (
+    "text",
+    "xydata",
+    "bbox",
+    "offsets",
+    "paths",
+    "position",
+    "fontsize",
+    "fontweight",
+    "color",
+)
+_STYLES = ("facecolor", "linewidth", "linestyle", "marker", "markersize", "hatch", "alpha")
+
+
+def _plain(value: Any) -> str:
+    """Write numbers with four digits."""
+    if hasattr(value, "bounds"):
+        value = value.bounds
+    if isinstance(value, str | None):
+        return repr(value and str(value))
+    if isinstance(value, list) and value and hasattr(value[0], "vertices"):
+        value = np.concatenate([path.vertices for path in value])[:8]
+    try:
+        numbers = np.ravel(np.asarray(value, float))
+        return "[" + " ".join(f"{each:.4g}" for each in numbers * (np.abs(numbers) > 1e-9)) + "]"
+    except (TypeError, ValueError):
+        return str(value) if isinstance(value, tuple | list) else type(value).__name__
+
+
+def artists_of(figure: Figure) -> Iterator[str]:
+    """Yield a line for each axis and each artist of a figure."""
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            ticks = [label.get_text() for label in axis.get_ticklabels()]
+            yield f"{axis.get_label_text()!r} {_plain(axis.get_view_interval())} {ticks}"
+        for artist in axes.get_children():
+            said = {name: getattr(artist, f"get_{name}", None) for name in (*_SAID, *_STYLES)}
+            words = " ".join(f"{name}={_plain(get())}" for name, get in said.items() if get)
+            yield f"  {type(artist).__name__} {words}"
