@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from hashlib import sha256
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -148,49 +148,40 @@ _REMARK = "say here whether the runs were seen before a number was chosen"
 
 
 @dataclass(frozen=True, slots=True)
-class ValidatedRun(PlainData):
-    """A measured run beside its prediction.
+class ValidatedRun(MeasuredRun, PlainData):
+    """A measured run beside its prediction, without its scenario.
 
     Args:
         extrapolated: share of its kernel time for shapes outside the fitted range.
-        measured_peak_bytes, simulated_peak_bytes: peak of memory, on the stage and with or without
-            memory outside tensors as it was measured.
+        simulated_peak_bytes: peak of memory, on the stage and with or without memory outside
+            tensors as it was measured.
         settings: what tells runs apart: GPUs, layout, microbatch, sequence, width, data type.
         kind: the kind of runs that it belongs to; None without a predicted time.
     """
 
     json_fields: ClassVar = keys(
-        """name model file line refusal measured_s simulated_s interval_s=interval extrapolated
-        error breakdown_s measured_peak_bytes simulated_peak_bytes peak_error ran fits settings
-        assumed"""
+        """name model file line refusal measured_s=iteration_time_s simulated_s interval_s=interval
+        extrapolated error breakdown_s measured_peak_bytes=peak_bytes simulated_peak_bytes
+        peak_error ran fits settings assumed"""
     )
 
-    name: str = ""
-    model: str = ""
-    file: str = ""
-    line: int = 0
-    refusal: str = ""
-    measured_s: float | None = None
     simulated_s: float | None = None
     interval: Interval | None = None
     extrapolated: float | None = None
     breakdown_s: Mapping[str, float] | None = None
-    measured_peak_bytes: float | None = None
     simulated_peak_bytes: int | None = None
-    ran: bool = True
     fits: bool | None = None
     settings: Mapping[str, str | int] | None = None
-    assumed: Sequence[str] = ()
     kind: RunKind | None = None
     num_layers: int = 0
 
     @property
     def error(self) -> float | None:
-        return _error(self.simulated_s, self.measured_s)
+        return _error(self.simulated_s, self.iteration_time_s)
 
     @property
     def peak_error(self) -> float | None:
-        return _error(self.simulated_peak_bytes, self.measured_peak_bytes)
+        return _error(self.simulated_peak_bytes, self.peak_bytes)
 
 
 def _error(simulated: float | None, measured: float | None) -> float | None:
@@ -257,7 +248,7 @@ class Validation(Answer):
     def of(cls, cluster: str, rows: Sequence[ValidatedRun]) -> Validation:
         """Return the statistics of runs."""
         timed = [row for row in rows if row.error is not None]
-        intervals = [(row.interval, row.measured_s or 0.0) for row in timed if row.interval]
+        intervals = [(row.interval, row.iteration_time_s or 0.0) for row in timed if row.interval]
         return cls(
             cluster,
             rows,
@@ -427,21 +418,10 @@ def validate_runs(
     rows = []
     for done, run in enumerate(runs):
         on_progress(done, len(runs))
-        row = simulations.of(run)
-        rows.append(
-            replace(
-                row,
-                name=run.name,
-                model=run.model,
-                file=run.file,
-                line=run.line,
-                measured_s=run.iteration_time_s,
-                measured_peak_bytes=run.peak_bytes,
-                simulated_peak_bytes=row.simulated_peak_bytes if run.peak_bytes else None,
-                ran=run.ran,
-                assumed=tuple(map(sys.intern, run.assumed)),
-            )
-        )
+        measured = {name: getattr(run, name) for name in MeasuredRun.__slots__}
+        measured |= {"scenario": None, "assumed": tuple(map(sys.intern, run.assumed))}
+        row = ValidatedRun(**measured | simulations.of(run))
+        rows.append(row if run.peak_bytes else replace(row, simulated_peak_bytes=None))
     on_progress(len(runs), len(runs))
     return Validation.of(cluster, rows)
 
@@ -454,12 +434,12 @@ class _Simulations:
 
     def __init__(self) -> None:
         self._evaluator = Evaluator(allow_oom=True)
-        self._rows: dict[bytes, ValidatedRun] = {}
+        self._rows: dict[bytes, dict[str, Any]] = {}
 
-    def of(self, run: MeasuredRun) -> ValidatedRun:
-        """Return what is predicted for a run."""
+    def of(self, run: MeasuredRun) -> dict[str, Any]:
+        """Return what is predicted for a run, by fields of `ValidatedRun`."""
         if run.scenario is None:
-            return ValidatedRun(refusal=run.refusal)
+            return {}
         settings = run.scenario.model_dump_json(exclude={"name", "description"})
         text = f"{run.peak_of} {settings}"
         key = sha256(text.encode()).digest()
@@ -470,30 +450,25 @@ class _Simulations:
             self._rows[key] = self._simulated(run, run.scenario)
         return self._rows[key]
 
-    def _simulated(self, run: MeasuredRun, scenario: Scenario) -> ValidatedRun:
+    def _simulated(self, run: MeasuredRun, scenario: Scenario) -> dict[str, Any]:
         evaluator = self._evaluator
         try:
             evaluation = evaluator.evaluate(scenario)
         except InputError as error:
-            return ValidatedRun(refusal=in_one_line(error))
-        scenario = evaluation.scenario
-        row = ValidatedRun(
-            simulated_peak_bytes=_peak_bytes(run.peak_of, evaluation, evaluator),
-            fits=evaluation.fits,
-            settings=_settings(scenario),
-            num_layers=scenario.model.num_layers,
-        )
-        if evaluation.run is None or evaluation.run.breakdown is None:
-            return row
-        time_s = evaluation.run.iteration_time_s
-        return replace(
-            row,
-            simulated_s=time_s,
-            breakdown_s=breakdown_by_name(evaluation.run.breakdown),
-            kind=run_kind(scenario, evaluator.profile_of(scenario)),
-            extrapolated=evaluator.extrapolated_compute(scenario),
-            interval=evaluator.interval(scenario, time_s),
-        )
+            return {"refusal": in_one_line(error)}
+        scenario, time_s = evaluation.scenario, evaluation.iteration_time_s
+        assert evaluation.run and evaluation.run.breakdown, "`allow_oom` simulates every scenario"
+        return {
+            "simulated_peak_bytes": _peak_bytes(run.peak_of, evaluation, evaluator),
+            "fits": evaluation.fits,
+            "settings": _settings(scenario),
+            "num_layers": scenario.model.num_layers,
+            "simulated_s": time_s,
+            "breakdown_s": breakdown_by_name(evaluation.run.breakdown),
+            "kind": run_kind(scenario, evaluator.profile_of(scenario)),
+            "extrapolated": evaluator.extrapolated_compute(scenario),
+            "interval": evaluator.interval(scenario, time_s),
+        }
 
 
 def _settings(scenario: Scenario) -> dict[str, str | int]:

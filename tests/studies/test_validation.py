@@ -43,7 +43,7 @@ def row_of(
 ) -> ValidatedRun:
     """Return a run with its prediction."""
     fields = {"settings": SETTINGS, "kind": kind, "fits": True} | more
-    times = {"measured_s": measured_s, "simulated_s": simulated_s}
+    times = {"iteration_time_s": measured_s, "simulated_s": simulated_s}
     return ValidatedRun("", model, "f", 1, **times, **fields)  # type: ignore[arg-type]
 
 
@@ -70,7 +70,7 @@ def test_statistics_by_hand() -> None:
 
 def test_what_fits_is_counted() -> None:
     rows = [row_of(1.0), row_of(1.0, fits=False), row_of(1.0, ran=False, fits=False)]
-    validation = Validation.of("h100_sxm", [*rows, ValidatedRun("", "", "f", 1, "no")])
+    validation = Validation.of("h100_sxm", [*rows, ValidatedRun("", "", "f", 1, refusal="no")])
     assert (validation.num_rows, validation.num_simulated, validation.num_refused) == (4, 3, 1)
     assert [*validation.fits.values()] == [2, 1, 1, 1]
     assert not validation.most_do_not_fit
