@@ -79,9 +79,7 @@ def test_the_price_of_a_user_and_emissions_by_hand() -> None:
     assert "AWS" in plain.sources["price"] and "AWS" not in cost.sources["price"]
     kwh = 3.25 * 1.2 * cost.time_s / 3600
     assert cost.site_energy_kwh == pytest.approx(kwh, rel=1e-12)
-    assert cost.energy and plain.energy
-    assert cost.energy.mean == pytest.approx(1.2 * plain.energy.mean, rel=1e-12)
-    assert cost.co2_t == pytest.approx(cost.energy.mean * 400e-6, rel=1e-12)
+    assert cost.co2_t == pytest.approx(cost.to_dict()["energy_kwh"]["mean"] * 400e-6, rel=1e-12)
     assert plain.co2_t is None and plain.node_energy_j == cost.node_energy_j
 
 
@@ -93,12 +91,13 @@ def test_iterations_are_whole_and_more_tokens_never_cost_less(num_tokens: int, m
         assert getattr(one, quantity) <= getattr(other, quantity)
 
 
-@pytest.mark.parametrize("entry", ["price", "gpu_power", "node_power", "running_costs"])
+@pytest.mark.parametrize("entry", ["price", "gpu_power", "host_power", "running_costs"])
 def test_only_quantities_of_missing_entries_are_missing(entry: str) -> None:
     cost, whole = cost_of(10**9, entry), cost_of(10**9)
     quantity = {"price": "price", "gpu_power": "gpu_energy_j", "node_power": "node_energy_j"}
-    missing = (*quantity,) if entry == "running_costs" else (entry,)
+    missing = (*quantity,) if entry == "running_costs" else (entry,) * (entry in quantity)
     assert cost.missing == missing and cost.gpu_hours == whole.gpu_hours
+    assert (cost.energy is None) == (entry in ("host_power", "running_costs"))
     for name, attribute in quantity.items():
         expected = None if name in missing else getattr(whole, attribute)
         assert getattr(cost, attribute) == expected
@@ -124,9 +123,8 @@ def power_w(shares: Sequence[float], num_gpus: int = 8) -> float:
 
 def test_the_power_of_a_node_and_of_sixty_four_by_hand() -> None:
     """Fans turn faster the hotter a node is. 64 nodes have sixteen leaves and eight spines."""
-    alone = {(1, 0, 0, 0): 134, (0, 1, 0, 0): 152, (0, 0, 1, 0): 442, (0, 0, 0, 1): 685}
-    mixed = {(0.25, 0.25, 0, 0.5): 134 / 4 + 152 / 4 + 685 / 2}
-    for shares, gpu_w in (alone | mixed).items():
+    watts = {(1, 0, 0, 0): 134, (0, 1, 0, 0): 152, (0, 0, 1, 0): 442, (0, 0, 0, 1): 685}
+    for shares, gpu_w in (watts | {(0.25, 0.25, 0, 0.5): (134 + 152) / 4 + 685 / 2}).items():
         heat_w = 8 * gpu_w + 1750
         node_w = heat_w + 1170 * (heat_w / (8 * 685 + 1750)) ** 3
         assert power_w(shares) == pytest.approx(node_w)
@@ -146,25 +144,32 @@ def test_more_waiting_is_less_power(weights: list[float], place: int) -> None:
 
 
 def test_switches_join_the_nodes_of_a_training() -> None:
-    """Half the ports of a switch of 64 serve four nodes of eight adapters. Of more nodes each
-    adapter has leaves of its own, one for 32 nodes, and half as many spines; 257 nodes need a third
-    tier. NVLink joins a rack of 72 GPUs.
+    """A switch serves four nodes. Above, eight adapters have a leaf each for 32 nodes, and half as
+    many spines; 257 nodes need a third tier. NVLink joins a rack of 72 GPUs.
     """
-    switches = {8: 0, 16: 1, 32: 1, 40: 12, 264: 24, 2056: 180}
+    switches = {8: 0, 16: 1, 32: 1, 40: 12, 264: 24, 2048: 96, 2056: 180}
     assert {number: H100.num_switches(number, 64) for number in switches} == switches
     rack = load_profile("gb200")
     assert (rack.num_switches(72, 64), rack.num_switches(76, 64)) == (0, 6)
 
 
-def test_a_single_gpu_runs_products_and_other_kernels_alone() -> None:
-    model = {"num_layers": 2, "hidden_size": 1024, "num_attention_heads": 16, "seq_length": 1024}
-    alone = simtrain.run(scenario_with(model, batch={"micro": 1, "global": 4}), a100())
-    shares, breakdown = power_shares(alone, 1.0), alone.breakdown
-    products_s = sum(row.exposed_s for row in alone.operators().rows if row.flops)
-    assert shares["gpu_waiting_power"] == 0 < shares["gpu_memory_power"]
-    assert shares["gpu_product_power"] * breakdown.total_s == pytest.approx(products_s, rel=1e-6)
-    assert shares["gpu_idle_power"] * breakdown.total_s == pytest.approx(breakdown.launch_s)
-    assert power_shares(alone, 0.5)["gpu_product_power"] == shares["gpu_product_power"] / 2
+@pytest.mark.parametrize("split", [{}, {"tensor": 2, "pipeline": 2, "data": 2}])
+def test_a_gpu_runs_products_and_other_kernels_or_waits(split: dict[str, int]) -> None:
+    """A single GPU never waits for others. Collectives beside products slow them down a little."""
+    model = {"num_layers": 4, "hidden_size": 1024, "num_attention_heads": 16, "seq_length": 1024}
+    layout = {"parallelism": split, "batch": {"micro": 1, "global": 8}, "recompute": "full"}
+    result = simtrain.run(scenario_with(model, **layout), a100())
+    rows = [row for stage in range(result.num_stages) for row in result.operators(stage).rows]
+    products_s = sum(row.exposed_s for row in rows if row.flops) / result.num_stages
+    times = result.breakdown_s
+    waiting_s = sum(time_s for name, time_s in times.items() if name.endswith("communication"))
+    shares, total_s = power_shares(result, 1.0), sum(times.values())
+    seconds = {name: share * total_s for name, share in shares.items()}
+    assert seconds["gpu_waiting_power"] == pytest.approx(waiting_s)
+    assert (waiting_s > 0) == bool(split)
+    assert seconds["gpu_product_power"] == pytest.approx(products_s, rel=0.03)
+    kernels_s = times["compute"] + times["recompute"] + times["optimizer"]
+    assert seconds["gpu_memory_power"] == pytest.approx(kernels_s - seconds["gpu_product_power"])
 
 
 def test_a_cost_has_the_energy_of_what_its_gpus_do() -> None:
@@ -173,8 +178,7 @@ def test_a_cost_has_the_energy_of_what_its_gpus_do() -> None:
     kwh, shares = cost.to_dict()["energy_kwh"], power_shares(simtrain.run(base), 1.0)
     expected_w = power_of(H100, shares, cost.num_gpus)
     assert expected_w and kwh["mean"] == pytest.approx(1.2 * expected_w * cost.time_s / 3.6e6)
-    assert kwh["p5"] < kwh["mean"] < kwh["p95"]
-    assert kwh["mean"] < kwh["nameplate"] == cost.site_energy_kwh
+    assert kwh["p5"] < kwh["mean"] < kwh["nameplate"] == cost.site_energy_kwh
     busy = shares["gpu_product_power"] + shares["gpu_memory_power"]
     assert (kwh["busy_share"], kwh["waiting_share"]) == (busy, shares["gpu_waiting_power"])
     assert cost.co2_t == pytest.approx(kwh["mean"] * 332 / 1e6)
