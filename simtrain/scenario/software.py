@@ -68,7 +68,8 @@ class When(Strict):
     pipeline: bool | None = None
     recipes: list[Text] | None = None
     adapters: bool | None = None
-    max_hidden_size: Count | None = None
+    min_hidden_size: Count = 1
+    max_hidden_size: Count = 1 << 30
 
     def holds_for(self, run: Circumstances) -> bool:
         return (
@@ -77,7 +78,7 @@ class When(Strict):
             and self.pipeline in (None, run.in_pipeline)
             and (self.recipes is None or run.recipe in self.recipes)
             and self.adapters in (None, run.has_adapters)
-            and (self.max_hidden_size is None or run.hidden_size <= self.max_hidden_size)
+            and self.min_hidden_size <= run.hidden_size <= self.max_hidden_size
         )
 
 
@@ -136,7 +137,8 @@ def as_of(document: YamlDocument, last: str | None, run: Circumstances | None) -
             continue
         # A whole entry replaces an older one: a value and its source stay together.
         data |= entries.data
-        places = {path: place for path, place in places.items() if path[:1] not in _tops(entries)}
+        replaced = {(name,) for name in entries.data}
+        places = {path: place for path, place in places.items() if path[:1] not in replaced}
         places |= entries.positions.places
     return YamlDocument(data, Positions(places))
 
@@ -168,10 +170,6 @@ def _sections(document: YamlDocument) -> Iterator[tuple[_Labels, YamlDocument]]:
         entries = {name: value for name, value in content.items() if name not in names}
         inside = {path: place for path, place in places.items() if path and path[0] in entries}
         yield labels, YamlDocument(entries, Positions(inside))
-
-
-def _tops(document: YamlDocument) -> set[tuple[str, ...]]:
-    return {(name,) for name in document.data}
 
 
 def _spell(index: int, path: Path) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,12 +32,12 @@ releases:
   - release: "1.10"
     speed: {value: fast, source: second}
   - release: "1.10"
-    when: {experts: true, clusters: [gb200]}
+    when: {experts: true, clusters: [gb200], min_hidden_size: 64, max_hidden_size: 96}
     speed: {value: faster, source: third}
   - release: "2.0"
     speed: {value: fastest, source: fourth}
 """
-EXPERTS = Circumstances("gb200", has_experts=True, in_pipeline=False, recipe="")
+EXPERTS = Circumstances("gb200", True, in_pipeline=False, recipe="", hidden_size=64)
 DENSE = Circumstances("gb200", has_experts=False, in_pipeline=False, recipe="")
 
 
@@ -55,10 +56,10 @@ def test_a_release_has_the_newest_entries_up_to_it() -> None:
 
 
 def test_entries_hold_for_the_runs_that_meet_all_conditions() -> None:
-    other = Circumstances("b200_sxm", has_experts=True, in_pipeline=False, recipe="")
-    assert [speed_of("1.10", run) for run in (EXPERTS, DENSE, other, None)] == [
-        *("faster", "fast", "fast", "fast")
-    ]
+    other = replace(EXPERTS, cluster="b200_sxm")
+    sizes = [replace(EXPERTS, hidden_size=size) for size in (63, 96, 97)]
+    runs = EXPERTS, *sizes, DENSE, other, None
+    assert [speed_of("1.10", run) == "faster" for run in runs] == [1, 0, 1, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -105,9 +106,8 @@ def test_sections_of_releases_are_read_strictly(text: str, code: str) -> None:
 
 def circumstances() -> Iterator[Circumstances]:
     """Yield runs that conditions tell apart."""
-    flags = (False, True)
     for cluster in list_profiles():
-        for has_experts, in_pipeline in itertools.product(flags, flags):
+        for has_experts, in_pipeline in itertools.product((False, True), repeat=2):
             for recipe in ("", "delayed", "mxfp8", "nvfp4"):
                 yield Circumstances(cluster, has_experts, in_pipeline, recipe, False, 2048)
                 yield Circumstances(cluster, has_experts, in_pipeline, recipe, True, 8192)
