@@ -16,7 +16,7 @@ from tests.helpers.command_line import ROOT
 BUDGET = {
     "base": 2920,
     "schedules": 2227,
-    "scenario": 6676,
+    "scenario": 6674,
     "hardware": 2467,
     "workload": 9539,
     "durations": 985,
