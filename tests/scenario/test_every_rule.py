@@ -163,3 +163,21 @@ def test_the_layers_of_both_ends_are_added_in_words() -> None:
         "model.num_layers (24) leaves 11 for 2 stages, not a positive multiple of these stages x "
         "parallelism.interleave (2 x 2 = 4)"
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "codes"),
+    [
+        ({"memory.shard_over": 1, "parallelism.data": 2}, {"E365"}),
+        ({"memory.shard_over": 1, "parallelism.context": 2}, set()),
+        # The order of this schedule cannot be built, so no kept microbatches are too many.
+        (
+            {"parallelism.pipeline": 4, "parallelism.interleave": 3, "batch.global": 6}
+            | {"recompute.strategy": "full", "recompute.keep_microbatches": 90},
+            {"E305", "E311"},
+        ),
+    ],
+)
+def test_rules_that_depend_on_others(values: dict[str, object], codes: set[str]) -> None:
+    fused = {"attention_backend": "fused", "memory.zero_stage": int("memory.shard_over" in values)}
+    assert broken_codes(Scenario.model_validate(nested(fused | values)), RULES) == codes

@@ -174,3 +174,16 @@ def test_defaults_of_a_release_never_make_a_scenario_illegal(changes: dict[str, 
         assert one.expert_dispatch in expected
     if "model.experts.capacity_factor" not in changes:
         assert not one.merges_passes
+
+
+@pytest.mark.parametrize(
+    ("changes", "recipe"),
+    [
+        ({"precision.compute": "bf16"}, ""),
+        ({"precision.fp8_recipe": "blockwise"}, "blockwise"),
+        ({"precision.compute": "fp4"}, "nvfp4"),
+    ],
+)
+def test_circumstances_of_a_run(changes: dict[str, Any], recipe: str) -> None:
+    found = qwen(BRIDGE).replace(changes).circumstances
+    assert found == Circumstances("gb300", True, False, recipe, False, 2048)

@@ -12,7 +12,7 @@ from simtrain.engine import simulate as simulate_program
 from simtrain.hardware.load import load_profile
 from simtrain.iteration.memory.working import pass_memory
 from simtrain.iteration.programs.pass_tasks import PassMachine, pass_program
-from simtrain.scenario import Scenario
+from simtrain.scenario import Scenario, check_scenario
 from simtrain.scenario.dispatchers import DISPATCHERS
 from simtrain.studies.simulation import simulate
 from simtrain.workload.pass_record import PassRecord
@@ -179,6 +179,7 @@ def test_tokens_travel_in_fp8_with_their_scales(name: str) -> None:
         split(name, experts=experts, model=model, precision=FP8 | {"fp8_dispatch": travels})
         for travels in (True, False)
     )
+    check_scenario(wide)
     row, size, tokens, rows = 1024 * (1 + 4 / 128), 2 * 1024, 2 * 128, round(2 * 128 * REACHED)
     there, back = exchanges(wide), exchanges(wide, "B")
     assert there["dispatch"].node_bytes == rows * (row + 2 * 12)

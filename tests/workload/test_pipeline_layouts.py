@@ -1,6 +1,5 @@
 """Stages with layouts, or with layers of their own: contents, parameters, memory, messages."""
 
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -9,21 +8,16 @@ from hypothesis import strategies as st
 
 from simtrain.iteration.memory.report import memory_report
 from simtrain.iteration.memory.working import pass_memory
-from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.seconds import IterationSeconds
 from simtrain.scenario import Scenario
 from simtrain.scenario.parallelism import chunks_of_layout, layout_of_chunks
 from simtrain.studies.search.bounds import Bounds
 from simtrain.workload.chunk import whole_parameters
-from simtrain.workload.ops import total_flops
 from simtrain.workload.passes import record_pass
 from simtrain.workload.work import Collective, Elementwise
 from tests.helpers.toys import (
     a100,
-    layer_parameters,
     machine_of,
-    ops_of,
-    pass_of,
     plan_of,
     run,
     scenario_with,
@@ -226,47 +220,3 @@ def test_no_layer_is_lost_or_run_twice(scenario: Scenario) -> None:
     bounds, plan = Bounds(machine), plan_of(scenario)
     assert bounds.iteration_s(plan) <= run(scenario).iteration_time_s
     assert bounds.peak_bytes(plan) <= max(memory_report(plan, a100()).peaks_bytes)
-
-
-def small_plan(grid: dict[str, Any], **sections: Any) -> Plan:
-    return plan_of(small(grid, **sections))
-
-
-def stage_flops(plan: Plan) -> list[int]:
-    """Return the FLOPs per iteration of one rank of each stage."""
-    return [
-        sum(total_flops(ops_of(pass_of(plan, action))) for action in actions)
-        for actions in plan.schedule.ranks
-    ]
-
-
-def parameters(plan: Plan) -> list[int]:
-    """Return the parameters of one rank of each stage."""
-    return [stage.total for stage in plan.stage_parameters]
-
-
-def differences(one: list[int], other: list[int]) -> list[int]:
-    return [b - a for a, b in zip(one, other, strict=True)]
-
-
-@pytest.mark.parametrize("interleave", [1, 2])
-def test_a_moved_layer_moves_its_parameters_and_flops(interleave: int) -> None:
-    """A layer per chunk moves from the first stage to the last. It has 12h² + 13h parameters, of
-    which 6h are on every rank, and 72bsh²(1 + s/6h) FLOPs per microbatch (Appendix A).
-    """
-    grid = {"tensor": 4, "interleave": interleave}
-    model = {"num_layers": 16}
-    even = small_plan(grid, model=model)
-    ends = {"first_stage_layers": 4 - interleave, "last_stage_layers": 4 + interleave}
-    moved = small_plan(grid | ends, model=model)
-    layer = layer_parameters(even.scenario)
-    assert differences(parameters(even), parameters(moved)) == [
-        -interleave * layer,
-        0,
-        0,
-        interleave * layer,
-    ]
-    s, h, t, microbatches = 2048, 4096, 4, 8
-    assert t * layer == 12 * h**2 + 7 * h + 6 * h * t
-    flops = microbatches * interleave * Fraction(72 * s * h**2, t) * (1 + Fraction(s, 6 * h))
-    assert differences(stage_flops(even), stage_flops(moved)) == [-flops, 0, 0, flops]
