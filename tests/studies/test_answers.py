@@ -28,7 +28,7 @@ OF_PEOPLE = {"letter", "scenario", "mean_s", "p95_s", "slower", "fits", "rank", 
 """Columns that help people read a table; all others are keys of JSON, with its values."""
 OF_PYTHON = {"scenario", "base", "interrupted", "on_progress", "only_best", "refines", "evaluator"}
 """Fields that a command fills in by itself; `scenario` and `base` are its argument."""
-COMMANDS = "cost", "run", "search", "sweep"
+REQUESTS = {"cost": CostRequest, "run": DrawRequest, "search": SearchRequest, "sweep": SweepRequest}
 HOLD = ["recompute", "memory.zero_stage", "overlap"]
 
 
@@ -106,11 +106,8 @@ def values_in(data: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         yield "recompute" if key == "strategy" else key, data
 
 
-@pytest.mark.parametrize(
-    ("asked", "command"),
-    [*zip((CostRequest, DrawRequest, SearchRequest, SweepRequest), COMMANDS, strict=True)],
-)
-def test_every_field_of_a_request_is_described_and_an_option(asked: type, command: str) -> None:
+@pytest.mark.parametrize(("command", "asked"), REQUESTS.items())
+def test_every_field_of_a_request_is_described_and_an_option(command: str, asked: type) -> None:
     described = described_in(inspect.getdoc(asked) or "")
     options = {option.name: option for option in commands()[command].params}
     for field in dataclasses.fields(asked):

@@ -23,7 +23,6 @@ from tests.iteration.report.test_breakdown import scenarios
 _SPEEDS = re.compile(r"[\d.e+-]+ (s|ms|us|ns|[KMGT]?B/s|[KMGT]?b/s|[KMGT]?FLOP/s)")
 _OTHER_QUESTIONS = "reliability", "variation"
 """Sections of a profile that no iteration without variation depends on."""
-ON_ONE_NODE = small({"tensor": 8, "pipeline": 1})
 LATENCIES = ("kernel_latencies", "nvlink_latencies", "network_latencies")
 
 
@@ -86,17 +85,11 @@ def test_compute_without_latencies_depends_on_two_resources() -> None:
     assert {name for name in saved if not saved[name]} == idle | {"memory_capacity"}
 
 
-def test_one_node_gains_nothing_from_the_network() -> None:
-    saved = sensitivity(ON_ONE_NODE).saved
-    assert saved["network_bandwidth"] == saved["network_latencies"] == 0
-    assert saved["tensor_cores"] > saved["nvlink_bandwidth"] > 0
-    assert list(saved.values()) == sorted(saved.values(), reverse=True)
-
-
 def test_a_host_bound_iteration_gains_from_the_host() -> None:
     software = {"stack": "megatron_2022", "host_issue": "300 us"}
     saved = sensitivity(small({"tensor": 8, "pipeline": 1}, software=software)).saved
-    assert saved["host"] == max(saved.values()) > 0.05
+    shares = [*saved.values()]
+    assert saved["host"] == shares[0] > 0.05 and shares == sorted(shares, reverse=True)
 
 
 def test_more_memory_saves_time_only_with_recompute_auto() -> None:

@@ -1,6 +1,7 @@
 """The cost of a training and its energy, calculated by hand, and the output of `simtrain cost`."""
 
 import functools
+import math
 import pathlib
 from collections.abc import Sequence
 
@@ -13,7 +14,14 @@ from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import GPU_POWERS
 from simtrain.iteration.report.result import Result
 from simtrain.scenario import load_scenario
-from simtrain.studies.cost import Terms, TrainingCost, cost_of_result, power_of, power_shares
+from simtrain.studies.cost import (
+    DrawnFigure,
+    Terms,
+    TrainingCost,
+    cost_of_result,
+    power_of,
+    power_shares,
+)
 from simtrain.units import Price
 from tests.helpers.command_line import call, refused
 from tests.helpers.toys import a100, scenario_with
@@ -109,6 +117,16 @@ def test_a_cost_says_whose_failures_it_takes() -> None:
     assert cost.failures == cost.to_dict()["failures"] == "a100_sxm4_80gb"
     assert "drawn with the failures of a100_sxm4_80gb" in cost.assumptions[0]
     assert "drawn" not in simtrain.cost(scenario, "1B", goodput=0.9).assumptions[0]
+
+
+def test_the_mean_of_draws_has_the_error_of_their_spread() -> None:
+    figure = DrawnFigure.of([1.0, 2.0, 3.0])
+    assert (figure.mean, figure.mean_error) == (2.0, pytest.approx(1 / math.sqrt(3)))
+    assert (figure.p5, figure.p95) == (pytest.approx(1.1), pytest.approx(2.9))
+    assert DrawnFigure.of([4.0]) == DrawnFigure(4.0, 4.0, 4.0, 0.0)
+    wider = figure.with_error((0.5, 2.0))
+    assert math.log(2 / wider.p5) == pytest.approx(math.hypot(math.log(2 / 1.1), math.log(2)))
+    assert math.log(wider.p95 / 2) == pytest.approx(math.hypot(math.log(2.9 / 2), math.log(2)))
 
 
 # -------------------------------------------------------------------------- energy

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from simtrain import import_, load_scenario
+from simtrain import load_scenario
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario
 from simtrain.studies.changes import with_gpus
@@ -54,17 +54,6 @@ def test_every_command_means_the_same(command: str) -> None:
     first, second = (call(word, NAME, *options, *words).stdout for words in (short, long))
     assert first == second and json.loads(first)["schema_version"]
     assert call(word, NAME, *options, *short[:2], short[3]).stdout != first
-
-
-def test_a_script_that_says_its_number_keeps_its_batch(tmp_path: Path) -> None:
-    file = written(str(tmp_path / "run.sh"), f"#!/bin/bash\n{TRAIN}\n")
-    machine = "cluster=h100_sxm"
-    scenario = with_gpus(import_(file, overrides=[machine]), 32)
-    printed = call(
-        "run", file, "--set", machine, "--gpus", "32", "--show", "settings", "--format=csv"
-    ).stdout
-    for line in (f"parallelism.data,{scenario.parallelism.data},", "batch.global,64,"):
-        assert line in printed
 
 
 def test_a_script_that_says_no_number_has_none_to_scale_from(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import statistics
 import pytest
 
 from simtrain.base.resources import find_profile
+from simtrain.errors import InputError
 from simtrain.guests.importing.runs import read_runs
 from simtrain.hardware.evidence import MeasuredRuns, RunKind, validated_on
 from simtrain.hardware.interval import errors_of
@@ -24,6 +25,7 @@ from simtrain.studies.validation import (
     Validation,
     error_classes,
     errors_text,
+    in_one_line,
     validate_runs,
 )
 from simtrain.views.validation import validation_view
@@ -134,6 +136,9 @@ def test_an_illegal_run_is_refused_with_its_rule(tmp_path: pathlib.Path) -> None
     )
     (row,) = validate_runs(read_runs([file], RunSettings("h100_sxm")), "h100_sxm").rows
     assert row.refusal.startswith("E301 parallelism.tensor is 3, which does not divide")
+    for code, follows in (("E204", "fix"), ("E301", "reason"), ("E408", "reason")):
+        error = InputError.of(code, "wrong", fix="fix", reason="reason")
+        assert in_one_line(error) == f"{code} wrong; {follows}"
 
 
 def validation_of(folder: pathlib.Path, rows: list[str], head: str = HEAD) -> Validation:

@@ -14,13 +14,6 @@ from tests.helpers.command_line import call
 from tests.helpers.varied_iterations import STILL, drawn, mean_of_largest, replicas, small
 
 
-def test_the_mean_of_the_largest_of_n_normals_is_that_of_tables() -> None:
-    """Harter 1961, "Expected values of normal order statistics"."""
-    published = {2: 0.56419, 3: 0.84628, 5: 1.16296, 10: 1.53875, 100: 2.50759}
-    for number, mean in published.items():
-        assert mean_of_largest(number) == pytest.approx(mean, abs=1e-5)
-
-
 def test_a_stage_waits_for_the_slowest_of_its_ranks() -> None:
     """Each pass takes the largest of 4 normal factors, as if all were slow by σ·m(4)."""
     scenario, sigma = small({"parallelism.tensor": 4}), 0.02
@@ -136,6 +129,7 @@ def test_the_error_of_the_mean_covers_what_other_seeds_give() -> None:
     assert np.std(means) > 0 and times[0].deviation == 0
     inside = sum(time.mean_low <= np.mean(means) <= time.mean_high for time in times)
     assert inside >= 10
+    assert times[0].mean_error == pytest.approx(np.std(means[1:9], ddof=1))
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=200))
@@ -145,6 +139,11 @@ def test_a_distribution_has_its_statistics_in_order(times: list[float]) -> None:
     in_order = found.least, found.p5, found.p50, found.p95, found.p99, found.most
     assert list(in_order) == sorted(in_order)
     assert found.mean == pytest.approx(np.mean(times))
+    deviation = np.std(times, ddof=1) if len(times) > 1 else 0.0
+    assert found.deviation == pytest.approx(deviation, abs=1e-12)
+    assert found.mean_error == pytest.approx(deviation / math.sqrt(len(times)), abs=1e-12)
+    width = found.mean_high - found.mean_low
+    assert width == pytest.approx(2 * 1.96 * found.mean_error, abs=1e-12)
     for share, value in ((0.05, found.p5), (0.5, found.p50), (0.95, found.p95), (0.99, found.p99)):
         assert np.mean(np.array(times) <= value) >= share - 1e-9
         assert np.mean(np.array(times) < value) < share
