@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9452,
     "docs/update": 892,
     "benchmarks": 1609,
-    "tests": 39675,
+    "tests": 39674,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
