@@ -38,10 +38,12 @@ _QUICK_MINUTES = 2.0
 _GPUS_PER_NODE = 8
 Device = Literal["cuda", "cpu"]
 
-app = Group("Measure a machine, fit its hardware profile, and check simtrain's memory on it.")
+app = Group(
+    "Measure a machine, fit its hardware profile, and check simtrain's memory on it.",
+    lambda: {name: f"calibrate.app:{name}" for name in ("measure", "check", "fit")},
+)
 
 
-@app.command()
 def measure(
     out: Annotated[Path, OUT],
     quick: bool = False,
@@ -96,7 +98,6 @@ def measure(
         print("fp8 products left out: they need a GPU of compute capability 8.9 or more")
 
 
-@app.command()
 def check(
     device: Device | None = None,
     *,
@@ -129,7 +130,6 @@ def check(
         raise SystemExit(MISSED)
 
 
-@app.command()
 def fit(
     sources: Annotated[list[Path], Argument(metavar="SOURCE")],
     out: OutOption = None,

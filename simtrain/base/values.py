@@ -8,21 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import KW_ONLY as KW_ONLY
-from dataclasses import MISSING as MISSING
-from dataclasses import Field, FrozenInstanceError
-from dataclasses import asdict as asdict
-from dataclasses import field as field
-from dataclasses import fields as fields
-from dataclasses import is_dataclass as is_dataclass
-from dataclasses import replace as replace
+from dataclasses import *  # noqa: F403 (all but `dataclass` is the same)
+from dataclasses import MISSING, Field, FrozenInstanceError, fields
 from functools import partial
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, NoReturn
 
-if TYPE_CHECKING:
-    from dataclasses import dataclass as dataclass
-else:
+if not TYPE_CHECKING:
 
     def dataclass(cls=None, /, *, eq=True, repr=True, frozen=False, slots=False, **others):
         """Make a dataclass; parameters are those of `dataclasses.dataclass`."""
@@ -51,18 +43,15 @@ else:
 
 
 class _Compiled:
-    """A method that is compiled when it is looked up first, and then takes its place in the class.
+    """A method that is compiled when it is looked up first, and takes its place in the class."""
 
-    `describe` returns its first line, its other lines, the values of names, and its defaults.
-    """
+    __slots__ = ("compile", "owner")
 
-    __slots__ = ("describe", "owner")
-
-    def __init__(self, owner: type, describe: Callable[[], Any]) -> None:
-        self.owner, self.describe = owner, describe
+    def __init__(self, owner: type, compile: Callable[[], Any]) -> None:
+        self.owner, self.compile = owner, compile
 
     def __get__(self, value: object, kind: type | None = None) -> Any:
-        function = self.describe()
+        function = self.compile()
         function.__module__ = self.owner.__module__
         function.__qualname__ = f"{self.owner.__qualname__}.{function.__name__}"
         setattr(self.owner, function.__name__, function)
@@ -75,21 +64,21 @@ def _function(head: str, lines: list[str], **names: Any) -> Any:
 
 
 def _init(owner: Any, frozen: bool) -> Any:
-    every = fields(owner)
-    in_order = {each.name: _default(each) for each in every if each.init and not each.kw_only}
-    by_name = {each.name: _default(each) for each in every if each.init and each.kw_only}
+    every = {each.name: each for each in fields(owner)}
+    defaults = {name: _default(each) for name, each in every.items()}
+    in_order = [name for name, each in every.items() if each.init and not each.kw_only]
+    by_name = [name for name, each in every.items() if each.init and each.kw_only]
     line = "set_(self, '{0}', {1})" if frozen else "self.{0} = {1}"
-    lines = [line.format(each.name, value) for each in every if (value := _value(each))]
+    lines = [line.format(name, text) for name, each in every.items() if (text := _value(each))]
     lines += ["self.__post_init__()"] * hasattr(owner, "__post_init__")
-    parameters = ["self", *in_order, *["*"] * bool(by_name), *by_name]
-    defaults = {f"default_{each.name}": _default(each) for each in every}
-    head = f"__init__({', '.join(parameters)})"
-    function = _function(head, lines or ["pass"], set_=object.__setattr__, **defaults)
-    function.__defaults__ = tuple(value for value in in_order.values() if value is not MISSING)
-    function.__kwdefaults__ = {
-        name: value for name, value in by_name.items() if value is not MISSING
-    }
-    function.__annotations__ = {each.name: each.type for each in every}
+    parameters = ", ".join(["self", *in_order, *["*"] * bool(by_name), *by_name])
+    names = {f"default_{name}": default for name, default in defaults.items()}
+    names["set_"] = object.__setattr__
+    function = _function(f"__init__({parameters})", lines or ["pass"], **names)
+    written = {name: default for name, default in defaults.items() if default is not MISSING}
+    function.__defaults__ = tuple(written[name] for name in in_order if name in written)
+    function.__kwdefaults__ = {name: written[name] for name in by_name if name in written}
+    function.__annotations__ = {name: each.type for name, each in every.items()}
     return function
 
 
@@ -106,9 +95,9 @@ def _default(each: Field[Any]) -> Any:
 
 
 def _eq(owner: Any) -> Any:
-    left, right = (_compared(owner, name) for name in ("self", "other"))
     test = "if other.__class__ is self.__class__ else NotImplemented"
-    return _function("__eq__(self, other)", [f"return {left} == {right} {test}"])
+    line = f"return {_compared(owner, 'self')} == {_compared(owner, 'other')} {test}"
+    return _function("__eq__(self, other)", [line])
 
 
 def _hash(owner: Any) -> Any:

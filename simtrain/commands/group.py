@@ -18,46 +18,32 @@ class Group(Mapping[str, Any]):
 
     Args:
         help: its help.
-        default: returns the command that takes a first word that is no command; "" for none.
         sources: returns commands as "module:function" or "module:group". It is called when a
-            command is looked up, so that its errors are printed like others. Functions that the
-            decorator `command` registers need no entry.
+            command is looked up, so that its errors are printed like others.
+        default: returns the command that takes a first word that is no command; "" for none.
         version: what `--version` prints. The group with a version can install completion.
     """
 
     def __init__(
         self,
         help: str,
-        *,
+        sources: Callable[[], Mapping[str, str]],
         default: Callable[[str], str] = lambda word: "",
-        sources: Callable[[], Mapping[str, str]] = dict,
         version: str = "",
     ) -> None:
         self.help, self.default, self.version = help, default, version
-        self._find_sources = sources
-        self._functions: dict[str, Callable[..., None]] = {}
+        self._find = sources
 
     @cached_property
     def _sources(self) -> Mapping[str, str]:
-        return self._find_sources()
-
-    def command(self, name: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
-        """Register a function as a command; its docstring is the help."""
-
-        def register(function: Callable[..., None]) -> Callable[..., None]:
-            self._functions[name or function.__name__] = function
-            return function
-
-        return register
+        return self._find()
 
     def __getitem__(self, name: str) -> Any:
-        if name in self._functions:
-            return self._functions[name]
         module, _, attribute = self._sources[name].partition(":")
         return getattr(import_module(module), attribute)
 
     def __iter__(self) -> Iterator[str]:
-        yield from (*self._functions, *self._sources)
+        return iter(self._sources)
 
     def __len__(self) -> int:
-        return len(self._functions) + len(self._sources)
+        return len(self._sources)

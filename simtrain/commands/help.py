@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shutil
 import textwrap
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from inspect import getdoc
 from typing import Any
 
@@ -58,7 +57,7 @@ def short_help(path: str, function: Callable[..., None], width: int) -> str:
 
 def group_help(path: str, group: Group) -> str:
     """Return the options and the commands of a group, each with the first paragraph of its help."""
-    width = _terminal_width()
+    width = shutil.get_terminal_size().columns
     usage = f"Usage: {path} [OPTIONS] COMMAND [ARGS]..."
     texts = [usage, "", *group.help.split("\n"), ""]
     lines = [f" {line}" for text in texts for line in _wrapped(text, width - 2)]
@@ -69,14 +68,6 @@ def group_help(path: str, group: Group) -> str:
     commands = [(name.ljust(column), _summary(group[name])) for name in group]
     boxes = [*_boxed("Options", rows, width), *_boxed("Commands", commands, width)]
     return "\n".join([*(line.ljust(width) for line in ("", *lines)), *boxes, ""])
-
-
-def _terminal_width() -> int:
-    """Return the width as `shutil.get_terminal_size` does, which imports three compressors."""
-    columns = os.environ.get("COLUMNS", "")
-    with suppress(AttributeError, ValueError, OSError):
-        return int(columns) if columns.isdecimal() else os.get_terminal_size(1).columns
-    return 80
 
 
 def _summary(command: Group | Callable[..., None]) -> str:

@@ -7,7 +7,7 @@ their types.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import wraps
 from typing import Annotated, Any
 
@@ -32,6 +32,15 @@ class _Explained:
     """Base class of commands and groups that refuse wrong arguments in the words of simtrain."""
 
     no_args_is_help: bool
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            vars(param).pop("process_value", None)
+            if ctx.resilient_parsing:
+                # Completion reads no values, and typer would import pydantic to convert them.
+                param.process_value = lambda ctx, value: value
+        return params
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
@@ -81,10 +90,18 @@ class _Group(_Explained, TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands: Any = _Commands(self.group)
+        self.commands: dict[str, Any] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*self.commands]
+        return [*self.group]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Build a command at its first use: most calls use one."""
+        if cmd_name in self.group and cmd_name not in self.commands:
+            command = typer.main.get_command(_typer_of(self.group[cmd_name]))
+            command.name = cmd_name
+            self.commands[cmd_name] = command
+        return self.commands.get(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(group_help(ctx.command_path, self.group))
@@ -92,13 +109,13 @@ class _Group(_Explained, TyperGroup):
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
-        if args and args[0] not in self.commands:
+        if args and args[0] not in self.group:
             name = self.group.default(args[0])
             args = [name, *args] if name else args
         return super().make_context(info_name, args, parent, **extra)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] not in self.commands and not ctx.resilient_parsing:
+        if args[0] not in self.group and not ctx.resilient_parsing:
             raise unknown_command(ctx, args)
         return super().resolve_command(ctx, args)
 
@@ -107,30 +124,6 @@ class _Group(_Explained, TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
-
-
-class _Commands(Mapping[str, Any]):
-    """Commands by name, each built at its first use."""
-
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self._commands: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._commands:
-            command = self._group[name]
-            is_group = isinstance(command, Group)
-            self._commands[name] = (
-                typer.main.get_group(typer_app(command)) if is_group else _typer_command(command)
-            )
-            self._commands[name].name = name
-        return self._commands[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._group)
-
-    def __len__(self) -> int:
-        return len(self._group)
 
 
 def typer_app(group: Group) -> typer.Typer:
@@ -161,11 +154,13 @@ def _options(version: Annotated[bool, _VERSION] = False) -> None:
     """Take the options of `simtrain` itself."""
 
 
-def _typer_command(function: Callable[..., None]) -> Any:
+def _typer_of(command: Group | Callable[..., None]) -> typer.Typer:
+    if isinstance(command, Group):
+        return typer_app(command)
     app = typer.Typer(add_completion=False, **_SETTINGS)
-    cls = type("Command", (_Command,), {"function": staticmethod(function)})
-    app.command(cls=cls, help="\n\n".join(texts_of(function)))(declared(function))
-    return typer.main.get_command(app)
+    cls = type("Command", (_Command,), {"function": staticmethod(command)})
+    app.command(cls=cls, help="\n\n".join(texts_of(command)))(declared(command))
+    return app
 
 
 def declared(function: Callable[..., None]) -> Callable[..., None]:

@@ -82,13 +82,13 @@ def unknown_command(context: Any, words: Sequence[str]) -> InputError:
     """Return the error of a first word that is no command of a group, nor what `show` completes."""
     from simtrain.base.resources import list_scenarios
 
-    (name, *rest), commands = words, [*context.command.commands]
+    (name, *rest), commands = words, context.command.list_commands(context)
     line, place = shlex.join(rest), Location(context.command_path)
     if error := former_command(context.command_path, name):
         return error
     message = f'there is no command "{name}"; the commands are {", ".join(commands)}'
     meant = {"help": f"{line} --help".lstrip(), "version": "--version"}.get(name, "")
-    show = None if context.parent else context.command.commands.get("show")
+    show = None if context.parent else context.command.get_command(context, "show")
     shipped = [item.value for item in show.params[0].shell_complete(context, "")] if show else []
     similar = get_close_matches(name, [*commands, *shipped], n=1)
     if similar and not meant:

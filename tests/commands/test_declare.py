@@ -82,8 +82,7 @@ def bake(
 
 
 def baked(*words: str) -> Outcome:
-    app = Group("Bake.")
-    app.command("bake")(bake)
+    app = Group("Bake.", lambda: {"bake": f"{__name__}:bake"})
     return call("bake", *words, program=partial(run_app, app))
 
 

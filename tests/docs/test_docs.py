@@ -10,7 +10,6 @@ import tomllib
 from typing import get_args
 
 import pytest
-import typer
 from pytest import MonkeyPatch
 
 from calibrate.app import app as calibrate_app
@@ -18,7 +17,6 @@ from docs.update.documents import blocks, blocks_in, documents, text_of, write_f
 from docs.update.update import requests
 from simtrain.base.resources import list_profiles, list_scenarios, list_stacks, list_sweeps
 from simtrain.commands.show import REFERENCES
-from simtrain.commands.typed import typer_app
 from simtrain.guests.paper import explore, targets
 from simtrain.guests.paper.commands import Target
 from simtrain.guests.paper.entries import PaperEntry, TimeComparison
@@ -190,7 +188,7 @@ def test_calibrate_parses_its_commands(command: str) -> None:
     """tests/calibrate tests what the commands do."""
     words = shlex.split(command)
     name, *options = words[words.index("calibrate") + 1 :]
-    assert typer.main.get_group(typer_app(calibrate_app)).commands[name].make_context(name, options)
+    assert command_line.commands(calibrate_app)[name].make_context(name, options)
 
 
 @pytest.mark.ci

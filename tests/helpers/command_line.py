@@ -17,6 +17,7 @@ import typer
 
 from simtrain.commands import cli
 from simtrain.commands.cli import main
+from simtrain.commands.group import Group
 from simtrain.commands.typed import typer_app
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -78,9 +79,12 @@ def spawn(
     return Outcome(done.returncode, done.stdout or "", done.stderr)
 
 
-def commands() -> dict[str, typer.core.TyperCommand]:
+def commands(group: Group = cli.commands, path: str = "") -> dict[str, typer.core.TyperCommand]:
     """Return all commands by name; the name of a subcommand starts with its group's."""
-    found = typer.main.get_group(typer_app(cli.commands)).commands
-    groups = {name: one.commands for name, one in found.items() if hasattr(one, "commands")}
-    inner = {f"{group} {name}": one for group, own in groups.items() for name, one in own.items()}
-    return {name: one for name, one in found.items() if name not in groups} | inner
+    built = typer.main.get_group(typer_app(group))
+    every: dict[str, Any] = {}
+    for name, command in group.items():
+        is_group = isinstance(command, Group)
+        inner = commands(command, f"{path}{name} ") if is_group else {}
+        every |= inner or {path + name: built.get_command(typer.Context(built), name)}
+    return every
