@@ -1,4 +1,4 @@
-"""Print how fast simtrain is, in additions: a table that a busy machine hardly changes.
+"""Print how fast simtrain is, in units that a busy machine hardly changes.
 
 An addition is one round of `for i in range(n): total += i`, timed just before each measured call.
 `python -m benchmarks.table WORDS` prints the rows whose names contain one of the words. A speed
@@ -7,12 +7,13 @@ that users feel is a row of `ROWS`; to add one, write how it is measured.
 
 import itertools
 import json
+import os
 import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -30,10 +31,11 @@ _NOT_COUNTED = 3
 
 
 class Row(NamedTuple):
-    """A speed: its name, and a function that measures it and returns additions."""
+    """A speed: its name, a function that measures it, and the unit."""
 
     name: str
     measure: Callable[[], float]
+    unit: str = "additions"
 
 
 def additions(
@@ -64,18 +66,32 @@ def _add() -> int:
     return total
 
 
-def command(*arguments: str) -> Row:
-    """Return the row of `simtrain ARGUMENTS` in a process of its own, in user time."""
+# A command in a process of its own, in bare imports: `import numpy, pydantic, typer, rich`.
 
-    def start() -> None:
-        line = [sys.executable, "-m", "simtrain", *arguments]
-        subprocess.run(line, stdout=subprocess.DEVNULL, check=True)
+BARE = ("-c", "import numpy, pydantic, typer, rich")
+STARTS = ("--version", "--help", "show E310", "show scenarios", "run llama3_70b")
+COMPLETION = {
+    "_SIMTRAIN_COMPLETE": "complete_bash",
+    "COMP_WORDS": "simtrain run llama",
+    "COMP_CWORD": "2",
+}
+_NUM_STARTS = 15
 
-    def user_s() -> float:
-        whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
-        return sum(resource.getrusage(one).ru_utime for one in whose)
 
-    return Row(f"simtrain {' '.join(arguments)}", lambda: additions([start] * 13, clock=user_s))
+def start(arguments: Iterable[str], changes: Mapping[str, str] = {}) -> float:
+    """Return the median processor time of `simtrain ARGUMENTS`, in bare imports beside it."""
+    line = ("-m", "simtrain", *arguments)
+    ratios = [_processor_s(line, changes) / _processor_s(BARE) for _ in range(_NUM_STARTS + 1)]
+    return statistics.median(ratios[1:])  # the first writes bytecode
+
+
+def _processor_s(line: Sequence[str], changes: Mapping[str, str] = {}) -> float:
+    environment = {**os.environ, **changes}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *line], env=environment, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 # A scenario in a warm process: one that was simulated before, and one that differs in numbers.
@@ -138,6 +154,11 @@ def _rows() -> Iterator[Row]:
     for engine in ("simpy", "compiled"):
         yield Row(f"1T, 198,850 tasks, {engine}", partial(_engine, engine))
 
+    for words in STARTS:
+        yield Row(f"simtrain {words}", partial(start, words.split()), "bare imports")
+
+    yield Row("completion of simtrain run", partial(start, (), COMPLETION), "bare imports")
+
 
 ROWS = [*_rows()]
 
@@ -154,10 +175,12 @@ def main() -> None:
         print(json.dumps({row.name: row.measure() for row in chosen}))
         return
 
-    print("| row | additions |\n|---|---|")
+    print("| row | unit | today |\n|---|---|---|")
 
     for row in chosen:
-        print(f"| {row.name} | {row.measure():,.0f} |", flush=True)
+        value = row.measure()
+        text = f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+        print(f"| {row.name} | {row.unit} | {text} |", flush=True)
 
 
 if __name__ == "__main__":
