@@ -4,17 +4,14 @@ import copy
 import dataclasses
 import inspect
 import pickle
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
 
 from simtrain.base import values
 
-Make = Callable[..., Any]
 
-
-def base_and_derived(make: Make) -> tuple[Any, Any]:
+def base_and_derived(make: Any) -> tuple[Any, Any]:
     """Return a frozen class with slots, and one that inherits from it."""
 
     @make(frozen=True, slots=True)
@@ -35,7 +32,7 @@ def base_and_derived(make: Make) -> tuple[Any, Any]:
     return Base, Derived
 
 
-def loose(make: Make) -> Any:
+def loose(make: Any) -> Any:
     """Return a class that is not frozen, with a field that is no parameter."""
 
     @make
