@@ -9,24 +9,7 @@ from simtrain.base.resources import find_profile, find_scenario, list_scenarios
 from simtrain.base.strict_yaml import parse_document
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario, load_scenario, load_unchecked
-from tests.helpers.scenario_texts import MINIMAL, scenario_of
-
-
-@pytest.mark.parametrize(
-    ("recompute", "sequence_parallel", "strategy"),
-    [
-        ("none", "false", "baseline"),
-        ("none", "true", "sequence"),
-        ("selective", "true", "selective+sequence"),
-        ("{strategy: full, method: block}", "false", "full"),
-    ],
-)
-def test_strategies_have_the_papers_names(
-    recompute: str, sequence_parallel: str, strategy: str
-) -> None:
-    text = f"recompute: {recompute}\nparallelism: {{tensor: 8, sequence_parallel: "
-    assert scenario_of(MINIMAL + text + f"{sequence_parallel}}}\n").strategy == strategy
-
+from tests.helpers.scenario_texts import MINIMAL
 
 LONG = "recompute: {strategy: full, method: block, num_layers: 2}\n"
 

@@ -37,6 +37,8 @@ def test_parameters_of_a_rank(scenario: Scenario) -> None:
     divided = tables * scenario.model.hidden_size // one.t
     whole = final + positions * scenario.model.seq_length * scenario.model.hidden_size
     assert stage.root == divided + whole
+    table = scenario.model.vocab_size * scenario.model.hidden_size // one.t
+    assert stage.tied == table * scenario.model.tied_embeddings
 
 
 @given(layers())

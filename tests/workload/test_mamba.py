@@ -123,6 +123,8 @@ def test_saved_tensors(scenario: Scenario) -> None:
     saved += 2 * one.tokens * one.d + 4 * one.tokens * one.g  # of the group norm
     saved += 2 * one.tokens * one.d  # of the output projection
     assert kept_bytes(record_pass(pass_with(scenario, layer(scenario), "F"))) == saved
+    held = {op.name: op.holds_bytes for op in passes(scenario)[1]}["causal convolution gradient"]
+    assert held == 2 * one.tokens * (2 * one.width + one.conv)  # input, gradients of both ends
 
 
 @settings(max_examples=12)

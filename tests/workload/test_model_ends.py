@@ -19,7 +19,6 @@ from simtrain.workload.work import Collective, CollectiveKind, Elementwise
 from tests.helpers.toys import (
     chunk_with,
     kept_bytes,
-    layer_parameters,
     layer_scenarios,
     ops_of,
     paper_scenario,
@@ -108,20 +107,6 @@ def test_the_heads_input_gradient_is_reduced_behind_its_weight_gradient(sequence
     assert names[at + 1] == "logits weight gradient"
     assert at not in waits[at + 1]
     assert at in waits[at + 2]
-
-
-@given(layer_scenarios(max_tensor=1), st.booleans())
-def test_parameters_of_a_whole_model(scenario: Scenario, tied: bool) -> None:
-    """12h² + 13h per layer, (v + s)h of embeddings and 2h of the final layer norm. An untied output
-    layer adds vh.
-    """
-    model = scenario.model.model_copy(update={"tied_embeddings": tied})
-    h, v, s = model.hidden_size, model.vocab_size, model.seq_length
-    assert layer_parameters(scenario) == 12 * h * h + 13 * h
-    (whole,) = plan_of(scenario.model_copy(update={"model": model})).stage_parameters
-    tables = 1 if tied else 2
-    assert whole.total == 12 * h * h + 13 * h + (tables * v + s) * h + 2 * h
-    assert whole.tied == (v * h if tied else 0)
 
 
 def gpt3(**sections: object) -> Scenario:

@@ -192,6 +192,26 @@ def test_memory_of_weights_and_their_fp8_copies(keeps: bool) -> None:
         assert moved(step["weight_cast"]) == {"weights to fp8": (2 * weights, 2 * weights)}
 
 
+@pytest.mark.parametrize(
+    ("recipe", "keeps", "scales", "largest"),
+    [
+        ("tensorwise", False, 0, True),
+        ("blockwise", False, 4 / 128**2, False),
+        ("mxfp8", False, 1 / 32, False),
+        ("mxfp8", True, 1 / 32, False),  # blocks of rows and of columns differ
+    ],
+)
+def test_a_step_casts_both_copies_of_weights(
+    recipe: str, keeps: bool, scales: float, largest: bool
+) -> None:
+    grid = {"parallelism": {"data": 2}, "batch": {"micro": 1, "global": 2}}
+    scenario = modern(fp8(recipe, fp8_parameters=keeps), memory={"zero_stage": 1}, **grid)
+    weights = 2 * WEIGHTS // T
+    cast = {"weights to fp8": (2 * weights, 2 * (1 + scales) * weights)}
+    found = {"weights largest": (2 * weights, 0)} if largest else {}
+    assert moved(step_of(scenario)["weight_cast"]) == found | cast
+
+
 def step_of(scenario: Scenario) -> StepOps:
     (step,) = plan_of(scenario).steps
     return step
