@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from calibrate.records.file import RecordFile
 from simtrain.base.resources import list_scenarios
 from simtrain.guests.paper.figures import draw
 from simtrain.guests.paper.targets import reproduce
@@ -22,6 +23,8 @@ from simtrain.studies.simulation import simulate
 from tests.helpers.command_line import call
 from tests.helpers.drawings import artists_of
 from tests.helpers.kineto import kernel, launched, step, write
+from tests.helpers.measured_records import alone, header, linked
+from tests.helpers.validation_records import iteration, iteration_record, layer, layer_record
 
 NOT_PREDICTED = ("schema_version", "settings", "validated_on", "made_with", "evidence")
 """Keys of a result that repeat the scenario and the profile."""
@@ -133,4 +136,17 @@ def test_a_trace_beside_an_iteration_stays(
     write(pathlib.Path("t.json"), events)
     name = "table5_22b_present", "--set", "model.num_layers=2"
     assert call("compare", *name, "t.json").stdout == snapshot
-    assert call("compare", *name, "t.json", "--format=csv", "--table", "losses").stdout == snapshot
+
+
+def test_a_fit_of_measurements_stays(
+    tmp_path: pathlib.Path, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = RecordFile(pathlib.Path("measured"), header(num_ranks=8, backend="nccl"))
+    layers = [layer_record(layer(each)) for each in ("none", "full")]
+    for record in [*alone(), *linked(), *layers, iteration_record(iteration("none"), slower=1.1)]:
+        file.write(record)
+    fit = "calibrate", "fit", "measured", "--base", "h100_sxm", "-o", "mine.yaml", "--details"
+    assert call(*fit).stdout == snapshot
+    assert pathlib.Path("mine.yaml").read_text("utf-8") == snapshot
+    assert call("validate", "measured", "--cluster", "mine.yaml").stdout == snapshot

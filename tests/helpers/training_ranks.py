@@ -11,7 +11,7 @@ from torch import Tensor
 from calibrate.torch_model import layer as torch_layer
 from calibrate.torch_model.layer import DIVIDED_DIMENSION
 from calibrate.torch_model.models import LayerSize
-from calibrate.torch_model.training import Training
+from calibrate.torch_model.training import TrainingRank
 from simtrain.scenario import Scenario
 from tests.helpers.torch_ranks import relative_error
 
@@ -41,9 +41,9 @@ def scenario(
     return Scenario.model_validate(data)
 
 
-def training_of(case: Scenario, weights: Tensors | None = None) -> Training:
+def training_of(case: Scenario, weights: Tensors | None = None) -> TrainingRank:
     """Build a float64 training with shards of `weights`, or else with large random weights."""
-    training = Training(case, "cpu", torch.float64)
+    training = TrainingRank(case, "cpu", torch.float64)
     torch.manual_seed(7)
     with torch.no_grad():
         for name, value in training.stage.named_parameters():
@@ -52,7 +52,7 @@ def training_of(case: Scenario, weights: Tensors | None = None) -> Training:
     return training
 
 
-def trained(training: Training) -> Tensors:
+def trained(training: TrainingRank) -> Tensors:
     """Return the loss, and all gradients as Adam receives them."""
     with patch.object(torch_layer, "DROPOUT", 0.0):
         loss = training.passes()
@@ -62,7 +62,7 @@ def trained(training: Training) -> Tensors:
     return {"loss": loss, **dict(zip(names, training.optimizer.gradients, strict=True))}
 
 
-def own_part(training: Training, name: str, whole: Tensors) -> Tensor:
+def own_part(training: TrainingRank, name: str, whole: Tensors) -> Tensor:
     """Return this rank's shard of the whole model's tensor for the parameter `name`."""
     place, within = training.place, name
     if name.startswith("layers."):
@@ -80,7 +80,7 @@ def own_part(training: Training, name: str, whole: Tensors) -> Tensor:
     return torch.cat(own, dimension)
 
 
-def _side_by_side(training: Training, within: str) -> list[int]:
+def _side_by_side(training: TrainingRank, within: str) -> list[int]:
     """Return the rows of each projection in a weight that combines several.
 
     Queries, keys and values, or gate and up projection, are sharded separately.
@@ -100,7 +100,7 @@ def file_of(case: Scenario) -> str:
     return f"{kind}, tied={case.model.tied_embeddings}.pt"
 
 
-def largest_errors(training: Training, found: Tensors, whole: Tensors) -> Tensors:
+def largest_errors(training: TrainingRank, found: Tensors, whole: Tensors) -> Tensors:
     """Return relative differences from the whole model's gradients and loss, by parameter."""
     place, errors = training.place, {}
     for name, value in found.items():

@@ -1,6 +1,5 @@
 """From records to a profile: the fit recovers a known machine, and bad records are refused."""
 
-import pathlib
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -11,7 +10,6 @@ from calibrate.fit.base import Base
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.links import measured_collective
 from calibrate.fit.result import Fit
-from calibrate.records.file import RecordFile, read_records
 from calibrate.records.schema import (
     GemmRecord,
     KernelRecord,
@@ -23,11 +21,9 @@ from simtrain.base.entry import Entry
 from simtrain.durations.collectives import ring_seconds
 from simtrain.durations.model import GemmMachine, gemm_seconds
 from simtrain.errors import InputError
-from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
 from simtrain.workload.work import RING_COLLECTIVES, Gemm
-from tests.helpers.command_line import call
 from tests.helpers.measured_records import (
     A100,
     DEVICE,
@@ -262,28 +258,3 @@ def test_rates_are_fitted_by_layout() -> None:
     ratio = gemm_seconds(replace(shape, layout="NN"), machine) / gemm_seconds(shape, machine)
     assert ratio == pytest.approx(4 / 3, rel=0.05)
     assert gemm_seconds(replace(shape, layout="NT"), machine) <= gemm_seconds(shape, machine) * 1.2
-
-
-@pytest.fixture
-def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    file = RecordFile(tmp_path / "measured", header())
-    for record in alone():
-        file.write(record)
-    return tmp_path / "measured"
-
-
-def test_the_command_fits_a_folder(folder: pathlib.Path) -> None:
-    output = folder / "mine.yaml"
-    options = ("--base", "h100_sxm", "-o", str(output))
-    done = call("calibrate", "fit", str(folder), *options)
-    assert done.exit_code == 0, done.stderr
-    assert "matrix products by shape" in done.stdout and "│" not in done.stdout
-    assert f"simtrain validate {folder} --cluster {output}" in " ".join(done.stdout.split())
-    assert "│" in call("calibrate", "fit", str(folder), *options, "--details").stdout
-    profile = load_profile(output)
-    links = Base.load("h100_sxm")
-    assert profile == fit_measurements(*read_records(folder), "mine", links).profile
-    assert "copied from h100_sxm" in output.read_text(encoding="utf-8")
-    tree = profile.collectives.tree
-    assert tree.value == load_profile("h100_sxm").collectives.tree.value
-    assert "h100_sxm" in tree.source and "NVIDIA/nccl" in tree.source
