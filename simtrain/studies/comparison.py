@@ -82,17 +82,9 @@ def sensitivity(
     return Sensitivity(now.iteration_time_s, with_more_s, factor)
 
 
-_MOST_CAUSES = 2
-"""Causes in the headline."""
-
-
 @dataclass(frozen=True, slots=True)
 class ScenarioColumn(PlainData):
-    """A scenario of the comparison.
-
-    Args:
-        drawn: the iteration drawn many times, if the scenario sets a field of `variation`.
-    """
+    """A scenario of the comparison, drawn many times if it sets a field of `variation`."""
 
     json_fields: ClassVar = keys(
         """name iteration_time_s=result.iteration_time_s interval_s=result.interval
@@ -113,11 +105,7 @@ class ScenarioColumn(PlainData):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Answer):
-    """Scenarios, and the differences of the others from the first, in order.
-
-    Args:
-        advice: of a single scenario, the changes that save most.
-    """
+    """Scenarios, and how the others differ from the first; of a single one, what saves most."""
 
     json_fields: ClassVar = keys("**advice scenarios differences=named_differences")
 
@@ -161,7 +149,7 @@ class Comparison(Answer):
         slower = "A" if fastest != "A" else other
         ratio = f"{rates[fastest] / rates[slower]:.3g} times the tokens/s of {slower}"
         sure = "" if difference.can_be_told else " (less than predictions can tell)"
-        causes = ", ".join(str(difference.causes).split(", ")[:_MOST_CAUSES])
+        causes = ", ".join(str(difference.causes).split(", ")[:2])
         return f"{fastest} has {ratio}{sure}; {other} takes {difference.time} than A: {causes}"
 
 

@@ -68,11 +68,7 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class DrawnFigure(PlainData):
-    """A figure of a training that was drawn many times.
-
-    Args:
-        p5, p95: values that 5 % and 95 % are below.
-    """
+    """A figure of a training that was drawn many times: 5 % are below p5, and 95 % below p95."""
 
     mean: float
     p5: float
@@ -279,11 +275,7 @@ def _drawn(request: CostRequest, fleet: Fleet, work_s: float, limit_s: float) ->
 
 
 def check_length(fleet: Fleet, work_s: float, limit_s: float, draws: int) -> None:
-    """Refuse trainings that take more than a century, or more events than can be drawn (E886).
-
-    Args:
-        work_s, limit_s: when a training ends, as for `draw_training`.
-    """
+    """Refuse trainings that take more than a century, or more events than can be drawn (E886)."""
     days, hours = min(work_s, limit_s) / DAY_S, 1.0
     if days > _MOST_DAYS:
         message = f"the training takes {four_digits(days)} days without failures"
@@ -328,11 +320,7 @@ def _check_checkpoints(fleet: Fleet, request: CostRequest) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What requests for the cost of a training say, parsed and checked.
-
-    Args:
-        interval_s: time between checkpoints; None for the best one.
-    """
+    """What requests for the cost of a training say, parsed and checked."""
 
     num_tokens: int
     goodput: float | Literal["auto"] = 1.0

@@ -113,9 +113,7 @@ class Fleet:
 class TrainingFacts:
     """What of a training decides its fleet, besides the entries of a profile.
 
-    Args:
-        interval_s: time between checkpoints; None for the best one.
-        spares: nodes that wait; None for as many as are needed 95 % of the time.
+    Without an interval or spares, they are the best one, and as many as suffice 95 % of the time.
     """
 
     num_gpus: int

@@ -121,12 +121,8 @@ def choose(
     is_whole = policy.strategy == "auto"
     trials = tuple(search.strategies()) if is_whole else (search.keeping_most(policy),)
     smallest = min(trials, key=lambda trial: trial.fit.peak_bytes)
-    return PolicyChoice(next(iter(fitting(trials)), smallest), trials)
-
-
-def fitting(trials: Sequence[PlannedIteration]) -> list[PlannedIteration]:
-    """Return the iterations that fit, the fastest first."""
-    return sorted((each for each in trials if each.fits), key=lambda each: each.iteration_time_s)
+    fitting = [trial for trial in trials if trial.fits] or [smallest]
+    return PolicyChoice(min(fitting, key=lambda trial: trial.iteration_time_s), trials)
 
 
 def _words(trial: PlannedIteration) -> Sentence:

@@ -275,8 +275,9 @@ def _rows(
 
         budget_s = max(left_s / (len(rows) - done), _LEAST_BUDGET_S)
         rows[done] = _searched(request, base, rows[done], evaluator, budget_s, report)
-        if rows[done].best is not None:
-            rows[done] = _costed(rows[done], terms, limits)
+        if best_layout := rows[done].best:
+            cost = cost_of_result(simulate(best_layout.evaluation.scenario), terms)
+            rows[done] = replace(rows[done], cost=cost, misses=tuple(limits.missed_by(cost)))
     return rows
 
 
@@ -307,12 +308,6 @@ def _searched(
         return replace(row, status=status, exact=True, errors=error.problems)
     row = replace(row, status=Status.FOUND, best=result.best)
     return replace(row, exact=result.exact, gap=result.gap)
-
-
-def _costed(row: PlanRow, terms: Terms, limits: CostLimits) -> PlanRow:
-    assert row.best is not None, "only a layout has a cost"
-    cost = cost_of_result(simulate(row.best.evaluation.scenario), terms)
-    return replace(row, cost=cost, misses=tuple(limits.missed_by(cost)))
 
 
 def _check(request: SearchRequest) -> None:
