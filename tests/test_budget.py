@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 985,
     "engine": 1099,
     "iteration": 6897,
-    "studies": 7020,
+    "studies": 6985,
     "views": 2727,
     "render": 3957,
     "commands": 2825,
