@@ -167,7 +167,7 @@ def casts(
     elements: int,
     phase: Phase = Phase.FORWARD,
     *,
-    gathered: bool = False,
+    gathered: bool,
     knows_largest: bool = False,
     rows_only: bool = False,
 ) -> Iterator[Op]:

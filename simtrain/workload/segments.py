@@ -544,7 +544,7 @@ class _Backward:
                 self.make_read(first, tensor)
 
     def holds_gradient(self, tensor: Tensor) -> bool:
-        return self.held_gradients.get(tensor, self.unsaved_views) not in self.unsaved_views
+        return self.held_gradients.get(tensor) not in (None, *self.unsaved_views)
 
     def gradients_of_outputs(self, node: Node, first: int) -> None:
         """Make the ops of a node read saved gradients; save or read the gradients for `W`."""

@@ -18,7 +18,7 @@ from simtrain.scenario.remedies import (
     suggest,
     suggest_together,
 )
-from simtrain.scenario.rule import Rule, are, default_of, is_set, listed, requires
+from simtrain.scenario.rule import Rule, default_of, is_set, requires
 from simtrain.scenario.rules import RULES
 from tests.helpers.scenario_values import FIELD_VALUES, nested, random_values
 
@@ -147,11 +147,6 @@ def test_the_nearest_numbers_are_tried_first(
 ) -> None:
     scenario = Scenario.model_validate(nested({field: value}))
     assert [*neighbours(scenario, field, "it is 7, or 12", [field])] == expected
-
-
-def test_lists_in_messages() -> None:
-    assert (are("a"), are("ab")) == ("a is", "a and b are")
-    assert [listed("abc"[:number], "or") for number in (1, 2, 3)] == ["a", "a or b", "a, b or c"]
 
 
 def test_the_layers_of_both_ends_are_added_in_words() -> None:

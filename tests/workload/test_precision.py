@@ -121,6 +121,13 @@ def test_casts_of_delayed_scaling_under_sequence_parallelism() -> None:
     }
 
 
+@pytest.mark.parametrize(("norms", "number"), [("one_norm", 1), ("two_norms", 2)])
+def test_norms_of_parallel_attention_and_mlp_write_fp8(norms: str, number: int) -> None:
+    scenario, own = modern(fp8()).replace({"model.parallel_attention_mlp": norms}), TOKENS // T * H
+    there = moved(layer_ops(scenario)[0])
+    assert [there[name] for name in there if "norm" in name] == [(2 * own, own)] * number
+
+
 def test_casts_of_tensorwise_scaling_first_find_the_largest_value() -> None:
     """A norm computes the largest value of its output. Ranks that gather a tensor agree on its
     largest value by an all-reduce of one fp32 number.

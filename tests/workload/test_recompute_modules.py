@@ -99,9 +99,12 @@ def test_a_norm_in_a_linear_layer_is_recomputed_with_the_mlp() -> None:
 
 def test_a_norm_is_recomputed_when_the_gradient_of_its_branch_is_complete() -> None:
     """The norm runs again before the projection's backward pass, not just before QKV's. In between,
-    its output is in memory.
+    its output is in memory. The gradient of its branch, which nothing saves, waits for it.
     """
-    names = [op.name for op in ops_of(with_modules(gpt(), "layernorm"), "B")]
+    record = record_pass(plan_of(with_modules(gpt(), "layernorm")).layers_pass(1, "B"))
+    waiting = [size for part in record.segments for size in part.waiting_bytes if size]
+    assert waiting == [2 * SBH, 2 * SBH]
+    names = [op.name for op in record.ops]
     for norm, before in ((ATTENTION_NORM, "attention ḡ"), (MLP_NORM, "MLP ḡ")):
         assert names.index(norm) == names.index(before) - 1
     memory = pass_memory(plan_of(with_modules(gpt(), "layernorm")).layers_pass(1, "B"))
