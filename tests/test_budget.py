@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9452,
     "docs/update": 892,
     "benchmarks": 1580,
-    "tests": 39651,
+    "tests": 39650,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
