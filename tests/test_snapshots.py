@@ -7,6 +7,7 @@ moved: its commit says why.
 
 import json
 import pathlib
+import re
 import shlex
 from typing import Any
 
@@ -150,3 +151,11 @@ def test_a_fit_of_measurements_stays(
     assert call(*fit).stdout == snapshot
     assert pathlib.Path("mine.yaml").read_text("utf-8") == snapshot
     assert call("validate", "measured", "--cluster", "mine.yaml").stdout == snapshot
+
+
+def test_a_report_stays(tmp_path: pathlib.Path, snapshot: SnapshotAssertion) -> None:
+    file, words = tmp_path / "report.html", ("table5_22b_present", "--set", "batch.global=8")
+    assert call("run", *words, "-o", str(file)).exit_code == 0
+    text = re.sub(r"(?s)<(script|style|table)\b.*?</\1>|data:[^\"]*", "", file.read_text("utf-8"))
+    text = re.sub(r"\d+\.\d{9,}(e-\d+)?", lambda number: f"{float(number[0]):.8g}", text)
+    assert text.replace("><", ">\n<") == snapshot

@@ -7,17 +7,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 _SAID = (
-    "text",
-    "xydata",
-    "bbox",
-    "offsets",
-    "paths",
-    "position",
-    "fontsize",
-    "fontweight",
-    "color",
+    "text xydata bbox offsets paths position fontsize fontweight color facecolor edgecolor "
+    "array visible linewidth linestyle marker markersize hatch alpha zorder "
+    "bbox_to_anchor"
 )
-_STYLES = ("facecolor", "linewidth", "linestyle", "marker", "markersize", "hatch", "alpha")
 
 
 def _plain(value: Any) -> str:
@@ -29,7 +22,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, list) and value and hasattr(value[0], "vertices"):
         value = np.concatenate([path.vertices for path in value])[:8]
     try:
-        numbers = np.ravel(np.asarray(value, float))
+        numbers = np.ravel(np.ma.filled(np.ma.asarray(value, float), np.nan))[:24]
         return "[" + " ".join(f"{each:.4g}" for each in numbers * (np.abs(numbers) > 1e-9)) + "]"
     except (TypeError, ValueError):
         return str(value) if isinstance(value, tuple | list) else type(value).__name__
@@ -40,8 +33,9 @@ def artists_of(figure: Figure) -> Iterator[str]:
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             ticks = [label.get_text() for label in axis.get_ticklabels()]
-            yield f"{axis.get_label_text()!r} {_plain(axis.get_view_interval())} {ticks}"
+            grid = _plain([line.get_linewidth() for line in axis.get_gridlines()[:1]])
+            yield f"{axis.get_label_text()!r} {_plain(axis.get_view_interval())} {ticks} {grid}"
         for artist in axes.get_children():
-            said = {name: getattr(artist, f"get_{name}", None) for name in (*_SAID, *_STYLES)}
+            said = {name: getattr(artist, f"get_{name}", None) for name in _SAID.split()}
             words = " ".join(f"{name}={_plain(get())}" for name, get in said.items() if get)
             yield f"  {type(artist).__name__} {words}"

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import simtrain
-from simtrain.base.resources import provenance
 from simtrain.iteration.report.result import Result
 from tests.helpers.command_line import call
 from tests.helpers.packed_arrays import unpacked
@@ -38,11 +37,6 @@ def data_in(page: ParsedPage, kind: str) -> list[Any]:
 @pytest.fixture(scope="module")
 def result() -> Result:
     return simtrain.run(simtrain.load_scenario(PRESENT, ["cluster=h100_sxm", "batch.global=16"]))
-
-
-def test_the_page_names_its_profile(page: ParsedPage) -> None:
-    digests = {text for _, text in page.of("code")}
-    assert provenance("h100_sxm")["profile_sha256"] in digests
 
 
 def test_every_entry_behind_a_time_has_a_source_on_the_page(
