@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9452,
     "docs/update": 892,
     "benchmarks": 1580,
-    "tests": 39650,
+    "tests": 39646,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
