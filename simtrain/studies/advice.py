@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import permutations
-from typing import Any, ClassVar
+from typing import Any
 
-from simtrain.base.plain_data import PlainData, keys
+from simtrain.base.plain_data import PlainData
 from simtrain.base.values import dataclass
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.iteration.memory.report import COMPONENT_LABELS, MemoryReport
@@ -55,8 +55,6 @@ def evaluated(
 class Advised(PlainData):
     """A change, and the iteration with it."""
 
-    json_fields: ClassVar = keys("options iteration_time_s saved peak_bytes more_bytes")
-
     options: str
     iteration_time_s: float
     saved: float
@@ -71,10 +69,6 @@ class Advised(PlainData):
 @dataclass(frozen=True, slots=True)
 class Advice(PlainData):
     """The changes that save the most time, the best first."""
-
-    json_fields: ClassVar = keys(
-        "scenario iteration_time_s peak_bytes fits advised num_tried num_too_large num_illegal"
-    )
 
     scenario: str | None
     iteration_time_s: float
@@ -192,13 +186,7 @@ def _of_kernels(scenario: Scenario) -> dict[str, Iterable[Any]]:
 def simulate_fitting(
     scenario: Scenario, on_progress: Callable[[str], None] = lambda description: None
 ) -> Result:
-    """Simulate a scenario, or suggest the single change that helps if it does not fit.
-
-    `on_progress` receives a description of each change that is tried.
-
-    Raises:
-        DoesNotFitError: the scenario does not fit; the error names the change that helps, if any.
-    """
+    """Simulate a scenario, or raise a DoesNotFitError with the single change that helps, if any."""
     check_values(scenario)
     machine = machine_of(scenario, None, "auto")
     planned, choice = plan_on(scenario, machine)

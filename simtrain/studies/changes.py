@@ -138,11 +138,8 @@ def with_scaled_batch(scenario: Scenario, gpus: int) -> Scenario:
 def changes_to(base: Scenario, gpus: int, scale_batch: bool) -> dict[str, object]:
     """Return fields that give a scenario as many replicas as the GPUs hold, and nodes for them.
 
-    The global batch stays; with `scale_batch` it grows by the factor of the GPUs.
-
-    Raises:
-        InputError: the GPUs are no multiple of those of a replica (E886), or that many replicas
-            break a rule.
+    The global batch stays; with `scale_batch` it grows by the factor of the GPUs. Numbers that are
+    no multiple of the GPUs of a replica are E886.
     """
     if gpus == base.num_gpus:
         return {}

@@ -245,8 +245,6 @@ class ScheduledIteration(PlainData):
 class RefusedSchedule(PlainData):
     """A named schedule that the scenario cannot have, and the first rule that it breaks."""
 
-    json_fields: ClassVar = keys("name code reason")
-
     name: str
     code: str
     reason: str

@@ -227,11 +227,7 @@ def plan(request: SearchRequest) -> TrainingPlan:
 
 
 def read_gpus(written: str) -> tuple[int, ...]:
-    """Parse "128,256", or "128..4096" for the powers of two from 128 to 4096.
-
-    Raises:
-        InputError: the text is neither, or a range contains no power of two (E845).
-    """
+    """Parse "128,256", or "128..4096" for the powers of two from 128 to 4096 (else E845)."""
     numbers: list[int] = []
     for part in written.split(","):
         ends = part.strip().split("..")

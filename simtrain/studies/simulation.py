@@ -74,11 +74,7 @@ def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) 
 
 
 def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) -> HardwareProfile:
-    """Check a scenario's rules and return its profile.
-
-    Raises:
-        InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
-    """
+    """Check a scenario's rules, those of its cluster too, and return its profile."""
     check_scenario(scenario)
     if profile is None:
         profile = profile_of(scenario)

@@ -112,8 +112,6 @@ class Reason(PlainData):
             all sources relative to replicas that do not wait for each other.
     """
 
-    json_fields: ClassVar = keys("name words change")
-
     name: str
     words: str
     change: float

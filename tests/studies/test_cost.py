@@ -57,13 +57,13 @@ def test_the_cost_of_a_thousand_iterations_by_hand() -> None:
     """Four GPUs at 3.43 USD/h and 400 W, and half a node of 6.5 kW."""
     cost = cost_of(10_000_000)
     time_s = 1000 * iteration().iteration_time_s
-    assert cost.num_iterations == 1000
+    assert (cost.num_iterations, cost.missing) == (1000, ())
     assert cost.time_s == pytest.approx(time_s, rel=1e-12)
     assert cost.gpu_hours == pytest.approx(4 * time_s / 3600, rel=1e-12)
     assert (cost.price, cost.currency) == (pytest.approx(3.43 * cost.gpu_hours), "USD")
+    assert " USD (" in cost.headline and "USD" not in cost_of(10_000_000, "price").headline
     assert cost.gpu_energy_j == pytest.approx(4 * 400 * time_s, rel=1e-12)
     assert cost.node_energy_j == pytest.approx(6500 / 2 * time_s, rel=1e-12)
-    assert cost.missing == ()
     interval = iteration().interval
     assert list(cost.time_interval_s.values()) == pytest.approx(
         [1000 * interval.p5_s, 1000 * interval.p95_s]

@@ -74,9 +74,8 @@ def tight(capacity_gib: float, **sections: Any) -> Scenario:
 
 
 def test_without_a_remedy_the_error_says_so() -> None:
-    scenario = tight(2.2)
     with pytest.raises(DoesNotFitError, match="no single change is enough"):
-        simulate_fitting(scenario)
+        simulate_fitting(tight(2.2))
 
 
 def test_progress_names_each_tried_change_once() -> None:
@@ -89,8 +88,7 @@ def test_progress_names_each_tried_change_once() -> None:
 
 
 def test_auto_chooses_a_recompute_that_fits() -> None:
-    scenario = load_scenario("table5_22b_full", ["recompute=auto"])
-    result = simulate_fitting(scenario)
+    result = simulate_fitting(load_scenario("table5_22b_full", ["recompute=auto"]))
     assert result.memory.fits
     assert result.recompute_choice is not None
     assert "(the fastest that fits of " in result.recompute_choice

@@ -123,11 +123,7 @@ class Condition:
     place: Location | None = None
 
     def holds(self, scenarios: Sequence[Scenario]) -> list[bool | None]:
-        """Return whether it holds for each scenario; None if it has no value.
-
-        Raises:
-            InputError: it is no condition of SQL on the fields of a point (E810).
-        """
+        """Return whether it holds for each scenario, None without a value; no condition is E810."""
         require("a constraint", "duckdb", "pyarrow")
         import duckdb
         import pyarrow
@@ -325,11 +321,7 @@ class Sweep:
         return Scenario.from_document(YamlDocument(data, Positions(positions)))
 
     def kept(self, points: Mapping[int, Scenario]) -> dict[int, Scenario]:
-        """Return the points at which all conditions hold.
-
-        Raises:
-            InputError: a condition is none, or has no value at a point (E810).
-        """
+        """Return the points at which all conditions hold; one without a value is E810."""
         kept = dict(points)
         for condition in self.conditions:
             for index, holds in zip([*kept], condition.holds([*kept.values()]), strict=True):

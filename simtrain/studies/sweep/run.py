@@ -68,11 +68,7 @@ class SweepFolder:
 
     @property
     def header(self) -> Mapping[str, Any] | None:
-        """What sweep.json says; None if there is none.
-
-        Raises:
-            InputError: it cannot be read (E822).
-        """
+        """What sweep.json says; None if there is none. One that cannot be read is E822."""
         file = self.path / HEADER
         try:
             header = json.loads(read_bytes(file, _MOST_BYTES))
@@ -87,11 +83,7 @@ class SweepFolder:
         return header  # type: ignore[no-any-return]
 
     def open(self, header: Mapping[str, Any]) -> None:
-        """Create the folder, or resume the same sweep in it.
-
-        Raises:
-            InputError: the folder has something else (E821), or cannot be written to.
-        """
+        """Create the folder, or resume the same sweep in it; one with something else is E821."""
         place = Location(str(self.path))
         with writing_to(self.path, "results"):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -258,12 +250,7 @@ class SweepRun:
         return cls(sweep, folder, workers)
 
     def compute(self, on_progress: Callable[[str, int, int], None]) -> int:
-        """Compute the parts that have no file; return how many parts had one.
-
-        Raises:
-            InputError: the folder cannot be written to, a condition has no value at a point, or a
-                worker dies (E850).
-        """
+        """Compute the parts that have no file; return how many had one. Dead workers are E850."""
         sizes = [len(self.sweep.indices(number)) for number in range(self.sweep.num_parts)]
         there = {number for number in range(len(sizes)) if self.folder.part(number).exists()}
         done = sum(map(sizes.__getitem__, there))
@@ -339,11 +326,7 @@ def _end_with_parent() -> None:
 
 @without_garbage_collection()
 def run_part(sweep: Sweep, number: int) -> pyarrow.Table:
-    """Evaluate the points of a part; return their rows in grid order.
-
-    Raises:
-        InputError: a condition has no value at one of the points (E813).
-    """
+    """Evaluate the points of a part; return their rows in grid order."""
     import pyarrow
 
     kept = sweep.kept({index: sweep.scenario(index) for index in sweep.indices(number)})
