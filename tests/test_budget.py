@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 985,
     "engine": 1099,
     "iteration": 6897,
-    "studies": 6985,
+    "studies": 6933,
     "views": 2727,
     "render": 3957,
     "commands": 2825,
