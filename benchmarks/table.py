@@ -97,39 +97,38 @@ def _processor_s(line: Sequence[str], changes: Mapping[str, str] = {}) -> float:
 # A scenario in a warm process: one that was simulated before, and one that differs in numbers.
 
 
-class Answer(NamedTuple):
-    """A way to ask for an iteration: its name, and a function that prepares to ask."""
-
-    name: str
-    prepare: Callable[[], Callable[[simtrain.Scenario], object]]
-
-
 def _run(scenario: simtrain.Scenario) -> object:
     result = run(scenario)
     return result.iteration_time_s, result.memory.fit, result.mfu
 
 
-ANSWERS = (
-    Answer("run", lambda: _run),
-    Answer("evaluate", lambda: Evaluator().evaluate),
-    Answer("evaluate without breakdown", lambda: Evaluator(breakdowns=False).evaluate),
-)
+def _evaluate(evaluator: Evaluator, scenario: simtrain.Scenario) -> object:
+    run = evaluator.evaluate(scenario).run
+    return run and run.breakdown
+
+
+Ask = Callable[[simtrain.Scenario], object]
+ANSWERS: dict[str, Callable[[], Ask]] = {
+    "run": lambda: _run,
+    "evaluate": lambda: Evaluator().evaluate,
+    "evaluate with breakdown": lambda: partial(_evaluate, Evaluator()),
+}
 MODELS = {"175B": "table5_175b_present", "1T": "table5_1t_present"}
 _NUM_UNSEEN = 12
 _lengths = itertools.count(1)
 
 
-def seen(model: str, answer: Answer) -> float:
+def seen(model: str, answer: str) -> float:
     """Measure the same scenario again."""
     scenario = simtrain.load_scenario(MODELS[model])
-    ask = answer.prepare()
+    ask = ANSWERS[answer]()
     return additions([lambda: ask(scenario)] * 25, times=10)
 
 
-def unseen(model: str, answer: Answer) -> float:
+def unseen(model: str, answer: str) -> float:
     """Measure scenarios with shorter sequences, which no row has simulated."""
     scenario = simtrain.load_scenario(MODELS[model])
-    ask = answer.prepare()
+    ask = ANSWERS[answer]()
 
     def calls() -> Iterator[Callable[[], object]]:
         for number in itertools.islice(_lengths, _NUM_UNSEEN):
@@ -148,7 +147,7 @@ def _engine(engine: Engine) -> float:
 
 def _rows() -> Iterator[Row]:
     for measure, model, answer in itertools.product((seen, unseen), MODELS, ANSWERS):
-        name = f"{model} {'again' if measure is seen else 'unseen'}, {answer.name}"
+        name = f"{model} {'again' if measure is seen else 'unseen'}, {answer}"
         yield Row(name, partial(measure, model, answer))
 
     for engine in ("simpy", "compiled"):

@@ -19,7 +19,7 @@ from simtrain.studies.variation import draw
 
 Changes = dict[str, Any]
 
-EVALUATOR = Evaluator(allow_oom=True, breakdowns=False)
+EVALUATOR = Evaluator(allow_oom=True)
 BASE = Scenario.model_validate(
     {
         "model": {

@@ -38,9 +38,7 @@ from tests.helpers.merged_cases import merged_scenarios
 from tests.helpers.random_recordings import recorded_scenarios
 from tests.helpers.span_sums import assert_spans_add_up
 
-EVALUATORS = [
-    Evaluator(allow_oom=True, breakdowns=True, engine=engine) for engine in ("auto", "simpy")
-]
+EVALUATORS = [Evaluator(allow_oom=True, engine=engine) for engine in ("auto", "simpy")]
 STILL = {"kernels": 0, "collectives": 0, "gpu_spread": 0, "pauses": {"per_gpu_hour": 0}}
 DRAWN, MORE, RECORDED = 30, 180, 4
 

@@ -33,37 +33,35 @@ def find_order(
             in order.
         after_starts, after: task i waits for `after[after_starts[i]:after_starts[i + 1]]`.
         order: [tasks], the result. Tasks of a deadlock are missing.
+
+    Streams take turns, so that neighbours in the order do not wait for each other's sums.
     """
     num_streams = len(queue_starts) - 1
     heads = [queue_starts[stream] for stream in range(num_streams)]
     is_done = [False] * len(queue)
     num_done = 0
-    moved = True
-    while moved:
-        moved = False
+    num_before = -1
+    while num_before < num_done:
+        num_before = num_done
         for stream in range(num_streams):
-            while heads[stream] < queue_starts[stream + 1]:
-                task = queue[heads[stream]]
-                is_ready = True
-                for place in range(after_starts[task], after_starts[task + 1]):
-                    if not is_done[after[place]]:
-                        is_ready = False
-                        break
-                if not is_ready:
-                    break
+            if heads[stream] == queue_starts[stream + 1]:
+                continue
+            task = queue[heads[stream]]
+            is_ready = True
+            for place in range(after_starts[task], after_starts[task + 1]):
+                is_ready = is_ready and is_done[after[place]]
+            if is_ready:
                 is_done[task] = True
                 order[num_done] = task
                 num_done += 1
                 heads[stream] += 1
-                moved = True
     return num_done
 
 
 def find_longest_paths(
     order: Ints,
-    previous: Ints,
-    after_starts: Ints,
-    after: Ints,
+    wait_starts: Ints,
+    waits: Ints,
     duration_s: Floats,
     start_s: Floats,
     end_s: Floats,
@@ -72,15 +70,15 @@ def find_longest_paths(
 
     Args:
         order: as `find_order` writes it.
-        previous: [tasks], the task before each task on its stream; -1 for none.
-        after_starts, after: as in `find_order`.
+        wait_starts, waits: as in `TaskGraph.waits_in_order`.
         duration_s: [tasks].
         start_s, end_s: [tasks], the results.
     """
-    for task in order:
-        moment = 0.0 if previous[task] < 0 else end_s[previous[task]]
-        for place in range(after_starts[task], after_starts[task + 1]):
-            moment = max(moment, end_s[after[place]])
+    for place in range(len(order)):
+        moment = 0.0
+        for number in range(wait_starts[place], wait_starts[place + 1]):
+            moment = max(moment, end_s[waits[number]])
+        task = order[place]
         start_s[task] = moment
         end_s[task] = moment + duration_s[task]
 
@@ -130,7 +128,7 @@ class TaskGraph:
     name_of: Callable[[int], str] = "task {}".format
 
     def __post_init__(self) -> None:
-        waiting = np.repeat(np.arange(self.num_tasks, dtype=np.int32), np.diff(self.after_starts))
+        waiting = self.waiting
         bad = (self.after < 0) | (self.after >= self.num_tasks) | (self.after == waiting)
         if bad.any():
             pairs = zip(waiting[bad].tolist(), self.after[bad].tolist(), strict=True)
@@ -147,6 +145,11 @@ class TaskGraph:
     @property
     def used_streams(self) -> list[int]:
         return [*dict.fromkeys(self.stream_of.tolist())]
+
+    @property
+    def waiting(self) -> Ints:
+        """The task that waits for each task of `after`."""
+        return np.repeat(np.arange(self.num_tasks, dtype=np.int32), np.diff(self.after_starts))
 
     @cached_property
     def queue(self) -> tuple[Ints, Ints]:
@@ -165,8 +168,7 @@ class TaskGraph:
     @cached_property
     def followers(self) -> tuple[Ints, Ints]:
         """`starts, followers`: `followers[starts[i]:starts[i + 1]]` wait for task i."""
-        waiting = np.repeat(np.arange(self.num_tasks, dtype=np.int32), np.diff(self.after_starts))
-        return rows_of(self.num_tasks, self.after, waiting)
+        return rows_of(self.num_tasks, self.after, self.waiting)
 
     @cached_property
     def order(self) -> Ints:
@@ -176,6 +178,20 @@ class TaskGraph:
         num_ready = run_loop(find_order, arrays, (order,), is_compiled=runs_compiled())
         return order[:num_ready].copy()
 
+    @cached_property
+    def waits_in_order(self) -> tuple[Ints, Ints]:
+        """`starts, waits`: `order[i]` waits for `waits[starts[i]:starts[i + 1]]`.
+
+        The first is the task before it on its stream, if there is one.
+        """
+        follows = np.flatnonzero(self.previous >= 0)
+        waiting = np.concatenate([follows, self.waiting])
+        awaited = np.concatenate([self.previous[follows], self.after])
+        # Tasks of a deadlock have the place after all others.
+        place = np.full(self.num_tasks, len(self.order))
+        place[self.order] = np.arange(len(self.order))
+        return rows_of(len(self.order) + 1, place[waiting], awaited)
+
     def queues(self) -> dict[str, list[int]]:
         starts, queue = self.queue
         tasks = np.split(queue, starts[1:-1])
@@ -184,12 +200,8 @@ class TaskGraph:
     def stream(self, index: int) -> str:
         return self.streams[int(self.stream_of[index])]
 
-    def kind(self, index: int) -> str:
-        return self.kinds[int(self.kind_of[index])]
-
     def waits(self, index: int) -> list[int]:
-        waits: list[int] = self.after[slice(*self.after_starts[index : index + 2])].tolist()
-        return waits
+        return [*map(int, self.after[slice(*self.after_starts[index : index + 2])])]
 
     def _bad_wait(self, index: int, other: int) -> Problem:
         reason = "a task cannot wait for itself"

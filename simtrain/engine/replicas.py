@@ -48,17 +48,14 @@ def run_replicas(program: ReplicaProgram) -> tuple[Floats, Floats]:
     """
     graph, size = program.graph, program.duration_s.shape
     if len(graph.order) < graph.num_tasks:
-        is_unfinished = np.ones(graph.num_tasks, np.bool_)
-        is_unfinished[graph.order] = False
+        is_unfinished = ~np.isin(np.arange(graph.num_tasks), graph.order)
         raise DeadlockError(tuple(find_waits(graph, is_unfinished)))
     start_s, end_s = np.zeros(size), np.zeros(size)
-    previous, starts = graph.previous.tolist(), graph.after_starts.tolist()
-    after, sizes = graph.after.tolist(), np.minimum(program.group_sizes, size[2]).tolist()
-    for task in graph.order.tolist():
+    starts, waits = (array.tolist() for array in graph.waits_in_order)
+    sizes = np.minimum(program.group_sizes, size[2]).tolist()
+    for place, task in enumerate(graph.order.tolist()):
         begin_s, duration_s = start_s[task], program.duration_s[task]
-        if previous[task] >= 0:
-            np.copyto(begin_s, end_s[previous[task]])
-        for other in after[starts[task] : starts[task + 1]]:
+        for other in waits[starts[place] : starts[place + 1]]:
             np.maximum(begin_s, end_s[other], out=begin_s)
         if sizes[task] > 1:
             _take_largest(begin_s, sizes[task])

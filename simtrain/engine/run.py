@@ -129,13 +129,11 @@ def find_idle_seconds(
 def run_loops(program: Program, start_s: Floats, end_s: Floats, *, is_compiled: bool) -> None:
     """Write the starts and ends of tasks to arrays [tasks] that contain infinity."""
     graph, duration_s = program.graph, program.duration_s
-    after = graph.after_starts, graph.after
     if program.link_loads is None:
-        paths = graph.order, graph.previous, *after, duration_s
+        paths = graph.order, *graph.waits_in_order, duration_s
         run_loop(find_longest_paths, paths, (start_s, end_s), is_compiled=is_compiled)
     else:
         waits, links = np.diff(graph.after_starts), program.link_loads
-        tasks = SharingTasks(
-            *graph.queue, waits, *graph.followers, graph.stream_of, links.alone, links
-        )
+        arrays = *graph.queue, waits, *graph.followers, graph.stream_of
+        tasks = SharingTasks(*arrays, links.alone, links)
         run_loop(run_sharing, (tasks, duration_s), (start_s, end_s), is_compiled=is_compiled)

@@ -35,10 +35,8 @@ class _Simulation:
         graph = program.graph
         # Read only when tasks with loads run.
         self.link_loads = cast(LinkLoads, program.link_loads)
-        starts = (
-            self.link_loads.load_starts if program.link_loads else np.zeros(graph.num_tasks + 1)
-        )
-        self.num_loads = np.diff(starts).tolist()
+        links = program.link_loads
+        self.num_loads = np.diff(links.load_starts).tolist() if links else [0] * graph.num_tasks
         self.duration_s = program.duration_s.tolist()
         self.env = Environment(initial_time=0.0)
         self.start_s = [inf] * graph.num_tasks

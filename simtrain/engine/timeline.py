@@ -44,7 +44,8 @@ class Timeline:
 
     def span(self, index: int) -> Span:
         graph, ends = self.program.graph, (float(self.start_s[index]), float(self.end_s[index]))
-        return Span(graph.name_of(index), graph.stream(index), graph.kind(index), *ends)
+        kind = graph.kinds[int(graph.kind_of[index])]
+        return Span(graph.name_of(index), graph.stream(index), kind, *ends)
 
     def spans(self) -> Iterator[Span]:
         return map(self.span, np.argsort(self.start_s, kind="stable").tolist())
@@ -62,16 +63,10 @@ class Timeline:
         task = int(np.argmax(self.end_s)) if graph.num_tasks else -1
         while task >= 0:
             path.append(task)
-            before = [
-                other for other in (int(graph.previous[task]), *graph.waits(task)) if other >= 0
-            ]
+            others = int(graph.previous[task]), *graph.waits(task)
+            before = [other for other in others if other >= 0]
             task = max(before, key=self.end_s.__getitem__, default=-1)
         return path[::-1]
-
-    def busy_s(self) -> dict[str, float]:
-        graph = self.program.graph
-        seconds = np.bincount(graph.stream_of, self.end_s - self.start_s).tolist()
-        return {graph.streams[number]: seconds[number] for number in graph.used_streams}
 
 
 # Exposed time of tasks: the time for which streams of higher priority are idle.

@@ -69,13 +69,11 @@ def variation_of(profile: HardwareProfile) -> tuple[str, VariationEntries]:
 
 
 def profile_version(scenario: Scenario) -> object:
-    """A value that changes when the file of a scenario's profile changes: inode, size and time.
-
-    Raises:
-        InputError: there is no such profile.
-    """
-    name = scenario.cluster
-    return _version(find_profile(name, scenario.positions.of_value(("cluster",))))
+    """A value that changes with the file of a scenario's profile; None if there is no such file."""
+    try:
+        return _version(find_profile(scenario.cluster))
+    except InputError:
+        return None
 
 
 def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int, int]:

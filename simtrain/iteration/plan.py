@@ -241,19 +241,6 @@ class Plan:
     def schedule(self) -> Schedule:
         return self.order.actions
 
-    @cached_property
-    def saving_all(self) -> frozenset[tuple[int, int]]:
-        """Pairs (virtual stage, microbatch) that save everything."""
-        # Most plans have none, and need not build their schedule here.
-        if not any(self.pass_order.num_saving_all):
-            return frozenset()
-        schedule, saving_all = self.schedule, np.flatnonzero(self.pass_order.saves_all)
-        pairs = (
-            schedule.virtual_stage[saving_all].tolist(),
-            schedule.microbatch[saving_all].tolist(),
-        )
-        return frozenset(zip(*pairs, strict=True))
-
     @property
     def has_buckets(self) -> bool:
         return self.step_options.reduces_during_backward
@@ -371,7 +358,9 @@ class Plan:
         if len(kinds) > 2:
             return self._counted_passes()
         microbatches = self.scenario.num_microbatches // self.order.placement.copies
-        keeping = Counter(numbers[virtual_stage] for virtual_stage, _ in self.saving_all)
+        # Most plans keep none, and need not build their schedule here.
+        keeps = any(self.pass_order.num_saving_all)
+        keeping = self.pass_order.num_passes[:, 0, 1].tolist() if keeps else [0] * len(numbers)
         passes: Counter[PassKey] = Counter()
         for number, chunks in Counter(numbers).items():
             for kind in kinds:

@@ -14,6 +14,7 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_builder import tasks_of
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.iteration.programs.seconds import IterationSeconds, Machine
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.workload.tape import Block
 
@@ -80,6 +81,10 @@ class PlannedIteration:
     @cached_property
     def timeline(self) -> IterationTimeline:
         return run_iteration(self.plan, self.machine)
+
+    @cached_property
+    def result(self) -> Result:
+        return Result(self.timeline)
 
     @property
     def iteration_time_s(self) -> float:

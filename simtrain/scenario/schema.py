@@ -156,8 +156,6 @@ STACK_DEFAULTS = {
 
 _SCHEDULE_SUFFIX = ".csv"
 _LABELS = "name", "description"
-"""A multiple of the tokens that each fp8 or fp4 product needs (`precision_rules`)."""
-
 
 _MOST_DOCUMENTS = 10_000
 _Lengths = Annotated[
@@ -418,6 +416,12 @@ class Scenario(Section):
         if self.model.experts is None:
             return None
         return mesh.of_experts(self.parallelism.expert, self.parallelism.ranks_of_expert)
+
+    @property
+    def file_versions(self) -> tuple[FileVersion, ...]:
+        """The present versions of the files of its program and its schedule."""
+        names = self.program or "", self.schedule
+        return tuple(FileVersion.of(name) for name in names if name and name not in NAMED)
 
     @property
     def program_file(self) -> FileVersion | None:

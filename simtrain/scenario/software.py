@@ -3,7 +3,7 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
@@ -522,23 +522,6 @@ def stack_of_framework(words: str) -> str | None:
     return named[max(named, key=lambda framework: len(framework.split()))] if named else None
 
 
-def facts_of(
-    reference: str, overrides: Mapping[str, Any], run: Circumstances | None = None
-) -> StackFacts:
-    """Load the facts of a stack and apply overrides.
-
-    Raises:
-        InputError: as `load_stack`.
-    """
-    facts = load_stack(reference, run).facts
-    # A scenario that sets either entry of graphs takes neither from the stack.
-    if {"cuda_graphs", "cuda_graph_modules"} & overrides.keys():
-        facts |= {"cuda_graphs": False, "cuda_graph_modules": ()}
-    facts |= overrides
-    of_kernels = {field.name: facts.pop(field.name) for field in fields(Kernels)}
-    return StackFacts(Kernels(**of_kernels), **facts)
-
-
 # The section `software` of a scenario: the software stack and its kernels.
 
 _TEXTS: dict[Any, Callable[[str], float]] = {
@@ -624,7 +607,7 @@ class _Software(Section):
         return split_reference(self.stack)[0]
 
     def facts_for(self, run: Circumstances | None) -> StackFacts:
-        return _facts_with_overrides(self, run)
+        return _facts_of(self, run)
 
 
 def _overridable_fields() -> Iterator[tuple[str, Any]]:
@@ -660,5 +643,11 @@ else:
 
 
 @functools.lru_cache(maxsize=1024)
-def _facts_with_overrides(software: Software, run: Circumstances | None) -> StackFacts:
-    return facts_of(software.stack, software.overridden, run)
+def _facts_of(software: Software, run: Circumstances | None) -> StackFacts:
+    facts, overrides = load_stack(software.stack, run).facts, software.overridden
+    # A scenario that sets either entry of graphs takes neither from the stack.
+    if {"cuda_graphs", "cuda_graph_modules"} & overrides.keys():
+        facts |= {"cuda_graphs": False, "cuda_graph_modules": ()}
+    facts |= overrides
+    of_kernels = {field.name: facts.pop(field.name) for field in fields(Kernels)}
+    return StackFacts(Kernels(**of_kernels), **facts)

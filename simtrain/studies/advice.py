@@ -17,7 +17,7 @@ from simtrain.scenario import Scenario, check_values
 from simtrain.schedules import default_name
 from simtrain.studies.changes import ZERO_STAGES, Change, all_values, changes_of
 from simtrain.studies.evaluation import Evaluation, Evaluator
-from simtrain.studies.on_machine import plan_on
+from simtrain.studies.on_machine import plan_on, result_on
 from simtrain.studies.requests import check_whole
 from simtrain.studies.simulation import machine_of, result_of, scenario_of
 from simtrain.units import counted, format_bytes, format_seconds, gib
@@ -191,7 +191,7 @@ def simulate_fitting(
     machine = machine_of(scenario, None, "auto")
     planned, choice = plan_on(scenario, machine)
     check_fits(scenario, planned.memory, machine, on_progress)
-    return Result(planned.timeline, choice.why if choice else None)
+    return result_on(planned, choice)
 
 
 def check_fits(

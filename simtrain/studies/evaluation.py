@@ -6,16 +6,16 @@ simulate the time of a scenario that does not fit.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from simtrain.base.values import dataclass, field
 from simtrain.engine import Engine
-from simtrain.hardware.interval import Interval
 from simtrain.hardware.load import profile_of, profile_version
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import FitVerdict
-from simtrain.iteration.planned import PlannedIteration
-from simtrain.iteration.programs.seconds import IterationSeconds, Machine, least_seconds
-from simtrain.iteration.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
-from simtrain.iteration.report.result import predicted_interval
+from simtrain.iteration.programs.seconds import Machine
+from simtrain.iteration.report.breakdown import Breakdown, mean_breakdown
+from simtrain.iteration.report.result import Result
 from simtrain.scenario import Scenario, check_is_scenario
 from simtrain.studies.on_machine import plan_on
 from simtrain.units import format_seconds
@@ -24,15 +24,26 @@ _MOST_MACHINES = 16
 """Machines of the last profiles that an evaluator keeps, so that scenarios share durations."""
 
 
-@dataclass(frozen=True, slots=True)
+# No slots: a cached property needs the dictionary of its object.
+@dataclass(frozen=True)
 class Run:
-    """Figures of one simulated iteration, without variation; the breakdown only on request."""
+    """Figures of one simulated iteration, without variation."""
 
     iteration_time_s: float
     tokens_per_s: float
     mfu: float
     hfu: float
-    breakdown: Breakdown | None
+    result: Result = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, result: Result) -> Run:
+        figures = result.iteration_time_s, result.tokens_per_s, result.mfu, result.hfu
+        return cls(*figures, result)
+
+    @cached_property
+    def breakdown(self) -> Breakdown:
+        """The time by cause, averaged over the stages; computed when it is read."""
+        return mean_breakdown(self.result.stages)
 
     def __repr__(self) -> str:
         return f"<Run: {format_seconds(self.iteration_time_s)}, MFU {self.mfu:.1%}>"
@@ -87,7 +98,6 @@ class Evaluator:
     """
 
     allow_oom: bool = False
-    breakdowns: bool = True
     engine: Engine = "auto"
     machine: Machine | None = None
     _machines: dict[object, Machine] = field(default_factory=dict, repr=False)
@@ -95,7 +105,7 @@ class Evaluator:
     @classmethod
     def on(cls, machine: Machine, *, allow_oom: bool = False) -> Evaluator:
         """Return an evaluator of times and memory on one machine, whatever a scenario's cluster."""
-        return cls(allow_oom, breakdowns=False, engine=machine.engine, machine=machine)
+        return cls(allow_oom, engine=machine.engine, machine=machine)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
         """Evaluate one scenario.
@@ -108,36 +118,8 @@ class Evaluator:
             planned.plan.scenario,
             planned.fit.peak_bytes,
             planned.fit.capacity_bytes,
-            self._run(planned) if planned.fits or self.allow_oom else None,
+            Run.of(planned.result) if planned.fits or self.allow_oom else None,
             planned.fit.host_fits,
-        )
-
-    def extrapolated_compute(self, scenario: Scenario) -> float:
-        """Fraction of kernel time with shapes outside the range that the profile was fitted on.
-
-        Raises:
-            InputError: as `evaluate`.
-        """
-        planned, _ = plan_on(scenario, self.machine_of(scenario))
-        seconds = IterationSeconds.of(planned.plan, planned.machine)
-        return seconds.compute_share(planned.machine.model.is_extrapolated)
-
-    def interval(self, scenario: Scenario, time_s: float) -> Interval:
-        """Where the measured iteration time of a scenario lies, whose predicted time is `time_s`.
-
-        Raises:
-            InputError: as `evaluate`.
-        """
-        planned, _ = plan_on(scenario, self.machine_of(scenario))
-        plan, machine = planned.plan, planned.machine
-        seconds = IterationSeconds.of(plan, machine)
-        return predicted_interval(
-            plan.scenario,
-            machine.profile,
-            time_s,
-            seconds.compute_share(machine.model.is_extrapolated),
-            least_seconds(plan, machine.profile),
-            seconds.host_bound_passes(),
         )
 
     def profile_of(self, scenario: Scenario) -> HardwareProfile:
@@ -161,16 +143,3 @@ class Evaluator:
                 del self._machines[next(iter(self._machines))]
             self._machines[key] = Machine.of(profile_of(scenario), self.engine)
         return self._machines[key]
-
-    def _run(self, planned: PlannedIteration) -> Run:
-        timeline, scenario = planned.timeline, planned.plan.scenario
-        iteration_time_s = timeline.time_s
-        seconds = timeline.seconds
-        peak_flops = planned.machine.profile.gpu.peak_flops.value * scenario.num_gpus
-        return Run(
-            iteration_time_s,
-            scenario.batch.global_ * scenario.model.seq_length / iteration_time_s,
-            seconds.flops(recompute=False) / (peak_flops * iteration_time_s),
-            seconds.flops(recompute=True) / (peak_flops * iteration_time_s),
-            mean_breakdown(stage_breakdowns(timeline)) if self.breakdowns else None,
-        )

@@ -37,8 +37,12 @@ def simulate_on(
 ) -> Result:
     """Simulate one training iteration of a scenario on a machine; its cluster is not read."""
     check_values(scenario)
-    planned, choice = plan_on(scenario, machine, layers)
-    return Result(planned.timeline, choice.why if choice else None)
+    return result_on(*plan_on(scenario, machine, layers))
+
+
+def result_on(planned: PlannedIteration, choice: PolicyChoice | None) -> Result:
+    """Return the result of a planned iteration, whose recompute may have been chosen."""
+    return Result(planned.timeline, choice.why) if choice else planned.result
 
 
 def memory_on(scenario: Scenario, machine: Machine) -> MemoryReport:
@@ -46,13 +50,29 @@ def memory_on(scenario: Scenario, machine: Machine) -> MemoryReport:
     check_values(scenario)
     planned, choice = plan_on(scenario, machine)
     # A choice has simulated time, so that the peaks have their times too.
-    return Result(planned.timeline).memory if choice else planned.memory
+    return planned.result.memory if choice else planned.memory
 
 
 def plan_on(
     scenario: Scenario, machine: Machine, layers: Sequence[Block] | None = None
 ) -> tuple[PlannedIteration, PolicyChoice | None]:
-    """Check a scenario and plan its iteration; choose its recompute if that is open."""
+    """Check a scenario and plan its iteration; choose its recompute if that is open.
+
+    A machine keeps the last few iterations by their scenario objects: whoever asks for time, then
+    memory, then an interval, simulates once.
+    """
+    if layers is not None:
+        return _new_plan(scenario, machine, layers)
+    # The value holds the scenario, so that no other one gets its id.
+    key = id(scenario), scenario.file_versions
+    _, planned = machine.plans.get(key, lambda key: (scenario, _new_plan(scenario, machine, None)))
+    plan: tuple[PlannedIteration, PolicyChoice | None] = planned
+    return plan
+
+
+def _new_plan(
+    scenario: Scenario, machine: Machine, layers: Sequence[Block] | None
+) -> tuple[PlannedIteration, PolicyChoice | None]:
     check_on(scenario, machine.profile)
     if not scenario.recompute.is_open:
         return PlannedIteration.of(scenario, machine, layers=layers), None

@@ -26,7 +26,6 @@ from simtrain.hardware.evidence import (
     ValidatedOn,
 )
 from simtrain.hardware.interval import Interval
-from simtrain.iteration.report.breakdown import breakdown_by_name
 from simtrain.iteration.report.result import run_kind
 from simtrain.scenario import Scenario
 from simtrain.studies.answer import Answer
@@ -456,18 +455,19 @@ class _Simulations:
             evaluation = evaluator.evaluate(scenario)
         except InputError as error:
             return {"refusal": in_one_line(error)}
-        scenario, time_s = evaluation.scenario, evaluation.iteration_time_s
-        assert evaluation.run and evaluation.run.breakdown, "`allow_oom` simulates every scenario"
+        scenario, simulated = evaluation.scenario, evaluation.run
+        assert simulated, "`allow_oom` simulates every scenario"
+        result = simulated.result
         return {
             "simulated_peak_bytes": _peak_bytes(run.peak_of, evaluation, evaluator),
             "fits": evaluation.fits,
             "settings": _settings(scenario),
             "num_layers": scenario.model.num_layers,
-            "simulated_s": time_s,
-            "breakdown_s": breakdown_by_name(evaluation.run.breakdown),
-            "kind": run_kind(scenario, evaluator.profile_of(scenario)),
-            "extrapolated": evaluator.extrapolated_compute(scenario),
-            "interval": evaluator.interval(scenario, time_s),
+            "simulated_s": result.iteration_time_s,
+            "breakdown_s": result.breakdown_s,
+            "kind": run_kind(scenario, result.profile),
+            "extrapolated": result.extrapolated_compute,
+            "interval": result.interval,
         }
 
 

@@ -102,8 +102,8 @@ class Summary(PlainData):
     def interval(self) -> Interval | None:
         if (best := self.best) is None:
             return None
-        scenario = self.run.sweep.scenario(best["index"])
-        return Evaluator().interval(scenario, best["iteration_time_s"])
+        run = Evaluator().evaluate(self.run.sweep.scenario(best["index"])).run
+        return run.result.interval if run else None
 
 
 def summary_view(summary: Summary) -> View:

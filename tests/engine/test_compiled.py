@@ -57,7 +57,7 @@ def assert_evaluated(scenario: Scenario, evaluator: Evaluator | None = None) -> 
     result = simulate_scenario(scenario, engine="simpy")
     evaluation = (evaluator or Evaluator(allow_oom=True)).evaluate(scenario)
     run = evaluation.run
-    assert run is not None and run.breakdown is not None
+    assert run is not None
     assert run.iteration_time_s == result.iteration_time_s
     assert (run.mfu, run.hfu) == (result.mfu, result.hfu)
     assert run.tokens_per_s == result.tokens_per_s
@@ -101,14 +101,6 @@ def test_a_scenario_that_does_not_fit_is_not_simulated() -> None:
     evaluation = Evaluator().evaluate(large)
     assert not evaluation.fits and evaluation.run is None
     assert evaluation.peak_bytes == memory_report(plan_of(large), a100()).fullest.peak_bytes
-
-
-def test_an_evaluator_chooses_the_same_recompute_as_simulate() -> None:
-    scenario = small(model={"hidden_size": 8192}, recompute="auto")
-    result, evaluation = simulate_scenario(scenario), Evaluator().evaluate(scenario)
-    assert evaluation.run is not None
-    assert evaluation.scenario.recompute == result.scenario.recompute
-    assert evaluation.run.iteration_time_s == result.iteration_time_s
 
 
 def test_equal_passes_are_the_same_object() -> None:

@@ -42,7 +42,6 @@ def test_tasks_queue_on_a_stream_and_wait_across_streams() -> None:
     assert timeline.start_s.tolist() == [0.0, 2.0, 2.0, 5.0]
     assert timeline.end_s.tolist() == [2.0, 5.0, 3.0, 5.5]
     assert timeline.makespan_s == 5.5
-    assert timeline.busy_s() == {"compute": 3.5, "network": 3.0}
 
 
 def test_a_task_without_duration_ends_when_it_starts() -> None:

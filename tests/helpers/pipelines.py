@@ -37,7 +37,7 @@ def pipeline_program(
 ) -> tuple[Program, PipelineTasks]:
     """Return the program of a pipeline with one task per cell; merged actions run in turn."""
     num_stages = schedule.num_stages
-    tasks = PipelineTasks.of(
+    tasks = PipelineTasks(
         schedule,
         (~schedule.follows_merged).astype(np.int32),
         overlaps=overlap,
@@ -68,7 +68,7 @@ def pipeline_program(
     for task, number in zip(tasks.synchronizing.tolist(), tasks.num_messages, strict=True):
         found[task] = "synchronize", "synchronize", seconds.synchronize(int(number))
     waits = defaultdict[int, list[int]](list)
-    for waiting, awaited in zip(tasks.waiting.tolist(), tasks.awaited.tolist(), strict=True):
+    for waiting, awaited in np.stack(tasks.waits, axis=1).tolist():
         waits[waiting].append(awaited)
     assert sorted(found) == [*range(tasks.num_tasks)]
     return Program.of(

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from calibrate.torch_model.shape import LayerShape
@@ -147,8 +148,14 @@ def exchange_peaks(scenario: Scenario) -> tuple[int, int]:
 def pass_of(plan: Plan, action: Action) -> Pass:
     """Return the pass that an action of a plan runs."""
     chunk = plan.model_chunks.different[plan.model_chunks.numbers[action.virtual_stage]]
-    saves_all = (action.virtual_stage, action.microbatch) in plan.saving_all
+    saves_all = (action.virtual_stage, action.microbatch) in saving_all(plan)
     return plan.chunk_pass(chunk, action.kind, saves_all)
+
+
+def saving_all(plan: Plan) -> set[tuple[int, int]]:
+    """Return the virtual stages and microbatches that save everything."""
+    places = np.flatnonzero(plan.pass_order.saves_all).tolist()
+    return {plan.schedule.action(place)[::2] for place in places}
 
 
 def plan_of(scenario: Scenario, num_saved_per_stage: tuple[int, ...] | None = None) -> Plan:

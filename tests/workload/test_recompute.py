@@ -34,6 +34,7 @@ from tests.helpers.toys import (
     pass_with,
     plan_of,
     run,
+    saving_all,
     scenario_with,
     shape_of,
     small,
@@ -171,7 +172,7 @@ def test_units_repeat_every_op_of_their_layers(
 
 def kept_microbatches(plan: Plan, stage: int) -> list[int]:
     numbers = range(plan.scenario.num_microbatches)
-    return [number for number in numbers if (stage, number) in plan.saving_all]
+    return [number for number in numbers if (stage, number) in saving_all(plan)]
 
 
 def nine_microbatches(**recompute: Any) -> Plan:

@@ -52,8 +52,8 @@ def fig1(progress: Progress | None = None) -> Reproduction:
 
 def replayed_bytes(plan: Plan, stage: int) -> int:
     """Return the peak of a stage's activations in bytes, from the replayed schedule."""
-    actions = slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
-    return int(MemoryReplay.of(plan).running_bytes[actions].max())
+    replay = MemoryReplay.of(plan)
+    return int(replay.running_bytes[slice(*replay.moments.stage_starts[stage:][:2])].max())
 
 
 def _states_bytes(scenario: Scenario) -> tuple[int, int, int]:

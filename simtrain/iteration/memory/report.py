@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -32,7 +34,6 @@ from simtrain.iteration.plan import Plan
 from simtrain.iteration.programs.iteration_tasks import IterationTimeline
 from simtrain.schedules import Cell
 from simtrain.units import GIB, format_bytes, gib, significant
-from simtrain.workload.model_ends import number_distinct
 from simtrain.workload.recorded_step import BytesOverTime, RecordedStep
 
 # Whether a predicted peak fits in the memory of a GPU, and how probably.
@@ -216,7 +217,8 @@ class StageMemory(PlainData):
 
     @property
     def peak_bytes(self) -> int:
-        return sum(self.components_bytes.values())
+        tensors = self.states.total_bytes + self.activations_bytes
+        return tensors + sum(self.buffers_bytes.values()) + self.allocator_bytes
 
     @property
     def peak_name(self) -> str:
@@ -289,9 +291,16 @@ def memory_report(
     if plan.recorded:
         return recorded_report(plan, plan.recorded, profile, iteration)
     replay = MemoryReplay.of(plan)
+    ranks, fullest = _stage_ranks(plan, profile, replay), replay.fullest_moments()
+    places = replay.moments.places[fullest]
+    actions = map(plan.schedule.cell_at, places.tolist())
+    actions_s: Sequence[float | None] = [None] * len(fullest)
+    steps_s = actions_s
+    if iteration:
+        start_s, tasks = iteration.timeline.start_s, iteration.tasks
+        actions_s, steps_s = start_s[tasks.first[places]].tolist(), start_s[tasks.norms].tolist()
     stages = tuple(
-        _StageRank.of(plan, profile, replay, stage).fullest(replay, place, iteration)
-        for stage, place in enumerate(replay.fullest_actions())
+        map(_StageRank.fullest, ranks, itertools.count(), fullest, actions, actions_s, steps_s)
     )
     capacity, reserve = profile.gpu.memory_capacity.value, profile.memory.allocator_reserve.value
     return MemoryReport(capacity, stages, reserve, host_memory(plan, profile))
@@ -301,14 +310,9 @@ def peak_bytes(plan: Plan, profile: HardwareProfile) -> int:
     """Return the peak of the fullest stage, faster than `memory_report`."""
     if plan.recorded:
         return memory_report(plan, profile).fullest.peak_bytes
-    replay, steps = MemoryReplay.of(plan), number_distinct(plan.stage_parameters)
-    dynamic = np.maximum.reduceat(replay.dynamic_bytes, plan.schedule.rank_starts[:-1]).tolist()
-    peak = 0
-    # Of stages with equal parameters, `dict` keeps the last one, with the highest dynamic memory.
-    for step, fullest in dict(sorted(zip(steps, dynamic, strict=True))).items():
-        rank = _StageRank.of(plan, profile, replay, steps.index(step))
-        peak = max(peak, rank.pass_bytes(fullest), rank.step_bytes)
-    return peak
+    replay = MemoryReplay.of(plan)
+    ranks = zip(_stage_ranks(plan, profile, replay), replay.stage_peaks, strict=True)
+    return max(max(rank.pass_bytes(peak), rank.step_bytes) for rank, peak in ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,8 +337,8 @@ def memory_curve(
     if plan.recorded:
         return recorded_curve(plan, plan.recorded, profile, iteration)
     replay = MemoryReplay.of(plan)
-    rank = _StageRank.of(plan, profile, replay, stage)
-    actions = _actions(plan, stage)
+    rank = _StageRank.of(plan, profile, replay, replay.moments.chunks[stage])
+    actions = slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
     dynamic = np.stack([replay.dynamic_bytes[actions], replay.after_bytes[actions]], axis=1)
     # Merged actions are one: the first one's start, the second one's end.
     schedule, shows = plan.schedule, np.ones_like(dynamic, np.bool_)
@@ -349,61 +353,53 @@ def memory_curve(
     return MemoryCurve((0.0, *times_s, step_s), held_bytes)
 
 
-def _actions(plan: Plan, stage: int) -> slice:
-    return slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
-
-
 @dataclass(frozen=True, slots=True)
 class _StageRank:
     """Constant memory of a stage's rank, with its buffers in passes and in the optimizer step."""
 
     profile: HardwareProfile
-    stage: int
+    replay: MemoryReplay
     states: ModelStates
+    pass_states: ModelStates
     buffers: Buffers
     step_buffers: Buffers
-    pass_states: ModelStates
+    pass_bytes_held: int
+    step_bytes: int
 
     @classmethod
     def of(
-        cls, plan: Plan, profile: HardwareProfile, replay: MemoryReplay, stage: int
+        cls, plan: Plan, profile: HardwareProfile, replay: MemoryReplay, chunks: tuple[int, ...]
     ) -> _StageRank:
-        """Read the model states and buffers of a stage's rank from the plan and the replay."""
-        parameters = plan.stage_parameters[stage]
-        virtual_stages = plan.order.placement.virtual_stages[stage]
-        chunks = tuple(plan.model_chunks.numbers[number] for number in virtual_stages)
-        global_bytes = max(
-            memory.buffer_bytes for (chunk, *_), memory in replay.passes.items() if chunk in chunks
-        )
+        """Read the model states and buffers of a rank with these chunks."""
+        stage = replay.moments.chunks.index(chunks)
+        parameters, passes = plan.stage_parameters[stage], replay.passes.items()
+        global_bytes = max(memory.buffer_bytes for key, memory in passes if key[0] in chunks)
         states = rank_states(plan.step_options, parameters)
-        workspaces = {WORKSPACES: sum(workspaces_bytes(plan, profile.memory))}
-        running, stepping = buffers_of(
-            plan,
-            parameters,
-            global_bytes,
-            chunks,
-            reads_fp8_both_ways=profile.reads_fp8_both_ways,
-        )
         in_passes = states.with_gradients(0) if makes_gradients(plan) else states
-        buffers = running | workspaces, stepping | workspaces
-        return cls(profile, stage, states, *buffers, in_passes)
+        workspaces = {WORKSPACES: sum(workspaces_bytes(plan, profile.memory))}
+        reads_fp8 = profile.reads_fp8_both_ways
+        every = buffers_of(plan, parameters, global_bytes, chunks, reads_fp8_both_ways=reads_fp8)
+        running, stepping = (buffers | workspaces for buffers in every)
+        in_pass = in_passes.total_bytes + sum(running.values())
+        step = states.total_bytes + sum(stepping.values())
+        step_bytes = step + allocator_bytes(profile, step)
+        return cls(profile, replay, states, in_passes, running, stepping, in_pass, step_bytes)
 
     def pass_bytes(self, dynamic_bytes: int = 0) -> int:
-        return self._held_bytes(self.pass_states, self.buffers, dynamic_bytes)
-
-    @property
-    def step_bytes(self) -> int:
-        return self._held_bytes(self.states, self.step_buffers)
-
-    def _held_bytes(self, states: ModelStates, buffers: Buffers, dynamic_bytes: int = 0) -> int:
-        tensors = states.total_bytes + sum(buffers.values()) + dynamic_bytes
+        tensors = self.pass_bytes_held + dynamic_bytes
         return tensors + allocator_bytes(self.profile, tensors)
 
     def fullest(
-        self, replay: MemoryReplay, place: int, iteration: IterationTimeline | None
+        self, stage: int, moment: int, action: Cell, action_s: float | None, step_s: float | None
     ) -> StageMemory:
-        """Return the higher peak of the action at `place` and the optimizer step."""
-        memory, activations = replay.memory(place), int(replay.running_bytes[place])
+        """Return the higher peak: that of a moment with its action, or of the optimizer step."""
+        replay = self.replay
+        if self.step_bytes > self.pass_bytes(int(replay.peak_bytes[moment])):
+            return self._memory(
+                stage, self.states, 0, self.step_buffers, None, FP32_GRADIENTS, step_s
+            )
+        memory = replay.memories[int(replay.moments.work_of[moment])]
+        activations = int(replay.running_bytes[moment])
         exchanged = {
             GATHERED_PARAMETERS: memory.gathered_bytes,
             GRADIENT_BUCKET: memory.bucket_bytes,
@@ -416,21 +412,22 @@ class _StageRank:
         buffers |= {name: size for name, size in exchanged.items() if size}
         states = self.pass_states
         states = states.with_gradients(states.gradients_bytes + memory.gradients_bytes)
-        action, action_s, step_s = replay.pass_order.actions.cell_at(place), None, None
-        if iteration:
-            tasks = [iteration.tasks.first[place], iteration.tasks.norms[self.stage]]
-            action_s, step_s = iteration.timeline.start_s[tasks].tolist()
-        running = self._memory(states, activations, buffers, action, memory.op, action_s)
-        stepping = self._memory(self.states, 0, self.step_buffers, None, FP32_GRADIENTS, step_s)
-        return max(running, stepping, key=lambda moment: moment.peak_bytes)
+        return self._memory(stage, states, activations, buffers, action, memory.op, action_s)
 
     def _memory(
-        self, states: ModelStates, activations: int, buffers: Buffers, *peak: Any
+        self, stage: int, states: ModelStates, activations: int, buffers: Buffers, *peak: Any
     ) -> StageMemory:
         named = {name: size for name, size in buffers.items() if size}
         tensors = states.total_bytes + activations + sum(named.values())
         allocator = allocator_bytes(self.profile, tensors)
-        return StageMemory(self.stage, states, activations, named, allocator, *peak)
+        return StageMemory(stage, states, activations, named, allocator, *peak)
+
+
+def _stage_ranks(plan: Plan, profile: HardwareProfile, replay: MemoryReplay) -> list[_StageRank]:
+    """Return the rank of each stage; those of stages with equal chunks are equal."""
+    chunks = replay.moments.chunks
+    ranks = {each: _StageRank.of(plan, profile, replay, each) for each in dict.fromkeys(chunks)}
+    return [ranks[each] for each in chunks]
 
 
 def allocator_bytes(profile: HardwareProfile, tensor_bytes: int) -> int:

@@ -8,16 +8,17 @@ for each different set of tensors at its start, so equal layers take no further 
 from __future__ import annotations
 
 import functools
-import math
+import itertools
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.base.values import dataclass, replace
+from simtrain.engine.compiled import Ints
 from simtrain.iteration.plan import PassKey, PassOrder, Plan
 from simtrain.schedules import KINDS
 from simtrain.workload.issue import Segment
@@ -112,23 +113,29 @@ class Moment(NamedTuple):
 
 def moments_of(pass_: Pass) -> list[Moment]:
     """Return [ops], the tensors of a pass while each of its ops runs."""
-    live, record = _live_before(pass_), record_pass(pass_)
-    saved, recomputed = dict(live), dict[int, Tensors]()
-    held_bytes = sum(map(_total_bytes, saved.values()))
-    recomputed_bytes, nothing = 0, Tensors()
-    moments: list[Moment] = []
+    return [
+        Moment(held_bytes + op.held_bytes, recomputed_bytes + op.recomputed_bytes, op.op)
+        for effect, held_bytes, recomputed_bytes in _effects(
+            record_pass(pass_), dict(_live_before(pass_))
+        )
+        for op in effect.moments
+    ]
+
+
+def _effects(record: PassRecord, saved: dict[int, Tensors]) -> Iterator[tuple[_Effect, int, int]]:
+    """Yield the effect of each segment, with the bytes of all and of recomputed tensors before it.
+
+    `saved` has the tensors at the start of the pass, and afterwards those at its end.
+    """
+    recomputed: dict[int, Tensors] = {}
+    held_bytes, recomputed_bytes = sum(map(_total_bytes, saved.values())), 0
+    nothing = Tensors()
     for segment, owner in zip(record.segments, record.owners, strict=True):
         effect = _replay_segment(segment, saved.get(owner, nothing), recomputed.get(owner, nothing))
-        moments += (
-            Moment(
-                held_bytes + of_op.held_bytes, recomputed_bytes + of_op.recomputed_bytes, of_op.op
-            )
-            for of_op in effect.moments
-        )
+        yield effect, held_bytes, recomputed_bytes
         saved[owner], recomputed[owner] = effect.saved, effect.recomputed
         held_bytes += effect.change_bytes
         recomputed_bytes += effect.recomputed_change_bytes
-    return moments
 
 
 def unsharded(pass_: Pass) -> Pass:
@@ -160,26 +167,20 @@ def replay(
         live: tensors at its start.
         counts_left: `saved_bytes` counts the tensors at the end instead of the start.
     """
-    saved = dict(live)
-    recomputed: dict[int, Tensors] = {}
-    start_bytes = held_bytes = sum(map(_total_bytes, saved.values()))
-    recomputed_bytes = buffer_bytes = 0
+    saved, start_bytes = dict(live), sum(map(_total_bytes, live.values()))
+    left_bytes, buffer_bytes = start_bytes, 0
     peak_bytes, peak_recomputed_bytes, peak_op = -1, 0, ""
-    nothing: Tensors = frozenset()
-    for segment, owner in zip(record.segments, record.owners, strict=True):
-        effect = _replay_segment(segment, saved.get(owner, nothing), recomputed.get(owner, nothing))
+    for effect, held_bytes, recomputed_bytes in _effects(record, saved):
         if held_bytes + effect.peak_bytes > peak_bytes:
             peak_bytes, peak_op = held_bytes + effect.peak_bytes, effect.op
             peak_recomputed_bytes = recomputed_bytes + effect.peak_recomputed_bytes
-        saved[owner], recomputed[owner] = effect.saved, effect.recomputed
-        held_bytes += effect.change_bytes
-        recomputed_bytes += effect.recomputed_change_bytes
+        left_bytes = held_bytes + effect.change_bytes
         buffer_bytes = max(buffer_bytes, effect.buffer_bytes)
-    saved_bytes = held_bytes if counts_left else start_bytes
+    saved_bytes = left_bytes if counts_left else start_bytes
     beyond = max(0, peak_bytes - saved_bytes)
     memory = PassMemory(
         saved_bytes,
-        held_bytes,
+        left_bytes,
         beyond,
         min(beyond, peak_recomputed_bytes),
         peak_op if beyond else "",
@@ -338,109 +339,166 @@ def _ops_of_loss(record: PassRecord, *, is_backward: bool) -> range:
 # only adds the times. Merged actions run together: the tensors of both are alive.
 
 Bytes = NDArray[np.int64]
+_CHANGES = np.array([{"F": (1, 0), "B": (-1, 0), "I": (-1, 1), "W": (0, -1)}[x] for x in KINDS])
+"""[kinds, 2], change of the microbatches that a rank holds after F, and of those after I."""
+Flow = tuple[int, bool, bool]
+"""Microbatches that hold equally many bytes between their passes: the number of their chunk;
+whether they save everything; whether the next chunk, on the same rank, saves the output."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moments:
+    """The different moments of a pipeline: a stage runs a pass while it holds some microbatches.
+
+    A microbatch holds what its forward pass left until its backward pass (B). If that is split, it
+    then holds what the input gradients (I) left until the weight gradients (W). So the bytes of a
+    moment are a sum over a few flows: microbatches that are held, times bytes of one. An order has
+    many actions but few moments, and scenarios of one order share them.
+
+    Args:
+        flows: the different flows.
+        freed, pass_of: action i frees the microbatches `freed[pass_of[i]]`, as in `held`.
+        works, work_of: moment i runs `works[work_of[i]]`: a pass, or two that are merged.
+        held: [moments, 2 * flows], microbatches after F and after I of each flow. A forward pass
+            holds its own.
+        places: [moments], the first action of each, ascending.
+        moment_of: [actions], the moment of each.
+        stage_starts: stage s has the moments `stage_starts[s]` to `stage_starts[s + 1] - 1`.
+        chunks: [stages], the chunks of each stage.
+    """
+
+    flows: tuple[Flow, ...]
+    freed: NDArray[np.int64]
+    pass_of: Ints
+    works: tuple[tuple[PassKey, ...], ...]
+    work_of: Ints
+    held: NDArray[np.int64]
+    places: Ints
+    moment_of: Ints
+    stage_starts: Ints
+    chunks: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, order: PassOrder) -> Moments:
+        """Walk through the actions of all stages, and keep each different moment once."""
+        actions, placement, chunks = order.actions, order.order.placement, np.array(order.chunks)
+        turns = np.append(placement.steps, 1) == 0
+        of_actions = chunks[actions.virtual_stage], order.saves_all, turns[actions.virtual_stage]
+        shape = int(chunks.max()) + 1, 2, 2, len(KINDS)
+        codes = np.ravel_multi_index((*of_actions, actions.kind), shape)
+        codes, pass_of = np.unique(codes, return_inverse=True)
+        passes = np.stack(np.unravel_index(codes, shape), axis=1).tolist()
+        flows = [*dict.fromkeys((chunk, bool(x), bool(y)) for chunk, x, y, _ in passes)]
+        of_flows = np.zeros((len(passes), len(flows), 2), np.int64)
+        for number, (*flow, kind) in enumerate(passes):
+            of_flows[number, flows.index((*flow,))] = _CHANGES[kind]
+        changes = of_flows.reshape(len(passes), -1)
+        freed = np.where(np.array(passes)[:, 3:] == KINDS.index("F"), 0, -changes)
+        # Each stage ends without microbatches, so one cumulative sum covers all stages.
+        after = changes[pass_of].cumsum(axis=0)
+        during = after + freed[pass_of]
+        second, pairs = np.flatnonzero(actions.follows_merged), pass_of.copy()
+        during[second] = after[second - 1]
+        for action in (second - 1, second):
+            pairs[action] = len(passes) * (1 + pass_of[second - 1]) + pass_of[second]
+        different, work_of = np.unique(pairs, return_inverse=True)
+        works = [divmod(pair, len(passes)) for pair in different.tolist()]
+        keys = [(chunk, KINDS[kind], bool(saves_all)) for chunk, saves_all, _, kind in passes]
+        places, moment_of = _first_rows(np.column_stack([actions.rank, work_of, during]))
+        return cls(
+            (*flows,),
+            freed,
+            pass_of.astype(np.int32),
+            tuple((keys[pair - 1], keys[last]) if pair else (keys[last],) for pair, last in works),
+            work_of[places],
+            during[places],
+            places,
+            moment_of.astype(np.int32),
+            np.searchsorted(actions.rank[places], np.arange(actions.num_stages + 1)),
+            tuple(tuple(chunks[[*stages]].tolist()) for stages in placement.virtual_stages),
+        )
+
+
+moments_of_order = functools.lru_cache(maxsize=512)(Moments.of)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryReplay:
-    """Activations during each action, in the order of the schedule (stage by stage).
+    """Activations while a pipeline runs: a plan's bytes at the moments of its order.
 
     Args:
-        pass_order: order of each stage's actions, and their passes.
+        moments: of the order.
         passes: memory of the passes, by the keys of `Plan.passes`.
-        merged: memory of merged passes, by the keys of both.
-        running_bytes: [actions], saved tensors during an action; a forward pass includes its own.
-        extra_bytes: [actions], memory above `running_bytes` at the peak of the action, or of the
-            merged actions.
-        after_bytes: [actions], saved tensors after the action.
+        memories: [works], memory of the pass or of the merged passes.
+        flow_bytes: [2 * flows], bytes of a microbatch, as in `Moments.held`.
+        running_bytes: [moments], saved tensors during a moment; merged passes may hold fewer.
+        peak_bytes: [moments], all activations and working tensors at the peak.
     """
 
-    pass_order: PassOrder
+    moments: Moments
     passes: Mapping[PassKey, PassMemory]
-    merged: Mapping[tuple[PassKey, PassKey], PassMemory]
+    memories: tuple[PassMemory, ...]
+    flow_bytes: Bytes
     running_bytes: Bytes
-    extra_bytes: Bytes
-    after_bytes: Bytes
+    peak_bytes: Bytes
 
     @classmethod
     def of(cls, plan: Plan) -> MemoryReplay:
-        """Replay the schedule of a plan and add up the tensors that its passes save and free."""
-        order, most = plan.pass_order, 0
+        """Add up what the passes of a plan hold at each moment, and what they need beyond."""
+        moments = moments_of_order(plan.pass_order)
         memory_of = memory_with_exchanges if times_exchanges(plan) else pass_memory
         passes = {key: memory_of(pass_) for key, pass_ in plan.passes.items()}
-        # Both arrays have the axes of `_shape` and a value for each kind of pass:
-        # `change` is the growth of the saved tensors, `beyond` the memory above them at the peak.
-        change, beyond = np.zeros((2, *_shape(order)), object)
-        for (chunk, kind, saves_all), memory in passes.items():
-            place = chunk, int(saves_all), KINDS.index(kind)
-            output = _output_bytes(plan, chunk)
-            # I leaves the tensors that W reads.
-            left = memory.remaining_bytes - memory.saved_bytes
-            changes = {
-                "F": memory.remaining_bytes + output,
-                "B": left - output,
-                "I": left - output,
-                "W": left,
-            }
-            change[place], beyond[place] = changes[kind], memory.extra_bytes
-            most = max(most, memory.saved_bytes + output + memory.extra_bytes)
+        flow_bytes = [size for flow in moments.flows for size in _bytes_after(plan, passes, flow)]
+        memories, more = [], []
+        for keys in moments.works:
+            memory, apart = passes[keys[0]], sum(passes[key].saved_bytes for key in keys)
+            if len(keys) > 1:
+                memory = merged_memory(plan.merged_passes[keys[0], keys[1]])
+            memories.append(memory)
+            more.append(memory.saved_bytes - apart)
+        beyond = [memory.extra_bytes for memory in memories]
         # Sums above 64 bits use Python integers, which are exact and slow.
-        if most * len(order.actions.kind) < np.iinfo(np.int64).max:
-            change, beyond = change.astype(np.int64), beyond.astype(np.int64)
-        places, is_forward = _places(order)
-        growth: Bytes = np.subtract(change.ravel()[places], _turning_bytes(plan))
-        beyond_bytes: Bytes = beyond.ravel()[places]
-        # Each stage ends with 0 bytes, so one cumulative sum covers all stages.
-        after = np.cumsum(growth)
-        running = after - np.where(is_forward, 0, growth)
-        merged = {keys: merged_memory(pair) for keys, pair in plan.merged_passes.items()}
-        replay = cls(order, passes, merged, running, beyond_bytes, after)
-        if merged:
-            replay._join_merged()
-        return replay
+        largest = max(flow_bytes) * int(moments.held.sum(axis=1).max()) + max(beyond)
+        kind: Any = np.int64 if largest < np.iinfo(np.int64).max else object
+        sizes = np.array(flow_bytes, kind)
+        running = moments.held.astype(kind) @ sizes + np.array(more, kind)[moments.work_of]
+        peak = running + np.array(beyond, kind)[moments.work_of]
+        return cls(moments, passes, (*memories,), sizes, running, peak)
 
-    def _join_merged(self) -> None:
-        """Set the memory during merged actions, in which the tensors of both passes are alive."""
-        second = np.flatnonzero(self.pass_order.actions.follows_merged)
-        places, _ = _places(self.pass_order)
-        pairs = places[second - 1] * math.prod(_shape(self.pass_order)) + places[second]
-        _, examples, number = np.unique(pairs, return_index=True, return_inverse=True)
-        more, extra = [], []
-        for place in second[examples].tolist():
-            memory, keys = self.memory(place), map(self._key, (place - 1, place))
-            more.append(memory.saved_bytes - sum(self.passes[key].saved_bytes for key in keys))
-            extra.append(memory.extra_bytes)
-        for action in (second - 1, second):
-            self.running_bytes[action] = self.after_bytes[second - 1] + np.array(more)[number]
-            self.extra_bytes[action] = np.array(extra)[number]
+    @property
+    def after_bytes(self) -> Bytes:
+        """[actions], saved tensors after each action."""
+        moments = self.moments
+        running, freed = (numbers @ self.flow_bytes for numbers in (moments.held, moments.freed))
+        after: Bytes = running[moments.moment_of] - freed[moments.pass_of]
+        return after
 
     @property
     def dynamic_bytes(self) -> Bytes:
         """[actions], all activations and working tensors at the peak of each action."""
-        return self.running_bytes + self.extra_bytes
+        return self.peak_bytes[self.moments.moment_of]
 
-    def fullest_actions(self) -> list[int]:
-        """Return the place of the first action with the highest peak, for each stage."""
-        starts = self.pass_order.actions.rank_starts
-        stages = np.split(self.dynamic_bytes, starts[1:-1])
-        return [int(start + stage.argmax()) for start, stage in zip(starts, stages, strict=False)]
+    @property
+    def stage_peaks(self) -> list[int]:
+        """[stages], the highest peak of each stage."""
+        peaks: list[int] = np.maximum.reduceat(
+            self.peak_bytes, self.moments.stage_starts[:-1]
+        ).tolist()
+        return peaks
 
-    def memory(self, place: int) -> PassMemory:
-        """Return the memory of the pass or the merged passes that an action runs."""
-        schedule = self.pass_order.actions
-        if schedule.follows_merged[place]:
-            return self.merged[self._key(place - 1), self._key(place)]
-        if schedule.merges is not None and schedule.merges[place]:
-            return self.merged[self._key(place), self._key(place + 1)]
-        return self.passes[self._key(place)]
-
-    def _key(self, place: int) -> PassKey:
-        return _key_at(self.pass_order, place)
+    def fullest_moments(self) -> list[int]:
+        """Return the first moment with the highest peak, for each stage."""
+        pairs = itertools.pairwise(self.moments.stage_starts.tolist())
+        return [start + int(self.peak_bytes[start:end].argmax()) for start, end in pairs]
 
 
-def _key_at(order: PassOrder, place: int) -> PassKey:
-    shape, (places, _) = _shape(order), _places(order)
-    chunk, saves_all, kind = np.unravel_index(places[place], shape)
-    return int(chunk), KINDS[kind], bool(saves_all)
+def _bytes_after(plan: Plan, passes: Mapping[PassKey, PassMemory], flow: Flow) -> tuple[int, int]:
+    """Return what a microbatch holds after its forward pass, and after its input gradients."""
+    chunk, saves_all, turns = flow
+    left = passes[chunk, "F", saves_all].remaining_bytes
+    inputs = passes.get((chunk, "I", saves_all))
+    output = 0 if turns else _output_bytes(plan, chunk)
+    return left + output, inputs.remaining_bytes if inputs else 0
 
 
 def _output_bytes(plan: Plan, chunk: int) -> int:
@@ -456,33 +514,15 @@ def _output_bytes(plan: Plan, chunk: int) -> int:
     return states * plan.microbatch.local_bytes
 
 
-def _turning_bytes(plan: Plan) -> Bytes | int:
-    """Return [actions], growth by outputs that are inputs of the rank's next chunk, or 0 without.
-
-    The next chunk saves them, so they do not stay twice.
-    """
-    placement = plan.order.placement
-    steps = np.ones(placement.num_virtual_stages, np.int32)
-    steps[: len(placement.steps)] = placement.steps
-    if steps.all():
-        return 0
-    schedule, chunks = plan.schedule, np.array(plan.pass_order.chunks)
-    outputs = np.array([_output_bytes(plan, chunk) for chunk in range(chunks.max() + 1)])
-    outputs = np.where(steps == 0, outputs[chunks], 0)
-    signs = np.array([{"F": 1, "B": -1, "I": -1, "W": 0}[kind] for kind in KINDS])
-    growth: Bytes = signs[schedule.kind] * outputs[schedule.virtual_stage]
-    return growth
-
-
-@functools.lru_cache(maxsize=512)
-def _places(order: PassOrder) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return each action's flat index in `_shape`, and whether it is forward."""
-    actions = order.actions
-    kinds, chunks = actions.kind, np.array(order.chunks)[actions.virtual_stage]
-    columns = chunks, order.saves_all, kinds
-    places = np.ravel_multi_index(columns, _shape(order))
-    return places, kinds == KINDS.index("F")
-
-
-def _shape(order: PassOrder) -> tuple[int, int, int]:
-    return max(order.chunks) + 1, 2, len(KINDS)
+def _first_rows(rows: NDArray[np.int64]) -> tuple[Ints, Ints]:
+    """Return the places of the different rows, ascending, and the number of each row's equal."""
+    codes, size = np.zeros(len(rows), np.int64), 1
+    for column in rows.T:
+        size *= int(column.max()) + 1
+        if size >= np.iinfo(np.int64).max:
+            codes = np.unique(codes, return_inverse=True)[1]
+            size = len(rows) * (int(column.max()) + 1)
+        codes = codes * (int(column.max()) + 1) + column
+    _, places, number_of = np.unique(codes, return_index=True, return_inverse=True)
+    order = np.argsort(places)
+    return places[order], np.argsort(order)[number_of]

@@ -112,6 +112,7 @@ class _Builder:
 
         streams, part_of, subjects = map(np.concatenate, zip(*self.columns, strict=True))
         waiting, awaited = map(np.concatenate, zip(*self.waits, strict=True))
+        part_of = part_of.astype(np.intp)  # numpy takes three times as long with other indices
         names, kinds = zip(*map(label_of, self.numbers), strict=True)
         graph = TaskGraph(
             stream_names(num_stages),
@@ -163,14 +164,10 @@ class _Builder:
         num_parts = np.where(schedule.follows_merged, 0, 1).astype(np.int32)
         if structure.num_buckets:
             num_parts[self.cut] = np.array(structure.num_buckets)[schedule.virtual_stage[self.cut]]
-        tasks = PipelineTasks.of(
-            schedule,
-            num_parts,
-            overlaps=structure.overlap,
-            gathers_on_receive=structure.gathers_on_receive,
-            exchanges_shapes=structure.overlap and structure.exchanges_shapes,
-        )
-        self.waits.append((tasks.waiting, tasks.awaited))
+        exchanges_shapes = structure.overlap and structure.exchanges_shapes
+        how = structure.overlap, structure.gathers_on_receive, exchanges_shapes
+        tasks = PipelineTasks(schedule, num_parts, *how)
+        self.waits.append(tasks.waits)
         columns = np.empty((3, tasks.num_tasks), np.int32)
 
         def put(where: Any, part: Ints, subject: Any = -1) -> None:
@@ -200,13 +197,14 @@ class _Builder:
         put(tasks.first[actions] + numbers, parts, actions)
 
         farthest = np.zeros(len(tasks.num_messages), crossed.dtype)
-        for exchange in (tasks.sent_in, tasks.received_in):
+        for slots in (tasks.slots.send, tasks.slots.receive):
+            exchange = tasks.exchanges_of(slots)
             np.maximum.at(farthest, exchange, crossed[: len(exchange)])
         synchronizing = self.parts(structure.synchronization, tasks.num_messages, farthest)
         put(tasks.synchronizing, synchronizing)
-        received = messages[: len(tasks.receive_gathers)]
-        gathers = self.parts(ReceiveGatherPart, states[received])
-        put(tasks.receive_gathers, gathers, received)
+        receive_gathers = tasks.receive_gathers
+        received = messages[: len(receive_gathers)]
+        put(receive_gathers, self.parts(ReceiveGatherPart, states[received]), received)
         self.add(*columns)
         return tasks
 

@@ -167,7 +167,7 @@ class IterationTasks:
         if any(map(seconds.adapter_load, buckets)):
             load = np.array([*map(seconds.adapter_load, self.parts)])
             link_loads = self._link_loads(load[self.part_of])
-        return Program(self.graph, duration_s[self.part_of], link_loads)
+        return Program(self.graph, duration_s.take(self.part_of), link_loads)
 
     def _link_loads(self, load: Floats) -> LinkLoads:
         """Return the loads on adapters: outgoing links of all stages, then incoming links."""

@@ -10,10 +10,10 @@ consumer waits for it, and so do the next exchanges of both stages, which synchr
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simtrain.base.values import dataclass
 from simtrain.engine.compiled import Ints
@@ -29,187 +29,166 @@ from simtrain.schedules import (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# No slots: cached properties need the dictionary of their object.
+@dataclass(frozen=True, eq=False)
 class PipelineTasks:
     """The tasks of a pipeline: one per message, then the tasks of each stage in order.
 
+    Each stage runs numbered slots: an action, or an exchange of messages (`ExchangeSlots`). A slot
+    has a task in which the host synchronizes, if it does; a gather for each received message, if
+    receivers gather; and the parts of its action. So the slots' sizes number all tasks, and who
+    waits for whom follows from the slots of the messages' ends.
+
     Args:
-        messages: message i is task i.
-        num_sends: [messages], number of messages that the sender sends in the same exchange.
-        own_starts: [stages + 1], first task of each stage.
-        first, last: [actions], first and last task of each action; an action may have several.
-        synchronizing: [exchanges], tasks in which a host synchronizes with an exchange.
-        num_messages: [exchanges], messages of each of these exchanges.
-        sent_in, received_in: [messages], the exchange of the sender, and of the receiver; empty
-            without exchanges.
-        receive_gathers: [messages], all-gathers of messages on their receivers; empty without.
-        waiting, awaited: task `waiting[i]` waits for task `awaited[i]`.
+        schedule: the actions of each stage.
+        num_parts: [actions], number of tasks of each action; 0 for an action that is merged with
+            the one before it, whose task it shares.
+        overlaps: messages are asynchronous.
+        gathers_on_receive: receivers all-gather each message.
+        exchanges_shapes: asynchronous messages follow a blocking exchange of their shapes.
     """
 
-    messages: Messages
-    num_sends: Ints
-    own_starts: Ints
-    first: Ints
-    last: Ints
-    synchronizing: Ints
-    num_messages: Ints
-    sent_in: Ints
-    received_in: Ints
-    receive_gathers: Ints
-    waiting: Ints
-    awaited: Ints
+    schedule: Schedule
+    num_parts: Ints
+    overlaps: bool
+    gathers_on_receive: bool
+    exchanges_shapes: bool = False
 
-    # More than 60 lines: one array after the other, of which each needs those before.
-    @classmethod
-    def of(
-        cls,
-        schedule: Schedule,
-        num_parts: Ints,
-        *,
-        overlaps: bool,
-        gathers_on_receive: bool,
-        exchanges_shapes: bool = False,
-    ) -> PipelineTasks:
-        """Build the tasks of a schedule.
+    @cached_property
+    def messages(self) -> Messages:
+        """Message i is task i."""
+        return Messages.of(self.schedule)
 
-        Args:
-            schedule: the actions of each stage.
-            num_parts: [actions], number of tasks of each action; 0 for an action that is merged
-                with the one before it, whose task it shares.
-            overlaps: messages are asynchronous.
-            gathers_on_receive: receivers all-gather each message.
-            exchanges_shapes: asynchronous messages follow a blocking exchange of their shapes.
-        """
-        messages = Messages.of(schedule)
-        slots = _slots_of(messages, overlaps=overlaps, exchanges_shapes=exchanges_shapes)
-        synchronizes = exchanges_shapes or not overlaps
-        tasks = _SlotTasks.of(
-            messages,
-            slots,
-            num_parts,
-            synchronizes=synchronizes,
-            gathers_on_receive=gathers_on_receive,
+    @cached_property
+    def slots(self) -> ExchangeSlots:
+        if not self.overlaps:
+            return blocking_slots(self.messages)
+        return (shape_slots if self.exchanges_shapes else asynchronous_slots)(self.messages)
+
+    @cached_property
+    def num_exchanged(self) -> tuple[Ints, Ints]:
+        """[slots], messages that the stage sends in a slot, and those that it receives."""
+        sent, received = (
+            np.bincount(slot, minlength=self.slots.starts[-1]).astype(np.int32)
+            for slot in (self.slots.send, self.slots.receive)
         )
-        first, last = tasks.of_actions(num_parts)
-        begins, send, receive = tasks.begins, slots.send, slots.receive
-        by_consumer = _inverse(messages.consumer, len(num_parts))
-        receive_gathers = np.zeros(0, np.int32)
-        if gathers_on_receive:
-            receive_gathers = begins[receive] + (not overlaps)
-            receive_gathers[by_consumer] += _places_in_groups(receive[by_consumer])
+        return sent, received
 
-        # The receiver's next task waits for the message: synchronization, gather, or action.
-        numbers = np.arange(len(messages), dtype=np.int32)
-        needs = first[messages.consumer] if exchanges_shapes else begins[receive]
-        waits = [(needs[by_consumer], numbers[by_consumer])]
-        if synchronizes:
-            waits += tasks.rendezvous(of_shapes=exchanges_shapes)
-        else:
-            waits.append((numbers, last[messages.producer]))
-        if not overlaps:
-            # The sender synchronizes too.
-            waits.append((begins[send], numbers))
-        waiting, awaited = map(np.concatenate, zip(*waits, strict=True))
-        exchanges, number_of_exchange = tasks.exchanges, np.cumsum(tasks.is_exchange) - 1
-        in_exchanges = slice(None if synchronizes else 0)
-        return cls(
-            messages,
-            np.ones(len(messages), np.int32) if overlaps else tasks.num_sent[send],
-            begins[slots.starts],
-            first,
-            last,
-            begins[exchanges],
-            (tasks.num_sent + tasks.num_received)[exchanges],
-            number_of_exchange[send[in_exchanges]],
-            number_of_exchange[receive[in_exchanges]],
-            receive_gathers,
-            waiting,
-            awaited,
-        )
+    @cached_property
+    def exchanges(self) -> Ints:
+        """[exchanges], the slots in which a host synchronizes, with messages or their shapes."""
+        synchronizes, (sent, received) = not self.overlaps, self.num_exchanged
+        return np.flatnonzero((sent + received > 0) & (synchronizes or self.exchanges_shapes))
+
+    @cached_property
+    def begins(self) -> Ints:
+        """[slots + 1], first task of each slot, and last the number of all tasks."""
+        num_slots = self.slots.starts[-1]
+        sizes = np.bincount(self.slots.action, self.num_parts, num_slots).astype(np.int32)
+        sizes[self.exchanges] += 1
+        sizes += self.num_exchanged[1] * self.gathers_on_receive
+        return len(self.messages) + starts_of(sizes)
 
     @property
     def num_tasks(self) -> int:
-        return int(self.own_starts[-1])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _SlotTasks:
-    """The tasks in each slot of each stage: an action, or an exchange and the gathers after it.
-
-    Args:
-        messages, slots: of the schedule.
-        synchronizes: hosts synchronize with exchanges, of messages or of their shapes.
-        num_sent, num_received: [slots], messages that the stage sends and receives in a slot.
-        begins: [slots + 1], first task of each slot, and last the number of all tasks.
-    """
-
-    messages: Messages
-    slots: ExchangeSlots
-    synchronizes: bool
-    num_sent: Ints
-    num_received: Ints
-    begins: Ints
-
-    @classmethod
-    def of(
-        cls,
-        messages: Messages,
-        slots: ExchangeSlots,
-        num_parts: Ints,
-        *,
-        synchronizes: bool,
-        gathers_on_receive: bool,
-    ) -> _SlotTasks:
-        num_slots = slots.starts[-1]
-        num_sent, num_received = (
-            np.bincount(slot, minlength=num_slots).astype(np.int32)
-            for slot in (slots.send, slots.receive)
-        )
-        sizes = np.bincount(slots.action, num_parts, num_slots).astype(np.int32)
-        if synchronizes:
-            sizes += num_sent + num_received > 0
-        sizes += num_received * gathers_on_receive
-        begins = len(messages) + starts_of(sizes)
-        return cls(messages, slots, synchronizes, num_sent, num_received, begins)
+        return int(self.begins[-1])
 
     @property
-    def is_exchange(self) -> NDArray[np.bool_]:
-        """[slots], whether a host synchronizes in the slot, which is its first task."""
-        return (self.num_sent + self.num_received > 0) & self.synchronizes
+    def own_starts(self) -> Ints:
+        """[stages + 1], first task of each stage."""
+        return self.begins[self.slots.starts]
 
-    @property
-    def exchanges(self) -> Ints:
-        return np.flatnonzero(self.is_exchange)
-
-    def of_actions(self, num_parts: Ints) -> tuple[Ints, Ints]:
-        action = self.slots.action
-        first = self.begins[action]
+    @cached_property
+    def first(self) -> Ints:
+        """[actions], first task of each action."""
+        action, num_parts = self.slots.action, self.num_parts
+        first: Ints = self.begins[action]
         # Two actions can share a slot: the tasks of the second follow those of the first.
         second = np.flatnonzero(action[1:] == action[:-1]) + 1
         first[second] += num_parts[second - 1]
-        last = first + num_parts - 1
         # A merged action has no tasks: it shares those of the action before it.
         merged = num_parts == 0
-        first[merged], last[merged] = first[:-1][merged[1:]], last[:-1][merged[1:]]
-        return first, last
+        first[merged] = first[:-1][merged[1:]]
+        return first
 
-    def rendezvous(self, *, of_shapes: bool) -> list[tuple[Ints, Ints]]:
+    @cached_property
+    def last(self) -> Ints:
+        """[actions], last task of each action."""
+        last: Ints = self.first + self.num_parts - 1
+        merged = self.num_parts == 0
+        last[merged] = last[:-1][merged[1:]]
+        return last
+
+    @property
+    def num_sends(self) -> Ints:
+        """[messages], number of messages that the sender sends in the same exchange."""
+        if self.overlaps:
+            return np.ones(len(self.messages), np.int32)
+        return self.num_exchanged[0][self.slots.send]
+
+    @property
+    def synchronizing(self) -> Ints:
+        """[exchanges], tasks in which a host synchronizes with an exchange."""
+        return self.begins[self.exchanges]
+
+    @property
+    def num_messages(self) -> Ints:
+        """[exchanges], messages of each exchange."""
+        sent, received = self.num_exchanged
+        return (sent + received)[self.exchanges]
+
+    def exchanges_of(self, slots: Ints) -> Ints:
+        """Return [messages], the exchange in each one's slot; empty without exchanges."""
+        return np.searchsorted(self.exchanges, slots[: len(slots) if len(self.exchanges) else 0])
+
+    @property
+    def receive_gathers(self) -> Ints:
+        """[messages], all-gathers of messages on their receivers; empty without."""
+        if not self.gathers_on_receive:
+            return np.zeros(0, np.int32)
+        receive, by_consumer = self.slots.receive, self._by_consumer
+        gathers: Ints = self.begins[receive] + (not self.overlaps)
+        gathers[by_consumer] += _places_in_groups(receive[by_consumer])
+        return gathers
+
+    @cached_property
+    def waits(self) -> tuple[Ints, Ints]:
+        """Waiting tasks, and the task that each waits for."""
+        messages, by_consumer = self.messages, self._by_consumer
+        numbers = np.arange(len(messages), dtype=np.int32)
+        # The receiver's next task waits for the message: synchronization, gather, or action.
+        is_later = self.exchanges_shapes
+        needs = self.first[messages.consumer] if is_later else self.begins[self.slots.receive]
+        waits = [(needs[by_consumer], numbers[by_consumer])]
+        if len(self.exchanges):
+            waits += self._rendezvous(numbers)
+        else:
+            waits.append((numbers, self.last[messages.producer]))
+        if not self.overlaps:
+            # The sender synchronizes too.
+            waits.append((self.begins[self.slots.send], numbers))
+        waiting, awaited = map(np.concatenate, zip(*waits, strict=True))
+        return waiting, awaited
+
+    @cached_property
+    def _by_consumer(self) -> Ints:
+        return _inverse(self.messages.consumer, len(self.num_parts))
+
+    def _rendezvous(self, numbers: Ints) -> list[tuple[Ints, Ints]]:
         """Return the waits of exchanges for both of their ends: waiting and awaited tasks.
 
-        A message starts when both stages have ended the task before their exchange. `of_shapes`
-        says that the exchange is one of shapes, after which the message itself is asynchronous.
+        A message starts when both stages have ended the task before their exchange. If the exchange
+        is one of shapes, the message itself is asynchronous.
         """
-        messages, send, receive = self.messages, self.slots.send, self.slots.receive
-        begins, starts = self.begins, self.slots.starts
-        numbers = np.arange(len(messages), dtype=np.int32)
-        waits = []
+        messages, begins, starts = self.messages, self.begins, self.slots.starts
+        send, receive, waits = self.slots.send, self.slots.receive, []
         ends = (messages.sender, send, receive), (messages.receiver, receive, send)
         for stage, slot, other in ends:
             # An exchange that is the first task of its stage has nothing to wait for.
             follows = begins[slot] > begins[starts[stage]]
             before = begins[slot][follows] - 1
             waits.append((numbers[follows], before))
-            if of_shapes:
+            if self.exchanges_shapes:
                 # Both ends wait for each other, but only their next exchanges for the message.
                 waits.append((begins[other][follows], before))
                 following = np.searchsorted(self.exchanges, slot, side="right")
@@ -217,12 +196,6 @@ class _SlotTasks:
                 is_own = later < starts[stage + 1]
                 waits.append((begins[later[is_own]], numbers[is_own]))
         return waits
-
-
-def _slots_of(messages: Messages, *, overlaps: bool, exchanges_shapes: bool) -> ExchangeSlots:
-    if not overlaps:
-        return blocking_slots(messages)
-    return shape_slots(messages) if exchanges_shapes else asynchronous_slots(messages)
 
 
 def _inverse(numbers: Ints, size: int) -> Ints:
@@ -306,13 +279,14 @@ def gather_waits(pipeline: PipelineTasks, spans: BucketSpans, gathers: Ints) -> 
     has_before = first > pipeline.own_starts[spans.schedule.rank[spans.cut]]
     # The first gather waits for the same tasks as the first span.
     by_task = np.argsort(first)
-    is_of_first = np.isin(pipeline.waiting, first)
-    places = np.searchsorted(first[by_task], pipeline.waiting[is_of_first])
+    waiting, awaited = pipeline.waits
+    is_of_first = np.isin(waiting, first)
+    places = np.searchsorted(first[by_task], waiting[is_of_first])
     # The second follows the first on its stream. The third starts when the first span has ended.
     later = spans.numbers >= 2
     return [
         (of_first[has_before], first[has_before] - 1),
-        (of_first[by_task][places], pipeline.awaited[is_of_first]),
+        (of_first[by_task][places], awaited[is_of_first]),
         (gathers[later], spans.tasks[later] - 2),
     ]
 

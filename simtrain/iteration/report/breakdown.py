@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.values import asdict, dataclass
 from simtrain.iteration.programs.parts import (
@@ -16,7 +18,7 @@ from simtrain.iteration.programs.parts import (
     PassPart,
     TransferPart,
 )
-from simtrain.iteration.programs.seconds import IterationSeconds, whole_pass
+from simtrain.iteration.programs.seconds import whole_pass
 from simtrain.units import format_seconds
 
 if TYPE_CHECKING:
@@ -92,12 +94,16 @@ def breakdown_by_name(breakdown: Breakdown) -> dict[str, float]:
 
 _NAMES = [*CAUSE_LABELS]
 _parts = attrgetter(*_NAMES)
-
+_OF_PASS = attrgetter(
+    *("compute_s", "recompute_s", "launch_s", "exposed_communication_s", "exposed_data_s")
+)
+_COLUMNS_OF_PASS = [
+    *map(_NAMES.index, ("compute_s", "recompute_s", "launch_s", "tensor_communication_s")),
+    _NAMES.index("data_communication_s"),
+]
 _IDLE = [
     # Causes of idle time, in the order of the columns of `IterationTimeline.idle_seconds`.
-    _parts(Breakdown(pipeline_communication_s=1)),
-    _parts(Breakdown(data_communication_s=1)),
-    _parts(Breakdown(optimizer_s=1)),
+    *map(_NAMES.index, ("pipeline_communication_s", "data_communication_s", "optimizer_s"))
 ]
 
 
@@ -114,32 +120,20 @@ def stage_breakdowns(iteration: IterationTimeline) -> tuple[Breakdown, ...]:
     bubble. Busy time is counted by part instead of read from `Spans`: scenarios of one structure
     share the counts, and a search has thousands of them.
     """
-    tasks = iteration.tasks
-    of_parts = [_parts(_of_part(part, iteration.seconds)) for part in tasks.parts]
-    parts_s = tasks.num_parts @ of_parts + iteration.idle_seconds() @ _IDLE
+    tasks, seconds = iteration.tasks, iteration.seconds
+    of_parts = np.zeros((len(tasks.parts), len(_NAMES)))
+    for number, part in enumerate(tasks.parts):
+        if isinstance(part, PassPart):
+            # A pass that is cut into spans counts with its first span.
+            if not part.span:
+                of_parts[number, _COLUMNS_OF_PASS] = _OF_PASS(seconds.passes[whole_pass(part)])
+        elif not isinstance(part, TransferPart | BucketPart):  # on other streams
+            of_parts[number, _NAMES.index(field_of(part))] = seconds.of_part(part)
+    parts_s = tasks.num_parts @ of_parts
+    parts_s[:, _IDLE] += iteration.idle_seconds()
     bubble_s = iteration.time_s - parts_s.sum(axis=1)
     parts_s[:, _NAMES.index("bubble_s")] = bubble_s.clip(0.0)
     return tuple(Breakdown(*stage) for stage in parts_s.tolist())
-
-
-def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
-    """Return the time of a part on a stage's compute stream by cause; zero for other streams.
-
-    A pass that is cut into spans counts with its first span.
-    """
-    match part:
-        case PassPart(span=None | 0):
-            time = seconds.passes[whole_pass(part)]
-            return Breakdown(
-                compute_s=time.compute_s,
-                recompute_s=time.recompute_s,
-                launch_s=time.launch_s,
-                tensor_communication_s=time.exposed_communication_s,
-                data_communication_s=time.exposed_data_s,
-            )
-        case PassPart() | TransferPart() | BucketPart():
-            return Breakdown()
-    return Breakdown(**{field_of(part): seconds.of_part(part)})
 
 
 def field_of(part: IterationPart) -> str:

@@ -290,7 +290,7 @@ class SearchResult(Answer):
 
     @property
     def interval(self) -> Interval:
-        return Evaluator().interval(self.best.evaluation.scenario, self.best.iteration_time_s)
+        return self.best.run.result.interval
 
     @property
     def num_legal(self) -> int:
@@ -314,8 +314,7 @@ class SearchResult(Answer):
         """The answer in one line: the best that surely fits, and what it saves."""
         layout = self.answer
         scenario, split = layout.scenario, layout.scenario.parallelism
-        interval = Evaluator().interval(layout.evaluation.scenario, layout.iteration_time_s)
-        line = iteration_line(scenario, layout.run, interval, layout.fit)
+        line = iteration_line(scenario, layout.run, layout.run.result.interval, layout.fit)
         degrees = f"{split.tensor} x {split.pipeline} x {split.data}"
         return " ".join([f"{line}; {degrees}", *self.against_base(layout)])
 

@@ -44,7 +44,7 @@ def test_a_transfer_is_limited_by_both_its_links() -> None:
     assert link_loads is not None and link_loads.capacity.tolist() == [1.0] * (2 * num_stages)
     kinds = set()
     for task in range(program.num_tasks):
-        stream, kind = program.graph.stream(task), program.graph.kind(task)
+        stream, kind = program.graph.stream(task), program.graph.kinds[program.graph.kind_of[task]]
         places = slice(*link_loads.load_starts[task : task + 2])
         expected = []
         if kind in ("transfer", "data bucket"):

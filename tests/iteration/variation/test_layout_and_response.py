@@ -39,7 +39,7 @@ def joined(scenario: Scenario) -> dict[str, set[int]]:
     graph = iteration.tasks.graph
     sizes: dict[str, set[int]] = {}
     for task, size in enumerate(drawn.group_sizes.tolist()):
-        sizes.setdefault(graph.kind(task), set()).add(size)
+        sizes.setdefault(graph.kinds[graph.kind_of[task]], set()).add(size)
     return sizes
 
 
