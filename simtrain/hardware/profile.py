@@ -168,7 +168,7 @@ class GemmModel(Strict):
     unaligned_speed: Entry[Fraction] | None = None
     valid_shapes: Entry[ShapeRange]
     valid_batched_shapes: Entry[ShapeRange]
-    by_dtype: GemmByDtype = GemmByDtype()
+    by_dtype: GemmByDtype = GemmByDtype.model_construct()
 
 
 class AttentionEfficiency(Strict):

@@ -53,7 +53,7 @@ class MemoryBound(Strict):
     fused_bandwidth: Entry[BytesPerSecond]
     stream_bandwidth: Entry[BytesPerSecond]
     kernel_latency: Entry[NonNegativeSeconds]
-    kernels: NamedKernels = NamedKernels()
+    kernels: NamedKernels = NamedKernels.model_construct()
 
 
 class DispatchKernels(Strict):

@@ -247,12 +247,14 @@ class Scenario(Section):
         default=None, examples=["gpt.program.json.gz"]
     )
     model: Model
-    parallelism: Parallelism = Parallelism()
-    placement: Placement = Placement()
+    parallelism: Parallelism = Parallelism.model_construct()
+    placement: Placement = Placement.model_construct()
     batch: Batch
-    recompute: RecomputePolicy = Field(default=RecomputePolicy(), examples=["selective"])
-    memory: MemoryOptions = MemoryOptions()
-    software: Software = Field(default=Software(), examples=["deepspeed_2022"])
+    recompute: RecomputePolicy = Field(
+        default=RecomputePolicy.model_construct(), examples=["selective"]
+    )
+    memory: MemoryOptions = MemoryOptions.model_construct()
+    software: Software = Field(default=Software.model_construct(), examples=["deepspeed_2022"])
     attention_backend: AttentionBackend = Field(
         default_factory=lambda scenario: scenario["software"].facts_for(None).attention_backend,
         examples=["fused"],
@@ -260,9 +262,9 @@ class Scenario(Section):
     schedule: _Schedule = Field(default_factory=_default_schedule, examples=["1f1b"])
     cluster: str = Field(default="a100_sxm4_80gb", min_length=1, examples=["a100_sxm4_80gb"])
     hardware: dict[str, Any] = Field(default_factory=dict)
-    precision: Precision = Precision()
-    overlap: Overlap = Overlap()
-    variation: Variation = Variation()
+    precision: Precision = Precision.model_construct()
+    overlap: Overlap = Overlap.model_construct()
+    variation: Variation = Variation.model_construct()
 
     _origin: Origin = PrivateAttr(default_factory=lambda: BUILT_IN_PYTHON)
     _notes: tuple[str, ...] = PrivateAttr(default=())
