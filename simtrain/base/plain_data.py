@@ -18,8 +18,6 @@ from typing import Any, ClassVar
 
 from simtrain.base.values import asdict, dataclass
 
-# Text with numbers that states the exact value of each number beside its rounded digits.
-
 
 @dataclass(frozen=True, slots=True)
 class Number:

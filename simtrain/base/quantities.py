@@ -4,23 +4,13 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from simtrain.units import (
-    Price,
-    parse_bytes,
-    parse_bytes_per_s,
-    parse_flops_per_s,
-    parse_non_negative_seconds,
-    parse_non_negative_watts,
-    parse_price,
-    parse_seconds,
-    parse_watts,
-)
+from simtrain import units
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes)]
-BytesPerSecond = Annotated[float, BeforeValidator(parse_bytes_per_s)]
-Seconds = Annotated[float, BeforeValidator(parse_seconds)]
-NonNegativeSeconds = Annotated[float, BeforeValidator(parse_non_negative_seconds)]
-FlopsPerSecond = Annotated[float, BeforeValidator(parse_flops_per_s)]
-Watts = Annotated[float, BeforeValidator(parse_watts)]
-NonNegativeWatts = Annotated[float, BeforeValidator(parse_non_negative_watts)]
-PricePerHour = Annotated[Price, BeforeValidator(parse_price)]
+Bytes = Annotated[int, BeforeValidator(units.parse_bytes)]
+BytesPerSecond = Annotated[float, BeforeValidator(units.parse_bytes_per_s)]
+Seconds = Annotated[float, BeforeValidator(units.parse_seconds)]
+NonNegativeSeconds = Annotated[float, BeforeValidator(units.parse_non_negative_seconds)]
+FlopsPerSecond = Annotated[float, BeforeValidator(units.parse_flops_per_s)]
+Watts = Annotated[float, BeforeValidator(units.parse_watts)]
+NonNegativeWatts = Annotated[float, BeforeValidator(units.parse_non_negative_watts)]
+PricePerHour = Annotated[units.Price, BeforeValidator(units.parse_price)]

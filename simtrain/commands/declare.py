@@ -14,6 +14,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -160,20 +161,27 @@ class Parameter:
         others = [kind for kind in kinds if kind is not NoneType]
         return others[0] if len(others) == 1 else self.type
 
-    def read(self, text: str) -> Any:
-        """Return the value of a plain text; ValueError if typer is to read or to refuse it."""
+    def read(self, texts: Sequence[str]) -> Any:
+        """Return the value of plain texts; ValueError if typer is to read or to refuse them."""
+        if not texts and self.default is not inspect.Parameter.empty:
+            return self.default
+        values = [self._read(text) for text in texts if text and not text.startswith("-")]
+        if not values or len(values) < len(texts) or (len(values) > 1 and not self.is_list):
+            raise ValueError
+        return values if self.is_list else values[0]
+
+    def _read(self, text: str) -> Any:
         kind = get_args(self._kind)[0] if self.is_list else self._kind
         if kind in (str, Path):
             return kind(text)
         if get_origin(kind) is Literal and text in get_args(kind):
             return text
-        least, most = (self.mark.settings.get(end) for end in ("min", "max"))
-        if kind not in (int, float) or not _NUMBER.fullmatch(text):
-            raise ValueError
-        number = kind(text)
-        if (least is not None and number < least) or (most is not None and number > most):
-            raise ValueError
-        return number
+        settings = self.mark.settings
+        if kind in (int, float) and _NUMBER.fullmatch(text):
+            number = kind(text)
+            if settings.get("min", number) <= number <= settings.get("max", number):
+                return number
+        raise ValueError
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,22 +246,23 @@ class Parameters:
         Plain are arguments, flags, and options with their values, in full and not twice.
         """
         every = self.in_order
-        named = {name: each for each in every for name in (*each.names, *each.constants)}
-        texts: dict[str, list[str]] = {}
+        options = [each for each in every if not each.is_argument]
+        named = {name: each for each in options for name in (*each.names, *each.constants)}
         values: dict[str, Any] = {}
+        texts: dict[str, list[str]] = {}
         plain, left = [], iter(words)
         for word in left:
             name, equals, text = word.partition("=") if word[:2] == "--" else (word, "", "")
             if not word.startswith("-"):
                 plain.append(word)
-                continue
-            option = named.get(name)
-            if option is None or option.is_argument or (option.key in values):
+            elif name not in named or named[name].key in values:
                 return None
-            if name in option.constants and not equals:
-                values[option.key] = option.constants[name]
-                continue
-            texts.setdefault(option.key, []).append(text if equals else next(left, ""))
+            elif not named[name].constants:
+                texts.setdefault(named[name].key, []).append(text if equals else next(left, ""))
+            elif equals:
+                return None
+            else:
+                values[named[name].key] = named[name].constants[name]
         arguments = [each for each in every if each.is_argument]
         if len(arguments) == 1 and arguments[0].is_list and plain:
             texts[arguments[0].key] = plain
@@ -261,22 +270,10 @@ class Parameters:
             texts |= {each.key: [text] for each, text in zip(arguments, plain, strict=False)}
         else:
             return None
-        for each in every:
-            written = texts.get(each.key, [])
-            if not all(written) or any(text.startswith("-") for text in written):
-                return None
-            if each.key in values:
-                continue
-            if not written and each.default is inspect.Parameter.empty:
-                return None
-            try:
-                read = [each.read(text) for text in written]
-            except ValueError:
-                return None
-            if len(read) > 1 and not each.is_list:
-                return None
-            values[each.key] = (read if each.is_list else read[0]) if read else each.default
-        return values
+        others = [each for each in every if each.key not in values]
+        with suppress(ValueError):
+            return values | {each.key: each.read(texts.get(each.key, [])) for each in others}
+        return None
 
 
 def options_first(names: str) -> Callable[[Source], Source]:

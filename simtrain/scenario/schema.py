@@ -250,11 +250,9 @@ class Scenario(Section):
     parallelism: Parallelism = Parallelism.model_construct()
     placement: Placement = Placement.model_construct()
     batch: Batch
-    recompute: RecomputePolicy = Field(
-        default=RecomputePolicy.model_construct(), examples=["selective"]
-    )
+    recompute: RecomputePolicy = Field(RecomputePolicy.model_construct(), examples=["selective"])
     memory: MemoryOptions = MemoryOptions.model_construct()
-    software: Software = Field(default=Software.model_construct(), examples=["deepspeed_2022"])
+    software: Software = Field(Software.model_construct(), examples=["deepspeed_2022"])
     attention_backend: AttentionBackend = Field(
         default_factory=lambda scenario: scenario["software"].facts_for(None).attention_backend,
         examples=["fused"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
@@ -10,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import pytest
 
 from simtrain.commands.app import run_app
-from simtrain.commands.declare import Argument, Fields, Option, Written, options_first
+from simtrain.commands.declare import Argument, Fields, Option, Parameters, Written, options_first
 from simtrain.commands.group import Group
 from simtrain.commands.typed import declared
 from simtrain.errors import InputError, Location
-from tests.helpers.command_line import Outcome, call
+from tests.helpers.command_line import Outcome, call, commands
 
 if TYPE_CHECKING:
     from nowhere import Oven  # type: ignore[import-not-found]
@@ -132,3 +133,32 @@ def test_two_parameters_of_a_name_are_our_mistake() -> None:
 
     with pytest.raises(ValueError, match="duplicate"):
         declared(twice)
+
+
+WORDS = ("1", "0", "07", "x", "4.5", "1e3", "-1", "", "a=b", "json", "memory", "llama3_70b", "cpu")
+
+
+def drawn_words(options: list[Any], rng: random.Random) -> list[str]:
+    """Return words in which options may have values that they do not take."""
+    words = rng.choices(WORDS[:2] + WORDS[3:], k=rng.randrange(3))
+    for option in rng.choices(options, k=rng.randrange(4)):
+        name, value = rng.choice([*option.names, *option.constants]), rng.choice(WORDS)
+        forms = [name, value], [f"{name}={value}"], [name]
+        words += rng.choice(forms if option.constants else forms[:2])
+    return words
+
+
+def test_plain_words_have_the_values_that_typer_reads() -> None:
+    rng, num_plain = random.Random(0), 0
+    for name, command in commands().items():
+        parameters = Parameters.of(command.function)  # type: ignore[attr-defined]
+        for _ in range(60):
+            words = drawn_words(parameters.in_order, rng)
+            if (values := parameters.read(words)) is not None:
+                num_plain += 1
+                read = command.make_context(name, [*words]).params
+                listed = {
+                    key: [*each] or None for key, each in read.items() if isinstance(each, tuple)
+                }
+                assert {key: (read | listed)[key] for key in values} == values, (name, words)
+    assert num_plain > 100

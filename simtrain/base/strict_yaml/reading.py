@@ -409,11 +409,13 @@ _PLAIN_SCALARS: dict[str, tuple[str, Callable[[str], Any]]] = {
         _float,
     ),
 }
+_BEGIN_NAMES = frozenset("abcdeghijklmopqrsuvwxyz")  # not null, true and false
 _FORMS = re.compile("|".join(f"(?P<{kind}>{form})" for kind, (form, _) in _PLAIN_SCALARS.items()))
 
 
 def _kind_of(text: str) -> str:
-    form = _FORMS.fullmatch(text)
+    # Most texts are names of fields, or sentences.
+    form = _FORMS.fullmatch(text) if text[:1] not in _BEGIN_NAMES else None
     return form.lastgroup or "str" if form else "str"
 
 
