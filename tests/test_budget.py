@@ -14,7 +14,7 @@ import sys
 from tests.helpers.command_line import ROOT
 
 BUDGET = {
-    "base": 2909,
+    "base": 2899,
     "schedules": 2227,
     "scenario": 6667,
     "hardware": 2465,
@@ -25,7 +25,7 @@ BUDGET = {
     "studies": 6921,
     "views": 2727,
     "render": 3957,
-    "commands": 2825,
+    "commands": 2822,
     "top": 602,
     "importing": 6777,
     "recording": 4031,
@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9452,
     "docs/update": 892,
     "benchmarks": 1579,
-    "tests": 39646,
+    "tests": 39644,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
