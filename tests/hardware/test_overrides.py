@@ -73,7 +73,11 @@ def test_a_bad_override_is_reported_at_its_line(hardware: str, excerpt: str) -> 
         ("gemm.sustained_flops=1 PFLOP/s", "1 PFLOP/s is above gpu.peak_flops 312 TFLOP/s"),
         ("gpu.memory_bandwidth=1 GB/s", "1 GB/s is below 1.61 TB/s, which memory_bound.stream_"),
         ("host_link.bandwidth=9 TB/s", "9 TB/s is above gpu.memory_bandwidth 2.039 TB/s\n"),
-        ("intra_node.in_situ_speed=2", "multiplied by the efficiency 0.7449 of all_reduce it"),
+        (
+            "intra_node.in_situ_speed=2",
+            "multiplied by the efficiency 0.7449 of all_reduce it exceeds "
+            "the link\n  fix: write at most 1.342",
+        ),
         ("running_costs.gpu_power=1 kW", "multiplied by cluster.gpus_per_node it is 8 kW, above"),
         ("running_costs.node_power=1 kW", "1 kW is below 3.2 kW, which running_costs.gpu_power"),
         ("running_costs.gpu_power=200 W", "200 W is below 391 W, which running_costs.gpu_product"),

@@ -179,7 +179,6 @@ def test_defaults_of_a_release_never_make_a_scenario_illegal(changes: dict[str, 
 @pytest.mark.parametrize(
     ("changes", "recipe"),
     [
-        ({"precision.compute": "bf16"}, ""),
         ({"precision.fp8_recipe": "blockwise"}, "blockwise"),
         ({"precision.compute": "fp4"}, "nvfp4"),
     ],

@@ -204,7 +204,6 @@ def test_memory_of_weights_and_their_fp8_copies(keeps: bool) -> None:
     [
         ("tensorwise", False, 0, True),
         ("blockwise", False, 4 / 128**2, False),
-        ("mxfp8", False, 1 / 32, False),
         ("mxfp8", True, 1 / 32, False),  # blocks of rows and of columns differ
     ],
 )
