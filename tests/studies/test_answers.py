@@ -19,6 +19,7 @@ from simtrain.render.html.view import view_html
 from simtrain.render.plain_text import csv_text, markdown_table
 from simtrain.studies.requests import CostRequest, DrawRequest, SweepRequest
 from simtrain.studies.search.request import SearchRequest
+from simtrain.studies.variation import draw
 from simtrain.views.view import View
 from tests.helpers.command_line import ROOT, call, commands
 from tests.helpers.outsider import Outsider
@@ -117,6 +118,14 @@ def test_every_field_of_a_request_is_described_and_an_option(command: str, asked
         if field.name not in OF_PYTHON:
             option = options["source" if field.name == "sweep" else field.name]
             assert option.help or option.metavar, field.name  # type: ignore[attr-defined]
+
+
+def test_the_progress_of_a_phase_begins_at_0_and_stays_below_its_total() -> None:
+    base, reports = simtrain.load_scenario("gpt2_1_5b"), list[tuple[Any, ...]]()
+    simtrain.cost(base, "1B", draws=3, on_progress=lambda *report: reports.append(report))
+    draw(base, on_progress=lambda *report: reports.append(report))
+    assert not any({phase: done for phase, done, _ in reversed(reports)}.values())
+    assert all(0 <= done < total for _, done, total in reports)
 
 
 @pytest.mark.slow

@@ -49,6 +49,7 @@ def test_cost_goodput_and_plan_of_one_question_have_the_same_days(name: str) -> 
     cost = simtrain.cost(base, "100B")
     assert cost.training is not None
     goodput = cost.training
+    assert f"drawn with the failures of {goodput.reliability}" in cost.assumptions[0]
     assert cost.time_s / 86_400 == pytest.approx(goodput.days.mean, rel=1e-12)
     ends = [end / 86_400 for end in cost.time_interval_s.values()]
     assert ends == pytest.approx([goodput.days.p5, goodput.days.p95], rel=1e-12)
