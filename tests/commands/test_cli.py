@@ -190,41 +190,6 @@ def test_the_simulated_time_does_not_depend_on_the_papers(monkeypatch: pytest.Mo
 
 # ---------------------------------------------------------------------------------------- errors
 
-BAD = {
-    "unknown scenario": (
-        "run tabel5_22b_full",
-        "did you mean table5_22b_full?",
-    ),
-    "missing file": ("run nowhere.yaml", "nowhere.yaml: E101 "),
-    "override without =": ("run dp530b --set x", "--set x: E112 "),
-    "override of an unknown field": (
-        "run dp530b --set parallelism.tensorr=4",
-        'E201 unknown key "tensorr" in parallelism',
-    ),
-    "override of a wrong type": (
-        "run dp530b --set parallelism.tensor=many",
-        "--set parallelism.tensor=many: E203 parallelism.tensor",
-    ),
-    "override that is illegal": (
-        "run table5_22b_full --set parallelism.tensor=7",
-        "--set parallelism.tensor=7: E301 parallelism.tensor is 7, ",
-    ),
-    "override of an unknown profile entry": (
-        "run table5_22b_full --set hardware.intra_node.bandwith=3",
-        "did you mean bandwidth?",
-    ),
-    "bad schedule": ("run dp530b --show schedule --set schedule=2f2b", "schedule"),
-    "unknown profile": ("run dp530b --set cluster=b200", "--set cluster=b200: E101 "),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_prints_an_error_and_exits_with_2(case: str) -> None:
-    command, message = BAD[case]
-    errors = refused(*shlex.split(command))
-    assert message in errors
-    assert "Traceback" not in errors
-
 
 @pytest.mark.parametrize("command", ["run", "run --show schedule"])
 def test_an_error_in_a_file_shows_its_position(command: str, tmp_path: pathlib.Path) -> None:

@@ -82,7 +82,7 @@ def test_every_control_has_a_label(text):
         assert f'for="{name}"' in text
 
 
-def test_the_command_writes_the_page(document, tmp_path, monkeypatch):
+def test_the_command_writes_the_page(document, tmp_path, monkeypatch, snapshot):
     function = "simtrain.guests.paper.explore.explore_document"
     monkeypatch.setattr(function, lambda on_progress: document)
     file = tmp_path / "explore.html"
@@ -90,3 +90,6 @@ def test_the_command_writes_the_page(document, tmp_path, monkeypatch):
     written = file.read_text(encoding="utf-8")
     found = json.loads(re.search(r'id="data">(.*?)</script>', written).group(1))
     assert found["lengths"] == [2048, 8192]
+    assert (
+        "\n".join(f"{name}: {found[name]}" for name in ("models", "sliders", "terms")) == snapshot
+    )

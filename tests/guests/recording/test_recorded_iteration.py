@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 
 from simtrain.durations.model import DurationModel
-from simtrain.guests.recording.program import Program, expanded
+from simtrain.guests.recording.program import Program, ProgramOp, expanded
+from simtrain.guests.recording.works import RecordedKernel, kernel_work
 from simtrain.hardware.load import load_profile
 from simtrain.iteration.memory.report import allocator_bytes
 from simtrain.iteration.report.remarks import RunReport
 from simtrain.iteration.report.result import Result
 from simtrain.studies.simulation import simulate, simulate_memory
-from simtrain.workload.work import Elementwise, Gemm, KernelFamily
+from simtrain.workload.work import Elementwise, Gemm, GroupedGemm, KernelFamily
 from tests.helpers.recorded_programs import (
     HIDDEN,
     LAYERS,
@@ -121,3 +122,22 @@ def test_the_peak_is_the_most_that_is_held(
     tensors = stage.peak_bytes - stage.allocator_bytes
     tensors -= stage.buffers_bytes.get("workspaces of products", 0)
     assert tensors == states + program.states.other_bytes + max(most)
+
+
+PRODUCTS = {
+    "aten.mm": ("bf16[2,3] bf16[3,5]", "bf16[2,5]", 60),
+    "aten.addmm": ("bf16[5] bf16[2,3] bf16[3,5]", "bf16[2,5]", 60),
+    "aten.bmm": ("bf16[7,2,3] bf16[7,3,5]", "bf16[7,2,5]", 420),
+    "aten.baddbmm": ("bf16[7,2,5] bf16[7,2,3] bf16[7,3,5]", "bf16[7,2,5]", 420),
+    "aten._grouped_mm": ("bf16[8,3] bf16[2,3,5] i32[2]", "bf16[8,5]", 240),
+    "aten.convolution": ("bf16[2,4,6,6] bf16[8,4,3,3]", "bf16[2,8,4,4]", 18432),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_has_the_flops_of_its_shapes(name: str) -> None:
+    """Two for each element of the result and each element that is summed over."""
+    reads, writes, flops = PRODUCTS[name]
+    op = ProgramOp.model_validate({"op": name, "reads": reads.split(), "writes": [writes]})
+    work = kernel_work(RecordedKernel(op, False))
+    assert isinstance(work, Gemm | GroupedGemm) and work.flops == flops

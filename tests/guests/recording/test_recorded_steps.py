@@ -10,6 +10,7 @@ import torch
 
 from benchmarks import torchtitan_program
 from simtrain.guests.recording.child import step as recorder
+from simtrain.guests.recording.child.data_parallel import buckets_of
 from simtrain.guests.recording.child.recording import program_of
 from simtrain.guests.recording.program import Program, ProgramOp, expanded, parse_tensor
 from simtrain.scenario import Scenario
@@ -201,6 +202,14 @@ def test_buckets_are_those_of_distributed_data_parallel(tmp_path: Path) -> None:
         assert ours == sizes
         copies = sum(op.op == "aten.copy_" for op in step.ops if op.phase == "backward")
         assert (copies == 0) == views
+
+
+def test_a_bucket_ends_with_the_parameter_that_fills_it() -> None:
+    """The first has at least 8 bytes, others 16; another type has buckets of its own."""
+    wide = [torch.nn.Parameter(torch.zeros(number)) for number in (2, 3, 1, 5)]
+    parameters = [*wide, torch.nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))]
+    buckets = buckets_of(parameters, 8, 16)
+    assert [[each.numel() for each in bucket] for bucket in buckets] == [[2], [3, 1], [5], [2]]
 
 
 def test_buckets_hide_behind_the_backward_pass(tmp_path: Path) -> None:
