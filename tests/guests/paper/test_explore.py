@@ -90,6 +90,4 @@ def test_the_command_writes_the_page(document, tmp_path, monkeypatch, snapshot):
     written = file.read_text(encoding="utf-8")
     found = json.loads(re.search(r'id="data">(.*?)</script>', written).group(1))
     assert found["lengths"] == [2048, 8192]
-    assert (
-        "\n".join(f"{name}: {found[name]}" for name in ("models", "sliders", "terms")) == snapshot
-    )
+    assert {name: str(found[name]) for name in ("models", "sliders", "terms")} == snapshot
