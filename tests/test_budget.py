@@ -35,7 +35,7 @@ BUDGET = {
     "calibrate": 9452,
     "docs/update": 892,
     "benchmarks": 1579,
-    "tests": 39643,
+    "tests": 39640,
 }
 """Lines of Python, JavaScript and CSS by room."""
 
