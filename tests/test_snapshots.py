@@ -45,6 +45,7 @@ PAGES = (
     "compare table5_22b_full table5_22b_present",
     "compare llama3_70b --schedules --set batch.global=16",
     "cost llama3_8b --tokens 1T --details",
+    "cost gpt2_1_5b --tokens 100M",
     "search gpt2_1_5b --gpus 2 --top 3 --set batch.global=8 --details",
     "search gpt2_1_5b --gpus 1,2 --tokens 1B",
     "show",
