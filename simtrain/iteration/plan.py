@@ -40,13 +40,7 @@ from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.recorded_step import RecordedStep
 from simtrain.workload.segments import check_saved_ops
 from simtrain.workload.sharding import sharding_of
-from simtrain.workload.tape import (
-    Block,
-    Context,
-    ExpertGroups,
-    Microbatch,
-    record,
-)
+from simtrain.workload.tape import Block, Context, ExpertGroups, Microbatch, record
 from simtrain.workload.work import CollectiveKind
 
 # The order of a pipeline's actions, with the passes that they run.
@@ -356,7 +350,13 @@ class Plan:
         """Number of passes by chunk number, kind, and whether they save everything."""
         numbers, kinds = self.model_chunks.numbers, self.order.kinds
         if len(kinds) > 2:
-            return self._counted_passes()
+            counts = self.pass_order.num_passes
+            return Counter(
+                {
+                    (number, KINDS[kind], bool(saves_all)): int(counts[number, kind, saves_all])
+                    for number, kind, saves_all in np.argwhere(counts).tolist()  # in order
+                }
+            )
         microbatches = self.scenario.num_microbatches // self.order.placement.copies
         # Most plans keep none, and need not build their schedule here.
         keeps = any(self.pass_order.num_saving_all)
@@ -368,17 +368,6 @@ class Plan:
             for kind in kinds:
                 passes[number, kind, False] = chunks * microbatches - keeping[number]
         return +passes
-
-    def _counted_passes(self) -> Counter[PassKey]:
-        counts = self.pass_order.num_passes
-        # In the order of the keys.
-        combinations = np.argwhere(counts).tolist()
-        return Counter(
-            {
-                (number, KINDS[kind], bool(saves_all)): int(counts[number, kind, saves_all])
-                for number, kind, saves_all in combinations
-            }
-        )
 
 
 def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:

@@ -23,9 +23,8 @@ from simtrain.workload.passes import PassKind
 #
 # Without a pipeline, only the last microbatch's backward pass may reduce gradients. In a pipeline
 # with PyTorch's fully_shard, a pass needs no gather if an earlier pass of its chunk has left the
-# parameters
-# unsharded: torch/distributed/pipelining/stage.py does not reshard after backward passes until
-# gradients are reduced; `reshard_after_forward` decides about forward passes.
+# parameters unsharded: torch/distributed/pipelining/stage.py does not reshard after backward passes
+# until gradients are reduced; `reshard_after_forward` decides about forward passes.
 
 SyncSkipRule: TypeAlias = Literal["none", "before_last", "after_first", "after_backward"]
 """Passes that skip communication: none; backward passes before the last microbatch; all passes of a

@@ -34,7 +34,7 @@ from simtrain.engine import (
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import rows_of, starts_of
 from simtrain.workload.issue import LaunchKind, Segment, Stream, stream_of
-from simtrain.workload.ops import Op, Phase
+from simtrain.workload.ops import Phase
 from simtrain.workload.pass_record import PassRecord
 from simtrain.workload.passes import MergedRecord, RankRecord
 from simtrain.workload.work import Work
@@ -154,7 +154,10 @@ class PassMachine:
 
 def simulate_pass(record: RankRecord, machine: PassMachine, engine: Engine = "auto") -> PassTime:
     """Simulate a pass and break down its time; all engines agree to the last bit."""
-    timeline, (graph, _) = run_pass(record, machine, engine), _graph(record, machine.blocks)
+    timeline, (graph, _) = (
+        run_pass(record, machine, engine),
+        _graph(_layout(record), machine.blocks),
+    )
     ends_s, makespan_s = timeline.end_s[1::2], timeline.makespan_s
     is_kernel = graph.stream_of[1::2] == STREAMS.index(COMPUTE)
     is_recompute = graph.kind_of[1::2][is_kernel] == _KINDS.index(Phase.RECOMPUTE)
@@ -183,7 +186,9 @@ def run_pass(record: RankRecord, machine: PassMachine, engine: Engine = "auto") 
     pass takes as long as the host or the GPU needs for it, whichever is longer. What the host needs
     in addition passes before the first op.
     """
-    if not (machine.call_s and machine.runs_ahead) or _host_waits_in(record):
+    if not (machine.call_s and machine.runs_ahead) or any(
+        len(_arrays(segment)[3]) for segment in record.segments
+    ):
         return simulate(pass_program(record, machine), engine)
     ahead = pass_program(record, machine, has_calls=False)
     timeline = simulate(ahead, engine)
@@ -210,7 +215,7 @@ def pass_program(record: RankRecord, machine: PassMachine, *, has_calls: bool = 
 
     Without `has_calls`, launches do not include the calls of the framework.
     """
-    graph, runs_side_by_side = _graph(record, machine.blocks)
+    graph, runs_side_by_side = _graph(_layout(record), machine.blocks)
     seconds, loads, launch_s, call_s = _of_ops(record, machine)
     duration_s = np.empty(graph.num_tasks)
     duration_s[::2] = launch_s + call_s if has_calls else launch_s
@@ -247,10 +252,6 @@ def _arrays(segment: Segment) -> tuple[Ints, Ints, Ints, Ints]:
         np.array(waits, np.int32).reshape(-1, 2),
         np.array([*_host_waits(segment)], np.int32).reshape(-1, 2),
     )
-
-
-def _host_waits_in(record: RankRecord) -> bool:
-    return any(len(_arrays(segment)[3]) for segment in record.segments)
 
 
 def _host_waits(segment: Segment) -> Iterator[tuple[int, int]]:
@@ -353,15 +354,42 @@ class _Issued:
         return not runs_alone[collectives].all()
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A record as far as its graph depends on it: records whose ops differ in sizes are equal."""
+
+    key: Hashable
+    record: RankRecord = field(compare=False)
+
+
+@functools.lru_cache(maxsize=4096)
+def _layout(record: RankRecord) -> _Layout:
+    if isinstance(record, MergedRecord):
+        return _Layout((*map(_layout, record.records), record.order), record)
+    segments, waits = tuple(map(_segment_layout, record.segments)), tuple(record.joints())
+    return _Layout((segments, waits, tuple(record.unled)), record)
+
+
+@functools.lru_cache(maxsize=4096)
+def _segment_layout(segment: Segment) -> object:
+    ops = [(op.name, stream_of(op), op.phase, op.informs_host, op.needs_host) for op in segment.ops]
+    return _distinct((*ops,), segment.waits)
+
+
+@functools.lru_cache(maxsize=4096)
+def _distinct(*layout: object) -> object:
+    return object()  # its hash takes no time
+
+
 @functools.lru_cache(maxsize=1024)
-def _graph(record: RankRecord, blocks: bool) -> tuple[TaskGraph, bool]:
+def _graph(layout: _Layout, blocks: bool) -> tuple[TaskGraph, bool]:
     """Return the tasks of a pass, and whether a collective can overlap another op.
 
     An op waits for its launch and awaited collectives. A collective waits for the previous kernel
     of its pass, unless its record says that it does not. A launch waits for an op whose result the
     host needs; its run-ahead ends there. If launches block, it waits for the op before.
     """
-    issued = _Issued.of(record)
+    issued, names = _Issued.of(layout.record), [op.name for op in layout.record.ops]
     ops = np.arange(len(issued.streams), dtype=np.int32)
     if blocks:
         issued = replace(issued, host_waits=np.stack([ops[1:], ops[:-1]], axis=1))
@@ -379,18 +407,11 @@ def _graph(record: RankRecord, blocks: bool) -> tuple[TaskGraph, bool]:
             ]
         ),
     )
-    stream_of_task, kind_of = np.zeros((2, 2 * len(ops)), np.int32)
-    stream_of_task[1::2], kind_of[1::2] = issued.streams + 1, issued.phases
-    graph = TaskGraph(STREAMS, stream_of_task, *rows, _KINDS, kind_of, _names(record))
-    return graph, not blocks and issued.has_concurrent_ops()
-
-
-def _names(record: RankRecord) -> Callable[[int], str]:
-    ops: list[Op] = []
 
     def name(task: int) -> str:
-        if not ops:
-            ops.extend(record.ops)
-        return ops[task // 2].name if task % 2 else f"launch {ops[task // 2].name}"
+        return names[task // 2] if task % 2 else f"launch {names[task // 2]}"
 
-    return name
+    stream_of_task, kind_of = np.zeros((2, 2 * len(ops)), np.int32)
+    stream_of_task[1::2], kind_of[1::2] = issued.streams + 1, issued.phases
+    graph = TaskGraph(STREAMS, stream_of_task, *rows, _KINDS, kind_of, name)
+    return graph, not blocks and issued.has_concurrent_ops()

@@ -75,12 +75,7 @@ class StageStream(IntEnum):
 _RECEIVES = StageStream.RECEIVES_FORWARD, StageStream.RECEIVES_BACKWARD
 _OF_GROUP = np.array(
     # [groups] of `programs.streams`: the stream on the stage that computes or sends.
-    [
-        StageStream.OWN,
-        StageStream.SENDS_FORWARD,
-        StageStream.SENDS_BACKWARD,
-        StageStream.BUCKETS,
-    ],
+    [StageStream.OWN, StageStream.SENDS_FORWARD, StageStream.SENDS_BACKWARD, StageStream.BUCKETS],
     np.int32,
 )
 

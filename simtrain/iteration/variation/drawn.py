@@ -23,12 +23,7 @@ from simtrain.iteration.programs.iteration_tasks import (
     IterationTimeline,
 )
 from simtrain.iteration.variation.draw import Draw, DrawnTasks, RankLayout, RespondingTasks, Speeds
-from simtrain.iteration.variation.response import (
-    CAUSES,
-    Cause,
-    Factors,
-    Responses,
-)
+from simtrain.iteration.variation.response import CAUSES, Cause, Factors, Responses
 from simtrain.iteration.variation.sources import SOURCES, Source
 from simtrain.schedules.stage_placement import ring_neighbour
 from simtrain.workload.work import Collective
