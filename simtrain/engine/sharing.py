@@ -116,19 +116,18 @@ class SharingTasks(NamedTuple):
     links: LinkLoads
 
 
-def find_all_slowdowns(links: LinkLoads, running: Sequence[int]) -> list[tuple[int, float]]:
-    """Return each stream that runs a task with loads, and the slowdown of the task.
-
-    `running` has the task of each stream, -1 for none.
-    """
+def find_all_slowdowns(
+    links: LinkLoads, running: Sequence[int], sharing: list[int], speeds: list[float]
+) -> None:
+    """Write streams whose `running` task (or -1) has loads to `sharing`, slowdowns to `speeds`."""
     starts = links.load_starts
-    sharing = [
-        stream
-        for stream in range(len(running))
-        if running[stream] >= 0 and starts[running[stream]] < starts[running[stream] + 1]
-    ]
+    sharing.clear()
+    for stream in range(len(running)):
+        if running[stream] >= 0 and starts[running[stream]] < starts[running[stream] + 1]:
+            sharing.append(stream)
     slowdowns = find_slowdowns(links, [running[stream] for stream in sharing])
-    return [(stream, slowdowns[place]) for place, stream in enumerate(sharing)]
+    for place, stream in enumerate(sharing):
+        speeds[stream] = slowdowns[place]
 
 
 def run_sharing(tasks: SharingTasks, durations: Floats, starts: Floats, ends: Floats) -> None:
@@ -142,16 +141,17 @@ def run_sharing(tasks: SharingTasks, durations: Floats, starts: Floats, ends: Fl
     finish_s = [math.inf for _ in streams]
     # A task with loads had `left_s` of work left at `begun_s`; its slowdown applies since then.
     left_s, begun_s = [0.0 for _ in streams], [0.0 for _ in streams]
-    slowdown = [1.0 for _ in streams]
+    slowdown, speeds = [1.0 for _ in streams], [1.0 for _ in streams]
     users = [0 for _ in links.capacity]
     # Ends of tasks, the earliest first. A change of speed leaves an outdated entry behind: its time
     # is no longer that in `finish_s`. The last entry keeps the heap from being empty.
     heap = [(math.inf, -1)]
-    to_start = [stream for stream in streams]
+    to_start, begun = [stream for stream in streams], [stream for stream in streams]
     now_s = 0.0
 
     while now_s < math.inf:
-        begun, changed = [-1], False  # begun[1:] are streams; numba needs a typed list
+        begun.clear()  # a new list takes time
+        changed = False
         while len(to_start) > 0 or heap[0][0] <= now_s:
             # Start what can start.
             while len(to_start) > 0:
@@ -193,19 +193,17 @@ def run_sharing(tasks: SharingTasks, durations: Floats, starts: Floats, ends: Fl
                         changed |= users[link[j]] > 0
 
         # Change speeds: of all tasks with loads if one of their links is shared, else of new ones.
-        for stream in begun[1:]:
-            task = running[stream]
+        for stream in begun:
+            task, speeds[stream] = running[stream], alone[running[stream]]
             for j in range(load_starts[task], load_starts[task + 1]):
                 changed |= users[link[j]] > 1
         if changed:
-            speeds = find_all_slowdowns(links, running)
-        else:
-            speeds = [(stream, alone[running[stream]]) for stream in begun[1:]]
-        for stream, new in speeds:
-            if new != slowdown[stream]:
+            find_all_slowdowns(links, running, begun, speeds)
+        for stream in begun:
+            if speeds[stream] != slowdown[stream]:
                 left_s[stream] -= (now_s - begun_s[stream]) / slowdown[stream]
-                begun_s[stream], slowdown[stream] = now_s, new
-                finish_s[stream] = now_s + max(left_s[stream], 0.0) * new
+                begun_s[stream], slowdown[stream] = now_s, speeds[stream]
+                finish_s[stream] = now_s + max(left_s[stream], 0.0) * speeds[stream]
                 heapq.heappush(heap, (finish_s[stream], stream))
 
         # Go to the earliest end.

@@ -5,7 +5,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 from pydantic import AfterValidator, Field, create_model, field_validator, model_validator
 
@@ -39,8 +39,7 @@ RELEASES = "releases"
 _NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})*")
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
+class Circumstances(NamedTuple):  # its hash and equality are those of tuples, which are fast
     """What of a run decides which entries of a release hold for it.
 
     Args:

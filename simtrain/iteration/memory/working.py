@@ -217,21 +217,22 @@ def _replay_segment(segment: Segment, saved: Tensors, recomputed: Tensors) -> _E
     freed_by_op = segment.frees or ((),) * len(segment.ops)
     ops = zip(segment.ops, segment.waiting_bytes, freed_by_op, strict=True)
     for op, waiting_bytes, frees in ops:
-        new = {*op.saves} - live
-        live |= new
-        live_bytes += _total_bytes(new)
-        if op.phase is Phase.RECOMPUTE:
-            recomputed_tensors |= new
-            recomputed_bytes += _total_bytes(new)
-        own_bytes = _total_bytes({*op.saves, *frees})
+        if op.saves and (new := {*op.saves} - live):
+            live |= new
+            live_bytes += _total_bytes(new)
+            if op.phase is Phase.RECOMPUTE:
+                recomputed_tensors |= new
+                recomputed_bytes += _total_bytes(new)
+        own_bytes = _total_bytes({*op.saves, *frees}) if frees or op.saves else 0
         held_bytes = live_bytes + op.working_bytes(own_bytes) + waiting_bytes
         moments.append(Moment(held_bytes, recomputed_bytes, op.name))
         if held_bytes > peak_bytes:
             peak_bytes, peak_recomputed_bytes, peak_op = held_bytes, recomputed_bytes, op.name
-        live_bytes -= _total_bytes(live.intersection(frees))
-        recomputed_bytes -= _total_bytes(recomputed_tensors.intersection(frees))
-        live.difference_update(frees)
-        recomputed_tensors.difference_update(frees)
+        if frees:
+            live_bytes -= _total_bytes(live.intersection(frees))
+            recomputed_bytes -= _total_bytes(recomputed_tensors.intersection(frees))
+            live.difference_update(frees)
+            recomputed_tensors.difference_update(frees)
     return _Effect(
         frozenset(live),
         frozenset(recomputed_tensors),
