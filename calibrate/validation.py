@@ -16,14 +16,13 @@ from simtrain.base.plain_data import PlainData, keys
 from simtrain.base.resources import find_profile, list_profiles
 from simtrain.base.strict_yaml import Positions, YamlDocument
 from simtrain.errors import InputError
-from simtrain.hardware.evidence import MeasuredRuns, RunKind, ValidatedOn, validated_on
+from simtrain.hardware.evidence import ValidatedOn, validated_on
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.buffers import GLOBAL, WORKSPACES
 from simtrain.iteration.report.result import run_kind
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.studies.simulation import checked_profile, simulate, simulate_layer
-from simtrain.studies.validation import errors_text
-from simtrain.units import counted
+from simtrain.studies.validation import ValidatedRun, Validation, error_classes, errors_text
 from simtrain.views.view import Paragraphs, Part, View, verdict
 
 HeldOut = TypeVar("HeldOut", LayerRecord, IterationRecord)
@@ -50,7 +49,7 @@ class ProfileValidation(PlainData):
         num_fitted: records left out because a fit may have used them.
         warnings: why the comparison may be unfair.
         uncertainty: relative error that the profile says nine of ten times stay below.
-        kinds: the kind of each iteration, in the order of their rows.
+        iterations: the iterations beside their predictions.
     """
 
     json_fields: ClassVar = keys(
@@ -64,7 +63,7 @@ class ProfileValidation(PlainData):
     num_fitted: int
     warnings: Sequence[str]
     uncertainty: float | None = None
-    kinds: Sequence[RunKind] = ()
+    iterations: Sequence[ValidatedRun] = ()
 
     @property
     def times_limit(self) -> float:
@@ -78,11 +77,6 @@ class ProfileValidation(PlainData):
     @property
     def times_mean(self) -> float:
         return math.fsum(map(abs, self._time_errors)) / len(self._time_errors)
-
-    @property
-    def iterations(self) -> list[tuple[RunKind, float]]:
-        rows = [row for part in self.parts if part.title == "iterations" for row in part.rows]
-        return [(kind, row.error) for kind, row in zip(self.kinds, rows, strict=True)]
 
     @property
     def _time_errors(self) -> list[float]:
@@ -206,7 +200,20 @@ def validate_profile(
         num_fitted,
         warnings,
         uncertainty=says,
-        kinds=[run_kind(_scenario(record)[0], profile) for record in trained],
+        iterations=[_validated_run(profile, record) for record in trained],
+    )
+
+
+def _validated_run(profile: HardwareProfile, record: IterationRecord) -> ValidatedRun:
+    scenario, (name, _) = _scenario(record)
+    result = simulate(scenario, profile)
+    return ValidatedRun(
+        *(name, name, "", 0),
+        iteration_time_s=record.time.median_s,
+        simulated_s=result.iteration_time_s,
+        settings={"GPUs": scenario.num_gpus},
+        kind=run_kind(scenario, profile),
+        shape=result.shape,
     )
 
 
@@ -292,31 +299,11 @@ def with_errors(
     before: ValidatedOn | None, validation: ProfileValidation, source: str
 ) -> ValidatedOn:
     """Return a profile's errors with those of a validation's iterations, by kind."""
-    groups: dict[tuple[object, ...], list[tuple[RunKind, float]]] = {}
-    for kind, error in validation.iterations:
-        alike = kind.software, kind.data_type, kind.has_experts, kind.is_hybrid, kind.nodes
-        groups.setdefault(alike, []).append((kind, error))
-    added = [_measured_runs(rows, validation.device, source) for rows in groups.values()]
-    if before is None:
-        number = counted(len(validation.iterations), "measured iteration")
-        return ValidatedOn(
-            version=2, summary=f"{number} on {validation.device}.", measured_runs=added
-        )
-    others = [group for group in before.measured_runs if group.source != source]
-    return before.model_copy(update={"measured_runs": [*others, *added]})
-
-
-def _measured_runs(rows: Sequence[tuple[RunKind, float]], device: str, source: str) -> MeasuredRuns:
-    kind = rows[0][0]
-    return MeasuredRuns(
-        runs=f"{kind.data_type}: small models on {device}",
-        errors=sorted(round(error, 4) for _, error in rows),
-        software=kind.software,
-        data_types=[kind.data_type],
-        has_experts=kind.has_experts,
-        is_hybrid=kind.is_hybrid,
-        nodes=kind.nodes,
-        seen="blind",
-        remark=_REMARK,
-        source=source,
-    )
+    errors = error_classes(Validation.of(validation.profile, validation.iterations), source)
+    said = {"seen": "blind", "remark": _REMARK}
+    added = [
+        group.model_copy(update=said | {"runs": f"small models on {validation.device}"})
+        for group in errors.measured_runs
+    ]
+    others = [each for each in before.measured_runs if each.source != source] if before else []
+    return (before or errors).model_copy(update={"measured_runs": [*others, *added]})

@@ -2,13 +2,13 @@
 
 import functools
 
-from calibrate.intervals import left_out
+from calibrate.intervals import judged_runs, left_out
 from docs.update.request import Request, percent, signed_percent, table
 from simtrain.base.resources import list_profiles
 from simtrain.guests.paper import targets
 from simtrain.guests.paper.entries import PaperEntry, PaperSection, TimeComparison
 from simtrain.hardware.evidence import MeasuredRuns, error_text, validated_on
-from simtrain.hardware.interval import error_model, judged_runs
+from simtrain.hardware.likeness import error_model
 
 HEAD = ["model", "strategy", "paper", "simulated", "error"]
 
@@ -58,11 +58,10 @@ def judged(request: Request) -> str:
 
 def interval_checks(request: Request) -> str:
     """Return how intervals hold for runs that were left out: `interval_checks`."""
-    head = ["left out", "held", "narrow third", "middle", "wide", "median width", "largest"]
+    head = ["left out", "held", "narrow", "middle", "wide", "in half", "median width", "largest"]
     rows = []
     for each in left_out(error_model(), judged_runs()):
-        shares = [each.held, *each.held_by_third, each.median_width, each.full_widths.max()]
-        rows.append([f"each {each.what}", *(percent(float(share), 0) for share in shares)])
+        rows.append([f"each {each.what}", *(percent(share, 0) for share in each.figures)])
     return table(head, rows)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -186,6 +186,7 @@ class MeasuredRuns(Strict):
         is_hybrid: whether their models have a pattern of layers (Mamba-2, attention, MLP).
         nodes: whether they ran on one node or on several; None for both.
         pairs: errors of ratios; None if there are too few pairs.
+        shapes: what tells how alike one's own runs are (`likeness.shape_of`), in their order.
         seen: `blind` if nothing was chosen after looking at the runs; `seen` if they drew attention
             to something that has a source of its own; `fitted` if a number was fitted to them.
         remark: what may have made these errors smaller or larger than those of other runs.
@@ -201,6 +202,7 @@ class MeasuredRuns(Strict):
     is_hybrid: bool = False
     nodes: Nodes | None = None
     pairs: PairErrors | None = None
+    shapes: list[list[float]] | None = None
     seen: Literal["blind", "seen", "fitted"] = "seen"
     remark: Text
     source: Text
@@ -261,19 +263,10 @@ def validated_on(cluster: str) -> ValidatedOn | None:
     return _load(file, file.stat().st_mtime_ns) if file.is_file() else None
 
 
-def read_validated_on(file: Path) -> ValidatedOn:
-    """Load a file of errors.
-
-    Raises:
-        InputError: the file is bad.
-    """
-    document = load_document(file)
-    return validate(ValidatedOn, document.data, document.positions)
-
-
 @functools.lru_cache(maxsize=64)
 def _load(file: Path, version: int) -> ValidatedOn:
-    return read_validated_on(file)
+    document = load_document(file)
+    return validate(ValidatedOn, document.data, document.positions)
 
 
 def usual_stack(cluster: str) -> str:
@@ -310,28 +303,40 @@ class RunKind:
     stated_error: float = 0.0
 
 
-def differences(
-    kind: RunKind, runs: MeasuredRuns, cluster: str, *, mixed: bool = False
-) -> list[str]:
-    """Return the respects in which measured runs differ from a kind.
+RESPECTS = ("machine", "software", "data_type", "model")
+"""The respects in which classes of runs differ."""
+Traits = Mapping[str, str]
+"""What a class of runs is in each respect."""
 
-    Args:
-        kind: the kind.
-        runs: the measured runs.
-        cluster: the machine of the runs.
-        mixed: whether the runs are of several frameworks, none of which is the kind's.
-    """
-    types = {*runs.data_types, kind.data_type}
-    differ = {
-        "machine": cluster != kind.cluster or kind.is_changed,
-        # Variations of a stack run its kernels.
-        "software": mixed or family_of(runs.software) != family_of(kind.software),
-        "data type": kind.data_type not in runs.data_types and not types <= SIXTEEN_BITS,
-        "experts": runs.has_experts != kind.has_experts,
-        "kind of layers": runs.is_hybrid != kind.is_hybrid,
-        "number of nodes": runs.nodes not in (None, kind.nodes),
-    }
-    return [respect for respect, differs in differ.items() if differs]
+
+def traits_of(kind: RunKind) -> Traits:
+    """Return what runs of a kind are in each respect; a changed profile is another machine."""
+    machine = f"{kind.cluster}, changed" if kind.is_changed else kind.cluster
+    return _traits(machine, kind.software, [kind.data_type], kind)
+
+
+def traits_of_runs(runs: MeasuredRuns, cluster: str, *, is_mixed: bool = False) -> Traits:
+    """Return the traits of runs on a machine; those of several frameworks have no stack."""
+    software = f"others on {cluster}" if is_mixed else runs.software
+    return _traits(cluster, software, runs.data_types, runs)
+
+
+def _traits(
+    machine: str, software: str, types: Iterable[DataType], of: RunKind | MeasuredRuns
+) -> Traits:
+    # 16-bit types are as fast as each other, and variations of a stack run its kernels.
+    names = {"16 bits" if each in SIXTEEN_BITS else each for each in types}
+    layers = "hybrid" if of.is_hybrid else "transformer"
+    model = f"{layers} with experts" if of.has_experts else f"dense {layers}"
+    values = (machine, family_of(software), " and ".join(sorted(names)), model)
+    return dict(zip(RESPECTS, values, strict=True))
+
+
+def differences(kind: RunKind, runs: MeasuredRuns, cluster: str) -> list[str]:
+    """Return the respects in which measured runs on a machine differ from a kind."""
+    ours, theirs = traits_of(kind), traits_of_runs(runs, cluster)
+    differ = [respect for respect in RESPECTS if ours[respect] != theirs[respect]]
+    return [*differ, *["nodes"] * (runs.nodes not in (None, kind.nodes))]
 
 
 def error_text(error: float) -> str:

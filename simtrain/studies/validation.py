@@ -26,6 +26,7 @@ from simtrain.hardware.evidence import (
     ValidatedOn,
 )
 from simtrain.hardware.interval import Interval
+from simtrain.hardware.likeness import RunShape
 from simtrain.iteration.report.result import run_kind
 from simtrain.scenario import Scenario
 from simtrain.studies.answer import Answer
@@ -155,7 +156,8 @@ class ValidatedRun(MeasuredRun, PlainData):
         simulated_peak_bytes: peak of memory, on the stage and with or without memory outside
             tensors as it was measured.
         settings: what tells runs apart: GPUs, layout, microbatch, sequence, width, data type.
-        kind: the kind of runs that it belongs to; None without a predicted time.
+        kind, shape: the kind of runs that it belongs to, and what tells which runs of it are like
+            it; None without a predicted time.
     """
 
     json_fields: ClassVar = keys(
@@ -172,6 +174,7 @@ class ValidatedRun(MeasuredRun, PlainData):
     fits: bool | None = None
     settings: Mapping[str, str | int] | None = None
     kind: RunKind | None = None
+    shape: RunShape | None = None
     num_layers: int = 0
 
     @property
@@ -367,9 +370,11 @@ def _measured_runs(
     software, data_type, has_experts, is_hybrid = key
     gpus = sorted(int((row.settings or {})["GPUs"]) for row in rows)
     shares = (row.extrapolated or 0.0 for row in rows)
+    rows = sorted(rows, key=lambda row: row.error or 0.0)
     return MeasuredRuns(
         runs=f"{data_type}: {gpus[0]:,} to {gpus[-1]:,} GPUs",
-        errors=sorted(_digits(row.error) for row in rows),
+        errors=[_digits(row.error) for row in rows],
+        shapes=[[round(part, 3) for part in row.shape] for row in rows if row.shape] or None,
         extrapolated=round(math.fsum(shares) / len(rows), 3),
         software=software,
         data_types=[data_type],
@@ -466,6 +471,7 @@ class _Simulations:
             "simulated_s": result.iteration_time_s,
             "breakdown_s": result.breakdown_s,
             "kind": run_kind(scenario, result.profile),
+            "shape": result.shape,
             "extrapolated": result.extrapolated_compute,
             "interval": result.interval,
         }

@@ -165,7 +165,7 @@ def test_a_profile_has_the_interval_of_its_own_validation(off: float) -> None:
         assert group.mean_error == pytest.approx(abs(1 / off - 1), abs=1e-4)
         interval = interval_on(profile)
         assert interval.within >= max(off, 1 / off) - 1 - 1e-3
-        assert "from 2 measured runs like this one" in interval.basis
+        assert "(2 runs)" in interval.basis
         call("validate", str(folder), "--cluster", str(profile))
         assert validated_on(str(profile)) == errors
 

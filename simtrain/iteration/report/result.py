@@ -13,7 +13,8 @@ from simtrain.base.values import asdict, dataclass
 from simtrain.engine import Timeline
 from simtrain.errors import InputError, Location, wrong_type
 from simtrain.hardware.evidence import Evidence, RunKind, changed_entries, evidence_of, is_doubtful
-from simtrain.hardware.interval import Interval, errors_of
+from simtrain.hardware.interval import Interval, interval_of
+from simtrain.hardware.likeness import OwnRun, RunShape, shape_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration.memory.report import (
     FitVerdict,
@@ -45,29 +46,7 @@ from simtrain.scenario import Scenario
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The interval of a scenario's predicted time, and the evidence for it.
-
-
-def predicted_interval(
-    scenario: Scenario,
-    profile: HardwareProfile,
-    time_s: float,
-    extrapolated: float = 0.0,
-    least_s: float = 0.0,
-    host_bound: float = 0.0,
-) -> Interval:
-    """Return where the measured time lies, from how far off predictions of its kind were.
-
-    Args:
-        scenario: the scenario.
-        profile: its hardware profile, with the scenario's overrides.
-        time_s: its predicted iteration time.
-        extrapolated: share of its kernel time for shapes outside the fitted range.
-        least_s: no iteration is shorter (`least_time.least_seconds`).
-        host_bound: share of the passes' time in which GPUs wait for the host.
-    """
-    expected = errors_of(run_kind(scenario, profile))
-    return expected.around(time_s, extrapolated, least_s, host_bound)
+# The kind of runs that a scenario belongs to, and the evidence for its predicted time.
 
 
 def evidence_for(scenario: Scenario, profile: HardwareProfile) -> Evidence:
@@ -205,6 +184,7 @@ class Result(PlainData, Rows):
     Args:
         iteration: the timeline with its tasks, their durations, the plan and the machine.
         recompute_choice: with `recompute: auto`, the chosen recompute and the reason.
+        anchors: one's own runs, by whose errors the interval is anchored.
     """
 
     json_fields: ClassVar = keys(
@@ -220,16 +200,21 @@ class Result(PlainData, Rows):
 
     iteration: IterationTimeline
     recompute_choice: str | None = None
+    anchors: Sequence[OwnRun] = ()
 
     @cached_property
     def interval(self) -> Interval:
         """Where the measured time lies, from how far off predictions of its kind were."""
-        least_s = least_seconds(self.plan, self.profile)
-        predicted_s, extrapolated = self.iteration_time_s, self.extrapolated_compute
-        host_bound = self.seconds.host_bound_passes()
-        return predicted_interval(
-            *(self.scenario, self.profile, predicted_s), *(extrapolated, least_s, host_bound)
+        kind, least_s = (
+            run_kind(self.scenario, self.profile),
+            least_seconds(self.plan, self.profile),
         )
+        return interval_of(kind, self.shape, self.iteration_time_s, least_s, self.anchors)
+
+    @property
+    def shape(self) -> RunShape:
+        """What tells how alike the errors of two runs are."""
+        return shape_of(self.scenario, self.seconds.host_bound_passes(), self.mfu)
 
     @cached_property
     def evidence(self) -> Evidence:
