@@ -22,7 +22,7 @@ BUDGET = {
     "durations": 985,
     "engine": 1097,
     "iteration": 6882,
-    "studies": 6921,
+    "studies": 6927,
     "views": 2727,
     "render": 3957,
     "commands": 2822,
