@@ -104,10 +104,6 @@ def test_a_scenario_that_does_not_fit_is_not_simulated() -> None:
 
 
 def test_equal_passes_are_the_same_object() -> None:
-    passes = [
-        one
-        for one, _ in plan_of(
-            small({"sequence_parallel": True}, recompute="selective")
-        ).different_passes()
-    ]
+    plan = plan_of(small({"sequence_parallel": True}, recompute="selective"))
+    passes = [pass_ for pass_, _ in plan.different_passes()]
     assert len(set(passes)) == len(passes) == 6  # first, middle and last, forward and backward

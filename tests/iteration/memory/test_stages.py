@@ -11,14 +11,7 @@ from simtrain.iteration.memory.buffers import ModelStates, model_states
 from simtrain.iteration.memory.report import COMPONENTS, MemoryReport, memory_report
 from simtrain.scenario import Scenario
 from simtrain.studies.simulation import simulate
-from tests.helpers.toys import (
-    a100,
-    changed,
-    paper_scenario,
-    plan_of,
-    scenario_with,
-    small,
-)
+from tests.helpers.toys import a100, changed, paper_scenario, plan_of, scenario_with, small
 
 GIB = 2**30
 
@@ -140,12 +133,7 @@ def test_activations_of_every_stage_equal_the_formula(scenario: Scenario) -> Non
 def test_deallocating_outputs_saves_the_papers_2_73_gib() -> None:
     """Appendix B: 2sbh bytes for each of the p outstanding microbatches of the first stage."""
     scenario = scenario_with(
-        {
-            "num_layers": 105,
-            "hidden_size": 20480,
-            "num_attention_heads": 128,
-            "seq_length": 2048,
-        },
+        {"num_layers": 105, "hidden_size": 20480, "num_attention_heads": 128, "seq_length": 2048},
         parallelism={"tensor": 8, "pipeline": 35},
         batch={"micro": 1, "global": 280},
     )
@@ -229,10 +217,7 @@ def test_16_bit_gradients_are_copied_for_the_step() -> None:
     assert stage.peak_name == "optimizer step"
     assert stage.buffers_bytes["gradients in fp32"] == 4 * number
     sharded = small(
-        grid | {"data": 4},
-        model=tiny,
-        precision={"gradients": "bf16"},
-        memory={"zero_stage": 1},
+        grid | {"data": 4}, model=tiny, precision={"gradients": "bf16"}, memory={"zero_stage": 1}
     )
     assert buffers_of(sharded)["gradients in fp32"] == number
     (accumulated,) = memory_of(small(grid, model=tiny)).stages

@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 
 from simtrain.engine import DeadlockError, Timeline, simulate
 from simtrain.iteration.programs.pipeline import PipelineTasks
-from simtrain.schedules import (
-    Action,
-    Message,
-    Order,
-    Schedule,
-    gpipe,
-    interleaved,
-    one_f_one_b,
-)
+from simtrain.schedules import Action, Message, Order, Schedule, gpipe, interleaved, one_f_one_b
 from tests.helpers.pipelines import PipelineSeconds, pipeline_program
 from tests.helpers.schedule_strategies import blocking_schedules, orders, schedules
 

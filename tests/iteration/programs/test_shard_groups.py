@@ -95,10 +95,7 @@ def test_bytes_of_groups_that_hold_equal_shards(
 ) -> None:
     """Gradients are reduce-scattered over s ranks, and shards are all-reduced over r ranks."""
     scenario = sharded(
-        stage,
-        replicas,
-        precision=NARROW if narrow else {},
-        overlap={"data_parallel": overlap},
+        stage, replicas, precision=NARROW if narrow else {}, overlap={"data_parallel": overlap}
     )
     plan, number = plan_of(scenario), num_parameters(scenario)
     g, s, r = 2 if narrow else 4, replicas, 8 // replicas
